@@ -1,0 +1,5 @@
+"""The command line ``pytest-ascend``."""
+
+
+def main() -> None:
+    """Run the command line."""

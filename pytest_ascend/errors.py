@@ -1,0 +1,51 @@
+"""Situations that end a run or a case, each with fields and a hint on what to do next.
+
+Every message says what happened and where, what was expected, and what to do. Nothing here imports anything.
+"""
+
+from __future__ import annotations
+
+
+class AscendError(Exception):
+    """Something that the user can act on. ``str()`` gives the message and the hint, on lines of their own."""
+
+    #: Exit code of ``pytest --ascend`` and of the command line when this error ends them.
+    exit_code = 4
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message, hint)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  hint: {self.hint}"
+
+
+class UsageError(AscendError):
+    """An option, marker or argument that makes no sense."""
+
+
+class DeviceUnavailable(AscendError):
+    """The device that was asked for, or whose traces are on this machine, cannot be used."""
+
+    exit_code = 6
+
+
+class EmulatorUnavailable(DeviceUnavailable):
+    """The emulated device cannot be built or started here."""
+
+
+class GoldenError(AscendError):
+    """A golden is missing, damaged or of another form than its case expects. ``path`` is the file to look at."""
+
+    def __init__(self, message: str, *, path: str, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.path = path
+
+
+class RunLogError(AscendError):
+    """A run log that cannot be trusted: cut short, damaged, or of an unknown schema. ``path`` names the file."""
+
+    def __init__(self, message: str, *, path: str, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.path = path

@@ -1,0 +1,77 @@
+"""What can become of a case. Each outcome is a type, so that none can be misspelt or confused with another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """One terminal state of a case.
+
+    ``reason`` says why in one sentence; it is empty only for a pass. ``detail`` may hold many lines.
+    """
+
+    #: The name used in run logs, pages and options.
+    name: ClassVar[str]
+    #: Whether the case counts as conformant with this outcome.
+    conforms: ClassVar[bool] = False
+
+    reason: str = ""
+    detail: str = ""
+
+
+class Passed(Outcome):
+    """Ran on the device, was compared, and agrees."""
+
+    name = "passed"
+    conforms = True
+
+
+class Failed(Outcome):
+    """Ran on the device and computed something else than PyTorch promises."""
+
+    name = "failed"
+
+
+class Unsupported(Outcome):
+    """The device says that it cannot do this."""
+
+    name = "unsupported"
+
+
+class Fallback(Outcome):
+    """The numbers are right, but the CPU computed them: never a pass. ``reason`` names the operators."""
+
+    name = "fallback"
+
+
+class Waived(Outcome):
+    """Executed and deviating, for a reason that somebody owns until a date."""
+
+    name = "waived"
+    conforms = True
+
+
+class NotEmulated(Outcome):
+    """The emulated device lacks an operator. Says nothing about any NPU; only the emulated device has it."""
+
+    name = "not-emulated"
+
+
+class Errored(Outcome):
+    """No verdict could be had: a crash, a hang, no memory, a lost device, a damaged golden, a test that compared nothing."""
+
+    name = "errored"
+
+
+class NotRun(Outcome):
+    """Was to run and did not."""
+
+    name = "not-run"
+
+
+OUTCOMES: dict[str, type[Outcome]] = {
+    kind.name: kind for kind in (Passed, Failed, Unsupported, Fallback, Waived, NotEmulated, Errored, NotRun)
+}

@@ -1,0 +1,56 @@
+"""What is known of one case when it is over: one line of the run log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.outcome import OUTCOMES, Outcome
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResultRecord:
+    """A case, what became of it, and the figures behind that.
+
+    ``verdicts`` holds one dictionary for each comparison (see :meth:`pytest_ascend.records.verdict.Verdict.to_dict`),
+    kept for passes too. ``measurements`` are named numbers with their unit in the name (``latency_us``).
+    ``fallbacks`` lists the aten operators that ran elsewhere than on the device, empty for none.
+    """
+
+    case: Case
+    node_id: str
+    outcome: Outcome
+    verdicts: tuple[Mapping[str, Any], ...] = ()
+    measurements: Mapping[str, float] = field(default_factory=dict)
+    fallbacks: tuple[str, ...] = ()
+    duration_s: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give builtins only: what travels between processes and into the run log."""
+        return {
+            "case": self.case.to_dict(),
+            "node_id": self.node_id,
+            "outcome": self.outcome.name,
+            "reason": self.outcome.reason,
+            "detail": self.outcome.detail,
+            "verdicts": [dict(verdict) for verdict in self.verdicts],
+            "measurements": dict(self.measurements),
+            "fallbacks": list(self.fallbacks),
+            "duration_s": self.duration_s,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ResultRecord:
+        """Read what :meth:`to_dict` wrote. Raises KeyError, TypeError or ValueError on anything else."""
+        outcome = OUTCOMES[data["outcome"]](reason=data["reason"], detail=data["detail"])
+        return cls(
+            case=Case.from_dict(data["case"]),
+            node_id=data["node_id"],
+            outcome=outcome,
+            verdicts=tuple(data["verdicts"]),
+            measurements=dict(data["measurements"]),
+            fallbacks=tuple(data["fallbacks"]),
+            duration_s=float(data["duration_s"]),
+        )
