@@ -1,0 +1,1 @@
+"""What a run leaves behind: the log, and the summary, page and terminal lines made from it alone."""

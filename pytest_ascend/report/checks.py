@@ -1,0 +1,234 @@
+"""The form of the three kinds of line, checked before anything is believed: a run log is untrusted input.
+
+Every function gives the checked object or raises ValueError with the path of the offending field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from datetime import datetime
+from typing import Any
+
+from pytest_ascend.records.case import LEVELS, Case
+from pytest_ascend.records.outcome import OUTCOMES
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.stack import Stack
+from pytest_ascend.report.contents import FULL, SUBSET, Footer, Header, Selection
+
+#: A check takes a value and its path, and raises ValueError.
+Check = Callable[[Any, str], None]
+
+
+def _fail(path: str, expected: str, value: Any) -> ValueError:
+    return ValueError(f"{path}: expected {expected}, got {repr(value)[:80]}")
+
+
+def _text(value: Any, path: str) -> None:
+    if not isinstance(value, str):
+        raise _fail(path, "text", value)
+
+
+def _flag(value: Any, path: str) -> None:
+    if not isinstance(value, bool):
+        raise _fail(path, "true or false", value)
+
+
+def _number(value: Any, path: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _fail(path, "a number", value)
+
+
+def _count(value: Any, path: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise _fail(path, "a whole number from 0", value)
+
+
+def _duration(value: Any, path: str) -> None:
+    _number(value, path)
+    if not 0 <= value < float("inf"):
+        raise _fail(path, "a number of seconds from 0", value)
+
+
+def _object(value: Any, path: str) -> None:
+    if not isinstance(value, Mapping):
+        raise _fail(path, "an object", value)
+
+
+def _time(value: Any, path: str) -> None:
+    _text(value, path)
+    try:
+        moment(value)
+    except ValueError:
+        raise _fail(path, "a time in ISO 8601 with its offset", value) from None
+
+
+def _one_of(*names: str) -> Check:
+    def check(value: Any, path: str) -> None:
+        if value not in names:
+            raise _fail(path, f"one of {', '.join(names)}", value)
+
+    return check
+
+
+def _list_of(each: Check) -> Check:
+    def check(value: Any, path: str) -> None:
+        if not isinstance(value, list | tuple):
+            raise _fail(path, "a list", value)
+        for index, item in enumerate(value):
+            each(item, f"{path}[{index}]")
+
+    return check
+
+
+def _map_of(each: Check) -> Check:
+    def check(value: Any, path: str) -> None:
+        _object(value, path)
+        for key, item in value.items():
+            each(item, f"{path}.{key}")
+
+    return check
+
+
+def _optional(inner: Check) -> Check:
+    def check(value: Any, path: str) -> None:
+        if value is not None:
+            inner(value, path)
+
+    return check
+
+
+def _fields(table: Mapping[str, Check]) -> Check:
+    def check(value: Any, path: str) -> None:
+        _object(value, path)
+        for name, inner in table.items():
+            if name not in value:
+                raise ValueError(f"{path}.{name}: missing")
+            inner(value[name], f"{path}.{name}")
+
+    return check
+
+
+_CASE = _fields(
+    {
+        "id": _text,
+        "suite": _text,
+        "subject": _text,
+        "property": _text,
+        "dtype": _text,
+        "family": _text,
+        "level": _one_of(*LEVELS),
+    }
+)
+_LEAF_FIELDS: dict[str, Check] = {
+    "path": _text,
+    "agrees": _flag,
+    "standard": _text,
+    "headline": _text,
+    "message": _text,
+    "metrics": _map_of(_optional(_number)),
+    "worst": _optional(_fields({"index": _list_of(_count), "actual": _text, "expected": _text})),
+    "limit": _optional(_fields({"name": _text, "value": _number})),
+    "pattern": _text,
+}
+_LEAF = _fields(_LEAF_FIELDS)
+_RECORD = _fields(
+    {
+        "case": _CASE,
+        "node_id": _text,
+        "outcome": _one_of(*OUTCOMES),
+        "reason": _text,
+        "detail": _text,
+        "verdicts": _list_of(_LEAF),
+        "measurements": _map_of(_number),
+        "fallbacks": _list_of(_text),
+        "duration_s": _duration,
+    }
+)
+_HEADER = _fields(
+    {
+        "run_id": _text,
+        "started": _time,
+        "stack": _fields({"device": _text, "emulated": _flag}),
+        "level": _one_of(*LEVELS),
+        "selection": _fields({"kind": _one_of(FULL, SUBSET), "reason": _text}),
+        "manifest": _list_of(_CASE),
+        "options": _object,
+    }
+)
+_FOOTER = _fields(
+    {
+        "finished": _time,
+        "records": _count,
+        "counts": _map_of(_count),
+        "verdict": _fields({"kind": _text, "conforms": _flag, "sentence": _text}),
+    }
+)
+
+
+def moment(text: str) -> datetime:
+    """Read a time in ISO 8601. Raises ValueError where it lacks its offset, since it could not be compared."""
+    found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    if found.tzinfo is None:
+        raise ValueError(f"{text!r} has no offset from UTC")
+    return found
+
+
+def case(data: Any, path: str) -> Case:
+    """Check and read one case, whose id must be the one that its fields give."""
+    _CASE(data, path)
+    try:
+        found = Case.from_dict(data)
+    except TypeError as error:
+        raise ValueError(f"{path}: {error}") from None
+    if found.id != data["id"]:
+        raise ValueError(f"{path}.id: expected {found.id!r} from the other fields, got {data['id']!r}")
+    return found
+
+
+def header(data: Any) -> Header:
+    """Check and read the first line, whose manifest must not name a case twice."""
+    _HEADER(data, "header")
+    _stack(data["stack"])
+    manifest = tuple(case(each, f"header.manifest[{index}]") for index, each in enumerate(data["manifest"]))
+    no_case_twice(manifest)
+    return Header(
+        run_id=data["run_id"],
+        started=data["started"],
+        stack=Stack.from_dict(data["stack"]),
+        level=data["level"],
+        selection=Selection(data["selection"]["kind"], data["selection"]["reason"]),
+        manifest=manifest,
+        options=data["options"],
+    )
+
+
+def _stack(data: Mapping[str, Any]) -> None:
+    """Check the versions that this release knows; fields of later ones are left out when read."""
+    for each in fields(Stack):
+        if each.name != "emulated" and each.name in data:
+            _text(data[each.name], f"header.stack.{each.name}")
+
+
+def no_case_twice(manifest: tuple[Case, ...]) -> None:
+    """Raise ValueError with the first case that a manifest names twice."""
+    seen: set[str] = set()
+    for each in manifest:
+        if each.id in seen:
+            raise ValueError(f"header.manifest: names the case {each.id!r} twice")
+        seen.add(each.id)
+
+
+def record(data: Any) -> ResultRecord:
+    """Check and read one record."""
+    _RECORD(data, "record")
+    case(data["case"], "record.case")
+    for index, verdict in enumerate(data["verdicts"]):
+        _list_of(_LEAF)(verdict.get("leaves", []), f"record.verdicts[{index}].leaves")
+    return ResultRecord.from_dict(data)
+
+
+def footer(data: Any) -> Footer:
+    """Check and read the last line."""
+    _FOOTER(data, "footer")
+    return Footer(finished=data["finished"], records=data["records"], counts=data["counts"], verdict=data["verdict"])
