@@ -1,0 +1,11 @@
+"""Stored results to compare with: read by tests, made only by the command ``pytest-ascend baseline build``.
+
+Importing this package loads no torch; reading a golden does.
+"""
+
+from pytest_ascend.golden.codec import Golden
+from pytest_ascend.golden.manifest import Made
+from pytest_ascend.golden.recipe import GoldenRecipe
+from pytest_ascend.golden.store import Changes, GoldenStore
+
+__all__ = ["Changes", "Golden", "GoldenRecipe", "GoldenStore", "Made"]

@@ -1,0 +1,154 @@
+"""Making goldens: always deliberate, and the same bytes each time on the same machine."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import math
+import platform
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from rich.progress import Progress
+
+from pytest_ascend.errors import AscendError, GoldenError
+from pytest_ascend.golden.codec import Golden, encode
+from pytest_ascend.golden.manifest import Made
+from pytest_ascend.golden.recipe import GoldenRecipe
+from pytest_ascend.golden.store import Changes, GoldenStore
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: Sums are split by thread, so the count decides the last bits. Two is what every machine has.
+THREADS = 2
+#: The folder that holds this package.
+PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def load_recipes(suites: Path) -> list[GoldenRecipe]:
+    """Ask each suite that has a ``goldens.py`` for its recipes. Raises AscendError for ids that clash or stray."""
+    recipes: list[GoldenRecipe] = []
+    for file in sorted(suites.glob("*/goldens.py")):
+        offered = list(_module(suites, file.parent.name).goldens())
+        strays = [recipe.id for recipe in offered if not recipe.id.startswith(f"{file.parent.name}/")]
+        _refuse(strays, f"{file} offers goldens of another suite", "begin their ids with the suite's name")
+        recipes += offered
+    ids = [recipe.id for recipe in recipes]
+    _refuse(sorted({each for each in ids if ids.count(each) > 1}), "goldens are offered twice", "rename one of them")
+    return recipes
+
+
+def build(store: GoldenStore, recipes: Iterable[GoldenRecipe], *, only: str = "", progress: Progress) -> Changes:
+    """Make the goldens whose ids begin with ``only``, and replace what differs; nothing is written before all are made.
+
+    What the store has of the same suites and no recipe makes any more is removed. Raises AscendError.
+    """
+    known = list(recipes)
+    chosen = [recipe for recipe in known if recipe.id.startswith(only)]
+    _refuse([] if chosen else [only], "no recipe makes a golden of that name", "look at the ids with 'baseline show'")
+    task = progress.add_task("goldens", total=len(chosen))
+    with reproducible():
+        made_with = _versions()
+        for recipe in chosen:
+            progress.update(task, description=recipe.id)
+            golden = _follow(recipe)
+            _say_change(store, golden, store.stage(golden, _made(recipe, made_with)), progress)
+            progress.advance(task)
+    return store.flush(remove=_outlived(store, known, only))
+
+
+@contextlib.contextmanager
+def reproducible() -> Iterator[None]:
+    """Let torch compute the same bits each time: a fixed number of threads, deterministic algorithms."""
+    import torch  # noqa: PLC0415 - the command line shows its help without torch
+
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(THREADS)
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(deterministic)
+
+
+def difference(old: Golden, new: Golden) -> str:
+    """Say in a line how two versions of a golden differ: in names and shapes, else by how much."""
+    forms = [{name: (each.shape, each.dtype) for name, each in golden.tensors.items()} for golden in (old, new)]
+    if forms[0] != forms[1]:
+        return "other tensors, shapes or dtypes"
+    shares = {name: _share(old.tensors[name], new.tensors[name]) for name in new.tensors}
+    worst = max(shares, key=shares.__getitem__, default="")
+    return f"largest relative difference {shares[worst]:.2g}, in {worst}" if worst and shares[worst] else "other meta"
+
+
+def _share(old: Tensor, new: Tensor) -> float:
+    """Give the largest difference over the largest value; infinity where a value that is not finite has changed."""
+    before, after = old.flatten().double(), new.flatten().double()
+    changed = ~(before.eq(after) | (before.isnan() & after.isnan()))
+    if not changed.any():
+        return 0.0
+    share = float((before - after)[changed].abs().max() / after[after.isfinite()].abs().max().clamp_min(1e-300))
+    return share if math.isfinite(share) else math.inf
+
+
+def _follow(recipe: GoldenRecipe) -> Golden:
+    try:
+        return Golden(id=recipe.id, tensors=recipe.make(), meta=recipe.meta)
+    except Exception as error:
+        message = f"the golden {recipe.id!r} could not be made: {type(error).__name__}: {error}"
+        raise AscendError(message, hint="nothing was written; correct its recipe and build again") from error
+
+
+def _made(recipe: GoldenRecipe, made_with: dict[str, str]) -> Made:
+    generator = f"{recipe.id.split('/')[0]}@{recipe.version}"
+    return Made(how=recipe.how, generator=generator, seed=recipe.seed, **made_with)
+
+
+def _versions() -> dict[str, str]:
+    import numpy  # noqa: ICN001, PLC0415 - for its version only
+    import torch  # noqa: PLC0415 - see reproducible
+
+    machine = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+    return {"torch": torch.__version__, "numpy": numpy.__version__, "machine": machine}
+
+
+def _say_change(store: GoldenStore, new: Golden, data: bytes, progress: Progress) -> None:
+    with contextlib.suppress(GoldenError):
+        old = store.read(new.id)
+        if encode(old) != data:
+            progress.console.print(f"{new.id}: {difference(old, new)}", markup=False)
+
+
+def _outlived(store: GoldenStore, recipes: list[GoldenRecipe], only: str) -> list[str]:
+    """List what no recipe makes any more, among the suites that have recipes: a user's own goldens are not ours."""
+    if not store.manifest.exists():
+        return []
+    suites = {recipe.id.split("/")[0] for recipe in recipes}
+    made = {recipe.id for recipe in recipes}
+    ours = (each for each in store.ids() if each.split("/")[0] in suites and each.startswith(only))
+    return [each for each in ours if each not in made]
+
+
+def _module(suites: Path, suite: str) -> ModuleType:
+    """Import a suite's ``goldens`` under the name it has here: inside the package, or in a checkout beside it."""
+    if suites.parent == PACKAGE:
+        return importlib.import_module(f"{PACKAGE.name}.{suites.name}.{suite}.goldens")
+    sys.path.insert(0, str(suites.parent))
+    try:
+        module = importlib.import_module(f"{suites.name}.{suite}.goldens")
+    finally:
+        sys.path.remove(str(suites.parent))
+    if Path(module.__file__ or "").resolve() != (suites / suite / "goldens.py").resolve():
+        hint = f"start the command in a folder without a '{suites.name}' of its own"
+        raise AscendError(f"another package '{suites.name}' hides {suites}: {module.__file__}", hint=hint)
+    return module
+
+
+def _refuse(names: list[str], what: str, hint: str) -> None:
+    if names:
+        raise AscendError(f"{what}: {', '.join(map(repr, names))}", hint=hint)

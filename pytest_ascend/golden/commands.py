@@ -1,0 +1,97 @@
+"""The command group ``pytest-ascend baseline``: make goldens, check them, look at one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.golden.build import build as build_goldens
+from pytest_ascend.golden.build import load_recipes
+from pytest_ascend.golden.store import Changes, GoldenStore
+from pytest_ascend.run.bundled import folder
+
+_where = click.option(
+    "--baselines",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder of baselines; goldens are in its folder 'golden'. Default: the bundled one.",
+)
+
+
+@click.group()
+def baseline() -> None:
+    """Make, check and show the stored goldens that a device is compared with."""
+    # Goldens are made on the CPU. With torch_npu installed and no CANN, torch imports only when told not to load it.
+    os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+
+
+@baseline.command()
+@_where
+@click.option("--only", default="", metavar="ID-PREFIX", help="Make only goldens whose ids begin like this.")
+def build(baselines: Path | None, only: str) -> None:
+    """Make the goldens of the bundled suites anew, and say what changed.
+
+    Nothing is written before all of them are made; files whose content is the same stay untouched.
+    """
+    console = Console(highlight=False)
+    with Progress(console=console) as progress:
+        changes = build_goldens(_store(baselines), load_recipes(folder("suites")), only=only, progress=progress)
+    for line in _lines(changes):
+        console.print(line, markup=False)
+
+
+@baseline.command()
+@_where
+def verify(baselines: Path | None) -> None:
+    """Read every golden and check it against the manifest. Exit code 1 where anything is wrong."""
+    store = _store(baselines)
+    problems = list(store.problems())
+    for problem in problems:
+        click.echo(str(problem), err=True)
+    if problems:
+        raise SystemExit(1)
+    click.echo(f"{len(store.ids())} goldens in {store.root} are what the manifest says")
+
+
+@baseline.command()
+@_where
+@click.argument("golden_id", metavar="[ID]", default="")
+def show(baselines: Path | None, golden_id: str) -> None:
+    """Show a golden's tensors, how they were made and with what. Without ID: list all ids."""
+    store = _store(baselines)
+    if not golden_id:
+        click.echo("\n".join(store.ids()))
+        return
+    golden = store.read(golden_id)
+    entry = store.entries()[golden_id]
+    console = Console(highlight=False, soft_wrap=True)
+    said = {"file": store.path(golden_id), "bytes": entry.size_bytes, "sha256": entry.sha256}
+    made = {name: getattr(entry.made, name) for name in entry.made.__slots__}
+    for name, value in {**said, **made, "meta": dict(golden.meta)}.items():
+        console.print(f"{name + ':':<11}{value}", markup=False)
+    table = Table("tensor", "dtype", "shape", "least", "largest")
+    for name, tensor in sorted(golden.tensors.items()):
+        ends = (tensor.double().min().item(), tensor.double().max().item()) if tensor.numel() else ("", "")
+        table.add_row(name, str(tensor.dtype).removeprefix("torch."), str(list(tensor.shape)), *map(_short, ends))
+    console.print(table, markup=False)
+
+
+def _store(baselines: Path | None) -> GoldenStore:
+    if baselines is not None and not baselines.is_dir():
+        raise UsageError(f"--baselines: {baselines} is no folder", hint="make it first, or leave the option out")
+    return GoldenStore((baselines or folder("baselines")) / "golden")
+
+
+def _lines(changes: Changes) -> list[str]:
+    """Name what changed; what did not is only counted."""
+    lines = [f"{kind}: {each}" for kind in ("added", "changed", "removed") for each in getattr(changes, kind)]
+    return [*lines, ", ".join(f"{len(getattr(changes, kind))} {kind}" for kind in changes.__slots__)]
+
+
+def _short(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.6g}"

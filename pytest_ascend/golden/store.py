@@ -1,0 +1,160 @@
+"""A folder of goldens: one safetensors file each, and a manifest with their hashes.
+
+Files are untrusted: their name, kind, size and hash are checked before their content is looked at, their content
+before anybody uses it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_ascend.errors import GoldenError
+from pytest_ascend.golden.codec import Golden, decode, encode
+from pytest_ascend.golden.files import BUILD, damaged, locked, read_bounded, write_if_new
+from pytest_ascend.golden.manifest import Entry, Made, decode_manifest, encode_manifest, is_id
+
+SUFFIX = ".safetensors"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Changes:
+    """What a flush did, as sorted ids."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+class GoldenStore:
+    """The goldens below ``root``. What was read once is kept as bytes, and decoded anew for each reader."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._entries: dict[str, Entry] | None = None
+        self._read: dict[str, bytes] = {}
+        self._staged: dict[str, tuple[bytes, Entry]] = {}
+
+    @property
+    def manifest(self) -> Path:
+        """Where the manifest is."""
+        return self.root / "manifest.json"
+
+    def path(self, golden_id: str) -> Path:
+        """Where a golden is. Raises GoldenError where the id could lead out of the store."""
+        if not is_id(golden_id):
+            raise GoldenError(
+                f"{golden_id!r} is no id of a golden", path=str(self.root), hint="ids look like 'ops/relu'"
+            )
+        return self.root / f"{golden_id}{SUFFIX}"
+
+    def entries(self) -> dict[str, Entry]:
+        """Give the manifest, by id. Raises GoldenError where it is missing or damaged."""
+        if self._entries is None:
+            self._entries = self._load_manifest()
+        return dict(self._entries)
+
+    def ids(self) -> tuple[str, ...]:
+        """Give all ids, sorted."""
+        return tuple(sorted(self.entries()))
+
+    def read(self, golden_id: str) -> Golden:
+        """Read one golden. Raises GoldenError, which names the file, where it is missing, cut, flipped or foreign."""
+        path = self.path(golden_id)
+        if golden_id not in self._read:
+            self._read[golden_id] = self._checked(path, golden_id)
+        try:
+            golden = decode(self._read[golden_id])
+        except ValueError as error:
+            raise damaged(path, str(error), golden_id) from error
+        if golden.id != golden_id:
+            raise damaged(path, f"it holds the golden {golden.id!r}", golden_id)
+        return golden
+
+    def stage(self, golden: Golden, made: Made) -> bytes:
+        """Take a golden in for the next :meth:`flush`, and give its bytes. Nothing is written yet."""
+        self.path(golden.id)
+        data = encode(golden)
+        self._staged[golden.id] = (data, Entry.of(data, made))
+        return data
+
+    def flush(self, *, remove: Iterable[str] = ()) -> Changes:
+        """Write what was staged, take out ``remove``, then replace the manifest; files that are right stay untouched.
+
+        A golden whose bytes and making are as before keeps its entry, so that the manifest goes on to name the
+        versions that made those bytes. Raises GoldenError where the present manifest is damaged.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        with locked(self.root):
+            before = self._load_manifest() if self.manifest.exists() else {}
+            after = {name: entry for name, entry in before.items() if name not in set(remove)}
+            after |= {name: _kept(before.get(name), entry) for name, (_, entry) in self._staged.items()}
+            for name, (data, _) in sorted(self._staged.items()):
+                write_if_new(self.path(name), data)
+            write_if_new(self.manifest, encode_manifest(after))
+            for name in before.keys() - after.keys():
+                self.path(name).unlink(missing_ok=True)
+        changes = _changes(before, after, set(self._staged))
+        self._entries, self._read, self._staged = after, {}, {}
+        return changes
+
+    def problems(self) -> Iterator[GoldenError]:
+        """Read everything anew and give what is wrong: the manifest, each golden, files that nobody listed."""
+        try:
+            known = GoldenStore(self.root).ids()
+        except GoldenError as error:
+            yield error
+            return
+        fresh = GoldenStore(self.root)
+        found = (fresh._problem(golden_id) for golden_id in known)
+        yield from (problem for problem in found if problem)
+        yield from self._strays({self.path(golden_id) for golden_id in known} | {self.manifest})
+
+    def _problem(self, golden_id: str) -> GoldenError | None:
+        try:
+            self.read(golden_id)
+        except GoldenError as error:
+            return error
+        return None
+
+    def _strays(self, known: set[Path]) -> Iterator[GoldenError]:
+        for path in sorted(self.root.rglob("*")):
+            if path not in known and (path.is_symlink() or not path.is_dir()):
+                hint = "remove it, or build the goldens anew"
+                yield GoldenError(f"the manifest does not list {path}", path=str(path), hint=hint)
+
+    def _checked(self, path: Path, golden_id: str) -> bytes:
+        """Give the bytes that the manifest vouches for."""
+        entry = self.entries().get(golden_id)
+        if entry is None:
+            hint = f"run '{BUILD} --only {golden_id}', or update pytest-ascend"
+            raise GoldenError(f"no golden {golden_id!r}: the manifest does not list {path}", path=str(path), hint=hint)
+        data = read_bounded(self.root, path, golden_id)
+        if len(data) != entry.size_bytes:
+            raise damaged(path, f"{len(data)} bytes instead of {entry.size_bytes}", golden_id)
+        if hashlib.sha256(data).hexdigest() != entry.sha256:
+            raise damaged(path, "its SHA-256 is not the one in the manifest", golden_id)
+        return data
+
+    def _load_manifest(self) -> dict[str, Entry]:
+        data = read_bounded(self.root, self.manifest, "")
+        try:
+            return decode_manifest(data)
+        except (ValueError, RecursionError) as error:
+            raise damaged(self.manifest, str(error), "") from error
+
+
+def _kept(before: Entry | None, new: Entry) -> Entry:
+    return before if before is not None and before.same_but_for_versions(new) else new
+
+
+def _changes(before: dict[str, Entry], after: dict[str, Entry], staged: set[str]) -> Changes:
+    return Changes(
+        added=tuple(sorted(after.keys() - before.keys())),
+        changed=tuple(sorted(name for name in staged & before.keys() if before[name] != after[name])),
+        unchanged=tuple(sorted(name for name in staged & before.keys() if before[name] == after[name])),
+        removed=tuple(sorted(before.keys() - after.keys())),
+    )
