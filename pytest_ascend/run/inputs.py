@@ -1,0 +1,119 @@
+"""Inputs and weights that are the same on every CPU, operating system and version of torch and numpy.
+
+Element ``i`` of the stream ``key`` is a hash of both, so nothing depends on torch's generators, whose streams differ
+between versions and devices. Values are integers, then one exact scaling or correctly rounded multiplication: no
+logarithm or cosine, whose last bits differ between libraries.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Words: TypeAlias = npt.NDArray[np.uint64]
+
+#: SplitMix64: the step of its counter, then the two multipliers and three shifts of its finaliser. Source: G. Steele,
+#: D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, with D. Stafford's variant 13.
+STEP = np.uint64(0x9E3779B97F4A7C15)
+MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
+#: Words made at a time: the temporaries stay in a core's cache.
+CHUNK = 1 << 15
+#: The standard deviation of the sum of four independent integers that are even below 2**16.
+STD_OF_SUM = math.sqrt((2**32 - 1) / 3)
+#: The lower half of each half of a word.
+LOW_HALVES = np.uint64(0x0000FFFF0000FFFF)
+
+
+def words(key: str, count: int, *, start: int = 0) -> Words:
+    """Give ``count`` 64-bit words of the stream ``key``, from position ``start`` on."""
+    first = np.uint64(int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little"))
+    counter = np.arange(start + 1, start + count + 1, dtype=np.uint64)
+    counter *= STEP
+    counter += first
+    return mix(counter)
+
+
+def mix(words: Words) -> Words:
+    """Hash each word in place, one to one, and give the array."""
+    for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=False):
+        words ^= words >> shift
+        words *= multiplier
+    words ^= words >> SHIFTS[2]
+    return words
+
+
+def uniform(
+    key: str, shape: Sequence[int], *, low: float = -1.0, high: float = 1.0, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Give values spread evenly over [low, high], on the CPU.
+
+    They are multiples of 2**-23 of half the range, computed in float32 with one multiplication and one addition, then
+    rounded to ``dtype``. With the default range they are exact, and never 1.
+    """
+    half, centre = np.float32((high - low) / 2), np.float32((high + low) / 2)
+
+    def fill(out: npt.NDArray[Any], word: Words) -> None:
+        out[:] = (word >> np.uint64(40)).astype(np.float32)  # 24 bits: exact
+        out -= np.float32(2**23)
+        out *= np.float32(2**-23)
+        out *= half
+        out += centre
+
+    return _tensor(key, shape, np.float32, fill).to(dtype)
+
+
+def normal(key: str, shape: Sequence[int], *, std: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Give values of mean 0 that are spread almost normally: each the sum of four even ones, so none above 3.47 std.
+
+    The sum is an exact integer; one float32 multiplication scales it, then it is rounded to ``dtype``.
+    """
+    scale = np.float32(std / STD_OF_SUM)
+
+    def fill(out: npt.NDArray[Any], word: Words) -> None:
+        pairs = (word & LOW_HALVES) + (word >> np.uint64(16) & LOW_HALVES)
+        out[:] = (pairs + (pairs >> np.uint64(32))).astype(np.uint32) & np.uint32(0x3FFFF)
+        out -= np.float32(2 * 65535)
+        out *= scale
+
+    return _tensor(key, shape, np.float32, fill).to(dtype)
+
+
+def integers(key: str, shape: Sequence[int], *, low: int, high: int, dtype: torch.dtype = torch.int64) -> Tensor:
+    """Give integers in [low, high), on the CPU. Raises ValueError for an empty range or one above 2**32."""
+    if not 0 < high - low <= 2**32:
+        raise ValueError(f"no integers to draw from [{low}, {high})")
+
+    def fill(out: npt.NDArray[Any], word: Words) -> None:
+        out[:] = ((word >> np.uint64(32)) * np.uint64(high - low)) >> np.uint64(32)
+        out += low
+
+    return _tensor(key, shape, np.int64, fill).to(dtype)
+
+
+def signs(key: str, shape: Sequence[int], *, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Give 1 and -1, each as often as the other."""
+    return integers(key, shape, low=0, high=2, dtype=dtype) * 2 - 1
+
+
+def _tensor(key: str, shape: Sequence[int], kind: Any, fill: Any) -> Tensor:
+    """Let ``fill(out, words)`` write an array chunk by chunk, one word an element."""
+    array = np.empty(int(np.prod(shape, dtype=np.int64)), dtype=kind)
+    for part in _chunks(array.size):
+        fill(array[part], words(key, part.stop - part.start, start=part.start))
+    if not array.size:
+        return torch.empty(tuple(shape), dtype=getattr(torch, array.dtype.name))
+    # By the buffer protocol: torch 2.1's from_numpy does not work with numpy 2.
+    return torch.frombuffer(array, dtype=getattr(torch, array.dtype.name)).reshape(tuple(shape))
+
+
+def _chunks(size: int) -> Iterator[slice]:
+    for start in range(0, size, CHUNK):
+        yield slice(start, min(start + CHUNK, size))
