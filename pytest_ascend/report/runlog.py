@@ -44,8 +44,7 @@ class RunLog:
         Raises RunLogError where another run is writing there, the folder cannot be written, or the header is
         malformed (a case twice in the manifest).
         """
-        line = _line(header.to_dict(), HEADER_LIMIT_BYTES, path)
-        _check_header(header, path)
+        line = _header_line(header, path)
         lock = _lock(path)
         try:
             _set_aside(path)
@@ -139,11 +138,13 @@ def _line(data: Mapping[str, Any], limit_bytes: int, path: Path) -> bytes:
     return line
 
 
-def _check_header(header: Header, path: Path) -> None:
+def _header_line(header: Header, path: Path) -> bytes:
     try:
         checks.header(header.to_dict())
-    except ValueError as error:
-        raise RunLogError(str(error), path=str(path), hint="give every case its own id") from None
+        return _line(header.to_dict(), HEADER_LIMIT_BYTES, path)
+    except (TypeError, ValueError) as error:
+        hint = "give every case its own id, and options that are text, numbers or lists of them"
+        raise RunLogError(str(error), path=str(path), hint=hint) from None
 
 
 def _lock(path: Path) -> FileLock:

@@ -1,0 +1,258 @@
+"""From a run log to what it means: counts, the verdict, the exit code. All judging of a run as a whole is done here.
+
+The closed world: every case of the manifest has exactly one outcome, and a case without a record is ``not-run``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.outcome import (
+    Errored,
+    Failed,
+    Fallback,
+    NotEmulated,
+    NotRun,
+    Outcome,
+    Passed,
+    Unsupported,
+    Waived,
+)
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.stack import Stack
+from pytest_ascend.report.contents import SUBSET, Footer, Run
+
+#: The four kinds of verdict on a run.
+CONFORMS = "conforms"
+DOES_NOT_CONFORM = "does-not-conform"
+INCOMPLETE = "incomplete"
+PARTIAL = "subset"
+
+#: Outcomes in the order in which people want to hear of them: what is wrong, what is missing, what is well.
+ORDER = tuple(kind.name for kind in (Failed, Errored, Fallback, Unsupported, NotRun, NotEmulated, Waived, Passed))
+_DEVIATIONS = (Failed.name, Errored.name, Fallback.name, Unsupported.name)
+_NOT_EXECUTED = (NotRun.name, NotEmulated.name)
+
+
+@dataclass(frozen=True, slots=True)
+class RunVerdict:
+    """What a run as a whole says: its ``kind``, whether the combination ``conforms``, and a sentence for people."""
+
+    kind: str
+    conforms: bool
+    sentence: str
+
+    def to_dict(self) -> dict[str, str | bool]:
+        """Give builtins only, as they stand in the footer of a log."""
+        return {"kind": self.kind, "conforms": self.conforms, "sentence": self.sentence}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """All that is known of a run when it is over.
+
+    ``results`` has one record for each case of the manifest, in its order. ``counts`` has every outcome, zeros
+    included, in the order of ``ORDER``. ``executed`` counts the cases that the device really ran. ``notice`` says
+    that no NPU computed anything, and is empty where one did. ``lines`` gives the line of the log by case id.
+    """
+
+    run: Run
+    results: tuple[ResultRecord, ...]
+    counts: Mapping[str, int]
+    executed: int
+    problems: tuple[str, ...]
+    notice: str
+    verdict: RunVerdict
+    lines: Mapping[str, int]
+
+    @property
+    def deviations(self) -> int:
+        """The number of cases that ran and are not conformant."""
+        return sum(self.counts[name] for name in _DEVIATIONS)
+
+    @property
+    def missing(self) -> int:
+        """The number of cases that had to run and did not."""
+        return self.counts[NotRun.name]
+
+    def footer(self, finished: str) -> Footer:
+        """Give the last line of the log; ``finished`` is a time in ISO 8601 with its offset."""
+        counts = {name: count for name, count in self.counts.items() if count}
+        return Footer(finished=finished, records=len(self.run.records), counts=counts, verdict=self.verdict.to_dict())
+
+
+def summarise(run: Run) -> Summary:
+    """Judge a run by its records alone; what its footer claims is only compared with that."""
+    results = tuple(_results(run))
+    found = Counter(result.outcome.name for result in results)
+    summary = Summary(
+        run=run,
+        results=results,
+        counts={name: found[name] for name in ORDER},
+        executed=sum(found[name] for name in ORDER if name not in _NOT_EXECUTED),
+        problems=run.problems,
+        notice=notice(run.header.stack),
+        verdict=RunVerdict(INCOMPLETE, False, ""),
+        lines={record.case.id: index + 2 for index, record in enumerate(run.records)},
+    )
+    summary = replace(summary, verdict=_verdict(summary))
+    contradictions = tuple(_contradictions(summary))
+    if not contradictions:
+        return summary
+    summary = replace(summary, problems=(*summary.problems, *contradictions))
+    return replace(summary, verdict=_verdict(summary))
+
+
+def exit_code(summary: Summary) -> int:
+    """Give 0 for a run that conforms or a subset without fault, 5 where nothing was executed, otherwise 1."""
+    if not summary.executed:
+        return 5
+    faultless = not (summary.deviations or summary.missing or summary.problems)
+    return 0 if summary.verdict.conforms or (summary.verdict.kind == PARTIAL and faultless) else 1
+
+
+def notice(stack: Stack) -> str:
+    """Say loudly that no NPU computed anything; empty where one did."""
+    if stack.emulated:
+        return "Emulated device: says nothing about any NPU."
+    if stack.device != "npu":
+        return f"Device {stack.device}: says nothing about any NPU."
+    return ""
+
+
+def _results(run: Run) -> Iterator[ResultRecord]:
+    records = {record.case.id: record for record in run.records}
+    reason = "no record in the log" if run.ended else "the run was stopped before this case"
+    for case in run.header.manifest:
+        record = records.get(case.id)
+        yield audited(record, run.header.stack) if record else _not_run(case, reason)
+
+
+def _not_run(case: Case, reason: str) -> ResultRecord:
+    return ResultRecord(case=case, node_id="", outcome=NotRun(reason=reason))
+
+
+def audited(record: ResultRecord, stack: Stack) -> ResultRecord:
+    """Give the record with the outcome that its own evidence allows: nobody is taken at their word."""
+    outcome = _contradicted(record, stack)
+    return replace(record, outcome=replace(outcome, detail=record.outcome.detail)) if outcome else record
+
+
+def _contradicted(record: ResultRecord, stack: Stack) -> Outcome | None:
+    outcome = record.outcome
+    if isinstance(outcome, NotEmulated) and not stack.emulated:
+        return Errored(reason="recorded as not-emulated, on a device that is not emulated")
+    if isinstance(outcome, Waived) and not outcome.reason:
+        return Errored(reason="waived without a reason")
+    return _unearned(record) if isinstance(outcome, Passed) else None
+
+
+def _unearned(record: ResultRecord) -> Outcome | None:
+    """Give what a recorded pass really is, or None where it was earned."""
+    if any(not verdict["agrees"] for verdict in record.verdicts):
+        return Failed(reason="recorded as passed, but a comparison disagrees")
+    if not record.verdicts and not record.measurements:
+        return Errored(reason="passed without comparing or measuring anything")
+    if record.fallbacks:
+        return Fallback(reason=f"computed on the CPU: {', '.join(record.fallbacks)}")
+    return None
+
+
+def _contradictions(summary: Summary) -> Iterator[str]:
+    footer = summary.run.footer
+    if footer is None:
+        return
+    if {**dict.fromkeys(ORDER, 0), **footer.counts} != dict(summary.counts):
+        yield f"The footer counts {_listed(footer.counts)}; the records give {_listed(summary.counts)}."
+    if footer.verdict["conforms"] != summary.verdict.conforms:
+        yield "The footer's verdict is not the one that the records give."
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing"
+
+
+def _verdict(summary: Summary) -> RunVerdict:
+    kind = _kind(summary)
+    sentence = " ".join(part for part in (summary.notice, _SENTENCES[kind](summary)) if part)
+    return RunVerdict(kind, kind == CONFORMS, sentence)
+
+
+def _kind(summary: Summary) -> str:
+    if summary.run.header.selection.kind == SUBSET:
+        return PARTIAL
+    if summary.deviations:
+        return DOES_NOT_CONFORM
+    if summary.missing or summary.problems or not summary.run.ended or not summary.executed:
+        return INCOMPLETE
+    return CONFORMS
+
+
+def _conforms(summary: Summary) -> str:
+    opening = "Passes" if summary.notice else "Conforms"
+    return f"{opening}: {_well(summary)}, at level {summary.run.header.level}."
+
+
+def _does_not_conform(summary: Summary) -> str:
+    opening = "Does not pass" if summary.notice else "Does not conform"
+    return f"{opening}: {_bad(summary)} of {_cases(summary)}.{_incompleteness(summary, ' Incomplete: {}.')}"
+
+
+def _incomplete(summary: Summary) -> str:
+    if not summary.executed:
+        return f"Not conformant: nothing was executed, of {_cases(summary)}."
+    return _incompleteness(summary, "Not conformant: incomplete: {}.")
+
+
+def _subset(summary: Summary) -> str:
+    reason = summary.run.header.selection.reason
+    opening = f"A subset{f' ({reason})' if reason else ''}, not a full run"
+    if not summary.executed:
+        return f"{opening}: nothing was executed, of {_cases(summary)}."
+    body = f"{_bad(summary)} of {_cases(summary)}" if summary.deviations else _well(summary)
+    return f"{opening}: {body}.{_incompleteness(summary, ' Incomplete: {}.')}"
+
+
+_SENTENCES = {
+    CONFORMS: _conforms,
+    DOES_NOT_CONFORM: _does_not_conform,
+    INCOMPLETE: _incomplete,
+    PARTIAL: _subset,
+}
+
+
+def _cases(summary: Summary) -> str:
+    total = len(summary.results)
+    return "1 case" if total == 1 else f"{total:,} cases"
+
+
+def _bad(summary: Summary) -> str:
+    return _joined(f"{summary.counts[name]:,} {name}" for name in _DEVIATIONS if summary.counts[name])
+
+
+def _well(summary: Summary) -> str:
+    passed, total = summary.counts[Passed.name], len(summary.results)
+    if passed == total:
+        return "the only case passed" if total == 1 else f"all {total:,} cases passed"
+    others = {
+        Waived.name: "{:,} waived",
+        NotEmulated.name: "{:,} beyond what the emulated device has",
+    }
+    parts = [text.format(summary.counts[name]) for name, text in others.items() if summary.counts[name]]
+    return _joined([f"{passed:,} of {_cases(summary)} passed", *parts])
+
+
+def _incompleteness(summary: Summary, form: str) -> str:
+    parts = [f"{summary.missing:,} of {_cases(summary)} did not run"] if summary.missing else []
+    if not summary.run.ended:
+        parts.append("the run was stopped before its end")
+    parts += [each.rstrip(".") for each in summary.problems if each not in summary.run.problems]
+    return form.format(_joined(parts)) if parts else ""
+
+
+def _joined(parts: Iterator[str] | list[str]) -> str:
+    *most, last = list(parts)
+    return f"{', '.join(most)} and {last}" if most else last
