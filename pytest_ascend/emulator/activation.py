@@ -1,0 +1,88 @@
+"""Turning the emulated CANN on, in this process and in its children."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_ascend.emulator.build import emulated_cann
+from pytest_ascend.errors import EmulatorUnavailable
+
+#: Marks an environment as emulated, for children and for whoever looks for signs of a real Ascend.
+MARK = "PYTEST_ASCEND_EMULATED"
+
+
+def is_active() -> bool:
+    """Whether this process runs on the emulated CANN."""
+    return os.environ.get(MARK) == "1"
+
+
+def environment(
+    *, devices: int = 2, memory_bytes: int | None = None, faults: Sequence[str] = (), home: Path | None = None
+) -> dict[str, str]:
+    """Give the variables that put a process and its children on the emulated CANN, compiling it at first use.
+
+    ``devices``: how many there are (1 to 16). ``memory_bytes``: device memory of each, 8 GiB where nothing is said.
+    ``faults``: kernels to replace, see :mod:`pytest_ascend.emulator.faults`.
+    Raises EmulatorUnavailable as :func:`pytest_ascend.emulator.build.emulated_cann` does.
+    """
+    home = home or emulated_cann()
+    libraries = [str(home / "lib64"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    settings = {
+        MARK: "1",
+        "PYTEST_ASCEND_EMULATED_DEVICES": str(devices),
+        "PYTEST_ASCEND_FAULTS": ",".join(faults),
+        "ASCEND_HOME_PATH": str(home),
+        "ASCEND_OPP_PATH": str(home / "opp"),
+        "LD_LIBRARY_PATH": os.pathsep.join(dict.fromkeys(libraries)),
+        # Operators run in the thread that calls them: handing each to torch_npu's queue thread costs two switches of
+        # Python's lock an operator. The variable stands where a user has set it: the queue works here too.
+        "TASK_QUEUE_ENABLE": os.environ.get("TASK_QUEUE_ENABLE", "0"),
+    }
+    if memory_bytes:
+        settings["PYTEST_ASCEND_EMULATED_MEMORY"] = str(memory_bytes)
+    return settings
+
+
+def activate(*, devices: int = 2, memory_bytes: int | None = None, faults: Sequence[str] = ()) -> None:
+    """Put this process, and those that it starts, on the emulated CANN. Call it before torch_npu is imported.
+
+    Nothing has to be prepared: the libraries are loaded by path here, and children find them by ``LD_LIBRARY_PATH``.
+    Once active it stays; a second call in the same process changes nothing but raises if it asks for other faults.
+    Raises EmulatorUnavailable where torch_npu is already imported without it, and as :func:`environment` does.
+    """
+    if is_active() and _is_loaded():
+        return
+    if "torch_npu" in sys.modules:
+        raise EmulatorUnavailable(
+            "torch_npu is already imported in this process, on another CANN",
+            hint="activate the emulated device before torch is imported, or start with: pytest-ascend emulate -- COMMAND",
+        )
+    os.environ.update(environment(devices=devices, memory_bytes=memory_bytes, faults=faults))
+    libraries = Path(os.environ["ASCEND_HOME_PATH"], "lib64")
+    for path in sorted(libraries.glob("*.so"), key=lambda each: each.name != "libascendcl.so"):
+        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+
+
+def _is_loaded() -> bool:
+    return os.environ.get("ASCEND_HOME_PATH", "?") in Path("/proc/self/maps").read_text()
+
+
+def _library(name: str) -> ctypes.CDLL:
+    return ctypes.CDLL(str(Path(os.environ["ASCEND_HOME_PATH"], "lib64", name)))
+
+
+def missing() -> tuple[str, ...]:
+    """Give the functions and operator types of CANN that were called since the last time and are not emulated."""
+    buffer = ctypes.create_string_buffer(1 << 15)
+    _library("libascendcl.so").emu_take_missing(buffer, len(buffer))
+    return tuple(dict.fromkeys(buffer.value.decode().split()))
+
+
+def called() -> dict[str, int]:
+    """Give how often each operator was called in this process, for those that were."""
+    dispatch = sys.modules.get("pytest_ascend.emulator.dispatch")
+    return dispatch.called() if dispatch else {}

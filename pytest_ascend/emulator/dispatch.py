@@ -1,0 +1,123 @@
+"""From a call of torch_npu to a kernel: read the arguments, compute, write the results, tell errors."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pytest_ascend.emulator.faults import apply_faults
+from pytest_ascend.emulator.kernels import all_kernels
+from pytest_ascend.emulator.registry import Kernel
+from pytest_ascend.emulator.tensors import DeviceMemory, readers, set_view_shape
+
+_RUNNER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p)
+_KERNEL_FAILED = 561000
+
+_lock = threading.Lock()
+_installed: list[Any] = []  # keeps the callback alive as long as the process, as C holds a pointer to it
+_counts: dict[str, int] = {}
+
+
+def called() -> dict[str, int]:
+    """Give how often each operator was called in this process."""
+    return dict(_counts)
+
+
+def install() -> None:
+    """Give the C runtime the function that computes. Runs at the first call of an operator, in whatever thread that is."""
+    with _lock, torch.inference_mode(False):  # bases made in inference mode could never be written outside of it
+        if _installed:
+            return
+        home = Path(os.environ["ASCEND_HOME_PATH"], "lib64")
+        runtime = ctypes.CDLL(str(home / "libascendcl.so"))
+        runtime.emu_memory_base.restype = ctypes.c_size_t
+        runtime.emu_memory_size.restype = ctypes.c_size_t
+        size = runtime.emu_memory_size() * runtime.emu_device_count()
+        callback = _RUNNER(_runner(DeviceMemory(runtime.emu_memory_base(), size), runtime.emu_fail))
+        _installed.append(callback)
+        runtime.emu_install(callback)
+
+
+def _runner(memory: DeviceMemory, fail: Any) -> Callable[[int, int], int]:
+    kernels = apply_faults(all_kernels(), filter(None, os.environ.get("PYTEST_ASCEND_FAULTS", "").split(",")))
+    calls = [(kernel.name, _call(kernel, memory)) for kernel in kernels]
+
+    def run(index: int, words: int) -> int:
+        name, call = calls[index]
+        _counts[name] = _counts.get(name, 0) + 1
+        try:
+            # What the user has switched on around the operator must not reach into the kernel: a default device or
+            # another function mode would make its temporaries on the NPU, CPU autocast would change its arithmetic.
+            with torch._C.DisableTorchFunction(), torch._C._DisableAutocast():  # noqa: SLF001  no public names exist
+                call(words)
+        except BaseException as error:  # noqa: BLE001  C cannot pass an exception on: it becomes an error code
+            fail(_KERNEL_FAILED, b"%s", _message(name, error).encode())
+            return _KERNEL_FAILED
+        return 0
+
+    return run
+
+
+def _message(name: str, error: BaseException) -> str:
+    if os.environ.get("PYTEST_ASCEND_EMULATED_DEBUG"):
+        traceback.print_exception(error)
+    if "not implemented for" in str(error):  # torch has no CPU kernel for this dtype: our gap, not the device's
+        return f"emulated CANN: {name} is not emulated for these dtypes: {error}"
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"emulated CANN: {name} failed: {type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"
+
+
+def _call(kernel: Kernel, memory: DeviceMemory) -> Callable[[int], None]:
+    """Give the function that reads the words at an address and runs the kernel on them."""
+    read = readers(memory)
+    parameters = kernel.signature.parameters
+    inputs = [(i, read[each.type]) for i, each in enumerate(parameters) if each.is_input]
+    outputs = [(i, read[each.type], each.role == "dynamic") for i, each in enumerate(parameters) if not each.is_input]
+    block = ctypes.c_int64 * len(parameters)
+    body, into = kernel.body, kernel.into
+
+    def call(address: int) -> None:
+        words = block.from_address(address)[:]
+        arguments = [reader(words[i]) for i, reader in inputs]
+        targets = [reader(words[i]) for i, reader, _ in outputs]
+        if into:
+            body(*arguments, out=targets[0] if len(targets) == 1 else tuple(targets))
+            return
+        result = body(*arguments)
+        if not targets:
+            return
+        results = (result,) if len(targets) == 1 else result
+        for target, value, (i, _, dynamic) in zip(targets, results, outputs, strict=True):
+            if dynamic:
+                _write_dynamic(target, value, words[i])
+            else:
+                _write(target, value)
+
+    return call
+
+
+def _write(target: Any, value: Any) -> None:
+    """Copy a result into an output. What the caller left out, or the kernel did not compute, stays as it is."""
+    if target is None or value is None:
+        return
+    if isinstance(target, list):
+        for each, result in zip(target, value, strict=True):
+            _write(each, result)
+        return
+    if target.shape != value.shape:  # copy_ would broadcast, and hide the mistake
+        raise RuntimeError(f"the kernel made {tuple(value.shape)} for an output of {tuple(target.shape)}")
+    target.copy_(value)
+
+
+def _write_dynamic(target: torch.Tensor, value: torch.Tensor, descriptor: int) -> None:
+    """Write a result of a size that the data decided to the start of an output that has room for the largest."""
+    strides = torch.empty(value.shape, device="meta").stride()
+    target.as_strided(value.shape, strides).copy_(value)
+    set_view_shape(descriptor, value.shape)

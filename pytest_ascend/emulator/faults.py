@@ -1,0 +1,62 @@
+"""Planted faults: kernels of the emulated device replaced by wrong ones, to show that a suite notices.
+
+A fault maps names of operators to functions that make a wrong body from the honest one::
+
+    STALE_ADD = {"aclnnAdd": lambda honest: lambda self, other, alpha: honest(self, other, alpha) * 1.001}
+
+It is chosen by the name of a built-in one (:data:`FAULTS`) or as ``module:attribute`` of the user's own.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pytest_ascend.emulator.registry import Body, Kernel
+from pytest_ascend.errors import UsageError
+
+Fault = Mapping[str, Callable[[Body], Body]]
+
+FAULTS: dict[str, Fault] = {}
+
+
+def find_fault(name: str) -> Fault:
+    """Give a built-in fault by its name, or a user's by ``module:attribute``. Raises UsageError where there is none."""
+    if name in FAULTS:
+        return FAULTS[name]
+    module, separator, attribute = name.partition(":")
+    if not separator:
+        raise UsageError(
+            f"there is no fault {name!r} for the emulated device",
+            hint=f"choose one of {', '.join(sorted(FAULTS))}, or name your own as module:attribute",
+        )
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"the fault {name!r} cannot be loaded: {error}", hint="is its module on PYTHONPATH?") from error
+    if not isinstance(found, Mapping):
+        raise UsageError(
+            f"the fault {name!r} is a {type(found).__name__}",
+            hint="expected a mapping from an operator's name (aclnnAdd) to a function that takes the honest body",
+        )
+    return found
+
+
+def apply_faults(kernels: Iterable[Kernel], names: Iterable[str]) -> list[Kernel]:
+    """Give the kernels with the named faults planted. Raises UsageError for an operator that is not emulated."""
+    by_name = {kernel.name: kernel for kernel in kernels}
+    for name in names:
+        for operator, plant in find_fault(name).items():
+            if operator not in by_name:
+                raise UsageError(
+                    f"the fault {name!r} replaces {operator}, which is not emulated", hint="check the operator's name"
+                )
+            by_name[operator] = replace(by_name[operator], body=plant(_returning(by_name[operator])), into=False)
+    return list(by_name.values())
+
+
+def _returning(kernel: Kernel) -> Any:
+    """Give the honest body; bodies that can write into their output return it as well when they are not told to."""
+    return kernel.body

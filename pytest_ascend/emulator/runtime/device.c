@@ -1,0 +1,284 @@
+/* Devices, contexts, streams, events. Work is done when it is asked for, so that every stream is always idle. */
+#include "emulated.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_DEVICES = 16 };
+
+typedef struct {
+    int device;
+} context;
+
+static context contexts[MAX_DEVICES];
+static __thread int current_device;
+static __thread context *current_context;
+
+API int emu_device_count(void) {
+    const char *text = getenv("PYTEST_ASCEND_EMULATED_DEVICES");
+    int count = text ? atoi(text) : 2;
+    return count < 1 ? 1 : count > MAX_DEVICES ? MAX_DEVICES : count;
+}
+
+static int is_device(int device) { return device >= 0 && device < emu_device_count(); }
+
+API int aclInit(const char *config) { (void)config; return EMU_OK; }
+API int aclFinalize(void) { return EMU_OK; }
+API int aclmdlInitDump(void) { return EMU_OK; }
+API int aclmdlFinalizeDump(void) { return EMU_OK; }
+
+API int aclrtGetDeviceCount(uint32_t *count) {
+    *count = (uint32_t)emu_device_count();
+    return EMU_OK;
+}
+
+API int aclrtSetDevice(int32_t device) {
+    if (!is_device(device))
+        return emu_fail(EMU_INVALID_DEVICE, "emulated CANN: there is no device %d, only %d", device, emu_device_count());
+    contexts[device].device = device;
+    current_device = device;
+    current_context = &contexts[device];
+    return EMU_OK;
+}
+
+API int aclrtResetDevice(int32_t device) {
+    return is_device(device) ? EMU_OK : emu_fail(EMU_INVALID_DEVICE, "emulated CANN: there is no device %d", device);
+}
+
+API int aclrtGetDevice(int32_t *device) {
+    if (!current_context) return emu_fail(EMU_NO_CONTEXT, "emulated CANN: no device is set in this thread");
+    *device = current_device;
+    return EMU_OK;
+}
+
+API int aclrtGetCurrentContext(void **into) {
+    if (!current_context) return emu_fail(EMU_NO_CONTEXT, "emulated CANN: no context is set in this thread");
+    *into = current_context;
+    return EMU_OK;
+}
+
+API int aclrtSetCurrentContext(void *given) {
+    if (!given) return emu_fail(EMU_INVALID_PARAMETER, "emulated CANN: a context must not be null");
+    current_context = given;
+    current_device = current_context->device;
+    return EMU_OK;
+}
+
+API int aclrtGetPrimaryCtxState(int32_t device, uint32_t *flags, int32_t *active) {
+    (void)flags;
+    *active = is_device(device);
+    return EMU_OK;
+}
+
+/* The chip that is emulated: an Atlas A2, as most users have it. */
+API const char *aclrtGetSocName(void) { return "Ascend910B1"; }
+
+API int aclGetDeviceCapability(uint32_t device, int info, int64_t *value) {
+    (void)device, (void)info;
+    *value = 1;
+    return EMU_OK;
+}
+
+API int aclrtGetDeviceInfo(uint32_t device, int attribute, int64_t *value) {
+    (void)device, (void)attribute;
+    *value = 1;
+    return EMU_OK;
+}
+
+API int aclrtDeviceCanAccessPeer(int32_t *can, int32_t device, int32_t peer) {
+    *can = is_device(device) && is_device(peer) && device != peer;
+    return EMU_OK;
+}
+
+API int aclrtDeviceEnablePeerAccess(int32_t peer, uint32_t flags) {
+    (void)flags;
+    return is_device(peer) ? EMU_OK : emu_fail(EMU_INVALID_DEVICE, "emulated CANN: there is no device %d", peer);
+}
+
+API int aclrtDeviceGetBareTgid(int32_t *pid) {
+    *pid = (int32_t)getpid();
+    return EMU_OK;
+}
+
+API int aclrtGetDeviceUtilizationRate(int32_t device, int32_t *utilization) {
+    (void)device;
+    memset(utilization, 0, 4 * sizeof *utilization); /* cube, vector, AI CPU, memory: nothing runs in the background */
+    return EMU_OK;
+}
+
+/* The newest CANN that torch_npu's versions ask for by number, so that they call operators as they do there. */
+API int aclsysGetVersionStr(char *package, char *version) {
+    (void)package;
+    strcpy(version, "9.1.0");
+    return EMU_OK;
+}
+
+/* --- streams --- */
+
+typedef struct {
+    int32_t id;
+} stream;
+
+API int aclrtCreateStream(void **into) {
+    static int32_t next;
+    stream *made = malloc(sizeof *made);
+    if (!made) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: no host memory for a stream");
+    made->id = __sync_add_and_fetch(&next, 1);
+    *into = made;
+    return EMU_OK;
+}
+
+API int aclrtCreateStreamWithConfig(void **into, uint32_t priority, uint32_t flag) {
+    (void)priority, (void)flag;
+    return aclrtCreateStream(into);
+}
+
+API int aclrtDestroyStream(void *given) { free(given); return EMU_OK; }
+API int aclrtDestroyStreamForce(void *given) { free(given); return EMU_OK; }
+API int aclrtSynchronizeStream(void *given) { (void)given; return EMU_OK; }
+API int aclrtSynchronizeStreamWithTimeout(void *given, int32_t ms) { (void)given, (void)ms; return EMU_OK; }
+API int aclrtSynchronizeDevice(void) { return EMU_OK; }
+API int aclrtSynchronizeDeviceWithTimeout(int32_t ms) { (void)ms; return EMU_OK; }
+API int aclrtStreamWaitEvent(void *given, void *event) { (void)given, (void)event; return EMU_OK; }
+API int aclrtSetStreamFailureMode(void *given, uint64_t mode) { (void)given, (void)mode; return EMU_OK; }
+API int aclrtSetOpWaitTimeout(uint32_t seconds) { (void)seconds; return EMU_OK; }
+API int aclrtSetOpExecuteTimeOut(uint32_t seconds) { (void)seconds; return EMU_OK; }
+API int aclrtSetStreamOverflowSwitch(void *given, uint32_t flag) { (void)given, (void)flag; return EMU_OK; }
+API int aclrtSubscribeReport(uint64_t thread, void *given) { (void)thread, (void)given; return EMU_OK; }
+API int aclrtUnSubscribeReport(uint64_t thread, void *given) { (void)thread, (void)given; return EMU_OK; }
+
+API int aclrtProcessReport(int32_t timeout_ms) {
+    usleep(1000u * (unsigned)(timeout_ms > 0 && timeout_ms < 100 ? timeout_ms : 10)); /* nothing ever waits: callbacks ran when launched */
+    return EMU_OK;
+}
+
+API int aclrtLaunchCallback(void (*function)(void *), void *data, int block, void *given) {
+    (void)block, (void)given;
+    function(data);
+    return EMU_OK;
+}
+
+API int aclrtLaunchHostFunc(void *given, void (*function)(void *), void *data) {
+    (void)given;
+    function(data);
+    return EMU_OK;
+}
+
+API int aclrtStreamQuery(void *given, int *status) {
+    (void)given;
+    *status = 0; /* complete */
+    return EMU_OK;
+}
+
+API int aclrtStreamGetId(void *given, int32_t *id) {
+    *id = given ? ((stream *)given)->id : 0;
+    return EMU_OK;
+}
+
+/* --- events --- */
+
+typedef struct {
+    double time_ms;
+} event;
+
+API int aclrtCreateEventExWithFlag(void **into, uint32_t flag) {
+    (void)flag;
+    *into = calloc(1, sizeof(event));
+    return *into ? EMU_OK : emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: no host memory for an event");
+}
+
+API int aclrtCreateEventWithFlag(void **into, uint32_t flag) { return aclrtCreateEventExWithFlag(into, flag); }
+API int aclrtDestroyEvent(void *given) { free(given); return EMU_OK; }
+API int aclrtResetEvent(void *given, void *on) { (void)given, (void)on; return EMU_OK; }
+API int aclrtSynchronizeEvent(void *given) { (void)given; return EMU_OK; }
+
+API int aclrtRecordEvent(void *given, void *on) {
+    (void)on;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    ((event *)given)->time_ms = (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+    return EMU_OK;
+}
+
+API int aclrtQueryEventStatus(void *given, int *status) {
+    (void)given;
+    *status = 1; /* recorded and complete */
+    return EMU_OK;
+}
+
+API int aclrtQueryEventWaitStatus(void *given, int *status) {
+    (void)given;
+    *status = 0; /* complete */
+    return EMU_OK;
+}
+
+API int aclrtEventElapsedTime(float *ms, void *start, void *end) {
+    *ms = (float)(((event *)end)->time_ms - ((event *)start)->time_ms);
+    return EMU_OK;
+}
+
+API int aclrtEventGetTimestamp(void *given, uint64_t *us) {
+    *us = (uint64_t)(((event *)given)->time_ms * 1e3);
+    return EMU_OK;
+}
+
+/* --- settings that torch_npu asks back --- */
+
+enum { PARAMETERS = 16 };
+static int64_t system_parameters[PARAMETERS];
+
+API int aclrtSetSysParamOpt(int option, int64_t value) {
+    if (option < 0 || option >= PARAMETERS) return emu_fail(EMU_INVALID_PARAMETER, "emulated CANN: no system parameter %d", option);
+    system_parameters[option] = value;
+    return EMU_OK;
+}
+
+API int aclrtCtxSetSysParamOpt(int option, int64_t value) { return aclrtSetSysParamOpt(option, value); }
+
+API int aclrtGetSysParamOpt(int option, int64_t *value) {
+    if (option < 0 || option >= PARAMETERS) return emu_fail(EMU_INVALID_PARAMETER, "emulated CANN: no system parameter %d", option);
+    *value = system_parameters[option];
+    return EMU_OK;
+}
+
+/* The emulated chip always keeps Inf and NaN, as an Atlas A2 does. */
+API int aclrtSetDeviceSatMode(int mode) {
+    return mode == 1 ? EMU_OK : emu_fail(EMU_NOT_SUPPORTED, "emulated CANN: saturation instead of Inf and NaN is not emulated");
+}
+
+API int aclrtGetDeviceSatMode(int *mode) {
+    *mode = 1;
+    return EMU_OK;
+}
+
+/* Every compile option answers "disable": with JIT compilation off, torch_npu calls aclnn operators. */
+API size_t aclGetCompileoptSize(int option) { (void)option; return 256; }
+API int aclSetCompileopt(int option, const char *value) { (void)option, (void)value; return EMU_OK; }
+
+API int aclGetCompileopt(int option, char *value, size_t length) {
+    (void)option;
+    snprintf(value, length, "disable");
+    return EMU_OK;
+}
+
+/* --- profiling hooks: accepted, nothing is recorded --- */
+
+API uint64_t MsprofGetHashId(const char *text, size_t length) {
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 1099511628211u;
+    return hash;
+}
+API int32_t MsprofRegisterCallback(uint32_t module, void *callback) { (void)module, (void)callback; return EMU_OK; }
+API int32_t MsprofReportAdditionalInfo(uint32_t aging, const void *data, uint32_t length) { (void)aging, (void)data, (void)length; return EMU_OK; }
+API int32_t MsprofReportApi(uint32_t aging, const void *api) { (void)aging, (void)api; return EMU_OK; }
+API int32_t MsprofReportCompactInfo(uint32_t aging, const void *data, uint32_t length) { (void)aging, (void)data, (void)length; return EMU_OK; }
+
+API uint64_t MsprofSysCycleTime(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}

@@ -1,0 +1,72 @@
+/* What the parts of the emulated CANN share. Everything here is internal, but for the emu_ functions that
+ * Python calls and the entry points in libopapi.so use. */
+#ifndef PYTEST_ASCEND_EMULATED_H
+#define PYTEST_ASCEND_EMULATED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define API __attribute__((visibility("default")))
+
+/* Error codes, as CANN's runtime documents them. */
+enum {
+    EMU_OK = 0,
+    EMU_INVALID_PARAMETER = 107000,
+    EMU_INVALID_DEVICE = 107001,
+    EMU_NO_CONTEXT = 107002,
+    EMU_NOT_SUPPORTED = 207000,
+    EMU_OUT_OF_MEMORY = 207001,
+    EMU_KERNEL_FAILED = 561000,
+};
+
+/* Remember a message for aclGetRecentErrMsg in this thread; returns the code, so that "return emu_fail(...)" reads well. */
+API int emu_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* A function of CANN that is not emulated was called: note its name, say so, fail. */
+API int emu_missing(const char *kind, const char *name);
+
+/* Move the names noted since the last call into buffer, one a line; returns how many bytes there are in all. */
+API size_t emu_take_missing(char *buffer, size_t size);
+
+/* The one range of addresses that all devices' memory lies in. Device d owns [base + d * size, base + (d + 1) * size). */
+API char *emu_memory_base(void);
+API size_t emu_memory_size(void);
+API int emu_device_count(void);
+
+/* Descriptors as Python reads them: every field is a 64-bit word, in this order. */
+typedef struct {
+    int64_t dtype;
+    int64_t ndim;
+    int64_t offset; /* in elements, from data */
+    int64_t data;   /* address of the storage, not of the first element */
+    int64_t format;
+    int64_t shape_and_strides[]; /* ndim sizes, then ndim strides in elements */
+} aclTensor;
+
+enum { EMU_TENSOR_WORDS = 13 };
+
+typedef struct {
+    int64_t dtype;
+    unsigned char value[16];
+} aclScalar;
+
+/* Arrays of int64, bool (one byte each), float, and lists of descriptors (pointers). */
+typedef struct {
+    int64_t count;
+    void *items;
+} aclArray;
+
+/* One operator call between its two phases. */
+typedef struct {
+    int64_t operator_index;
+    int64_t count;
+    char *texts; /* copies of the strings among the arguments, owned */
+    int64_t words[];
+} emu_executor;
+
+API emu_executor *emu_executor_new(int64_t operator_index, int64_t count);
+API int64_t emu_keep_text(emu_executor *executor, const char *text);
+API int64_t emu_double_bits(double value);
+API int emu_run(emu_executor *executor);
+
+#endif

@@ -1,0 +1,197 @@
+/* Device memory: one reserved range of addresses for all devices, handed out first fit. What is not allocated is
+ * inaccessible, so that a stale pointer ends in a fault rather than in somebody else's data. */
+#define _GNU_SOURCE
+#include "emulated.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+typedef struct block {
+    char *start;
+    size_t size;
+    int used;
+    struct block *next;
+} block;
+
+enum { ALIGNMENT = 512 }; /* bytes; what CANN promises for device memory */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t reserved = PTHREAD_ONCE_INIT;
+static char *base;
+static size_t device_size;
+static block **devices; /* by device: its blocks, in order of addresses, covering all of its range */
+
+static size_t page_round(size_t size) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (size + page - 1) / page * page;
+}
+
+static size_t configured_size(void) {
+    const char *text = getenv("PYTEST_ASCEND_EMULATED_MEMORY");
+    unsigned long long bytes = text ? strtoull(text, NULL, 10) : 0;
+    return page_round(bytes ? (size_t)bytes : (size_t)8 << 30);
+}
+
+static void reserve(void) {
+    int count = emu_device_count();
+    size_t size = configured_size();
+    void *range = mmap(NULL, size * (size_t)count, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    devices = calloc((size_t)count, sizeof *devices);
+    if (range == MAP_FAILED || !devices) return; /* base stays null; every allocation says so */
+    for (int device = 0; device < count; device++) {
+        devices[device] = calloc(1, sizeof(block));
+        if (!devices[device]) return;
+        *devices[device] = (block){.start = (char *)range + size * (size_t)device, .size = size};
+    }
+    device_size = size;
+    base = range;
+}
+
+API char *emu_memory_base(void) {
+    pthread_once(&reserved, reserve);
+    return base;
+}
+
+API size_t emu_memory_size(void) {
+    pthread_once(&reserved, reserve);
+    return device_size;
+}
+
+extern int aclrtGetDevice(int32_t *device);
+
+static block *split(block *from, size_t size) {
+    if (from->size > size) {
+        block *rest = malloc(sizeof *rest);
+        if (!rest) return NULL;
+        *rest = (block){.start = from->start + size, .size = from->size - size, .next = from->next};
+        from->size = size;
+        from->next = rest;
+    }
+    return from;
+}
+
+static block *take(int device, size_t size) {
+    for (block *each = devices[device]; each; each = each->next)
+        if (!each->used && each->size >= size) {
+            block *taken = split(each, size);
+            if (!taken || mprotect(taken->start, size, PROT_READ | PROT_WRITE)) return NULL;
+            taken->used = 1;
+            return taken;
+        }
+    return NULL;
+}
+
+API int aclrtMalloc(void **into, size_t size, int policy) {
+    (void)policy;
+    int32_t device;
+    int error = aclrtGetDevice(&device);
+    if (error) return error;
+    if (!emu_memory_base())
+        return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: cannot reserve addresses for the device memory; set a smaller size");
+    pthread_mutex_lock(&lock);
+    block *taken = take(device, page_round(size ? size : ALIGNMENT));
+    pthread_mutex_unlock(&lock);
+    if (!taken) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: device %d has no %zu bytes left", device, size);
+    *into = taken->start;
+    return EMU_OK;
+}
+
+API int aclrtMallocAlign32(void **into, size_t size, int policy) { return aclrtMalloc(into, size, policy); }
+
+static int device_of(const void *pointer) {
+    const char *at = pointer;
+    return base && at >= base && at < base + device_size * (size_t)emu_device_count() ? (int)((size_t)(at - base) / device_size) : -1;
+}
+
+static void merge_with_next(block *each) {
+    block *next = each->next;
+    if (each->used || !next || next->used) return;
+    each->size += next->size;
+    each->next = next->next;
+    free(next);
+}
+
+static int give_back(int device, char *start) {
+    block *previous = NULL;
+    for (block *each = devices[device]; each; previous = each, each = each->next)
+        if (each->start == start && each->used) {
+            each->used = 0;
+            /* Mapping afresh returns the pages to the host and makes them inaccessible, in one step. */
+            mmap(each->start, each->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+            merge_with_next(each);
+            if (previous) merge_with_next(previous);
+            return EMU_OK;
+        }
+    return EMU_INVALID_PARAMETER;
+}
+
+API int aclrtFree(void *pointer) {
+    int device = device_of(pointer);
+    pthread_mutex_lock(&lock);
+    int error = device < 0 ? EMU_INVALID_PARAMETER : give_back(device, pointer);
+    pthread_mutex_unlock(&lock);
+    return error ? emu_fail(error, "emulated CANN: %p is no device memory that could be freed", pointer) : EMU_OK;
+}
+
+API int aclrtGetMemInfo(int attribute, size_t *free_bytes, size_t *total_bytes) {
+    (void)attribute;
+    int32_t device;
+    int error = aclrtGetDevice(&device);
+    if (error) return error;
+    *total_bytes = emu_memory_size();
+    *free_bytes = 0;
+    pthread_mutex_lock(&lock);
+    for (block *each = base ? devices[device] : NULL; each; each = each->next) *free_bytes += each->used ? 0 : each->size;
+    pthread_mutex_unlock(&lock);
+    return EMU_OK;
+}
+
+API int aclrtMallocHost(void **into, size_t size) {
+    return posix_memalign(into, ALIGNMENT, size ? size : ALIGNMENT)
+               ? emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: the host has no %zu bytes left", size)
+               : EMU_OK;
+}
+
+API int aclrtMallocHostWithCfg(void **into, uint64_t size, void *config) {
+    (void)config;
+    return aclrtMallocHost(into, (size_t)size);
+}
+
+API int aclrtFreeHost(void *pointer) { free(pointer); return EMU_OK; }
+
+/* --- copies: done at once, whatever the stream --- */
+
+API int aclrtMemcpy(void *to, size_t room, const void *from, size_t count, int kind) {
+    (void)kind;
+    if (count > room) return emu_fail(EMU_INVALID_PARAMETER, "emulated CANN: a copy of %zu bytes does not fit into %zu", count, room);
+    memmove(to, from, count);
+    return EMU_OK;
+}
+
+API int aclrtMemcpyAsync(void *to, size_t room, const void *from, size_t count, int kind, void *stream) {
+    (void)stream;
+    return aclrtMemcpy(to, room, from, count, kind);
+}
+
+API int aclrtMemset(void *at, size_t room, int32_t value, size_t count) {
+    if (count > room) return emu_fail(EMU_INVALID_PARAMETER, "emulated CANN: %zu bytes do not fit into %zu", count, room);
+    memset(at, value, count);
+    return EMU_OK;
+}
+
+API int aclrtMemsetAsync(void *at, size_t room, int32_t value, size_t count, void *stream) {
+    (void)stream;
+    return aclrtMemset(at, room, value, count);
+}
+
+/* Where a pointer lies. The first two words are the device and the kind of memory (1 device, 2 unknown to CANN). */
+API int aclrtPointerGetAttributes(const void *pointer, uint32_t *attributes) {
+    int device = device_of(pointer);
+    attributes[0] = device < 0 ? 0 : (uint32_t)device;
+    attributes[1] = device < 0 ? 2 : 1;
+    attributes[2] = (uint32_t)sysconf(_SC_PAGESIZE);
+    return EMU_OK;
+}

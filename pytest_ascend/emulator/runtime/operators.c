@@ -1,0 +1,77 @@
+/* Calls of aclnn operators: the first phase keeps the arguments, the second has Python compute. */
+#define _GNU_SOURCE
+#include "emulated.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int (*kernel_runner)(int64_t operator_index, const int64_t *words);
+
+static kernel_runner runner;
+
+/* Python hands over the function that computes. */
+API void emu_install(kernel_runner given) { __atomic_store_n(&runner, given, __ATOMIC_RELEASE); }
+
+API emu_executor *emu_executor_new(int64_t operator_index, int64_t count) {
+    emu_executor *made = malloc(sizeof *made + (size_t)count * sizeof(int64_t));
+    if (made) *made = (emu_executor){.operator_index = operator_index, .count = count};
+    return made;
+}
+
+/* Strings are only valid during the first phase. Copies hang in a chain: each begins with the pointer to the next. */
+API int64_t emu_keep_text(emu_executor *executor, const char *text) {
+    if (!text) return 0;
+    size_t length = strlen(text) + 1;
+    char *copy = malloc(sizeof(char *) + length);
+    if (!copy) return 0;
+    memcpy(copy, &executor->texts, sizeof(char *));
+    memcpy(copy + sizeof(char *), text, length);
+    executor->texts = copy;
+    return (intptr_t)(copy + sizeof(char *));
+}
+
+static void executor_free(emu_executor *executor) {
+    for (char *text = executor->texts, *next; text; text = next) {
+        memcpy(&next, text, sizeof(char *));
+        free(text);
+    }
+    free(executor);
+}
+
+API int aclDestroyAclOpExecutor(emu_executor *executor) { executor_free(executor); return EMU_OK; }
+
+API int64_t emu_double_bits(double value) {
+    int64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* The kernels live in Python, and the first call may come from a process that only inherited our environment: have the
+ * interpreter that we are in import them. Found by name at run time, so that this compiles without Python's headers. */
+static int bootstrap(void) {
+    int (*is_initialized)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "Py_IsInitialized");
+    int (*ensure)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "PyGILState_Ensure");
+    void (*release)(int) = (void (*)(int))dlsym(RTLD_DEFAULT, "PyGILState_Release");
+    int (*run)(const char *, void *) = (int (*)(const char *, void *))dlsym(RTLD_DEFAULT, "PyRun_SimpleStringFlags");
+    if (!is_initialized || !ensure || !release || !run || !is_initialized())
+        return emu_fail(EMU_KERNEL_FAILED, "emulated CANN: its operators need a Python interpreter in the process");
+    int state = ensure();
+    int failed = run("from pytest_ascend.emulator import dispatch\ndispatch.install()\n", NULL);
+    release(state);
+    return failed ? emu_fail(EMU_KERNEL_FAILED, "emulated CANN: its operators could not be loaded; the traceback is above") : EMU_OK;
+}
+
+static kernel_runner installed(void) {
+    kernel_runner found = __atomic_load_n(&runner, __ATOMIC_ACQUIRE);
+    if (found) return found;
+    bootstrap(); /* without a lock of ours: a thread that waits for it might hold the interpreter's; Python keeps order */
+    return __atomic_load_n(&runner, __ATOMIC_ACQUIRE);
+}
+
+API int emu_run(emu_executor *executor) {
+    kernel_runner compute = installed();
+    int error = compute ? compute(executor->operator_index, executor->words) : EMU_KERNEL_FAILED;
+    executor_free(executor);
+    return error;
+}

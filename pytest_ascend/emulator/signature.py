@@ -1,0 +1,79 @@
+"""The declaration of an operator: its C signature, in types that a reader knows.
+
+    aclnnAdd(Tensor self, Tensor other, Scalar alpha, out Tensor out)
+
+Each parameter is ``[role] type name``. Roles: none for an input; ``inout`` for a tensor that the operator changes;
+``out`` for one that it fills; ``dynamic`` for one that it fills and whose shape depends on the data.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+#: Readable type -> (C type, C expression that makes a 64-bit word of an argument called {0}).
+C_TYPES = {
+    "Tensor": ("const void *", "(intptr_t){0}"),
+    "TensorList": ("const void *", "(intptr_t){0}"),
+    "Scalar": ("const void *", "(intptr_t){0}"),
+    "ScalarList": ("const void *", "(intptr_t){0}"),
+    "IntArray": ("const void *", "(intptr_t){0}"),
+    "BoolArray": ("const void *", "(intptr_t){0}"),
+    "FloatArray": ("const void *", "(intptr_t){0}"),
+    "text": ("const char *", "emu_keep_text(executor, {0})"),
+    "dtype": ("int32_t", "{0}"),
+    "bool": ("_Bool", "{0}"),
+    "int8": ("int8_t", "{0}"),
+    "uint8": ("uint8_t", "{0}"),
+    "int16": ("int16_t", "{0}"),
+    "int32": ("int32_t", "{0}"),
+    "uint32": ("uint32_t", "{0}"),
+    "int64": ("int64_t", "{0}"),
+    "uint64": ("uint64_t", "(int64_t){0}"),
+    "float": ("float", "emu_double_bits((double){0})"),
+    "double": ("double", "emu_double_bits({0})"),
+}
+
+ROLES = ("in", "inout", "out", "dynamic")
+
+_DECLARATION = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of an operator, without the two that every first phase ends with."""
+
+    role: str
+    type: str
+    name: str
+
+    @property
+    def is_input(self) -> bool:
+        """Whether the kernel's body receives it."""
+        return self.role in ("in", "inout")
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The name of an operator and its parameters, in the order of C."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+
+
+def parse(declaration: str) -> Signature:
+    """Read a declaration. Raises ValueError that quotes what cannot be read."""
+    match = _DECLARATION.fullmatch(declaration.strip())
+    if not match:
+        raise ValueError(f"expected 'aclnnName(type name, ...)', got {declaration!r}")
+    name, inside = match.groups()
+    texts = [part.strip() for part in inside.split(",")] if inside.strip() else []
+    return Signature(name, tuple(_parameter(text, declaration) for text in texts))
+
+
+def _parameter(text: str, declaration: str) -> Parameter:
+    words = text.split()
+    role = words.pop(0) if words[0] in ROLES else "in"
+    if len(words) != 2 or words[0] not in C_TYPES:
+        raise ValueError(f"cannot read the parameter {text!r} of {declaration!r}; types are {', '.join(C_TYPES)}")
+    return Parameter(role, *words)

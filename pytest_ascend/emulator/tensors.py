@@ -1,0 +1,147 @@
+"""From the words that the C runtime keeps to what kernels take: tensors over device memory, scalars, lists, text.
+
+A descriptor is read in one go as 64-bit words, in the order of ``runtime/emulated.h``. All device memory is one range
+of addresses, so that each tensor is a view into one base tensor of its dtype: no memory is wrapped twice.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+#: aclDataType -> torch, as CANN numbers them.
+DTYPES: dict[int, torch.dtype] = {
+    0: torch.float32,
+    1: torch.float16,
+    2: torch.int8,
+    3: torch.int32,
+    4: torch.uint8,
+    6: torch.int16,
+    7: torch.uint16,
+    8: torch.uint32,
+    9: torch.int64,
+    10: torch.uint64,
+    11: torch.float64,
+    12: torch.bool,
+    16: torch.complex64,
+    17: torch.complex128,
+    27: torch.bfloat16,
+    33: torch.complex32,
+    35: torch.float8_e5m2,
+    36: torch.float8_e4m3fn,
+}
+
+_HEADER = 5  # dtype, ndim, offset, data, format
+_AT_ONCE = ctypes.c_int64 * 13  # EMU_TENSOR_WORDS: enough for four dimensions
+_TWO = ctypes.c_int64 * 2
+
+
+class DeviceMemory:
+    """The range of addresses that all emulated devices' memory lies in, as one base tensor for each dtype."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.address = address
+        whole = torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=torch.uint8)
+        self.bases = {code: (whole.view(dtype), dtype.itemsize) for code, dtype in DTYPES.items()}
+
+    def tensor(self, descriptor: int) -> torch.Tensor | None:
+        """Give the tensor of a descriptor (None for a null pointer): a view, with its sizes, strides and offset.
+
+        Raises ValueError for a dtype that torch does not know.
+        """
+        if not descriptor:
+            return None
+        words = _AT_ONCE.from_address(descriptor)[:]
+        code, ndim, offset, data = words[:4]
+        if ndim > 4:
+            words = (ctypes.c_int64 * (_HEADER + 2 * ndim)).from_address(descriptor)[:]
+        middle = _HEADER + ndim
+        shape, strides = words[_HEADER:middle], words[middle : middle + ndim]
+        try:
+            base, itemsize = self.bases[code]
+        except KeyError:
+            raise ValueError(f"a tensor of aclDataType {code}, which is not emulated") from None
+        if not data:  # torch_npu gives tensors without elements no memory
+            return torch.empty(shape, dtype=base.dtype)
+        return base.as_strided(shape, strides, (data - self.address) // itemsize + offset)
+
+    def tensors(self, descriptor: int) -> list[torch.Tensor | None] | None:
+        """Give the tensors of a list, None for a null pointer."""
+        return [self.tensor(each) for each in _pointers(descriptor)] if descriptor else None
+
+
+def set_view_shape(descriptor: int, shape: torch.Size) -> None:
+    """Tell torch_npu the shape of a result that depends on the data; it never has more dimensions than expected."""
+    words = (ctypes.c_int64 * (_HEADER + len(shape))).from_address(descriptor)
+    words[1] = len(shape)
+    words[_HEADER:] = list(shape)
+
+
+_SCALAR_FORMATS = {0: "<f", 1: "<e", 2: "<b", 3: "<i", 4: "<B", 6: "<h", 9: "<q", 11: "<d", 12: "<?"}
+
+
+def scalar(descriptor: int) -> complex | None:
+    """Give the Python number of a scalar descriptor: bool, int, float or complex; None for a null pointer."""
+    if not descriptor:
+        return None
+    code = ctypes.c_int64.from_address(descriptor).value
+    value = ctypes.string_at(descriptor + 8, 16)
+    if code in _SCALAR_FORMATS:
+        return struct.unpack_from(_SCALAR_FORMATS[code], value)[0]  # type: ignore[no-any-return]
+    return torch.frombuffer(bytearray(value), dtype=DTYPES[code])[0].item()
+
+
+def scalars(descriptor: int) -> list[complex | None] | None:
+    """Give the numbers of a list of scalars, None for a null pointer."""
+    return [scalar(each) for each in _pointers(descriptor)] if descriptor else None
+
+
+def _pointers(descriptor: int) -> list[int]:
+    count, items = _TWO.from_address(descriptor)
+    return (ctypes.c_int64 * count).from_address(items)[:] if count else []
+
+
+def _array(item: type[Any]) -> Callable[[int], list[Any] | None]:
+    def read(descriptor: int) -> list[Any] | None:
+        if not descriptor:
+            return None
+        count, items = _TWO.from_address(descriptor)
+        return list((item * count).from_address(items)) if count else []
+
+    return read
+
+
+def _text(address: int) -> str | None:
+    return ctypes.string_at(address).decode() if address else None
+
+
+def _float(bits: int) -> float:
+    return struct.unpack("<d", struct.pack("<q", bits))[0]  # type: ignore[no-any-return]
+
+
+#: aclFormat and other enumerations arrive as plain integers. Narrow integers were widened in C.
+PLAIN = {"int8", "uint8", "int16", "int32", "uint32", "int64"}
+
+
+def readers(memory: DeviceMemory) -> dict[str, Callable[[int], Any]]:
+    """Give, for each type of a declaration, the function from a word to what the kernel takes."""
+    return {
+        "Tensor": memory.tensor,
+        "TensorList": memory.tensors,
+        "Scalar": scalar,
+        "ScalarList": scalars,
+        "IntArray": _array(ctypes.c_int64),
+        "BoolArray": _array(ctypes.c_bool),
+        "FloatArray": _array(ctypes.c_float),
+        "text": _text,
+        "dtype": DTYPES.get,
+        "bool": bool,
+        "float": _float,
+        "double": _float,
+        "uint64": lambda word: word & 0xFFFF_FFFF_FFFF_FFFF,
+        **dict.fromkeys(PLAIN, int),
+    }
