@@ -1,5 +1,60 @@
-"""The command line ``pytest-ascend``."""
+"""The command line ``pytest-ascend``. Each command is loaded when it is named, so that ``--help`` answers at once."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from pytest_ascend import __version__
+from pytest_ascend.errors import AscendError
+
+#: Command: where it is, and its line in ``--help``, which is given without loading it.
+COMMANDS = {
+    "baseline": ("pytest_ascend.golden.commands:baseline", "Make, check and show the stored goldens."),
+    "emulate": (
+        "pytest_ascend.emulator.commands:emulate",
+        "Run a program, and what it starts, on the emulated device.",
+    ),
+    "manifest": ("pytest_ascend.run.commands:manifest", "Freeze the list of cases of the bundled suites."),
+    "report": ("pytest_ascend.report.commands:report", "Make pages from run logs, and check them."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Give the names, sorted."""
+        return sorted({*COMMANDS, *super().list_commands(ctx)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load one command."""
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), name)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{COMMANDS[cmd_name][0]} is no command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without loading any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in sorted(COMMANDS.items())])
+
+
+@click.group(cls=LazyGroup)
+@click.version_option(__version__, prog_name="pytest-ascend")
+def cli() -> None:
+    """Conformance of Huawei Ascend NPUs: what goes with `pytest --ascend`."""
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; what the user can act on becomes one message and its exit code."""
+    try:
+        cli()
+    except AscendError as error:
+        click.echo(f"ERROR: {error}", err=True)
+        sys.exit(error.exit_code)

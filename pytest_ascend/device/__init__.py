@@ -1,0 +1,6 @@
+"""Where cases run: one small protocol, and an implementation for each kind of device."""
+
+from pytest_ascend.device.protocol import Device
+from pytest_ascend.device.request import Request, parse
+
+__all__ = ["Device", "Request", "parse"]

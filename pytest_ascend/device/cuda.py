@@ -1,0 +1,69 @@
+"""A CUDA GPU as the device under test: a second opinion on goldens and limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_ascend.errors import DeviceUnavailable
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Cuda:
+    """The GPU with this index."""
+
+    index: int = 0
+    kind: str = "cuda"
+    emulated: bool = False
+    falls_back: bool = False
+
+    @property
+    def label(self) -> str:
+        """Give "cuda:N"."""
+        return f"cuda:{self.index}"
+
+    def torch_device(self) -> torch.device:
+        """Give the device as torch knows it."""
+        import torch
+
+        return torch.device("cuda", self.index)
+
+    def synchronize(self) -> None:
+        """Wait for the GPU."""
+        import torch
+
+        torch.cuda.synchronize(self.index)
+
+    def chip(self) -> str:
+        """Give the name of the GPU."""
+        import torch
+
+        return str(torch.cuda.get_device_name(self.index))
+
+    def reset_peak_memory(self) -> None:
+        """Begin to measure the peak of memory anew."""
+        import torch
+
+        torch.cuda.reset_peak_memory_stats(self.index)
+
+    def peak_memory_bytes(self) -> int:
+        """Give the most memory that tensors held since the last reset."""
+        import torch
+
+        return int(torch.cuda.max_memory_allocated(self.index))
+
+
+def open_cuda(index: int) -> Cuda:
+    """Give the GPU with this index. Raises DeviceUnavailable where torch sees no such GPU."""
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if index >= count:
+        raise DeviceUnavailable(
+            f"cuda:{index} was asked for, and torch {torch.__version__} sees {count} CUDA devices",
+            hint="install a torch built for CUDA and its driver, or choose another --ascend-device",
+        )
+    return Cuda(index)

@@ -1,0 +1,90 @@
+"""Whether an NPU answers, asked in a process of its own: a sick device hangs or kills whoever asks it.
+
+Run as a module, it asks and prints the answer as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+#: The first use of a healthy NPU takes up to half a minute; kernels may have to be compiled.
+LIMIT_S = 180.0
+
+_MARK = "pytest-ascend probe: "
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What the NPU said: ``failure`` is "" where it works. ``chip`` is the SoC's name."""
+
+    failure: str = ""
+    chip: str = ""
+    count: int = 0
+
+
+def ask(index: int, *, limit_s: float = LIMIT_S, command: Sequence[str] = ()) -> Answer:
+    """Ask the NPU with this index for a known answer, and wait ``limit_s`` at most. Never raises on a sick device.
+
+    ``command`` is the program to ask with, for tests.
+    """
+    asking = list(command) or [sys.executable, "-m", "pytest_ascend.device.probe", str(index)]
+    # Without this, `import torch` itself would fail on the way, with a message about autoloading.
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    try:
+        done = subprocess.run(asking, env=environment, capture_output=True, text=True, timeout=limit_s, check=False)  # noqa: S603  (ourselves)
+    except subprocess.TimeoutExpired:
+        return Answer(failure=f"it gave no answer within {limit_s:g} s")
+    return _understand(done.stdout, done.stderr, done.returncode)
+
+
+def _understand(stdout: str, stderr: str, code: int) -> Answer:
+    answers = [line.removeprefix(_MARK) for line in stdout.splitlines() if line.startswith(_MARK)]
+    if answers:
+        return Answer(**json.loads(answers[-1]))
+    last = next((line for line in reversed(stderr.splitlines()) if line.strip()), "it printed nothing")
+    return Answer(failure=f"the process that asked ended with code {code}: {last}")
+
+
+def _question(index: int) -> dict[str, Any]:
+    import torch
+
+    from pytest_ascend.device.npu import Npu
+
+    npu = Npu(index)
+    count = torch.npu.device_count() if npu.chip() else 0  # type: ignore[attr-defined]
+    if index >= count:
+        return {"failure": f"torch_npu sees {count} NPUs", "count": count}
+    failure = known_answer(npu.torch_device())
+    return {"failure": failure, "chip": npu.chip(), "count": count}
+
+
+def known_answer(device: Any) -> str:
+    """Compute what is known beforehand; "" where the device gets it right, else what it gave.
+
+    After a fatal error an NPU's queue turns every operator into one that does nothing, with no error to be seen.
+    """
+    import torch
+
+    numbers = torch.arange(8, dtype=torch.float32)
+    actual = (numbers.to(device) + numbers.to(device)).cpu().tolist()
+    expected = [2.0 * number for number in range(8)]
+    return "" if actual == expected else f"{expected} was to come of an addition, and {actual} came"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the answer of the NPU whose index is the only argument."""
+    try:
+        answer = _question(int(arguments[0]))
+    except Exception as error:  # noqa: BLE001  (whatever a broken stack raises is the answer)
+        answer = {"failure": f"{type(error).__name__}: {error}"}
+    sys.stdout.write(f"\n{_MARK}{json.dumps(answer)}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

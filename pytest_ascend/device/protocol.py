@@ -1,0 +1,52 @@
+"""What a run needs from a device, whatever it is made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Device(Protocol):
+    """A place where cases run. Making one imports no torch; using one does."""
+
+    @property
+    def kind(self) -> str:
+        """Give torch's device type: "npu", "cuda" or "cpu"."""
+        ...
+
+    @property
+    def label(self) -> str:
+        """Give the name by which terminals and pages call it, such as "npu:0" or "emulated npu:0"."""
+        ...
+
+    @property
+    def emulated(self) -> bool:
+        """Whether no hardware computes anything."""
+        ...
+
+    @property
+    def falls_back(self) -> bool:
+        """Whether torch may compute an operator on the CPU where the device lacks it."""
+        ...
+
+    def torch_device(self) -> torch.device:
+        """Give the device as torch knows it, with its index."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until everything that was launched is done. Raises what the device has to complain about."""
+        ...
+
+    def chip(self) -> str:
+        """Give the name of the chip, "" where none is known."""
+        ...
+
+    def reset_peak_memory(self) -> None:
+        """Begin to measure the peak of memory anew."""
+        ...
+
+    def peak_memory_bytes(self) -> int:
+        """Give the most memory that tensors held at a time since the last reset, 0 where the device cannot tell."""
+        ...

@@ -1,0 +1,59 @@
+"""From what a test raised to what became of its case. Tables of phrases, as devices say much in prose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pytest_ascend.errors import AscendError
+from pytest_ascend.records.outcome import Errored, Failed, NotEmulated, Outcome, Unsupported
+
+#: How torch, torch_npu and CANN say that they do not have an operator, or not for these arguments.
+UNSUPPORTED = (
+    r"not in libopapi\.so",
+    r"GetWorkspaceSize not (found|in)",
+    r"does not has any binary",
+    r"Could not run '[^']+' with arguments from",
+    r"not implemented for '",
+    r"is not (currently )?(supported|implemented)",
+    r"(do|does|are|is)(n't| not) support(ed)?\b",
+    r"[Uu]nsupported (data ?type|dtype|op)",
+    r"\bERR01007\b",  # torch_npu: OPS feature not supported
+    r"\b561103\b",  # aclnn: no kernel for these arguments
+    r"\bEZ3003\b|\bEZ9010\b",  # no operator for these dtypes and formats
+)
+
+#: How the emulated device says that it lacks an operator.
+NOT_EMULATED = r"(?:(?P<name>\w+) )?is not emulated"
+
+OUT_OF_MEMORY = r"out of memory"
+
+
+def classify(error: BaseException, *, emulated: bool, missing: Sequence[str] = ()) -> Outcome:
+    """Tell what an exception says about its case.
+
+    ``emulated`` is true on the emulated device; ``missing`` are the operators that were asked of it during the case
+    and that it lacks. Only a comparison or an assertion says that a device computes wrongly.
+    """
+    text = f"{type(error).__name__}: {error}".strip()
+    if isinstance(error, AssertionError):
+        return Failed(reason=_headline(str(error)) or "an assertion failed", detail=str(error))
+    if isinstance(error, AscendError) or re.search(OUT_OF_MEMORY, text):
+        return Errored(reason=_headline(text), detail=text)
+    if emulated and (absent := _absent(text, missing)):
+        return NotEmulated(reason=f"not emulated: {', '.join(absent)}", detail=text)
+    if any(re.search(pattern, text) for pattern in UNSUPPORTED) or isinstance(error, NotImplementedError):
+        return Unsupported(reason=_headline(text), detail=text)
+    return Errored(reason=_headline(text), detail=text)
+
+
+def _absent(text: str, missing: Sequence[str]) -> tuple[str, ...]:
+    match = re.search(NOT_EMULATED, text)
+    named = (match["name"] or "an operator",) if match else ()
+    return tuple(dict.fromkeys(missing)) or named
+
+
+def _headline(text: str, limit_characters: int = 300) -> str:
+    """Give the first line that says something."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= limit_characters else f"{line[: limit_characters - 1]}…"

@@ -1,0 +1,125 @@
+"""From ``--ascend-device`` to a device that works, before anything imports torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pytest_ascend.device import Device, Request, parse
+from pytest_ascend.device.probe import Answer, ask
+from pytest_ascend.environment import Sign, signs
+from pytest_ascend.errors import DeviceUnavailable, UsageError
+
+#: What is seen when an NPU does not come up, and what to do about it; the first match counts.
+REMEDIES = (
+    (
+        r"libascend_hal\.so",
+        "the driver is missing here: install it, or mount /usr/local/Ascend/driver in the container",
+    ),
+    (r"\.so[.\d]*: cannot open shared object", "CANN's libraries are not found: source set_env.sh of your CANN"),
+    (r"undefined symbol", "torch_npu and CANN do not belong together: look their versions up in torch_npu's table"),
+    (r"No module named 'torch_npu'", "install the torch-npu that belongs to your torch and CANN"),
+    (r"Unsupported soc version", "this torch_npu does not know the chip: install a newer one"),
+    (r"DrvMngGetConsoleLogLevel|[Pp]ermission", "may this user open /dev/davinci*? Join the group that owns the files"),
+    (r"no answer within", "a process may hold the device: look at npu-smi info, then at the driver's log"),
+    (r"sees \d+ NPUs", "is ASCEND_RT_VISIBLE_DEVICES right, and are /dev/davinci* there?"),
+)
+OTHERWISE = "see that 'python -c \"import torch_npu\"' works and that npu-smi info lists the device"
+
+#: Nothing of this is needed where the emulated device is what is wanted.
+EMULATE = "to test without an NPU, say so: --ascend-device=emulated"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """A device that works. ``chip`` is its name, "" where nobody asked it yet; ``notice`` is to be said loudly."""
+
+    device: Device
+    chip: str = ""
+    notice: str = ""
+
+
+def prepare(
+    text: str,
+    *,
+    faults: Sequence[str] = (),
+    emulated_memory_bytes: int = 0,
+    look: Callable[[], Sequence[Sign]] = signs,
+    probe: Callable[[int], Answer] = ask,
+) -> Prepared:
+    """Make the device that ``--ascend-device`` names usable in this process and in its children.
+
+    ``look`` and ``probe`` find signs of Ascend and ask an NPU. Raises UsageError for a device that does not exist or
+    faults on one that is real, DeviceUnavailable where the device, or one that the machine has signs of, does not work.
+    """
+    request = parse(text)
+    found = tuple(look()) if request.kind in ("auto", "npu") else ()
+    kind = _resolved(request.kind, found)
+    if kind != "emulated":
+        _refuse_emulated_settings(faults, emulated_memory_bytes, kind)
+    if kind == "emulated":
+        return _emulated(request, faults, emulated_memory_bytes)
+    return _npu(request, found, probe) if kind == "npu" else _other(request)
+
+
+def _resolved(kind: str, found: Sequence[Sign]) -> str:
+    if kind == "auto":
+        return "npu" if found else "emulated"
+    return kind
+
+
+def _refuse_emulated_settings(faults: Sequence[str], memory_bytes: int, kind: str) -> None:
+    given = [*(f"--ascend-fault={fault}" for fault in faults), *(["--ascend-emulated-memory"] if memory_bytes else [])]
+    if given:
+        raise UsageError(f"{given[0]} is for the emulated device, and this run is on {kind}", hint=EMULATE)
+
+
+def _emulated(request: Request, faults: Sequence[str], memory_bytes: int) -> Prepared:
+    from pytest_ascend import emulator
+    from pytest_ascend.device.npu import Npu
+
+    emulator.activate(devices=max(2, request.index + 1), memory_bytes=memory_bytes or None, faults=tuple(faults))
+    npu = Npu(request.index, emulated=True)
+    try:
+        chip = npu.chip()
+    except Exception as error:
+        message = f"the emulated device does not come up: {type(error).__name__}: {error}"
+        raise DeviceUnavailable(message, hint="install what it runs: pip install 'pytest-ascend[emulated]'") from error
+    by_itself = "this machine shows no sign of Ascend" if request.kind == "auto" else ""
+    return Prepared(device=npu, chip=chip, notice=by_itself)
+
+
+def _npu(request: Request, found: Sequence[Sign], probe: Callable[[int], Answer]) -> Prepared:
+    from pytest_ascend.device.npu import Npu
+
+    answer = probe(request.index)
+    if answer.failure:
+        raise DeviceUnavailable(_explained(request, found, answer), hint=f"{_remedy(answer)}\n  hint: {EMULATE}")
+    return Prepared(device=Npu(request.index), chip=answer.chip)
+
+
+def _explained(request: Request, found: Sequence[Sign], answer: Answer) -> str:
+    asked = "this machine shows signs of Ascend" if request.kind == "auto" else f"npu:{request.index} was asked for"
+    evidence = "".join(f"\n  found: {sign}" for sign in found) or "\n  found: no sign of Ascend on this machine"
+    return f"{asked}, but the NPU does not come up{evidence}\n  failed: {answer.failure}"
+
+
+def _remedy(answer: Answer) -> str:
+    return next((remedy for pattern, remedy in REMEDIES if re.search(pattern, answer.failure)), OTHERWISE)
+
+
+def _other(request: Request) -> Prepared:
+    if importlib.util.find_spec("torch_npu"):
+        # torch would load torch_npu by itself, and fail where there is no CANN.
+        os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    if request.kind == "cuda":
+        from pytest_ascend.device.cuda import open_cuda
+
+        cuda = open_cuda(request.index)
+        return Prepared(device=cuda, chip=cuda.chip())
+    from pytest_ascend.device.cpu import Cpu
+
+    return Prepared(device=Cpu(), chip=Cpu().chip())

@@ -1,0 +1,137 @@
+"""What is computed on the CPU in float64, to hold a device against."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+from pytest_ascend.errors import GoldenError, UsageError
+from pytest_ascend.golden import Golden, GoldenStore, Made
+
+_DOUBLE = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
+
+
+def cpu_reference(subject: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Any:
+    """Call ``subject`` on the CPU in float64, and give its outputs, detached.
+
+    A module is copied, so that the original keeps its place, dtype, gradients and statistics; so are tensors, anywhere
+    in the arguments. Floating-point tensors become float64, complex ones complex128, the rest keep their dtype. A
+    function that holds tensors of its own has to bring them as arguments.
+    """
+    subject = _module_on_cpu(subject) if isinstance(subject, torch.nn.Module) else subject
+    args, named = tree_map(_to_double, (inputs, kwargs))
+    with torch.autocast("cpu", enabled=False):
+        return tree_map(_detached, subject(*args, **named))
+
+
+def _module_on_cpu(module: torch.nn.Module) -> torch.nn.Module:
+    return copy.deepcopy(module).cpu().double()
+
+
+def _to_double(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    dtype = _DOUBLE.get(value.dtype, torch.float64 if value.is_floating_point() else value.dtype)
+    on_cpu = value.detach().cpu().to(dtype)
+    own = on_cpu.clone() if on_cpu.data_ptr() == value.data_ptr() else on_cpu
+    return own.requires_grad_(value.requires_grad)
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
+@dataclass(frozen=True, slots=True)
+class CpuReference:
+    """The fixture ``cpu_reference``: calls :func:`cpu_reference`, or reads what an earlier call stored as a golden.
+
+    ``stores`` is true under ``--ascend-store-goldens``; only then anything is written.
+    """
+
+    store: GoldenStore
+    stores: bool = False
+
+    def __call__(self, subject: Callable[..., Any], *inputs: Any, golden: str = "", **kwargs: Any) -> Any:
+        """Give the float64 result on the CPU of ``subject(*inputs, **kwargs)``.
+
+        With ``golden="name"`` it is read from the folder of baselines instead, where it was stored by a run with
+        ``--ascend-store-goldens``. Raises GoldenError where that golden is missing, damaged, or made from other
+        weights or inputs, UsageError where the result is no tensor or flat tuple, list or dictionary of tensors.
+        """
+        if golden and not self.stores:
+            return self._read(golden, _digest(subject, inputs, kwargs))
+        expected = cpu_reference(subject, *inputs, **kwargs)
+        if golden:
+            self._write(golden, expected, _digest(subject, inputs, kwargs))
+        return expected
+
+    def _read(self, name: str, made_from: str) -> Any:
+        try:
+            stored = self.store.read(name)
+        except GoldenError as error:
+            hint = "store it: pytest --ascend --ascend-store-goldens --ascend-baselines=DIR"
+            raise GoldenError(error.message, path=error.path, hint=hint) from None
+        if stored.meta.get("made_from") != made_from:
+            raise GoldenError(
+                f"the golden {name!r} was made from other weights or inputs than those of this test",
+                path=str(self.store.path(name)),
+                hint="seed the generators before weights and inputs are made, or store the golden anew",
+            )
+        return _assemble(stored)
+
+    def _write(self, name: str, expected: Any, made_from: str) -> None:
+        form, tensors = _taken_apart(expected)
+        meta = {"form": form, "made_from": made_from}
+        how = "cpu_reference: the test's own function, on the CPU in float64"
+        made = Made(how=how, generator="user@1", seed="", torch=torch.__version__, numpy="", machine=platform.machine())
+        self.store.stage(Golden(id=name, tensors=tensors, meta=meta), made)
+        self.store.flush()
+
+
+def _taken_apart(expected: Any) -> tuple[str, dict[str, torch.Tensor]]:
+    """Name the tensors of a result, and its form: "tensor", "tuple", "list" or "dict"."""
+    if isinstance(expected, torch.Tensor):
+        return "tensor", {"0": expected}
+    parts: Mapping[str, Any] = {}
+    if isinstance(expected, (tuple, list)):
+        parts = {f"{place:06}": part for place, part in enumerate(expected)}
+    elif isinstance(expected, Mapping):
+        parts = expected
+    if not parts or not all(isinstance(part, torch.Tensor) for part in parts.values()):
+        raise UsageError(
+            f"a {type(expected).__name__} cannot be stored as a golden",
+            hint="give a tensor, or a flat tuple, list or dictionary of tensors",
+        )
+    form = "dict" if isinstance(expected, Mapping) else "list" if isinstance(expected, list) else "tuple"
+    return form, dict(parts)
+
+
+def _assemble(golden: Golden) -> Any:
+    tensors = dict(golden.tensors)
+    form = golden.meta.get("form", "dict")
+    if form == "dict":
+        return tensors
+    parts = [tensors[name] for name in sorted(tensors)]
+    return parts[0] if form == "tensor" else tuple(parts) if form == "tuple" else parts
+
+
+def _digest(subject: Any, inputs: Any, kwargs: Any) -> str:
+    """Give a hash of every tensor that goes in, weights included."""
+    state = subject.state_dict() if isinstance(subject, torch.nn.Module) else {}
+    digest = hashlib.sha256()
+    for tensor in _tensors((state, inputs, kwargs)):
+        digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _tensors(tree: Any) -> Iterator[torch.Tensor]:
+    leaves, _ = tree_flatten(tree)
+    return (leaf for leaf in leaves if isinstance(leaf, torch.Tensor))

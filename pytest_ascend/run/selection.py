@@ -1,0 +1,86 @@
+"""What a run has to execute, and whether that is everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_ascend.records.case import Case
+
+#: What the paths on the command line come to.
+BUNDLED = "bundled"
+PART = "part of the bundled suites"
+OWN = "tests of one's own"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Collected:
+    """What one process collected: cases by node id, and how many that belong to the level were deselected."""
+
+    cases: Mapping[str, Case]
+    deselected: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give builtins only: what a worker tells its controller."""
+        return {"cases": {node: case.to_dict() for node, case in self.cases.items()}, "deselected": self.deselected}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Collected:
+        """Read what :meth:`to_dict` gave."""
+        return cls(
+            cases={node: Case.from_dict(case) for node, case in data["cases"].items()}, deselected=data["deselected"]
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """The cases that must run, each once; ``narrowed`` says why they are not everything, and is "" where they are."""
+
+    cases: tuple[Case, ...]
+    narrowed: str = ""
+
+
+def scope(paths: Sequence[str], suites: Path, invocation_folder: Path) -> str:
+    """Tell whether the paths or node ids given to pytest are the bundled suites, a part of them, or something else."""
+    places = [(invocation_folder / path.partition("::")[0]).resolve() for path in paths]
+    if all(place == suites and "::" not in path for place, path in zip(places, paths, strict=True)):
+        return BUNDLED
+    return PART if all(place.is_relative_to(suites) for place in places) else OWN
+
+
+def plan(
+    collected: Collected,
+    frozen: Iterable[Case],
+    *,
+    level: str,
+    scope: str,
+    paths: Sequence[str],
+    narrowed_by: Sequence[str],
+) -> Plan:
+    """Set what was collected against the frozen manifest.
+
+    All of the manifest that belongs to ``level`` has to run, unless the user narrowed the run: then what was collected.
+    Cases of the user's own tests have to run in any case.
+    """
+    found = {case.id: case for case in collected.cases.values()}
+    due = {case.id: case for case in frozen if case.is_in(level)}
+    narrowed = _narrowed(collected, scope=scope, paths=paths, narrowed_by=narrowed_by)
+    if not narrowed or (due and due.keys() <= found.keys()):
+        return Plan(cases=tuple((due | found).values()))
+    return Plan(cases=tuple(found.values()), narrowed=narrowed)
+
+
+def _narrowed(collected: Collected, *, scope: str, paths: Sequence[str], narrowed_by: Sequence[str]) -> str:
+    reasons = list(narrowed_by)
+    if scope != BUNDLED:
+        reasons.append(f"{scope}: {_listed(paths)}")
+    if collected.deselected and not narrowed_by:
+        reasons.append(f"{collected.deselected} deselected")
+    return "; ".join(reasons)
+
+
+def _listed(paths: Sequence[str], limit: int = 3) -> str:
+    more = f" and {len(paths) - limit} more" if len(paths) > limit else ""
+    return ", ".join(paths[:limit]) + more

@@ -1,0 +1,85 @@
+"""Whether there is a device, tensors come and go, and a product of matrices is right: what to look at first."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from pytest_ascend.device import Device
+from pytest_ascend.records.case import Case
+from pytest_ascend.run import inputs
+from pytest_ascend.run.comparing import PrecisionCompare
+from pytest_ascend.run.reference import CpuReference
+from pytest_ascend.run.timing import latencies_us
+
+from .catalogue import COME_AND_GO, FOUND, MATMULS, ROUND_TRIPS
+
+#: 4 MiB of float32, so often that a device which frees nothing would have lost 256 MiB.
+BLOCK, TIMES = (1024, 1024), 64
+
+
+@pytest.mark.ascend_case(FOUND)
+def test_device_found(npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+    actual = torch.zeros(3, device=npu_device)
+    assert actual.device == npu_device
+    precision_compare(actual.cpu(), torch.zeros(3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("case", ROUND_TRIPS, ids=lambda case: case.id)
+def test_tensor_round_trip(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+    expected = _values(case)
+    precision_compare(expected.to(npu_device).cpu(), expected)
+
+
+@pytest.mark.ascend_case(COME_AND_GO)
+def test_tensors_come_and_go(
+    npu_device: torch.device,
+    ascend_device: Device,
+    precision_compare: PrecisionCompare,
+    ascend_measure: Callable[[str, float], None],
+) -> None:
+    expected = inputs.normal("environment/come-and-go", BLOCK)
+    ascend_device.reset_peak_memory()
+    for _ in range(TIMES):
+        actual = expected.to(npu_device)
+    ascend_measure("peak_memory_bytes", ascend_device.peak_memory_bytes())
+    precision_compare(actual.cpu(), expected)
+
+
+@pytest.mark.parametrize("case", MATMULS, ids=lambda case: case.id)
+def test_matmul_1000x1000(
+    case: Case,
+    npu_device: torch.device,
+    ascend_device: Device,
+    cpu_reference: CpuReference,
+    precision_compare: PrecisionCompare,
+    ascend_measure: Callable[[str, float], None],
+) -> None:
+    left, right = (inputs.normal(f"{case.id}/{side}", (1000, 1000), dtype=_dtype(case)) for side in ("left", "right"))
+    on_device = left.to(npu_device), right.to(npu_device)
+    expected = cpu_reference(torch.matmul, left, right)
+    actual = torch.matmul(*on_device).cpu()
+    ascend_measure("max_abs_error", float((actual.double() - expected).abs().max()))
+    rounds_us = latencies_us(lambda: torch.matmul(*on_device), ascend_device, rounds=5)
+    ascend_measure("latency_median_us", statistics.median(rounds_us))
+    precision_compare(actual, expected, accumulation=1000)
+
+
+def _values(case: Case) -> torch.Tensor:
+    """Give values that no other dtype holds all of: fractions, or the ends of the range of integers."""
+    dtype = _dtype(case)
+    if dtype.is_floating_point:
+        return inputs.normal(case.id, (64, 33), dtype=dtype)
+    if dtype is torch.bool:
+        return inputs.normal(case.id, (64, 33)) > 0
+    limits = torch.iinfo(dtype)
+    return torch.tensor([limits.min, limits.max, 0, 1], dtype=dtype).repeat(16)
+
+
+def _dtype(case: Case) -> torch.dtype:
+    dtype = getattr(torch, case.dtype)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
