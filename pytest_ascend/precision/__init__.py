@@ -1,0 +1,19 @@
+"""Judging what a device computed: figures, standards, verdicts, and the layer where a model goes wrong."""
+
+from pytest_ascend.precision.compare import Samples, compare
+from pytest_ascend.precision.explain import explain
+from pytest_ascend.precision.standards import DEFAULT, STANDARDS, Standard, standard_of
+from pytest_ascend.records.verdict import Limit, Verdict, Worst
+
+__all__ = [
+    "DEFAULT",
+    "STANDARDS",
+    "Limit",
+    "Samples",
+    "Standard",
+    "Verdict",
+    "Worst",
+    "compare",
+    "explain",
+    "standard_of",
+]

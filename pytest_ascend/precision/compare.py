@@ -1,0 +1,161 @@
+"""Comparing what a device computed with what was expected of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.precision.attributes import Promise, as_tensor, differences
+from pytest_ascend.precision.exact import judge_exact
+from pytest_ascend.precision.explain import explain
+from pytest_ascend.precision.floating import judge_floating
+from pytest_ascend.precision.formats import FORMATS, REAL_PARTS
+from pytest_ascend.precision.nested import Leaf, Misfit, kind, leaves
+from pytest_ascend.precision.standards import Standard, standard_of
+from pytest_ascend.records.verdict import Verdict
+
+
+class Samples(tuple[Any, ...]):
+    """Several honest results of one output: ``compare(actual, expected, honest=Samples([first, second]))``."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """How to judge: the standard, with its changed limits and the reason for looser ones, and what is known."""
+
+    standard: Standard
+    limits: Mapping[str, float] = field(default_factory=dict)
+    waiver: str = ""
+    accumulation: int | None = None
+    scale: float | None = None
+    promise: Promise = field(default_factory=Promise)
+
+
+def compare(
+    actual: Any,
+    expected: Any,
+    *,
+    honest: Any = None,
+    standard: str | Standard | None = None,
+    name: str = "output",
+    accumulation: int | None = None,
+    scale: float | None = None,
+    limits: Mapping[str, float] | None = None,
+    waiver: str = "",
+    dtype: str | torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    stride: bool | tuple[int, ...] | None = None,
+    requires_grad: bool | None = None,
+) -> Verdict:
+    """Judge ``actual`` against ``expected``; both may be tensors, arrays, numbers, or structures of these.
+
+    ``expected`` is a float64 reference (of any floating ``actual``), or has the dtype that ``actual`` must have.
+    ``honest`` is what an honest implementation (the CPU, in the same dtype) made of the same inputs; several go into
+    :class:`Samples`. ``accumulation`` is the number of terms in each sum, ``scale`` the usual sum of their magnitudes.
+    ``dtype``, ``device``, ``stride`` (True: as ``expected`` has it) and ``requires_grad`` are what PyTorch promises.
+    ``limits`` replaces numbers of the standard; a looser one needs a ``waiver``, the reason for it.
+
+    Never raises for results that differ; raises :class:`UsageError` for what cannot be judged.
+    """
+    promise = Promise(
+        dtype=None if dtype is None else str(dtype),
+        device=None if device is None else str(device),
+        stride=stride,
+        requires_grad=requires_grad,
+    )
+    request = Request(
+        standard=standard_of(standard),
+        limits=limits or {},
+        waiver=waiver,
+        accumulation=_checked(accumulation),
+        scale=scale,
+        promise=promise,
+    )
+    samples = () if honest is None else tuple(honest) if isinstance(honest, Samples) else (honest,)
+    found = [_judge(leaf, request) for leaf in leaves(actual, expected, samples, name)]
+    return _as_one(found, name, request)
+
+
+def _checked(accumulation: int | None) -> int | None:
+    if accumulation is not None and accumulation < 1:
+        raise UsageError(
+            f"accumulation is {accumulation}", hint="give the number of terms in each sum, at least 1, or leave it out"
+        )
+    return accumulation
+
+
+def _judge(leaf: Leaf | Misfit, request: Request) -> Verdict:
+    if isinstance(leaf, Misfit):
+        return _refused(leaf.path, [f"structure: {leaf.text}"], request)
+    if _is_plain(leaf.actual) or _is_plain(leaf.expected):
+        return _judge_plain(leaf, request)
+    number = torch.get_default_dtype()
+    expected = as_tensor(leaf.expected, f"expected {leaf.path}", torch.float64)
+    honest = [as_tensor(each, f"honest {leaf.path}", number) for each in leaf.honest]
+    actual = as_tensor(leaf.actual, leaf.path, honest[0].dtype if honest and honest[0].is_floating_point() else number)
+    wrong = list(differences(actual, expected, honest, request.promise, leaf.actual))
+    if wrong:
+        return _refused(leaf.path, wrong, request)
+    _check_honest(honest, expected, leaf.path)
+    return _judge_values(leaf.path, actual, expected, honest, request)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | bytes)
+
+
+def _judge_plain(leaf: Leaf, request: Request) -> Verdict:
+    if type(leaf.actual) is type(leaf.expected) and leaf.actual == leaf.expected:
+        return Verdict(path=leaf.path, agrees=True, standard=request.standard.label, headline="agrees")
+    if _is_plain(leaf.actual) and _is_plain(leaf.expected):
+        return _refused(leaf.path, [f"expected {leaf.expected!r:.80}, got {leaf.actual!r:.80}"], request)
+    return _refused(leaf.path, [f"expected {kind(leaf.expected)}, got {kind(leaf.actual)}"], request)
+
+
+def _check_honest(honest: Sequence[torch.Tensor], expected: torch.Tensor, path: str) -> None:
+    for one in honest:
+        if one.shape != expected.shape:
+            raise UsageError(
+                f"honest {path} has shape {tuple(one.shape)}, expected {tuple(expected.shape)}",
+                hint="run the same function on the same inputs for both",
+            )
+
+
+def _judge_values(
+    path: str, actual: torch.Tensor, expected: torch.Tensor, honest: Sequence[torch.Tensor], request: Request
+) -> Verdict:
+    if actual.dtype in REAL_PARTS:
+        actual, expected, *honest = (torch.view_as_real(each) for each in (actual, expected, *honest))
+    if actual.dtype in FORMATS:
+        return judge_floating(path, actual, expected, honest, request)
+    return judge_exact(path, actual, expected, request.standard)
+
+
+def _refused(path: str, wrong: Sequence[str], request: Request) -> Verdict:
+    verdict = Verdict(path=path, agrees=False, standard=request.standard.label, headline="; ".join(wrong))
+    return replace(verdict, message="\n".join(explain(verdict)))
+
+
+def _as_one(found: Sequence[Verdict], name: str, request: Request) -> Verdict:
+    if not found:
+        return Verdict(path=name, agrees=True, standard=request.standard.label, headline="agrees: nothing to compare")
+    wrong = [each for each in found if not each.agrees]
+    worst = max(wrong or found, key=_badness)
+    headline, message = worst.headline, worst.message
+    if len(found) > 1 and wrong:
+        headline = f"{len(wrong)} of {len(found)} parts differ; {worst.path}: {headline}"
+        message = "\n".join([headline, *(each.message for each in wrong)])
+    return replace(worst, path=name, headline=headline, message=message, leaves=tuple(found))
+
+
+def _badness(verdict: Verdict) -> float:
+    """Order leaves from good to bad: attributes and places of NaN before values, then by how far over the limit."""
+    if verdict.agrees:
+        return verdict.metrics.get("ulp_mean", 0.0)
+    if verdict.limit is None or not verdict.metrics:
+        return float("inf")
+    return verdict.metrics.get("excess", 1.0)

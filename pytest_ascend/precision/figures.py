@@ -1,0 +1,66 @@
+"""The figures of a comparison, as they stand in records and on pages."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pytest_ascend.precision.measure import Measurement
+from pytest_ascend.precision.spread import Entries
+from pytest_ascend.precision.sums import SHARES, Sums
+
+PERCENTILES = (50.0, 99.0, 99.9)
+
+
+def figures(found: Measurement) -> dict[str, float]:
+    """Give every figure by name. Relative errors are Inf where zero was expected and something else came."""
+    sums, special = found.actual, found.nonfinite
+    count = max(sums.count, 1)
+    result = {
+        "count": float(sums.count),
+        "max_abs": sums.abs_max,
+        "mean_abs": sums.abs_sum / count,
+        "max_rel": sums.rel_max,
+        "mean_rel": sums.rel_sum / count,
+        "rmse": math.sqrt(sums.square_sum / count),
+        "ulp_max": sums.ulp_max,
+        "ulp_mean": sums.ulp_sum / count,
+        **percentiles(sums.spread.entries()),
+        **{f"within_{share:g}": within / count for share, within in zip(SHARES, sums.within, strict=True)},
+        "cosine": cosine(sums),
+        "bias_ulp": sums.outward_sum / count,
+    }
+    if special.nan_actual or special.nan_expected or special.inf_actual or special.inf_expected:
+        result |= {
+            "nan_actual": float(special.nan_actual),
+            "nan_expected": float(special.nan_expected),
+            "inf_actual": float(special.inf_actual),
+            "inf_expected": float(special.inf_expected),
+            "nonfinite_mismatches": float(special.mismatches),
+        }
+    if found.honest:
+        result |= {
+            "honest_rmse": math.sqrt(max(each.square_sum / max(each.count, 1) for each in found.honest)),
+            "honest_ulp_max": max(each.ulp_max for each in found.honest),
+        }
+    return result
+
+
+def cosine(sums: Sums) -> float:
+    """Cosine of the angle between both; 1 for two zero vectors, 0 for one."""
+    norm = math.sqrt(sums.actual_square_sum) * math.sqrt(sums.expected_square_sum)
+    if norm == 0:
+        return 1.0 if sums.actual_square_sum == sums.expected_square_sum else 0.0
+    return max(-1.0, min(1.0, sums.product_sum / norm))
+
+
+def percentiles(entries: Entries) -> dict[str, float]:
+    """Error in ulp that so many per cent of the elements do not exceed, from above (bins are an eighth of an octave)."""
+    if not entries.counts.size:
+        return {f"ulp_p{each:g}": 0.0 for each in PERCENTILES}
+    order = np.argsort(entries.upper)
+    below = np.cumsum(entries.counts[order])
+    ranks = np.ceil(np.array(PERCENTILES) / 100 * below[-1])
+    values = entries.upper[order][np.searchsorted(below, ranks)]
+    return {f"ulp_p{each:g}": value for each, value in zip(PERCENTILES, values.tolist(), strict=True)}

@@ -1,0 +1,166 @@
+"""Judging real floating-point tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pytest_ascend.precision.chunks import pieces
+from pytest_ascend.precision.explain import explain
+from pytest_ascend.precision.figures import figures
+from pytest_ascend.precision.formats import FORMATS, Format, dtype_name
+from pytest_ascend.precision.judge import Finding, judge_by_model
+from pytest_ascend.precision.measure import CHUNK, Measurement, measure
+from pytest_ascend.precision.model import Allowances, Setting
+from pytest_ascend.precision.nonfinite import FINITE, NAMES, accepts, classes, classes_in
+from pytest_ascend.precision.pattern import Sample, pattern_of
+from pytest_ascend.precision.rules import RULES
+from pytest_ascend.precision.standards import Standard, adjusted
+from pytest_ascend.records.verdict import Limit, Verdict, Worst
+
+if TYPE_CHECKING:
+    from pytest_ascend.precision.compare import Request
+
+Floats: TypeAlias = npt.NDArray[Any]
+
+#: The most wrong elements that are looked at for a pattern.
+LOOKED_AT = 1 << 16
+
+
+def judge_floating(
+    path: str, actual: torch.Tensor, expected: torch.Tensor, honest: Sequence[torch.Tensor], request: Request
+) -> Verdict:
+    """Judge tensors of equal shape; ``expected`` may be of a finer format than ``actual``."""
+    form = FORMATS[actual.dtype]
+    standard = adjusted(request.standard, form.name, request.limits, request.waiver)
+    numbers = standard.numbers(form.name)
+    rule = None if standard.rule == "model" else RULES[standard.rule](numbers, form)
+    found = measure(actual, expected, honest, form, rule)
+    finding = _nonfinite(found)
+    if finding is None and rule is not None:
+        finding = rule.finding(found)
+    elif finding is None:
+        with np.errstate(all="ignore"):
+            finding = judge_by_model(found, _setting(found, expected, form, request), _allowances(numbers))
+    return _verdict(path, (actual, expected, *honest), found, finding, standard)
+
+
+def _allowances(numbers: Mapping[str, float]) -> Allowances:
+    return Allowances(**{**numbers, "independent": int(numbers["independent"]), "terms": int(numbers["terms"])})
+
+
+def _setting(found: Measurement, expected: torch.Tensor, form: Format, request: Request) -> Setting:
+    sums = found.actual
+    return Setting(
+        format=form,
+        root_mean_square=(sums.expected_square_sum / max(sums.count, 1)) ** 0.5,
+        accumulation=request.accumulation,
+        scale=request.scale,
+        finer=FORMATS[expected.dtype].digits > form.digits,
+        distinct=_distinct(expected),
+    )
+
+
+def _distinct(expected: torch.Tensor) -> int:
+    """How many different values, zero aside, a sample of at most 1024 elements holds."""
+    if expected.numel() < 32:
+        return expected.numel()
+    flat = expected.reshape(-1) if expected.is_contiguous() else expected.flatten()[:: 1 + expected.numel() // 1024]
+    values = flat[:: 1 + flat.numel() // 1024].cpu().to(torch.float64).numpy()
+    return int(np.unique(values[values != 0]).size)
+
+
+def _nonfinite(found: Measurement) -> Finding | None:
+    if not found.nonfinite.mismatches:
+        return None
+    got, wanted = (NAMES[each] for each in found.nonfinite.first_is)
+    return Finding(rule=f"{got} where {wanted} is expected", value=float(found.nonfinite.mismatches), limit=0.0)
+
+
+def _verdict(
+    path: str, tensors: Sequence[torch.Tensor], found: Measurement, finding: Finding | None, standard: Standard
+) -> Verdict:
+    metrics = figures(found)
+    verdict = Verdict(
+        path=path,
+        agrees=finding is None,
+        standard=standard.label,
+        headline="agrees",
+        metrics=metrics,
+        worst=_worst(tensors, found.actual.abs_argmax),
+        waiver=standard.waiver,
+    )
+    return verdict if finding is None else _broken(verdict, tensors, found, finding)
+
+
+def _broken(verdict: Verdict, tensors: Sequence[torch.Tensor], found: Measurement, finding: Finding) -> Verdict:
+    sample, worst = _wrong_elements(tensors, found, finding)
+    total = tensors[0].numel()
+    excess = finding.value / finding.limit if finding.limit else float("inf")
+    text = f"{finding.rule}: {finding.value:.4g}, allowed {finding.limit:.4g}"
+    if sample.total:
+        text = f"{sample.total} of {total} elements differ; {text}"
+    verdict = replace(
+        verdict,
+        headline=text,
+        metrics={**verdict.metrics, "mismatches": float(sample.total), "excess": excess},
+        worst=_worst(tensors, worst) if worst >= 0 else verdict.worst,
+        limit=Limit(name=finding.rule, value=finding.limit),
+        pattern=pattern_of(sample),
+    )
+    return replace(verdict, message="\n".join(explain(verdict)))
+
+
+def _wrong_elements(tensors: Sequence[torch.Tensor], found: Measurement, finding: Finding) -> tuple[Sample, int]:
+    """Go over the tensors again: which elements are beyond the limit, and which of them most."""
+    sample, total, worst, start, furthest = Sample.of(tensors[0]), 0, -1, 0, 0.0
+    for arrays in _float64(tensors):
+        with np.errstate(all="ignore"):
+            beyond = _beyond(arrays, found.actual.format, finding)
+        wrong = np.flatnonzero(beyond > 1)
+        if wrong.size and sample.size < LOOKED_AT:
+            sample.add(wrong + start, arrays[0][wrong], arrays[1][wrong])
+        if wrong.size and beyond[wrong].max() > furthest:
+            furthest = float(beyond[wrong].max())
+            worst = start + int(wrong[int(beyond[wrong].argmax())])
+        total += wrong.size
+        start += arrays[0].size
+    return sample.of_total(total), worst
+
+
+def _beyond(arrays: Sequence[Floats], form: Format, finding: Finding) -> Floats:
+    """Give each element's error as a multiple of what is allowed; Inf where NaN or Inf are out of place."""
+    actual, expected, *honest = arrays
+    finite = (classes(actual) == FINITE) & (classes_in(expected, form) == FINITE)
+    ratio = np.zeros(actual.shape)
+    if finding.allowed is not None:
+        ours, theirs = actual[finite], expected[finite]
+        error = np.abs(ours - theirs)
+        ratio[finite] = np.where(error == 0, 0.0, error / finding.allowed(theirs))
+    ratio[~accepts(actual, expected, honest, form)] = np.inf
+    return ratio
+
+
+def _float64(tensors: Sequence[torch.Tensor]) -> Iterator[list[Floats]]:
+    for piece in pieces(tensors, CHUNK):
+        yield [each.to(torch.float64).numpy() for each in piece]
+
+
+def _worst(tensors: Sequence[torch.Tensor], place: int) -> Worst | None:
+    if place < 0:
+        return None
+    shape = tuple(tensors[0].shape)
+    index = tuple(int(each) for each in np.unravel_index(place, shape)) if shape else ()
+    actual, expected = tensors[0][index], tensors[1][index]
+    return Worst(index=index, actual=_shown(actual), expected=_shown(expected))
+
+
+def _shown(value: torch.Tensor) -> str:
+    """Enough digits to tell neighbouring values apart."""
+    digits = {"float64": 17, "float32": 9}.get(dtype_name(value.dtype), 6)
+    return f"{float(value):.{digits}g}"

@@ -1,0 +1,121 @@
+"""Nested outputs: lists, tuples, mappings, dataclasses, model outputs; each leaf with its path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from pytest_ascend.errors import UsageError
+
+#: Deeper structures than this are taken for one that holds itself.
+DEEPEST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A place where ``actual`` or ``expected`` is no container. ``honest`` holds what each honest result has there."""
+
+    path: str
+    actual: Any
+    expected: Any
+    honest: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A place where two structures differ; ``text`` says how."""
+
+    path: str
+    text: str
+
+
+def leaves(actual: Any, expected: Any, honest: Sequence[Any], path: str, depth: int = 0) -> Iterator[Leaf | Misfit]:
+    """Walk both structures together.
+
+    Lists and tuples (named ones too) go by place, mappings and dataclasses by name; a mapping may stand for a
+    dataclass, and any sequence for another. Raises :class:`UsageError` for a structure without end and for an ``honest``
+    that is not built as ``expected`` is.
+    """
+    if depth > DEEPEST:
+        raise UsageError(f"{path[:80]}… is nested more than {DEEPEST} deep", hint="does this output hold itself?")
+    parts, expected_parts = children(actual), children(expected)
+    if parts is None and expected_parts is None:
+        _reject_containers(honest, path)
+        yield Leaf(path, actual, expected, tuple(honest))
+    elif parts is None or expected_parts is None:
+        yield Misfit(path, f"expected {kind(expected)}, got {kind(actual)}")
+    else:
+        yield from _inner(actual, parts, expected_parts, honest, path, depth)
+
+
+def _inner(
+    actual: Any, parts: dict[Any, Any], expected: dict[Any, Any], honest: Sequence[Any], path: str, depth: int
+) -> Iterator[Leaf | Misfit]:
+    if parts.keys() != expected.keys():
+        yield Misfit(path, _difference(parts, expected))
+    honest_parts = [_parts_of_honest(one, expected, path) for one in honest]
+    for key in expected:
+        if key in parts:
+            inner = [one[key] for one in honest_parts]
+            yield from leaves(parts[key], expected[key], inner, path + _step(actual, key), depth + 1)
+
+
+def children(value: Any) -> dict[Any, Any] | None:
+    """Give the parts of a container by key, or None for a leaf."""
+    if isinstance(value, torch.Tensor | np.ndarray | str | bytes | float | int | None):
+        return None
+    if isinstance(value, Mapping):
+        return dict(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    if isinstance(value, Sequence):
+        return dict(enumerate(value))
+    return None
+
+
+def _parts_of_honest(honest: Any, expected: dict[Any, Any], path: str) -> dict[Any, Any]:
+    parts = children(honest)
+    if parts is None or parts.keys() != expected.keys():
+        raise UsageError(
+            f"honest does not have the structure of expected at {path}: it is {kind(honest)}",
+            hint="run the same function on the CPU for both; several honest results go into precision.Samples",
+        )
+    return parts
+
+
+def _reject_containers(honest: Sequence[Any], path: str) -> None:
+    for one in honest:
+        if children(one) is not None:
+            raise UsageError(
+                f"honest is {kind(one)} at {path}, where expected has one value",
+                hint="several honest results of one output go into precision.Samples(first, second, ...)",
+            )
+
+
+def _difference(parts: dict[Any, Any], expected: dict[Any, Any]) -> str:
+    missing = [str(key) for key in expected if key not in parts]
+    surplus = [str(key) for key in parts if key not in expected]
+    text = f"expected {len(expected)} parts, got {len(parts)}"
+    text += f"; missing: {', '.join(missing[:8])}" if missing else ""
+    return text + (f"; not expected: {', '.join(surplus[:8])}" if surplus else "")
+
+
+def _step(container: Any, key: Any) -> str:
+    if isinstance(key, int):
+        return f"[{key}]"
+    return f"[{key!r}]" if isinstance(container, Mapping) else f".{key}"
+
+
+def kind(value: Any) -> str:
+    """Say in words what a value is."""
+    if isinstance(value, torch.Tensor):
+        return "a tensor"
+    if value is None:
+        return "None"
+    parts = children(value)
+    name = type(value).__name__
+    return name if parts is None else f"{name} of {len(parts)}"

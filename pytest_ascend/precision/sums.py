@@ -1,0 +1,119 @@
+"""Every figure of a comparison in one pass: running sums over pairs of finite values.
+
+Chunks are small enough to stay in a core's cache, so that the pass reads both inputs once and writes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_ascend.precision.formats import Format
+from pytest_ascend.precision.spread import Spread, octaves_and_inverse
+
+Floats: TypeAlias = npt.NDArray[Any]
+Places: TypeAlias = npt.NDArray[np.int64] | None
+
+#: Relative errors whose share is counted, as the field reports them: 0.1 %, 0.5 % and 1 %.
+SHARES = (0.001, 0.005, 0.01)
+
+
+@dataclass(slots=True)
+class Sums:
+    """What a pass knows so far of one side (a device's values, or an honest result) against what was expected.
+
+    Errors are ``abs(actual - expected)``; errors in ulp are divided by the unit in the last place of ``format`` at
+    ``expected``. All sums are over finite pairs. ``outward`` counts an error away from zero as positive,
+    ``upward`` one towards plus infinity: their means show a wrong rounding mode.
+    """
+
+    format: Format
+    count: int = 0
+    abs_sum: float = 0.0
+    abs_max: float = 0.0
+    abs_argmax: int = -1
+    square_sum: float = 0.0
+    rel_sum: float = 0.0
+    rel_max: float = 0.0
+    ulp_sum: float = 0.0
+    ulp_max: float = 0.0
+    ulp_square_sum: float = 0.0
+    outward_sum: float = 0.0
+    upward_sum: float = 0.0
+    expected_square_sum: float = 0.0
+    actual_square_sum: float = 0.0
+    product_sum: float = 0.0
+    expected_max: float = 0.0
+    within: list[int] = field(default_factory=lambda: [0] * len(SHARES))
+    spread: Spread = field(default_factory=Spread)
+
+    def add(self, actual: Floats, expected: Floats, start: int, places: Places = None) -> bool:
+        """Take in a chunk of equal shape and dtype (float32 or float64), whose first element is number ``start``.
+
+        ``places`` says which elements of a chunk these are, where they are not all. Gives False, with nothing taken in, where the chunk holds NaN or Inf or a difference overflows.
+        """
+        difference = actual - expected
+        error = np.abs(difference)
+        largest = float(error.max(initial=0.0))
+        if not largest < np.inf:
+            return False
+        if error.size == 0:
+            return True
+        if largest > self.abs_max or self.abs_argmax < 0:
+            place = int(error.argmax())
+            self.abs_max, self.abs_argmax = largest, start + (place if places is None else int(places[place]))
+        magnitude = np.abs(expected)
+        self.count += error.size
+        self._add_absolute(actual, expected, error, magnitude)
+        self._add_relative(error, magnitude)
+        self._add_ulps(difference, error, expected, magnitude)
+        return True
+
+    def _add_absolute(self, actual: Floats, expected: Floats, error: Floats, magnitude: Floats) -> None:
+        largest = float(magnitude.max(initial=0.0))
+        self.expected_max = max(self.expected_max, largest)
+        self.abs_sum += float(error.sum())
+        self.square_sum += _square_sum(error, float(error.max(initial=0.0)))
+        self.expected_square_sum += _square_sum(magnitude, largest)
+        self.actual_square_sum += _square_sum(actual, largest)
+        if actual.dtype == np.float32 and not _SAFE[0] < largest < _SAFE[1]:
+            actual, expected = actual.astype(np.float64), expected.astype(np.float64)
+        self.product_sum += float(np.dot(actual, expected))
+
+    def _add_relative(self, error: Floats, magnitude: Floats) -> None:
+        ratio = error / magnitude
+        largest = float(ratio.max(initial=0.0))
+        if not largest < np.inf:
+            ratio[(magnitude == 0) & (error == 0)] = 0
+            largest = float(ratio.max())
+        self.rel_sum += float(ratio.sum())
+        self.rel_max = max(self.rel_max, largest)
+        for place, share in enumerate(SHARES):
+            self.within[place] += ratio.size if largest <= share else int(np.count_nonzero(ratio <= share))
+
+    def _add_ulps(self, difference: Floats, error: Floats, expected: Floats, magnitude: Floats) -> None:
+        octaves, inverse = octaves_and_inverse(magnitude, self.format)
+        ulps = error * inverse
+        ulps *= 2.0 ** (self.format.digits - 2)
+        largest = float(ulps.max(initial=0.0))
+        self.ulp_sum += float(ulps.sum())
+        self.ulp_max = max(self.ulp_max, largest)
+        self.ulp_square_sum += _square_sum(ulps, largest)
+        upward = np.copysign(ulps, difference)
+        self.upward_sum += float(upward.sum())
+        np.multiply(difference, expected, out=difference)
+        self.outward_sum += float(np.copysign(ulps, difference, out=difference).sum())
+        self.spread.add(octaves, ulps)
+
+
+#: The largest value of a float32 chunk has to lie between these for its squares to be summed in float32.
+_SAFE = (1e-12, 1e15)
+
+
+def _square_sum(values: Floats, largest: float) -> float:
+    if values.dtype == np.float32 and largest > 0 and not _SAFE[0] < largest < _SAFE[1]:
+        values = values.astype(np.float64)
+    return float(np.dot(values, values))
