@@ -59,7 +59,7 @@ def activate(*, devices: int = 2, memory_bytes: int | None = None, faults: Seque
     if "torch_npu" in sys.modules:
         raise EmulatorUnavailable(
             "torch_npu is already imported in this process, on another CANN",
-            hint="activate the emulated device before torch is imported, or start with: pytest-ascend emulate -- COMMAND",
+            hint="activate the emulated device before torch is imported, or use: pytest-ascend emulate -- COMMAND",
         )
     os.environ.update(environment(devices=devices, memory_bytes=memory_bytes, faults=faults))
     libraries = Path(os.environ["ASCEND_HOME_PATH"], "lib64")

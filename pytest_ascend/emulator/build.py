@@ -133,7 +133,8 @@ def declared_signatures() -> list[Signature]:
             f"the kernels of the emulated device cannot be imported:\n{done.stderr.strip()}",
             hint="look at the last line above; is torch installed, in the version that torch_npu was built for?",
         )
-    return [Signature(name, tuple(Parameter(*each) for each in parameters)) for name, parameters in json.loads(done.stdout)]
+    declared = json.loads(done.stdout)
+    return [Signature(name, tuple(Parameter(*each) for each in parameters)) for name, parameters in declared]
 
 
 def _link(compiler: str, home: Path, name: str, sources: list[Path], *libraries: str) -> None:

@@ -31,7 +31,7 @@ def called() -> dict[str, int]:
 
 
 def install() -> None:
-    """Give the C runtime the function that computes. Runs at the first call of an operator, in whatever thread that is."""
+    """Give the C runtime the function that computes. Runs at the first call of an operator, in any thread."""
     with _lock, torch.inference_mode(False):  # bases made in inference mode could never be written outside of it
         if _installed:
             return

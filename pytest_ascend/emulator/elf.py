@@ -55,5 +55,5 @@ def _collect(stream: BinaryIO, symbols: set[str], names: set[str]) -> None:
         symbols.update(name for name in undefined if _CANN_SYMBOL.match(name))
     dynamic = elf.get_section_by_name(".dynamic")
     if isinstance(dynamic, DynamicSection):
-        needed = (tag.needed for tag in dynamic.iter_tags("DT_NEEDED"))
+        needed = (str(getattr(tag, "needed", "")) for tag in dynamic.iter_tags("DT_NEEDED"))
         names.update(name for name in needed if _CANN_LIBRARY.fullmatch(name))

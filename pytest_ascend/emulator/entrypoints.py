@@ -1,4 +1,4 @@
-"""The C sources that are generated: an entry point for each declared operator, and what else torch_npu wants to link."""
+"""The C sources that are generated: an entry point for each operator, and what else torch_npu wants to link."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _operator(index: int, signature: Signature) -> str:
         index=index,
         count=len(names),
         arguments="".join(f"{c_type} {name}, " for name, (c_type, _) in typed),
-        words="\n    ".join(f"executor->words[{i}] = {word.format(name)};" for i, (name, (_, word)) in enumerate(typed)),
+        words="\n    ".join(f"executor->words[{i}] = {c.format(name)};" for i, (name, (_, c)) in enumerate(typed)),
     )
 
 

@@ -35,7 +35,9 @@ def find_fault(name: str) -> Fault:
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"the fault {name!r} cannot be loaded: {error}", hint="is its module on PYTHONPATH?") from error
+        raise UsageError(
+            f"the fault {name!r} cannot be loaded: {error}", hint="is its module on PYTHONPATH?"
+        ) from error
     if not isinstance(found, Mapping):
         raise UsageError(
             f"the fault {name!r} is a {type(found).__name__}",

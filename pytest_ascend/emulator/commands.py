@@ -1,0 +1,33 @@
+"""``pytest-ascend emulate``: any program on the emulated device."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from pytest_ascend.emulator.activation import activate
+from pytest_ascend.emulator.sizes import parse_size
+from pytest_ascend.errors import UsageError
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--devices", type=click.IntRange(1, 16), default=2, show_default=True, help="How many emulated devices.")
+@click.option("--memory", default="8G", show_default=True, help="Memory of each device: bytes, or with K, M, G, T.")
+@click.option("--fault", "faults", multiple=True, help="Plant a fault: a built-in name or module:attribute.")
+@click.argument("command", nargs=-1, required=True)
+def emulate(devices: int, memory: str, faults: tuple[str, ...], command: tuple[str, ...]) -> None:
+    """Run COMMAND, and the processes that it starts, on the emulated device.
+
+    For example: pytest-ascend emulate -- python train.py
+    """
+    activate(devices=devices, memory_bytes=parse_size(memory), faults=faults)
+    click.echo(f"pytest-ascend: EMULATED device ({devices} x {memory}); this says nothing about any NPU", err=True)
+    try:
+        os.execvp(command[0], command)  # noqa: S606  running what the user names is the purpose
+    except OSError as error:
+        raise UsageError(
+            f"{command[0]} cannot be started: {error.strerror}",
+            hint=f"give a program that is on the PATH; looked from {Path.cwd()}",
+        ) from error
