@@ -47,7 +47,7 @@ def install() -> None:
 
 def _runner(memory: DeviceMemory, fail: Any) -> Callable[[int, int], int]:
     kernels = apply_faults(all_kernels(), filter(None, os.environ.get("PYTEST_ASCEND_FAULTS", "").split(",")))
-    calls = [(kernel.name, _call(kernel, memory)) for kernel in kernels]
+    calls = [(kernel.name, call_of(kernel, memory)) for kernel in kernels]
 
     def run(index: int, words: int) -> int:
         name, call = calls[index]
@@ -74,7 +74,7 @@ def _message(name: str, error: BaseException) -> str:
     return f"emulated CANN: {name} failed: {type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"
 
 
-def _call(kernel: Kernel, memory: DeviceMemory) -> Callable[[int], None]:
+def call_of(kernel: Kernel, memory: DeviceMemory) -> Callable[[int], None]:
     """Give the function that reads the words at an address and runs the kernel on them."""
     read = readers(memory)
     parameters = kernel.signature.parameters
