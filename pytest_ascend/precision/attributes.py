@@ -74,7 +74,7 @@ def differences(
     if dtype is not None and actual.dtype is not dtype:
         yield f"dtype: expected {dtype_name(dtype)}, got {dtype_name(actual.dtype)}"
     elif category(actual.dtype) != category(expected.dtype):
-        yield f"dtype: expected {category(expected.dtype)} ({dtype_name(expected.dtype)}), got {dtype_name(actual.dtype)}"
+        yield f"dtype: expected {category(expected.dtype)} numbers, got {dtype_name(actual.dtype)}"
     if actual.shape != expected.shape:
         yield f"shape: expected {tuple(expected.shape)}, got {tuple(actual.shape)}"
     if promise.device is not None and not _is_on(actual.device, torch.device(promise.device)):

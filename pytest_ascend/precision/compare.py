@@ -76,7 +76,7 @@ def compare(
         promise=promise,
     )
     samples = () if honest is None else tuple(honest) if isinstance(honest, Samples) else (honest,)
-    found = [_judge(leaf, request) for leaf in leaves(actual, expected, samples, name)]
+    found = [_judge(leaf, request) for leaf in leaves(Leaf(name, actual, expected, samples))]
     return _as_one(found, name, request)
 
 
@@ -155,7 +155,7 @@ def _as_one(found: Sequence[Verdict], name: str, request: Request) -> Verdict:
 def _badness(verdict: Verdict) -> float:
     """Order leaves from good to bad: attributes and places of NaN before values, then by how far over the limit."""
     if verdict.agrees:
-        return verdict.metrics.get("ulp_mean", 0.0)
+        return verdict.metrics.get("limit_used", 0.0)
     if verdict.limit is None or not verdict.metrics:
         return float("inf")
-    return verdict.metrics.get("excess", 1.0)
+    return verdict.metrics.get("limit_used", 1.0)

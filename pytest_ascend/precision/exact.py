@@ -36,7 +36,7 @@ def judge_exact(path: str, actual: torch.Tensor, expected: torch.Tensor, standar
         agrees=False,
         standard=label,
         headline=f"{unequal} of {start} elements differ, where every one has to be equal",
-        metrics={**metrics, "excess": float(unequal)},
+        metrics={**metrics, "limit_used": float(unequal)},
         worst=_largest(sample),
         limit=Limit(name="elements that are not equal", value=0.0),
         pattern=pattern_of(sample),

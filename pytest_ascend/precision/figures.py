@@ -56,7 +56,7 @@ def cosine(sums: Sums) -> float:
 
 
 def percentiles(entries: Entries) -> dict[str, float]:
-    """Error in ulp that so many per cent of the elements do not exceed, from above (bins are an eighth of an octave)."""
+    """Error in ulp that so many per cent of the elements do not exceed, rounded up to a bin of the table."""
     if not entries.counts.size:
         return {f"ulp_p{each:g}": 0.0 for each in PERCENTILES}
     order = np.argsort(entries.upper)

@@ -42,16 +42,21 @@ def judge_floating(
     rule = None if standard.rule == "model" else RULES[standard.rule](numbers, form)
     found = measure(actual, expected, honest, form, rule)
     finding = _nonfinite(found)
-    if finding is None and rule is not None:
-        finding = rule.finding(found)
-    elif finding is None:
+    if finding is None:
         with np.errstate(all="ignore"):
-            finding = judge_by_model(found, _setting(found, expected, form, request), _allowances(numbers))
+            finding = rule.finding(found) if rule is not None else _by_model(found, expected, form, request, numbers)
     return _verdict(path, (actual, expected, *honest), found, finding, standard)
 
 
+def _by_model(
+    found: Measurement, expected: torch.Tensor, form: Format, request: Request, numbers: Mapping[str, float]
+) -> Finding:
+    return judge_by_model(found, _setting(found, expected, form, request), _allowances(numbers))
+
+
 def _allowances(numbers: Mapping[str, float]) -> Allowances:
-    return Allowances(**{**numbers, "independent": int(numbers["independent"]), "terms": int(numbers["terms"])})
+    whole: Any = {**numbers, "independent": int(numbers["independent"]), "terms": int(numbers["terms"])}
+    return Allowances(**whole)
 
 
 def _setting(found: Measurement, expected: torch.Tensor, form: Format, request: Request) -> Setting:
@@ -83,32 +88,30 @@ def _nonfinite(found: Measurement) -> Finding | None:
 
 
 def _verdict(
-    path: str, tensors: Sequence[torch.Tensor], found: Measurement, finding: Finding | None, standard: Standard
+    path: str, tensors: Sequence[torch.Tensor], found: Measurement, finding: Finding, standard: Standard
 ) -> Verdict:
-    metrics = figures(found)
     verdict = Verdict(
         path=path,
-        agrees=finding is None,
+        agrees=not finding.is_broken,
         standard=standard.label,
         headline="agrees",
-        metrics=metrics,
+        metrics=figures(found) | {"limit_used": finding.used},
         worst=_worst(tensors, found.actual.abs_argmax),
         waiver=standard.waiver,
     )
-    return verdict if finding is None else _broken(verdict, tensors, found, finding)
+    return _broken(verdict, tensors, found, finding) if finding.is_broken else verdict
 
 
 def _broken(verdict: Verdict, tensors: Sequence[torch.Tensor], found: Measurement, finding: Finding) -> Verdict:
     sample, worst = _wrong_elements(tensors, found, finding)
     total = tensors[0].numel()
-    excess = finding.value / finding.limit if finding.limit else float("inf")
     text = f"{finding.rule}: {finding.value:.4g}, allowed {finding.limit:.4g}"
     if sample.total:
         text = f"{sample.total} of {total} elements differ; {text}"
     verdict = replace(
         verdict,
         headline=text,
-        metrics={**verdict.metrics, "mismatches": float(sample.total), "excess": excess},
+        metrics={**verdict.metrics, "mismatches": float(sample.total)},
         worst=_worst(tensors, worst) if worst >= 0 else verdict.worst,
         limit=Limit(name=finding.rule, value=finding.limit),
         pattern=pattern_of(sample),

@@ -38,7 +38,8 @@ class Format:
     def ulp(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Give the unit in the last place of this format at each of ``values`` (finite, any shape)."""
         exponents = (values.view(np.int64) >> 52 & 0x7FF) - 1023
-        return np.ldexp(1.0, np.maximum(exponents, self.emin) - (self.digits - 1))
+        ulps: npt.NDArray[np.float64] = np.ldexp(1.0, np.maximum(exponents, self.emin) - (self.digits - 1))
+        return ulps
 
 
 def _format(dtype: torch.dtype, digits: int, emin: int, emax: int) -> Format:

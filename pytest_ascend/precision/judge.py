@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -27,10 +28,13 @@ from pytest_ascend.precision.sums import Sums
 
 Floats: TypeAlias = npt.NDArray[Any]
 
+#: Fewer different expected values than this share their roundings: no mean is taken over them.
+FEW = 32
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """The rule that a result broke: by what value, against what limit."""
+    """What a rule looked at: the value, and the limit that it must not exceed."""
 
     rule: str
     value: float
@@ -38,12 +42,25 @@ class Finding:
     #: Error allowed at each of the given expected values, where the rule is one about elements.
     allowed: Callable[[Floats], Floats] | None = None
 
+    @property
+    def used(self) -> float:
+        """The share of the limit that is used up: above 1 where the rule is broken."""
+        if self.limit == 0:
+            return math.inf if self.value > 0 else 0.0
+        return self.value / self.limit
 
-def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOWANCES) -> Finding | None:
-    """Give the first rule that the device's errors break, or None where they look like honest ones."""
+    @property
+    def is_broken(self) -> bool:
+        """Whether the result is to be rejected."""
+        return self.used > 1
+
+
+def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOWANCES) -> Finding:
+    """Give the rule of which the device's errors use up most; broken where they do not look like honest ones."""
+    rounding = _rounding(found, setting, use)
+    if not rounding.is_broken:
+        return rounding
     entries = found.actual.spread.entries()
-    if _is_rounding(found, setting, use):
-        return None
     lowest, highest = exponents_of(entries)
     length = highest - lowest + 1
     device = octaves(_nonzero(entries), setting.format, lowest, length)
@@ -51,19 +68,30 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
     honest = [octaves(_nonzero(each), setting.format, lowest, length) for each in honest_entries]
     allowed = limits(honest, setting, np.arange(lowest, highest + 1), device.count, use)
     allowed = _with_zero(allowed, honest_entries, device, setting, use)
-    return (
-        _elements(device, entries, allowed, setting) or _root_mean_square(device, allowed) or _bias(found, setting, use)
+    findings = (
+        _at_zero(entries, allowed, setting),
+        _elements(device, allowed),
+        _root_mean_square(device, allowed),
+        _bias(found, setting, use),
     )
+    return max(findings, key=lambda each: (each.used > 1 and each.allowed is not None, each.used))
 
 
-def _is_rounding(found: Measurement, setting: Setting, use: Allowances) -> bool:
-    """Whether the errors are so small that rounding alone explains them: the quick way out for most results."""
+def _rounding(found: Measurement, setting: Setting, use: Allowances) -> Finding:
+    """The errors, if rounding alone is to explain them: the quick way out for most results."""
     sums = found.actual
     count = max(sums.count, 1)
-    bias = max(abs(sums.outward_sum), abs(sums.upward_sum)) / count
-    root = (sums.ulp_square_sum / count) ** 0.5
-    few = setting.distinct < 32
-    return sums.ulp_max <= use.element_ulps and (few or (root <= use.rms_ulps and bias <= use.bias_ulps))
+    element = Finding(rule="largest error in ulp", value=sums.ulp_max, limit=use.element_ulps)
+    if setting.distinct < FEW:
+        return element
+    bias = max(map(abs, biases(sums)))
+    root = math.sqrt(sums.ulp_square_sum / count)
+    return max(
+        element,
+        Finding(rule="root mean square error in ulp", value=root, limit=use.rms_ulps),
+        Finding(rule="mean signed error in ulp", value=bias, limit=use.bias_ulps),
+        key=lambda each: each.used,
+    )
 
 
 def _nonzero(entries: Entries) -> Entries:
@@ -97,21 +125,20 @@ def _with_zero(
     return Limits(allowed.lowest, allowed.element, allowed.rms, zero)
 
 
-def _elements(device: Octaves, entries: Entries, allowed: Limits, setting: Setting) -> Finding | None:
-    at_zero = _zero_errors(entries, setting)[0]
-    ratio = device.error_max / allowed.element
-    place = int(ratio.argmax())
-    if at_zero > allowed.zero and at_zero / allowed.zero >= ratio[place]:
-        return Finding(rule="error where zero is expected", value=at_zero, limit=allowed.zero, allowed=allowed.of)
-    if ratio[place] <= 1:
-        return None
+def _at_zero(entries: Entries, allowed: Limits, setting: Setting) -> Finding:
+    value = _zero_errors(entries, setting)[0]
+    return Finding(rule="error where zero is expected", value=value, limit=allowed.zero, allowed=allowed.of)
+
+
+def _elements(device: Octaves, allowed: Limits) -> Finding:
+    place = int((device.error_max / allowed.element).argmax())
     value, limit = float(device.error_max[place]), float(allowed.element[place])
     return Finding(rule="error of one element", value=value, limit=limit, allowed=allowed.of)
 
 
-def _root_mean_square(device: Octaves, allowed: Limits) -> Finding | None:
+def _root_mean_square(device: Octaves, allowed: Limits) -> Finding:
     """Compare over the narrowest window around each octave that holds enough elements for a mean to say something."""
-    worst, broken = 1.0, None
+    worst = Finding(rule="root mean square error", value=0.0, limit=1.0)
     pending = device.count > 0
     for half_width in WINDOWS:
         count = np.maximum(sliding_sum(device.count, half_width), 1)
@@ -121,24 +148,21 @@ def _root_mean_square(device: Octaves, allowed: Limits) -> Finding | None:
         pending &= ~enough
         ratio = np.where(enough, value / limit, 0)
         place = int(ratio.argmax())
-        if ratio[place] > worst:
-            worst = float(ratio[place])
-            broken = Finding(rule="root mean square error", value=float(value[place]), limit=float(limit[place]))
-    return broken
+        if ratio[place] > worst.used:
+            worst = Finding(rule=worst.rule, value=float(value[place]), limit=float(limit[place]))
+    return worst
 
 
-def _bias(found: Measurement, setting: Setting, use: Allowances) -> Finding | None:
+def _bias(found: Measurement, setting: Setting, use: Allowances) -> Finding:
     """Many results that are rounded, and hardly wrong otherwise, must not all be rounded the same way."""
-    if setting.distinct < 32 or found.actual.count < 256:
-        return None
-    if not found.honest and found.actual.ulp_max > 2:
-        return None
+    value = max(map(abs, biases(found.actual)))
+    rule = "mean signed error in ulp"
+    if setting.distinct < FEW or found.actual.count < 256 or (not found.honest and found.actual.ulp_max > 2):
+        return Finding(rule=rule, value=value, limit=math.inf)
     shown = max((max(map(abs, biases(each))) for each in found.honest), default=0.0)
     inner = max((_inner_ulps(each) for each in found.honest), default=0.0)
-    chance = 6 * 0.3 / found.actual.count**0.5
-    limit = use.bias_ulps + use.largest * shown + use.rms * inner + chance
-    value = max(map(abs, biases(found.actual)))
-    return Finding(rule="mean signed error in ulp", value=value, limit=limit) if value > limit else None
+    chance = 6 * 0.3 / math.sqrt(found.actual.count)
+    return Finding(rule=rule, value=value, limit=use.bias_ulps + use.largest * shown + use.rms * inner + chance)
 
 
 def biases(sums: Sums) -> tuple[float, float]:
@@ -149,4 +173,4 @@ def biases(sums: Sums) -> tuple[float, float]:
 
 def _inner_ulps(sums: Sums) -> float:
     """Root mean square of the errors beyond rounding, in ulp: a rounding has a variance of 1/12."""
-    return float(max(sums.ulp_square_sum / max(sums.count, 1) - 1 / 12, 0.0)) ** 0.5
+    return math.sqrt(max(sums.ulp_square_sum / max(sums.count, 1) - 1 / 12, 0.0))

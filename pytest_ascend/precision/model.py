@@ -29,7 +29,7 @@ class Allowances:
     """The constants of the error model. All but the first three are plain factors; see ``docs/precision.md``.
 
     ``element_ulps``: error of one element that rounding alone explains: just under four times the half ulp of an exact
-    rounding. ``rms_ulps``: the same for the root mean square over many elements (exact rounding: 0.29; truncation: 0.58).
+    rounding. ``rms_ulps``: the same for the root mean square of many elements (exact rounding 0.29, truncation 0.58).
     ``bias_ulps``: mean signed error that many rounded elements may share (exact rounding: 0; truncation: 0.5).
     """
 
@@ -135,7 +135,7 @@ def few(count: Floats, allowances: Allowances = ALLOWANCES) -> Floats:
 
 
 def inner_by_model(setting: Setting, exponents: Ints, allowances: Allowances, factor: float) -> Floats:
-    """Inner error that sums of the given (or a usual) length make, for each octave: what no honest result has to show."""
+    """Inner error that sums of the given (or a usual) length may make in each octave, whatever honest results show."""
     form = setting.format
     accumulator = 2.0 ** -max(24, form.digits)
     terms = setting.accumulation or allowances.terms
@@ -143,7 +143,8 @@ def inner_by_model(setting: Setting, exponents: Ints, allowances: Allowances, fa
     bound = factor * math.sqrt(terms) * accumulator * size
     if setting.accumulation is None and form.digits < 24:
         bound = bound + factor / allowances.sums * allowances.short_roundings * form.roundoff * size
-    return bound if setting.finer else 2 * bound
+    allowed: Floats = bound if setting.finer else 2 * bound
+    return allowed
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,35 +33,33 @@ class Misfit:
     text: str
 
 
-def leaves(actual: Any, expected: Any, honest: Sequence[Any], path: str, depth: int = 0) -> Iterator[Leaf | Misfit]:
-    """Walk both structures together.
+def leaves(whole: Leaf, depth: int = 0) -> Iterator[Leaf | Misfit]:
+    """Walk the structures of ``whole`` together, and give their leaves.
 
     Lists and tuples (named ones too) go by place, mappings and dataclasses by name; a mapping may stand for a
-    dataclass, and any sequence for another. Raises :class:`UsageError` for a structure without end and for an ``honest``
-    that is not built as ``expected`` is.
+    dataclass, and any sequence for another. Raises :class:`UsageError` for a structure without end, and for an
+    honest result that is not built as what was expected.
     """
     if depth > DEEPEST:
-        raise UsageError(f"{path[:80]}… is nested more than {DEEPEST} deep", hint="does this output hold itself?")
-    parts, expected_parts = children(actual), children(expected)
-    if parts is None and expected_parts is None:
-        _reject_containers(honest, path)
-        yield Leaf(path, actual, expected, tuple(honest))
-    elif parts is None or expected_parts is None:
-        yield Misfit(path, f"expected {kind(expected)}, got {kind(actual)}")
+        raise UsageError(f"{whole.path[:80]}… is nested more than {DEEPEST} deep", hint="does this output hold itself?")
+    parts, expected = children(whole.actual), children(whole.expected)
+    if parts is None and expected is None:
+        _reject_containers(whole.honest, whole.path)
+        yield whole
+    elif parts is None or expected is None:
+        yield Misfit(whole.path, f"expected {kind(whole.expected)}, got {kind(whole.actual)}")
     else:
-        yield from _inner(actual, parts, expected_parts, honest, path, depth)
+        if parts.keys() != expected.keys():
+            yield Misfit(whole.path, _difference(parts, expected))
+        yield from _inner(whole, parts, expected, depth)
 
 
-def _inner(
-    actual: Any, parts: dict[Any, Any], expected: dict[Any, Any], honest: Sequence[Any], path: str, depth: int
-) -> Iterator[Leaf | Misfit]:
-    if parts.keys() != expected.keys():
-        yield Misfit(path, _difference(parts, expected))
-    honest_parts = [_parts_of_honest(one, expected, path) for one in honest]
-    for key in expected:
+def _inner(whole: Leaf, parts: dict[Any, Any], expected: dict[Any, Any], depth: int) -> Iterator[Leaf | Misfit]:
+    honest = [_parts_of_honest(one, expected, whole.path) for one in whole.honest]
+    for key, value in expected.items():
         if key in parts:
-            inner = [one[key] for one in honest_parts]
-            yield from leaves(parts[key], expected[key], inner, path + _step(actual, key), depth + 1)
+            path = whole.path + _step(whole.actual, key)
+            yield from leaves(Leaf(path, parts[key], value, tuple(one[key] for one in honest)), depth + 1)
 
 
 def children(value: Any) -> dict[Any, Any] | None:

@@ -68,7 +68,8 @@ def accepts(actual: Floats, expected: Floats, honest: Sequence[Floats], form: Fo
     edge = 2.0 ** (form.emax - form.digits + 1)
     near = np.abs(np.abs(expected) - form.largest) <= edge
     same_sign = np.signbit(actual) == np.signbit(expected)
-    return agrees | (near & same_sign & (is_actual != NAN))
+    agrees |= near & same_sign & (is_actual != NAN)
+    return agrees
 
 
 def classes(values: Floats) -> npt.NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -25,8 +26,8 @@ class Rule(Protocol):
     def add(self, actual: Floats, expected: Floats) -> None:
         """Take in a chunk of finite pairs (float64)."""
 
-    def finding(self, found: Measurement) -> Finding | None:
-        """Say what is broken when the pass is over, or None."""
+    def finding(self, found: Measurement) -> Finding:
+        """Say, when the pass is over, what decides."""
 
 
 @dataclass(slots=True)
@@ -44,20 +45,21 @@ class Relative:
         self.total += float(ratio.sum())
         self.largest = max(self.largest, float(ratio.max(initial=0.0)))
 
-    def finding(self, found: Measurement) -> Finding | None:
-        """Both have to be below their limit."""
-        mean = self.total / max(found.actual.count, 1)
-        limit, offset = self.numbers["max"], self.numbers["offset"]
-        if self.largest >= limit:
-            return Finding(
-                rule="largest relative error",
-                value=self.largest,
-                limit=limit,
-                allowed=lambda expected: limit * (np.abs(expected) + offset),
-            )
-        if mean >= self.numbers["mean"]:
-            return Finding(rule="mean relative error", value=mean, limit=self.numbers["mean"])
-        return None
+    def finding(self, found: Measurement) -> Finding:
+        """Both have to be below their limit; reaching it is too much."""
+        limit, offset = math.nextafter(self.numbers["max"], 0), self.numbers["offset"]
+        mean = Finding(
+            rule="mean relative error",
+            value=self.total / max(found.actual.count, 1),
+            limit=math.nextafter(self.numbers["mean"], 0),
+        )
+        largest = Finding(
+            rule="largest relative error",
+            value=self.largest,
+            limit=limit,
+            allowed=lambda expected: limit * (np.abs(expected) + offset),
+        )
+        return largest if largest.is_broken else max(mean, largest, key=lambda each: each.used)
 
 
 @dataclass(slots=True)
@@ -82,16 +84,14 @@ class Mixed:
         self.outside += int(np.count_nonzero(error > self._usual(expected)))
         self.furthest = max(self.furthest, float((error / self._bound(expected)).max(initial=0.0)))
 
-    def finding(self, found: Measurement) -> Finding | None:
+    def finding(self, found: Measurement) -> Finding:
         """The far elements first: one of them is enough."""
-        if self.furthest > 1:
-            rule = "error of one element, as a multiple of max(floor, 32 ulp)"
-            return Finding(rule=rule, value=self.furthest, limit=1.0, allowed=self._bound)
-        share = 1 - self.outside / max(found.actual.count, 1)
-        if share < self.numbers["share"]:
-            rule = "share of elements within atol + rtol * abs(expected)"
-            return Finding(rule=rule, value=share, limit=self.numbers["share"], allowed=self._usual)
-        return None
+        rule = "error of one element, as a multiple of max(floor, 32 ulp)"
+        far = Finding(rule=rule, value=self.furthest, limit=1.0, allowed=self._bound)
+        rule = "share of elements beyond atol + rtol * abs(expected)"
+        share = self.outside / max(found.actual.count, 1)
+        usual = Finding(rule=rule, value=share, limit=1 - self.numbers["share"], allowed=self._usual)
+        return far if far.is_broken else max(far, usual, key=lambda each: each.used)
 
 
 @dataclass(slots=True)
@@ -108,12 +108,11 @@ class Close:
 
     def add(self, actual: Floats, expected: Floats) -> None:
         """Take in a chunk."""
-        self.furthest = max(self.furthest, float((np.abs(actual - expected) / self._bound(expected)).max(initial=0.0)))
+        ratio = np.abs(actual - expected) / self._bound(expected)
+        self.furthest = max(self.furthest, float(ratio.max(initial=0.0)))
 
-    def finding(self, found: Measurement) -> Finding | None:
+    def finding(self, _found: Measurement) -> Finding:
         """One element beyond is enough."""
-        if self.furthest <= 1:
-            return None
         rule = "error of one element, as a multiple of atol + rtol * abs(expected)"
         return Finding(rule=rule, value=self.furthest, limit=1.0, allowed=self._bound)
 
@@ -126,24 +125,21 @@ class Ulp:
     form: Format
     beyond: int = 0
 
+    def _bound(self, expected: Floats) -> Floats:
+        return self.numbers["ulps"] * self.form.ulp(np.abs(expected))
+
     def add(self, actual: Floats, expected: Floats) -> None:
         """Take in a chunk."""
-        ulps = np.abs(actual - expected) / self.form.ulp(np.abs(expected))
-        self.beyond += int(np.count_nonzero(ulps > self.numbers["ulps"]))
+        self.beyond += int(np.count_nonzero(np.abs(actual - expected) > self._bound(expected)))
 
-    def finding(self, found: Measurement) -> Finding | None:
+    def finding(self, found: Measurement) -> Finding:
         """A low mean is as good as a low share."""
-        share = self.beyond / max(found.actual.count, 1)
-        mean = found.actual.ulp_sum / max(found.actual.count, 1)
-        if share < self.numbers["share"] or share == 0 or mean < self.numbers["mean"]:
-            return None
-        ulps, form = self.numbers["ulps"], self.form
-        return Finding(
-            rule=f"share of elements beyond {ulps:g} ulp",
-            value=share,
-            limit=self.numbers["share"],
-            allowed=lambda expected: ulps * form.ulp(np.abs(expected)),
-        )
+        count = max(found.actual.count, 1)
+        ulps, limit = self.numbers["ulps"], math.nextafter(self.numbers["share"], 0)
+        rule = f"share of elements beyond {ulps:g} ulp"
+        share = Finding(rule=rule, value=self.beyond / count, limit=limit, allowed=self._bound)
+        mean = Finding(rule="mean error in ulp", value=found.actual.ulp_sum / count, limit=self.numbers["mean"])
+        return mean if share.is_broken and not mean.is_broken else share
 
 
 @dataclass(slots=True)
@@ -156,17 +152,18 @@ class Thousandth:
     def add(self, actual: Floats, expected: Floats) -> None:
         """Nothing to take in: the sums have it."""
 
-    def finding(self, found: Measurement) -> Finding | None:
-        """Compare the share."""
-        share = found.actual.within[0] / max(found.actual.count, 1)
-        if share >= self.numbers["share"] or not found.actual.count:
-            return None
+    def finding(self, found: Measurement) -> Finding:
+        """Compare the share of those beyond."""
         return Finding(
-            rule="share of elements within 0.1 %",
-            value=share,
-            limit=self.numbers["share"],
+            rule="share of elements beyond 0.1 %",
+            value=1 - found.actual.within[0] / max(found.actual.count, 1) if found.actual.count else 0.0,
+            limit=1 - self.numbers["share"],
             allowed=lambda expected: 0.001 * np.abs(expected),
         )
+
+
+#: Figures that are compared with a second device's.
+_RATIOS = {"max_rel": "largest relative error", "mean_rel": "mean relative error", "rmse": "RMSE"}
 
 
 @dataclass(slots=True)
@@ -179,29 +176,28 @@ class Ratio:
     def add(self, actual: Floats, expected: Floats) -> None:
         """Nothing to take in: the sums have it."""
 
-    def finding(self, found: Measurement) -> Finding | None:
+    def finding(self, found: Measurement) -> Finding:
         """Each figure against the other's, which counts as no less than the floor."""
         if not found.honest:
             raise UsageError(
                 "standard benchmark-ratio needs the result of a second device",
                 hint="give honest=..., the same function run on the CPU in the same dtype",
             )
-        for key, title in (
-            ("max_rel", "largest relative error"),
-            ("mean_rel", "mean relative error"),
-            ("rmse", "RMSE"),
-        ):
-            value = _figure(found.actual, key) / max(_figure(found.honest[0], key), self.numbers["floor"])
-            if value > self.numbers[key]:
-                return Finding(
-                    rule=f"{title}, as a multiple of the second device's", value=value, limit=self.numbers[key]
-                )
-        return None
+        findings = [
+            Finding(
+                rule=f"{title}, as a multiple of the second device's",
+                value=_figure(found.actual, key) / max(_figure(found.honest[0], key), self.numbers["floor"]),
+                limit=self.numbers[key],
+            )
+            for key, title in _RATIOS.items()
+        ]
+        return max(findings, key=lambda each: each.used)
 
 
 def _figure(sums: Sums, key: str) -> float:
     count = max(sums.count, 1)
-    return {"max_rel": sums.rel_max, "mean_rel": sums.rel_sum / count, "rmse": (sums.square_sum / count) ** 0.5}[key]
+    root = math.sqrt(sums.square_sum / count)
+    return {"max_rel": sums.rel_max, "mean_rel": sums.rel_sum / count, "rmse": root}[key]
 
 
 @dataclass(slots=True)
@@ -217,16 +213,10 @@ class Binary:
         differs = (actual != expected) | (np.signbit(actual) != np.signbit(expected))
         self.unequal += int(np.count_nonzero(differs))
 
-    def finding(self, found: Measurement) -> Finding | None:
+    def finding(self, _found: Measurement) -> Finding:
         """One element is enough."""
-        if self.unequal <= self.numbers["elements"]:
-            return None
-        return Finding(
-            rule="elements that are not bitwise equal",
-            value=float(self.unequal),
-            limit=self.numbers["elements"],
-            allowed=np.zeros_like,
-        )
+        rule = "elements that are not bitwise equal"
+        return Finding(rule=rule, value=float(self.unequal), limit=self.numbers["elements"], allowed=np.zeros_like)
 
 
 #: What a row of the table of standards can name.

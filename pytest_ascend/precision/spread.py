@@ -50,7 +50,7 @@ class Spread:
         if (
             not self._keys
             and self._table is None
-            and sum(len(each[1]) for each in self._exact) + ulps.size <= EXACT_UP_TO
+            and sum(each[1].size for each in self._exact) + ulps.size <= EXACT_UP_TO
         ):
             self._exact.append((octaves, ulps))
             return

@@ -53,7 +53,8 @@ class Sums:
     def add(self, actual: Floats, expected: Floats, start: int, places: Places = None) -> bool:
         """Take in a chunk of equal shape and dtype (float32 or float64), whose first element is number ``start``.
 
-        ``places`` says which elements of a chunk these are, where they are not all. Gives False, with nothing taken in, where the chunk holds NaN or Inf or a difference overflows.
+        ``places`` says which elements of a chunk these are, where they are not all. Gives False, with nothing taken
+        in, where the chunk holds NaN or Inf, or a difference overflows.
         """
         difference = actual - expected
         error = np.abs(difference)

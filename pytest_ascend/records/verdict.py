@@ -65,9 +65,10 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Give builtins only, as they stand in a run log; ``leaves`` one level deep."""
-        return {**self._own_dict(), "leaves": [leaf._own_dict() for leaf in self.leaves]}
+        return {**self.own_dict(), "leaves": [leaf.own_dict() for leaf in self.leaves]}
 
-    def _own_dict(self) -> dict[str, Any]:
+    def own_dict(self) -> dict[str, Any]:
+        """The same without the leaves."""
         return {
             "path": self.path,
             "agrees": self.agrees,
