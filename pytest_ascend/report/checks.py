@@ -19,6 +19,9 @@ from pytest_ascend.report.contents import FULL, SUBSET, Footer, Header, Selectio
 #: A check takes a value and its path, and raises ValueError.
 Check = Callable[[Any, str], None]
 
+#: Nothing that is counted or measured needs more, and everything later can take it for a float.
+_LARGEST = 2**64
+
 
 def _fail(path: str, expected: str, value: Any) -> ValueError:
     return ValueError(f"{path}: expected {expected}, got {repr(value)[:80]}")
@@ -37,10 +40,13 @@ def _flag(value: Any, path: str) -> None:
 def _number(value: Any, path: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _fail(path, "a number", value)
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise ValueError(f"{path}: a whole number of more than {_LARGEST.bit_length()} bits")
 
 
 def _count(value: Any, path: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    _number(value, path)
+    if not isinstance(value, int) or value < 0:
         raise _fail(path, "a whole number from 0", value)
 
 
@@ -224,7 +230,9 @@ def record(data: Any) -> ResultRecord:
     _RECORD(data, "record")
     case(data["case"], "record.case")
     for index, verdict in enumerate(data["verdicts"]):
-        _list_of(_LEAF)(verdict.get("leaves", []), f"record.verdicts[{index}].leaves")
+        path = f"record.verdicts[{index}]"
+        _text(verdict.get("waiver", ""), f"{path}.waiver")
+        _list_of(_LEAF)(verdict.get("leaves", []), f"{path}.leaves")
     return ResultRecord.from_dict(data)
 
 

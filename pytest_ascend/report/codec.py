@@ -73,3 +73,15 @@ def _is_deeper(value: Any, limit: int) -> bool:
     if limit < 0:
         return True
     return any(_is_deeper(child, limit - 1) for child in children if isinstance(child, dict | list))
+
+
+def for_script(value: Any) -> str:
+    """Write ``value`` as JSON that may stand inside a script element: it cannot end it, begin a comment or a tag.
+
+    Raises ValueError for non-finite floats, which JavaScript's reader would reject.
+    """
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return text.translate(_ESCAPED)
+
+
+_ESCAPED = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029\x7f"}

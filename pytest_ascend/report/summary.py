@@ -39,11 +39,21 @@ _NOT_EXECUTED = (NotRun.name, NotEmulated.name)
 
 @dataclass(frozen=True, slots=True)
 class RunVerdict:
-    """What a run as a whole says: its ``kind``, whether the combination ``conforms``, and a sentence for people."""
+    """What a run as a whole says: its ``kind``, whether the combination ``conforms``, and a sentence for people.
+
+    The sentence is made of ``notice`` (empty on an NPU), ``opening`` ("Conforms") and ``body`` ("all 60 cases ...").
+    """
 
     kind: str
     conforms: bool
-    sentence: str
+    notice: str
+    opening: str
+    body: str
+
+    @property
+    def sentence(self) -> str:
+        """Give the whole sentence, with the notice before it where there is one."""
+        return f"{self.notice} {self.opening}: {self.body}".strip()
 
     def to_dict(self) -> dict[str, str | bool]:
         """Give builtins only, as they stand in the footer of a log."""
@@ -55,8 +65,8 @@ class Summary:
     """All that is known of a run when it is over.
 
     ``results`` has one record for each case of the manifest, in its order. ``counts`` has every outcome, zeros
-    included, in the order of ``ORDER``. ``executed`` counts the cases that the device really ran. ``notice`` says
-    that no NPU computed anything, and is empty where one did. ``lines`` gives the line of the log by case id.
+    included, in the order of ``ORDER``. ``executed`` counts the cases that the device really ran. ``lines`` gives the
+    line of the log by case id.
     """
 
     run: Run
@@ -64,7 +74,6 @@ class Summary:
     counts: Mapping[str, int]
     executed: int
     problems: tuple[str, ...]
-    notice: str
     verdict: RunVerdict
     lines: Mapping[str, int]
 
@@ -94,8 +103,7 @@ def summarise(run: Run) -> Summary:
         counts={name: found[name] for name in ORDER},
         executed=sum(found[name] for name in ORDER if name not in _NOT_EXECUTED),
         problems=run.problems,
-        notice=notice(run.header.stack),
-        verdict=RunVerdict(INCOMPLETE, False, ""),
+        verdict=RunVerdict(INCOMPLETE, False, notice(run.header.stack), "", ""),
         lines={record.case.id: index + 2 for index, record in enumerate(run.records)},
     )
     summary = replace(summary, verdict=_verdict(summary))
@@ -176,9 +184,11 @@ def _listed(counts: Mapping[str, int]) -> str:
 
 
 def _verdict(summary: Summary) -> RunVerdict:
-    kind = _kind(summary)
-    sentence = " ".join(part for part in (summary.notice, _SENTENCES[kind](summary)) if part)
-    return RunVerdict(kind, kind == CONFORMS, sentence)
+    kind, said = _kind(summary), notice(summary.run.header.stack)
+    opening, body = _SENTENCES[kind](summary)
+    if said:
+        opening = _WITHOUT_NPU.get(opening, opening)
+    return RunVerdict(kind, kind == CONFORMS, said, opening, body)
 
 
 def _kind(summary: Summary) -> str:
@@ -191,29 +201,27 @@ def _kind(summary: Summary) -> str:
     return CONFORMS
 
 
-def _conforms(summary: Summary) -> str:
-    opening = "Passes" if summary.notice else "Conforms"
-    return f"{opening}: {_well(summary)}, at level {summary.run.header.level}."
+def _conforms(summary: Summary) -> tuple[str, str]:
+    return "Conforms", f"{_well(summary)}, at level {summary.run.header.level}."
 
 
-def _does_not_conform(summary: Summary) -> str:
-    opening = "Does not pass" if summary.notice else "Does not conform"
-    return f"{opening}: {_bad(summary)} of {_cases(summary)}.{_incompleteness(summary, ' Incomplete: {}.')}"
+def _does_not_conform(summary: Summary) -> tuple[str, str]:
+    return "Does not conform", f"{_bad(summary)} of {_cases(summary)}.{_incompleteness(summary, ' Incomplete: {}.')}"
 
 
-def _incomplete(summary: Summary) -> str:
+def _incomplete(summary: Summary) -> tuple[str, str]:
     if not summary.executed:
-        return f"Not conformant: nothing was executed, of {_cases(summary)}."
-    return _incompleteness(summary, "Not conformant: incomplete: {}.")
+        return "Not conformant", f"nothing was executed, of {_cases(summary)}."
+    return "Not conformant: incomplete", _incompleteness(summary, "{}.")
 
 
-def _subset(summary: Summary) -> str:
+def _subset(summary: Summary) -> tuple[str, str]:
     reason = summary.run.header.selection.reason
     opening = f"A subset{f' ({reason})' if reason else ''}, not a full run"
     if not summary.executed:
-        return f"{opening}: nothing was executed, of {_cases(summary)}."
+        return opening, f"nothing was executed, of {_cases(summary)}."
     body = f"{_bad(summary)} of {_cases(summary)}" if summary.deviations else _well(summary)
-    return f"{opening}: {body}.{_incompleteness(summary, ' Incomplete: {}.')}"
+    return opening, f"{body}.{_incompleteness(summary, ' Incomplete: {}.')}"
 
 
 _SENTENCES = {
@@ -221,6 +229,13 @@ _SENTENCES = {
     DOES_NOT_CONFORM: _does_not_conform,
     INCOMPLETE: _incomplete,
     PARTIAL: _subset,
+}
+#: Words that promise nothing of any NPU, for devices that are none.
+_WITHOUT_NPU = {
+    "Conforms": "Passes",
+    "Does not conform": "Does not pass",
+    "Not conformant": "Not passed",
+    "Not conformant: incomplete": "Not passed: incomplete",
 }
 
 

@@ -76,7 +76,7 @@ FAMILIES = {
 DTYPES = ("float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool")
 PROPERTIES = ("forward", "backward", "noncontiguous", "empty")
 MODELS = ("resnet50", "vit_b_16")
-STANDARD = "honest-error@1"
+STANDARD = "error-model@1"
 
 
 def op_cases(count: int) -> list[Case]:
@@ -137,23 +137,30 @@ def verdict(case: Case, *, agrees: bool, random: Random, leaves: int = 0) -> dic
         "headline": "agrees" if agrees else f"3 of 4096 elements of {case.subject} are too far from the golden",
         "message": "" if agrees else f"{case.subject}: 3 of 4096 elements differ\n  worst at [1, 17]: off by 0.0123",
         "metrics": {
-            "elements": 4096,
-            "max_abs_error": random.random() * scale,
-            "max_rel_error": random.random() * scale * 10,
-            "mean_rel_error": random.random() * scale,
-            "max_ulp_error": random.random() * 4,
+            "count": 4096.0,
+            "max_abs": random.random() * scale,
+            "mean_abs": random.random() * scale,
+            "max_rel": random.random() * scale * 10,
+            "mean_rel": random.random() * scale,
             "rmse": random.random() * scale,
+            "ulp_max": random.random() * (4 if agrees else 4e5),
+            "ulp_mean": random.random(),
+            "ulp_p50": 0.5,
+            "ulp_p99": random.random() * 2,
+            "ulp_p99.9": random.random() * 3,
+            "within_0.001": 1.0,
+            "within_0.005": 1.0,
+            "within_0.01": 1.0,
             "cosine": 1.0,
-            "nan_actual": 0,
-            "signal_to_noise_db": 92.5 if agrees else math.inf,
-            "error_ratio_to_honest": random.random() * 2,
+            "bias_ulp": random.random() - 0.5,
+            **({} if agrees else {"mismatches": 3.0, "excess": math.inf}),
         },
         "worst": {"index": [1, random.randrange(64)], "actual": "0.70312", "expected": "0.69081"},
-        "limit": {"name": "error_ratio_to_honest", "value": 4.0},
+        "limit": None if agrees else {"name": "largest error in ulp", "value": 4.0},
         "pattern": "" if agrees else "every 64th element: the last of each row",
+        "waiver": "",
     }
-    if leaves:
-        found["leaves"] = [{**found, "path": f"layer{index}.weight"} for index in range(leaves)]
+    found["leaves"] = [{**found, "path": f"layer{index}.weight"} for index in range(leaves or 1)]
     return found
 
 

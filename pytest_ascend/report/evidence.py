@@ -1,0 +1,120 @@
+"""One case as a page shows it in full: what was found, where, how much, how much was allowed, how to see it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.report import figures
+
+#: Longest texts that a page repeats; the log has them whole.
+LINE_LIMIT = 400
+TEXT_LIMIT = 6_000
+#: A model's gradients are a few hundred tensors.
+LEAVES_LIMIT = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One comparison in words. ``metrics`` and ``worst`` are pairs of name and figure."""
+
+    agrees: bool
+    headline: str
+    path: str
+    standard: str
+    pattern: str
+    waiver: str
+    message: str
+    worst: tuple[tuple[str, str], ...]
+    metrics: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One measurement in words."""
+
+    name: str
+    value: str
+
+
+def finding(result: ResultRecord) -> str:
+    """Say in one line what there is to say of a case; empty for an unremarkable pass."""
+    if result.outcome.reason:
+        return line(result.outcome.reason)
+    disagreeing = next((verdict for verdict in result.verdicts if not verdict["agrees"]), None)
+    return line(disagreeing["headline"]) if disagreeing else ""
+
+
+def comparison(verdict: Mapping[str, Any]) -> Comparison:
+    """Put one verdict of the judge into words."""
+    return Comparison(
+        agrees=verdict["agrees"],
+        headline=line(verdict["headline"]),
+        path=line(verdict["path"]),
+        standard=line(verdict["standard"]),
+        pattern=line(verdict["pattern"]),
+        waiver=line(verdict.get("waiver", "")),
+        message=text(verdict["message"]),
+        worst=tuple(worst(verdict)),
+        metrics=tuple(_metrics(verdict["metrics"])),
+    )
+
+
+def worst(verdict: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Give the worst element and the limit that decided, as pairs of name and figure."""
+    element, limit = verdict["worst"], verdict["limit"]
+    if element:
+        yield "worst element", _index(element["index"])
+        yield "actual", line(element["actual"])
+        yield "expected", line(element["expected"])
+    if limit:
+        found = verdict["metrics"].get(limit["name"])
+        yield "decided by", figures.words(line(limit["name"]))
+        if found is not None:
+            yield "found", figures.quantity(limit["name"], found)
+        yield "allowed", figures.quantity(limit["name"], limit["value"])
+
+
+def _metrics(metrics: Mapping[str, float | None]) -> Iterator[tuple[str, str]]:
+    for name, value in metrics.items():
+        if value is not None:
+            yield figures.words(name), figures.quantity(name, value)
+
+
+def _index(position: list[int]) -> str:
+    return f"[{', '.join(str(each) for each in position)}]"
+
+
+def measures(result: ResultRecord) -> tuple[Measure, ...]:
+    """Put the measurements of a case into words."""
+    return tuple(
+        Measure(figures.words(name), figures.quantity(name, value)) for name, value in result.measurements.items()
+    )
+
+
+def worst_ulp(result: ResultRecord) -> float | None:
+    """Give the largest error of any comparison of a case in units in the last place; None where none was found."""
+    found = [verdict["metrics"].get("ulp_max") for verdict in result.verdicts]
+    return max((each for each in found if each is not None), default=None)
+
+
+def loosened(result: ResultRecord) -> str:
+    """Give the reason for judging a case by a looser limit than the standard's; empty where nothing was loosened."""
+    return next((line(verdict["waiver"]) for verdict in result.verdicts if verdict.get("waiver")), "")
+
+
+def line(foreign: str) -> str:
+    """Give foreign text as one line of bounded length."""
+    short = figures.one_line(foreign[: LINE_LIMIT + 1])
+    return f"{short[:LINE_LIMIT]}…" if len(short) > LINE_LIMIT else short
+
+
+def text(foreign: str, limit: int = TEXT_LIMIT) -> str:
+    """Give foreign text of many lines with both of its ends, and say where it was cut."""
+    if len(foreign) <= limit:
+        return figures.visible(foreign)
+    half = limit // 2
+    cut = f"{foreign[:half]}\n… {len(foreign) - 2 * half:,} characters left out; the log has them …\n{foreign[-half:]}"
+    return figures.visible(cut)

@@ -1,0 +1,115 @@
+"""Figures and foreign text in the form in which people read them."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from datetime import datetime, timezone
+
+#: Endings of names that carry their unit -> how the unit is written. The longest ending counts.
+UNITS = {
+    "_per_s": "/s",
+    "_us": "µs",
+    "_ms": "ms",
+    "_s": "s",
+    "_w": "W",
+    "_db": "dB",
+    "_percent": "%",
+    "_bytes": "B",
+}
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
+
+#: What a page must not pass through: controls other than tab and line end, characters that turn the direction of
+#: writing or cannot be seen, and lone surrogates, which no file can hold.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
+)
+
+
+def visible(text: str) -> str:
+    """Give ``text`` with everything unseen made visible, so that it can neither hide nor act."""
+    return _UNSEEN.sub(_picture, text)
+
+
+def one_line(text: str) -> str:
+    """Give ``text`` as :func:`visible` does, on one line."""
+    return visible(text).replace("\n", "␊").replace("\t", "␉")
+
+
+def _picture(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "␡" if code == 0x7F else f"⟨U+{code:04X}⟩"
+
+
+def number(value: float) -> str:
+    """Write a number with four significant digits; whole numbers as they are, in groups of three."""
+    if isinstance(value, int) or (math.isfinite(value) and value == int(value) and abs(value) < 1e15):
+        return f"{int(value):,}"
+    return f"{value:.4g}"
+
+
+def rounded(value: float) -> float | str:
+    """Give a number with four significant digits for a script to show; a non-finite one by name."""
+    if not math.isfinite(value):
+        return str(float(value))
+    return int(value) if value == int(value) and abs(value) < 1e15 else float(f"{value:.4g}")
+
+
+def words(name: str) -> str:
+    """Give a name with its unit as people say it: "latency_us" -> "latency"."""
+    return one_line(name.removesuffix(_ending(name))).replace("_", " ")
+
+
+def quantity(name: str, value: float) -> str:
+    """Write a measurement by the unit in its name: ("latency_us", 1234.5) -> "1,234 µs"; bytes in binary multiples."""
+    written = unit(name)
+    if written == "B" and math.isfinite(value) and value >= 1024:
+        power = min(int(math.log2(value) // 10), len(_BINARY) - 1)
+        return f"{value / 1024**power:.3g} {_BINARY[power]}"
+    text = f"{value:,.0f}" if 1000 <= abs(value) < 1e12 else number(value)
+    return f"{text}/s" if written == "/s" else f"{text} {written}".rstrip()
+
+
+def unit(name: str) -> str:
+    """Give the unit that a name carries in its ending; empty for none."""
+    return UNITS.get(_ending(name), "")
+
+
+def _ending(name: str) -> str:
+    return next((ending for ending in UNITS if name.endswith(ending)), "")
+
+
+def share(part: float, whole: float) -> str:
+    """Write a part of a whole in percent; what is not all or nothing is never written as 100 % or 0 %."""
+    if not whole:
+        return "–"
+    percent = 100 * part / whole
+    if 0 < percent < 0.1:
+        return "< 0.1 %"
+    if 99.9 < percent < 100:
+        return "> 99.9 %"
+    return f"{percent:.1f} %" if percent < 100 else "100 %"
+
+
+def duration(seconds: float) -> str:
+    """Write a span of time: 0.0123 -> "12 ms", 83.4 -> "1 min 23 s"."""
+    if seconds < 1:
+        return f"{seconds * 1000:.2g} ms" if seconds * 1000 < 10 else f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def moment(when: datetime) -> str:
+    """Write a point in time in UTC, to the second."""
+    return f"{when.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def sort_key(text: str) -> tuple[str, str]:
+    """Give the key by which names are sorted for people: case and accents count last."""
+    return unicodedata.normalize("NFKD", text).casefold(), text

@@ -1,0 +1,201 @@
+"""The parts of the page that list cases: entries, details, groups and whole suites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+from shlex import quote as shell_quote
+
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.report import evidence, figures
+from pytest_ascend.report.grid import Grid, grid_of, link, tally
+from pytest_ascend.report.outcomes import APPEARANCE
+from pytest_ascend.report.summary import Summary
+
+#: Cases that are written out in full; all others are a click away.
+DETAILS_LIMIT = 60
+#: Rows of a table, or names of a list, that are written out.
+ROWS_LIMIT = 300
+#: Columns of measurements in one table.
+COLUMNS_LIMIT = 8
+#: A grid with fewer rows is taken in at a glance and needs no tools.
+TOOLS_ROWS = 8
+
+#: The bundled suites in the order of the page: (suite, title). Others follow under their own names.
+SUITES = (
+    ("ops", "Operators"),
+    ("models", "Models"),
+    ("environment", "Environment"),
+    ("benchmarks", "Benchmarks"),
+    ("user", "Tests of your own"),
+)
+_WITH_GRID = ("ops", "models")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One case as a row of a table: ``measures`` has a text for each measure column of the table."""
+
+    id: str
+    href: str
+    outcome: str
+    finding: str
+    ulp: str
+    duration: str
+    measures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Detail:
+    """One case in full."""
+
+    entry: Entry
+    comparisons: tuple[evidence.Comparison, ...]
+    measures: tuple[evidence.Measure, ...]
+    fallbacks: tuple[str, ...]
+    text: str
+    command: str
+    line: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """Cases of one outcome and, where they are grouped by it, one reason; ``more`` counts those not listed."""
+
+    outcome: str
+    title: str
+    count: str
+    details: tuple[Detail, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    more: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SuiteSection:
+    """One suite: a grid where its cases are many of a kind, a table where each is looked at by itself.
+
+    ``outcomes`` are those that occur; ``columns`` the names of the measurements; ``is_judged`` says whether any case
+    has an error in units in the last place to show.
+    """
+
+    id: str
+    title: str
+    tally: str
+    outcomes: tuple[str, ...]
+    grid: Grid | None
+    has_tools: bool
+    columns: tuple[str, ...]
+    is_judged: bool
+    entries: tuple[Entry, ...]
+    more: str
+
+
+def deviations(summary: Summary) -> Iterator[Group]:
+    """Give what ran and is not conformant, by outcome; the first of them all in full."""
+    left = DETAILS_LIMIT
+    for name in ("failed", "errored", "fallback", "unsupported"):
+        results = [each for each in summary.results if each.outcome.name == name]
+        details = tuple(detail(each, summary) for each in results[:left])
+        left -= len(details)
+        if results:
+            yield Group(
+                outcome=name,
+                title=APPEARANCE[name].meaning,
+                count=f"{len(results):,}",
+                details=details,
+                more=_more(results, len(details)),
+            )
+
+
+def absent(results: Iterable[ResultRecord]) -> Iterator[Group]:
+    """Group what did not run by its reason, the most frequent first: one reason usually explains many cases."""
+    groups: dict[tuple[str, str], list[ResultRecord]] = {}
+    for result in results:
+        if result.outcome.name in ("not-run", "not-emulated"):
+            groups.setdefault((result.outcome.name, evidence.finding(result)), []).append(result)
+    for (outcome, reason), members in sorted(groups.items(), key=lambda item: -len(item[1])):
+        entries = tuple(entry(each) for each in members[:ROWS_LIMIT])
+        yield Group(
+            outcome=outcome,
+            title=reason or "no reason given",
+            count="1 case" if len(members) == 1 else f"{len(members):,} cases",
+            entries=entries,
+            more=_more(members, len(entries)),
+        )
+
+
+def suites(results: Iterable[ResultRecord]) -> Iterator[SuiteSection]:
+    """Give a section for each suite that the run has cases of."""
+    by_suite: dict[str, list[ResultRecord]] = {}
+    for result in results:
+        by_suite.setdefault(result.case.suite, []).append(result)
+    known = dict(SUITES)
+    order = [*(suite for suite in known if suite in by_suite), *(suite for suite in by_suite if suite not in known)]
+    for number, suite in enumerate(order):
+        title = known.get(suite) or f"Suite {evidence.line(suite)}"
+        yield _suite(suite if suite in known else f"suite-{number}", suite, title, by_suite[suite])
+
+
+def _suite(section_id: str, suite: str, title: str, results: list[ResultRecord]) -> SuiteSection:
+    columns = tuple(dict.fromkeys(each.name for result in results for each in evidence.measures(result)))
+    columns = columns[:COLUMNS_LIMIT]
+    shown = [] if suite == "ops" else results[:ROWS_LIMIT]
+    found = {result.outcome.name for result in results}
+    return SuiteSection(
+        id=section_id,
+        title=title,
+        tally=tally(results),
+        outcomes=tuple(name for name in reversed(APPEARANCE) if name in found),
+        grid=grid_of(results) if suite in _WITH_GRID else None,
+        has_tools=len({result.case.subject for result in results}) > TOOLS_ROWS,
+        columns=columns,
+        is_judged=any(evidence.worst_ulp(each) is not None for each in shown),
+        entries=tuple(entry(each, columns) for each in shown),
+        more=_more(results, len(shown)) if shown else "",
+    )
+
+
+def entry(result: ResultRecord, columns: Iterable[str] = ()) -> Entry:
+    """Give one case as a row."""
+    ulp = evidence.worst_ulp(result)
+    found = {each.name: each.value for each in evidence.measures(result)}
+    return Entry(
+        id=evidence.line(result.case.id),
+        href=link(result.case.id),
+        outcome=result.outcome.name,
+        finding=evidence.loosened(result) or evidence.finding(result),
+        ulp="" if ulp is None else figures.number(ulp),
+        duration=figures.duration(result.duration_s) if result.node_id else "",
+        measures=tuple(found.get(name, "") for name in columns),
+    )
+
+
+def detail(result: ResultRecord, summary: Summary) -> Detail:
+    """Give one case in full."""
+    line = summary.lines.get(result.case.id)
+    return Detail(
+        entry=entry(result),
+        comparisons=tuple(evidence.comparison(verdict) for verdict in result.verdicts),
+        measures=evidence.measures(result),
+        fallbacks=tuple(evidence.line(name) for name in result.fallbacks),
+        text=evidence.text(result.outcome.detail),
+        command=f"{command(summary)} {figures.one_line(shell_quote(result.node_id))}" if result.node_id else "",
+        line=f"{log_name(summary)}, line {line}" if line else "",
+    )
+
+
+def command(summary: Summary) -> str:
+    """Give the command that runs a case again, but for its node id."""
+    header = summary.run.header
+    device = " --ascend-device=emulated" if header.stack.emulated else ""
+    return f"pytest --ascend{device}{f' --ascend-level={header.level}' if header.level != 'smoke' else ''}"
+
+
+def log_name(summary: Summary) -> str:
+    """Give the name of the file that a summary was made from, without its folder."""
+    return figures.one_line(PurePath(summary.run.path).name or "run.jsonl")
+
+
+def _more(results: list[ResultRecord], shown: int) -> str:
+    return f"{len(results) - shown:,}" if len(results) > shown else ""
