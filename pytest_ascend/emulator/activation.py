@@ -51,8 +51,9 @@ def activate(*, devices: int = 2, memory_bytes: int | None = None, faults: Seque
     """Put this process, and those that it starts, on the emulated CANN. Call it before torch_npu is imported.
 
     Nothing has to be prepared: the libraries are loaded by path here, and children find them by ``LD_LIBRARY_PATH``.
-    Once active it stays; a second call in the same process changes nothing but raises if it asks for other faults.
-    Raises EmulatorUnavailable where torch_npu is already imported without it, and as :func:`environment` does.
+    Once active it stays as it is: a second call in the same process changes nothing.
+    Raises EmulatorUnavailable where torch_npu is already imported without it, and as :func:`environment` does;
+    UsageError for a fault that does not exist.
     """
     if is_active() and _is_loaded():
         return
@@ -65,6 +66,10 @@ def activate(*, devices: int = 2, memory_bytes: int | None = None, faults: Seque
     libraries = Path(os.environ["ASCEND_HOME_PATH"], "lib64")
     for path in sorted(libraries.glob("*.so"), key=lambda each: each.name != "libascendcl.so"):
         ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    if faults:  # an unknown one must not wait for the first operator; this imports torch, which now finds its CANN
+        from pytest_ascend.emulator.dispatch import planted  # noqa: PLC0415
+
+        planted(faults)
 
 
 def _is_loaded() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import click
@@ -21,9 +22,12 @@ def emulate(devices: int, memory: str, faults: tuple[str, ...], command: tuple[s
     """Run COMMAND, and the processes that it starts, on the emulated device.
 
     For example: pytest-ascend emulate -- python train.py
+
+    Programs are looked for beside the Python that runs pytest-ascend first, so that "python" is the one that has it.
     """
     activate(devices=devices, memory_bytes=parse_size(memory), faults=faults)
     click.echo(f"pytest-ascend: EMULATED device ({devices} x {memory}); this says nothing about any NPU", err=True)
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     try:
         os.execvp(command[0], command)  # noqa: S606  running what the user names is the purpose
     except OSError as error:

@@ -6,7 +6,7 @@ import ctypes
 import os
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,14 @@ def install() -> None:
         runtime.emu_install(callback)
 
 
+def planted(faults: Iterable[str]) -> list[Kernel]:
+    """Give all kernels, in the order of their indices, with these faults. Raises UsageError as apply_faults does."""
+    return apply_faults(all_kernels(), faults)
+
+
 def _runner(memory: DeviceMemory, fail: Any) -> Callable[[int, int], int]:
-    kernels = apply_faults(all_kernels(), filter(None, os.environ.get("PYTEST_ASCEND_FAULTS", "").split(",")))
-    calls = [(kernel.name, call_of(kernel, memory)) for kernel in kernels]
+    names = filter(None, os.environ.get("PYTEST_ASCEND_FAULTS", "").split(","))
+    calls = [(kernel.name, call_of(kernel, memory)) for kernel in planted(names)]
 
     def run(index: int, words: int) -> int:
         name, call = calls[index]

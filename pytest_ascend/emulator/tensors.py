@@ -13,27 +13,29 @@ from typing import Any
 
 import torch
 
-#: aclDataType -> torch, as CANN numbers them.
-DTYPES: dict[int, torch.dtype] = {
-    0: torch.float32,
-    1: torch.float16,
-    2: torch.int8,
-    3: torch.int32,
-    4: torch.uint8,
-    6: torch.int16,
-    7: torch.uint16,
-    8: torch.uint32,
-    9: torch.int64,
-    10: torch.uint64,
-    11: torch.float64,
-    12: torch.bool,
-    16: torch.complex64,
-    17: torch.complex128,
-    27: torch.bfloat16,
-    33: torch.complex32,
-    35: torch.float8_e5m2,
-    36: torch.float8_e4m3fn,
+_NAMES = {
+    0: "float32",
+    1: "float16",
+    2: "int8",
+    3: "int32",
+    4: "uint8",
+    6: "int16",
+    7: "uint16",
+    8: "uint32",
+    9: "int64",
+    10: "uint64",
+    11: "float64",
+    12: "bool",
+    16: "complex64",
+    17: "complex128",
+    27: "bfloat16",
+    33: "complex32",
+    35: "float8_e5m2",
+    36: "float8_e4m3fn",
 }
+
+#: aclDataType, as CANN numbers them -> torch, as far as the installed version has it.
+DTYPES: dict[int, torch.dtype] = {code: getattr(torch, name) for code, name in _NAMES.items() if hasattr(torch, name)}
 
 _HEADER = 5  # dtype, ndim, offset, data, format
 _AT_ONCE = ctypes.c_int64 * 13  # EMU_TENSOR_WORDS: enough for four dimensions
