@@ -1,0 +1,121 @@
+"""The same function on the emulated device and on the CPU, compared bit by bit.
+
+from .both import assert_same
+
+assert_same(torch.add, floats(3, 4), floats(3, 4))
+assert_same(torch.sigmoid, floats(3, 4), backward=True)
+assert_same(lambda x: x.relu_(), floats(3, 4), strided=True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from pytest_ascend import emulator
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, float("inf"), float("-inf"), float("nan"))
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def floats(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    """Normally distributed numbers, in float32 first, so that all dtypes get the same ones."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def integers(
+    *shape: int, low: int = -9, high: int = 10, dtype: torch.dtype = torch.int64, seed: int = 0
+) -> torch.Tensor:
+    """Integers from ``low`` to below ``high``; for an unsigned dtype their absolute values."""
+    drawn = torch.randint(low, high, shape, generator=torch.Generator().manual_seed(seed))
+    return (drawn if dtype.is_signed else drawn.abs()).to(dtype)
+
+
+def assert_same(
+    function: Callable[..., Any], *inputs: Any, backward: bool = False, strided: bool = False, **options: Any
+) -> None:
+    """Assert that results, inputs afterwards and, on demand, gradients are the same on both devices.
+
+    ``strided``: tensors are given as every second element of a larger one. NaNs agree whatever their payload.
+    """
+    expected = _outcome("cpu", function, inputs, options, backward=backward, strided=strided)
+    actual = _outcome("npu", function, inputs, options, backward=backward, strided=strided)
+    assert len(actual) == len(expected), f"{len(actual)} results, expected {len(expected)}"
+    for position, (mine, reference) in enumerate(zip(actual, expected, strict=True)):
+        assert_identical(mine, reference, f"value {position}")
+
+
+def assert_identical(actual: Any, expected: Any, name: str = "output") -> None:
+    """Assert the same type, dtype, shape and bits; NaNs agree whatever their payload."""
+    if not isinstance(expected, torch.Tensor):
+        assert type(actual) is type(expected), name
+        assert repr(actual) == repr(expected), name
+        return
+    assert actual.dtype == expected.dtype, f"{name}: {actual.dtype}, expected {expected.dtype}"
+    assert actual.shape == expected.shape, f"{name}: {tuple(actual.shape)}, expected {tuple(expected.shape)}"
+    actual, expected = actual.detach().cpu(), expected.detach()
+    differ = ~_same(actual, expected)
+    assert not differ.any(), (
+        f"{name}: {int(differ.sum())} of {differ.numel()} differ: {actual[differ][:8]}, expected {expected[differ][:8]}"
+    )
+
+
+def operators(function: Callable[[], Any]) -> set[str]:
+    """Give the operators of CANN that a function calls."""
+    before = emulator.called()
+    function()
+    return {name for name, count in emulator.called().items() if count > before.get(name, 0)}
+
+
+def _same(actual: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    if expected.is_complex():
+        return _same(torch.view_as_real(actual), torch.view_as_real(expected)).all(-1)
+    bits = _BITS[expected.element_size()]
+    same = actual.contiguous().view(bits) == expected.contiguous().view(bits)
+    return same | (actual.isnan() & expected.isnan()) if expected.is_floating_point() else same
+
+
+def _outcome(
+    device: str,
+    function: Callable[..., Any],
+    inputs: Iterable[Any],
+    options: dict[str, Any],
+    *,
+    backward: bool,
+    strided: bool,
+) -> list[Any]:
+    placed = [_placed(each, device, backward=backward, strided=strided) for each in inputs]
+    options = {name: _placed(each, device, backward=False, strided=strided) for name, each in options.items()}
+    results = list(_flat(function(*placed, **options)))
+    leaves = [each for each in _flat(placed) if isinstance(each, torch.Tensor)]
+    if not backward:
+        return [*results, *leaves]
+    differentiable = [each for each in results if isinstance(each, torch.Tensor) and each.requires_grad]
+    weights = [floats(*each.shape, seed=9).to(each.dtype).to(device) for each in differentiable]
+    torch.autograd.backward(differentiable, weights)
+    return [*results, *(each.grad for each in leaves if each.requires_grad)]
+
+
+def _placed(value: Any, device: str, *, backward: bool, strided: bool) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(_placed(each, device, backward=backward, strided=strided) for each in value)
+    if not isinstance(value, torch.Tensor):
+        return value
+    value = value.detach()
+    placed = torch.stack([value, value], -1).to(device)[..., 1] if strided else value.clone().to(device)
+    return placed.requires_grad_(backward and (placed.is_floating_point() or placed.is_complex()))
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        yield value
+        return
+    for each in value:
+        yield from _flat(each)

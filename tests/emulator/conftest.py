@@ -1,0 +1,12 @@
+"""Puts this process on the emulated device, whether or not torch is already imported in it."""
+
+from __future__ import annotations
+
+import warnings
+
+from pytest_ascend import emulator
+
+emulator.activate()
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # what torch_npu says about its installation is no subject of these tests
+    import torch_npu  # noqa: F401  comes with torch by itself only where torch was not imported before
