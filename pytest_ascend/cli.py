@@ -39,7 +39,7 @@ class LazyGroup(click.Group):
             raise TypeError(f"{COMMANDS[cmd_name][0]} is no command")
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without loading any."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in sorted(COMMANDS.items())])

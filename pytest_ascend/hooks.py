@@ -66,6 +66,7 @@ def set_up(config: pytest.Config, args: list[str]) -> Setup:
         scope = selection.scope(chosen.paths, suites, here)
         memory_bytes = settings.emulated_memory_bytes
         prepared = prepare(settings.device, faults=settings.faults, emulated_memory_bytes=memory_bytes)
+        _refuse_unknown(settings.standard)
     if scope != selection.OWN:
         _keep_to(suites, config, args)
     return Setup(options=settings, chosen=chosen, scope=scope, suites=suites, prepared=prepared)
@@ -77,6 +78,14 @@ def register(config: pytest.Config, setup: Setup | None) -> None:
         message = "pytest-ascend was loaded after the conftests, too late for --ascend"
         raise pytest.UsageError(f"{message}\n  hint: load it on the command line: -p pytest_ascend.plugin")
     config.pluginmanager.register(Conformance(config, setup), "ascend-conformance")
+
+
+def _refuse_unknown(standard: str) -> None:
+    """Raise UsageError for a standard that does not exist. Loads torch, and so comes after the device."""
+    if standard:
+        from pytest_ascend import precision  # noqa: PLC0415  (loads torch)
+
+        precision.standard_of(standard)
 
 
 def _keep_to(suites: Path, config: pytest.Config, args: list[str]) -> None:

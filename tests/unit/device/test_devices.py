@@ -1,0 +1,32 @@
+"""The devices that every machine has, or shows to lack."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pytest_ascend.device import Device
+from pytest_ascend.device.cpu import Cpu
+from pytest_ascend.device.cuda import open_cuda
+from pytest_ascend.device.npu import Npu
+from pytest_ascend.errors import DeviceUnavailable
+
+
+def test_the_cpu_is_a_device() -> None:
+    device: Device = Cpu()
+    device.synchronize()
+    device.reset_peak_memory()
+    assert device.torch_device() == torch.device("cpu")
+    assert device.peak_memory_bytes() == 0
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+def test_a_gpu_that_is_not_there_is_unavailable() -> None:
+    with pytest.raises(DeviceUnavailable, match="sees 0 CUDA devices"):
+        open_cuda(0)
+
+
+@pytest.mark.parametrize(("emulated", "label"), [(False, "npu:1"), (True, "emulated npu:1")])
+def test_an_emulated_npu_says_so_in_its_label(*, emulated: bool, label: str) -> None:
+    device: Device = Npu(1, emulated=emulated)
+    assert device.label == label

@@ -1,0 +1,48 @@
+"""Asking an NPU whether it is well: whatever the one that asks meets, the answer is a sentence."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+from pytest_ascend.device import probe
+from pytest_ascend.device.probe import Answer, ask, known_answer
+
+
+def asked(code: str, *, limit_s: float = 30.0) -> Answer:
+    return ask(0, limit_s=limit_s, command=[sys.executable, "-c", code])
+
+
+def test_a_device_that_hangs_is_given_up() -> None:
+    assert "no answer within 0.5 s" in asked("import time; time.sleep(60)", limit_s=0.5).failure
+
+
+def test_a_device_that_kills_who_asks_is_told_by_the_code_and_the_last_line() -> None:
+    failure = asked("import os, sys; print('driver: boom', file=sys.stderr, flush=True); os.abort()").failure
+    assert "code -6" in failure
+    assert "driver: boom" in failure
+
+
+def test_silence_is_no_health() -> None:
+    assert "printed nothing" in asked("pass").failure
+
+
+def test_an_answer_is_found_among_what_libraries_print() -> None:
+    code = f"print('[W] noise'); print({probe._MARK!r} + '{{\"chip\": \"Ascend910B3\", \"count\": 8}}'); print('bye')"
+    assert asked(code) == Answer(chip="Ascend910B3", count=8)
+
+
+def test_what_the_stack_raises_is_the_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    probe.main(["not a number"])
+    assert "ValueError" in capsys.readouterr().out
+
+
+def test_the_cpu_knows_the_answer() -> None:
+    assert known_answer(torch.device("cpu")) == ""
+
+
+def test_a_device_that_does_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.Tensor, "__add__", lambda self, other: torch.zeros_like(self))
+    assert "came" in known_answer(torch.device("cpu"))

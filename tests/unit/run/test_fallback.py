@@ -1,0 +1,64 @@
+"""Noticing what the CPU computes. Without torch_npu no operator has a kernel of the device's own, so all fall back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pytest_ascend.run import fallback
+from pytest_ascend.run.fallback import FallbackWatch, falls_back
+
+
+@pytest.fixture(autouse=True)
+def own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let relu and its like stand for what a device has."""
+    has = fallback.has_kernel
+    native = {"aten::relu", "aten::sin.out"}
+    monkeypatch.setattr(
+        fallback, "has_kernel", lambda name, key: name in native if key == "PrivateUse1" else has(name, key)
+    )
+    falls_back.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("operator", "expected"),
+    [
+        (torch.ops.aten.relu.default, False),
+        (torch.ops.aten.lgamma_.default, True),
+        (torch.ops.aten.cholesky_inverse.default, True),
+        (torch.ops.aten.ones_like.default, False),  # made of others
+        (torch.ops.aten.sin.default, False),  # by its out= variant
+        (torch.ops.aten.sin_.default, False),
+        (torch.ops.aten.cos.default, True),
+    ],
+)
+def test_the_dispatcher_knows_who_computes(operator: torch._ops.OpOverload, *, expected: bool) -> None:
+    assert falls_back(operator) is expected
+
+
+def test_operators_on_the_device_are_noted_once_in_their_order() -> None:
+    with FallbackWatch("cpu") as watch:
+        x = torch.ones(2)
+        torch.cos(torch.lgamma(x))
+        torch.cos(torch.relu(x))
+    assert list(watch.seen) == ["aten::lgamma", "aten::cos"]
+
+
+def test_operators_elsewhere_are_not_noted() -> None:
+    with FallbackWatch("npu") as watch:
+        torch.cos(torch.ones(2))
+    assert not watch.seen
+
+
+def test_operators_of_the_backward_pass_are_noted() -> None:
+    x = torch.ones(2, requires_grad=True)
+    y = torch.sin(x).sum()
+    with FallbackWatch("cpu") as watch:
+        y.backward()
+    assert "aten::cos" in watch.seen
+
+
+def test_tensors_in_lists_and_keywords_count() -> None:
+    with FallbackWatch("cpu") as watch:
+        torch.cos(torch.ones(2), out=torch.empty(2))
+    assert "aten::cos.out" in watch.seen

@@ -1,0 +1,95 @@
+"""What an exception says about its case."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ascend.errors import AscendError, GoldenError
+from pytest_ascend.run.outcomes import classify
+
+UNSUPPORTED = [
+    "aclnnFoo or aclnnFooGetWorkspaceSize not in libopapi.so, or libopapi.so not found.",
+    "aclnnMatmulCompressDequantGetWorkspaceSize not found, please upgrade CANN.",
+    "Could not run 'aten::foo' with arguments from the 'PrivateUse1' backend.",
+    "\"addmm_impl\" not implemented for 'Half'",
+    "[ERROR] ERR01007 OPS feature not supported",
+    "call aclnnFoo failed, error code 561103",
+    "Op Foo does not has any binary",
+    "DT_COMPLEX64 is not supported by aclnnFoo",
+    "aclnnFoo does not support double",
+    "Unsupported dtype: torch.float64",
+]
+
+
+@pytest.mark.parametrize("text", UNSUPPORTED)
+def test_a_device_that_says_it_cannot_is_taken_at_its_word(text: str) -> None:
+    assert classify(RuntimeError(text), emulated=False).name == "unsupported"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("NPU out of memory. Tried to allocate 20.00 GiB"),
+        RuntimeError("The Inner error is reported as above. 507015"),
+        KeyError("x"),
+        RuntimeError(""),
+        GoldenError("the golden 'ops/relu' is damaged", path="/b/relu.safetensors", hint="build it"),
+    ],
+)
+def test_what_says_nothing_of_the_kind_is_an_error(error: BaseException) -> None:
+    assert classify(error, emulated=False).name == "errored"
+
+
+def test_the_error_of_a_golden_is_told_whole() -> None:
+    error = GoldenError("the golden is damaged: /b/relu.safetensors", path="/b/relu.safetensors", hint="build it")
+    outcome = classify(error, emulated=True, missing=["aclnnFoo"])
+    assert outcome.name == "errored"
+    assert "/b/relu.safetensors" in outcome.reason
+
+
+def test_a_wrong_number_is_a_failure() -> None:
+    outcome = classify(AssertionError("output[3] is 2 instead of 1\nmore"), emulated=False)
+    assert outcome.name == "failed"
+    assert outcome.reason == "output[3] is 2 instead of 1"
+
+
+def test_a_wrong_number_is_a_failure_on_the_emulated_device_too() -> None:
+    assert classify(AssertionError("wrong"), emulated=True, missing=["aclnnFoo"]).name == "failed"
+
+
+def test_a_silent_assertion_has_a_reason_all_the_same() -> None:
+    assert classify(AssertionError(), emulated=False).reason
+
+
+def test_the_emulated_device_names_what_it_lacks() -> None:
+    outcome = classify(RuntimeError("call aclnnFoo failed"), emulated=True, missing=["aclnnFoo", "aclnnFoo"])
+    assert outcome.name == "not-emulated"
+    assert outcome.reason == "not emulated: aclnnFoo"
+
+
+def test_the_emulated_device_is_believed_by_its_message_alone() -> None:
+    outcome = classify(RuntimeError("emulated CANN: the operator type Mul is not emulated"), emulated=True)
+    assert outcome.name == "not-emulated"
+    assert "Mul" in outcome.reason
+
+
+def test_no_real_device_is_excused_as_not_emulated() -> None:
+    assert classify(RuntimeError("Mul is not emulated"), emulated=False).name == "errored"
+
+
+def test_what_torch_npu_lacks_itself_is_unsupported_on_the_emulated_device_too() -> None:
+    assert classify(RuntimeError(UNSUPPORTED[2]), emulated=True).name == "unsupported"
+
+
+def test_a_device_error_without_a_missing_operator_is_an_error_on_the_emulated_device() -> None:
+    assert classify(RuntimeError("index 5 is out of bounds"), emulated=True).name == "errored"
+
+
+def test_a_damaged_project_file_is_no_word_of_the_device() -> None:
+    assert classify(AscendError("x is not supported", hint="y"), emulated=False).name == "errored"
+
+
+def test_a_long_message_keeps_its_detail() -> None:
+    outcome = classify(RuntimeError("x" * 1000), emulated=False)
+    assert len(outcome.reason) == 300
+    assert len(outcome.detail) > 1000

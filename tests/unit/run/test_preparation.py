@@ -1,0 +1,109 @@
+"""Choosing a device: the NPU where there is any sign of one, never the emulated device by itself beside a sign."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from pytest_ascend.device.probe import Answer
+from pytest_ascend.environment import Sign
+from pytest_ascend.errors import DeviceUnavailable, UsageError
+from pytest_ascend.run import preparation
+from pytest_ascend.run.preparation import Prepared, prepare
+
+SIGN = Sign("environment variable", "ASCEND_HOME_PATH=/opt/cann")
+
+
+def well(_: int) -> Answer:
+    return Answer(chip="Ascend910B3", count=8)
+
+
+def ill(_: int) -> Answer:
+    return Answer(failure="ImportError: libhccl.so: cannot open shared object file: No such file or directory")
+
+
+def never(_: int) -> Answer:
+    raise AssertionError("nobody is to be asked")
+
+
+@pytest.fixture
+def emulated(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Note what the emulated device is asked for, in its place."""
+    asked: list[object] = []
+
+    def stand_in(*arguments: object) -> Prepared:
+        asked.append(arguments)
+        return prepare("cpu")
+
+    monkeypatch.setattr(preparation, "_emulated", stand_in)
+    return asked
+
+
+def test_auto_takes_the_npu_where_there_is_a_sign_and_it_answers() -> None:
+    prepared = prepare("auto", look=lambda: (SIGN,), probe=well)
+    assert prepared.device.label == "npu:0"
+    assert not prepared.device.emulated
+    assert prepared.chip == "Ascend910B3"
+
+
+def test_auto_stops_where_there_is_a_sign_and_no_npu_answers() -> None:
+    with pytest.raises(DeviceUnavailable) as raised:
+        prepare("auto", look=lambda: (SIGN,), probe=ill)
+    message = str(raised.value)
+    assert raised.value.exit_code == 6
+    assert "ASCEND_HOME_PATH=/opt/cann" in message
+    assert "libhccl.so" in message
+    assert "set_env.sh" in message
+    assert "--ascend-device=emulated" in message
+
+
+def test_auto_takes_the_emulated_device_where_there_is_no_sign(emulated: list[object]) -> None:
+    prepare("auto", look=tuple, probe=never)
+    assert len(emulated) == 1
+
+
+def test_the_emulated_device_can_be_asked_for_beside_signs(emulated: list[object]) -> None:
+    prepare("emulated:1", look=lambda: (SIGN,), probe=never, faults=["x"])
+    assert len(emulated) == 1
+
+
+def test_an_npu_that_is_asked_for_is_never_replaced() -> None:
+    with pytest.raises(DeviceUnavailable, match="npu:2 was asked for") as raised:
+        prepare("npu:2", look=tuple, probe=ill)
+    assert "no sign of Ascend on this machine" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("failure", "remedy"),
+    [
+        ("it gave no answer within 180 s", "npu-smi"),
+        ("ImportError: libascend_hal.so: cannot open shared object file", "driver"),
+        ("undefined symbol: aclrtFoo", "belong together"),
+        ("torch_npu sees 0 NPUs", "ASCEND_RT_VISIBLE_DEVICES"),
+        ("ModuleNotFoundError: No module named 'torch_npu'", "install the torch-npu"),
+        ("something new", "python -c"),
+    ],
+)
+def test_the_hint_fits_the_failure(failure: str, remedy: str) -> None:
+    with pytest.raises(DeviceUnavailable) as raised:
+        prepare("npu", look=tuple, probe=lambda _: Answer(failure=failure))
+    assert remedy in raised.value.hint
+
+
+@pytest.mark.parametrize("device", ["cpu", "npu"])
+def test_faults_are_for_the_emulated_device_only(device: str) -> None:
+    with pytest.raises(UsageError, match="--ascend-fault=stale-add is for the emulated device"):
+        prepare(device, faults=["stale-add"], look=tuple, probe=well)
+
+
+def test_emulated_memory_is_for_the_emulated_device_only() -> None:
+    with pytest.raises(UsageError, match="--ascend-emulated-memory"):
+        prepare("cpu", emulated_memory_bytes=2**30)
+
+
+def test_on_the_cpu_torch_does_not_load_torch_npu_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "torch_npu")
+    assert prepare("cpu").device.label == "cpu"
+    assert os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"

@@ -1,0 +1,73 @@
+"""From evidence to outcome: a pass has to be earned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.outcome import Unsupported
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.run.trial import Trial
+
+AGREES = {"agrees": True, "headline": "agrees", "message": ""}
+DISAGREES = {"agrees": False, "headline": "output: 3 of 4 differ", "message": "all lines"}
+
+
+def trial(**known: Any) -> Trial:
+    return Trial(case=Case(suite="ops", subject="relu", property="forward"), node_id="test_x.py::test_y", **known)
+
+
+def test_a_comparison_that_agrees_is_a_pass() -> None:
+    assert trial(verdicts=[AGREES]).outcome().name == "passed"
+
+
+def test_a_measurement_alone_is_a_pass() -> None:
+    assert trial(measurements={"latency_us": 1.0}).outcome().name == "passed"
+
+
+def test_a_test_that_compared_nothing_is_an_error() -> None:
+    assert trial().outcome().name == "errored"
+
+
+def test_a_disagreement_that_the_test_swallowed_is_a_failure() -> None:
+    outcome = trial(verdicts=[AGREES, DISAGREES]).outcome()
+    assert (outcome.name, outcome.reason, outcome.detail) == ("failed", "output: 3 of 4 differ", "all lines")
+
+
+def test_right_numbers_from_the_cpu_are_a_fallback() -> None:
+    outcome = trial(verdicts=[AGREES], fallbacks=["aten::lgamma"]).outcome()
+    assert outcome.name == "fallback"
+    assert "aten::lgamma" in outcome.reason
+
+
+def test_wrong_numbers_from_the_cpu_are_a_failure() -> None:
+    assert trial(verdicts=[DISAGREES], fallbacks=["aten::lgamma"]).outcome().name == "failed"
+
+
+def test_a_fallback_that_compared_nothing_is_an_error() -> None:
+    assert trial(fallbacks=["aten::lgamma"]).outcome().name == "errored"
+
+
+def test_what_interrupted_the_test_decides() -> None:
+    assert trial(verdicts=[AGREES], interrupted=Unsupported(reason="no")).outcome().name == "unsupported"
+
+
+@pytest.mark.parametrize("value", [True, "1", None, [1.0]])
+def test_a_measurement_is_one_number(value: Any) -> None:
+    with pytest.raises(UsageError, match="latency_us"):
+        trial().measure("latency_us", value)
+
+
+def test_a_measurement_is_taken_once() -> None:
+    one = trial()
+    one.measure("latency_us", 1)
+    with pytest.raises(UsageError, match="twice"):
+        one.measure("latency_us", 2)
+
+
+def test_a_record_survives_the_way_between_processes() -> None:
+    record = trial(verdicts=[AGREES], measurements={"latency_us": 1.0}).record()
+    assert ResultRecord.from_dict(record.to_dict()) == record

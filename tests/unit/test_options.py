@@ -1,0 +1,99 @@
+"""Reading options: what is given is checked once, and becomes something that cannot change."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.options import chosen, is_on, only_looks, read, size_bytes
+
+
+def given(**values: object) -> argparse.Namespace:
+    standard: dict[str, object] = {
+        "ascend": True,
+        "ascend_device": "auto",
+        "ascend_level": "standard",
+        "ascend_baselines": None,
+        "ascend_report": "ascend-report",
+        "ascend_standard": None,
+        "ascend_fault": [],
+        "ascend_emulated_memory": None,
+        "ascend_store_goldens": False,
+        "help": False,
+        "version": 0,
+        "keyword": "",
+        "markexpr": "",
+        "deselect": None,
+        "ignore": None,
+        "ignore_glob": None,
+        "file_or_dir": [],
+    }
+    return argparse.Namespace(**standard | values)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [(None, 0), ("1000", 1000), ("1000B", 1000), ("512MiB", 512 * 2**20), ("8 GiB", 2**33), ("1.5kb", 1500)],
+)
+def test_sizes_are_read_with_their_unit(text: str | None, size: int) -> None:
+    assert size_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "much", "8GiBs", "8 parsecs", "1e9", "٣"])
+def test_a_size_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no size"):
+        size_bytes(text)
+
+
+def test_the_report_lies_below_the_folder_that_pytest_was_started_in(tmp_path: Path) -> None:
+    assert read(given(ascend_report="here"), tmp_path).report == tmp_path / "here"
+
+
+def test_baselines_that_do_not_exist_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no folder"):
+        read(given(ascend_baselines="nowhere"), tmp_path)
+
+
+def test_a_file_for_baselines_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="there is no folder"):
+        read(given(ascend_baselines="file", ascend_store_goldens=True), tmp_path)
+
+
+def test_goldens_are_never_stored_in_the_bundled_baselines(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="bundled baselines"):
+        read(given(ascend_store_goldens=True), tmp_path)
+
+
+def test_a_folder_for_goldens_may_be_made_by_storing(tmp_path: Path) -> None:
+    options = read(given(ascend_store_goldens=True, ascend_baselines="new"), tmp_path)
+    assert options.baselines == tmp_path / "new"
+
+
+def test_help_is_no_run() -> None:
+    assert not is_on(given(help=True))
+
+
+def test_a_namespace_without_the_option_is_no_run() -> None:
+    assert not is_on(argparse.Namespace())
+
+
+def test_collecting_only_executes_nothing() -> None:
+    assert only_looks(given(collectonly=True))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"keyword": "relu"}, ("-k relu",)),
+        ({"markexpr": "slow"}, ("-m slow",)),
+        ({"lf": True}, ("--lf",)),
+        ({"deselect": ["a", "b"]}, ("--deselect a b",)),
+        ({}, ()),
+    ],
+)
+def test_what_narrows_a_run_is_named(values: dict[str, object], expected: tuple[str, ...]) -> None:
+    assert chosen(given(**values)).narrowed_by == expected
