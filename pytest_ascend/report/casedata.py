@@ -25,7 +25,8 @@ CASE_FIELDS = (
     "parameters",
     "line",
     "seconds",
-    "ulp",
+    "used",
+    "used_text",
     "verdicts",
     "measures",
     "fallbacks",
@@ -68,7 +69,7 @@ class _Packing:
 
     def case(self, result: ResultRecord, line: int | None) -> list[Any]:
         """Pack one case, in the order of CASE_FIELDS."""
-        case, ulp = result.case, evidence.worst_ulp(result)
+        case, used = result.case, evidence.limit_used(result)
         file, bracket, parameters = result.node_id.partition("[")
         parts = (case.suite, case.subject, case.property, case.dtype, case.family)
         return [
@@ -79,7 +80,8 @@ class _Packing:
             self.text(figures.one_line(bracket + parameters)),
             line,
             figures.rounded(result.duration_s),
-            None if ulp is None else figures.rounded(ulp),
+            None if used is None else figures.rounded(used),
+            self.text("" if used is None else figures.used(used)),
             [self.verdict(verdict, whole=self._is_wanted_whole(result)) for verdict in result.verdicts],
             [[self.text(each.name), self.text(each.value)] for each in evidence.measures(result)],
             [self.text(evidence.line(name)) for name in result.fallbacks],

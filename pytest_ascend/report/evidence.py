@@ -94,9 +94,12 @@ def measures(result: ResultRecord) -> tuple[Measure, ...]:
     )
 
 
-def worst_ulp(result: ResultRecord) -> float | None:
-    """Give the largest error of any comparison of a case in units in the last place; None where none was found."""
-    found = [verdict["metrics"].get("ulp_max") for verdict in result.verdicts]
+def limit_used(result: ResultRecord) -> float | None:
+    """Give the largest share of its limit that any comparison of a case used, above 1 where it disagrees.
+
+    None where the judge gave no such figure.
+    """
+    found = [verdict["metrics"].get("limit_used") for verdict in result.verdicts]
     return max((each for each in found if each is not None), default=None)
 
 

@@ -28,20 +28,17 @@ _UNSEEN = re.compile(
 
 
 def visible(text: str) -> str:
-    """Give ``text`` with everything unseen made visible, so that it can neither hide nor act."""
-    return _UNSEEN.sub(_picture, text)
+    """Give ``text`` with everything unseen written as Python escapes it, so that it can neither hide nor act."""
+    return _UNSEEN.sub(_escaped, text)
 
 
 def one_line(text: str) -> str:
     """Give ``text`` as :func:`visible` does, on one line."""
-    return visible(text).replace("\n", "␊").replace("\t", "␉")
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
-def _picture(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code < 0x20:
-        return chr(0x2400 + code)
-    return "␡" if code == 0x7F else f"⟨U+{code:04X}⟩"
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 def number(value: float) -> str:
@@ -84,14 +81,21 @@ def _ending(name: str) -> str:
 
 def share(part: float, whole: float) -> str:
     """Write a part of a whole in percent; what is not all or nothing is never written as 100 % or 0 %."""
-    if not whole:
-        return "–"
+    if part in (0, whole) or not whole:
+        return "100 %" if part and whole else "0 %"
     percent = 100 * part / whole
-    if 0 < percent < 0.1:
+    return "< 0.1 %" if percent < 0.1 else "> 99.9 %" if percent > 99.9 else f"{percent:.1f} %"
+
+
+def used(fraction: float) -> str:
+    """Write how much of a limit was used: 0.123 -> "12 %", 25.0 -> "25 times"."""
+    if math.isnan(fraction):
+        return "nan"
+    if fraction >= 10:
+        return f"{fraction:,.0f} times" if fraction < 1e6 else "beyond measure"
+    if 0 < fraction < 0.001:
         return "< 0.1 %"
-    if 99.9 < percent < 100:
-        return "> 99.9 %"
-    return f"{percent:.1f} %" if percent < 100 else "100 %"
+    return f"{100 * fraction:.1f} %" if 0 < fraction < 0.1 else f"{100 * fraction:.0f} %"
 
 
 def duration(seconds: float) -> str:

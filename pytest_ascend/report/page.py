@@ -60,7 +60,7 @@ class Page:
     opening: str
     body: str
     label: str
-    problems: tuple[str, ...]
+    contradictions: tuple[str, ...]
     tiles: tuple[Tile, ...]
     combination: tuple[Fact, ...]
     run_facts: tuple[Fact, ...]
@@ -90,7 +90,7 @@ def page_of(summary: Summary) -> Page:
         opening=figures.one_line(verdict.opening),
         body=figures.one_line(f"{verdict.body[:1].upper()}{verdict.body[1:]}"),
         label=_label(header.stack),
-        problems=tuple(figures.one_line(each) for each in summary.problems),
+        contradictions=tuple(figures.one_line(each) for each in summary.contradictions),
         tiles=tuple(_tiles(summary)),
         combination=tuple(Fact(label, evidence.line(getattr(header.stack, name))) for name, label in _STACK_LABELS),
         run_facts=tuple(_run_facts(summary)),

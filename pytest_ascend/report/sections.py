@@ -41,7 +41,7 @@ class Entry:
     href: str
     outcome: str
     finding: str
-    ulp: str
+    used: str
     duration: str
     measures: tuple[str, ...] = ()
 
@@ -76,7 +76,7 @@ class SuiteSection:
     """One suite: a grid where its cases are many of a kind, a table where each is looked at by itself.
 
     ``outcomes`` are those that occur; ``columns`` the names of the measurements; ``is_judged`` says whether any case
-    has an error in units in the last place to show.
+    has a share of its limit to show.
     """
 
     id: str
@@ -150,7 +150,7 @@ def _suite(section_id: str, suite: str, title: str, results: list[ResultRecord])
         grid=grid_of(results) if suite in _WITH_GRID else None,
         has_tools=len({result.case.subject for result in results}) > TOOLS_ROWS,
         columns=columns,
-        is_judged=any(evidence.worst_ulp(each) is not None for each in shown),
+        is_judged=any(evidence.limit_used(each) is not None for each in shown),
         entries=tuple(entry(each, columns) for each in shown),
         more=_more(results, len(shown)) if shown else "",
     )
@@ -158,14 +158,14 @@ def _suite(section_id: str, suite: str, title: str, results: list[ResultRecord])
 
 def entry(result: ResultRecord, columns: Iterable[str] = ()) -> Entry:
     """Give one case as a row."""
-    ulp = evidence.worst_ulp(result)
+    used = evidence.limit_used(result)
     found = {each.name: each.value for each in evidence.measures(result)}
     return Entry(
         id=evidence.line(result.case.id),
         href=link(result.case.id),
         outcome=result.outcome.name,
         finding=evidence.loosened(result) or evidence.finding(result),
-        ulp="" if ulp is None else figures.number(ulp),
+        used="" if used is None else figures.used(used),
         duration=figures.duration(result.duration_s) if result.node_id else "",
         measures=tuple(found.get(name, "") for name in columns),
     )

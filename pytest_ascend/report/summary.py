@@ -16,13 +16,13 @@ from pytest_ascend.records.outcome import (
     Fallback,
     NotEmulated,
     NotRun,
-    Outcome,
     Passed,
     Unsupported,
     Waived,
 )
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
+from pytest_ascend.report.audit import audited
 from pytest_ascend.report.contents import SUBSET, Footer, Run
 
 #: The four kinds of verdict on a run.
@@ -65,15 +65,15 @@ class Summary:
     """All that is known of a run when it is over.
 
     ``results`` has one record for each case of the manifest, in its order. ``counts`` has every outcome, zeros
-    included, in the order of ``ORDER``. ``executed`` counts the cases that the device really ran. ``lines`` gives the
-    line of the log by case id.
+    included, in the order of ``ORDER``. ``executed`` counts the cases that the device really ran. ``contradictions``
+    are sentences on what the footer claims against the records. ``lines`` gives the line of the log by case id.
     """
 
     run: Run
     results: tuple[ResultRecord, ...]
     counts: Mapping[str, int]
     executed: int
-    problems: tuple[str, ...]
+    contradictions: tuple[str, ...]
     verdict: RunVerdict
     lines: Mapping[str, int]
 
@@ -102,7 +102,7 @@ def summarise(run: Run) -> Summary:
         results=results,
         counts={name: found[name] for name in ORDER},
         executed=sum(found[name] for name in ORDER if name not in _NOT_EXECUTED),
-        problems=run.problems,
+        contradictions=(),
         verdict=RunVerdict(INCOMPLETE, False, notice(run.header.stack), "", ""),
         lines={record.case.id: index + 2 for index, record in enumerate(run.records)},
     )
@@ -110,7 +110,7 @@ def summarise(run: Run) -> Summary:
     contradictions = tuple(_contradictions(summary))
     if not contradictions:
         return summary
-    summary = replace(summary, problems=(*summary.problems, *contradictions))
+    summary = replace(summary, contradictions=contradictions)
     return replace(summary, verdict=_verdict(summary))
 
 
@@ -118,7 +118,7 @@ def exit_code(summary: Summary) -> int:
     """Give 0 for a run that conforms or a subset without fault, 5 where nothing was executed, otherwise 1."""
     if not summary.executed:
         return 5
-    faultless = not (summary.deviations or summary.missing or summary.problems)
+    faultless = not summary.deviations and not _is_incomplete(summary)
     return 0 if summary.verdict.conforms or (summary.verdict.kind == PARTIAL and faultless) else 1
 
 
@@ -141,32 +141,6 @@ def _results(run: Run) -> Iterator[ResultRecord]:
 
 def _not_run(case: Case, reason: str) -> ResultRecord:
     return ResultRecord(case=case, node_id="", outcome=NotRun(reason=reason))
-
-
-def audited(record: ResultRecord, stack: Stack) -> ResultRecord:
-    """Give the record with the outcome that its own evidence allows: nobody is taken at their word."""
-    outcome = _contradicted(record, stack)
-    return replace(record, outcome=replace(outcome, detail=record.outcome.detail)) if outcome else record
-
-
-def _contradicted(record: ResultRecord, stack: Stack) -> Outcome | None:
-    outcome = record.outcome
-    if isinstance(outcome, NotEmulated) and not stack.emulated:
-        return Errored(reason="recorded as not-emulated, on a device that is not emulated")
-    if isinstance(outcome, Waived) and not outcome.reason:
-        return Errored(reason="waived without a reason")
-    return _unearned(record) if isinstance(outcome, Passed) else None
-
-
-def _unearned(record: ResultRecord) -> Outcome | None:
-    """Give what a recorded pass really is, or None where it was earned."""
-    if any(not verdict["agrees"] for verdict in record.verdicts):
-        return Failed(reason="recorded as passed, but a comparison disagrees")
-    if not record.verdicts and not record.measurements:
-        return Errored(reason="passed without comparing or measuring anything")
-    if record.fallbacks:
-        return Fallback(reason=f"computed on the CPU: {', '.join(record.fallbacks)}")
-    return None
 
 
 def _contradictions(summary: Summary) -> Iterator[str]:
@@ -196,9 +170,11 @@ def _kind(summary: Summary) -> str:
         return PARTIAL
     if summary.deviations:
         return DOES_NOT_CONFORM
-    if summary.missing or summary.problems or not summary.run.ended or not summary.executed:
-        return INCOMPLETE
-    return CONFORMS
+    return INCOMPLETE if _is_incomplete(summary) else CONFORMS
+
+
+def _is_incomplete(summary: Summary) -> bool:
+    return bool(summary.missing or summary.contradictions or not summary.run.ended or not summary.executed)
 
 
 def _conforms(summary: Summary) -> tuple[str, str]:
@@ -252,19 +228,21 @@ def _well(summary: Summary) -> str:
     passed, total = summary.counts[Passed.name], len(summary.results)
     if passed == total:
         return "the only case passed" if total == 1 else f"all {total:,} cases passed"
-    others = {
-        Waived.name: "{:,} waived",
-        NotEmulated.name: "{:,} beyond what the emulated device has",
-    }
-    parts = [text.format(summary.counts[name]) for name, text in others.items() if summary.counts[name]]
-    return _joined([f"{passed:,} of {_cases(summary)} passed", *parts])
+    waived, lacking = summary.counts[Waived.name], summary.counts[NotEmulated.name]
+    said = f"{passed:,} of {_cases(summary)} passed"
+    if waived:
+        said += f", {waived:,} {'is' if waived == 1 else 'are'} waived"
+    if lacking:
+        said += f", {lacking:,} {'needs' if lacking == 1 else 'need'} what the emulated device lacks"
+    return said
 
 
 def _incompleteness(summary: Summary, form: str) -> str:
     parts = [f"{summary.missing:,} of {_cases(summary)} did not run"] if summary.missing else []
     if not summary.run.ended:
         parts.append("the run was stopped before its end")
-    parts += [each.rstrip(".") for each in summary.problems if each not in summary.run.problems]
+    if summary.contradictions:
+        parts.append("the footer contradicts the records")
     return form.format(_joined(parts)) if parts else ""
 
 

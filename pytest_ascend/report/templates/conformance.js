@@ -40,7 +40,7 @@
       rank: row[CASE.outcome],
       finding: text(row[CASE.finding]),
       seconds: row[CASE.seconds],
-      ulp: row[CASE.ulp],
+      used: row[CASE.used],
       words: null,
     };
   });
@@ -83,7 +83,7 @@
   const keys = {
     outcome: (each) => each.rank,
     id: (each) => each.id,
-    ulp: (each) => (typeof each.ulp === "number" ? each.ulp : each.ulp === null ? -1 : Infinity),
+    used: (each) => (typeof each.used === "number" ? each.used : each.used === null ? -1 : Infinity),
     seconds: (each) => each.seconds,
     finding: (each) => each.finding,
   };
@@ -120,7 +120,7 @@
     return make("tr", {},
       make("td", {}, badge(each.outcome)),
       make("th", { scope: "row" }, make("a", { class: "id", href: href(each.id) }, each.id)),
-      make("td", { class: "n" }, each.ulp === null ? "" : String(each.ulp)),
+      make("td", { class: "n" }, text(each.row[CASE.used_text])),
       make("td", { class: "n" }, each.row[CASE.line] === null ? "" : String(each.seconds)),
       make("td", {}, each.finding));
   }
@@ -166,7 +166,7 @@
   for (const heading of document.querySelectorAll("#list th[data-sort]")) {
     heading.querySelector("button").addEventListener("click", () => {
       const by = heading.dataset.sort;
-      sorting.down = sorting.by === by ? !sorting.down : by === "ulp" || by === "seconds";
+      sorting.down = sorting.by === by ? !sorting.down : by === "used" || by === "seconds";
       sorting.by = by;
       for (const other of document.querySelectorAll("#list th[data-sort]")) other.removeAttribute("aria-sort");
       heading.setAttribute("aria-sort", sorting.down ? "descending" : "ascending");

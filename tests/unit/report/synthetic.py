@@ -153,6 +153,7 @@ def verdict(case: Case, *, agrees: bool, random: Random, leaves: int = 0) -> dic
             "within_0.01": 1.0,
             "cosine": 1.0,
             "bias_ulp": random.random() - 0.5,
+            "limit_used": random.random() * (0.5 if agrees else 50),
             **({} if agrees else {"mismatches": 3.0, "excess": math.inf}),
         },
         "worst": {"index": [1, random.randrange(64)], "actual": "0.70312", "expected": "0.69081"},

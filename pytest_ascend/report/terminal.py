@@ -1,0 +1,70 @@
+"""The last lines on the terminal: what deviates, the verdict, and where to read on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.report import evidence, figures
+from pytest_ascend.report.grid import tally
+from pytest_ascend.report.summary import CONFORMS, DOES_NOT_CONFORM, ORDER, Summary
+
+#: Cases that are named on the terminal; the page names all.
+CASES_LIMIT = 20
+_COLOURS = {
+    "failed": "red",
+    "errored": "magenta",
+    "fallback": "yellow",
+    "unsupported": "yellow",
+    "not-run": "yellow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line and how it looks: ``colour`` is a name that pytest's terminal and click share, empty for none."""
+
+    text: str
+    colour: str = ""
+    bold: bool = False
+
+    @property
+    def markup(self) -> dict[str, bool]:
+        """Give keyword arguments for ``TerminalReporter.write_line``."""
+        return {**({self.colour: True} if self.colour else {}), "bold": self.bold}
+
+
+def lines(summary: Summary, *, page: Path | None = None, limit: int = CASES_LIMIT) -> Iterator[Line]:
+    """Give the closing lines of a run. Foreign text in them cannot steer the terminal."""
+    yield from _cases(summary, limit)
+    yield Line(tally(summary.results) or "no cases")
+    if summary.verdict.notice:
+        yield Line(summary.verdict.notice.upper(), "yellow", bold=True)
+    yield Line(figures.one_line(f"{summary.verdict.opening}: {summary.verdict.body}"), _colour(summary), bold=True)
+    for each in summary.contradictions:
+        yield Line(figures.one_line(each), "red")
+    if page:
+        yield Line(f"report: {figures.one_line(str(page))}")
+
+
+def _cases(summary: Summary, limit: int) -> Iterator[Line]:
+    """Name the cases that ran and deviate, the worst outcome first, and what stopped the others."""
+    found = [result for result in summary.results if result.outcome.name in _COLOURS and result.node_id]
+    found.sort(key=lambda result: ORDER.index(result.outcome.name))
+    yield from _named(found[:limit])
+    if len(found) > limit:
+        yield Line(f"... and {len(found) - limit:,} more, in the report")
+
+
+def _named(results: Sequence[ResultRecord]) -> Iterator[Line]:
+    for result in results:
+        name = result.outcome.name
+        yield Line(f"{name:<12} {evidence.line(result.case.id)}: {evidence.finding(result)}", _COLOURS[name])
+
+
+def _colour(summary: Summary) -> str:
+    if summary.deviations or summary.verdict.kind == DOES_NOT_CONFORM or not summary.executed:
+        return "red"
+    return "green" if summary.verdict.kind == CONFORMS and not summary.verdict.notice else "yellow"

@@ -1,0 +1,53 @@
+"""The last lines on the terminal."""
+
+from pathlib import Path
+
+from pytest_ascend.report.contents import Run
+from pytest_ascend.report.summary import summarise
+from pytest_ascend.report.terminal import lines
+
+from . import synthetic
+
+
+def closing(outcomes, *, stack=synthetic.HARDWARE, cases=None, **options):
+    cases = cases or synthetic.op_cases(len(outcomes))
+    random = synthetic.Random(2)
+    records = tuple(synthetic.record(case, name, random) for case, name in zip(cases, outcomes, strict=False))
+    return list(lines(summarise(Run(header=synthetic.header(cases, stack=stack), records=records)), **options))
+
+
+def test_a_clean_run_says_three_things():
+    found = closing(["passed"] * 3, page=Path("ascend-report/conformance.html"))
+    assert [line.text for line in found] == [
+        "3 passed",
+        "Conforms: all 3 cases passed, at level smoke.",
+        "report: ascend-report/conformance.html",
+    ]
+    assert found[1].markup == {"green": True, "bold": True}
+
+
+def test_deviations_are_named_with_the_worst_first():
+    found = closing(["passed", "unsupported", "failed"])
+    assert [line.text.split()[0] for line in found[:2]] == ["failed", "unsupported"]
+    assert found[0].colour == "red"
+
+
+def test_only_some_of_many_deviations_are_named():
+    found = closing(["failed"] * 9, limit=4)
+    assert [line.text for line in found[4:6]] == ["... and 5 more, in the report", "9 failed"]
+
+
+def test_the_emulated_device_is_named_loudly_and_is_never_green():
+    found = closing(["passed"], stack=synthetic.EMULATED)
+    assert [line.text for line in found if line.bold][0] == "EMULATED DEVICE: SAYS NOTHING ABOUT ANY NPU."
+    assert not any(line.colour == "green" for line in found)
+
+
+def test_hostile_text_cannot_steer_the_terminal():
+    cases = synthetic.hostile_cases()
+    for line in closing(["failed"] * len(cases), cases=cases, limit=100):
+        assert line.text.isprintable()
+
+
+def test_a_run_without_cases_says_so():
+    assert closing([])[0].text == "no cases"
