@@ -1,0 +1,140 @@
+"""Reading and writing at indices and under masks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pytest_ascend.emulator.registry import Family
+
+family = Family("indexing")
+op = family.op
+aten = torch.ops.aten
+T = torch.Tensor
+L = list[int]
+
+# --- index tensors ---
+
+
+def _indices(given: list[T]) -> list[T | None]:
+    """Give the indices as torch takes them; torch_npu passes an empty tensor for a dimension without one."""
+    return [None if each is None or not each.numel() else each for each in given]
+
+
+op(
+    "aclnnIndex(Tensor self, TensorList indices, out Tensor out)",
+    lambda x, indices: aten.index.Tensor(x, _indices(indices)),
+)
+op(
+    "aclnnIndexPutImpl(inout Tensor self, TensorList indices, Tensor values, bool accumulate, bool unsafe)",
+    lambda x, indices, values, accumulate, _: aten.index_put_(x, _indices(indices), values, accumulate),
+)
+
+# --- along one dimension ---
+
+_INDEX = "int64 dim, Tensor index"
+
+op(f"aclnnIndexSelect(Tensor self, {_INDEX}, out Tensor out)", torch.index_select, into=True)
+op(
+    f"aclnnIndexAdd(Tensor self, {_INDEX}, Tensor source, Scalar alpha, out Tensor out)",
+    lambda x, dim, index, source, alpha: torch.index_add(x, dim, index, source, alpha=alpha),
+)
+op(
+    f"aclnnIndexAddV2(Tensor self, {_INDEX}, Tensor source, Scalar alpha, int64 mode, out Tensor out)",
+    lambda x, dim, index, source, alpha, _: torch.index_add(x, dim, index, source, alpha=alpha),
+)
+op(
+    f"aclnnIndexCopy(Tensor self, {_INDEX}, Tensor source, out Tensor out)",
+    torch.index_copy,
+)
+op(f"aclnnInplaceIndexCopy(inout Tensor self, {_INDEX}, Tensor source)", T.index_copy_)
+op(f"aclnnIndexFill(Tensor self, {_INDEX}, Scalar value, out Tensor out)", torch.index_fill)
+op(f"aclnnInplaceIndexFill(inout Tensor self, {_INDEX}, Scalar value)", T.index_fill_)
+op(
+    "aclnnIndexFillTensor(Tensor self, int64 dim, IntArray index, Scalar value, out Tensor out)",
+    lambda x, dim, index, value: x.index_fill(dim, torch.tensor(index), value),
+)
+op(
+    "aclnnInplaceIndexFillTensor(inout Tensor self, int64 dim, IntArray index, Scalar value)",
+    lambda x, dim, index, value: x.index_fill_(dim, torch.tensor(index), value),
+)
+
+op(f"aclnnGather(Tensor self, {_INDEX}, out Tensor out)", torch.gather, into=True)
+op("aclnnTake(Tensor self, Tensor index, out Tensor out)", torch.take, into=True)
+op("aclnnInplacePut(inout Tensor self, Tensor index, Tensor source, bool accumulate)", T.put_)
+
+# --- scatter ---
+
+#: How values meet what is there, as torch_npu numbers it.
+_SCATTER = {0: {}, 1: {"reduce": "add"}, 2: {"reduce": "multiply"}}
+_REDUCE = {0: "sum", 1: "prod", 2: "mean", 3: "amax", 4: "amin"}
+
+
+def scatter(x: T, dim: int, index: T, source: Any, mode: int) -> T:
+    return torch.scatter(x, dim, index, source, **_SCATTER[mode])
+
+
+def scatter_(x: T, dim: int, index: T, source: Any, mode: int) -> None:
+    x.scatter_(dim, index, source, **_SCATTER[mode])
+
+
+for _name, _source in (("Scatter", "Tensor src"), ("ScatterValue", "Scalar value")):
+    op(f"aclnn{_name}(Tensor self, {_INDEX}, {_source}, int64 reduce, out Tensor out)", scatter)
+    op(f"aclnnInplace{_name}(inout Tensor self, {_INDEX}, {_source}, int64 reduce)", scatter_)
+
+op(f"aclnnScatterAdd(Tensor self, {_INDEX}, Tensor src, out Tensor out)", torch.scatter_add)
+
+
+@family.kernel(f"aclnnScatterReduce(Tensor self, {_INDEX}, Tensor src, int64 reduce, bool includeSelf, out Tensor out)")
+def scatter_reduce(x: T, dim: int, index: T, source: T, mode: int, include_self: bool) -> T:
+    return torch.scatter_reduce(x, dim, index, source, _REDUCE[mode], include_self=include_self)
+
+
+@family.kernel(f"aclnnInplaceScatterReduce(inout Tensor self, {_INDEX}, Tensor src, int64 reduce, bool includeSelf)")
+def scatter_reduce_(x: T, dim: int, index: T, source: T, mode: int, include_self: bool) -> None:
+    x.scatter_reduce_(dim, index, source, _REDUCE[mode], include_self=include_self)
+
+
+@family.kernel("aclnnScatterNdUpdate(inout Tensor self, Tensor indices, Tensor updates)")
+def scatter_nd_update(x: T, indices: T, updates: T) -> None:
+    x.index_put_(tuple(indices.long().unbind(-1)), updates)
+
+
+# --- masks ---
+
+op("aclnnInplaceMaskedFillScalar(inout Tensor self, Tensor mask, Scalar value)", T.masked_fill_)
+op("aclnnInplaceMaskedFillTensor(inout Tensor self, Tensor mask, Tensor value)", T.masked_fill_)
+op("aclnnInplaceMaskedScatter(inout Tensor self, Tensor mask, Tensor source)", T.masked_scatter_)
+op("aclnnMaskedSelect(Tensor self, Tensor mask, dynamic Tensor out)", torch.masked_select)
+op("aclnnNonzero(Tensor self, dynamic Tensor out)", torch.nonzero)
+op("aclnnNonzeroV2(Tensor self, dynamic Tensor out)", lambda x: torch.nonzero(x).T)
+
+# --- diagonals ---
+
+for _name, _function, _inplace in (("Tril", torch.tril, T.tril_), ("Triu", torch.triu, T.triu_)):
+    op(f"aclnn{_name}(Tensor self, int64 diagonal, out Tensor out)", _function, into=True)
+    op(f"aclnnInplace{_name}(inout Tensor self, int64 diagonal)", _inplace)
+
+op("aclnnInplaceFillDiagonal(inout Tensor self, Scalar value, bool wrap)", T.fill_diagonal_)
+
+# --- embeddings ---
+
+op("aclnnEmbedding(Tensor weight, Tensor indices, out Tensor out)", torch.nn.functional.embedding)
+op(
+    "aclnnEmbeddingDenseBackward(Tensor grad, Tensor indices, int64 numWeights, int64 paddingIdx, bool scaleGradByFreq,"
+    " out Tensor out)",
+    aten.embedding_dense_backward.default,
+)
+op(
+    "aclnnEmbeddingRenorm(inout Tensor self, Tensor indices, double maxNorm, double normType)",
+    aten.embedding_renorm_.default,
+)
+
+
+@family.kernel(
+    "aclnnOneHot(Tensor self, int64 numClasses, Tensor onValue, Tensor offValue, int64 axis, out Tensor out)"
+)
+def one_hot(x: T, classes: int, on: T, off: T, axis: int) -> T:
+    hit = x.unsqueeze(axis) == torch.arange(classes).reshape([-1] + [1] * (x.dim() - (axis % (x.dim() + 1))))
+    return torch.where(hit, on, off)

@@ -1,0 +1,126 @@
+"""Reductions: sums, extremes, statistics, norms, and running sums along a dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pytest_ascend.emulator.registry import Family
+
+family = Family("reduction")
+op = family.op
+T = torch.Tensor
+L = list[int]
+
+_DIMS = "Tensor self, IntArray dim, bool keepdim"
+_DIM = "Tensor self, int64 dim, bool keepdim"
+_PAIR = "out Tensor values, out Tensor indices"
+
+
+def _over_dims(function: Callable[..., T]) -> Callable[..., T]:
+    """Make a body of a function that takes ``dtype`` and ``out`` by name, as torch's reductions do."""
+    return lambda x, dims, keepdim, dtype, out: function(x, dims, keepdim, dtype=dtype, out=out)
+
+
+for _name, _function in {"ReduceSum": torch.sum, "ReduceNansum": torch.nansum, "Mean": torch.mean}.items():
+    op(f"aclnn{_name}({_DIMS}, dtype dtype, out Tensor out)", _over_dims(_function), into=True)
+
+op("aclnnProd(Tensor self, dtype dtype, out Tensor out)", lambda x, dtype: torch.prod(x, dtype=dtype))
+op(f"aclnnProdDim({_DIM}, dtype dtype, out Tensor out)", _over_dims(torch.prod), into=True)
+
+for _name, _function in {"All": torch.all, "Any": torch.any}.items():
+    op(f"aclnn{_name}({_DIMS}, out Tensor out)", _function)
+
+for _name, _function in {"Amax": torch.amax, "Amin": torch.amin, "LogSumExp": torch.logsumexp}.items():
+    op(f"aclnn{_name}({_DIMS}, out Tensor out)", _function, into=True)
+
+for _name, _function in {"ArgMax": torch.argmax, "ArgMin": torch.argmin}.items():
+    op(f"aclnn{_name}({_DIM}, out Tensor out)", _function)
+
+for _name, _function in {
+    "Max": torch.max,
+    "Min": torch.min,
+    "Median": torch.median,
+    "NanMedian": torch.nanmedian,
+}.items():
+    op(f"aclnn{_name}(Tensor self, out Tensor out)", _function)
+    op(f"aclnn{_name}Dim({_DIM}, {_PAIR})", _function)
+
+op(f"aclnnKthvalue(Tensor self, int64 k, int64 dim, bool keepdim, {_PAIR})", torch.kthvalue)
+
+
+# --- both extremes at once ---
+
+_EXTREMES = "out Tensor smallest, out Tensor largest"
+
+op(f"aclnnAminmaxAll(Tensor self, {_EXTREMES})", torch.aminmax)
+op(f"aclnnAminmaxDim({_DIM}, {_EXTREMES})", lambda x, dim, keepdim: torch.aminmax(x, dim=dim, keepdim=keepdim))
+
+
+@family.kernel(f"aclnnAminmax({_DIMS}, {_EXTREMES})")
+def aminmax(x: T, dims: L, keepdim: bool) -> tuple[T, T]:
+    return torch.amin(x, dims, keepdim), torch.amax(x, dims, keepdim)
+
+
+# --- spread ---
+
+_SPREAD = "Tensor self, IntArray dim, int64 correction, bool keepdim"
+
+
+def _spread(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, dims, correction, keepdim: function(x, dims, correction=correction, keepdim=keepdim)
+
+
+op(f"aclnnStd({_SPREAD}, out Tensor out)", _spread(torch.std))
+op(f"aclnnVarCorrection({_SPREAD}, out Tensor out)", _spread(torch.var))
+op(f"aclnnStdMeanCorrection({_SPREAD}, out Tensor std, out Tensor mean)", _spread(torch.std_mean))
+op(f"aclnnVarMean({_SPREAD}, out Tensor var, out Tensor mean)", _spread(torch.var_mean))
+
+
+# --- norms ---
+
+
+@family.kernel("aclnnNorm(Tensor self, Scalar p, IntArray dim, bool keepdim, out Tensor out)")
+def norm(x: T, p: float, dims: L, keepdim: bool) -> T:
+    return torch.linalg.vector_norm(x, p, dims, keepdim)
+
+
+@family.kernel(
+    "aclnnLinalgVectorNorm(Tensor self, Scalar ord, IntArray dims, bool keepdim, dtype dtype, out Tensor out)"
+)
+def linalg_vector_norm(x: T, p: float, dims: L | None, keepdim: bool, dtype: torch.dtype) -> T:
+    return torch.linalg.vector_norm(x, p, dims, keepdim, dtype=None if dtype == x.dtype else dtype)
+
+
+op("aclnnRenorm(Tensor self, Scalar p, int64 dim, Scalar maxNorm, out Tensor out)", torch.renorm, into=True)
+op("aclnnInplaceRenorm(inout Tensor self, Scalar p, int64 dim, Scalar maxNorm)", T.renorm_)
+
+
+# --- along a dimension ---
+
+op(
+    "aclnnCumsum(Tensor self, int64 dim, dtype dtype, out Tensor out)",
+    lambda x, dim, dtype, out: torch.cumsum(x, dim, dtype=dtype, out=out),
+    into=True,
+)
+op(
+    "aclnnCumprod(Tensor self, Scalar dim, dtype dtype, out Tensor out)",
+    lambda x, dim, dtype, out: torch.cumprod(x, dim, dtype=dtype, out=out),
+    into=True,
+)
+op(f"aclnnCummax(Tensor self, int64 dim, {_PAIR})", torch.cummax)
+op(f"aclnnCummin(Tensor self, int64 dim, {_PAIR})", torch.cummin)
+
+
+# --- the rest ---
+
+
+@family.kernel("aclnnHistc(Tensor self, int64 bins, Scalar min, Scalar max, out Tensor out)")
+def histc(x: T, bins: int, low: float, high: float) -> T:
+    return torch.histc(x if x.is_floating_point() else x.float(), bins, low, high)  # CPU has it for floats only
+
+
+op("aclnnBincount(Tensor self, Tensor weights, int64 minlength, out Tensor out)", torch.bincount)
+op("aclnnTrace(Tensor self, out Tensor out)", torch.trace)

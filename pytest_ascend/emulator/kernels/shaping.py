@@ -1,0 +1,80 @@
+"""Shapes: joining, splitting, repeating, moving and padding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pytest_ascend.emulator.registry import Family
+
+family = Family("shaping")
+op = family.op
+aten = torch.ops.aten
+T = torch.Tensor
+L = list[int]
+
+op("aclnnCat(TensorList tensors, int64 dim, out Tensor out)", torch.cat, into=True)
+op("aclnnStack(TensorList tensors, int64 dim, out Tensor out)", torch.stack, into=True)
+op("aclnnSplitWithSize(Tensor self, IntArray sizes, int64 dim, out TensorList out)", torch.split)
+op(
+    "aclnnChunkCat(TensorList tensors, int64 dim, int64 numChunks, out Tensor out)",
+    aten._chunk_cat.default,  # noqa: SLF001  no public name
+)
+
+op("aclnnFlip(Tensor self, IntArray dims, out Tensor out)", torch.flip)
+op("aclnnRoll(Tensor self, IntArray shifts, IntArray dims, out Tensor out)", torch.roll)
+op("aclnnRepeat(Tensor self, IntArray repeats, out Tensor out)", T.repeat)
+
+
+@family.kernel(
+    "aclnnConfusionTranspose(Tensor self, IntArray perm, IntArray shape, bool transposeFirst, out Tensor out)"
+)
+def confusion_transpose(x: T, order: L, shape: L, transpose_first: bool) -> T:
+    return x.permute(order).reshape(shape) if transpose_first else x.reshape(shape).permute(order)
+
+
+# --- repeated elements ---
+
+
+@family.kernel("aclnnRepeatInterleaveInt(Tensor self, int64 repeats, int64 outputSize, out Tensor out)")
+def repeat_interleave_flat(x: T, repeats: Any, size: int) -> T:
+    return torch.repeat_interleave(x.flatten(), repeats, output_size=size)
+
+
+@family.kernel(
+    "aclnnRepeatInterleaveIntWithDim(Tensor self, int64 repeats, int64 dim, int64 outputSize, out Tensor out)"
+)
+def repeat_interleave(x: T, repeats: Any, dim: int, size: int) -> T:
+    return torch.repeat_interleave(x, repeats, dim, output_size=size)
+
+
+op(
+    "aclnnRepeatInterleave(Tensor self, Tensor repeats, int64 outputSize, out Tensor out)",
+    repeat_interleave_flat,
+)
+op(
+    "aclnnRepeatInterleaveWithDim(Tensor self, Tensor repeats, int64 dim, int64 outputSize, out Tensor out)",
+    repeat_interleave,
+)
+op(
+    "aclnnRepeatInterleaveTensor(Tensor repeats, int64 outputSize, out Tensor out)",
+    lambda repeats, size: torch.repeat_interleave(repeats, output_size=size),
+)
+
+
+# --- padding ---
+
+op("aclnnConstantPadNd(Tensor self, IntArray pad, Scalar value, out Tensor out)", torch.constant_pad_nd)
+
+for _mode in ("Reflection", "Replication"):
+    for _d in ("1d", "2d", "3d"):
+        _name = f"{_mode.lower()}_pad{_d}"
+        _signature = "Tensor self, IntArray padding, out Tensor out"
+        op(f"aclnn{_mode}Pad{_d}({_signature})", getattr(aten, _name).out, into=True)
+        op(f"aclnn{_mode}Pad{_d}Backward(Tensor gradOutput, {_signature})", getattr(aten, f"{_name}_backward").default)
+
+op(
+    "aclnnUnfoldGrad(Tensor gradOut, IntArray inputSizes, int64 dim, int64 size, int64 step, out Tensor gradIn)",
+    aten.unfold_backward.default,
+)

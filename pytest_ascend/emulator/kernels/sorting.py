@@ -1,0 +1,91 @@
+"""Sorting, searching in what is sorted, and distinct elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pytest_ascend.emulator.registry import Family
+
+family = Family("sorting")
+op = family.op
+T = torch.Tensor
+Optional = T | None
+
+_PAIR = "out Tensor values, out Tensor indices"
+
+
+@family.kernel(f"aclnnSort(Tensor self, bool stable, int64 dim, bool descending, {_PAIR})")
+def sort(x: T, stable: bool, dim: int, descending: bool) -> Any:
+    return torch.sort(x, stable=stable, dim=dim, descending=descending)
+
+
+_TOPK = "Tensor self, int64 k, int64 dim, bool largest, bool sorted"
+
+op(f"aclnnTopk({_TOPK}, {_PAIR})", torch.topk)
+op(
+    f"aclnnTopkV2({_TOPK}, int64 sortPolicy, {_PAIR})",
+    lambda x, k, dim, largest, order, _: torch.topk(x, k, dim, largest, order),
+)
+
+
+# --- searching ---
+
+_SEARCH = "bool outInt32, bool right"
+
+
+@family.kernel(f"aclnnSearchSorted(Tensor sortedSequence, Tensor self, {_SEARCH}, Tensor sorter, out Tensor out)")
+def searchsorted(sequence: T, values: Any, narrow: bool, right: bool, sorter: Optional) -> T:
+    return torch.searchsorted(sequence, values, out_int32=narrow, right=right, sorter=sorter)
+
+
+op(f"aclnnSearchSorteds(Tensor sortedSequence, Scalar self, {_SEARCH}, Tensor sorter, out Tensor out)", searchsorted)
+op(
+    f"aclnnBucketize(Tensor self, Tensor boundaries, {_SEARCH}, out Tensor out)",
+    lambda x, boundaries, narrow, right: torch.bucketize(x, boundaries, out_int32=narrow, right=right),
+)
+
+_ISIN = "bool assumeUnique, bool invert, out Tensor out"
+
+
+def isin(elements: Any, tested: Any, unique: bool, invert: bool) -> T:
+    return torch.isin(elements, tested, assume_unique=unique, invert=invert)
+
+
+op(f"aclnnIsInScalarTensor(Scalar element, Tensor testElements, {_ISIN})", isin)
+op(f"aclnnIsInTensorScalar(Tensor element, Scalar testElement, {_ISIN})", isin)
+
+
+# --- distinct elements: how many there are depends on the data ---
+
+_INVERSE = "bool returnInverse"
+_COUNTS = "dynamic Tensor counts"
+
+
+op(
+    f"aclnnUnique(Tensor self, bool sorted, {_INVERSE}, dynamic Tensor values, out Tensor inverse)",
+    torch.ops.aten._unique.default,  # noqa: SLF001  the operator that this one implements
+)
+op(
+    f"aclnnUnique2(Tensor self, bool sorted, {_INVERSE}, bool returnCounts, dynamic Tensor values, out Tensor inverse, {_COUNTS})",
+    torch.ops.aten._unique2.default,  # noqa: SLF001  the operator that this one implements
+)
+
+#: The dimension that torch_npu gives for "none, all elements in a row".
+_NO_DIM = 1000
+
+
+@family.kernel(
+    f"aclnnUniqueConsecutive(Tensor self, {_INVERSE}, bool returnCounts, int64 dim, dynamic Tensor values,"
+    f" out Tensor inverse, {_COUNTS})"
+)
+def unique_consecutive(x: T, inverse: bool, counts: bool, dim: int) -> Any:
+    return torch.ops.aten.unique_consecutive(x, inverse, counts, None if dim == _NO_DIM else dim)
+
+
+@family.kernel(
+    f"aclnnUniqueDim(Tensor self, bool sorted, {_INVERSE}, int64 dim, dynamic Tensor values, out Tensor inverse, {_COUNTS})"
+)
+def unique_dim(x: T, order: bool, inverse: bool, dim: int) -> Any:
+    return torch.ops.aten.unique_dim(x, dim, order, inverse, True)
