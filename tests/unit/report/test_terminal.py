@@ -39,7 +39,7 @@ def test_only_some_of_many_deviations_are_named():
 
 def test_the_emulated_device_is_named_loudly_and_is_never_green():
     found = closing(["passed"], stack=synthetic.EMULATED)
-    assert [line.text for line in found if line.bold][0] == "EMULATED DEVICE: SAYS NOTHING ABOUT ANY NPU."
+    assert next(line.text for line in found if line.bold) == "EMULATED DEVICE: SAYS NOTHING ABOUT ANY NPU."
     assert not any(line.colour == "green" for line in found)
 
 
