@@ -2,10 +2,52 @@
 
 from __future__ import annotations
 
-from pytest_ascend.emulator.kernels import elementwise
+from pytest_ascend.emulator.kernels import (
+    activation,
+    amp,
+    comparison,
+    convolution,
+    creation,
+    elementwise,
+    flash,
+    foreach,
+    indexing,
+    linear,
+    loss,
+    normalization,
+    optimizer,
+    pooling,
+    random,
+    reduction,
+    shaping,
+    sorting,
+    unary,
+    upsample,
+)
 from pytest_ascend.emulator.registry import Kernel
 
-FAMILIES = (elementwise.family,)
+FAMILIES = (
+    activation.family,
+    amp.family,
+    comparison.family,
+    convolution.family,
+    creation.family,
+    elementwise.family,
+    flash.family,
+    foreach.family,
+    indexing.family,
+    linear.family,
+    loss.family,
+    normalization.family,
+    optimizer.family,
+    pooling.family,
+    random.family,
+    reduction.family,
+    shaping.family,
+    sorting.family,
+    unary.family,
+    upsample.family,
+)
 
 
 def all_kernels() -> list[Kernel]:

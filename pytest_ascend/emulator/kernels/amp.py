@@ -1,0 +1,28 @@
+"""Training with scaled gradients."""
+
+from __future__ import annotations
+
+import torch
+
+from pytest_ascend.emulator.registry import Family
+
+family = Family("amp")
+aten = torch.ops.aten
+T = torch.Tensor
+
+
+@family.kernel(
+    "aclnnForeachNonFiniteCheckAndUnscale(inout TensorList scaledGrads, inout Tensor foundInf, Tensor invScale)"
+)
+def foreach_non_finite_check_and_unscale(grads: list[T], found_inf: T, inv_scale: T) -> None:
+    aten._amp_foreach_non_finite_check_and_unscale_(grads, found_inf, inv_scale)  # noqa: SLF001  no public name
+
+
+@family.kernel(
+    "aclnnAmpUpdateScale(Tensor currentScale, Tensor growthTracker, Tensor foundInf, double growthFactor,"
+    " double backoffFactor, int64 growthInterval, out Tensor updatedScale, out Tensor updatedGrowthTracker)"
+)
+def amp_update_scale(scale: T, tracker: T, found_inf: T, growth: float, backoff: float, interval: int) -> tuple[T, T]:
+    scale, tracker = scale.clone(), tracker.clone()
+    aten._amp_update_scale_(scale, tracker, found_inf, growth, backoff, interval)  # noqa: SLF001
+    return scale, tracker

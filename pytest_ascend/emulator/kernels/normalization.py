@@ -1,0 +1,94 @@
+"""Normalization: over the batch, over a layer, over groups."""
+
+from __future__ import annotations
+
+import torch
+
+from pytest_ascend.emulator.registry import Family
+
+family = Family("normalization")
+op = family.op
+aten = torch.ops.aten
+T = torch.Tensor
+Optional = T | None
+Three = tuple[Optional, Optional, Optional]
+
+
+def _in_dtype_of(weight: Optional, *statistics: Optional) -> tuple[Optional, ...]:
+    """Give statistics, which torch_npu always keeps in float32, as CPU wants them: in the dtype of the parameters."""
+    if weight is None:
+        return statistics
+    return tuple(each if each is None else each.to(weight.dtype) for each in statistics)
+
+
+@family.kernel(
+    "aclnnBatchNorm(Tensor input, Tensor weight, Tensor bias, inout Tensor runningMean, inout Tensor runningVar,"
+    " bool training, double momentum, double eps, out Tensor output, out Tensor saveMean, out Tensor saveInvstd)"
+)
+def batch_norm(
+    x: T,
+    weight: Optional,
+    bias: Optional,
+    running_mean: Optional,
+    running_var: Optional,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Three:
+    """Normalize over the batch. ``saveInvstd`` is 1 / sqrt(var + eps), as on the A2 and A3 series (910B, 910_93)."""
+    output, mean, invstd = torch.native_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
+    return (output, mean, invstd) if training else (output, None, None)
+
+
+@family.kernel(
+    "aclnnBatchNormBackward(Tensor gradOut, Tensor input, Tensor weight, Tensor runningMean, Tensor runningVar,"
+    " Tensor saveMean, Tensor saveInvstd, bool training, double eps, BoolArray outputMask,"
+    " out Tensor gradInput, out Tensor gradWeight, out Tensor gradBias)"
+)
+def batch_norm_backward(
+    grad: T,
+    x: T,
+    weight: Optional,
+    running_mean: Optional,
+    running_var: Optional,
+    mean: Optional,
+    invstd: Optional,
+    training: bool,
+    eps: float,
+    mask: list[bool],
+) -> Three:
+    statistics = (running_mean, running_var, *_in_dtype_of(weight, mean, invstd))
+    return aten.native_batch_norm_backward(grad, x, weight, *statistics, training, eps, mask)  # type: ignore[no-any-return]
+
+
+@family.kernel(
+    "aclnnLayerNorm(Tensor input, IntArray shape, Tensor weight, Tensor bias, double eps, out Tensor out,"
+    " out Tensor mean, out Tensor rstd)"
+)
+def layer_norm(x: T, shape: list[int], weight: Optional, bias: Optional, eps: float) -> tuple[T, T, T]:
+    return torch.native_layer_norm(x, shape, weight, bias, eps)
+
+
+@family.kernel(
+    "aclnnLayerNormBackward(Tensor gradOut, Tensor input, IntArray shape, Tensor mean, Tensor rstd, Tensor weight,"
+    " Tensor bias, BoolArray outputMask, out Tensor gradInput, out Tensor gradWeight, out Tensor gradBias)"
+)
+def layer_norm_backward(
+    grad: T, x: T, shape: list[int], mean: T, rstd: T, weight: Optional, bias: Optional, mask: list[bool]
+) -> Three:
+    mean, rstd = _in_dtype_of(weight, mean, rstd)
+    return aten.native_layer_norm_backward(grad, x, shape, mean, rstd, weight, bias, mask)  # type: ignore[no-any-return]
+
+
+_SIZES = "int64 n, int64 c, int64 hxw, int64 group"
+
+op(
+    f"aclnnGroupNorm(Tensor self, Tensor gamma, Tensor beta, {_SIZES}, double eps, out Tensor out, out Tensor mean,"
+    " out Tensor rstd)",
+    torch.native_group_norm,
+)
+op(
+    f"aclnnGroupNormBackward(Tensor gradOut, Tensor input, Tensor mean, Tensor rstd, Tensor gamma, {_SIZES},"
+    " BoolArray outputMask, out Tensor gradInput, out Tensor gradGamma, out Tensor gradBeta)",
+    aten.native_group_norm_backward.default,
+)

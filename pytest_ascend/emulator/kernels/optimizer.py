@@ -1,0 +1,122 @@
+"""Optimizer steps in one operator."""
+
+from __future__ import annotations
+
+import torch
+
+from pytest_ascend.emulator.registry import Family
+
+family = Family("optimizer")
+aten = torch.ops.aten
+T = torch.Tensor
+Optional = T | None
+
+
+@family.kernel(
+    "aclnnApplyAdamWV2(inout Tensor var, inout Tensor m, inout Tensor v, inout Tensor maxV, Tensor grad, Tensor step,"
+    " float lr, float beta1, float beta2, float weightDecay, float eps, bool amsgrad, bool maximize)"
+)
+def apply_adam_w_v2(
+    var: T,
+    m: T,
+    v: T,
+    max_v: Optional,
+    grad: T,
+    step: T,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    eps: float,
+    amsgrad: bool,
+    maximize: bool,
+) -> None:
+    """Step one parameter. CANN takes float32 numbers: beta1 = 0.9 is 0.89999998, so that results are not CPU's last bits."""
+    aten._fused_adamw_(  # noqa: SLF001  no public name
+        [var],
+        [grad],
+        [m],
+        [v],
+        [max_v] if amsgrad else [],
+        [step],
+        lr=lr,
+        beta1=beta1,
+        beta2=beta2,
+        weight_decay=weight_decay,
+        eps=eps,
+        amsgrad=amsgrad,
+        maximize=maximize,
+    )
+
+
+@family.kernel(
+    "aclnnFusedAdam(inout TensorList params, inout TensorList grads, inout TensorList expAvgs,"
+    " inout TensorList expAvgSqs, inout TensorList maxExpAvgSqs, TensorList steps, Tensor gradScale, Tensor foundInf,"
+    " double lr, double beta1, double beta2, double weightDecay, double eps, bool amsgrad, bool maximize)"
+)
+def fused_adam(
+    params: list[T],
+    grads: list[T],
+    exp_avgs: list[T],
+    exp_avg_sqs: list[T],
+    max_exp_avg_sqs: list[T] | None,
+    steps: list[T],
+    grad_scale: Optional,
+    found_inf: Optional,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    eps: float,
+    amsgrad: bool,
+    maximize: bool,
+) -> None:
+    aten._fused_adam_(  # noqa: SLF001  no public name
+        params,
+        grads,
+        exp_avgs,
+        exp_avg_sqs,
+        max_exp_avg_sqs or [],
+        steps,
+        lr=lr,
+        beta1=beta1,
+        beta2=beta2,
+        weight_decay=weight_decay,
+        eps=eps,
+        amsgrad=amsgrad,
+        maximize=maximize,
+        grad_scale=grad_scale,
+        found_inf=found_inf,
+    )
+
+
+@family.kernel(
+    "aclnnFusedSgd(inout TensorList params, inout TensorList grads, inout TensorList momentumBuffers, Tensor gradScale,"
+    " float weightDecay, float momentum, float lr, float dampening, bool nesterov, bool maximize, bool isFirstStep)"
+)
+def fused_sgd(
+    params: list[T],
+    grads: list[T],
+    momentum_buffers: list[T] | None,
+    grad_scale: Optional,
+    weight_decay: float,
+    momentum: float,
+    lr: float,
+    dampening: float,
+    nesterov: bool,
+    maximize: bool,
+    is_first_step: bool,
+) -> None:
+    aten._fused_sgd_(  # noqa: SLF001  no public name
+        params,
+        grads,
+        momentum_buffers or [],
+        weight_decay=weight_decay,
+        momentum=momentum,
+        lr=lr,
+        dampening=dampening,
+        nesterov=nesterov,
+        maximize=maximize,
+        is_first_step=is_first_step,
+        grad_scale=grad_scale,
+    )

@@ -1,0 +1,129 @@
+"""Pooling: the largest or the mean of each window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pytest_ascend.emulator.registry import Family
+
+family = Family("pooling")
+op = family.op
+aten = torch.ops.aten
+nn = torch.nn.functional
+T = torch.Tensor
+L = list[int]
+
+_WINDOW = "IntArray kernel, IntArray stride, IntArray padding"
+_MAX_WINDOW = f"{_WINDOW}, IntArray dilation, bool ceilMode"
+_AVG_WINDOW = f"{_WINDOW}, bool ceilMode, bool countIncludePad, int64 divisor"
+
+for _d in ("2d", "3d"):
+    op(
+        f"aclnnAdaptiveAvgPool{_d}(Tensor self, IntArray outputSize, out Tensor out)",
+        getattr(nn, f"adaptive_avg_pool{_d}"),
+    )
+    op(
+        f"aclnnAdaptiveAvgPool{_d}Backward(Tensor gradOutput, Tensor self, out Tensor out)",
+        getattr(aten, f"_adaptive_avg_pool{_d}_backward").default,
+    )
+    op(
+        f"aclnnAdaptiveMaxPool{_d}(Tensor self, IntArray outputSize, out Tensor output, out Tensor indices)",
+        getattr(aten, f"adaptive_max_pool{_d}").default,
+    )
+
+
+def _adaptive_max_backward(name: str) -> Any:
+    backward = getattr(aten, name).default
+    return lambda grad, x, indices: backward(grad, x, indices.long())
+
+
+def _max_pool(name: str) -> Any:
+    """Make a body of the largest of each window and where it is; no stride means the window's size."""
+    forward = getattr(aten, name).default
+    return lambda x, kernel, stride, *rest: forward(x, kernel, stride or kernel, *rest)
+
+
+def _max_pool_backward(name: str) -> Any:
+    backward = getattr(aten, name).default
+
+    def body(grad: T, x: T, indices: T, kernel: L, stride: L | None, padding: L, dilation: L, ceil: bool) -> Any:
+        return backward(grad, x, kernel, stride or kernel, padding, dilation, ceil, indices.long())
+
+    return body
+
+
+for _d, _name in (("2d", "MaxPool2dWithIndices"), ("3d", "MaxPool3dWithArgmax")):
+    op(
+        f"aclnnAdaptiveMaxPool{_d}Backward(Tensor gradOutput, Tensor self, Tensor indices, out Tensor gradInput)",
+        _adaptive_max_backward(f"adaptive_max_pool{_d}_backward"),
+    )
+    op(
+        f"aclnn{_name}(Tensor self, {_MAX_WINDOW}, out Tensor out, out Tensor indices)",
+        _max_pool(f"max_pool{_d}_with_indices"),
+    )
+    op(
+        f"aclnn{_name}Backward(Tensor gradOutput, Tensor self, Tensor indices, {_MAX_WINDOW}, out Tensor gradInput)",
+        _max_pool_backward(f"max_pool{_d}_with_indices_backward"),
+    )
+
+
+# The mask is CANN's own affair, and only the backward reads it: it finds the places again instead, so that the mask
+# stays empty. It has 2 bytes for each element of a window, too few for an index where a window has one element.
+@family.kernel(f"aclnnMaxPool2dWithMask(Tensor self, {_MAX_WINDOW}, out Tensor out, out Tensor mask)")
+def max_pool2d_with_mask(x: T, kernel: L, stride: L | None, *rest: Any) -> tuple[T, None]:
+    return _max_pool2d(x, kernel, stride, *rest)[0], None
+
+
+@family.kernel(
+    f"aclnnMaxPool2dWithMaskBackward(Tensor gradOutput, Tensor self, Tensor mask, {_MAX_WINDOW}, out Tensor gradInput)"
+)
+def max_pool2d_with_mask_backward(grad: T, x: T, _: T, *window: Any) -> T:
+    return _max_pool2d_backward(grad, x, _max_pool2d(x, *window)[1], *window)  # type: ignore[no-any-return]
+
+
+_max_pool2d = _max_pool("max_pool2d_with_indices")
+_max_pool2d_backward = _max_pool_backward("max_pool2d_with_indices_backward")
+
+
+def _avg_pool(name: str) -> Any:
+    forward = getattr(aten, name).default
+
+    def body(x: T, kernel: L, stride: L | None, padding: L, ceil: bool, count: bool, divisor: int, *_cube: int) -> Any:
+        return forward(x, kernel, stride or kernel, padding, ceil, count, divisor or None)
+
+    return body
+
+
+def _avg_pool_backward(name: str) -> Any:
+    backward = getattr(aten, name).default
+
+    def body(
+        grad: T, x: T, kernel: L, stride: L | None, padding: L, ceil: bool, count: bool, divisor: int, *_cube: int
+    ) -> Any:
+        return backward(grad, x, kernel, stride or kernel, padding, ceil, count, divisor or None)
+
+    return body
+
+
+for _d, _cube in (("2d", ", int8 cube"), ("3d", "")):
+    op(f"aclnnAvgPool{_d}(Tensor self, {_AVG_WINDOW}{_cube}, out Tensor out)", _avg_pool(f"avg_pool{_d}"))
+    op(
+        f"aclnnAvgPool{_d}Backward(Tensor gradOutput, Tensor self, {_AVG_WINDOW}{_cube}, out Tensor gradInput)",
+        _avg_pool_backward(f"avg_pool{_d}_backward"),
+    )
+
+
+op(
+    "aclnnMaxUnpool2d(Tensor self, Tensor indices, IntArray outputSize, out Tensor out)",
+    lambda x, indices, size: aten.max_unpool2d(x, indices.long(), size),
+)
+
+
+@family.kernel(
+    "aclnnMaxUnpool3d(Tensor self, Tensor indices, IntArray outputSize, IntArray stride, IntArray padding,"
+    " inout Tensor out)"
+)
+def max_unpool3d(x: T, indices: T, size: L, stride: L, padding: L, out: T) -> None:
+    out.copy_(aten.max_unpool3d(x, indices.long(), size, stride, padding))
