@@ -1,20 +1,170 @@
-"""Arithmetic, element by element."""
+"""Arithmetic of two or three operands, element by element."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from pytest_ascend.emulator.registry import Family
 
+T = torch.Tensor
+Number = complex
+
 family = Family("elementwise")
 op = family.op
 
+#: How CANN counts the ways to round a quotient.
+ROUNDING = (None, "trunc", "floor")
 
-def add(self, other, alpha, out=None):
-    return torch.add(self, other, alpha=alpha, out=out)
+#: Operators of two tensors, and of a tensor and a scalar where CANN has one: its name for each, and the function.
+_BINARY: list[tuple[str, str | None, Callable[..., Any]]] = [
+    ("Mul", "Muls", torch.mul),
+    ("Div", "Divs", torch.div),
+    ("FmodTensor", "FmodScalar", torch.fmod),
+    ("RemainderTensorTensor", "RemainderTensorScalar", torch.remainder),
+    ("PowTensorTensor", "PowTensorScalar", torch.pow),
+    ("XLogYTensor", "XLogYScalarOther", torch.xlogy),
+    ("ClampMinTensor", "ClampMin", torch.clamp_min),
+    ("ClampMaxTensor", "ClampMax", torch.clamp_max),
+    ("LeftShift", None, torch.bitwise_left_shift),
+    ("RightShift", None, torch.bitwise_right_shift),
+    ("BitwiseAndTensor", "BitwiseAndScalar", torch.bitwise_and),
+    ("BitwiseOrTensor", "BitwiseOrScalar", torch.bitwise_or),
+    ("BitwiseXorTensor", "BitwiseXorScalar", torch.bitwise_xor),
+    ("Maximum", None, torch.maximum),
+    ("Minimum", None, torch.minimum),
+    ("Atan2", None, torch.atan2),
+    ("Gcd", None, torch.gcd),
+    ("LogAddExp", None, torch.logaddexp),
+    ("LogAddExp2", None, torch.logaddexp2),
+    ("Complex", None, torch.complex),
+    ("Polar", None, torch.polar),
+]
 
-op("aclnnAdd(Tensor self, Tensor other, Scalar alpha, out Tensor out)", add, into=True)
-op("aclnnAdds(Tensor self, Scalar other, Scalar alpha, out Tensor out)", lambda a, b, alpha: torch.add(a, b, alpha=alpha))
-op("aclnnInplaceAdd(inout Tensor self, Tensor other, Scalar alpha)", lambda a, b, alpha: a.add_(b, alpha=alpha))
-op("aclnnInplaceAdds(inout Tensor self, Scalar other, Scalar alpha)", lambda a, b, alpha: a.add_(b, alpha=alpha))
-op("aclnnInplaceCopy(inout Tensor self, Tensor source)", torch.Tensor.copy_)
+for _tensor, _scalar, _function in _BINARY:
+    op(f"aclnn{_tensor}(Tensor self, Tensor other, out Tensor out)", _function, into=True)
+    if _scalar:
+        op(f"aclnn{_scalar}(Tensor self, Scalar other, out Tensor out)", _function, into=True)
+
+
+#: The same in place: an operator of tensors, one of a scalar, and the method.
+_INPLACE: list[tuple[str | None, str | None, Callable[..., Any]]] = [
+    ("Mul", "Muls", T.mul_),
+    ("Div", "Divs", T.div_),
+    ("FloorDivide", "FloorDivides", T.floor_divide_),
+    ("FmodTensor", "FmodScalar", T.fmod_),
+    ("RemainderTensorTensor", "RemainderTensorScalar", T.remainder_),
+    ("PowTensorTensor", "PowTensorScalar", T.pow_),
+    ("Atan2", None, T.atan2_),
+    (None, "XLogYScalarOther", T.xlogy_),
+    ("ClampMinTensor", None, T.clamp_min_),
+    ("ClampMaxTensor", "ClampMax", T.clamp_max_),
+    ("BitwiseAndTensor", "BitwiseAndScalar", T.bitwise_and_),
+    ("BitwiseXorTensor", "BitwiseXorScalar", T.bitwise_xor_),
+]
+
+for _tensors, _scalar, _function in _INPLACE:
+    if _tensors:
+        op(f"aclnnInplace{_tensors}(inout Tensor self, Tensor other)", _function)
+    if _scalar:
+        op(f"aclnnInplace{_scalar}(inout Tensor self, Scalar other)", _function)
+
+
+def _add(self: T | Number, other: T | Number, alpha: Number, *, out: T) -> None:
+    torch.add(self, other, alpha=alpha, out=out)
+
+
+def _sub(self: T, other: T | Number, alpha: Number, *, out: T) -> None:
+    torch.sub(self, other, alpha=alpha, out=out)
+
+
+def _add_(self: T, other: T | Number, alpha: Number) -> None:
+    self.add_(other, alpha=alpha)
+
+
+def _sub_(self: T, other: T | Number, alpha: Number) -> None:
+    self.sub_(other, alpha=alpha)
+
+
+op("aclnnAdd(Tensor self, Tensor other, Scalar alpha, out Tensor out)", _add, into=True)
+op("aclnnAdds(Tensor self, Scalar other, Scalar alpha, out Tensor out)", _add, into=True)
+op("aclnnAddV3(Scalar self, Tensor other, Scalar alpha, out Tensor out)", _add, into=True)
+op("aclnnSub(Tensor self, Tensor other, Scalar alpha, out Tensor out)", _sub, into=True)
+op("aclnnSubs(Tensor self, Scalar other, Scalar alpha, out Tensor out)", _sub, into=True)
+op("aclnnInplaceAdd(inout Tensor self, Tensor other, Scalar alpha)", _add_)
+op("aclnnInplaceAdds(inout Tensor self, Scalar other, Scalar alpha)", _add_)
+op("aclnnInplaceSub(inout Tensor self, Tensor other, Scalar alpha)", _sub_)
+op("aclnnInplaceSubs(inout Tensor self, Scalar other, Scalar alpha)", _sub_)
+
+
+@family.kernel("aclnnRsub(Tensor self, Tensor other, Scalar alpha, out Tensor out)")
+@family.kernel("aclnnRsubs(Tensor self, Scalar other, Scalar alpha, out Tensor out)")
+def rsub(self: T, other: T | Number, alpha: Number) -> T:
+    return torch.rsub(self, other, alpha=alpha)
+
+
+@family.kernel("aclnnAddRelu(Tensor self, Tensor other, Scalar alpha, out Tensor out)")
+def add_relu(self: T, other: T, alpha: Number) -> T:
+    return torch.add(self, other, alpha=alpha).relu_()
+
+
+@family.kernel("aclnnInplaceAddRelu(inout Tensor self, Tensor other, Scalar alpha)")
+def inplace_add_relu(self: T, other: T, alpha: Number) -> None:
+    self.add_(other, alpha=alpha).relu_()
+
+
+def _div_mode(self: T, other: T | float, mode: int, *, out: T) -> None:
+    torch.div(self, other, rounding_mode=ROUNDING[mode], out=out)
+
+
+def _div_mode_(self: T, other: T | float, mode: int) -> None:
+    self.div_(other, rounding_mode=ROUNDING[mode])
+
+
+def _floor_divide(self: T, other: T | float, *, out: T) -> None:
+    torch.div(self, other, rounding_mode="floor", out=out)
+
+
+op("aclnnDivMod(Tensor self, Tensor other, int32 mode, out Tensor out)", _div_mode, into=True)
+op("aclnnDivMods(Tensor self, Scalar other, int32 mode, out Tensor out)", _div_mode, into=True)
+op("aclnnInplaceDivMod(inout Tensor self, Tensor other, int32 mode)", _div_mode_)
+op("aclnnInplaceDivMods(inout Tensor self, Scalar other, int32 mode)", _div_mode_)
+op("aclnnFloorDivide(Tensor self, Tensor other, out Tensor out)", _floor_divide, into=True)
+op("aclnnFloorDivides(Tensor self, Scalar other, out Tensor out)", _floor_divide, into=True)
+
+op("aclnnRemainderScalarTensor(Scalar self, Tensor other, out Tensor out)", torch.remainder)
+op("aclnnPowScalarTensor(Scalar self, Tensor exponent, out Tensor out)", torch.pow, into=True)
+op("aclnnXLogYScalarSelf(Scalar self, Tensor other, out Tensor out)", torch.xlogy, into=True)
+op("aclnnLeftShifts(Tensor self, Scalar shiftBits, out Tensor out)", torch.bitwise_left_shift, into=True)
+
+op("aclnnClamp(Tensor self, Scalar min, Scalar max, out Tensor out)", torch.clamp, into=True)
+op("aclnnClampTensor(Tensor self, Tensor min, Tensor max, out Tensor out)", torch.clamp, into=True)
+
+op("aclnnLerp(Tensor self, Tensor end, Tensor weight, out Tensor out)", torch.lerp, into=True)
+op("aclnnLerps(Tensor self, Tensor end, Scalar weight, out Tensor out)", torch.lerp, into=True)
+op("aclnnInplaceLerp(inout Tensor self, Tensor end, Tensor weight)", T.lerp_)
+op("aclnnInplaceLerps(inout Tensor self, Tensor end, Scalar weight)", T.lerp_)
+
+
+@family.kernel("aclnnInplaceAddcmul(inout Tensor self, Tensor tensor1, Tensor tensor2, Scalar value)")
+def inplace_addcmul(self: T, tensor1: T, tensor2: T, value: Number) -> None:
+    self.addcmul_(tensor1, tensor2, value=value)
+
+
+@family.kernel("aclnnInplaceAddcdiv(inout Tensor self, Tensor tensor1, Tensor tensor2, Scalar value)")
+def inplace_addcdiv(self: T, tensor1: T, tensor2: T, value: Number) -> None:
+    self.addcdiv_(tensor1, tensor2, value=value)
+
+
+def _addcmul(self: T, tensor1: T, tensor2: T, value: Number, *, out: T) -> None:
+    torch.addcmul(self, tensor1, tensor2, value=value, out=out)
+
+
+def _addcdiv(self: T, tensor1: T, tensor2: T, value: Number, *, out: T) -> None:
+    torch.addcdiv(self, tensor1, tensor2, value=value, out=out)
+
+
+op("aclnnAddcmul(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value, out Tensor out)", _addcmul, into=True)
+op("aclnnAddcdiv(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value, out Tensor out)", _addcdiv, into=True)

@@ -1,0 +1,164 @@
+"""Activation functions and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pytest_ascend.emulator.registry import Family
+
+T = torch.Tensor
+Number = complex
+aten = torch.ops.aten
+
+family = Family("activation")
+op = family.op
+
+# The arguments are those of torch, in torch's order, and torch's overload that writes into an output takes them all.
+_FORWARD: dict[str, Callable[..., Any]] = {
+    "aclnnElu(Tensor self, Scalar alpha, Scalar scale, Scalar inputScale, out Tensor out)": aten.elu.out,
+    "aclnnGelu(Tensor self, out Tensor out)": aten.gelu.out,
+    "aclnnGlu(Tensor self, int64 dim, out Tensor out)": aten.glu.out,
+    "aclnnHardshrink(Tensor self, Scalar lambd, out Tensor out)": aten.hardshrink.out,
+    "aclnnHardsigmoid(Tensor self, out Tensor out)": aten.hardsigmoid.out,
+    "aclnnHardswish(Tensor self, out Tensor out)": aten.hardswish.out,
+    "aclnnHardtanh(Tensor self, Scalar min, Scalar max, out Tensor out)": aten.hardtanh.out,
+    "aclnnLeakyRelu(Tensor self, Scalar negativeSlope, out Tensor out)": aten.leaky_relu.out,
+    "aclnnLogSigmoid(Tensor self, out Tensor out)": aten.log_sigmoid.out,
+    "aclnnMish(Tensor self, out Tensor out)": aten.mish.out,
+    "aclnnRelu(Tensor self, out Tensor out)": aten.relu.out,
+    "aclnnSilu(Tensor self, out Tensor out)": aten.silu.out,
+    "aclnnSoftplus(Tensor self, Scalar beta, Scalar threshold, out Tensor out)": aten.softplus.out,
+    "aclnnSoftshrink(Tensor self, Scalar lambd, out Tensor out)": aten.softshrink.out,
+    "aclnnThreshold(Tensor self, Scalar threshold, Scalar value, out Tensor out)": aten.threshold.out,
+}
+
+for _declaration, _function in _FORWARD.items():
+    op(_declaration, _function, into=True)
+
+_INPLACE: dict[str, Callable[..., Any]] = {
+    "aclnnInplaceCelu(inout Tensor self, Scalar alpha)": aten.celu_,
+    "aclnnInplaceElu(inout Tensor self, Scalar alpha, Scalar scale, Scalar inputScale)": aten.elu_,
+    "aclnnInplaceHardsigmoid(inout Tensor self)": aten.hardsigmoid_,
+    "aclnnInplaceHardswish(inout Tensor self)": aten.hardswish_,
+    "aclnnInplaceHardtanh(inout Tensor self, Scalar min, Scalar max)": aten.hardtanh_,
+    "aclnnInplaceLeakyRelu(inout Tensor self, Scalar negativeSlope)": aten.leaky_relu_,
+    "aclnnInplaceMish(inout Tensor self)": aten.mish_,
+    "aclnnInplaceRelu(inout Tensor self)": aten.relu_,
+    "aclnnInplaceThreshold(inout Tensor self, Scalar threshold, Scalar value)": aten.threshold_,
+}
+
+for _declaration, _function in _INPLACE.items():
+    op(_declaration, _function.default)  # type: ignore[attr-defined]
+
+_BACKWARD: dict[str, Callable[..., Any]] = {
+    "aclnnEluBackward(Tensor grad, Scalar alpha, Scalar scale, Scalar inputScale, bool isResult, Tensor selfOrResult, "
+    "out Tensor gradInput)": aten.elu_backward,
+    "aclnnGeluBackward(Tensor grad, Tensor self, out Tensor gradInput)": aten.gelu_backward,
+    "aclnnGluBackward(Tensor grad, Tensor self, int64 dim, out Tensor out)": aten.glu_backward,
+    "aclnnHardshrinkBackward(Tensor grad, Tensor self, Scalar lambd, out Tensor gradInput)": aten.hardshrink_backward,
+    "aclnnHardsigmoidBackward(Tensor grad, Tensor self, out Tensor out)": aten.hardsigmoid_backward,
+    "aclnnHardtanhBackward(Tensor grad, Tensor self, Scalar min, Scalar max, out Tensor out)": aten.hardtanh_backward,
+    "aclnnLeakyReluBackward(Tensor grad, Tensor self, Scalar negativeSlope, bool selfIsResult, "
+    "out Tensor out)": aten.leaky_relu_backward,
+    "aclnnSigmoidBackward(Tensor grad, Tensor output, out Tensor gradInput)": aten.sigmoid_backward,
+    "aclnnSiluBackward(Tensor grad, Tensor self, out Tensor gradInput)": aten.silu_backward,
+    "aclnnSoftplusBackward(Tensor grad, Tensor self, Scalar beta, Scalar threshold, "
+    "out Tensor gradInput)": aten.softplus_backward,
+    "aclnnSoftshrinkBackward(Tensor grad, Tensor self, Scalar lambd, out Tensor gradInput)": aten.softshrink_backward,
+    "aclnnTanhBackward(Tensor grad, Tensor output, out Tensor gradInput)": aten.tanh_backward,
+    "aclnnThresholdBackward(Tensor grad, Tensor self, Scalar threshold, out Tensor out)": aten.threshold_backward,
+}
+
+
+def _into_gradient(function: Callable[..., Any]) -> Callable[..., None]:
+    backward = function.grad_input  # type: ignore[attr-defined]
+
+    def body(*arguments: Any, out: T) -> None:
+        backward(*arguments, grad_input=out)
+
+    return body
+
+
+for _declaration, _function in _BACKWARD.items():
+    op(_declaration, _into_gradient(_function), into=True)
+
+op("aclnnCelu(Tensor self, Scalar alpha, out Tensor out)", torch.celu)
+op("aclnnPrelu(Tensor self, Tensor weight, out Tensor out)", aten._prelu_kernel.default)
+op("aclnnHardswishBackward(Tensor grad, Tensor self, out Tensor out)", aten.hardswish_backward.default)
+op("aclnnHardswishBackwardV2(Tensor grad, Tensor self, out Tensor out)", aten.hardswish_backward.default)
+op("aclnnMishBackward(Tensor grad, Tensor self, out Tensor gradInput)", aten.mish_backward.default)
+
+
+def _prelu_backward(grad: T, self: T, weight: T, *, out: tuple[T, T]) -> None:
+    """Here weight is a vector, one number a channel, while the forward gets it ready to broadcast."""
+    by_channel = weight.view(1, -1, *[1] * (self.ndim - 2)) if weight.numel() > 1 else weight
+    grad_input, grad_weight = aten._prelu_kernel_backward(grad, self, by_channel)
+    out[0].copy_(grad_input)
+    out[1].copy_(grad_weight.sum_to_size(by_channel.shape).view_as(out[1]))
+
+
+op(
+    "aclnnPreluBackward(Tensor grad, Tensor self, Tensor weight, out Tensor gradInput, out Tensor gradWeight)",
+    _prelu_backward,
+    into=True,
+)
+
+
+def _gelu_v2(x: T, approximate: int, *, out: T) -> None:
+    aten.gelu.out(x, approximate="tanh" if approximate else "none", out=out)
+
+
+def _gelu_backward_v2(grad: T, self: T, approximate: str, *, out: T) -> None:
+    aten.gelu_backward.grad_input(grad, self, approximate=approximate, grad_input=out)
+
+
+op("aclnnGeluV2(Tensor x, int64 approximate, out Tensor y)", _gelu_v2, into=True)
+op(
+    "aclnnGeluBackwardV2(Tensor grad, Tensor self, text approximate, out Tensor gradInput)",
+    _gelu_backward_v2,
+    into=True,
+)
+
+# torch's CPU function keeps what its gradient needs in a buffer, for which torch_npu gives no room.
+
+
+@family.kernel("aclnnLogSigmoidForward(Tensor self, out Tensor out, out Tensor buffer)")
+def log_sigmoid_forward(self: T) -> tuple[T, None]:
+    return torch.nn.functional.logsigmoid(self), None
+
+
+@family.kernel("aclnnLogSigmoidBackward(Tensor grad, Tensor self, Tensor buffer, out Tensor gradInput)")
+def log_sigmoid_backward(grad: T, self: T, _: T) -> Any:
+    _, buffer = aten.log_sigmoid_forward(self)
+    return aten.log_sigmoid_backward(grad, self, buffer)
+
+
+def _softmax(self: T, dim: int, *, out: T) -> None:
+    torch.softmax(self, dim, dtype=out.dtype, out=out)
+
+
+def _log_softmax(self: T, dim: int, *, out: T) -> None:
+    torch.log_softmax(self, dim, dtype=out.dtype, out=out)
+
+
+def _softmax_backward(grad: T, output: T, dim: int, *, out: T) -> None:
+    if out.is_contiguous() and out.dtype == grad.dtype:
+        aten._softmax_backward_data.out(grad, output, dim, out.dtype, grad_input=out)
+    else:  # which torch's function would write as if it were contiguous
+        out.copy_(aten._softmax_backward_data(grad, output, dim, grad.dtype))
+
+
+def _log_softmax_backward(grad: T, output: T, dim: int, *, out: T) -> None:
+    if out.is_contiguous() and out.dtype == grad.dtype:
+        aten._log_softmax_backward_data.out(grad, output, dim, out.dtype, out=out)
+    else:
+        out.copy_(aten._log_softmax_backward_data(grad, output, dim, grad.dtype))
+
+
+op("aclnnSoftmax(Tensor self, int64 dim, out Tensor out)", _softmax, into=True)
+op("aclnnLogSoftmax(Tensor self, int64 dim, out Tensor out)", _log_softmax, into=True)
+op("aclnnSoftmaxBackward(Tensor grad, Tensor output, int64 dim, out Tensor out)", _softmax_backward, into=True)
+op("aclnnLogSoftmaxBackward(Tensor grad, Tensor output, int64 dim, out Tensor out)", _log_softmax_backward, into=True)
