@@ -60,7 +60,8 @@ class Page:
     opening: str
     body: str
     label: str
-    contradictions: tuple[str, ...]
+    is_faulty: bool
+    warnings: tuple[str, ...]
     tiles: tuple[Tile, ...]
     combination: tuple[Fact, ...]
     run_facts: tuple[Fact, ...]
@@ -90,7 +91,8 @@ def page_of(summary: Summary) -> Page:
         opening=figures.one_line(verdict.opening),
         body=figures.one_line(f"{verdict.body[:1].upper()}{verdict.body[1:]}"),
         label=_label(header.stack),
-        contradictions=tuple(figures.one_line(each) for each in summary.contradictions),
+        is_faulty=bool(summary.deviations),
+        warnings=tuple(_warnings(summary)),
         tiles=tuple(_tiles(summary)),
         combination=tuple(Fact(label, evidence.line(getattr(header.stack, name))) for name, label in _STACK_LABELS),
         run_facts=tuple(_run_facts(summary)),
@@ -100,7 +102,7 @@ def page_of(summary: Summary) -> Page:
         waivers=tuple(sections.entry(each) for each in waived[:ROWS_LIMIT]),
         loosened=tuple(sections.entry(each) for each in loosened[:ROWS_LIMIT]),
         standards=tuple(_standards(results)),
-        options=tuple(Fact(evidence.line(key), evidence.line(str(value))) for key, value in header.options.items()),
+        options=tuple(Fact(evidence.line(key), _option(value)) for key, value in header.options.items()),
         appearance=APPEARANCE,
         total=f"{len(results):,}",
         log=log,
@@ -135,8 +137,22 @@ def _run_facts(summary: Summary) -> Iterator[Fact]:
     yield Fact("Executed", f"{summary.executed:,} of {len(summary.results):,} cases")
     yield Fact("Started", figures.moment(started))
     if footer:
-        yield Fact("Took", figures.duration(max(0.0, (checks.moment(footer.finished) - started).total_seconds())))
+        took_s = (checks.moment(footer.finished) - started).total_seconds()
+        yield Fact("Took", figures.duration(took_s) if took_s >= 1 else "less than 1 s")
     yield Fact("Run", evidence.line(header.run_id))
+
+
+def _warnings(summary: Summary) -> Iterator[str]:
+    """Give what nobody may overlook: a footer that claims something else, and faults planted on purpose."""
+    yield from (figures.one_line(each) for each in summary.contradictions)
+    if faults := summary.run.header.options.get("faults"):
+        yield evidence.line(f"Faults are planted on purpose: {_option(faults)}")
+
+
+def _option(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        value = ", ".join(str(each) for each in value)
+    return evidence.line(str(value)) or "–"
 
 
 def _selection(summary: Summary) -> str:

@@ -189,7 +189,8 @@ def command(summary: Summary) -> str:
     """Give the command that runs a case again, but for its node id."""
     header = summary.run.header
     device = " --ascend-device=emulated" if header.stack.emulated else ""
-    return f"pytest --ascend{device}{f' --ascend-level={header.level}' if header.level != 'smoke' else ''}"
+    level = " --ascend-level=full" if header.level == "full" else ""  # any other level is in the default one
+    return f"pytest --ascend{device}{level}"
 
 
 def log_name(summary: Summary) -> str:

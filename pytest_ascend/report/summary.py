@@ -193,13 +193,14 @@ def _incomplete(summary: Summary) -> tuple[str, str]:
 
 def _subset(summary: Summary) -> tuple[str, str]:
     reason = summary.run.header.selection.reason
-    opening = f"A subset{f' ({reason})' if reason else ''}, not a full run"
+    selected = f" (selected: {reason})" if reason else ""
     if not summary.executed:
-        return opening, f"nothing was executed, of {_cases(summary)}."
+        return _SUBSET, f"nothing was executed, of {_cases(summary)}{selected}."
     body = f"{_bad(summary)} of {_cases(summary)}" if summary.deviations else _well(summary)
-    return opening, f"{body}.{_incompleteness(summary, ' Incomplete: {}.')}"
+    return _SUBSET, f"{body}{selected}.{_incompleteness(summary, ' Incomplete: {}.')}"
 
 
+_SUBSET = "A subset, not a full run"
 _SENTENCES = {
     CONFORMS: _conforms,
     DOES_NOT_CONFORM: _does_not_conform,

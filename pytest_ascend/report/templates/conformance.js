@@ -121,7 +121,7 @@
       make("td", {}, badge(each.outcome)),
       make("th", { scope: "row" }, make("a", { class: "id", href: href(each.id) }, each.id)),
       make("td", { class: "n" }, text(each.row[CASE.used_text])),
-      make("td", { class: "n" }, each.row[CASE.line] === null ? "" : String(each.seconds)),
+      make("td", { class: "n" }, text(each.row[CASE.time])),
       make("td", {}, each.finding));
   }
 
@@ -192,9 +192,11 @@
     return message ? make("details", { class: "words" }, make("summary", {}, "In words"), pre(message)) : null;
   }
 
+  const figure = (value) => (Number.isInteger(value) ? value.toLocaleString("en") : String(value));
+
   function metrics(verdict) {
     const values = verdict[VERDICT.values];
-    return data.shapes[verdict[VERDICT.shape]].map((name, place) => [name, values[place]]);
+    return data.shapes[verdict[VERDICT.shape]].map((name, place) => [name, figure(values[place])]);
   }
 
   function worst(verdict) {
@@ -241,9 +243,11 @@
   function fill(each) {
     const row = each.row;
     const fallbacks = row[CASE.fallbacks].map(text).join(", ");
+    const headlines = row[CASE.verdicts].map((verdict) => text(verdict[VERDICT.headline]));
+    const isSaid = headlines.some((headline) => each.finding.includes(headline));
     byId("case-title").textContent = each.id;
     byId("case-body").replaceChildren(...[
-      make("p", { class: "outcome" }, badge(each.outcome), " ", each.finding),
+      make("p", { class: "outcome" }, badge(each.outcome), " ", isSaid ? "" : each.finding),
       ...row[CASE.verdicts].map(comparison),
       fallbacks ? make("p", {}, "Computed elsewhere than on the device: ", make("code", {}, fallbacks)) : null,
       table("Measurements", row[CASE.measures].map((pair) => pair.map(text))),

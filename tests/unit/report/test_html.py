@@ -165,7 +165,7 @@ def test_a_version_that_nobody_could_find_out_is_said_to_be_unknown(mixed):
 
 def test_a_subset_is_said_to_be_one():
     found = page(synthetic.op_cases(5), selection=Selection("subset", "-k relu"))
-    assert found.texts("h1") == ["A subset (-k relu), not a full run"]
+    assert found.texts("h1") == ["A subset, not a full run"]
     assert "subset: -k relu" in found.texts("dd")
 
 
@@ -297,3 +297,16 @@ def test_a_long_reason_is_cut_and_a_long_detail_keeps_both_ends():
     assert detail.text.startswith("begin")
     assert detail.text.endswith("end")
     assert len(detail.text) < 7_000
+
+
+def test_planted_faults_are_said_on_the_first_screen():
+    given = run(synthetic.op_cases(1), ["failed"])
+    given = replace(given, header=replace(given.header, options={"faults": ["relu-as-identity"]}))
+    assert "Faults are planted on purpose: relu-as-identity" in Reader(html.render(summarise(given))).text
+
+
+def test_a_footer_that_contradicts_the_records_is_said_on_the_first_screen():
+    given = run(synthetic.op_cases(1), ["failed"])
+    footer = replace(summarise(given).footer(synthetic.FINISHED), counts={"passed": 1})
+    found = Reader(html.render(summarise(replace(given, footer=footer))))
+    assert "The footer counts 1 passed; the records give 1 failed." in found.texts("p")

@@ -110,7 +110,7 @@ def test_a_manifest_without_cases_is_never_a_success():
 
 def test_a_faultless_subset_is_a_subset_and_says_so():
     assert judged("passed", selection=SUBSET) == ("subset", False, 0)
-    assert sentence("passed", selection=SUBSET) == "A subset (-k relu), not a full run: the only case passed."
+    assert sentence("passed", selection=SUBSET) == "A subset, not a full run: the only case passed (selected: -k relu)."
 
 
 @pytest.mark.parametrize("outcomes", [["failed", "passed"], ["passed"]], ids=["deviating", "incomplete"])
