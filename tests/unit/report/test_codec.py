@@ -63,3 +63,15 @@ def test_anything_else_is_refused(line, problem):
 def test_what_is_no_builtin_is_refused_when_writing():
     with pytest.raises(TypeError):
         codec.dumps({"tensor": object()})
+
+
+@given(TREES.filter(lambda tree: "nan" not in repr(tree) and "inf" not in repr(tree)))
+def test_what_a_script_reads_is_what_was_meant_and_cannot_end_its_element(tree):
+    text = codec.for_script(tree)
+    assert not set(text) & set("<>&\u2028\u2029")
+    assert json.loads(text) == tree
+
+
+def test_a_script_never_gets_bare_nan():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        codec.for_script([math.nan])
