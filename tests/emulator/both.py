@@ -58,7 +58,7 @@ def assert_identical(actual: Any, expected: Any, name: str = "output") -> None:
         return
     assert actual.dtype == expected.dtype, f"{name}: {actual.dtype}, expected {expected.dtype}"
     assert actual.shape == expected.shape, f"{name}: {tuple(actual.shape)}, expected {tuple(expected.shape)}"
-    actual, expected = actual.detach().cpu(), expected.detach()
+    actual, expected = actual.detach().cpu().resolve_conj(), expected.detach().resolve_conj()
     differ = ~_same(actual, expected)
     assert not differ.any(), (
         f"{name}: {int(differ.sum())} of {differ.numel()} differ: {actual[differ][:8]}, expected {expected[differ][:8]}"

@@ -2,11 +2,188 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 import torch
 
-from .both import assert_same, floats
+from .both import FLOATS, INTEGERS, SPECIAL, assert_same, floats, integers
+
+MIXED = (torch.float32, torch.float16, torch.int64, torch.bool)
+
+#: Functions of two tensors, and of a tensor and a number.
+ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "add": torch.add,
+    "add with alpha": lambda a, b: torch.add(a, b, alpha=2),
+    "sub": torch.sub,
+    "sub with alpha": lambda a, b: torch.sub(a, b, alpha=3),
+    "rsub": torch.rsub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "div trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "div floor": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "floor_divide": torch.floor_divide,
+    "fmod": torch.fmod,
+    "remainder": torch.remainder,
+    "pow": torch.pow,
+    "xlogy": torch.xlogy,
+}
+OF_TENSORS: dict[str, Callable[..., Any]] = {
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "max": torch.max,
+    "atan2": torch.atan2,
+    "logaddexp": torch.logaddexp,
+    "logaddexp2": torch.logaddexp2,
+    "clamp_min": torch.clamp_min,
+    "clamp_max": torch.clamp_max,
+    "fmax": torch.fmax,
+    "hypot": torch.hypot,
+}
+WITHOUT_GRADIENT = ("floor_divide",)
+IN_PLACE = [
+    "add_",
+    "sub_",
+    "mul_",
+    "div_",
+    "floor_divide_",
+    "fmod_",
+    "remainder_",
+    "pow_",
+    "atan2_",
+    "xlogy_",
+    "clamp_min_",
+    "clamp_max_",
+]
+BITWISE = ["bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"]
 
 
-def test_add() -> None:
-    assert_same(torch.add, floats(3, 4), floats(3, 4), alpha=2)
-    assert_same(torch.add, floats(3, 4), floats(3, 4), alpha=2, strided=True, backward=True)
+def _pair(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Every pair of special values, and some ordinary ones."""
+    values = torch.cat([floats(4, dtype=dtype), torch.tensor(SPECIAL, dtype=dtype)])
+    return values[:, None].expand(16, 16).contiguous(), values[None].expand(16, 16).contiguous()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", [*ARITHMETIC, *OF_TENSORS])
+def test_two_tensors(name: str, dtype: torch.dtype) -> None:
+    function = {**ARITHMETIC, **OF_TENSORS}[name]
+    assert_same(function, *_pair(dtype), strided=True)
+    assert_same(function, *_pair(dtype))
+
+
+@pytest.mark.parametrize("name", [*ARITHMETIC, *OF_TENSORS])
+def test_gradients_and_broadcasting(name: str) -> None:
+    function = {**ARITHMETIC, **OF_TENSORS}[name]
+    for shapes in (((3, 4), (3, 4)), ((3, 1, 4), (2, 1)), ((3, 4), ()), ((), (3, 4)), ((0, 4), (1, 4))):
+        left, right = floats(*shapes[0]).abs(), floats(*shapes[1], seed=1).abs()
+        assert_same(function, left, right, backward=name not in WITHOUT_GRADIENT)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_a_tensor_and_a_number(name: str, dtype: torch.dtype) -> None:
+    for number in (2, 0.7, -3):
+        assert_same(ARITHMETIC[name], _pair(dtype)[0], number, backward=name not in WITHOUT_GRADIENT)
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "rsub", "mul", "div trunc", "div floor", "floor_divide", "remainder"])
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers(name: str, dtype: torch.dtype) -> None:
+    left, right = integers(4, 5, dtype=dtype), integers(4, 5, low=1, dtype=dtype, seed=1)
+    assert_same(ARITHMETIC[name], left, right)
+    assert_same(ARITHMETIC[name], left, 3)
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "pow", "remainder"])
+def test_promotion(name: str) -> None:
+    for left in MIXED:
+        for right in MIXED:
+            if name in ("sub", "pow", "remainder") and torch.bool in (left, right):
+                continue  # not for booleans
+            assert_same(ARITHMETIC[name], integers(4, 5, low=1, dtype=left), integers(4, 5, low=1, dtype=right))
+
+
+@pytest.mark.parametrize("name", ["sub", "div", "pow", "remainder", "mul", "xlogy"])
+def test_a_number_first(name: str) -> None:
+    functions: dict[str, Callable[[torch.Tensor], Any]] = {
+        "sub": lambda x: 2 - x,
+        "div": lambda x: 2 / x,
+        "pow": lambda x: 2**x,
+        "remainder": lambda x: 2 % x,
+        "mul": lambda x: 2 * x,
+        "xlogy": lambda x: torch.xlogy(2, x),
+    }
+    assert_same(functions[name], floats(3, 5), backward=name != "remainder")
+    assert_same(functions[name], integers(3, 5, low=1))
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_in_place(name: str) -> None:
+    for dtype in FLOATS:
+        assert_same(lambda a, b: getattr(a, name)(b), *_pair(dtype))
+        assert_same(lambda a, b: getattr(a[1:, ::2], name)(b[1:, ::2]), *_pair(dtype))
+        assert_same(lambda a, b: getattr(a, name)(b[0, 0]), *_pair(dtype))
+        if name != "atan2_":
+            assert_same(lambda a: getattr(a, name)(2), _pair(dtype)[0])
+
+
+@pytest.mark.parametrize("mode", ["trunc", "floor"])
+def test_rounded_quotients_in_place(mode: str) -> None:
+    assert_same(lambda a, b: a.div_(b, rounding_mode=mode), *_pair(torch.float32))
+    assert_same(lambda a: a.div_(3, rounding_mode=mode), integers(3, 5))
+
+
+@pytest.mark.parametrize("name", BITWISE)
+def test_bits(name: str) -> None:
+    for dtype in INTEGERS:
+        left, right = integers(4, 5, dtype=dtype), integers(4, 5, low=0, high=5, dtype=dtype, seed=1)
+        assert_same(getattr(torch, name), left, right)
+        assert_same(getattr(torch, name), left, 3)
+    if "shift" not in name:
+        flags = integers(4, 5, low=0, high=2, dtype=torch.bool)
+        assert_same(getattr(torch, name), flags, flags.flip(0))
+
+
+def test_bits_in_place() -> None:
+    for name in ("__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__"):
+        assert_same(lambda a, b, name=name: getattr(a, name)(b), integers(9), integers(9, low=0, high=5))
+        assert_same(lambda a, name=name: getattr(a, name)(3), integers(9))
+
+
+@pytest.mark.parametrize("limits", [(-0.5, 0.5), (None, 0.5), (-0.5, None), (0.5, -0.5)])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_clamp(limits: tuple[float | None, float | None], dtype: torch.dtype) -> None:
+    assert_same(lambda x: x.clamp(*limits), _pair(dtype)[0], backward=True)
+    assert_same(lambda x: x.clamp_(*limits), _pair(dtype)[0])
+    tensors = [floats(16, 1, dtype=dtype) + each if each else None for each in limits]
+    assert_same(torch.clamp, _pair(dtype)[0], *tensors, backward=True)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_three_operands(dtype: torch.dtype) -> None:
+    a, b, c = (floats(3, 5, dtype=dtype, seed=seed) for seed in range(3))
+    for name in ("addcmul", "addcdiv"):
+        assert_same(getattr(torch, name), a, b, c, backward=True, value=0.5)
+        assert_same(lambda a, b, c, name=name: getattr(a, f"{name}_")(b, c, value=0.5), a, b, c)
+    for weight in (0.25, c):
+        assert_same(torch.lerp, a, b, weight, backward=True)
+        assert_same(lambda a, b, w: a.lerp_(b, w), a, b, weight)
+
+
+def test_greatest_common_divisor() -> None:
+    assert_same(torch.gcd, integers(4, 5), integers(4, 5, seed=1))
+
+
+def test_complex_numbers() -> None:
+    assert_same(torch.complex, floats(3, 5), floats(3, 5, seed=1))
+    assert_same(torch.polar, floats(3, 5).abs(), floats(3, 5, seed=1))
+    numbers = torch.complex(floats(3, 5), floats(3, 5, seed=1))
+    for name in ("add", "sub", "mul", "div"):
+        assert_same(getattr(torch, name), numbers, numbers.flip(0), backward=True)
+
+
+def test_into_a_given_output() -> None:
+    assert_same(lambda a, b: torch.add(a, b, out=a), floats(3, 5), floats(3, 5, seed=1))
+    assert_same(lambda a, b: torch.mul(a, b, out=torch.empty_like(a)), floats(3, 5), floats(3, 5, seed=1))

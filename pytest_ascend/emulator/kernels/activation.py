@@ -94,7 +94,7 @@ op("aclnnMishBackward(Tensor grad, Tensor self, out Tensor gradInput)", aten.mis
 
 def _prelu_backward(grad: T, self: T, weight: T, *, out: tuple[T, T]) -> None:
     """Here weight is a vector, one number a channel, while the forward gets it ready to broadcast."""
-    by_channel = weight.view(1, -1, *[1] * (self.ndim - 2)) if weight.numel() > 1 else weight
+    by_channel = weight.view([-1 if axis == 1 else 1 for axis in range(self.ndim)])
     grad_input, grad_weight = aten._prelu_kernel_backward(grad, self, by_channel)
     out[0].copy_(grad_input)
     out[1].copy_(grad_weight.sum_to_size(by_channel.shape).view_as(out[1]))

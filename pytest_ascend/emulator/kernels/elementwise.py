@@ -39,8 +39,6 @@ _BINARY: list[tuple[str, str | None, Callable[..., Any]]] = [
     ("Gcd", None, torch.gcd),
     ("LogAddExp", None, torch.logaddexp),
     ("LogAddExp2", None, torch.logaddexp2),
-    ("Complex", None, torch.complex),
-    ("Polar", None, torch.polar),
 ]
 
 for _tensor, _scalar, _function in _BINARY:
@@ -168,3 +166,7 @@ def _addcdiv(self: T, tensor1: T, tensor2: T, value: Number, *, out: T) -> None:
 
 op("aclnnAddcmul(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value, out Tensor out)", _addcmul, into=True)
 op("aclnnAddcdiv(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value, out Tensor out)", _addcdiv, into=True)
+
+# Not into the output: torch_npu conjugates by a new imaginary part for a tensor whose real part is an input here.
+op("aclnnComplex(Tensor real, Tensor imag, out Tensor out)", torch.complex)
+op("aclnnPolar(Tensor absolute, Tensor angle, out Tensor out)", torch.polar, into=True)
