@@ -29,12 +29,18 @@ THREADS = 2
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
-def load_recipes(suites: Path) -> list[GoldenRecipe]:
-    """Ask each suite that has a ``goldens.py`` for its recipes. Raises AscendError for ids that clash or stray."""
+def load_recipes(suites: Path, only: str = "") -> list[GoldenRecipe]:
+    """Ask the suites that have a ``goldens.py``, and can have ids that begin with ``only``, for their recipes.
+
+    Raises AscendError for ids that clash or stray.
+    """
     recipes: list[GoldenRecipe] = []
     for file in sorted(suites.glob("*/goldens.py")):
+        suite = f"{file.parent.name}/"
+        if not (suite.startswith(only) or only.startswith(suite)):
+            continue
         offered = list(_module(suites, file.parent.name).goldens())
-        strays = [recipe.id for recipe in offered if not recipe.id.startswith(f"{file.parent.name}/")]
+        strays = [recipe.id for recipe in offered if not recipe.id.startswith(suite)]
         _refuse(strays, f"{file} offers goldens of another suite", "begin their ids with the suite's name")
         recipes += offered
     ids = [recipe.id for recipe in recipes]

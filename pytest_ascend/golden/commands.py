@@ -40,7 +40,8 @@ def build(baselines: Path | None, only: str) -> None:
     """
     console = Console(highlight=False)
     with Progress(console=console) as progress:
-        changes = build_goldens(_store(baselines), load_recipes(folder("suites")), only=only, progress=progress)
+        recipes = load_recipes(folder("suites"), only)
+        changes = build_goldens(_store(baselines), recipes, only=only, progress=progress)
     for line in _lines(changes):
         console.print(line, markup=False)
 

@@ -111,6 +111,11 @@ def test_recipes_are_found_in_the_suites(suites: Path) -> None:
     assert [each.id for each in load_recipes(suites)] == ["ops/relu", "ops/gelu"]
 
 
+def test_only_suites_that_can_have_such_ids_are_asked(suites: Path) -> None:
+    (suites / "ops" / "goldens.py").write_text("raise RuntimeError")
+    assert load_recipes(suites, "models/") == []
+
+
 def test_a_suite_cannot_offer_goldens_of_another(suites: Path) -> None:
     offer(suites, "models/net")
     with pytest.raises(AscendError, match="another suite: 'models/net'"):

@@ -1,0 +1,155 @@
+"""What is computed of a model: once in float64 for the golden, in honest variants beside it, and on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Optimizer
+
+from .observation import observe
+from .resnet50 import ResNet50
+from .vit_b_16 import VisionTransformer
+from .weights import images, state, targets
+
+BATCH = 2
+STEPS = 3
+#: A power of two: scaling and unscaling are exact. Far from overflow with these weights.
+LOSS_SCALE = 1024.0
+
+#: Property of a case, then name of a tensor.
+Observed: TypeAlias = dict[str, dict[str, Tensor]]
+#: What is done to a model before it computes.
+Prepare: TypeAlias = Callable[[nn.Module], nn.Module]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A frozen definition and how it is trained."""
+
+    make: Callable[[], nn.Module]
+    optimizer: Callable[[Iterator[nn.Parameter]], Optimizer]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mode:
+    """In what the model computes: parameters and inputs in ``dtype``; ``autocast`` is the dtype of autocast, if any."""
+
+    dtype: torch.dtype
+    autocast: torch.dtype | None = None
+
+    def context(self, device_type: str) -> AbstractContextManager[Any]:
+        """Give autocast for a device, switched off where the mode has none."""
+        return torch.autocast(device_type, dtype=self.autocast or torch.bfloat16, enabled=self.autocast is not None)
+
+
+MODELS: Mapping[str, Model] = {
+    "resnet50": Model(ResNet50, lambda parameters: SGD(parameters, lr=1e-3, momentum=0.9, weight_decay=1e-4)),
+    "vit_b_16": Model(VisionTransformer, lambda parameters: AdamW(parameters, lr=1e-5, weight_decay=0.05)),
+}
+
+MODES: Mapping[str, Mode] = {
+    "float64": Mode(dtype=torch.float64),
+    "float32": Mode(dtype=torch.float32),
+    "autocast-bfloat16": Mode(dtype=torch.float32, autocast=torch.bfloat16),
+    "autocast-float16": Mode(dtype=torch.float32, autocast=torch.float16),
+}
+
+
+def as_it_is(model: nn.Module) -> nn.Module:
+    """Change nothing."""
+    return model
+
+
+def make(name: str, mode: Mode, device: torch.device) -> nn.Module:
+    """Give the model ``name`` with its deterministic weights, on a device."""
+    with torch.device("meta"):
+        model = MODELS[name].make()
+    weights = state(name, model)
+    model.to_empty(device="cpu").load_state_dict(weights)
+    return model.to(device=device, dtype=mode.dtype)
+
+
+def forward(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_is) -> Observed:
+    """Give the logits (BATCH, 1000) in evaluation mode."""
+    model = prepare(make(name, mode, device)).eval()
+    with torch.no_grad(), mode.context(device.type):
+        logits = model(images(BATCH).to(device=device, dtype=mode.dtype))
+    return {"forward": {"logits": logits.cpu()}}
+
+
+def train(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_is) -> Observed:
+    """Train for ``STEPS`` steps on one batch, and give loss and gradients of the first, then what came of all.
+
+    "loss" holds the loss and the log-probabilities (BATCH, 1000); "gradients" an observation of each parameter's;
+    "training" the losses (STEPS), observations of what each parameter changed by and of the running statistics.
+    """
+    model = prepare(make(name, mode, device)).train()
+    before = {key: value.to("cpu", copy=True) for key, value in model.state_dict().items()}
+    optimizer = MODELS[name].optimizer(model.parameters())
+    scaler = _scaler(device.type) if mode.autocast is torch.float16 else None
+    x, y = images(BATCH).to(device=device, dtype=mode.dtype), targets(BATCH).to(device)
+    seen: Observed = {}
+    losses = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        with mode.context(device.type):
+            logits = model(x)
+        loss = _backward(logits, y, scaler, optimizer)
+        losses.append(loss.detach().cpu())
+        if not seen:
+            seen = _first_step(model, logits, loss)
+        _step(scaler, optimizer)
+    seen["training"] = {"losses": torch.stack(losses), **_changes(model, before)}
+    return seen
+
+
+def _backward(logits: Tensor, y: Tensor, scaler: Any, optimizer: Optimizer) -> Tensor:
+    loss = F.cross_entropy(_at_least_float32(logits), y)
+    if scaler is None:
+        torch.autograd.backward(loss)
+    else:
+        torch.autograd.backward(scaler.scale(loss))
+        scaler.unscale_(optimizer)
+    return loss
+
+
+def _first_step(model: nn.Module, logits: Tensor, loss: Tensor) -> Observed:
+    log_probabilities = F.log_softmax(_at_least_float32(logits.detach()), dim=1)
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+    return {
+        "loss": {"loss": loss.detach().cpu(), "log_probabilities": log_probabilities.cpu()},
+        "gradients": observe(gradients),
+    }
+
+
+def _step(scaler: Any, optimizer: Optimizer) -> None:
+    if scaler is None:
+        optimizer.step()
+    else:
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def _changes(model: nn.Module, before: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Observe parameters by what they changed by, which shows an optimizer's faults better than where they are now."""
+    after = {key: value.detach().cpu() for key, value in model.state_dict().items()}
+    for key, _ in model.named_parameters():
+        after[key] = (after[key].double() - before[key].double()).to(after[key].dtype)
+    return observe(after)
+
+
+def _at_least_float32(logits: Tensor) -> Tensor:
+    return logits if logits.dtype is torch.float64 else logits.float()
+
+
+def _scaler(device_type: str) -> Any:
+    """Make a GradScaler whose scale stays as it is. torch.amp has one for every device from torch 2.3 on."""
+    if hasattr(torch.amp, "GradScaler"):
+        return torch.amp.GradScaler(device_type, init_scale=LOSS_SCALE)
+    return getattr(torch, device_type).amp.GradScaler(init_scale=LOSS_SCALE)

@@ -1,0 +1,135 @@
+"""Honest results: what the CPU makes of the same inputs in the same dtype, by several ways that are all right.
+
+They differ in order and blocking of sums, as a device does too. Of their errors the judge learns what to allow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from pytest_ascend.run import inputs
+
+from .computation import MODES, Observed, Prepare, as_it_is, forward, train
+
+CPU = torch.device("cpu")
+#: Of all ways, the results with the largest errors that a golden keeps, for each of its tensors.
+KEPT_WAYS = 3
+
+
+def channels_last(model: nn.Module) -> nn.Module:
+    """Let convolutions run channels-last, by other kernels."""
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
+def moved(key: str, by: int = 1) -> Prepare:
+    """Move every weight by -1, 0 or 1 times ``by`` units in the last place of float32.
+
+    The exact result of slightly other weights is what a backward-stable implementation gives. Results of several such
+    moves show what one ReLU more or less that rounding pushes across its kink does to gradients. Under autocast,
+    ``by`` has to be so large that some weights are rounded to a neighbour of where they were.
+    """
+
+    def prepare(model: nn.Module) -> nn.Module:
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                step = inputs.integers(f"models/{key}/{name}", parameter.shape, low=-1, high=2)
+                bits = parameter.view(torch.int32)
+                bits += step.to(torch.int32) * by
+        return model
+
+    return prepare
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute in one thread: sums are split in another way."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def unfused_attention() -> AbstractContextManager[None]:
+    """Compute attention as two products and a softmax, instead of in blocks."""
+    return sdpa_kernel(SDPBackend.MATH)
+
+
+@contextlib.contextmanager
+def without_onednn() -> Iterator[None]:
+    """Compute by torch's own kernels."""
+    enabled = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = enabled
+
+
+Way = tuple[Callable[[], AbstractContextManager[None]], Prepare]
+
+USUAL: Way = (contextlib.nullcontext, as_it_is)
+
+#: By model and mode.
+WAYS: Mapping[tuple[str, str], tuple[Way, ...]] = {
+    ("resnet50", "float32"): (
+        USUAL,
+        (one_thread, as_it_is),
+        (without_onednn, as_it_is),
+        (contextlib.nullcontext, channels_last),
+        (contextlib.nullcontext, moved("first move")),
+        (contextlib.nullcontext, moved("second move")),
+        (contextlib.nullcontext, moved("third move")),
+    ),
+    ("resnet50", "autocast-bfloat16"): (
+        USUAL,
+        (contextlib.nullcontext, channels_last),
+        (contextlib.nullcontext, moved("first move", by=2**14)),
+    ),
+    ("resnet50", "autocast-float16"): (USUAL, (contextlib.nullcontext, moved("first move", by=2**11))),
+    ("vit_b_16", "float32"): (
+        USUAL,
+        (without_onednn, as_it_is),
+        (unfused_attention, as_it_is),
+        (contextlib.nullcontext, moved("first move")),
+    ),
+    ("vit_b_16", "autocast-bfloat16"): (
+        USUAL,
+        (unfused_attention, as_it_is),
+        (contextlib.nullcontext, moved("first move", by=2**14)),
+    ),
+}
+
+
+def results(model: str, mode: str) -> list[Observed]:
+    """Compute all properties of a model in every way."""
+    return [_result(model, mode, *way) for way in WAYS[model, mode]]
+
+
+def most_wrong(found: list[Observed], expected: Observed) -> list[Observed]:
+    """Give, tensor by tensor, the results with the largest errors, the largest first: no lucky ones."""
+    kept: list[Observed] = [{each: {} for each in found[0]} for _ in found[:KEPT_WAYS]]
+    for each, tensors in found[0].items():
+        for name in tensors:
+            ranked = _by_error([one[each][name] for one in found], expected[each].get(name))
+            for place, tensor in zip(kept, ranked, strict=False):
+                place[each][name] = tensor
+    return kept
+
+
+def _by_error(tensors: list[Tensor], right: Tensor | None) -> list[Tensor]:
+    if right is None:
+        return tensors
+    return sorted(tensors, key=lambda tensor: -float((tensor.double() - right.double()).norm()))
+
+
+def _result(model: str, mode: str, context: Callable[[], AbstractContextManager[None]], prepare: Prepare) -> Observed:
+    with context():
+        return forward(model, MODES[mode], CPU, prepare) | train(model, MODES[mode], CPU, prepare)

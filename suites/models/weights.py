@@ -1,0 +1,114 @@
+"""Weights that need no download and keep activations, statistics and gradients at sane sizes.
+
+Each tensor is a stream of its own, keyed by model and name, so that it depends on no other tensor.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from pytest_ascend.run import inputs
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Tensors whose name matches ``pattern`` come from ``draw(key, shape)``."""
+
+    pattern: str
+    draw: Callable[[str, Shape], Tensor]
+
+
+def spread(low: float, high: float) -> Callable[[str, Shape], Tensor]:
+    """Draw evenly from a range."""
+    return lambda key, shape: inputs.uniform(key, shape, low=low, high=high)
+
+
+def bell(std: float) -> Callable[[str, Shape], Tensor]:
+    """Draw almost normally, with a fixed standard deviation."""
+    return lambda key, shape: inputs.normal(key, shape, std=std)
+
+
+def scaled(gain: float) -> Callable[[str, Shape], Tensor]:
+    """Draw almost normally, so that the output's variance is ``gain`` times the input's mean square."""
+    return lambda key, shape: inputs.normal(key, shape, std=math.sqrt(gain / math.prod(shape[1:])))
+
+
+def centred(gain: float) -> Callable[[str, Shape], Tensor]:
+    """Draw as :func:`scaled`, and let each output's weights add up to nothing.
+
+    What leaves a ReLU is positive. Weights with a sum would pass its mean on from layer to layer, until all images
+    look the same. The mean is taken off in whole numbers, in which no order of summation shows.
+    """
+
+    def draw(key: str, shape: Shape) -> Tensor:
+        whole = inputs.normal(key, shape, std=inputs.STD_OF_SUM).to(torch.int64).flatten(1)
+        whole -= whole.sum(1, keepdim=True).div(whole.shape[1], rounding_mode="floor")
+        return (whole.float() * (math.sqrt(gain / whole.shape[1]) / inputs.STD_OF_SUM)).reshape(shape)
+
+    return draw
+
+
+def zero(_key: str, shape: Shape) -> Tensor:
+    """Count nothing yet."""
+    return torch.zeros(shape, dtype=torch.int64)
+
+
+#: By model; the first rule that matches a name decides.
+RULES: Mapping[str, tuple[Rule, ...]] = {
+    "resnet50": (
+        Rule(r"num_batches_tracked$", zero),
+        Rule(r"running_mean$", spread(-0.1, 0.1)),
+        Rule(r"running_var$", spread(0.75, 1.25)),
+        # Sixteen blocks add to their shortcuts; together they must not add much more than the image gave.
+        Rule(r"bn3\.weight$", spread(0.1, 0.2)),
+        Rule(r"(bn\d|downsample\.1)\.weight$", spread(0.75, 1.25)),
+        # Few values near the kink of a ReLU: each one that rounding moves across it changes gradients for good.
+        Rule(r"bn[12]\.bias$", spread(0.5, 1.0)),
+        Rule(r"(bn3|downsample\.1)\.bias$", spread(0.0, 0.1)),
+        Rule(r"fc\.bias$", spread(-0.1, 0.1)),
+        Rule(r"fc\.weight$", centred(16.0)),
+        Rule(r"weight$", centred(3.0)),  # without its mean, a ReLU's output has about a third of the mean square
+    ),
+    "vit_b_16": (
+        Rule(r"(pos_embedding|class_token)$", bell(0.25)),
+        Rule(r"ln(_\d)?\.weight$", spread(0.75, 1.25)),
+        Rule(r"bias$", spread(-0.1, 0.1)),
+        Rule(r"(out_proj|mlp\.3)\.weight$", scaled(0.5)),
+        Rule(r"weight$", scaled(1.0)),
+    ),
+}
+
+
+def state(name: str, model: nn.Module) -> dict[str, Tensor]:
+    """Give the state dictionary of the model ``name``, float32 on the CPU. Raises LookupError without a rule."""
+    return {key: _draw(name, key, tuple(tensor.shape)) for key, tensor in model.state_dict().items()}
+
+
+def _draw(name: str, key: str, shape: Shape) -> Tensor:
+    for rule in RULES[name]:
+        if re.search(rule.pattern, key):
+            return rule.draw(f"models/{name}/{key}", shape)
+    raise LookupError(f"no rule of {name} says where {key} comes from")
+
+
+def images(count: int, size: int = 224) -> Tensor:
+    """Give float32 images (count, 3, size, size) of mean 0: large patches, by which they differ, and fine noise.
+
+    Noise alone would look the same to a network, whichever image it is. ``size`` is a multiple of 8.
+    """
+    patches = inputs.normal("models/images/patches", (count, 3, 8, 8))
+    noise = inputs.normal("models/images/noise", (count, 3, size, size), std=0.5)
+    return patches.repeat_interleave(size // 8, dim=2).repeat_interleave(size // 8, dim=3) + noise
+
+
+def targets(count: int, classes: int = 1000) -> Tensor:
+    """Give the int64 class of each image."""
+    return inputs.integers("models/targets", (count,), low=0, high=classes)
