@@ -12,10 +12,12 @@ from typing import Any
 
 import torch
 
+from pytest_ascend.emulator.entrypoints import operators_source
 from pytest_ascend.emulator.faults import apply_faults
 from pytest_ascend.emulator.kernels import all_kernels
 from pytest_ascend.emulator.registry import Kernel
 from pytest_ascend.emulator.tensors import DeviceMemory, readers, set_view_shape
+from pytest_ascend.errors import EmulatorUnavailable
 
 _RUNNER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p)
 _KERNEL_FAILED = 561000
@@ -35,14 +37,24 @@ def install() -> None:
     with _lock, torch.inference_mode(False):  # bases made in inference mode could never be written outside of it
         if _installed:
             return
-        home = Path(os.environ["ASCEND_HOME_PATH"], "lib64")
-        runtime = ctypes.CDLL(str(home / "libascendcl.so"))
+        home = Path(os.environ["ASCEND_HOME_PATH"])
+        _check_same_sources(home)
+        runtime = ctypes.CDLL(str(home / "lib64" / "libascendcl.so"))
         runtime.emu_memory_base.restype = ctypes.c_size_t
         runtime.emu_memory_size.restype = ctypes.c_size_t
         size = runtime.emu_memory_size() * runtime.emu_device_count()
         callback = _RUNNER(_runner(DeviceMemory(runtime.emu_memory_base(), size), runtime.emu_fail))
         _installed.append(callback)
         runtime.emu_install(callback)
+
+
+def _check_same_sources(home: Path) -> None:
+    """The compiled entry points know a kernel by its index: with other declarations they would call another one."""
+    if (home / "operators.c").read_text() != operators_source(kernel.signature for kernel in all_kernels()):
+        raise EmulatorUnavailable(
+            "the declarations of operators changed after the emulated CANN of this process was compiled",
+            hint="start the program again; child processes too, where they inherited ASCEND_HOME_PATH",
+        )
 
 
 def planted(faults: Iterable[str]) -> list[Kernel]:
