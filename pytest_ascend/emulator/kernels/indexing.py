@@ -17,19 +17,23 @@ L = list[int]
 # --- index tensors ---
 
 
-def _indices(given: list[T]) -> list[T | None]:
+def _indices(given: list[T | None]) -> list[T | None]:
     """Give the indices as torch takes them; torch_npu passes an empty tensor for a dimension without one."""
-    return [None if each is None or not each.numel() else each for each in given]
+    return [each if each is not None and each.numel() else None for each in given]
 
 
-op(
-    "aclnnIndex(Tensor self, TensorList indices, out Tensor out)",
-    lambda x, indices: aten.index.Tensor(x, _indices(indices)),
-)
-op(
-    "aclnnIndexPutImpl(inout Tensor self, TensorList indices, Tensor values, bool accumulate, bool unsafe)",
-    lambda x, indices, values, accumulate, _: aten.index_put_(x, _indices(indices), values, accumulate),
-)
+@family.kernel("aclnnIndex(Tensor self, TensorList indices, inout Tensor out)")
+def index(x: T, indices: list[T | None], out: T) -> None:
+    if out.numel():  # else an index may be empty in earnest
+        aten.index.Tensor_out(x, _indices(indices), out=out)
+
+
+@family.kernel("aclnnIndexPutImpl(inout Tensor self, TensorList indices, Tensor values, bool accumulate, bool unsafe)")
+def index_put_(x: T, indices: list[T | None], values: T, accumulate: bool, _: bool) -> None:
+    given = _indices(indices)
+    if any(each is not None for each in given):  # else all indices are empty in earnest
+        aten.index_put_(x, given, values, accumulate)
+
 
 # --- along one dimension ---
 
@@ -68,7 +72,7 @@ op("aclnnInplacePut(inout Tensor self, Tensor index, Tensor source, bool accumul
 
 #: How values meet what is there, as torch_npu numbers it.
 _SCATTER = {0: {}, 1: {"reduce": "add"}, 2: {"reduce": "multiply"}}
-_REDUCE = {0: "sum", 1: "prod", 2: "mean", 3: "amax", 4: "amin"}
+_REDUCE = {1: "sum", 2: "prod", 3: "amax", 4: "amin", 5: "mean"}
 
 
 def scatter(x: T, dim: int, index: T, source: Any, mode: int) -> T:
@@ -120,7 +124,7 @@ op("aclnnInplaceFillDiagonal(inout Tensor self, Scalar value, bool wrap)", T.fil
 
 # --- embeddings ---
 
-op("aclnnEmbedding(Tensor weight, Tensor indices, out Tensor out)", torch.nn.functional.embedding)
+op("aclnnEmbedding(Tensor weight, Tensor indices, out Tensor out)", torch.embedding)
 op(
     "aclnnEmbeddingDenseBackward(Tensor grad, Tensor indices, int64 numWeights, int64 paddingIdx, bool scaleGradByFreq,"
     " out Tensor out)",
@@ -130,6 +134,15 @@ op(
     "aclnnEmbeddingRenorm(inout Tensor self, Tensor indices, double maxNorm, double normType)",
     aten.embedding_renorm_.default,
 )
+
+
+@family.kernel(
+    "aclnnEmbeddingBag(Tensor weight, Tensor indices, Tensor offsets, bool scaleGradByFreq, int64 mode, bool sparse,"
+    " Tensor perSampleWeights, bool includeLastOffset, int64 paddingIdx, out Tensor output, out Tensor offset2bag,"
+    " out Tensor bagSize, out Tensor maxIndices)"
+)
+def embedding_bag(*inputs: Any) -> tuple[T, T, T, T]:
+    return aten._embedding_bag(*inputs)  # type: ignore[no-any-return]
 
 
 @family.kernel(

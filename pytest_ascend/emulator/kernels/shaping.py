@@ -19,7 +19,7 @@ op("aclnnStack(TensorList tensors, int64 dim, out Tensor out)", torch.stack, int
 op("aclnnSplitWithSize(Tensor self, IntArray sizes, int64 dim, out TensorList out)", torch.split)
 op(
     "aclnnChunkCat(TensorList tensors, int64 dim, int64 numChunks, out Tensor out)",
-    aten._chunk_cat.default,  # noqa: SLF001  no public name
+    aten._chunk_cat.default,
 )
 
 op("aclnnFlip(Tensor self, IntArray dims, out Tensor out)", torch.flip)
@@ -61,6 +61,13 @@ op(
     "aclnnRepeatInterleaveTensor(Tensor repeats, int64 outputSize, out Tensor out)",
     lambda repeats, size: torch.repeat_interleave(repeats, output_size=size),
 )
+
+
+@family.kernel("aclnnRepeatInterleaveGrad(Tensor gradOut, Tensor repeats, int64 axis, out Tensor out)")
+def repeat_interleave_backward(grad: T, repeats: T, axis: int) -> T:
+    shape = list(grad.shape)
+    shape[axis] = repeats.numel()
+    return grad.new_zeros(shape).index_add_(axis, torch.repeat_interleave(repeats), grad)
 
 
 # --- padding ---

@@ -10,6 +10,7 @@ from pytest_ascend.emulator.registry import Family
 
 family = Family("sorting")
 op = family.op
+aten = torch.ops.aten
 T = torch.Tensor
 Optional = T | None
 
@@ -59,33 +60,40 @@ op(f"aclnnIsInTensorScalar(Tensor element, Scalar testElement, {_ISIN})", isin)
 
 # --- distinct elements: how many there are depends on the data ---
 
-_INVERSE = "bool returnInverse"
-_COUNTS = "dynamic Tensor counts"
+Distinct = tuple[T, Optional, T]
+
+_FOUND = "dynamic Tensor values, out Tensor inverse"
+
+op(f"aclnnUnique(Tensor self, bool sorted, bool returnInverse, {_FOUND})", aten._unique.default)
 
 
-op(
-    f"aclnnUnique(Tensor self, bool sorted, {_INVERSE}, dynamic Tensor values, out Tensor inverse)",
-    torch.ops.aten._unique.default,  # noqa: SLF001  the operator that this one implements
+def _asked(found: tuple[T, T, T], inverse: bool, counts: bool) -> Distinct:
+    """Leave out what was not asked for: torch_npu has no room for it."""
+    return found[0], found[1] if inverse else None, found[2] if counts else found[2][:0]
+
+
+@family.kernel(
+    f"aclnnUnique2(Tensor self, bool sorted, bool returnInverse, bool returnCounts, {_FOUND}, dynamic Tensor counts)"
 )
-op(
-    f"aclnnUnique2(Tensor self, bool sorted, {_INVERSE}, bool returnCounts, dynamic Tensor values, out Tensor inverse, {_COUNTS})",
-    torch.ops.aten._unique2.default,  # noqa: SLF001  the operator that this one implements
+def unique2(x: T, order: bool, inverse: bool, counts: bool) -> Distinct:
+    return _asked(aten._unique2(x, order, inverse, counts), inverse, counts)
+
+
+@family.kernel(
+    f"aclnnUniqueDim(Tensor self, bool sorted, bool returnInverse, int64 dim, {_FOUND}, dynamic Tensor counts)"
 )
+def unique_dim(x: T, order: bool, _: bool, dim: int) -> Distinct:
+    return aten.unique_dim(x, dim, order, True, True)  # type: ignore[no-any-return]  # there is room for all of it
+
 
 #: The dimension that torch_npu gives for "none, all elements in a row".
 _NO_DIM = 1000
 
 
 @family.kernel(
-    f"aclnnUniqueConsecutive(Tensor self, {_INVERSE}, bool returnCounts, int64 dim, dynamic Tensor values,"
-    f" out Tensor inverse, {_COUNTS})"
+    f"aclnnUniqueConsecutive(Tensor self, bool returnInverse, bool returnCounts, int64 dim, {_FOUND},"
+    " dynamic Tensor counts)"
 )
-def unique_consecutive(x: T, inverse: bool, counts: bool, dim: int) -> Any:
-    return torch.ops.aten.unique_consecutive(x, inverse, counts, None if dim == _NO_DIM else dim)
-
-
-@family.kernel(
-    f"aclnnUniqueDim(Tensor self, bool sorted, {_INVERSE}, int64 dim, dynamic Tensor values, out Tensor inverse, {_COUNTS})"
-)
-def unique_dim(x: T, order: bool, inverse: bool, dim: int) -> Any:
-    return torch.ops.aten.unique_dim(x, dim, order, inverse, True)
+def unique_consecutive(x: T, inverse: bool, counts: bool, dim: int) -> Distinct:
+    found = aten.unique_consecutive(x, inverse, counts, None if dim == _NO_DIM else dim)
+    return _asked(found, inverse, counts)
