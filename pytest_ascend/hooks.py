@@ -78,6 +78,10 @@ def register(config: pytest.Config, setup: Setup | None) -> None:
         message = "pytest-ascend was loaded after the conftests, too late for --ascend"
         raise pytest.UsageError(f"{message}\n  hint: load it on the command line: -p pytest_ascend.plugin")
     config.pluginmanager.register(Conformance(config, setup), "ascend-conformance")
+    if setup.scope != selection.OWN:
+        # The ini-file is about other tests, and may call files and functions otherwise.
+        config.addinivalue_line("python_files", "test_*.py")
+        config.addinivalue_line("python_functions", "test")
 
 
 def _refuse_unknown(standard: str) -> None:
@@ -146,6 +150,12 @@ class Conformance:
         return list(header_lines(self.setup, self.setup.stack()))
 
     @pytest.hookimpl(tryfirst=True)
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Look into every folder of the bundled suites, whatever is left out elsewhere."""
+        is_cache = collection_path.name == "__pycache__"
+        return False if collection_path.is_relative_to(self.setup.suites) and not is_cache else None
+
+    @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Find the cases, and leave those of higher levels out."""
         with one_clear_message():
@@ -168,8 +178,12 @@ class Conformance:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Write the plan down, or tell the process that does."""
-        cases = {item.nodeid: item.stash[CASE] for item in session.items if CASE in item.stash}
-        collected = Collected(cases=cases, deselected=self.deselected)
+        items = [item for item in session.items if CASE in item.stash]
+        collected = Collected(
+            cases={item.nodeid: item.stash[CASE] for item in items},
+            places={item.nodeid: self._place(item) for item in items},
+            deselected=self.deselected,
+        )
         if self.worker:
             path = Path(self.worker["ascend_messages"], f"{self.worker['workerid']}.json")
             path.write_text(json.dumps(collected.to_dict()), encoding="utf-8")
@@ -195,7 +209,7 @@ class Conformance:
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Begin with an empty trial, and not at all on a device that is lost."""
         if CASE in item.stash:
-            item.stash[TRIAL] = Trial(case=item.stash[CASE], node_id=item.nodeid)
+            item.stash[TRIAL] = Trial(case=item.stash[CASE], node_id=self._place(item))
             self._missing()
             if self.lost:
                 raise DeviceUnavailable(f"the device is lost: {self.lost}", hint="start again when it is well")
@@ -219,9 +233,9 @@ class Conformance:
             self._conclude(item, item.stash[TRIAL], call, report)
         return report
 
-    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+    def pytest_report_teststatus(self, report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, str] | None:
         """Give outcomes that pytest has no word for a category of their own."""
-        return STATUS.get(str(dict(report.user_properties).get(OUTCOME_PROPERTY)))
+        return STATUS.get(str(dict(getattr(report, "user_properties", ())).get(OUTCOME_PROPERTY)))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write the record of a case down as soon as it is known."""
@@ -266,6 +280,9 @@ class Conformance:
             return Failed(reason=str(error), detail=report.longreprtext)
         outcome = classify(error, emulated=self.device.emulated, missing=self._missing())
         return Errored(reason=outcome.reason, detail=report.longreprtext) if outcome.name == Errored.name else outcome
+
+    def _place(self, item: pytest.Item) -> str:
+        return selection.place(item.path, item.nodeid, self.config.invocation_params.dir)
 
     def _missing(self) -> tuple[str, ...]:
         """Give the operators that the emulated device lacked since the last time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ from typing import Any
 
 from pytest_ascend.environment import collect
 from pytest_ascend.options import Chosen, Options
-from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
@@ -52,7 +52,7 @@ class Ledger:
         self.setup = setup
         self.stack = setup.stack()
         self.summary: Summary | None = None
-        self._cases: Mapping[str, Case] = {}
+        self._collected = Collected(cases={})
         self._log: RunLog | None = None
 
     @property
@@ -64,7 +64,7 @@ class Ledger:
         """Write the plan down, once. Raises RunLogError where another run writes in the same folder."""
         if self._log is not None:
             return
-        self._cases = collected.cases
+        self._collected = collected
         self._log = RunLog.create(self.setup.options.report / LOG, self._header(collected))
 
     def take(self, record: Mapping[str, Any]) -> None:
@@ -75,9 +75,11 @@ class Ledger:
 
     def take_crash(self, node_id: str, text: str) -> None:
         """Write that the process of a case died with it."""
-        if node_id in self._cases:
+        case = self._collected.cases.get(node_id)
+        if case is not None:
             outcome = Errored(reason="the process died while it ran this case", detail=text)
-            self.take(ResultRecord(case=self._cases[node_id], node_id=node_id, outcome=outcome).to_dict())
+            place = self._collected.places.get(node_id, node_id)
+            self.take(ResultRecord(case=case, node_id=place, outcome=outcome).to_dict())
 
     def close(self, exit_status: int) -> int:
         """End the log, write the page, and give the exit code of the whole run.
@@ -128,8 +130,8 @@ def header_lines(setup: Setup, stack: Stack) -> Iterator[str]:
     where = f"{prepared.device.label}{_in_brackets(prepared.chip)}"
     yield f"ascend: {where}, level {options.level}, report {options.report}"
     yield f"ascend stack: {', '.join(_versions(stack))}"
-    if said := ": ".join(part for part in (prepared.notice, notice(stack)) if part):
-        yield f"ascend: {said[0].upper()}{said[1:]}"
+    if said := " ".join(part for part in (prepared.notice, notice(stack)) if part):
+        yield f"ascend: {said}"
     if options.faults:
         yield f"ascend: FAULTS ARE PLANTED: {', '.join(options.faults)}"
 
@@ -137,7 +139,8 @@ def header_lines(setup: Setup, stack: Stack) -> Iterator[str]:
 def summary_lines(summary: Summary, page: Path, *, limit: int = 20) -> Iterator[str]:
     """Say at the end of the terminal what came out, what deviates and how to run it again, and where the report is."""
     yield ", ".join(f"{count} {name}" for name in ORDER if (count := summary.counts[name])) or "no cases"
-    yield from _deviations([result for result in summary.results if _needs_a_look(result)], limit)
+    deviating = [result for result in summary.results if _needs_a_look(result)]
+    yield from _deviations(sorted(deviating, key=lambda record: ORDER.index(record.outcome.name)), limit)
     yield summary.verdict.sentence
     yield f"report: {page}"
 
@@ -148,7 +151,8 @@ def _needs_a_look(record: ResultRecord) -> bool:
 
 def _deviations(records: Sequence[ResultRecord], limit: int) -> Iterator[str]:
     for record in records[:limit]:
-        yield f"{record.outcome.name:<12} {record.case.id}: {record.outcome.reason}"
+        yield f"{record.outcome.name}: {record.case.id}: {record.outcome.reason}"
+        yield f"    again: pytest --ascend {shlex.quote(record.node_id)}"
     if len(records) > limit:
         yield f"... and {len(records) - limit} more, in the report"
 

@@ -88,7 +88,7 @@ def _emulated(request: Request, faults: Sequence[str], memory_bytes: int) -> Pre
     except Exception as error:
         message = f"the emulated device does not come up: {type(error).__name__}: {error}"
         raise DeviceUnavailable(message, hint="install what it runs: pip install 'pytest-ascend[emulated]'") from error
-    by_itself = "this machine shows no sign of Ascend" if request.kind == "auto" else ""
+    by_itself = "This machine shows no sign of Ascend." if request.kind == "auto" else ""
     return Prepared(device=npu, chip=chip, notice=by_itself)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +17,25 @@ OWN = "tests of one's own"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Collected:
-    """What one process collected: cases by node id, and how many that belong to the level were deselected."""
+    """What one process collected: cases by node id, and how many that belong to the level were deselected.
+
+    ``places`` gives, by node id, what to tell pytest to run that test again.
+    """
 
     cases: Mapping[str, Case]
+    places: Mapping[str, str] = field(default_factory=dict)
     deselected: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Give builtins only: what a worker tells its controller."""
-        return {"cases": {node: case.to_dict() for node, case in self.cases.items()}, "deselected": self.deselected}
+        cases = {node: case.to_dict() for node, case in self.cases.items()}
+        return {"cases": cases, "places": dict(self.places), "deselected": self.deselected}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Collected:
         """Read what :meth:`to_dict` gave."""
-        return cls(
-            cases={node: Case.from_dict(case) for node, case in data["cases"].items()}, deselected=data["deselected"]
-        )
+        cases = {node: Case.from_dict(case) for node, case in data["cases"].items()}
+        return cls(cases=cases, places=data["places"], deselected=data["deselected"])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +52,13 @@ def scope(paths: Sequence[str], suites: Path, invocation_folder: Path) -> str:
     if all(place == suites and "::" not in path for place, path in zip(places, paths, strict=True)):
         return BUNDLED
     return PART if all(place.is_relative_to(suites) for place in places) else OWN
+
+
+def place(path: Path, node_id: str, invocation_folder: Path) -> str:
+    """Give what to tell pytest to run a test again: pytest's own ids of files outside its root folder lead nowhere."""
+    shown = path.relative_to(invocation_folder) if path.is_relative_to(invocation_folder) else path
+    _, colons, name = node_id.partition("::")
+    return f"{shown}{colons}{name}"
 
 
 def plan(

@@ -1,0 +1,89 @@
+"""Runs pytest in pytest, on the CPU as the device: the fastest one that computes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+#: pytester forgets modules that a run in its own process imported, and these do not bear to be imported twice.
+KEPT = (
+    "pytest_ascend.golden.store",
+    "pytest_ascend.hooks",
+    "pytest_ascend.precision",
+    "pytest_ascend.report.html",
+    "pytest_ascend.run.fallback",
+    "pytest_ascend.run.inputs",
+    "pytest_ascend.run.reference",
+    "safetensors.torch",
+)
+for name in KEPT:
+    importlib.import_module(name)
+
+Run = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def ascend(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run the tests in the folder of the test with ``--ascend``, on the CPU if nothing else is said.
+
+    ``paths`` are other tests to run; none stands for the bundled suites.
+    """
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+
+    def run(*arguments: str, device: str = "cpu", paths: Sequence[str] = (".",)) -> pytest.RunResult:
+        return pytester.runpytest_inprocess("--ascend", f"--ascend-device={device}", *arguments, *paths)
+
+    return run
+
+
+@pytest.fixture
+def ascend_apart(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run ``pytest --ascend`` in a process of its own, on the device that it chooses or is told."""
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+
+    def run(*arguments: str) -> pytest.RunResult:
+        return pytester.runpytest_subprocess("--ascend", *arguments, ".")
+
+    return run
+
+
+@pytest.fixture
+def lines(pytester: pytest.Pytester) -> Callable[..., list[dict[str, Any]]]:
+    """Give the lines of the run log, all of them or those of one type."""
+
+    def read(kind: str = "", folder: str = "ascend-report") -> list[dict[str, Any]]:
+        text = Path(pytester.path, folder, "run.jsonl").read_text()
+        found = [json.loads(line) for line in text.splitlines()]
+        return [line for line in found if kind in ("", line["type"])]
+
+    return read
+
+
+@pytest.fixture
+def outcomes(lines: Callable[..., list[dict[str, Any]]]) -> Callable[[], dict[str, str]]:
+    """Give the outcome of each test by its name."""
+    return lambda: {line["node_id"].split("::")[-1]: line["outcome"] for line in lines("record")}
+
+
+@pytest.fixture
+def three_cases(pytester: pytest.Pytester) -> Path:
+    """Make a file with a case that passes, one that fails and one that raises."""
+    return pytester.makepyfile(
+        test_three="""
+        import torch
+
+        def test_passes(npu_device, precision_compare):
+            precision_compare(torch.ones(3).to(npu_device).cpu(), torch.ones(3, dtype=torch.float64))
+
+        def test_fails(npu_device, precision_compare):
+            precision_compare(torch.ones(3).to(npu_device).cpu(), torch.zeros(3, dtype=torch.float64))
+
+        def test_raises(npu_device):
+            raise RuntimeError("something odd")
+        """
+    )

@@ -1,0 +1,66 @@
+"""``--ascend-report``: one log and one page in a folder, and one run at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from tests.integration.conftest import Run
+
+Lines = Callable[..., list[dict[str, Any]]]
+
+
+def test_the_folder_holds_the_log_and_the_page(
+    ascend: Run, three_cases: Path, pytester: pytest.Pytester, lines: Lines
+) -> None:
+    result = ascend("--ascend-report=there/here")
+    folder = pytester.path / "there/here"
+    result.stdout.fnmatch_lines([f"report: {folder}/conformance.html"])
+    assert [line["type"] for line in lines(folder="there/here")] == ["header", *["record"] * 3, "footer"]
+    assert "test_fails" in (folder / "conformance.html").read_text()
+
+
+def test_a_second_run_at_the_same_time_is_one_message(
+    ascend: Run, three_cases: Path, pytester: pytest.Pytester
+) -> None:
+    folder = pytester.mkdir("ascend-report")
+    with FileLock(folder / ".run.jsonl.lock"):
+        result = ascend()
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: another run is writing*", "*hint: *--ascend-report=DIR*"])
+    assert "Traceback" not in str(result.stdout) + str(result.stderr)
+
+
+def test_a_folder_that_cannot_be_made_is_one_message(ascend: Run, three_cases: Path, pytester: pytest.Pytester) -> None:
+    (pytester.path / "file").touch()
+    result = ascend("--ascend-report=file/here")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: cannot write the run log*", "*hint:*"])
+
+
+def test_an_interrupted_run_has_no_footer_and_keeps_its_exit_code(
+    ascend_apart: Run, pytester: pytest.Pytester, lines: Lines
+) -> None:
+    pytester.makepyfile(
+        """
+        def test_a(npu_device, ascend_measure):
+            ascend_measure("latency_us", 1)
+
+        def test_b(npu_device):
+            raise KeyboardInterrupt
+        """
+    )
+    result = ascend_apart("--ascend-device=cpu")
+    assert result.ret == 2
+    assert [line["type"] for line in lines()] == ["header", "record"]
+    assert "stopped" in (pytester.path / "ascend-report/conformance.html").read_text()
+
+
+def test_an_error_of_collection_writes_no_log(ascend: Run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("import nowhere_to_be_found\n")
+    assert ascend().ret == 2
+    assert not (pytester.path / "ascend-report/run.jsonl").exists()
