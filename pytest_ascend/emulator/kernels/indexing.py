@@ -71,16 +71,16 @@ op("aclnnInplacePut(inout Tensor self, Tensor index, Tensor source, bool accumul
 # --- scatter ---
 
 #: How values meet what is there, as torch_npu numbers it.
-_SCATTER = {0: {}, 1: {"reduce": "add"}, 2: {"reduce": "multiply"}}
+_SCATTER: dict[int, Any] = {0: {}, 1: {"reduce": "add"}, 2: {"reduce": "multiply"}}
 _REDUCE = {1: "sum", 2: "prod", 3: "amax", 4: "amin", 5: "mean"}
 
 
 def scatter(x: T, dim: int, index: T, source: Any, mode: int) -> T:
-    return torch.scatter(x, dim, index, source, **_SCATTER[mode])
+    return scatter_(x.clone(), dim, index, source, mode)
 
 
-def scatter_(x: T, dim: int, index: T, source: Any, mode: int) -> None:
-    x.scatter_(dim, index, source, **_SCATTER[mode])
+def scatter_(x: T, dim: int, index: T, source: Any, mode: int) -> T:
+    return x.scatter_(dim, index, source, **_SCATTER[mode])
 
 
 for _name, _source in (("Scatter", "Tensor src"), ("ScatterValue", "Scalar value")):

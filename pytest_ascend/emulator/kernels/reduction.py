@@ -13,6 +13,7 @@ family = Family("reduction")
 op = family.op
 T = torch.Tensor
 L = list[int]
+Table = dict[str, Callable[..., Any]]
 
 _DIMS = "Tensor self, IntArray dim, bool keepdim"
 _DIM = "Tensor self, int64 dim, bool keepdim"
@@ -24,7 +25,8 @@ def _over_dims(function: Callable[..., T]) -> Callable[..., T]:
     return lambda x, dims, keepdim, dtype, out: function(x, dims, keepdim, dtype=dtype, out=out)
 
 
-for _name, _function in {"ReduceSum": torch.sum, "ReduceNansum": torch.nansum, "Mean": torch.mean}.items():
+_SUMS: Table = {"ReduceSum": torch.sum, "ReduceNansum": torch.nansum, "Mean": torch.mean}
+for _name, _function in _SUMS.items():
     op(f"aclnn{_name}({_DIMS}, dtype dtype, out Tensor out)", _over_dims(_function), into=True)
 
 op("aclnnProd(Tensor self, dtype dtype, out Tensor out)", lambda x, dtype: torch.prod(x, dtype=dtype))
@@ -39,12 +41,8 @@ for _name, _function in {"Amax": torch.amax, "Amin": torch.amin, "LogSumExp": to
 for _name, _function in {"ArgMax": torch.argmax, "ArgMin": torch.argmin}.items():
     op(f"aclnn{_name}({_DIM}, out Tensor out)", _function)
 
-for _name, _function in {
-    "Max": torch.max,
-    "Min": torch.min,
-    "Median": torch.median,
-    "NanMedian": torch.nanmedian,
-}.items():
+_PICKED: Table = {"Max": torch.max, "Min": torch.min, "Median": torch.median, "NanMedian": torch.nanmedian}
+for _name, _function in _PICKED.items():
     op(f"aclnn{_name}(Tensor self, out Tensor out)", _function)
     op(f"aclnn{_name}Dim({_DIM}, {_PAIR})", _function)
 
@@ -84,14 +82,14 @@ op(f"aclnnVarMean({_SPREAD}, out Tensor var, out Tensor mean)", _spread(torch.va
 
 @family.kernel("aclnnNorm(Tensor self, Scalar p, IntArray dim, bool keepdim, out Tensor out)")
 def norm(x: T, p: float, dims: L, keepdim: bool) -> T:
-    return torch.linalg.vector_norm(x, p, dims, keepdim)
+    return torch.linalg.vector_norm(x, p, dims, keepdim)  # type: ignore[no-any-return]
 
 
 @family.kernel(
     "aclnnLinalgVectorNorm(Tensor self, Scalar ord, IntArray dims, bool keepdim, dtype dtype, out Tensor out)"
 )
 def linalg_vector_norm(x: T, p: float, dims: L | None, keepdim: bool, dtype: torch.dtype) -> T:
-    return torch.linalg.vector_norm(x, p, dims, keepdim, dtype=None if dtype == x.dtype else dtype)
+    return torch.linalg.vector_norm(x, p, dims, keepdim, dtype=None if dtype == x.dtype else dtype)  # type: ignore[no-any-return]
 
 
 op("aclnnRenorm(Tensor self, Scalar p, int64 dim, Scalar maxNorm, out Tensor out)", torch.renorm, into=True)
