@@ -69,6 +69,7 @@ def operators(function: Callable[[], Any]) -> set[str]:
     """Give the operators of CANN that a function calls."""
     before = emulator.called()
     function()
+    torch.npu.synchronize()
     return {name for name, count in emulator.called().items() if count > before.get(name, 0)}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from .both import FLOATS, INTEGERS, SPECIAL, assert_same, floats, integers
+from .both import FLOATS, INTEGERS, SPECIAL, assert_identical, assert_same, floats, integers
 
 MIXED = (torch.float32, torch.float16, torch.int64, torch.bool)
 
@@ -117,6 +117,38 @@ def test_a_number_first(name: str) -> None:
     }
     assert_same(functions[name], floats(3, 5), backward=name != "remainder")
     assert_same(functions[name], integers(3, 5, low=1))
+
+
+NUMBERS = (torch.tensor(0.7), torch.tensor(3), torch.tensor(0.7, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "div floor", "floor_divide", "remainder", "rsub"])
+def test_a_tensor_without_dimensions_may_stay_on_the_cpu(name: str, number: torch.Tensor) -> None:
+    for tensor in (floats(3, 5), floats(3, 5, dtype=torch.bfloat16), integers(3, 5, low=1)):
+        actual, expected = ARITHMETIC[name](tensor.npu(), number), ARITHMETIC[name](tensor, number)
+        assert_identical(actual, expected)
+        assert_identical(ARITHMETIC[name](number, tensor.npu()), ARITHMETIC[name](number, tensor))
+
+
+@pytest.mark.parametrize("name", ["clamp_min", "clamp_max"])
+def test_one_limit(name: str) -> None:
+    assert_same(getattr(torch, name), floats(3, 5), 0.5, backward=True)
+    assert_same(lambda x: getattr(x, f"{name}_")(0.5), floats(3, 5))
+
+
+def test_add_and_relu_in_one_operator() -> None:
+    add_relu, add_relu_ = torch.ops.aten._add_relu, torch.ops.aten._add_relu_
+    assert_same(add_relu, floats(3, 5), floats(3, 5, seed=1), alpha=2)
+    assert_same(add_relu_, floats(3, 5), floats(3, 5, seed=1))
+
+
+def test_in_inference_mode() -> None:
+    before = floats(3, 5).npu()
+    with torch.inference_mode():
+        assert_same(torch.add, floats(3, 5), 1)
+        before.add_(1)
+    assert_identical(before + 1, floats(3, 5) + 1 + 1)
 
 
 @pytest.mark.parametrize("name", IN_PLACE)

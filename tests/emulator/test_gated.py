@@ -25,13 +25,14 @@ def _clipped_swiglu(gate: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 #: The operator, and its parts.
 PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "gelu": (lambda x: torch_npu.npu_gelu(x, approximate="tanh"), lambda x: F.gelu(x, approximate="tanh")),
     "swiglu": (torch_npu.npu_swiglu, lambda x: F.silu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1]),
     "swiglu of rows": (lambda x: torch_npu.npu_swiglu(x, 0), lambda x: F.silu(x.chunk(2)[0]) * x.chunk(2)[1]),
     "geglu": (lambda x: torch_npu.npu_geglu(x)[0], lambda x: _geglu(x, "tanh", left=False)),
     "geglu left": (lambda x: torch_npu.npu_geglu(x, -1, 0, True)[0], lambda x: _geglu(x, "none", left=True)),
 }
 FORWARD_ONLY: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "gelu": (torch_npu.npu_gelu, F.gelu),
+    "gelu by erf": (torch_npu.npu_gelu, F.gelu),
     "gelu_mul": (lambda x: torch_npu.npu_gelu_mul(x, approximate="tanh"), lambda x: _geglu(x, "tanh", left=True)),
     "fast_gelu": (torch_npu.npu_fast_gelu, lambda x: x * torch.sigmoid(1.702 * x)),
     "clipped swiglu": (

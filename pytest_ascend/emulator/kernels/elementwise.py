@@ -15,6 +15,22 @@ Number = complex
 family = Family("elementwise")
 op = family.op
 
+
+def _wide(function: Callable[..., Any]) -> Callable[..., None]:
+    """Have float64 computed in float64.
+
+    An integer tensor and a float64 tensor without dimensions make float64, and torch_npu passes the latter as a scalar,
+    with which torch would compute in its default dtype.
+    """
+
+    def body(*operands: Any, out: T) -> None:
+        if out.dtype is torch.float64:
+            operands = tuple(each.double() if isinstance(each, T) else each for each in operands)
+        function(*operands, out=out)
+
+    return body
+
+
 #: How CANN counts the ways to round a quotient.
 ROUNDING = (None, "trunc", "floor")
 
@@ -44,7 +60,7 @@ _BINARY: list[tuple[str, str | None, Callable[..., Any]]] = [
 for _tensor, _scalar, _function in _BINARY:
     op(f"aclnn{_tensor}(Tensor self, Tensor other, out Tensor out)", _function, into=True)
     if _scalar:
-        op(f"aclnn{_scalar}(Tensor self, Scalar other, out Tensor out)", _function, into=True)
+        op(f"aclnn{_scalar}(Tensor self, Scalar other, out Tensor out)", _wide(_function), into=True)
 
 
 #: The same in place: an operator of tensors, one of a scalar, and the method.
@@ -87,20 +103,26 @@ def _sub_(self: T, other: T | Number, alpha: Number) -> None:
 
 
 op("aclnnAdd(Tensor self, Tensor other, Scalar alpha, out Tensor out)", _add, into=True)
-op("aclnnAdds(Tensor self, Scalar other, Scalar alpha, out Tensor out)", _add, into=True)
-op("aclnnAddV3(Scalar self, Tensor other, Scalar alpha, out Tensor out)", _add, into=True)
+op("aclnnAdds(Tensor self, Scalar other, Scalar alpha, out Tensor out)", _wide(_add), into=True)
+op("aclnnAddV3(Scalar self, Tensor other, Scalar alpha, out Tensor out)", _wide(_add), into=True)
 op("aclnnSub(Tensor self, Tensor other, Scalar alpha, out Tensor out)", _sub, into=True)
-op("aclnnSubs(Tensor self, Scalar other, Scalar alpha, out Tensor out)", _sub, into=True)
+op("aclnnSubs(Tensor self, Scalar other, Scalar alpha, out Tensor out)", _wide(_sub), into=True)
 op("aclnnInplaceAdd(inout Tensor self, Tensor other, Scalar alpha)", _add_)
 op("aclnnInplaceAdds(inout Tensor self, Scalar other, Scalar alpha)", _add_)
 op("aclnnInplaceSub(inout Tensor self, Tensor other, Scalar alpha)", _sub_)
 op("aclnnInplaceSubs(inout Tensor self, Scalar other, Scalar alpha)", _sub_)
 
 
-@family.kernel("aclnnRsub(Tensor self, Tensor other, Scalar alpha, out Tensor out)")
-@family.kernel("aclnnRsubs(Tensor self, Scalar other, Scalar alpha, out Tensor out)")
-def rsub(self: T, other: T | Number, alpha: Number) -> T:
-    return torch.rsub(self, other, alpha=alpha)
+def _rsub(self: T, other: T, alpha: Number, *, out: T) -> None:
+    torch.sub(other, self, alpha=alpha, out=out)
+
+
+def _rsubs(self: T, other: Number, alpha: Number, *, out: T) -> None:
+    out.copy_(torch.rsub(self, other, alpha=alpha))
+
+
+op("aclnnRsub(Tensor self, Tensor other, Scalar alpha, out Tensor out)", _rsub, into=True)
+op("aclnnRsubs(Tensor self, Scalar other, Scalar alpha, out Tensor out)", _wide(_rsubs), into=True)
 
 
 @family.kernel("aclnnAddRelu(Tensor self, Tensor other, Scalar alpha, out Tensor out)")
@@ -126,15 +148,20 @@ def _floor_divide(self: T, other: T | float, *, out: T) -> None:
 
 
 op("aclnnDivMod(Tensor self, Tensor other, int32 mode, out Tensor out)", _div_mode, into=True)
-op("aclnnDivMods(Tensor self, Scalar other, int32 mode, out Tensor out)", _div_mode, into=True)
+op("aclnnDivMods(Tensor self, Scalar other, int32 mode, out Tensor out)", _wide(_div_mode), into=True)
 op("aclnnInplaceDivMod(inout Tensor self, Tensor other, int32 mode)", _div_mode_)
 op("aclnnInplaceDivMods(inout Tensor self, Scalar other, int32 mode)", _div_mode_)
 op("aclnnFloorDivide(Tensor self, Tensor other, out Tensor out)", _floor_divide, into=True)
-op("aclnnFloorDivides(Tensor self, Scalar other, out Tensor out)", _floor_divide, into=True)
+op("aclnnFloorDivides(Tensor self, Scalar other, out Tensor out)", _wide(_floor_divide), into=True)
 
-op("aclnnRemainderScalarTensor(Scalar self, Tensor other, out Tensor out)", torch.remainder)
-op("aclnnPowScalarTensor(Scalar self, Tensor exponent, out Tensor out)", torch.pow, into=True)
-op("aclnnXLogYScalarSelf(Scalar self, Tensor other, out Tensor out)", torch.xlogy, into=True)
+
+def _remainder_of_number(self: float, other: T, *, out: T) -> None:
+    out.copy_(torch.remainder(self, other))
+
+
+op("aclnnRemainderScalarTensor(Scalar self, Tensor other, out Tensor out)", _wide(_remainder_of_number), into=True)
+op("aclnnPowScalarTensor(Scalar self, Tensor exponent, out Tensor out)", _wide(torch.pow), into=True)
+op("aclnnXLogYScalarSelf(Scalar self, Tensor other, out Tensor out)", _wide(torch.xlogy), into=True)
 op("aclnnLeftShifts(Tensor self, Scalar shiftBits, out Tensor out)", torch.bitwise_left_shift, into=True)
 
 op("aclnnClamp(Tensor self, Scalar min, Scalar max, out Tensor out)", torch.clamp, into=True)
