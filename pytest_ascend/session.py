@@ -113,7 +113,7 @@ class Ledger:
             level=setup.options.level,
             selection=Selection(SUBSET if planned.narrowed else FULL, planned.narrowed),
             manifest=planned.cases,
-            options=setup.options.to_dict(),
+            options={**setup.options.to_dict(), "numerics": dict(setup.prepared.numerics)},
         )
 
 

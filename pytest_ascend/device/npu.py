@@ -45,6 +45,18 @@ class Npu:
         """Give the SoC's name, such as "Ascend910B3"."""
         return str(_npu().get_device_name(self.index))
 
+    def pin_numerics(self) -> dict[str, bool]:
+        """Have float32 computed as float32, and operators called as compiled kernels; give what was set, by name.
+
+        By default a chip rounds the inputs of float32 convolutions to HF32, which has 10 or 11 bits of fraction, and
+        old ones compute in formats of their own: neither is what PyTorch promises.
+        """
+        npu = _npu()
+        npu.conv.allow_hf32 = npu.matmul.allow_hf32 = False
+        npu.config.allow_internal_format = False
+        npu.set_compile_mode(jit_compile=False)
+        return dict.fromkeys(("conv.allow_hf32", "matmul.allow_hf32", "allow_internal_format", "jit_compile"), False)
+
     def reset_peak_memory(self) -> None:
         """Begin to measure the peak of memory anew."""
         _npu().reset_peak_memory_stats(self.index)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pytest_ascend.device import Device, Request, parse
 from pytest_ascend.device.probe import Answer, ask
@@ -40,6 +40,7 @@ class Prepared:
     device: Device
     chip: str = ""
     notice: str = ""
+    numerics: Mapping[str, bool] = field(default_factory=dict)
 
 
 def prepare(
@@ -89,7 +90,7 @@ def _emulated(request: Request, faults: Sequence[str], memory_bytes: int) -> Pre
         message = f"the emulated device does not come up: {type(error).__name__}: {error}"
         raise DeviceUnavailable(message, hint="install what it runs: pip install 'pytest-ascend[emulated]'") from error
     by_itself = "This machine shows no sign of Ascend." if request.kind == "auto" else ""
-    return Prepared(device=npu, chip=chip, notice=by_itself)
+    return Prepared(device=npu, chip=chip, notice=by_itself, numerics=npu.pin_numerics())
 
 
 def _npu(request: Request, found: Sequence[Sign], probe: Callable[[int], Answer]) -> Prepared:
@@ -98,7 +99,8 @@ def _npu(request: Request, found: Sequence[Sign], probe: Callable[[int], Answer]
     answer = probe(request.index)
     if answer.failure:
         raise DeviceUnavailable(_explained(request, found, answer), hint=f"{_remedy(answer)}\n  hint: {EMULATE}")
-    return Prepared(device=Npu(request.index), chip=answer.chip)
+    npu = Npu(request.index)
+    return Prepared(device=npu, chip=answer.chip, numerics=npu.pin_numerics())
 
 
 def _explained(request: Request, found: Sequence[Sign], answer: Answer) -> str:
