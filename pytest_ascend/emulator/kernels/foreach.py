@@ -1,4 +1,7 @@
-"""Element-wise operators on lists of tensors, which optimizers use."""
+"""Element-wise operators on lists of tensors, which optimizers use.
+
+They are torch's own on lists: in half precision these round a number before they multiply, where others do not.
+"""
 
 from __future__ import annotations
 
@@ -14,53 +17,26 @@ op = family.op
 T = torch.Tensor
 Lists = list[T]
 
-_UNARY = {
-    "Abs": torch.abs,
-    "Acos": torch.acos,
-    "Asin": torch.asin,
-    "Atan": torch.atan,
-    "Cos": torch.cos,
-    "Cosh": torch.cosh,
-    "Erf": torch.erf,
-    "Erfc": torch.erfc,
-    "Exp": torch.exp,
-    "Expm1": torch.expm1,
-    "Log": torch.log,
-    "Log10": torch.log10,
-    "Log1p": torch.log1p,
-    "Log2": torch.log2,
-    "Neg": torch.neg,
-    "Reciprocal": torch.reciprocal,
-    "Sigmoid": torch.sigmoid,
-    "Sign": torch.sign,
-    "Sin": torch.sin,
-    "Sinh": torch.sinh,
-    "Sqrt": torch.sqrt,
-    "Tan": torch.tan,
-    "Tanh": torch.tanh,
-}
+_UNARY = (
+    *("Abs", "Acos", "Asin", "Atan", "Cos", "Cosh", "Erf", "Erfc", "Exp", "Expm1", "Log", "Log10", "Log1p", "Log2"),
+    *("Neg", "Reciprocal", "Sigmoid", "Sign", "Sin", "Sinh", "Sqrt", "Tan", "Tanh"),
+)
 
 #: With a second operand: a list, one number (in a tensor, or in a scalar for V2), or a number for each tensor.
-_BINARY = {
-    "Add": torch.add,
-    "Div": torch.div,
-    "Maximum": torch.clamp_min,
-    "Minimum": torch.clamp_max,
-    "Mul": torch.mul,
-    "Pow": torch.pow,
-    "Sub": torch.sub,
-}
-
-_TERNARY = {"Addcdiv": torch.addcdiv, "Addcmul": torch.addcmul}
+_BINARY = ("Add", "Div", "Maximum", "Minimum", "Mul", "Pow", "Sub")
+_WITH_ALPHA = ("Add", "Sub")
+_TERNARY = ("Addcdiv", "Addcmul")
 
 #: The modes of RoundOffNumber, as CANN numbers them.
-_ROUNDING = {2: torch.floor, 3: torch.ceil, 4: torch.round, 5: torch.trunc, 7: torch.frac}
+_ROUNDING = {1: "round", 2: "floor", 3: "ceil", 5: "trunc", 7: "frac"}
 
 
-def _each(function: Callable[..., Any], out: Lists, *lists: Any, **options: Any) -> None:
-    """Apply a function that takes ``out=`` to the first elements of all lists, then to the second, and so on."""
-    for target, *values in zip(out, *lists, strict=True):
-        function(*values, out=target, **options)
+def _apply(name: str, x: Lists, *rest: Any, out: Lists, **options: Any) -> None:
+    """Apply torch's function on lists; an output that is the input itself is changed in place."""
+    if x[0].data_ptr() == out[0].data_ptr() and x[0].dtype == out[0].dtype:
+        getattr(torch, f"_foreach_{name}_")(x, *rest, **options)
+    else:
+        _copy(out, getattr(torch, f"_foreach_{name}")(x, *rest, **options))
 
 
 def _number(scalar: Any) -> Any:
@@ -68,95 +44,69 @@ def _number(scalar: Any) -> Any:
     return scalar.item() if isinstance(scalar, T) else scalar
 
 
-def _unary(function: Callable[..., T]) -> Callable[..., None]:
-    return lambda x, out: _each(function, out, x)
+def _numbers(scalars: Any) -> Any:
+    return scalars.tolist() if isinstance(scalars, T) else scalars
 
 
-def _with_lists(function: Callable[..., T]) -> Callable[..., None]:
-    return lambda *lists, out: _each(function, out, *lists)
+_Body = Callable[..., None]
 
 
-def _with_alpha(function: Callable[..., T]) -> Callable[..., None]:
-    return lambda x1, x2, alpha, out: _each(function, out, x1, x2, alpha=_number(alpha))
+def _plain(name: str) -> _Body:
+    return lambda *lists, out: _apply(name, *lists, out=out)
 
 
-def _with_number(function: Callable[..., T]) -> Callable[..., None]:
-    return lambda x, scalar, out: _each(function, out, x, [_number(scalar)] * len(x))
+def _with_alpha(name: str) -> _Body:
+    return lambda x1, x2, alpha, out: _apply(name, x1, x2, alpha=_number(alpha), out=out)
 
 
-def _with_value(function: Callable[..., T]) -> Callable[..., None]:
-    return lambda x1, x2, x3, value, out: _each(function, out, x1, x2, x3, value=_number(value))
+def _with_number(name: str) -> _Body:
+    return lambda *inputs, out: _apply(name, *inputs[:-1], _number(inputs[-1]), out=out)
 
 
-def _with_values(function: Callable[..., T]) -> Callable[..., None]:
-    def body(x1: Lists, x2: Lists, x3: Lists, values: T, out: Lists) -> None:
-        for target, first, second, third, value in zip(out, x1, x2, x3, values.tolist(), strict=True):
-            function(first, second, third, value=value, out=target)
-
-    return body
+def _with_numbers(name: str) -> _Body:
+    return lambda *inputs, out: _apply(name, *inputs[:-1], _numbers(inputs[-1]), out=out)
 
 
-for _name, _function in _UNARY.items():
-    op(f"aclnnForeach{_name}(TensorList x, out TensorList out)", _unary(_function), into=True)
+def _declare(name: str, inputs: str, body: _Body) -> None:
+    op(f"aclnnForeach{name}({inputs}, out TensorList out)", body, into=True)
 
-for _name, _function in _BINARY.items():
-    _scalar = _with_number(_function)
-    op(f"aclnnForeach{_name}Scalar(TensorList x, Tensor scalar, out TensorList out)", _scalar, into=True)
-    op(f"aclnnForeach{_name}ScalarV2(TensorList x, Scalar scalar, out TensorList out)", _scalar, into=True)
-    _list = _with_lists(_function)
-    op(f"aclnnForeach{_name}ScalarList(TensorList x, ScalarList scalars, out TensorList out)", _list, into=True)
-    if _name in ("Add", "Sub"):
-        _alpha = _with_alpha(_function)
-        op(
-            f"aclnnForeach{_name}List(TensorList x1, TensorList x2, Tensor alpha, out TensorList out)",
-            _alpha,
-            into=True,
-        )
-        op(
-            f"aclnnForeach{_name}ListV2(TensorList x1, TensorList x2, Scalar alpha, out TensorList out)",
-            _alpha,
-            into=True,
-        )
+
+for _cann in _UNARY:
+    _declare(_cann, "TensorList x", _plain(_cann.lower()))
+
+for _cann in _BINARY:
+    _name = _cann.lower()
+    _declare(f"{_cann}Scalar", "TensorList x, Tensor scalar", _with_number(_name))
+    _declare(f"{_cann}ScalarV2", "TensorList x, Scalar scalar", _with_number(_name))
+    _declare(f"{_cann}ScalarList", "TensorList x, ScalarList scalars", _with_numbers(_name))
+    if _cann in _WITH_ALPHA:
+        _declare(f"{_cann}List", "TensorList x1, TensorList x2, Tensor alpha", _with_alpha(_name))
+        _declare(f"{_cann}ListV2", "TensorList x1, TensorList x2, Scalar alpha", _with_alpha(_name))
     else:
-        op(f"aclnnForeach{_name}List(TensorList x1, TensorList x2, out TensorList out)", _list, into=True)
+        _declare(f"{_cann}List", "TensorList x1, TensorList x2", _plain(_name))
 
 _THREE = "TensorList x1, TensorList x2, TensorList x3"
-for _name, _function in _TERNARY.items():
-    _value = _with_value(_function)
-    op(f"aclnnForeach{_name}Scalar({_THREE}, Tensor scalar, out TensorList out)", _value, into=True)
-    op(f"aclnnForeach{_name}ScalarV2({_THREE}, Scalar scalar, out TensorList out)", _value, into=True)
-    op(
-        f"aclnnForeach{_name}ScalarList({_THREE}, Tensor scalars, out TensorList out)",
-        _with_values(_function),
-        into=True,
-    )
-
-
-def _lerp_scalar(start: Lists, end: Lists, weight: float, out: Lists) -> None:
-    _each(torch.lerp, out, start, end, [weight] * len(start))
-
-
-def _pow_scalar_and_tensor(scalar: Any, x: Lists, out: Lists) -> None:
-    _each(torch.pow, out, [scalar] * len(x), x)
+for _cann in _TERNARY:
+    _name = _cann.lower()
+    _declare(f"{_cann}Scalar", f"{_THREE}, Tensor scalar", _with_number(_name))
+    _declare(f"{_cann}ScalarV2", f"{_THREE}, Scalar scalar", _with_number(_name))
+    _declare(f"{_cann}ScalarList", f"{_THREE}, Tensor scalars", _with_numbers(_name))
 
 
 def _round_off(x: Lists, mode: Any, out: Lists) -> None:
-    _each(_ROUNDING[int(_number(mode))], out, x)
+    _apply(_ROUNDING[int(_number(mode))], x, out=out)
 
 
-def foreach_norm(x: Lists, order: float) -> Lists:
-    return torch._foreach_norm(x, order)  # type: ignore[return-value]  # noqa: SLF001  no public name
+# Their names begin with an underscore, though they are meant for use: torch's optimizers call them so.
+_copy = torch._foreach_copy_  # noqa: SLF001
+_norm: Callable[[Lists, Any], Any] = torch._foreach_norm  # noqa: SLF001
+_pow: Callable[[Any, Lists], Any] = torch._foreach_pow  # noqa: SLF001
 
-
-op(
-    "aclnnForeachLerpList(TensorList x1, TensorList x2, TensorList weight, out TensorList out)",
-    _with_lists(torch.lerp),
-    into=True,
-)
-op("aclnnForeachLerpScalar(TensorList x1, TensorList x2, Scalar weight, out TensorList out)", _lerp_scalar, into=True)
-op("aclnnForeachPowScalarAndTensor(Scalar scalar, TensorList x, out TensorList out)", _pow_scalar_and_tensor, into=True)
-op("aclnnForeachRoundOffNumber(TensorList x, Tensor roundMode, out TensorList out)", _round_off, into=True)
-op("aclnnForeachRoundOffNumberV2(TensorList x, Scalar roundMode, out TensorList out)", _round_off, into=True)
-op("aclnnForeachNorm(TensorList x, Scalar order, out TensorList out)", foreach_norm)
+_declare("LerpList", "TensorList x1, TensorList x2, TensorList weight", _plain("lerp"))
+_declare("LerpScalar", "TensorList x1, TensorList x2, Scalar weight", _with_number("lerp"))
+_declare("RoundOffNumber", "TensorList x, Tensor mode", _round_off)
+_declare("RoundOffNumberV2", "TensorList x, Scalar mode", _round_off)
+op("aclnnForeachNorm(TensorList x, Scalar order, out TensorList out)", _norm)
+op("aclnnForeachPowScalarAndTensor(Scalar scalar, TensorList x, out TensorList out)", _pow)
 op("aclnnForeachCopy(TensorList x, out TensorList out)", lambda x: x)
-op("aclnnForeachZeroInplace(inout TensorList x)", torch._foreach_zero_)  # noqa: SLF001  no public name
+op("aclnnForeachZeroInplace(inout TensorList x)", torch._foreach_zero_)  # noqa: SLF001

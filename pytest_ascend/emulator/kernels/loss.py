@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from pytest_ascend.emulator.kernels.widening import widened
 from pytest_ascend.emulator.registry import Family
 
 family = Family("loss")
@@ -13,10 +14,6 @@ op = family.op
 aten = torch.ops.aten
 T = torch.Tensor
 Optional = T | None
-
-
-def _reduced(loss: T, reduction: int) -> T:
-    return (loss, loss.mean, loss.sum)[reduction]() if reduction else loss
 
 
 def _mean_gradient(grad: T, x: T, reduction: int) -> T:
@@ -102,23 +99,46 @@ def kl_div_backward(grad: T, x: T, target: T, reduction: int, log_target: bool) 
 def kl_div_target_backward(grad: T, x: T, target: T, reduction: int, log_target: bool) -> T:
     grad = _mean_gradient(grad, x, reduction)
     if log_target:
-        return grad * ((target + 1 - x) * target.exp())
-    return (grad * (target.log() + 1 - x)).masked_fill_(target == 0, 0)
+        likely = target.exp()
+        return grad * (target - x) * likely + grad * likely
+    return torch.xlogy(grad, target) + grad * target / target - grad * x  # in CPU's order: 0 gives a NaN there too
 
 
 op(
     f"aclnnMultilabelMarginLoss({_PAIR}, int64 reduction, out Tensor out, out Tensor isTarget)",
-    aten.multilabel_margin_loss_forward.default,
+    widened(aten.multilabel_margin_loss_forward.default),
 )
 
 _CTC = "IntArray inputLengths, IntArray targetLengths"
-op(
+
+
+@family.kernel(
     f"aclnnCtcLoss(Tensor logProbs, Tensor targets, {_CTC}, int64 blank, bool zeroInfinity, out Tensor loss,"
-    " out Tensor logAlpha)",
-    aten._ctc_loss.default,  # noqa: SLF001  no public name
+    " out Tensor logAlpha)"
 )
-op(
+def ctc_loss(log_probs: T, targets: T, lengths: list[int], target_lengths: list[int], blank: int, zero: bool) -> Any:
+    """Give the losses and, with a last dimension that CANN rounds up to 8, the logarithms for the backward."""
+    loss, log_alpha = _ctc_loss(log_probs, targets, lengths, target_lengths, blank, zero)
+    return loss, torch.nn.functional.pad(log_alpha, (0, -log_alpha.shape[-1] % 8))
+
+
+@family.kernel(
     f"aclnnCtcLossBackward(Tensor gradOut, Tensor logProbs, Tensor targets, {_CTC}, Tensor loss, Tensor logAlpha,"
-    " int64 blank, bool zeroInfinity, out Tensor out)",
-    aten._ctc_loss_backward.default,  # noqa: SLF001  no public name
+    " int64 blank, bool zeroInfinity, out Tensor out)"
 )
+def ctc_loss_backward(
+    grad: T,
+    log_probs: T,
+    targets: T,
+    lengths: list[int],
+    target_lengths: list[int],
+    loss: T,
+    log_alpha: T,
+    *rest: Any,
+) -> Any:
+    log_alpha = log_alpha[..., : 2 * max(target_lengths, default=0) + 1].contiguous()
+    return _ctc_loss_backward(grad, log_probs, targets, lengths, target_lengths, loss, log_alpha, *rest)
+
+
+_ctc_loss = widened(aten._ctc_loss.default)  # noqa: SLF001  no public name
+_ctc_loss_backward = widened(aten._ctc_loss_backward.default)  # noqa: SLF001  no public name

@@ -31,14 +31,17 @@ def apply_adam_w_v2(
     amsgrad: bool,
     maximize: bool,
 ) -> None:
-    """Step one parameter. CANN takes float32 numbers: beta1 = 0.9 is 0.89999998, so that results are not CPU's last bits."""
+    """Step one parameter. ``step`` counts the steps before this one.
+
+    CANN takes float32 numbers: a beta of 0.9 is 0.89999998, so that not all bits of the results are CPU's.
+    """
     aten._fused_adamw_(  # noqa: SLF001  no public name
         [var],
         [grad],
         [m],
         [v],
         [max_v] if amsgrad else [],
-        [step],
+        [step + 1],
         lr=lr,
         beta1=beta1,
         beta2=beta2,

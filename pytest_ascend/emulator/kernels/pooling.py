@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from pytest_ascend.emulator.kernels.widening import widened
 from pytest_ascend.emulator.registry import Family
 
 family = Family("pooling")
@@ -89,6 +90,8 @@ _max_pool2d_backward = _max_pool_backward("max_pool2d_with_indices_backward")
 
 def _avg_pool(name: str) -> Any:
     forward = getattr(aten, name).default
+    if "3d" in name:
+        forward = widened(forward)
 
     def body(x: T, kernel: L, stride: L | None, padding: L, ceil: bool, count: bool, divisor: int, *_cube: int) -> Any:
         return forward(x, kernel, stride or kernel, padding, ceil, count, divisor or None)
@@ -98,6 +101,8 @@ def _avg_pool(name: str) -> Any:
 
 def _avg_pool_backward(name: str) -> Any:
     backward = getattr(aten, name).default
+    if "3d" in name:
+        backward = widened(backward)
 
     def body(
         grad: T, x: T, kernel: L, stride: L | None, padding: L, ceil: bool, count: bool, divisor: int, *_cube: int

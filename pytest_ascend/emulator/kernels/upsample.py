@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from pytest_ascend.emulator.kernels.widening import widened
 from pytest_ascend.emulator.registry import Family
 
 family = Family("upsample")
@@ -24,6 +25,8 @@ def _scales(dimensions: int, kind: str = "double") -> str:
 def _resized(name: str, leading: int) -> Callable[..., T]:
     """Make a body of a function that ends in scales; ``leading`` arguments come before. A scale of 0 is not given."""
     function = getattr(aten, name).default
+    if "_aa" in name:
+        function = widened(function)
 
     def body(*arguments: Any) -> T:
         scales = [scale or None for scale in arguments[leading:]]
