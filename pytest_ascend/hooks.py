@@ -293,8 +293,12 @@ class Conformance:
         return emulator.missing()
 
     def _health(self, trial: Trial) -> str:
-        """Say what is wrong with the device after a case that ended in an error of no known kind."""
-        wrong = lost(self.device) if isinstance(trial.interrupted, Errored) else ""
+        """Say what is wrong with the device after a case that ended in an error of no known kind.
+
+        An emulated one cannot be lost, but a planted fault may make its answers wrong.
+        """
+        is_suspect = isinstance(trial.interrupted, Errored) and not self.device.emulated
+        wrong = lost(self.device) if is_suspect else ""
         return f"after {trial.case.id}: {wrong}" if wrong else ""
 
 

@@ -55,10 +55,26 @@ def apply_faults(kernels: Iterable[Kernel], names: Iterable[str]) -> list[Kernel
                 raise UsageError(
                     f"the fault {name!r} replaces {operator}, which is not emulated", hint="check the operator's name"
                 )
-            by_name[operator] = replace(by_name[operator], body=plant(_returning(by_name[operator])), into=False)
+            by_name[operator] = replace(by_name[operator], body=_planted(by_name[operator], plant))
     return list(by_name.values())
 
 
-def _returning(kernel: Kernel) -> Any:
-    """Give the honest body; bodies that can write into their output return it as well when they are not told to."""
-    return kernel.body
+def _planted(kernel: Kernel, plant: Callable[[Body], Body]) -> Body:
+    """Give the wrong body. Faults only ever see bodies that return: one that writes into its output is wrapped."""
+    if not kernel.into:
+        return plant(kernel.body)
+
+    def body(*arguments: Any, out: Any) -> None:
+        several = isinstance(out, tuple)
+        targets = out if several else (out,)
+
+        def honest(*given: Any) -> Any:
+            results = tuple(target.clone() for target in targets)
+            kernel.body(*given, out=results if several else results[0])
+            return results if several else results[0]
+
+        values = plant(honest)(*arguments)
+        for target, value in zip(targets, values if several else (values,), strict=True):
+            target.copy_(value)
+
+    return body

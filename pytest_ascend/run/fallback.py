@@ -68,6 +68,11 @@ class FallbackWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.device_type = device_type
         self.seen: dict[str, None] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from loading its compiler, which takes seconds, just to keep it away from this class."""
+        return False
+
     def __torch_dispatch__(
         self,
         func: torch._ops.OpOverload,

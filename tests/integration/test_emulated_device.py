@@ -1,0 +1,105 @@
+"""On the emulated device: torch_npu itself runs, and what it lacks is neither passed nor failed nor skipped."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Run
+
+pytestmark = pytest.mark.skipif(not importlib.util.find_spec("torch_npu"), reason="needs torch_npu")
+
+Lines = Callable[..., list[dict[str, Any]]]
+
+CASES = """
+import torch
+
+def test_right(npu_device, cpu_reference, precision_compare):
+    assert npu_device.type == "npu"
+    x = torch.linspace(-2, 2, 9)
+    precision_compare(torch.relu(x.to(npu_device)).cpu(), cpu_reference(torch.relu, x))
+
+def test_absent(npu_device, ascend_measure):
+    torch.linalg.qr(torch.rand(3, 3).to(npu_device))
+
+def test_on_the_cpu(npu_device, cpu_reference, precision_compare):
+    x = torch.linspace(1, 2, 9)
+    actual = torch.special.bessel_j0(x.to(npu_device)).cpu()
+    precision_compare(actual, cpu_reference(torch.special.bessel_j0, x))
+
+def test_too_large(npu_device):
+    torch.empty(2**27, device=npu_device)
+"""
+
+
+@pytest.fixture
+def cases(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("ASCEND_HOME_PATH", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PYTEST_ASCEND_EMULATED"):
+        monkeypatch.delenv(name, raising=False)
+    return pytester.makepyfile(test_cases=CASES)
+
+
+def test_each_case_has_its_outcome_and_the_device_is_named_loudly(ascend_apart: Run, cases: Path, lines: Lines) -> None:
+    result = ascend_apart("--ascend-emulated-memory=256MiB", "-v")
+    result.stdout.fnmatch_lines(
+        [
+            "ascend: emulated npu:0*",
+            "*This machine shows no sign of Ascend. Emulated device: says nothing about any NPU.*",
+            "*test_right PASSED*",
+            "*test_absent NOT-EMULATED*",
+            "*test_on_the_cpu FALLBACK*",
+            "Emulated device: says nothing about any NPU.*",
+        ]
+    )
+    records = {line["node_id"].split("::")[1]: line for line in lines("record")}
+    outcomes = {name: record["outcome"] for name, record in records.items()}
+    assert outcomes == {
+        "test_right": "passed",
+        "test_absent": "not-emulated",
+        "test_on_the_cpu": "fallback",
+        "test_too_large": "errored",
+    }
+    assert records["test_on_the_cpu"]["fallbacks"] == ["aten::special_bessel_j0"]
+    assert "out of memory" in records["test_too_large"]["reason"]
+    stack = lines("header")[0]["stack"]
+    assert (stack["device"], stack["emulated"]) == ("npu", True)
+    assert stack["torch_npu_commit"]
+
+
+def test_what_is_not_emulated_ends_with_zero(ascend_apart: Run, cases: Path) -> None:
+    assert ascend_apart("-k", "right or absent").ret == 0
+
+
+def test_workers_of_xdist_have_it_too(ascend_apart: Run, cases: Path, lines: Lines) -> None:
+    pytest.importorskip("xdist")
+    assert ascend_apart("-n1", "-k", "right or absent").ret == 0
+    assert {line["outcome"] for line in lines("record")} == {"passed", "not-emulated"}
+
+
+def test_a_planted_fault_is_caught_and_said_at_the_top(
+    ascend_apart: Run, cases: Path, pytester: pytest.Pytester, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(wrong='LEAKY = {"aclnnRelu": lambda honest: lambda self: honest(self) + 0.01}\n')
+    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+    result = ascend_apart("--ascend-fault=wrong:LEAKY", "-k", "right")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["ascend: FAULTS ARE PLANTED: wrong:LEAKY", "*failed: user/test_cases.py::test_right*"])
+    assert lines("record")[0]["outcome"] == "failed"
+    assert lines("header")[0]["options"]["faults"] == ["wrong:LEAKY"]
+
+
+def test_a_fault_that_does_not_exist_is_one_message(ascend_apart: Run, cases: Path) -> None:
+    result = ascend_apart("--ascend-fault=nonsense")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: there is no fault 'nonsense'*"])
+    assert "Traceback" not in str(result.stderr)
+
+
+def test_a_fault_is_not_planted_in_another_device(ascend_apart: Run, cases: Path) -> None:
+    result = ascend_apart("--ascend-device=cpu", "--ascend-fault=nonsense")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: --ascend-fault=nonsense is for the emulated device*"])
