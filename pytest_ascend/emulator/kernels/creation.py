@@ -15,7 +15,14 @@ op("aclnnInplaceOne(inout Tensor self)", lambda x: x.fill_(1))
 op("aclnnInplaceFillScalar(inout Tensor self, Scalar value)", T.fill_)
 op("aclnnInplaceFillTensor(inout Tensor self, Tensor value)", lambda x, value: x.copy_(value))
 
-op("aclnnInplaceCopy(inout Tensor self, Tensor source)", T.copy_)
+
+@family.kernel("aclnnInplaceCopy(inout Tensor self, Tensor source)")
+def copy_(x: T, source: T) -> None:
+    if source.is_complex() and not x.is_complex():
+        source = source.real  # CPU would warn, which is torch_npu's to do
+    x.copy_(source)
+
+
 op("aclnnCast(Tensor self, dtype dtype, out Tensor out)", lambda x, _: x)
 op("aclnnNpuFormatCast(Tensor source, out Tensor target)", lambda x: x)
 

@@ -71,22 +71,29 @@ op("aclnnInplacePut(inout Tensor self, Tensor index, Tensor source, bool accumul
 # --- scatter ---
 
 #: How values meet what is there, as torch_npu numbers it.
-_SCATTER: dict[int, Any] = {0: {}, 1: {"reduce": "add"}, 2: {"reduce": "multiply"}}
 _REDUCE = {1: "sum", 2: "prod", 3: "amax", 4: "amin", 5: "mean"}
 
 
-def scatter(x: T, dim: int, index: T, source: Any, mode: int) -> T:
+def scatter_(x: T, dim: int, index: T, source: T, mode: int) -> T:
+    return x.scatter_reduce_(dim, index, source, _REDUCE[mode]) if mode else x.scatter_(dim, index, source)
+
+
+def scatter_value_(x: T, dim: int, index: T, value: Any, mode: int) -> T:
+    return scatter_(x, dim, index, torch.full_like(index, value, dtype=x.dtype), mode)
+
+
+def scatter(x: T, dim: int, index: T, source: T, mode: int) -> T:
     return scatter_(x.clone(), dim, index, source, mode)
 
 
-def scatter_(x: T, dim: int, index: T, source: Any, mode: int) -> T:
-    return x.scatter_(dim, index, source, **_SCATTER[mode])
+def scatter_value(x: T, dim: int, index: T, value: Any, mode: int) -> T:
+    return scatter_value_(x.clone(), dim, index, value, mode)
 
 
-for _name, _source in (("Scatter", "Tensor src"), ("ScatterValue", "Scalar value")):
-    op(f"aclnn{_name}(Tensor self, {_INDEX}, {_source}, int64 reduce, out Tensor out)", scatter)
-    op(f"aclnnInplace{_name}(inout Tensor self, {_INDEX}, {_source}, int64 reduce)", scatter_)
-
+op(f"aclnnScatter(Tensor self, {_INDEX}, Tensor src, int64 reduce, out Tensor out)", scatter)
+op(f"aclnnScatterValue(Tensor self, {_INDEX}, Scalar value, int64 reduce, out Tensor out)", scatter_value)
+op(f"aclnnInplaceScatter(inout Tensor self, {_INDEX}, Tensor src, int64 reduce)", scatter_)
+op(f"aclnnInplaceScatterValue(inout Tensor self, {_INDEX}, Scalar value, int64 reduce)", scatter_value_)
 op(f"aclnnScatterAdd(Tensor self, {_INDEX}, Tensor src, out Tensor out)", torch.scatter_add)
 
 

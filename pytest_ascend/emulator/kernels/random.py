@@ -11,6 +11,7 @@ from pytest_ascend.emulator.registry import Family
 
 family = Family("random")
 op = family.op
+aten = torch.ops.aten
 T = torch.Tensor
 
 _64_BITS = 0xFFFF_FFFF_FFFF_FFFF
@@ -98,12 +99,16 @@ _RRELU = f"Scalar lower, Scalar upper, bool training, {_SEED}"
 
 @family.kernel(f"aclnnRReluWithNoise(Tensor self, inout Tensor noise, {_RRELU}, out Tensor out)")
 def rrelu_with_noise(x: T, noise: T, low: float, high: float, training: bool, seed: int, offset: int) -> T:
-    return torch.ops.aten.rrelu_with_noise(x, noise, low, high, training, generator(seed, offset))  # type: ignore[no-any-return]
+    drawn = torch.empty(noise.shape)  # in float32, as CPU has no kernel for float16
+    result: T = aten.rrelu_with_noise(x.float(), drawn, low, high, training, generator(seed, offset))
+    if training:
+        noise.copy_(drawn)
+    return result
 
 
 @family.kernel(f"aclnnInplaceRReluWithNoise(inout Tensor self, inout Tensor noise, {_RRELU})")
 def rrelu_with_noise_(x: T, noise: T, low: float, high: float, training: bool, seed: int, offset: int) -> None:
-    torch.ops.aten.rrelu_with_noise_(x, noise, low, high, training, generator(seed, offset))
+    x.copy_(rrelu_with_noise(x, noise, low, high, training, seed, offset))
 
 
 # --- dropout: a mask of one bit an element, least significant first, in whole bytes of uint8 ---

@@ -1,0 +1,160 @@
+"""Random numbers on the emulated device: their distributions, seeds, states and generators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import functional
+
+from .both import FLOATS, INTEGERS, operators
+
+N = 20_000
+
+#: What is drawn -> its mean and standard deviation.
+DRAWN: dict[str, tuple[Callable[..., torch.Tensor], float, float]] = {
+    "rand": (lambda **options: torch.rand(N, **options), 0.5, 12**-0.5),
+    "randn": (lambda **options: torch.randn(N, **options), 0, 1),
+    "uniform_": (lambda **options: torch.empty(N, **options).uniform_(-2, 4), 1, 3**0.5),
+    "normal_": (lambda **options: torch.empty(N, **options).normal_(2, 3), 2, 3),
+    "exponential_": (lambda **options: torch.empty(N, **options).exponential_(2), 0.5, 0.5),
+    "bernoulli_": (lambda **options: torch.empty(N, **options).bernoulli_(0.3), 0.3, 0.21**0.5),
+    "bernoulli": (lambda **options: torch.full((N,), 0.3, **options).bernoulli(), 0.3, 0.21**0.5),
+    "random_": (lambda **options: torch.empty(N, **options).random_(3, 9), 5.5, (35 / 12) ** 0.5),
+    "dropout": (lambda **options: functional.dropout(torch.ones(N, **options), 0.2), 1, 0.5),
+    "dropout of nearly all": (lambda **options: functional.dropout(torch.ones(N, **options), 0.9), 1, 3),
+    "rrelu": (
+        lambda **options: functional.rrelu(-torch.ones(N, **options), 0.1, 0.3, training=True),
+        -0.2,
+        0.2 / 12**0.5,
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers_every_time() -> None:
+    torch.manual_seed(11)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", DRAWN)
+def test_distributions(name: str, dtype: torch.dtype) -> None:
+    draw, mean, deviation = DRAWN[name]
+    drawn = draw(dtype=dtype, device="npu").cpu()
+    assert drawn.dtype == dtype
+    assert drawn.double().mean() == pytest.approx(mean, abs=0.03 * deviation + 0.01)
+    assert drawn.double().std() == pytest.approx(deviation, rel=0.08)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool])
+def test_all_numbers_of_a_dtype(dtype: torch.dtype) -> None:
+    drawn = torch.empty(N, dtype=dtype, device="npu").random_().cpu()
+    assert (drawn >= 0).all()
+    assert dtype == torch.bool or drawn.unique().numel() > 100
+
+
+def test_integers() -> None:
+    drawn = torch.randint(-2, 3, (N,), device="npu").cpu()
+    assert torch.bincount(drawn + 2).div(N / 5).sub(1).abs().max() < 0.1
+
+
+def test_normal_of_tensors() -> None:
+    mean, std = torch.full((N,), 3.0, device="npu"), torch.full((N,), 2.0, device="npu")
+    for drawn in (
+        torch.normal(mean, std),
+        torch.normal(mean, 2.0),
+        torch.normal(3.0, std),
+        torch.normal(3.0, 2.0, (N,), device="npu"),
+    ):
+        assert drawn.cpu().mean() == pytest.approx(3, abs=0.1)
+        assert drawn.cpu().std() == pytest.approx(2, abs=0.1)
+
+
+def test_permutations() -> None:
+    drawn = torch.randperm(1000, device="npu").cpu()
+    assert drawn.sort().values.equal(torch.arange(1000))
+    assert not drawn.equal(torch.arange(1000))
+
+
+def test_multinomial() -> None:
+    weights = torch.tensor([1.0, 2.0, 0.0, 5.0], device="npu")
+    counts = torch.bincount(torch.multinomial(weights, 8000, replacement=True).cpu(), minlength=4)
+    assert counts.sub(torch.tensor([1000, 2000, 0, 5000])).abs().max() < 200
+    assert sorted(torch.multinomial(weights, 3).tolist()) == [0, 1, 3]
+
+
+def test_dropout_drops_the_gradient_of_the_same_elements() -> None:
+    x = torch.ones(1000, device="npu", requires_grad=True)
+    dropped = functional.dropout(x, 0.4)
+    dropped.sum().backward()
+    assert x.grad is not None
+    assert x.grad.equal(dropped.detach())
+    assert functional.dropout(x, 0.4, training=False).equal(x)
+    assert not functional.dropout(x, 1.0).any()
+
+
+def test_a_seed_gives_the_same_numbers_again() -> None:
+    torch.npu.manual_seed(3)
+    first, second = torch.rand(50, device="npu"), torch.rand(50, device="npu")
+    torch.manual_seed(3)  # seeds every device
+    assert torch.rand(50, device="npu").equal(first)
+    assert torch.rand(50, device="npu").equal(second)
+    assert not first.equal(second)
+    assert torch.npu.initial_seed() == 3
+
+
+def test_seeds_that_differ_beyond_32_bits() -> None:
+    torch.npu.manual_seed(5)
+    first = torch.rand(50, device="npu")
+    torch.npu.manual_seed(5 + (1 << 40))
+    assert not torch.rand(50, device="npu").equal(first)
+
+
+def test_all_devices_are_seeded() -> None:
+    torch.npu.manual_seed_all(5)
+    assert torch.rand(9, device="npu:0").cpu().equal(torch.rand(9, device="npu:1").cpu())
+
+
+def test_a_state_is_taken_up_again() -> None:
+    state = torch.npu.get_rng_state()
+    first = torch.randn(9, device="npu")
+    torch.npu.set_rng_state(state)
+    assert torch.randn(9, device="npu").equal(first)
+    states = torch.npu.get_rng_state_all()
+    torch.npu.set_rng_state_all(states)
+    assert len(states) == torch.npu.device_count()
+
+
+def test_a_forked_state_leaves_no_trace() -> None:
+    torch.npu.manual_seed(1)
+    expected = torch.rand(9, device="npu")
+    torch.npu.manual_seed(1)
+    with torch.random.fork_rng(devices=[0], device_type="npu"):
+        torch.rand(9, device="npu")
+    assert torch.rand(9, device="npu").equal(expected)
+
+
+def test_generators() -> None:
+    mine, other = (torch.Generator(device="npu").manual_seed(7) for _ in range(2))
+    assert mine.initial_seed() == 7
+    first = torch.rand(9, device="npu", generator=mine)
+    torch.rand(9, device="npu")
+    assert torch.rand(9, device="npu", generator=other).equal(first)
+    other.set_state(mine.get_state())
+    assert torch.randperm(99, device="npu", generator=mine).equal(torch.randperm(99, device="npu", generator=other))
+
+
+def test_cpu_numbers_do_not_depend_on_the_device() -> None:
+    torch.manual_seed(2)
+    expected = torch.rand(9)
+    torch.manual_seed(2)
+    torch.rand(9, device="npu")
+    torch.randperm(9, device="npu")
+    assert torch.rand(9).equal(expected)
+
+
+def test_the_operators_run_on_the_device() -> None:
+    x = torch.ones(9, device="npu")
+    assert operators(x.normal_) == {"aclnnInplaceNormal"}
+    assert operators(lambda: functional.dropout(x)) == {"aclnnDropoutGenMaskV2", "aclnnDropoutDoMask"}
