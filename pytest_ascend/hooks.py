@@ -163,7 +163,8 @@ class Conformance:
         level = self.setup.options.level
         above = [item for item in items if CASE in item.stash and not item.stash[CASE].is_in(level)]
         if above:
-            items[:] = [item for item in items if item not in set(above)]
+            left_out = set(above)
+            items[:] = [item for item in items if item not in left_out]
             self.config.hook.pytest_deselected(items=above)
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:

@@ -86,7 +86,7 @@ class Ledger:
 
         ``exit_status`` is pytest's own. A run that was interrupted gets no footer, and keeps pytest's exit code.
         """
-        if self._log is None:
+        if self._log is None or self.summary is not None:
             return exit_status
         ended = exit_status not in PYTEST_ONLY
         self.summary = summarise(self._log.contents(ended=ended))

@@ -78,7 +78,8 @@ def plan(
     found = {case.id: case for case in collected.cases.values()}
     due = {case.id: case for case in frozen if case.is_in(level)}
     narrowed = _narrowed(collected, scope=scope, paths=paths, narrowed_by=narrowed_by)
-    if not narrowed or (due and due.keys() <= found.keys()):
+    has_all = bool(due) and due.keys() <= found.keys() and not collected.deselected
+    if has_all or not narrowed:
         return Plan(cases=tuple((due | found).values()))
     return Plan(cases=tuple(found.values()), narrowed=narrowed)
 

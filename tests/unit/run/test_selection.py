@@ -43,6 +43,10 @@ def test_a_keyword_that_leaves_nothing_out_makes_no_subset() -> None:
     assert planned(collected(RELU, GELU), narrowed_by=("-k forward",)) == ({RELU.id, GELU.id}, "")
 
 
+def test_a_keyword_that_leaves_out_what_the_manifest_does_not_know_makes_a_subset() -> None:
+    assert planned(collected(RELU, GELU, deselected=1), narrowed_by=("-k forward",))[1] == "-k forward"
+
+
 def test_cases_that_another_plugin_deselected_make_a_subset() -> None:
     assert planned(collected(RELU, deselected=1)) == ({RELU.id}, "1 deselected")
 

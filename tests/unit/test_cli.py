@@ -1,0 +1,50 @@
+"""The command line: quick to answer, and one message for what the user can act on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from pytest_ascend import __version__, cli
+from pytest_ascend.errors import DeviceUnavailable
+
+LOADED = "import sys; sys.argv = ['pytest-ascend', '--help']; from pytest_ascend.cli import cli; "
+LOADED += "cli(standalone_mode=False); print('LOADED', sorted({'torch', 'numpy', 'jinja2'} & set(sys.modules)))"
+
+
+def test_help_names_every_command_and_loads_none() -> None:
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    assert all(name in done.stdout for name in cli.COMMANDS)
+    assert "LOADED []" in done.stdout
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert __version__ in CliRunner().invoke(cli.cli, ["--version"]).output
+
+
+@pytest.mark.parametrize("name", sorted(cli.COMMANDS))
+def test_every_command_answers_for_itself(name: str) -> None:
+    result = CliRunner().invoke(cli.cli, [name, "--help"])
+    assert result.exit_code == 0, result.output
+
+
+def test_a_command_that_does_not_exist_is_refused() -> None:
+    assert CliRunner().invoke(cli.cli, ["nonsense"]).exit_code == 2
+
+
+def test_what_the_user_can_act_on_is_a_message_and_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @click.command()
+    def broken() -> None:
+        raise DeviceUnavailable("no device", hint="get one")
+
+    monkeypatch.setattr(cli, "cli", lambda: broken(args=[], standalone_mode=False))
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 6
+    assert capsys.readouterr().err == "ERROR: no device\n  hint: get one\n"
