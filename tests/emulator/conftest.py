@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+
+import pytest
 
 from pytest_ascend import emulator
 
@@ -10,3 +13,13 @@ emulator.activate()
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what torch_npu says about its installation is no subject of these tests
     import torch_npu  # noqa: F401  comes with torch by itself only where torch was not imported before
+
+
+@pytest.fixture
+def full_float32() -> Iterator[None]:
+    """Switch HF32 off, which torch_npu allows for convolutions until it is told otherwise."""
+    import torch
+
+    torch.npu.conv.allow_hf32 = False
+    yield
+    torch.npu.conv.allow_hf32 = True

@@ -44,10 +44,22 @@ def matmul(self: T, mat2: T, cube: int, out: T) -> None:
 
     What needs a gradient is not known here; that gradients are on stands for it.
     """
-    if self.dim() > 2 and mat2.dim() == 2 and torch.is_grad_enabled() and out.is_contiguous():
-        _mm(self.reshape(-1, self.shape[-1]), mat2, cube, out=out.view(-1, out.shape[-1]))
-    else:
+    self, mat2 = narrowed(cube, self, mat2)
+    if not torch.is_grad_enabled() or self.dim() < 3 and mat2.dim() < 3 or self.dtype != out.dtype:
         _product(torch.matmul)(self, mat2, cube, out=out)
+    elif mat2.dim() == 2 and out.is_contiguous():
+        torch.mm(self.reshape(-1, self.shape[-1]), mat2, out=out.view(-1, out.shape[-1]))
+    elif mat2.dim() <= 2:
+        out.copy_(_folded(self, mat2))
+    elif self.dim() <= 2:
+        out.copy_(_folded(mat2.mT, self.t()).mT if self.dim() == 2 else _folded(mat2.mT, self))
+    else:
+        torch.matmul(self, mat2, out=out)
+
+
+def _folded(batch: T, other: T) -> T:
+    """Multiply all matrices of a batch with one matrix or vector at once."""
+    return (batch.reshape(-1, batch.shape[-1]) @ other).view(batch.shape[:-1] + other.shape[1:])
 
 
 def addmm(self: T | None, mat1: T, mat2: T, beta: Any, alpha: Any, cube: int, out: T) -> None:

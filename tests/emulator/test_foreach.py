@@ -1,0 +1,81 @@
+"""Operators on lists of tensors give the same bits on the emulated device as on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from .both import FLOATS, assert_same, floats
+
+Tensors = list[torch.Tensor]
+
+UNARY = (
+    *("abs", "acos", "asin", "atan", "cos", "cosh", "erf", "erfc", "exp", "expm1", "log", "log10", "log1p", "log2"),
+    *("neg", "reciprocal", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh"),
+    *("ceil", "floor", "frac", "round", "trunc"),
+)
+BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "pow", "clamp_min", "clamp_max")
+
+
+def _list(dtype: torch.dtype, seed: int = 0) -> Tensors:
+    return [floats(3, 4, dtype=dtype, seed=seed), floats(5, dtype=dtype, seed=seed + 1), floats(dtype=dtype, seed=seed)]
+
+
+def _positive(dtype: torch.dtype, seed: int = 0) -> Tensors:
+    return [each.abs() + 0.5 for each in _list(dtype, seed)]
+
+
+def _foreach(name: str) -> Any:
+    return getattr(torch, f"_foreach_{name}")
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", UNARY)
+def test_of_one_list(name: str, dtype: torch.dtype) -> None:
+    for values in (_list(dtype), _positive(dtype)):
+        assert_same(_foreach(name), values)
+        assert_same(_foreach(f"{name}_"), values)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", BINARY)
+def test_of_a_list_and_another_operand(name: str, dtype: torch.dtype) -> None:
+    for other in (0.3, 2, [0.5, 1.5, 2.0], _positive(dtype, 4)):
+        assert_same(_foreach(name), _positive(dtype), other)
+        assert_same(_foreach(f"{name}_"), _positive(dtype), other)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", ["addcmul", "addcdiv"])
+def test_of_three_lists(name: str, dtype: torch.dtype) -> None:
+    for value in (0.3, [0.3, 0.4, 0.5]):
+        lists = _list(dtype), _list(dtype, 3), _positive(dtype, 6)
+        assert_same(_foreach(name), *lists, value)
+        assert_same(_foreach(f"{name}_"), *lists, value)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_of_lists_with_a_factor(dtype: torch.dtype) -> None:
+    assert_same(_foreach("add"), _list(dtype), _list(dtype, 3), alpha=0.3)
+    assert_same(_foreach("sub_"), _list(dtype), _list(dtype, 3), alpha=0.3)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_interpolation(dtype: torch.dtype) -> None:
+    for weight in (0.3, _list(dtype, 6)):
+        assert_same(_foreach("lerp_"), _list(dtype), _list(dtype, 3), weight)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_norms_powers_of_a_number_copies_and_zeros(dtype: torch.dtype) -> None:
+    assert_same(_foreach("norm"), _list(dtype))
+    assert_same(_foreach("pow"), 2.0, _list(dtype))
+    assert_same(_foreach("copy_"), _list(dtype), _list(dtype, 3))
+    assert_same(_foreach("zero_"), _list(dtype))
+
+
+def test_integers_and_a_fraction() -> None:
+    assert_same(_foreach("mul"), [torch.arange(4), torch.arange(3)], 0.5)
+    assert_same(_foreach("div"), [torch.arange(4), torch.arange(3)], 2)

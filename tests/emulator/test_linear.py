@@ -1,0 +1,83 @@
+"""Products of matrices and vectors give the same bits on the emulated device as on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from .both import FLOATS, assert_same, floats
+
+Shapes = tuple[tuple[int, ...], ...]
+
+CASES: dict[str, tuple[Callable[..., Any], Shapes]] = {
+    "mm": (torch.mm, ((5, 7), (7, 3))),
+    "mm, transposed": (lambda a, b: torch.mm(a, b.t()), ((5, 7), (3, 7))),
+    "mm, empty": (torch.mm, ((5, 0), (0, 3))),
+    "bmm": (torch.bmm, ((2, 5, 7), (2, 7, 3))),
+    "matmul, batch and matrix": (torch.matmul, ((2, 5, 7), (7, 3))),
+    "matmul, transposed batch and matrix": (lambda a, b: a.transpose(0, 1) @ b, ((2, 5, 7), (7, 3))),
+    "matmul, matrix and batch": (torch.matmul, ((5, 7), (2, 7, 3))),
+    "matmul, batch and vector": (torch.matmul, ((2, 5, 7), (7,))),
+    "matmul, vector and batch": (torch.matmul, ((7,), (2, 7, 3))),
+    "matmul, vectors": (torch.matmul, ((7,), (7,))),
+    "matmul, broadcast": (torch.matmul, ((2, 1, 5, 7), (3, 7, 4))),
+    "addmm": (lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2), ((3,), (5, 7), (7, 3))),
+    "addmm_": (lambda c, a, b: (c * 1).addmm_(a, b), ((5, 3), (5, 7), (7, 3))),
+    "addmv": (torch.addmv, ((5,), (5, 7), (7,))),
+    "baddbmm": (torch.baddbmm, ((2, 5, 3), (2, 5, 7), (2, 7, 3))),
+    "mv": (torch.mv, ((5, 7), (7,))),
+    "dot": (torch.dot, ((7,), (7,))),
+    "addr": (torch.addr, ((5, 3), (5,), (3,))),
+    "linear": (F.linear, ((5, 7), (3, 7), (3,))),
+    "linear, three dimensions": (F.linear, ((2, 5, 7), (3, 7), (3,))),
+    "linear, no bias": (F.linear, ((2, 5, 7), (3, 7))),
+    "einsum": (lambda a, b: torch.einsum("bik,bkj->ij", a, b), ((2, 5, 7), (2, 7, 3))),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_product_and_its_gradients(name: str, dtype: torch.dtype) -> None:
+    function, shapes = CASES[name]
+    assert_same(function, *_inputs(shapes, dtype), backward=True)
+
+
+@pytest.mark.parametrize("name", ["mm", "bmm", "linear", "mv"])
+def test_strided_operands(name: str) -> None:
+    function, shapes = CASES[name]
+    assert_same(function, *_inputs(shapes, torch.float32), strided=True)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_sum_of_products(dtype: torch.dtype) -> None:
+    assert_same(torch.addbmm, *_inputs(((5, 3), (2, 5, 7), (2, 7, 3)), dtype))
+
+
+def test_product_of_integers() -> None:
+    assert_same(torch.mm, torch.arange(6).view(2, 3), torch.arange(6).view(3, 2))
+
+
+def test_product_into_a_tensor() -> None:
+    assert_same(
+        lambda a, b, out: torch.mm(a, b, out=out), floats(5, 7), floats(7, 3, seed=1), torch.zeros(5, 3), strided=True
+    )
+
+
+def test_hf32_rounds_the_operands_to_eleven_bits() -> None:
+    a, b = floats(64, 256).npu(), floats(256, 64, seed=1).npu()
+    exact = a.double().cpu() @ b.double().cpu()
+    torch.npu.matmul.allow_hf32 = True
+    try:
+        error = (torch.mm(a, b).cpu() - exact).norm() / exact.norm()
+    finally:
+        torch.npu.matmul.allow_hf32 = False
+    assert 2**-14 < error < 2**-11
+    assert (torch.mm(a, b).cpu() - exact).norm() / exact.norm() < 2**-20
+
+
+def _inputs(shapes: Shapes, dtype: torch.dtype) -> list[torch.Tensor]:
+    return [floats(*shape, dtype=dtype, seed=seed) for seed, shape in enumerate(shapes)]

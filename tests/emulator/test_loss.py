@@ -1,0 +1,111 @@
+"""Losses give the same bits on the emulated device as on the CPU, with every reduction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from .both import FLOATS, assert_same, floats, integers
+
+Tensor = torch.Tensor
+Inputs = Callable[[torch.dtype], tuple[Any, ...]]
+
+pytestmark = pytest.mark.filterwarnings("ignore:reduction. 'mean' divides the total loss:UserWarning")
+
+
+def _pair(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    return floats(4, 5, dtype=dtype), floats(4, 5, dtype=dtype, seed=1)
+
+
+def _with_classes(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    return floats(4, 5, dtype=dtype), torch.tensor([1, 0, 3, -100])
+
+
+def _with_likelihoods(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    return floats(4, 5).log_softmax(1).to(dtype), floats(4, 5, seed=1).softmax(1).to(dtype)
+
+
+def _with_labels(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    return floats(4, 5, dtype=dtype), (floats(4, 5, seed=1) > 0).to(dtype)
+
+
+def _fixed_target(loss: Callable[..., Tensor], **options: Any) -> Callable[..., Tensor]:
+    """Ask for the gradient of the input alone."""
+    return lambda x, *others, reduction: loss(x, *(each.detach() for each in others), reduction=reduction, **options)
+
+
+def _weighted_logits(x: Tensor, target: Tensor, weight: Tensor, positive: Tensor, *, reduction: str) -> Tensor:
+    fixed = {"weight": weight.detach(), "pos_weight": positive.detach()}
+    return F.binary_cross_entropy_with_logits(x, target.detach(), reduction=reduction, **fixed)
+
+
+CASES: dict[str, tuple[Callable[..., Tensor], Inputs]] = {
+    "nll": (F.nll_loss, _with_classes),
+    "nll, weighted": (_fixed_target(F.nll_loss), _with_classes),
+    "nll, images": (F.nll_loss, lambda dtype: (floats(2, 5, 3, 3, dtype=dtype), integers(2, 3, 3, low=0, high=5))),
+    "cross entropy": (F.cross_entropy, _with_classes),
+    "cross entropy, smoothed": (
+        lambda x, y, reduction: F.cross_entropy(x, y, reduction=reduction, label_smoothing=0.1),
+        _with_classes,
+    ),
+    "cross entropy, likelihoods": (F.cross_entropy, lambda dtype: (floats(4, 5, dtype=dtype), _with_likelihoods(dtype)[1])),
+    "mse": (F.mse_loss, _pair),
+    "l1": (F.l1_loss, _pair),
+    "smooth l1": (F.smooth_l1_loss, _pair),
+    "smooth l1, beta": (lambda x, y, reduction: F.smooth_l1_loss(x, y, reduction=reduction, beta=0.1), _pair),
+    "huber": (F.huber_loss, _pair),
+    "binary cross entropy": (
+        _fixed_target(F.binary_cross_entropy),
+        lambda dtype: (floats(4, 5).sigmoid().to(dtype), _with_labels(dtype)[1]),
+    ),
+    "binary cross entropy, weighted": (
+        _fixed_target(F.binary_cross_entropy),
+        lambda dtype: (floats(4, 5).sigmoid().to(dtype), _with_labels(dtype)[1], floats(5, dtype=dtype)),
+    ),
+    "logits": (_fixed_target(F.binary_cross_entropy_with_logits), _with_labels),
+    "logits, weighted": (
+        _weighted_logits,
+        lambda dtype: (*_with_labels(dtype), floats(5, dtype=dtype, seed=2), floats(5, dtype=dtype, seed=3)),
+    ),
+    "kl": (F.kl_div, _with_likelihoods),
+    "kl, logarithmic": (
+        lambda x, y, reduction: F.kl_div(x, y, reduction=reduction, log_target=True),
+        lambda dtype: (_with_likelihoods(dtype)[0], floats(4, 5, seed=1).log_softmax(1).to(dtype)),
+    ),
+    "soft margin": (
+        _fixed_target(F.soft_margin_loss),
+        lambda dtype: (floats(4, 5, dtype=dtype), _with_labels(dtype)[1] * 2 - 1),
+    ),
+    "triplet": (F.triplet_margin_loss, lambda dtype: (*_pair(dtype), floats(4, 5, dtype=dtype, seed=2))),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("name", CASES)
+def test_loss_and_its_gradients(name: str, reduction: str, dtype: torch.dtype) -> None:
+    function, inputs = CASES[name]
+    assert_same(function, *inputs(dtype), reduction=reduction, backward=True)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_ctc(reduction: str) -> None:
+    def loss(x: Tensor, y: Tensor) -> Tensor:
+        return F.ctc_loss(x, y, (6, 6), (3, 2), reduction=reduction)
+
+    assert_same(loss, floats(6, 2, 5).log_softmax(2), integers(2, 3, low=1, high=5), backward=True)
+
+
+def test_margins_of_several_labels() -> None:
+    labels = torch.tensor([[0, 2, -1, 1], [3, -1, 0, 1], [0, 1, 2, 3]])
+    assert_same(F.multilabel_margin_loss, floats(3, 4), labels)
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
+def test_distances(p: float) -> None:
+    assert_same(torch.cdist, floats(4, 5), floats(3, 5, seed=1), p=p)
+    assert_same(torch.pdist, floats(4, 5), p=p)

@@ -1,0 +1,71 @@
+"""Normalization gives the same bits on the emulated device as on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .both import FLOATS, assert_same, floats
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+def _batch_norm(x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+    return F.batch_norm(x, None, None, *parameters, training=True)
+
+
+CASES: dict[str, tuple[Callable[..., Any], Shapes]] = {
+    "batch norm, 2 dimensions": (_batch_norm, ((8, 3), (3,), (3,))),
+    "batch norm, 4 dimensions": (_batch_norm, ((4, 3, 5, 5), (3,), (3,))),
+    "batch norm, 5 dimensions": (_batch_norm, ((4, 3, 2, 2, 2), (3,), (3,))),
+    "batch norm, no parameters": (_batch_norm, ((4, 3, 5, 5),)),
+    "instance norm": (F.instance_norm, ((4, 3, 5, 5),)),
+    "layer norm": (lambda x, w, b: F.layer_norm(x, (5,), w, b), ((4, 3, 5), (5,), (5,))),
+    "layer norm, two dimensions": (lambda x, w, b: F.layer_norm(x, (3, 5), w, b), ((4, 3, 5), (3, 5), (3, 5))),
+    "group norm": (lambda x, w, b: F.group_norm(x, 3, w, b), ((4, 6, 5, 5), (6,), (6,))),
+    "group norm, no parameters": (lambda x: F.group_norm(x, 3), ((4, 6, 5),)),
+    "rms norm": (lambda x, w: F.rms_norm(x, (5,), w), ((4, 6, 5), (5,))),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_normalization_and_its_gradients(name: str, dtype: torch.dtype) -> None:
+    function, shapes = CASES[name]
+    inputs = [floats(*shape, dtype=dtype, seed=seed) for seed, shape in enumerate(shapes)]
+    assert_same(function, *inputs, backward=True)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+def test_batch_norm_module_with_its_running_statistics(training: bool, dtype: torch.dtype) -> None:
+    def run(x: torch.Tensor) -> list[torch.Tensor]:
+        module = nn.BatchNorm2d(3)
+        module.running_mean, module.running_var = floats(3, seed=1), floats(3, seed=2).abs()
+        module.to(x.device).train(training)
+        out = module(x)
+        out.float().square().sum().backward()
+        assert module.running_mean is not None
+        assert module.running_var is not None
+        gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+        return [out.detach(), module.running_mean, module.running_var, *gradients]
+
+    assert_same(run, floats(4, 3, 5, 5, dtype=dtype))
+
+
+def test_batch_norm_keeps_the_inverse_of_the_deviation() -> None:
+    x = floats(4, 3, 5, 5).npu()
+    _, mean, invstd = torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)
+    expected = (x.cpu().var((0, 2, 3), unbiased=False) + 1e-5).rsqrt()
+    torch.testing.assert_close(invstd.cpu(), expected)
+    torch.testing.assert_close(mean.cpu(), x.cpu().mean((0, 2, 3)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_layer_norm_of_narrow_data_with_wide_parameters(dtype: torch.dtype) -> None:
+    assert_same(lambda x, w, b: F.layer_norm(x, (5,), w, b), floats(4, 5, dtype=dtype), floats(5), floats(5), backward=True)

@@ -1,0 +1,70 @@
+"""Optimizers take the same steps on the emulated device as on the CPU, one by one, on lists, and fused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from .both import FLOATS, assert_same, floats, operators
+
+OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
+    "SGD": (torch.optim.SGD, {"momentum": 0.9, "weight_decay": 0.01}),
+    "SGD, Nesterov": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
+    "Adam": (torch.optim.Adam, {"weight_decay": 0.01}),
+    "AdamW": (torch.optim.AdamW, {}),
+    "AdamW, AMSGrad": (torch.optim.AdamW, {"amsgrad": True}),
+    "RMSprop": (torch.optim.RMSprop, {"momentum": 0.5, "centered": True}),
+    "Adagrad": (torch.optim.Adagrad, {}),
+    "Adadelta": (torch.optim.Adadelta, {}),
+    "Adamax": (torch.optim.Adamax, {}),
+    "NAdam": (torch.optim.NAdam, {}),
+    "RAdam": (torch.optim.RAdam, {}),
+    "Rprop": (torch.optim.Rprop, {}),
+}
+
+SHAPES = ((3, 4), (5,), (6,))
+
+
+def _train(name: str, *values: torch.Tensor, **form: bool) -> list[torch.Tensor]:
+    """Take three steps along fixed gradients; gives parameters and the optimizer's state."""
+    kind, options = OPTIMIZERS[name]
+    parameters = [each.detach().clone().requires_grad_() for each in values]
+    optimizer = kind(parameters, lr=0.1, **options, **form)  # type: ignore[call-arg]
+    for step in range(3):
+        for i, parameter in enumerate(parameters):
+            parameter.grad = floats(*parameter.shape, seed=7 * step + i).to(parameter.dtype).to(parameter.device)
+        optimizer.step()
+    kept = [each for state in optimizer.state.values() for each in state.values() if isinstance(each, torch.Tensor)]
+    return [each.detach() for each in parameters] + [each for each in kept if each.dim()]
+
+
+def _parameters(dtype: torch.dtype) -> list[torch.Tensor]:
+    return [floats(*shape, dtype=dtype, seed=seed) for seed, shape in enumerate(SHAPES)]
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("foreach", [False, True], ids=["one by one", "on lists"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps(name: str, foreach: bool, dtype: torch.dtype) -> None:
+    assert_same(lambda *values: _train(name, *values, foreach=foreach), *_parameters(dtype))
+
+
+@pytest.mark.parametrize("name", ["SGD", "SGD, Nesterov", "Adam"])
+def test_fused_steps(name: str) -> None:
+    assert_same(lambda *values: _train(name, *values, fused=True), *_parameters(torch.float32))
+
+
+@pytest.mark.parametrize("name", ["AdamW", "AdamW, AMSGrad"])
+def test_fused_adamw_within_the_rounding_of_its_float32_numbers(name: str) -> None:
+    actual = _train(name, *(each.npu() for each in _parameters(torch.float32)), fused=True)
+    expected = _train(name, *_parameters(torch.float32), fused=True)
+    for mine, other in zip(actual, expected, strict=True):
+        torch.testing.assert_close(mine.cpu(), other, rtol=2e-6, atol=1e-7)
+
+
+def test_fused_optimizers_call_one_operator_for_a_step() -> None:
+    parameters = [each.npu() for each in _parameters(torch.float32)]
+    assert "aclnnFusedSgd" in operators(lambda: _train("SGD", *parameters, fused=True))
+    assert "aclnnApplyAdamWV2" in operators(lambda: _train("AdamW", *parameters, fused=True))
