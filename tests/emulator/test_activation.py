@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812  the name that everybody knows
+import torch.nn.functional as F
 
 from .both import FLOATS, SPECIAL, assert_same, floats, integers, operators
 
