@@ -150,9 +150,7 @@ def test_shared_keys_and_values() -> None:
 def test_packed_sequences() -> None:
     ends = [3, 8]
     q, k, v = (floats(8, 2, 4, seed=seed).npu().requires_grad_() for seed in range(3))
-    out = torch_npu.npu_fusion_attention(
-        q, k, v, 2, "TND", scale=0.3, actual_seq_qlen=ends, actual_seq_kvlen=ends
-    )[0]
+    out = torch_npu.npu_fusion_attention(q, k, v, 2, "TND", scale=0.3, actual_seq_qlen=ends, actual_seq_kvlen=ends)[0]
     out.sum().backward()
     cpu = [each.detach().cpu().requires_grad_() for each in (q, k, v)]
     for start, end in ((0, 3), (3, 8)):

@@ -52,7 +52,10 @@ CASES: dict[str, tuple[Callable[..., Tensor], Inputs]] = {
         lambda x, y, reduction: F.cross_entropy(x, y, reduction=reduction, label_smoothing=0.1),
         _with_classes,
     ),
-    "cross entropy, likelihoods": (F.cross_entropy, lambda dtype: (floats(4, 5, dtype=dtype), _with_likelihoods(dtype)[1])),
+    "cross entropy, likelihoods": (
+        F.cross_entropy,
+        lambda dtype: (floats(4, 5, dtype=dtype), _with_likelihoods(dtype)[1]),
+    ),
     "mse": (F.mse_loss, _pair),
     "l1": (F.l1_loss, _pair),
     "smooth l1": (F.smooth_l1_loss, _pair),

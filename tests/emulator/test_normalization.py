@@ -68,4 +68,6 @@ def test_batch_norm_keeps_the_inverse_of_the_deviation() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_layer_norm_of_narrow_data_with_wide_parameters(dtype: torch.dtype) -> None:
-    assert_same(lambda x, w, b: F.layer_norm(x, (5,), w, b), floats(4, 5, dtype=dtype), floats(5), floats(5), backward=True)
+    assert_same(
+        lambda x, w, b: F.layer_norm(x, (5,), w, b), floats(4, 5, dtype=dtype), floats(5), floats(5), backward=True
+    )

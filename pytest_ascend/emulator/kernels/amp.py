@@ -15,7 +15,7 @@ T = torch.Tensor
     "aclnnForeachNonFiniteCheckAndUnscale(inout TensorList scaledGrads, inout Tensor foundInf, Tensor invScale)"
 )
 def foreach_non_finite_check_and_unscale(grads: list[T], found_inf: T, inv_scale: T) -> None:
-    aten._amp_foreach_non_finite_check_and_unscale_(grads, found_inf, inv_scale)  # noqa: SLF001  no public name
+    aten._amp_foreach_non_finite_check_and_unscale_(grads, found_inf, inv_scale)
 
 
 @family.kernel(
@@ -24,5 +24,5 @@ def foreach_non_finite_check_and_unscale(grads: list[T], found_inf: T, inv_scale
 )
 def amp_update_scale(scale: T, tracker: T, found_inf: T, growth: float, backoff: float, interval: int) -> tuple[T, T]:
     scale, tracker = scale.clone(), tracker.clone()
-    aten._amp_update_scale_(scale, tracker, found_inf, growth, backoff, interval)  # noqa: SLF001
+    aten._amp_update_scale_(scale, tracker, found_inf, growth, backoff, interval)
     return scale, tracker

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 import torch
 
-
 aten = torch.ops.aten
 T = torch.Tensor
 Optional = T | None
 
 
-#: A layout's letters -> the order of its dimensions as batch, heads, sequence, depth, after H is split into heads and depth.
+#: Layout -> the order of its dimensions as batch, heads, sequence, depth, once H is split into heads and depth.
 _ORDERS = {"BNSD": (0, 1, 2, 3), "BSND": (0, 2, 1, 3), "BSH": (0, 2, 1, 3), "SBH": (1, 2, 0, 3)}
 
 
@@ -48,7 +47,7 @@ class Attention:
 def to_bnsd(tensor: T, layout: str, depth: int) -> T:
     """Give a view as batch, heads, sequence, depth."""
     if layout.endswith("H"):
-        tensor = tensor.unflatten(-1, (-1, depth))
+        tensor = tensor.view(*tensor.shape[:-1], -1, depth)
     return tensor.permute(_ORDERS[layout])
 
 
@@ -60,7 +59,10 @@ def from_bnsd(tensor: T, layout: str) -> T:
 
 
 def attend(q: T, k: T, v: T, how: Attention) -> tuple[T, T]:
-    """Attend over (batch, heads, sequence, depth). Gives the result and float32 log-sum-exps of (batch, heads, sequence)."""
+    """Attend over (batch, heads, sequence, depth).
+
+    Gives the result, and log-sum-exps (batch, heads, sequence) in float32.
+    """
     k, v = _for_all_heads(k, q), _for_all_heads(v, q)
     if how.is_plain and q.shape[-1] == v.shape[-1]:
         return _fused(q, k, v, how)
@@ -71,7 +73,7 @@ def attend(q: T, k: T, v: T, how: Attention) -> tuple[T, T]:
 
 
 def _fused(q: T, k: T, v: T, how: Attention) -> tuple[T, T]:
-    forward = aten._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF001  no public name
+    forward = aten._scaled_dot_product_flash_attention_for_cpu
     result: tuple[T, T] = forward(q, k, v, 0.0, how.causal, attn_mask=_expanded(how, q, k), scale=how.scale)
     return result
 
@@ -82,7 +84,7 @@ def attend_backward(dy: T, q: T, k: T, v: T, out: T, lse: T, how: Attention) -> 
     k, v = _for_all_heads(k, q), _for_all_heads(v, q)
     dbias: Optional = None
     if how.is_plain and how.bias is None and q.shape[-1] == v.shape[-1]:
-        backward = aten._scaled_dot_product_flash_attention_for_cpu_backward  # noqa: SLF001  no public name
+        backward = aten._scaled_dot_product_flash_attention_for_cpu_backward
         mask = _expanded(how, q, k)
         dq, dk, dv = backward(dy, q, k, v, out, lse, 0.0, how.causal, attn_mask=mask, scale=how.scale)
     else:
@@ -130,4 +132,8 @@ def _for_all_heads(kv: T, q: T) -> T:
 
 
 def _over_shared_heads(gradient: T, heads: int) -> T:
-    return gradient if gradient.shape[1] == heads else gradient.unflatten(1, (heads, -1)).sum(2)
+    return (
+        gradient
+        if gradient.shape[1] == heads
+        else gradient.view(gradient.shape[0], heads, -1, *gradient.shape[2:]).sum(2)
+    )

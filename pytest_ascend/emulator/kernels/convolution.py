@@ -69,7 +69,8 @@ def conv_depthwise2d(x: T, weight: T, _: L, bias: T | None, stride: L, padding: 
 
 @family.kernel("aclnnConvTbc(Tensor self, Tensor weight, Tensor bias, int64 pad, out Tensor output, int8 cube)")
 def conv_tbc(x: T, weight: T, bias: T, pad: int, cube: int) -> T:
-    return torch.conv_tbc(*narrowed(cube, x, weight), bias, pad)
+    x, weight = narrowed(cube, x, weight)
+    return torch.conv_tbc(x, weight, bias, pad)
 
 
 @family.kernel(

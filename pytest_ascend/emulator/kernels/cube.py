@@ -21,7 +21,7 @@ def narrowed(cube_math_type: int, *operands: T) -> tuple[T, ...]:
 
 
 def _to_hf32(tensor: T) -> T:
-    """Round float32 to HF32: 11 of the 23 bits of the fraction stay. Public sources disagree about ties: to even here."""
+    """Round float32 to HF32, which keeps 11 bits of the fraction; ties, on which public sources differ, go to even."""
     bits = tensor.contiguous().view(torch.int32)
     rounded = (bits >> 12).bitwise_and_(1).add_(bits).add_(0x7FF).bitwise_and_(~0xFFF).view(torch.float32)
     return torch.where(tensor.isnan(), tensor, rounded)

@@ -14,6 +14,6 @@ aten = torch.ops.aten
 # There are no public names for what these do without a gradient.
 op(
     "aclnnCdist(Tensor x1, Tensor x2, float p, int64 mode, out Tensor out)",
-    widened(aten._cdist_forward.default),  # noqa: SLF001
+    widened(aten._cdist_forward.default),
 )
-op("aclnnPdist(Tensor self, float p, out Tensor out)", widened(aten._pdist_forward.default))  # noqa: SLF001
+op("aclnnPdist(Tensor self, float p, out Tensor out)", widened(aten._pdist_forward.default))

@@ -176,9 +176,9 @@ def flash_attention_unpadding_score_grad(
     lse = _log_sum_exp(highest, total)
     hows = _packed_how(q, k, pse, drop, mask, scale, keep_prob, before, after, heads, q_ends, kv_ends, mode)
     for q_span, kv_span, how in hows:
-        queries = (_packed(each, q_span) for each in (dy, q))
-        keys = (_packed(each, kv_span) for each in (k, v))
-        made = attend_backward(*queries, *keys, _packed(out, q_span), lse[q_span].T.unsqueeze(0), how)
+        part_dy, part_q, part_out = (_packed(each, q_span) for each in (dy, q, out))
+        part_k, part_v = (_packed(each, kv_span) for each in (k, v))
+        made = attend_backward(part_dy, part_q, part_k, part_v, part_out, lse[q_span].T.unsqueeze(0), how)
         for target, span, part in zip(gradients, (q_span, kv_span, kv_span), made[:3], strict=True):
             target[span] = part[0].transpose(0, 1)
     return dq, dk, dv, None

@@ -98,9 +98,9 @@ def _round_off(x: Lists, mode: Any, out: Lists) -> None:
 
 
 # Their names begin with an underscore, though they are meant for use: torch's optimizers call them so.
-_copy = torch._foreach_copy_  # noqa: SLF001
-_norm: Callable[[Lists, Any], Any] = torch._foreach_norm  # noqa: SLF001
-_pow: Callable[[Any, Lists], Any] = torch._foreach_pow  # noqa: SLF001
+_copy = torch._foreach_copy_
+_norm: Callable[[Lists, Any], Any] = torch._foreach_norm
+_pow: Callable[[Any, Lists], Any] = torch._foreach_pow
 
 _declare("LerpList", "TensorList x1, TensorList x2, TensorList weight", _plain("lerp"))
 _declare("LerpScalar", "TensorList x1, TensorList x2, Scalar weight", _with_number("lerp"))
@@ -109,4 +109,4 @@ _declare("RoundOffNumberV2", "TensorList x, Scalar mode", _round_off)
 op("aclnnForeachNorm(TensorList x, Scalar order, out TensorList out)", _norm)
 op("aclnnForeachPowScalarAndTensor(Scalar scalar, TensorList x, out TensorList out)", _pow)
 op("aclnnForeachCopy(TensorList x, out TensorList out)", lambda x: x)
-op("aclnnForeachZeroInplace(inout TensorList x)", torch._foreach_zero_)  # noqa: SLF001
+op("aclnnForeachZeroInplace(inout TensorList x)", torch._foreach_zero_)

@@ -40,12 +40,12 @@ def _added_product(function: Callable[..., T]) -> Callable[..., None]:
 
 
 def matmul(self: T, mat2: T, cube: int, out: T) -> None:
-    """Multiply. A batch times one matrix is one large product where CPU makes it one: with a matrix that needs a gradient.
+    """Multiply. A batch times one matrix is one large product where CPU makes it one: where the matrix needs a gradient.
 
     What needs a gradient is not known here; that gradients are on stands for it.
     """
     self, mat2 = narrowed(cube, self, mat2)
-    if not torch.is_grad_enabled() or self.dim() < 3 and mat2.dim() < 3 or self.dtype != out.dtype:
+    if not torch.is_grad_enabled() or (self.dim() < 3 and mat2.dim() < 3) or self.dtype != out.dtype:
         _product(torch.matmul)(self, mat2, cube, out=out)
     elif mat2.dim() == 2 and out.is_contiguous():
         torch.mm(self.reshape(-1, self.shape[-1]), mat2, out=out.view(-1, out.shape[-1]))

@@ -140,5 +140,5 @@ def ctc_loss_backward(
     return _ctc_loss_backward(grad, log_probs, targets, lengths, target_lengths, loss, log_alpha, *rest)
 
 
-_ctc_loss = widened(aten._ctc_loss.default)  # noqa: SLF001  no public name
-_ctc_loss_backward = widened(aten._ctc_loss_backward.default)  # noqa: SLF001  no public name
+_ctc_loss = widened(aten._ctc_loss.default)
+_ctc_loss_backward = widened(aten._ctc_loss_backward.default)

@@ -76,8 +76,8 @@ def layer_norm(x: T, shape: list[int], weight: Optional, bias: Optional, eps: fl
 def layer_norm_backward(
     grad: T, x: T, shape: list[int], mean: T, rstd: T, weight: Optional, bias: Optional, mask: list[bool]
 ) -> Three:
-    mean, rstd = _in_dtype_of(weight, mean, rstd)
-    return aten.native_layer_norm_backward(grad, x, shape, mean, rstd, weight, bias, mask)  # type: ignore[no-any-return]
+    statistics = _in_dtype_of(weight, mean, rstd)
+    return aten.native_layer_norm_backward(grad, x, shape, *statistics, weight, bias, mask)  # type: ignore[no-any-return]
 
 
 _SIZES = "int64 n, int64 c, int64 hxw, int64 group"

@@ -35,7 +35,7 @@ def apply_adam_w_v2(
 
     CANN takes float32 numbers: a beta of 0.9 is 0.89999998, so that not all bits of the results are CPU's.
     """
-    aten._fused_adamw_(  # noqa: SLF001  no public name
+    aten._fused_adamw_(
         [var],
         [grad],
         [m],
@@ -74,7 +74,7 @@ def fused_adam(
     amsgrad: bool,
     maximize: bool,
 ) -> None:
-    aten._fused_adam_(  # noqa: SLF001  no public name
+    aten._fused_adam_(
         params,
         grads,
         exp_avgs,
@@ -110,7 +110,7 @@ def fused_sgd(
     maximize: bool,
     is_first_step: bool,
 ) -> None:
-    aten._fused_sgd_(  # noqa: SLF001  no public name
+    aten._fused_sgd_(
         params,
         grads,
         momentum_buffers or [],
