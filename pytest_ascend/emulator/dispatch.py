@@ -105,7 +105,10 @@ def call_of(kernel: Kernel, memory: DeviceMemory) -> Callable[[int], None]:
         arguments = [reader(words[i]) for i, reader in inputs]
         targets = [reader(words[i]) for i, reader, _ in outputs]
         if into:
+            shapes = [target.shape for target in targets]
             body(*arguments, out=targets[0] if len(targets) == 1 else tuple(targets))
+            if [target.shape for target in targets] != shapes:  # torch resizes an output that does not fit
+                raise RuntimeError(f"the kernel made {[*map(tuple, (t.shape for t in targets))]} for outputs of {shapes}")
             return
         result = body(*arguments)
         if not targets:
