@@ -108,7 +108,7 @@ def call_of(kernel: Kernel, memory: DeviceMemory) -> Callable[[int], None]:
             shapes = [target.shape for target in targets]
             body(*arguments, out=targets[0] if len(targets) == 1 else tuple(targets))
             if [target.shape for target in targets] != shapes:  # torch resizes an output that does not fit
-                raise RuntimeError(f"the kernel made {[*map(tuple, (t.shape for t in targets))]} for outputs of {shapes}")
+                raise RuntimeError(f"the kernel made {[target.shape for target in targets]} for outputs of {shapes}")
             return
         result = body(*arguments)
         if not targets:
