@@ -162,16 +162,13 @@ def test_a_gradient_that_is_not_finite_skips_the_step(bad: float, kind: str, for
     scaler = _scaler(kind, 4.0)
     parameter = torch.ones(3, device="npu", requires_grad=True)
     optimizer = torch.optim.SGD([parameter], lr=1.0, momentum=0.5, **FORMS[form])
-    scaler.scale((parameter * torch.tensor([1.0, bad, 1.0], device="npu")).sum()).backward()
-    scaler.step(optimizer)
-    scaler.update()
-    assert torch.equal(parameter.detach().cpu(), torch.ones(3))
-    assert scaler.get_scale() == 2.0
-    optimizer.zero_grad()
-    scaler.scale(parameter.sum()).backward()
-    scaler.step(optimizer)
-    scaler.update()
-    assert torch.equal(parameter.detach().cpu(), torch.zeros(3))
+    for factor, expected, scale in ((1.0, 0.0, 4.0), (bad, 0.0, 2.0), (1.0, -1.5, 2.0)):
+        optimizer.zero_grad()
+        scaler.scale((parameter * torch.tensor([1.0, factor, 1.0], device="npu")).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert torch.equal(parameter.detach().cpu(), torch.full((3,), expected))
+        assert scaler.get_scale() == scale
 
 
 def test_training_with_dropout_repeats_with_its_seed() -> None:

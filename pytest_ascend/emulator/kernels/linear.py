@@ -40,7 +40,7 @@ def _added_product(function: Callable[..., T]) -> Callable[..., None]:
 
 
 def matmul(self: T, mat2: T, cube: int, out: T) -> None:
-    """Multiply. A batch times one matrix is one large product where CPU makes it one: where the matrix needs a gradient.
+    """Multiply. A batch times one matrix is one large product where CPU makes it one: if the matrix needs a gradient.
 
     What needs a gradient is not known here; that gradients are on stands for it.
     """
