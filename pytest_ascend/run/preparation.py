@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pytest_ascend.device import Device, Request, parse
@@ -28,6 +29,9 @@ REMEDIES = (
     (r"sees \d+ NPUs", "is ASCEND_RT_VISIBLE_DEVICES right, and are /dev/davinci* there?"),
 )
 OTHERWISE = "see that 'python -c \"import torch_npu\"' works and that npu-smi info lists the device"
+
+#: What the emulated runtime has room for.
+EMULATED_DEVICES = 16
 
 #: Nothing of this is needed where the emulated device is what is wanted.
 EMULATE = "to test without an NPU, say so: --ascend-device=emulated"
@@ -82,15 +86,16 @@ def _emulated(request: Request, faults: Sequence[str], memory_bytes: int) -> Pre
     from pytest_ascend import emulator
     from pytest_ascend.device.npu import Npu
 
+    if request.index >= EMULATED_DEVICES:
+        raise UsageError(
+            f"--ascend-device=emulated:{request.index}: there are at most {EMULATED_DEVICES} emulated devices",
+            hint=f"give emulated:0 to emulated:{EMULATED_DEVICES - 1}",
+        )
     emulator.activate(devices=max(2, request.index + 1), memory_bytes=memory_bytes or None, faults=tuple(faults))
-    npu = Npu(request.index, emulated=True)
-    try:
-        chip = npu.chip()
-    except Exception as error:
-        message = f"the emulated device does not come up: {type(error).__name__}: {error}"
-        raise DeviceUnavailable(message, hint="install what it runs: pip install 'pytest-ascend[emulated]'") from error
     by_itself = "This machine shows no sign of Ascend." if request.kind == "auto" else ""
-    return Prepared(device=npu, chip=chip, notice=by_itself, numerics=npu.pin_numerics())
+    with _comes_up("the emulated device", hint="install what it runs: pip install 'pytest-ascend[emulated]'"):
+        npu = Npu(request.index, emulated=True)
+        return Prepared(device=npu, chip=npu.chip(), notice=by_itself, numerics=npu.pin_numerics())
 
 
 def _npu(request: Request, found: Sequence[Sign], probe: Callable[[int], Answer]) -> Prepared:
@@ -99,8 +104,19 @@ def _npu(request: Request, found: Sequence[Sign], probe: Callable[[int], Answer]
     answer = probe(request.index)
     if answer.failure:
         raise DeviceUnavailable(_explained(request, found, answer), hint=f"{_remedy(answer)}\n  hint: {EMULATE}")
-    npu = Npu(request.index)
-    return Prepared(device=npu, chip=answer.chip, numerics=npu.pin_numerics())
+    with _comes_up(f"npu:{request.index}", hint=OTHERWISE):
+        npu = Npu(request.index)
+        return Prepared(device=npu, chip=answer.chip, numerics=npu.pin_numerics())
+
+
+@contextlib.contextmanager
+def _comes_up(name: str, *, hint: str) -> Iterator[None]:
+    """Turn whatever a stack raises in this process into DeviceUnavailable."""
+    try:
+        yield
+    except Exception as error:
+        message = f"{name} does not come up in this process: {type(error).__name__}: {error}"
+        raise DeviceUnavailable(message, hint=hint) from error
 
 
 def _explained(request: Request, found: Sequence[Sign], answer: Answer) -> str:

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from pytest_ascend.device.npu import Npu
 from pytest_ascend.device.probe import Answer
 from pytest_ascend.environment import Sign
 from pytest_ascend.errors import DeviceUnavailable, UsageError
@@ -40,11 +41,21 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return asked
 
 
-def test_auto_takes_the_npu_where_there_is_a_sign_and_it_answers() -> None:
+def test_auto_takes_the_npu_where_there_is_a_sign_and_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Npu, "pin_numerics", lambda self: {"conv.allow_hf32": False})
     prepared = prepare("auto", look=lambda: (SIGN,), probe=well)
     assert prepared.device.label == "npu:0"
     assert not prepared.device.emulated
     assert prepared.chip == "Ascend910B3"
+
+
+def test_an_npu_that_answers_another_process_only_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Npu) -> dict[str, bool]:
+        raise RuntimeError("507033")
+
+    monkeypatch.setattr(Npu, "pin_numerics", broken)
+    with pytest.raises(DeviceUnavailable, match="does not come up in this process: RuntimeError: 507033"):
+        prepare("npu", look=tuple, probe=well)
 
 
 def test_auto_stops_where_there_is_a_sign_and_no_npu_answers() -> None:
@@ -95,6 +106,11 @@ def test_the_hint_fits_the_failure(failure: str, remedy: str) -> None:
 def test_faults_are_for_the_emulated_device_only(device: str) -> None:
     with pytest.raises(UsageError, match="--ascend-fault=stale-add is for the emulated device"):
         prepare(device, faults=["stale-add"], look=tuple, probe=well)
+
+
+def test_there_are_not_as_many_emulated_devices_as_one_likes() -> None:
+    with pytest.raises(UsageError, match="at most 16"):
+        prepare("emulated:16")
 
 
 def test_emulated_memory_is_for_the_emulated_device_only() -> None:
