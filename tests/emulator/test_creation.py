@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 import torch
+import torch_npu
 
 from .both import FLOATS, INTEGERS, assert_identical, assert_same, floats, integers
 
@@ -75,6 +76,19 @@ def test_copies_from_and_to_any_layout() -> None:
 
 def test_a_conversion_has_a_gradient() -> None:
     assert_same(lambda x: x.half().float().bfloat16(), floats(3, 4), backward=True)
+
+
+def test_npu_dtype_cast() -> None:
+    x = floats(3, 4).npu().requires_grad_()
+    cast = torch_npu.npu_dtype_cast(x, torch.float16)
+    cast.sum().backward()
+    assert_identical(cast, floats(3, 4).half())
+    assert_identical(x.grad, torch.ones(3, 4))
+
+
+@pytest.mark.filterwarnings("ignore:torch.range is deprecated:UserWarning")
+def test_range() -> None:
+    assert_identical(torch.range(0, 5, 2, device="npu"), torch.range(0, 5, 2))
 
 
 def test_complex_numbers() -> None:

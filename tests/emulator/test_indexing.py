@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+import torch_npu
 from torch.nn import functional
 
-from .both import FLOATS, assert_same, floats, integers, operators
+from .both import FLOATS, assert_identical, assert_same, floats, integers, operators
 
 DTYPES = (*FLOATS, torch.int64, torch.int32, torch.uint8, torch.bool)
 
@@ -151,6 +152,48 @@ def test_indices_without_a_dimension_are_told_from_empty_ones() -> None:
     zeros = torch.zeros(3, 3, dtype=torch.int64)
     assert_same(lambda x, i: x[:, i], zeros, torch.tensor([], dtype=torch.int64))
     assert_same(lambda x, i: x[:, i], zeros, torch.tensor([2, 0]))
+
+
+def test_embedding_with_rows_that_are_scaled_down() -> None:
+    assert_same(functional.embedding, FULL, floats(5, 3), max_norm=0.5)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")
+@pytest.mark.parametrize("shape", [(4,), (4, 2)])
+def test_sparse_tensors_are_summed_up(shape: tuple[int, ...]) -> None:
+    def coalesced(indices: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return torch.sparse_coo_tensor(indices, values, (4, 5, *shape[1:])).coalesce().to_dense()
+
+    assert_same(coalesced, torch.tensor([[0, 0, 2, 0], [1, 3, 0, 1]]), floats(*shape))
+
+
+def test_scatter_reduce_in_place() -> None:
+    assert_same(lambda x, i, y: x.scatter_reduce_(0, i, y, "sum"), floats(3, 4), FULL, floats(3, 4, seed=1))
+
+
+# --- what only torch_npu has ---
+
+
+def test_npu_scatter_nd_update() -> None:
+    x, update = floats(3, 4), floats(2, 4, seed=1)
+    expected = x.index_copy(0, torch.tensor([2, 0]), update)
+    assert_identical(torch_npu.npu_scatter_nd_update(x.npu(), torch.tensor([[2], [0]]).npu(), update.npu()), expected)
+
+
+def test_npu_scatter_update() -> None:
+    cache, update = torch.zeros(2, 3, 4, 2), floats(2, 3, 1, 2)
+    actual = torch_npu.scatter_update(cache.npu(), torch.tensor([1, 2]).npu(), update.npu(), -2)
+    cache[0, :, 1], cache[1, :, 2] = update[0, :, 0], update[1, :, 0]
+    assert_identical(actual, cache)
+
+
+def test_npu_gather_sparse_index() -> None:
+    assert_identical(torch_npu.npu_gather_sparse_index(floats(3, 4).npu(), FULL.npu()), floats(3, 4)[FULL])
+
+
+def test_npu_index_add() -> None:
+    actual = torch_npu._npu_index_add(floats(3, 4).npu(), ROWS.npu(), floats(3, 4, seed=1).npu(), alpha=2)
+    assert_identical(actual, floats(3, 4).index_add(0, ROWS, floats(3, 4, seed=1), alpha=2))
 
 
 def test_the_operators_run_on_the_device() -> None:

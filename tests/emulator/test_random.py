@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch_npu
 from torch.nn import functional
 
 from .both import FLOATS, INTEGERS, operators
@@ -92,6 +93,26 @@ def test_dropout_drops_the_gradient_of_the_same_elements() -> None:
     assert x.grad.equal(dropped.detach())
     assert functional.dropout(x, 0.4, training=False).equal(x)
     assert not functional.dropout(x, 1.0).any()
+
+
+def test_the_mask_of_dropout() -> None:
+    mask = torch_npu.npu_dropout_gen_mask([100, 80], 0.25, device="npu").cpu()
+    bits = (mask[:, None] >> torch.arange(8)) & 1
+    assert bits.float().mean() == pytest.approx(0.75, abs=0.02)
+    x = torch.arange(4.0, device="npu")
+    assert torch._masked_scale(x, (x > 1).to(torch.uint8), 2.0).tolist() == [0, 0, 4, 6]
+
+
+def test_rrelu_in_place() -> None:
+    x = torch.tensor([-1.0, 2.0], device="npu").repeat(100)
+    functional.rrelu_(x, 0.1, 0.3, training=True)
+    assert x[1::2].eq(2).all()
+    assert x[::2].lt(-0.1).logical_and(x[::2] > -0.3).all()
+
+
+def test_npu_sim_exponential() -> None:
+    drawn = torch_npu.npu_sim_exponential_(torch.empty(N, device="npu"), lambd=2)
+    assert drawn.cpu().mean() == pytest.approx(0.5, abs=0.02)
 
 
 def test_a_seed_gives_the_same_numbers_again() -> None:

@@ -148,6 +148,20 @@ def test_a_clipped_gradient() -> None:
     assert_same(clip, floats(4, 6))
 
 
+@pytest.mark.filterwarnings("ignore:_aminmax is deprecated:UserWarning")
+def test_both_extremes() -> None:
+    assert_same(torch.aminmax, floats(4, 6))
+    assert_same(torch._aminmax, floats(4, 6))
+    assert_same(lambda x: torch._aminmax(x, 1), floats(4, 6))
+
+
+def test_norms_of_the_older_kind() -> None:
+    assert_same(lambda x: torch.ops.aten.norm.ScalarOpt_dim(x, 2, [1]), floats(4, 6))
+    assert_same(
+        lambda x: torch.ops.aten.norm.ScalarOpt_dtype(x, 1, dtype=torch.float32), floats(4, 6, dtype=torch.float16)
+    )
+
+
 def test_quantile() -> None:
     assert_same(lambda x: torch.quantile(x, 0.3, dim=1), floats(4, 9), backward=True)
 

@@ -28,6 +28,7 @@ DISTINCT: dict[str, Callable[..., Any]] = {
     "with both": lambda x: torch.unique(x, return_inverse=True, return_counts=True),
     "along a dimension": lambda x: torch.unique(x, dim=0),
     "along a dimension, with both": lambda x: torch.unique(x, dim=1, return_inverse=True, return_counts=True),
+    "the older operator": lambda x: torch._unique(x, return_inverse=True),
     "consecutive": torch.unique_consecutive,
     "consecutive with inverse": lambda x: torch.unique_consecutive(x, return_inverse=True),
     "consecutive with counts": lambda x: torch.unique_consecutive(x, return_counts=True),

@@ -24,7 +24,6 @@ def copy_(x: T, source: T) -> None:
 
 
 op("aclnnCast(Tensor self, dtype dtype, out Tensor out)", lambda x, _: x)
-op("aclnnNpuFormatCast(Tensor source, out Tensor target)", lambda x: x)
 
 op("aclnnArange(Scalar start, Scalar end, Scalar step, out Tensor out)", torch.arange, into=True)
 op("aclnnRange(Scalar start, Scalar end, Scalar step, out Tensor out)", torch.ops.aten.range.out, into=True)

@@ -55,14 +55,15 @@ op(
 op(f"aclnnInplaceIndexCopy(inout Tensor self, {_INDEX}, Tensor source)", T.index_copy_)
 op(f"aclnnIndexFill(Tensor self, {_INDEX}, Scalar value, out Tensor out)", torch.index_fill)
 op(f"aclnnInplaceIndexFill(inout Tensor self, {_INDEX}, Scalar value)", T.index_fill_)
-op(
-    "aclnnIndexFillTensor(Tensor self, int64 dim, IntArray index, Scalar value, out Tensor out)",
-    lambda x, dim, index, value: x.index_fill(dim, torch.tensor(index), value),
-)
-op(
-    "aclnnInplaceIndexFillTensor(inout Tensor self, int64 dim, IntArray index, Scalar value)",
-    lambda x, dim, index, value: x.index_fill_(dim, torch.tensor(index), value),
-)
+
+
+@family.kernel(f"aclnnGatherV3(Tensor self, {_INDEX}, int64 batchDims, int64 mode, out Tensor out)")
+def gather_v3(x: T, dim: int, index: T, batch_dims: int, _: int) -> T:
+    if batch_dims:
+        raise NotImplementedError("indices that differ along batch dimensions")
+    taken = x.index_select(dim, index.reshape(-1))
+    return taken.reshape(*x.shape[:dim], *index.shape, *x.shape[dim:][1:])
+
 
 op(f"aclnnGather(Tensor self, {_INDEX}, out Tensor out)", torch.gather, into=True)
 op("aclnnTake(Tensor self, Tensor index, out Tensor out)", torch.take, into=True)
@@ -112,6 +113,14 @@ def scatter_nd_update(x: T, indices: T, updates: T) -> None:
     x.index_put_(tuple(indices.long().unbind(-1)), updates)
 
 
+@family.kernel("aclnnInplaceScatterUpdate(inout Tensor data, Tensor indices, Tensor updates, int64 axis)")
+def scatter_update_(data: T, indices: T, updates: T, axis: int) -> None:
+    """Write ``updates[b]`` into ``data[b]`` from ``indices[b]`` on along the axis, which counts the batch's too."""
+    axis %= data.dim()
+    for target, start, source in zip(data, indices.tolist(), updates, strict=True):
+        target.narrow(axis - 1, start, source.shape[axis - 1]).copy_(source)
+
+
 # --- masks ---
 
 op("aclnnInplaceMaskedFillScalar(inout Tensor self, Tensor mask, Scalar value)", T.masked_fill_)
@@ -158,3 +167,17 @@ def embedding_bag(*inputs: Any) -> tuple[T, T, T, T]:
 def one_hot(x: T, classes: int, on: T, off: T, axis: int) -> T:
     hit = x.unsqueeze(axis) == torch.arange(classes).reshape([-1] + [1] * (x.dim() - (axis % (x.dim() + 1))))
     return torch.where(hit, on, off)
+
+
+# --- sparse tensors ---
+
+
+@family.kernel(
+    "aclnnCoalesceSparse(Tensor uniqueLen, Tensor uniqueIndices, Tensor indices, Tensor values, out Tensor newIndices,"
+    " out Tensor newValues)"
+)
+def coalesce_sparse(distinct: T, places: T, indices: T, values: T) -> tuple[T, T]:
+    """Sum the values at the same indices. ``places`` gives each element its row among the distinct ones."""
+    rows = distinct.numel()
+    new_indices = indices.new_empty(rows, indices.shape[1]).index_copy_(0, places.long(), indices)
+    return new_indices, values.new_zeros(rows, *values.shape[1:]).index_add_(0, places.long(), values)

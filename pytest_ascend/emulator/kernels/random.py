@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,40 +28,30 @@ def generator(seed: int, offset: int) -> torch.Generator:
     return torch.Generator().manual_seed(mixed ^ (mixed >> 31))
 
 
-def _drawn(declaration: str, body: Callable[..., Any]) -> None:
-    """Declare an operator that draws from a seed and an offset, and the one that takes both from device memory.
-
-    The declaration has the place of them in braces; ``body`` takes the other inputs, then the generator.
-    """
-    name, rest = declaration.split("(", 1)
-    op(declaration.format(_SEED), lambda *inputs: body(*inputs[:-2], generator(*inputs[-2:])))
-    in_memory = f"{name}Tensor({rest}".format("Tensor seed, Tensor offset, uint64 step")
-    op(in_memory, lambda *inputs: body(*inputs[:-3], generator(inputs[-3].item(), inputs[-2].item() + inputs[-1])))
+@family.kernel(f"aclnnInplaceUniform(inout Tensor self, double low, double high, {_SEED})")
+def uniform_(x: T, low: float, high: float, seed: int, offset: int) -> None:
+    x.uniform_(low, high, generator=generator(seed, offset))
 
 
-_drawn(
-    "aclnnInplaceUniform(inout Tensor self, double low, double high, {})",
-    lambda x, low, high, drawn: x.uniform_(low, high, generator=drawn),
-)
-_drawn(
-    "aclnnInplaceNormal(inout Tensor self, float mean, float std, {})",
-    lambda x, mean, std, drawn: x.normal_(mean, std, generator=drawn),
-)
-_drawn(
-    "aclnnInplaceRandom(inout Tensor self, int64 low, int64 high, {})",
-    lambda x, low, high, drawn: x.random_(low, high, generator=drawn),
-)
-_drawn("aclnnInplaceRandomWithoutFromTo(inout Tensor self, {})", lambda x, drawn: x.random_(generator=drawn))
-_drawn(
-    "aclnnMultinomial(Tensor self, int64 count, bool replacement, {}, out Tensor out)",
-    lambda x, count, replacement, drawn: torch.multinomial(x, count, replacement, generator=drawn),
-)
+@family.kernel(f"aclnnInplaceNormal(inout Tensor self, float mean, float std, {_SEED})")
+def normal_(x: T, mean: float, std: float, seed: int, offset: int) -> None:
+    x.normal_(mean, std, generator=generator(seed, offset))
+
+
+@family.kernel(f"aclnnInplaceRandom(inout Tensor self, int64 low, int64 high, {_SEED})")
+def random_(x: T, low: int, high: int, seed: int, offset: int) -> None:
+    x.random_(low, high, generator=generator(seed, offset))
 
 
 @family.kernel(f"aclnnInplaceBernoulli(inout Tensor self, Scalar probability, {_SEED})")
 @family.kernel(f"aclnnInplaceBernoulliTensor(inout Tensor self, Tensor probability, {_SEED})")
 def bernoulli_(x: T, probability: Any, seed: int, offset: int) -> None:
     x.bernoulli_(probability, generator=generator(seed, offset))
+
+
+@family.kernel(f"aclnnMultinomial(Tensor self, int64 count, bool replacement, {_SEED}, out Tensor out)")
+def multinomial(x: T, count: int, replacement: bool, seed: int, offset: int) -> T:
+    return torch.multinomial(x, count, replacement, generator=generator(seed, offset))
 
 
 @family.kernel(f"aclnnRandperm(int64 n, {_SEED}, out Tensor out)")
@@ -85,13 +74,6 @@ for _name, _mean, _std in (
 @family.kernel(f"aclnnSimThreadExponential(inout Tensor self, int64 count, double lambd, {_SEED})")
 def exponential_(x: T, _: int, rate: float, seed: int, offset: int) -> None:
     x.exponential_(rate, generator=generator(seed, offset))
-
-
-@family.kernel(
-    "aclnnStatelessExponentialTensor(inout Tensor self, Tensor seed, Tensor offset, int64 step, double lambd)"
-)
-def exponential_in_graph_(x: T, seed: T, offset: T, step: int, rate: float) -> None:
-    x.exponential_(rate, generator=generator(int(seed), int(offset) + step))
 
 
 _RRELU = f"Scalar lower, Scalar upper, bool training, {_SEED}"

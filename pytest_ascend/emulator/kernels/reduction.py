@@ -80,9 +80,11 @@ op(f"aclnnVarMean({_SPREAD}, out Tensor var, out Tensor mean)", _spread(torch.va
 # --- norms ---
 
 
-@family.kernel("aclnnNorm(Tensor self, Scalar p, IntArray dim, bool keepdim, out Tensor out)")
-def norm(x: T, p: float, dims: L, keepdim: bool) -> T:
-    return torch.linalg.vector_norm(x, p, dims, keepdim)  # type: ignore[no-any-return]
+def norm(x: T, p: float, dims: L, keepdim: bool, out: T) -> None:
+    torch.linalg.vector_norm(x, p, dims, keepdim, dtype=None if x.is_complex() else out.dtype, out=out)
+
+
+op("aclnnNorm(Tensor self, Scalar p, IntArray dim, bool keepdim, out Tensor out)", norm, into=True)
 
 
 @family.kernel(

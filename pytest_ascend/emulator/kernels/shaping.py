@@ -16,7 +16,6 @@ L = list[int]
 
 op("aclnnCat(TensorList tensors, int64 dim, out Tensor out)", torch.cat, into=True)
 op("aclnnStack(TensorList tensors, int64 dim, out Tensor out)", torch.stack, into=True)
-op("aclnnSplitWithSize(Tensor self, IntArray sizes, int64 dim, out TensorList out)", torch.split)
 op(
     "aclnnChunkCat(TensorList tensors, int64 dim, int64 numChunks, out Tensor out)",
     aten._chunk_cat.default,
@@ -25,13 +24,6 @@ op(
 op("aclnnFlip(Tensor self, IntArray dims, out Tensor out)", torch.flip)
 op("aclnnRoll(Tensor self, IntArray shifts, IntArray dims, out Tensor out)", torch.roll)
 op("aclnnRepeat(Tensor self, IntArray repeats, out Tensor out)", T.repeat)
-
-
-@family.kernel(
-    "aclnnConfusionTranspose(Tensor self, IntArray perm, IntArray shape, bool transposeFirst, out Tensor out)"
-)
-def confusion_transpose(x: T, order: L, shape: L, transpose_first: bool) -> T:
-    return x.permute(order).reshape(shape) if transpose_first else x.reshape(shape).permute(order)
 
 
 # --- repeated elements ---
@@ -80,8 +72,3 @@ for _mode in ("Reflection", "Replication"):
         _signature = "Tensor self, IntArray padding, out Tensor out"
         op(f"aclnn{_mode}Pad{_d}({_signature})", getattr(aten, _name).out, into=True)
         op(f"aclnn{_mode}Pad{_d}Backward(Tensor gradOutput, {_signature})", getattr(aten, f"{_name}_backward").default)
-
-op(
-    "aclnnUnfoldGrad(Tensor gradOut, IntArray inputSizes, int64 dim, int64 size, int64 step, out Tensor gradIn)",
-    aten.unfold_backward.default,
-)
