@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pytest_ascend.device import Device, Request, parse
 from pytest_ascend.device.probe import Answer, ask
 from pytest_ascend.environment import Sign, signs
+from pytest_ascend.environment.signs import EMULATED_VARIABLE
 from pytest_ascend.errors import DeviceUnavailable, UsageError
 
 #: What is seen when an NPU does not come up, and what to do about it; the first match counts.
@@ -71,8 +72,15 @@ def prepare(
 
 
 def _resolved(kind: str, found: Sequence[Sign]) -> str:
+    """Give the kind of device to use. What runs on the emulated CANN already is never taken for an NPU."""
+    is_emulated = os.environ.get(EMULATED_VARIABLE) == "1"
+    if kind == "npu" and is_emulated:
+        raise DeviceUnavailable(
+            f"--ascend-device=npu was asked for, and this process runs on the emulated CANN ({EMULATED_VARIABLE}=1)",
+            hint="start it without 'pytest-ascend emulate', or leave --ascend-device out",
+        )
     if kind == "auto":
-        return "npu" if found else "emulated"
+        return "npu" if found and not is_emulated else "emulated"
     return kind
 
 

@@ -16,6 +16,12 @@ from pytest_ascend.run.preparation import Prepared, prepare
 SIGN = Sign("environment variable", "ASCEND_HOME_PATH=/opt/cann")
 
 
+@pytest.fixture(autouse=True)
+def no_emulated_cann(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what other tests in this process may have switched on."""
+    monkeypatch.delenv("PYTEST_ASCEND_EMULATED", raising=False)
+
+
 def well(_: int) -> Answer:
     return Answer(chip="Ascend910B3", count=8)
 
@@ -76,6 +82,20 @@ def test_auto_takes_the_emulated_device_where_there_is_no_sign(emulated: list[ob
 
 def test_the_emulated_device_can_be_asked_for_beside_signs(emulated: list[object]) -> None:
     prepare("emulated:1", look=lambda: (SIGN,), probe=never, faults=["x"])
+    assert len(emulated) == 1
+
+
+def test_what_runs_on_the_emulated_cann_is_never_called_an_npu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_ASCEND_EMULATED", "1")
+    with pytest.raises(DeviceUnavailable, match="runs on the emulated CANN"):
+        prepare("npu", look=lambda: (SIGN,), probe=well)
+
+
+def test_auto_on_the_emulated_cann_is_the_emulated_device(
+    monkeypatch: pytest.MonkeyPatch, emulated: list[object]
+) -> None:
+    monkeypatch.setenv("PYTEST_ASCEND_EMULATED", "1")
+    prepare("auto", look=lambda: (SIGN,), probe=never)
     assert len(emulated) == 1
 
 
