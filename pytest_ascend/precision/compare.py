@@ -32,6 +32,7 @@ class Request:
     waiver: str = ""
     accumulation: int | None = None
     scale: float | None = None
+    branching: bool = False
     promise: Promise = field(default_factory=Promise)
 
 
@@ -44,6 +45,7 @@ def compare(
     name: str = "output",
     accumulation: int | None = None,
     scale: float | None = None,
+    branching: bool = False,
     limits: Mapping[str, float] | None = None,
     waiver: str = "",
     dtype: str | torch.dtype | None = None,
@@ -55,7 +57,9 @@ def compare(
 
     ``expected`` is a float64 reference (of any floating ``actual``), or has the dtype that ``actual`` must have.
     ``honest`` is what an honest implementation (the CPU, in the same dtype) made of the same inputs; several go into
-    :class:`Samples`. ``accumulation`` is the number of terms in each sum, ``scale`` the usual sum of their magnitudes.
+    :class:`Samples`. ``accumulation`` is the number of terms in each sum (1: none, each element is
+    computed by itself), ``scale`` the usual sum of their magnitudes; ``branching`` says that this is a gradient through
+    ReLU, max pooling or other comparisons, which may honestly fall the other way.
     ``dtype``, ``device``, ``stride`` (True: as ``expected`` has it) and ``requires_grad`` are what PyTorch promises.
     ``limits`` replaces numbers of the standard; a looser one needs a ``waiver``, the reason for it.
 
@@ -73,6 +77,7 @@ def compare(
         waiver=waiver,
         accumulation=_checked(accumulation),
         scale=scale,
+        branching=branching,
         promise=promise,
     )
     samples = () if honest is None else tuple(honest) if isinstance(honest, Samples) else (honest,)

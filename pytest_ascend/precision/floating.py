@@ -68,6 +68,8 @@ def _setting(found: Measurement, expected: torch.Tensor, form: Format, request: 
         scale=request.scale,
         finer=FORMATS[expected.dtype].digits > form.digits,
         distinct=_distinct(expected),
+        branching=request.branching,
+        approximated=any(each.ulp_max > 0.51 for each in found.honest),
     )
 
 
@@ -97,6 +99,7 @@ def _verdict(
         headline="agrees",
         metrics=figures(found) | {"limit_used": finding.used},
         worst=_worst(tensors, found.actual.abs_argmax),
+        limit=Limit(name=finding.rule, value=finding.limit),
         waiver=standard.waiver,
     )
     return _broken(verdict, tensors, found, finding) if finding.is_broken else verdict
@@ -113,7 +116,6 @@ def _broken(verdict: Verdict, tensors: Sequence[torch.Tensor], found: Measuremen
         headline=text,
         metrics={**verdict.metrics, "mismatches": float(sample.total)},
         worst=_worst(tensors, worst) if worst >= 0 else verdict.worst,
-        limit=Limit(name=finding.rule, value=finding.limit),
         pattern=pattern_of(sample),
     )
     return replace(verdict, message="\n".join(explain(verdict)))

@@ -13,23 +13,23 @@ import numpy.typing as npt
 from pytest_ascend.precision.measure import Measurement
 from pytest_ascend.precision.model import (
     ALLOWANCES,
+    FEW,
     WINDOWS,
     Allowances,
+    ErrorModel,
     Limits,
     Octaves,
     Setting,
     exponents_of,
-    limits,
+    inner_by_model,
     octaves,
+    sliding_max,
     sliding_sum,
 )
 from pytest_ascend.precision.spread import ZERO_EXPONENT, Entries
 from pytest_ascend.precision.sums import Sums
 
 Floats: TypeAlias = npt.NDArray[Any]
-
-#: Fewer different expected values than this share their roundings: no mean is taken over them.
-FEW = 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +41,8 @@ class Finding:
     limit: float
     #: Error allowed at each of the given expected values, where the rule is one about elements.
     allowed: Callable[[Floats], Floats] | None = None
+    #: The number of the block that the rule is about.
+    block: int | None = None
 
     @property
     def used(self) -> float:
@@ -66,12 +68,13 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
     device = octaves(_nonzero(entries), setting.format, lowest, length)
     honest_entries = [each.spread.entries() for each in found.honest]
     honest = [octaves(_nonzero(each), setting.format, lowest, length) for each in honest_entries]
-    allowed = limits(honest, setting, np.arange(lowest, highest + 1), device.count, use)
-    allowed = _with_zero(allowed, honest_entries, device, setting, use)
+    model = ErrorModel(honest, setting, np.arange(lowest, highest + 1), use)
+    allowed = _with_zero(model.limits(found.actual.count), honest_entries, device, setting, use)
     findings = (
         _at_zero(entries, allowed, setting),
         _elements(device, allowed),
-        _root_mean_square(device, allowed),
+        _root_mean_square(device, model),
+        _blocks(found, setting, use),
         _bias(found, setting, use),
     )
     return max(findings, key=lambda each: (each.used > 1 and each.allowed is not None, each.used))
@@ -122,7 +125,7 @@ def _with_zero(
     if device.count.sum() >= use.independent:
         reach = int(np.searchsorted(np.cumsum(device.count), use.independent)) + 1
     zero = max(use.largest * shown, float(allowed.element[:reach].max()), setting.format.tiniest)
-    return Limits(allowed.lowest, allowed.element, allowed.rms, zero)
+    return Limits(allowed.lowest, allowed.element, zero)
 
 
 def _at_zero(entries: Entries, allowed: Limits, setting: Setting) -> Finding:
@@ -136,15 +139,15 @@ def _elements(device: Octaves, allowed: Limits) -> Finding:
     return Finding(rule="error of one element", value=value, limit=limit, allowed=allowed.of)
 
 
-def _root_mean_square(device: Octaves, allowed: Limits) -> Finding:
+def _root_mean_square(device: Octaves, model: ErrorModel) -> Finding:
     """Compare over the narrowest window around each octave that holds enough elements for a mean to say something."""
     worst = Finding(rule="root mean square error", value=0.0, limit=1.0)
     pending = device.count > 0
     for half_width in WINDOWS:
         count = np.maximum(sliding_sum(device.count, half_width), 1)
         value = np.sqrt(sliding_sum(device.error_square, half_width) / count)
-        limit = np.sqrt(sliding_sum(device.count * allowed.rms**2, half_width) / count)
-        enough = pending & ((count >= ALLOWANCES.independent) | (half_width >= device.count.size))
+        limit = model.root_mean_square(half_width, device.count)
+        enough = pending & (count >= model.use.independent)
         pending &= ~enough
         ratio = np.where(enough, value / limit, 0)
         place = int(ratio.argmax())
@@ -153,14 +156,41 @@ def _root_mean_square(device: Octaves, allowed: Limits) -> Finding:
     return worst
 
 
+def _blocks(found: Measurement, setting: Setting, use: Allowances) -> Finding:
+    """Compare the root mean square of each block of neighbours with the largest of honest blocks of its magnitude."""
+    rule = "root mean square error of one block"
+    nothing = Finding(rule=rule, value=0.0, limit=math.inf)
+    if not found.honest or setting.distinct < FEW or not found.actual.blocks or setting.branching:
+        return nothing
+    device, ulp_square = (np.concatenate(each) for each in zip(*found.actual.blocks, strict=True))
+    octave = np.frexp(ulp_square)[1] // 2
+    octave -= octave.min()
+    shown = np.zeros(int(octave.max()) + 1)
+    for each in found.honest:
+        inner = np.concatenate([block[0] for block in each.blocks]) - ulp_square / 12
+        np.maximum.at(shown, octave, np.sqrt(np.maximum(inner, 0)))
+    shown = sliding_max(shown, 2)
+    limit = use.rms_ulps * np.sqrt(ulp_square) + use.largest * shown[octave]
+    if (setting.accumulation or 1) > 1:
+        exponents = np.frexp(np.sqrt(ulp_square))[1] + setting.format.digits - 2
+        limit += inner_by_model(setting, exponents, use, use.sums_rms)
+    place = int((device / limit**2).argmax())
+    return Finding(rule=rule, value=math.sqrt(device[place]), limit=float(limit[place]), block=place)
+
+
 def _bias(found: Measurement, setting: Setting, use: Allowances) -> Finding:
-    """Many results that are rounded, and hardly wrong otherwise, must not all be rounded the same way."""
+    """Many results that are rounded, and hardly wrong otherwise, must not all be rounded the same way.
+
+    Nothing is said where inner errors are as large as roundings: one error may be shared by a whole row of results.
+    """
     value = max(map(abs, biases(found.actual)))
     rule = "mean signed error in ulp"
-    if setting.distinct < FEW or found.actual.count < 256 or (not found.honest and found.actual.ulp_max > 2):
-        return Finding(rule=rule, value=value, limit=math.inf)
     shown = max((max(map(abs, biases(each))) for each in found.honest), default=0.0)
-    inner = max((_inner_ulps(each) for each in found.honest), default=0.0)
+    inner = max((_inner_ulps(each) for each in found.honest), default=0.0 if found.actual.ulp_max <= 2 else 1.0)
+    summed = use.sums_rms * math.sqrt(setting.accumulation or 1) * 2.0 ** (setting.format.digits - 24)
+    is_summed = (setting.accumulation or 1) > 1 and summed > use.bias_ulps / 4
+    if setting.distinct < FEW or found.actual.count < 256 or inner > 0.5 or is_summed:
+        return Finding(rule=rule, value=value, limit=math.inf)
     chance = 6 * 0.3 / math.sqrt(found.actual.count)
     return Finding(rule=rule, value=value, limit=use.bias_ulps + use.largest * shown + use.rms * inner + chance)
 

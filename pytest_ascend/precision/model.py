@@ -36,8 +36,10 @@ class Allowances:
     element_ulps: float = 1.9
     rms_ulps: float = 0.75
     bias_ulps: float = 0.2
+    #: The same as ``element_ulps`` for functions that honest results do not round exactly: exp, tanh, erf.
+    approximation_ulps: float = 3.0
     #: Times the largest inner error that an honest result shows.
-    largest: float = 3.0
+    largest: float = 3.5
     #: Times the root mean square of the inner errors, before the correction for few elements.
     rms: float = 2.0
     #: Chance that so few elements understate the honest errors, for the correction for few elements.
@@ -52,12 +54,22 @@ class Allowances:
     terms: int = 1024
     #: Roundings of 16-bit and shorter formats inside an operator or model, where nobody says.
     short_roundings: float = 4.0
+    #: Error of one element, and root mean square, that a comparison which falls the other way may cause in a gradient,
+    #: as a share of the root mean square of the expected values.
+    branch_element: float = 0.5
+    branch_rms: float = 0.02
 
 
 ALLOWANCES = Allowances()
 
-#: Windows of octaves around an octave from which its honest errors are taken.
+#: Fewer different expected values than this share their roundings: no mean is taken over them.
+FEW = 32
+
+#: Windows of octaves around an octave, of which the narrowest with enough elements is taken.
 WINDOWS = (0, 1, 2, 4, 8, 16, 512)
+#: The first of them from which the size of honest errors is taken: a narrower one may hold a single row of a result,
+#: whose errors have one cause and may all be small by luck.
+WIDE = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +78,9 @@ class Setting:
 
     ``accumulation`` is the number of terms in each sum (None: not known); ``scale`` the size of those terms' sum of
     magnitudes (None: taken from the expected values); ``finer`` whether the expected values are of a finer format than
-    the judged one; ``distinct`` how many different expected values a sample holds.
+    the judged one; ``distinct`` how many different expected values a sample holds; ``approximated`` whether honest
+    results have errors that no exact rounding has; ``branching`` whether a comparison between nearly equal values (in a
+    ReLU, in max pooling) may have fallen the other way before a gradient was taken.
     """
 
     format: Format
@@ -75,6 +89,8 @@ class Setting:
     scale: float | None = None
     finer: bool = True
     distinct: int = 1024
+    approximated: bool = False
+    branching: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +101,10 @@ class Octaves:
     count: Floats
     excess_max: Floats
     excess_square: Floats
+    ulps_max: Floats
+    ulps_square: Floats
     error_square: Floats
     error_max: Floats
-
-    def window(self, half_width: int) -> tuple[Floats, Floats, Floats, Floats]:
-        """Give count, largest excess, excess and error squares over each octave and its neighbours."""
-        sums = [sliding_sum(each, half_width) for each in (self.count, self.excess_square, self.error_square)]
-        return sums[0], sliding_max(self.excess_max, half_width), sums[1], sums[2]
 
 
 def octaves(entries: Entries, form: Format, lowest: int, length: int) -> Octaves:
@@ -99,19 +112,17 @@ def octaves(entries: Entries, form: Format, lowest: int, length: int) -> Octaves
     places = np.maximum(entries.exponents, lowest) - lowest
     ulp = ulp_of_octave(np.maximum(entries.exponents, lowest), form)
     middle = (entries.lower + entries.upper) / 2
-    excess = np.maximum(entries.upper - 0.5, 0) * ulp
-    excess_max, error_max = np.zeros(length), np.zeros(length)
-    np.maximum.at(excess_max, places, excess)
+    excess = entries.counts * np.maximum(middle - 0.5, 0) ** 2
+    ulps_max, error_max = np.zeros(length), np.zeros(length)
+    np.maximum.at(ulps_max, places, np.maximum(entries.upper - 0.5, 0))
     np.maximum.at(error_max, places, entries.lower * ulp)
-    sums = [
-        np.bincount(places, weights=weights, minlength=length)
-        for weights in (
-            entries.counts,
-            entries.counts * (np.maximum(middle - 0.5, 0) * ulp) ** 2,
-            entries.counts * (middle * ulp) ** 2,
-        )
-    ]
-    return Octaves(lowest, sums[0], excess_max, sums[1], sums[2], error_max)
+    own_ulp = ulp_of_octave(np.arange(lowest, lowest + length), form)
+    count = np.bincount(places, weights=entries.counts, minlength=length)
+    ulps_square = np.bincount(places, weights=excess, minlength=length)
+    error_square = np.bincount(places, weights=entries.counts * (middle * ulp) ** 2, minlength=length)
+    return Octaves(
+        lowest, count, ulps_max * own_ulp, ulps_square * own_ulp**2, ulps_max, ulps_square, error_square, error_max
+    )
 
 
 def ulp_of_octave(exponents: Ints, form: Format) -> Floats:
@@ -149,12 +160,11 @@ def inner_by_model(setting: Setting, exponents: Ints, allowances: Allowances, fa
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is allowed in each octave: the largest error, and the root mean square over the octaves around."""
+    """The largest error allowed in each octave from ``lowest`` on, and where zero is expected."""
 
     lowest: int
     element: Floats
-    rms: Floats
-    zero: float
+    zero: float = 0.0
 
     def of(self, expected: Floats) -> Floats:
         """Give the largest error allowed at each of these expected values (float64)."""
@@ -164,45 +174,107 @@ class Limits:
         return np.where(magnitude == 0, self.zero, self.element[places])
 
 
-def limits(honest: Sequence[Octaves], setting: Setting, exponents: Ints, count: Floats, use: Allowances) -> Limits:
-    """Work out the limits from what honest results show, or from the model of sums alone where there are none."""
-    form = setting.format
-    ulp = ulp_of_octave(exponents, form)
-    rounding = use.element_ulps * ulp * (1 if setting.finer else 2)
-    few_distinct = setting.distinct < 32
-    rms_rounding = (use.element_ulps if few_distinct else use.rms_ulps) * ulp * (1 if setting.finer else 2)
-    cap = inner_by_model(setting, exponents, use, use.sums)
-    element, rms = cap, cap * (use.sums_rms / use.sums)
-    if honest:
-        element, rms = _inner_by_honest(honest, cap, ulp, float(count.sum()), use)
-    if honest and (setting.accumulation or 1) > 1:
-        element = np.maximum(element, cap)
-        rms = np.maximum(rms, cap * (use.sums_rms / use.sums))
-    return Limits(int(exponents[0]), rounding + element, rms_rounding + rms, 0.0)
+@dataclass(frozen=True, slots=True)
+class ErrorModel:
+    """What honest results show, by octave from ``exponents[0]`` on, and what is allowed from that."""
 
+    honest: Sequence[Octaves]
+    setting: Setting
+    exponents: Ints
+    use: Allowances
 
-def _inner_by_honest(
-    honest: Sequence[Octaves], cap: Floats, ulp: Floats, total: float, use: Allowances
-) -> tuple[Floats, Floats]:
-    """The smallest bound over all windows of octaves: each is one, if the errors in it are of one size."""
-    chance = math.sqrt(2 * math.log(2 * total + 1)) + 1
-    element = np.full(ulp.shape, np.inf)
-    rms = np.full(ulp.shape, np.inf)
-    for half_width in WINDOWS:
-        windows = [each.window(half_width) for each in honest]
-        count = np.maximum(sum(each[0] for each in windows), 1e-300)
-        largest = np.max([each[1] for each in windows], axis=0)
-        excess = np.sqrt(sum(each[2] for each in windows) / count)
-        unseen = 0.3 * ulp * np.minimum(1, 8 / np.maximum(count, 1))
-        scale = np.minimum(few(count, use) * np.maximum(excess, unseen), cap)
-        scale = np.maximum(scale, few(np.full(1, use.independent), use) * excess)
-        usable = count >= 1
-        bound = np.maximum(use.largest * largest, use.rms * chance * scale)
-        element = np.where(usable, np.minimum(element, bound), element)
-        rms = np.where(usable, np.minimum(rms, use.rms * scale), rms)
-        if half_width >= ulp.size:
-            break
-    return element, rms
+    @property
+    def ulp(self) -> Floats:
+        """The ulp of each octave; twice that where the expected values have been rounded as well."""
+        return ulp_of_octave(self.exponents, self.setting.format) * (1 if self.setting.finer else 2)
+
+    @property
+    def _sums_count(self) -> bool:
+        """Whether the model of sums is a limit of its own, besides what honest results show."""
+        return not self.honest or (self.setting.accumulation or 1) > 1
+
+    def limits(self, count: float) -> Limits:
+        """Give the largest error allowed among ``count`` elements."""
+        element = np.zeros(self.exponents.shape)
+        sums = inner_by_model(self.setting, self.exponents, self.use, self.use.sums)
+        if self.honest:
+            chance = self.use.rms * (math.sqrt(2 * math.log(2 * count + 1)) + 1)
+            element = self._inner(chance, sums)
+        if self._sums_count:
+            element = np.maximum(element, sums)
+        if self.setting.branching:
+            element = element + self.use.branch_element * self.setting.root_mean_square
+        rounding = self.use.approximation_ulps if self.setting.approximated else self.use.element_ulps
+        return Limits(int(self.exponents[0]), rounding * self.ulp + element)
+
+    def _inner(self, chance: float, sums: Floats) -> Floats:
+        """Give the bound over the narrowest window of octaves that holds enough elements.
+
+        Inner errors are of one size in a window, whatever the values (sums with cancellation), or, of functions of one
+        element, of one size in ulp.
+        """
+        bound = np.full(self.exponents.shape, np.inf)
+        for half_width in WINDOWS[WIDE:]:
+            largest = np.max([sliding_max(self._law(each)[0], half_width) for each in self.honest], axis=0)
+            usual = self._scale(half_width, chance, sums)
+            allowed = np.maximum(self.use.largest * largest * self._unit, usual)
+            bound = np.where((self._count(half_width) >= self._enough) & np.isinf(bound), allowed, bound)
+        return bound
+
+    def root_mean_square(self, half_width: int, count: Floats) -> Floats:
+        """Give the root mean square error allowed in the window around each octave, which holds ``count`` elements."""
+        total = np.maximum(sliding_sum(count, half_width), 1)
+        ulps = self.use.element_ulps if self.setting.distinct < FEW else self.use.rms_ulps
+        rounding = np.sqrt(sliding_sum(count * (ulps * self.ulp) ** 2, half_width) / total)
+        sums = inner_by_model(self.setting, self.exponents, self.use, self.use.sums_rms)
+        inner = np.zeros(self.exponents.shape)
+        if self.honest:
+            inner = self._scale(half_width, self.use.rms, sums)
+            shared = self._scale(max(half_width, WINDOWS[WIDE]), self.use.rms, sums)
+            inner = np.where(inner > self.use.rms * self.ulp, np.maximum(inner, shared), inner)
+        if self._sums_count:
+            inner = np.maximum(inner, np.sqrt(sliding_sum(count * sums**2, half_width) / total))
+        if self.setting.branching:
+            inner = inner + self.use.branch_rms * self.setting.root_mean_square
+        allowed: Floats = rounding + inner
+        return allowed
+
+    @property
+    def _enough(self) -> float:
+        """So many elements a window has to hold: fewer only where there are no more."""
+        return max(1.0, min(self.use.independent, float(np.sum([each.count for each in self.honest]))))
+
+    def _count(self, half_width: int) -> Floats:
+        count: Floats = np.sum([sliding_sum(each.count, half_width) for each in self.honest], axis=0)
+        return count
+
+    @property
+    def _is_relative(self) -> bool:
+        return self.setting.accumulation == 1
+
+    @property
+    def _unit(self) -> Floats:
+        return self.ulp if self._is_relative else np.ones(self.exponents.shape)
+
+    def _law(self, shown: Octaves) -> tuple[Floats, Floats]:
+        """Largest and sum of squares of the inner errors in each octave, in the unit of the law that holds."""
+        if self._is_relative:
+            return shown.ulps_max, shown.ulps_square
+        return shown.excess_max, shown.excess_square
+
+    def _scale(self, half_width: int, factor: float, most: Floats) -> Floats:
+        """Give ``factor`` times the root mean square inner error that honest results show in each window.
+
+        The correction for few elements ends at ``most``, which the model of sums sets.
+        """
+        count = np.maximum(self._count(half_width), 1)
+        square = np.sum([sliding_sum(self._law(each)[1], half_width) for each in self.honest], axis=0)
+        shown = np.sqrt(square / count) * self._unit
+        unseen = 0.3 * self.ulp * np.minimum(1, 8 / count)
+        careful = np.minimum(factor * few(count, self.use) * np.maximum(shown, unseen), most)
+        usual = few(np.full(1, self.use.independent), self.use)
+        scale: Floats = np.maximum(careful, factor * usual * shown)
+        return scale
 
 
 def _windows(values: Floats, half_width: int) -> Floats:

@@ -49,6 +49,10 @@ class Sums:
     expected_max: float = 0.0
     within: list[int] = field(default_factory=lambda: [0] * len(SHARES))
     spread: Spread = field(default_factory=Spread)
+    #: Elements in a block of neighbours; 0 where blocks are not asked for.
+    block: int = 0
+    #: Mean square of the errors and of the ulp in each block, chunk by chunk.
+    blocks: list[tuple[Floats, Floats]] = field(default_factory=list)
 
     def add(self, actual: Floats, expected: Floats, start: int, places: Places = None) -> bool:
         """Take in a chunk of equal shape and dtype (float32 or float64), whose first element is number ``start``.
@@ -71,6 +75,8 @@ class Sums:
         self._add_absolute(actual, expected, error, magnitude)
         self._add_relative(error, magnitude)
         self._add_ulps(difference, error, expected, magnitude)
+        if self.block and places is None:
+            self._add_blocks(error, magnitude)
         return True
 
     def _add_absolute(self, actual: Floats, expected: Floats, error: Floats, magnitude: Floats) -> None:
@@ -82,7 +88,7 @@ class Sums:
         self.actual_square_sum += _square_sum(actual, largest)
         if actual.dtype == np.float32 and not _SAFE[0] < largest < _SAFE[1]:
             actual, expected = actual.astype(np.float64), expected.astype(np.float64)
-        self.product_sum += float(np.dot(actual, expected))
+        self.product_sum += float((actual * expected).sum())
 
     def _add_relative(self, error: Floats, magnitude: Floats) -> None:
         ratio = error / magnitude
@@ -109,6 +115,20 @@ class Sums:
         self.outward_sum += float(np.copysign(ulps, difference, out=difference).sum())
         self.spread.add(octaves, ulps)
 
+    def _add_blocks(self, error: Floats, magnitude: Floats) -> None:
+        _, inverse = octaves_and_inverse(magnitude, self.format)
+        ulps = 2.0 ** (2 - self.format.digits) / inverse
+        self.blocks.append((mean_squares(error, self.block), mean_squares(ulps, self.block)))
+
+
+def mean_squares(values: Floats, block: int) -> Floats:
+    """Give the mean square of every ``block`` values, and of what is left at the end (float64)."""
+    whole = values.size // block * block
+    body = values[:whole].reshape(-1, block)
+    means = (body * body).mean(axis=1, dtype=np.float64)
+    rest = values[whole:].astype(np.float64)
+    return np.append(means, (rest * rest).mean()) if rest.size else means
+
 
 #: The largest value of a float32 chunk has to lie between these for its squares to be summed in float32.
 _SAFE = (1e-12, 1e15)
@@ -117,4 +137,4 @@ _SAFE = (1e-12, 1e15)
 def _square_sum(values: Floats, largest: float) -> float:
     if values.dtype == np.float32 and largest > 0 and not _SAFE[0] < largest < _SAFE[1]:
         values = values.astype(np.float64)
-    return float(np.dot(values, values))
+    return float((values * values).sum())
