@@ -105,10 +105,10 @@ def call_of(kernel: Kernel, memory: DeviceMemory) -> Callable[[int], None]:
         arguments = [reader(words[i]) for i, reader in inputs]
         targets = [reader(words[i]) for i, reader, _ in outputs]
         if into:
-            shapes = [target.shape for target in targets]
+            shapes = _shapes(targets)
             body(*arguments, out=targets[0] if len(targets) == 1 else tuple(targets))
-            if [target.shape for target in targets] != shapes:  # torch resizes an output that does not fit
-                raise RuntimeError(f"the kernel made {[target.shape for target in targets]} for outputs of {shapes}")
+            if (made := _shapes(targets)) != shapes:  # torch resizes an output that does not fit
+                raise RuntimeError(f"the kernel made {made} for outputs of {shapes}")
             return
         result = body(*arguments)
         if not targets:
@@ -121,6 +121,11 @@ def call_of(kernel: Kernel, memory: DeviceMemory) -> Callable[[int], None]:
                 _write(target, value)
 
     return call
+
+
+def _shapes(targets: list[Any]) -> list[Any]:
+    """Give the shapes of outputs: of tensors, of lists of them, and None for what the caller left out."""
+    return [_shapes(each) if isinstance(each, list) else getattr(each, "shape", None) for each in targets]
 
 
 def _write(target: Any, value: Any) -> None:
