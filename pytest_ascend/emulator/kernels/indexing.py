@@ -140,7 +140,12 @@ op("aclnnInplaceFillDiagonal(inout Tensor self, Scalar value, bool wrap)", T.fil
 
 # --- embeddings ---
 
-op("aclnnEmbedding(Tensor weight, Tensor indices, out Tensor out)", torch.embedding)
+
+def embedding(weight: T, indices: T, out: T) -> None:
+    torch.index_select(weight, 0, indices.reshape(-1), out=out.view(-1, weight.shape[1]))
+
+
+op("aclnnEmbedding(Tensor weight, Tensor indices, out Tensor out)", embedding, into=True)
 op(
     "aclnnEmbeddingDenseBackward(Tensor grad, Tensor indices, int64 numWeights, int64 paddingIdx, bool scaleGradByFreq,"
     " out Tensor out)",

@@ -23,7 +23,16 @@ op(
 
 op("aclnnFlip(Tensor self, IntArray dims, out Tensor out)", torch.flip)
 op("aclnnRoll(Tensor self, IntArray shifts, IntArray dims, out Tensor out)", torch.roll)
-op("aclnnRepeat(Tensor self, IntArray repeats, out Tensor out)", T.repeat)
+
+
+def repeat(x: T, repeats: L, out: T) -> None:
+    shape = (1,) * (len(repeats) - x.dim()) + x.shape
+    # each dimension as two, of which the outer one is broadcast
+    target = out.view([size for pair in zip(repeats, shape, strict=True) for size in pair])
+    target.copy_(x.reshape([size for inner in shape for size in (1, inner)]))
+
+
+op("aclnnRepeat(Tensor self, IntArray repeats, out Tensor out)", repeat, into=True)
 
 
 # --- repeated elements ---
@@ -64,7 +73,18 @@ def repeat_interleave_backward(grad: T, repeats: T, axis: int) -> T:
 
 # --- padding ---
 
-op("aclnnConstantPadNd(Tensor self, IntArray pad, Scalar value, out Tensor out)", torch.constant_pad_nd)
+
+def constant_pad_nd(x: T, pad: L, value: float, out: T) -> None:
+    """Pad from the last dimension on, by a number before and a number after; negative ones cut off."""
+    inside = out.fill_(value)
+    for i, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
+        axis = x.dim() - 1 - i
+        x = x.narrow(axis, max(-before, 0), x.shape[axis] - max(-before, 0) - max(-after, 0))
+        inside = inside.narrow(axis, max(before, 0), x.shape[axis])
+    inside.copy_(x)
+
+
+op("aclnnConstantPadNd(Tensor self, IntArray pad, Scalar value, out Tensor out)", constant_pad_nd, into=True)
 
 for _mode in ("Reflection", "Replication"):
     for _d in ("1d", "2d", "3d"):

@@ -17,18 +17,19 @@ Optional = T | None
 _PAIR = "out Tensor values, out Tensor indices"
 
 
-@family.kernel(f"aclnnSort(Tensor self, bool stable, int64 dim, bool descending, {_PAIR})")
-def sort(x: T, stable: bool, dim: int, descending: bool) -> Any:
-    return torch.sort(x, stable=stable, dim=dim, descending=descending)
+def sort(x: T, stable: bool, dim: int, descending: bool, out: tuple[T, T]) -> None:
+    torch.sort(x, stable=stable, dim=dim, descending=descending, out=out)
+
+
+def topk(x: T, k: int, dim: int, largest: bool, order: bool, *_policy: int, out: tuple[T, T]) -> None:
+    torch.topk(x, k, dim, largest, order, out=out)
 
 
 _TOPK = "Tensor self, int64 k, int64 dim, bool largest, bool sorted"
 
-op(f"aclnnTopk({_TOPK}, {_PAIR})", torch.topk)
-op(
-    f"aclnnTopkV2({_TOPK}, int64 sortPolicy, {_PAIR})",
-    lambda x, k, dim, largest, order, _: torch.topk(x, k, dim, largest, order),
-)
+op(f"aclnnSort(Tensor self, bool stable, int64 dim, bool descending, {_PAIR})", sort, into=True)
+op(f"aclnnTopk({_TOPK}, {_PAIR})", topk, into=True)
+op(f"aclnnTopkV2({_TOPK}, int64 sortPolicy, {_PAIR})", topk, into=True)
 
 
 # --- searching ---
