@@ -4,7 +4,8 @@ A fault maps names of operators to functions that make a wrong body from the hon
 
     STALE_ADD = {"aclnnAdd": lambda honest: lambda self, other, alpha: honest(self, other, alpha) * 1.001}
 
-It is chosen by the name of a built-in one (:data:`FAULTS`) or as ``module:attribute`` of the user's own.
+It is chosen by the name of a built-in one (see :mod:`pytest_ascend.emulator.planted`), or as ``module:attribute`` of
+the user's own.
 """
 
 from __future__ import annotations
@@ -14,12 +15,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from pytest_ascend.emulator.planted import FAULTS, Fault
 from pytest_ascend.emulator.registry import Body, Kernel
 from pytest_ascend.errors import UsageError
-
-Fault = Mapping[str, Callable[[Body], Body]]
-
-FAULTS: dict[str, Fault] = {}
 
 
 def find_fault(name: str) -> Fault:

@@ -1,0 +1,247 @@
+"""Whether a golden can be trusted: a second reference, which shares no code with the first, has to agree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_map
+
+from .evaluate import double
+from .operator import Operator, Sample
+from .stored import Results
+
+#: Both references compute in float64; longer sums and other formulas lose a few digits.
+RELATIVE, ABSOLUTE = 1e-11, 1e-13
+
+
+def _axes(dim: Any = None) -> Any:
+    return tuple(dim) if isinstance(dim, list | tuple) else dim
+
+
+def _reduced(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(x: Any, dim: Any = None, keepdim: bool = False, **named: Any) -> Any:
+        return function(x, axis=_axes(dim), keepdims=keepdim, **named)
+
+    return call
+
+
+def _spread(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(x: Any, dim: Any = None, keepdim: bool = False, correction: int = 1) -> Any:
+        return function(x, axis=_axes(dim), keepdims=keepdim, ddof=correction)
+
+    return call
+
+
+def _softmax(x: Any, dim: int) -> Any:
+    if not x.size:
+        return x
+    shifted = np.exp(x - x.max(axis=dim, keepdims=True))
+    return shifted / shifted.sum(axis=dim, keepdims=True)
+
+
+def _layer_norm(x: Any, shape: Any, weight: Any = 1.0, bias: Any = 0.0, eps: float = 1e-5) -> Any:
+    axes = tuple(range(-len(shape), 0))
+    centred = x - x.mean(axis=axes, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(axis=axes, keepdims=True) + eps) * weight + bias
+
+
+def _loss(of: Callable[..., Any]) -> Callable[..., Any]:
+    def call(x: Any, target: Any, reduction: str = "mean") -> Any:
+        values = of(x, target)
+        return values if reduction == "none" else getattr(np, reduction)(values)
+
+    return call
+
+
+def _addmm(bias: Any, left: Any, right: Any, beta: float = 1, alpha: float = 1) -> Any:
+    return (beta * bias if beta else 0) + alpha * (left @ right)
+
+
+def _linear(x: Any, weight: Any, bias: Any = 0.0) -> Any:
+    return x @ weight.T + bias
+
+
+def _sigmoid(x: Any) -> Any:
+    return np.where(
+        x < 0, np.exp(np.minimum(x, 0)) / (1 + np.exp(np.minimum(x, 0))), 1 / (1 + np.exp(-np.maximum(x, 0)))
+    )
+
+
+def _div(x: Any, y: Any, rounding_mode: str | None = None) -> Any:
+    quotient = np.true_divide(x, y)
+    return {"floor": np.floor, "trunc": np.trunc}.get(str(rounding_mode), lambda each: each)(quotient)
+
+
+def _gelu(x: Any, approximate: str = "none") -> Any:
+    if approximate == "tanh":
+        return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * np.vectorize(lambda each: math.erfc(-each / math.sqrt(2)), otypes=[float])(x)
+
+
+def _by_math(function: Callable[[float], float]) -> Callable[..., Any]:
+    return np.vectorize(function, otypes=[float])
+
+
+#: Operators of torch that NumPy has under the same name and with the same arguments.
+SAME = [
+    "add",
+    "abs",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "square",
+    "reciprocal",
+    "sin",
+    "cos",
+    "tan",
+    "sinh",
+    "cosh",
+    "floor",
+    "ceil",
+    "trunc",
+    "signbit",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "logical_not",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "hypot",
+    "logaddexp",
+    "maximum",
+    "minimum",
+    "fmax",
+    "fmin",
+    "copysign",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "fmod",
+    "remainder",
+    "matmul",
+    "outer",
+    "where",
+    "flip",
+    "tril",
+    "triu",
+]
+#: Those with another name.
+RENAMED: Mapping[str, Callable[..., Any]] = {
+    "neg": np.negative, "sub": np.subtract, "mul": np.multiply, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "pow": np.power,
+    "acosh": np.arccosh, "atanh": np.arctanh, "atan2": np.arctan2, "eq": np.equal, "ne": np.not_equal, "lt": np.less,
+    "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "bitwise_not": np.invert, "mm": np.matmul,
+    "bmm": np.matmul, "mv": np.matmul, "dot": np.dot, "bitwise_left_shift": np.left_shift,
+    "bitwise_right_shift": np.right_shift, "floor_divide": np.floor_divide, "permute": np.transpose,
+}  # fmt: skip
+#: Definitions, written down with NumPy.
+DEFINED: Mapping[str, Callable[..., Any]] = {
+    "sign": lambda x: (x > 0) * 1 - (x < 0) * 1,
+    "relu": lambda x: np.maximum(x, 0),
+    "relu6": lambda x: np.clip(x, 0, 6),
+    "leaky_relu": lambda x, negative_slope=0.01: np.where(x > 0, x, x * negative_slope),
+    "sigmoid": _sigmoid,
+    "silu": lambda x: x * _sigmoid(x),
+    "tanh": np.tanh,
+    "gelu": _gelu,
+    "erf": _by_math(math.erf),
+    "erfc": _by_math(math.erfc),
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "div": _div,
+    "div.rounding_mode": _div,
+    "round": np.round,
+    "frac": lambda x: x - np.trunc(x),
+    "clamp": lambda x, min=None, max=None: np.minimum(
+        np.maximum(x, -np.inf if min is None else min), np.inf if max is None else max
+    ),
+    "lerp": lambda x, y, w: x + w * (y - x),
+    "addcmul": lambda x, y, z, value=1: x + value * y * z,
+    "addcdiv": lambda x, y, z, value=1: x + value * y / z,
+    "sum": _reduced(np.sum),
+    "mean": _reduced(np.mean),
+    "prod": _reduced(np.prod),
+    "nansum": _reduced(np.nansum),
+    "amax": _reduced(np.max),
+    "amin": _reduced(np.min),
+    "all": _reduced(np.all),
+    "any": _reduced(np.any),
+    "count_nonzero": lambda x, dim=None: np.count_nonzero(x, axis=_axes(dim)),
+    "var": _spread(np.var),
+    "std": _spread(np.std),
+    "argmax": lambda x, dim=None, keepdim=False: np.argmax(x, axis=dim, keepdims=keepdim),
+    "argmin": lambda x, dim=None, keepdim=False: np.argmin(x, axis=dim, keepdims=keepdim),
+    "cumsum": lambda x, dim: np.cumsum(x, axis=dim),
+    "cumprod": lambda x, dim: np.cumprod(x, axis=dim),
+    "softmax": _softmax,
+    "log_softmax": lambda x, dim: np.log(_softmax(x, dim)),
+    "layer_norm": _layer_norm,
+    "addmm": _addmm,
+    "baddbmm": _addmm,
+    "addmv": _addmm,
+    "linear": _linear,
+    "mse_loss": _loss(lambda x, y: (x - y) ** 2),
+    "l1_loss": _loss(lambda x, y: np.abs(x - y)),
+    "cat": lambda parts, dim: np.concatenate(parts, axis=dim),
+    "stack": lambda parts, dim: np.stack(parts, axis=dim),
+    "roll": lambda x, shifts, dims=None: np.roll(x, shifts, axis=dims),
+    "index_select": lambda x, dim, index: np.take(x, index, axis=dim),
+    "embedding": lambda index, weight, padding_idx=None: weight[index],  # noqa: ARG005
+    "masked_select": lambda x, mask: x[np.broadcast_to(mask, x.shape)],
+    "clone": lambda x: x,
+    "transpose": np.swapaxes,
+    "reshape": np.reshape,
+}
+
+
+def reference_of(operator: Operator) -> str:
+    """Say what the second reference is, as the golden's meta does."""
+    return "numpy float64" if _second(operator) else "no second reference: torch's own kernels in the dtype agree"
+
+
+def _second(operator: Operator) -> Callable[..., Any] | None:
+    if operator.name in SAME:
+        found: Callable[..., Any] = getattr(np, operator.name)
+        return found
+    return RENAMED.get(operator.name) or DEFINED.get(operator.name)
+
+
+def admit(operator: Operator, sample: Sample, dtype: str, results: Results) -> None:
+    """Compare with the second reference. Raises AssertionError where it says something else, by name of the sample."""
+    function = _second(operator)
+    if function is None or _is_beyond_numpy(sample):
+        return
+    first = results.expected[0]
+    assert first is not None
+    arguments = sample.arguments(operator.name, getattr(torch, dtype))
+    indexes = operator.family in ("indexing", "movement")
+    args, kwargs = _for_numpy(arguments, floating=first.is_floating_point(), indexes=indexes)
+    with np.errstate(all="ignore"):
+        second = np.asarray(function(*args, **kwargs))
+    actual = double(first).numpy()
+    name = f"{operator.name}, {dtype}: {sample.name}"
+    np.testing.assert_allclose(actual, second.astype(actual.dtype), RELATIVE, ABSOLUTE, err_msg=name)
+
+
+def _for_numpy(arguments: Any, *, floating: bool, indexes: bool) -> Any:
+    """Give arrays wide enough that nothing overflows: as in torch, an integer wraps around in the result only."""
+
+    def wide(tensor: torch.Tensor) -> Any:
+        if tensor.is_floating_point() or (floating and not indexes):
+            return tensor.to(torch.float64).numpy()
+        return tensor.to(torch.int64).numpy() if tensor.dtype is not torch.bool else tensor.numpy()
+
+    return tree_map(lambda leaf: wide(leaf) if isinstance(leaf, torch.Tensor) else leaf, arguments)
+
+
+def _is_beyond_numpy(sample: Sample) -> bool:
+    """Whether NumPy has no such call, or one that means something else."""
+    return "alpha" in sample.kwargs or "dtype" in sample.kwargs

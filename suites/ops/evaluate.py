@@ -1,0 +1,68 @@
+"""Calling an operator, forward and backward: the same way for goldens and on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+from pytest_ascend.run import inputs
+
+from .operator import Operator, Sample
+
+_DOUBLE = torch.float64
+
+
+def tensors(tree: Any) -> list[torch.Tensor]:
+    """Give the tensors of a nested structure, in order."""
+    leaves, _ = tree_flatten(tree)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def on_tensors(change: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
+    """Give the structure with each tensor changed."""
+    return tree_map(lambda leaf: change(leaf) if isinstance(leaf, torch.Tensor) else leaf, tree)
+
+
+def forward(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Call, and give the tensors that came out, detached."""
+    return [each.detach() for each in tensors(function(*args, **kwargs))]
+
+
+def upstream(
+    operator: Operator, sample: Sample, outputs: Sequence[torch.Tensor], dtype: torch.dtype
+) -> list[torch.Tensor]:
+    """Make what comes from above in a backward pass: one tensor on the CPU for each output with a gradient."""
+    shapes = [each.shape for each in outputs if each.requires_grad]
+    return [inputs.normal(f"ops/{operator.name}/{sample.name}/up/{i}", s, dtype=dtype) for i, s in enumerate(shapes)]
+
+
+def with_grad(sample: Sample, args: Any, dtype: torch.dtype) -> list[torch.Tensor]:
+    """Ask gradients of the tensors of ``args`` (arguments made from the sample) that have one, and give these."""
+    wanted = [each.wants_grad(dtype) for each in sample.values()]
+    return [each.requires_grad_() for each, wants in zip(tensors(args), wanted, strict=True) if wants]
+
+
+def gradients(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    leaves: Sequence[torch.Tensor],
+    above: Any,
+) -> list[torch.Tensor | None]:
+    """Call and go back: the gradient for each leaf, None where the result does not depend on it.
+
+    ``above`` takes the outputs and gives what comes from above for those of them that have a gradient.
+    """
+    outputs = tensors(function(*args, **kwargs))
+    attached = [each for each in outputs if each.requires_grad]
+    if not attached:
+        return [None for _ in leaves]
+    return list(torch.autograd.grad(attached, leaves, above(outputs), allow_unused=True))
+
+
+def double(tensor: torch.Tensor) -> torch.Tensor:
+    """Give a floating tensor in float64, expanded as it is; others as they are."""
+    return tensor.to(_DOUBLE) if tensor.is_floating_point() else tensor

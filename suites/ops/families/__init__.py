@@ -1,0 +1,1 @@
+"""The catalogue by family: one line an operator."""

@@ -1,0 +1,112 @@
+"""Arithmetic of two and three tensors."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from ..makers import IMAGE, PARTNERS, binary, exactly, numbers
+from ..operator import (
+    ALL,
+    ARITHMETIC,
+    BOOL,
+    FLOATS,
+    INTS,
+    MOVE,
+    PROMOTION,
+    SHAPES,
+    SPECIAL,
+    Operator,
+    call,
+    in_family,
+)
+from ..values import mask, normal, uniform
+
+_NUMBERS = FLOATS + INTS
+#: Beyond 2**31 and beyond 2**24, where an integer that went through 32 bits or through a float shows.
+_WIDE = (-(2.0**41), 2.0**40 + 2.0**33)
+_modes = tuple({"rounding_mode": mode} for mode in ("trunc", "floor"))
+
+_exact = partial(Operator, exactness=ARITHMETIC, out=True, in_place=True)
+_ieee = partial(_exact, signed_zero=True)
+_function = partial(Operator, out=True, in_place=True)
+_bits = partial(Operator, exactness=MOVE, out=True, in_place=True, grad=False)
+_choice = partial(Operator, exactness=ARITHMETIC, out=True)
+
+_whole = binary(-100, 100, whole=_WIDE, special=(), scalars=(5,), partners=("int64", "int32", "uint8", "bool"))
+_shifts = binary(0, 60, second=(0, 3), special=(), scalars=(2,), partners=())
+_divisors = (0.5, 6.0)
+_NO_BOOL = PARTNERS[:-1]
+_three = exactly(
+    call(uniform(*IMAGE), uniform(*IMAGE), uniform(*IMAGE, low=0.5, high=3)),
+    call(uniform(*IMAGE), uniform(*IMAGE), uniform(*IMAGE, low=0.5, high=3), value=0.5),
+    call(uniform(5, 1), uniform(1, 7), uniform(7, low=0.5, high=3), value=-2, group=SHAPES),
+    call(uniform(), uniform(3, 1), uniform(1, 4, low=0.5, high=3), group=SHAPES),
+    call(uniform(0, 3), uniform(0, 1), uniform(3, low=0.5, high=3), group=SHAPES),
+    call(numbers("nan", 1, 2, "inf"), numbers(1, "nan", "inf", 2), numbers(1, 2, 4, "-inf"), group=SPECIAL),
+)
+_weights = exactly(
+    call(uniform(*IMAGE), uniform(*IMAGE), uniform(*IMAGE, low=0, high=1)),
+    call(uniform(*IMAGE), uniform(*IMAGE), 0.25),
+    call(uniform(257), uniform(257), 0.75),
+    call(uniform(3, 1), uniform(1, 4), uniform(4, low=0, high=1), group=SHAPES),
+    call(numbers("nan", 1, 2), numbers(1, "nan", 4), 0.5, group=SPECIAL),
+)
+_chosen = exactly(
+    call(mask(*IMAGE), normal(*IMAGE), normal(*IMAGE)),
+    call(mask(5, 7), normal(*IMAGE), normal(7)),
+    call(mask(1025), uniform(1025, low=-90, high=90, grad=False), uniform(1025, low=-90, high=90, grad=False)),
+    call(mask(3, 1), normal(1, 4), normal(), group=SHAPES),
+    call(mask(0, 1), normal(1, 4), normal(), group=SHAPES),
+    call(mask(), normal(3), normal(), group=SHAPES),
+    call(mask(5), numbers("nan", 1, "inf", -0.0, 0.0), numbers(1, "nan", -0.0, "-inf", 2), group=SPECIAL),
+    *(
+        call(mask(3, 4), uniform(3, 4, low=0, high=9), uniform(3, 4, low=0, high=9, dtype=each), group=PROMOTION)
+        for each in ("float32", "float16", "int64", "bool")
+    ),
+    call(mask(3, 4), uniform(3, 4, low=0, high=9), 2.5, group=PROMOTION),
+)
+
+OPERATORS = in_family(
+    "arithmetic",
+    _ieee("add", torch.add, binary(whole=_WIDE, arguments=({"alpha": 2}, {"alpha": -3})), _NUMBERS),
+    _ieee("sub", torch.sub, binary(whole=_WIDE, arguments=({"alpha": 2},), partners=_NO_BOOL), _NUMBERS),
+    _exact("rsub", torch.rsub, binary(whole=_WIDE, partners=()), _NUMBERS, out=False, in_place=False),
+    _ieee("mul", torch.mul, binary(whole=_WIDE), ALL),
+    Operator("div", torch.div, binary(second=_divisors), ALL, out=True, in_place=True, signed_zero=True),
+    Operator(
+        "div.rounding_mode",
+        torch.div,
+        binary(-90, 90, second=(1, 9), special=(), arguments=_modes),
+        _NUMBERS,
+        grad=False,
+    ),
+    _function(
+        "floor_divide",
+        torch.floor_divide,
+        binary(-90, 90, second=(1, 9), special=(), scalars=(4,)),
+        _NUMBERS,
+        grad=False,
+    ),
+    _exact("remainder", torch.remainder, binary(-90, 90, second=(1, 9), special=()), _NUMBERS),
+    _exact("fmod", torch.fmod, binary(-90, 90, second=(1, 9), special=()), _NUMBERS),
+    _function("pow", torch.pow, binary(0.25, 3, second=(-2, 3), special=(), scalars=(2, 3, 0.5), partners=())),
+    _function("atan2", torch.atan2, binary(special=(0.0, -0.0, 1.0, -1.0, "nan", "inf"), partners=())),
+    _function("hypot", torch.hypot, binary(special=(), partners=())),
+    Operator("logaddexp", torch.logaddexp, binary(-30, 30, special=(1.0, "nan", "-inf", "inf", -2.0), partners=())),
+    _choice("maximum", torch.maximum, binary(-99, 99, whole=_WIDE, scalars=()), ALL),
+    _choice("minimum", torch.minimum, binary(-99, 99, whole=_WIDE, scalars=()), ALL),
+    _choice("fmax", torch.fmax, binary(-99, 99, scalars=(), partners=())),
+    _choice("fmin", torch.fmin, binary(-99, 99, scalars=(), partners=())),
+    _ieee("copysign", torch.copysign, binary(partners=()), grad=False),
+    _bits("bitwise_and", torch.bitwise_and, _whole, INTS + BOOL),
+    _bits("bitwise_or", torch.bitwise_or, _whole, INTS + BOOL),
+    _bits("bitwise_xor", torch.bitwise_xor, _whole, INTS + BOOL),
+    _bits("bitwise_left_shift", torch.bitwise_left_shift, _shifts, INTS[:2]),
+    _bits("bitwise_right_shift", torch.bitwise_right_shift, _shifts, INTS[:2]),
+    _exact("addcmul", torch.addcmul, _three),
+    _function("addcdiv", torch.addcdiv, _three),
+    _function("lerp", torch.lerp, _weights),
+    Operator("where", torch.where, _chosen, ALL, exactness=MOVE),
+)

@@ -1,0 +1,82 @@
+"""Functions of one number."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from ..makers import ENDS, HALVES, IMAGE, NONFINITE, exactly, numbers, unary
+from ..operator import ALL, ARITHMETIC, BOOL, FLOATS, INTS, MOVE, SHAPES, SPECIAL, Operator, call, in_family
+from ..values import normal, uniform
+
+_function = partial(Operator, in_place=True, out=True)
+_exact = partial(Operator, in_place=True, out=True, exactness=ARITHMETIC)
+_ieee = partial(_exact, signed_zero=True)
+_bits = partial(Operator, exactness=MOVE, grad=False)
+_rounding = partial(_ieee, inputs=unary(-90, 90, special=(*ENDS, *HALVES)), dtypes=FLOATS + INTS)
+#: Integers and bool become float32.
+_SOME = (*FLOATS, "int64", "bool")
+#: Far from the poles and from where periods are lost in short formats.
+_angles: tuple[float | str, ...] = ("nan", "inf", "-inf", 0.0, -0.0, 1.0, -1.0, 3.0, -3.0)
+_clamps = ({"min": -1, "max": 2}, {"min": 1}, {"max": -2}, {"min": 2, "max": -1})
+_bounds = (
+    call(uniform(*IMAGE, low=-3, high=3), normal(5, 7), uniform(7, low=0, high=2)),
+    call(uniform(3, 1, low=-3, high=3), uniform(4, low=-2, high=0), uniform(low=0, high=2), group=SHAPES),
+    call(
+        numbers("nan", 1.0, 2.0, "inf"), numbers(0.0, "nan", 3.0, 0.0), numbers(1.0, 2.0, "nan", "inf"), group=SPECIAL
+    ),
+)
+_fills = ({"nan": 3.0}, {"nan": 1.0, "posinf": 2.0, "neginf": -2.0})
+_decimals = ({"decimals": 1}, {"decimals": -1})
+
+OPERATORS = in_family(
+    "elementwise",
+    _ieee("abs", torch.abs, unary(-90, 90, special=ENDS), FLOATS + INTS),
+    _ieee("neg", torch.neg, unary(-90, 90, special=ENDS), FLOATS + INTS),
+    _ieee("square", torch.square, unary(-11, 11, special=NONFINITE), FLOATS + INTS[:2]),
+    _function("exp", torch.exp, unary(-5, 5), _SOME),
+    _function("exp2", torch.exp2, unary(-5, 5)),
+    _function("expm1", torch.expm1, unary(-5, 5)),
+    _function("log", torch.log, unary(0.125, 20), _SOME),
+    _function("log2", torch.log2, unary(0.125, 20)),
+    _function("log10", torch.log10, unary(0.125, 20)),
+    _function("log1p", torch.log1p, unary(-0.5, 20)),
+    _function("sqrt", torch.sqrt, unary(0.125, 20, special=ENDS), _SOME, signed_zero=True),
+    _function("rsqrt", torch.rsqrt, unary(0.125, 20)),
+    _function("reciprocal", torch.reciprocal, unary(0.125, 20), signed_zero=True),
+    _function("sin", torch.sin, unary(special=_angles), _SOME),
+    _function("cos", torch.cos, unary(special=_angles)),
+    _function("tan", torch.tan, unary(-1.25, 1.25, special=_angles)),
+    _function("asin", torch.asin, unary(-0.9375, 0.9375)),
+    _function("acos", torch.acos, unary(-0.9375, 0.9375)),
+    _function("atan", torch.atan, unary()),
+    _function("sinh", torch.sinh, unary()),
+    _function("cosh", torch.cosh, unary()),
+    _function("asinh", torch.asinh, unary()),
+    _function("acosh", torch.acosh, unary(1.5, 20)),
+    _function("atanh", torch.atanh, unary(-0.9375, 0.9375)),
+    _function("erf", torch.erf, unary(-3, 3)),
+    _function("erfc", torch.erfc, unary(-2, 2)),
+    _function("erfinv", torch.erfinv, unary(-0.9375, 0.9375)),
+    _rounding("floor", torch.floor),
+    _rounding("ceil", torch.ceil),
+    _rounding("trunc", torch.trunc),
+    _rounding("round", torch.round),
+    _exact("round.decimals", torch.round, unary(-90, 90, special=(), arguments=_decimals), grad=False, in_place=False),
+    _exact("frac", torch.frac, unary(-90, 90, special=HALVES)),
+    _exact("sign", torch.sign, unary(-90, 90, special=ENDS[1:]), ALL),
+    _bits("signbit", torch.signbit, unary(-90, 90, special=ENDS), FLOATS + INTS, out=True),
+    _bits("isnan", torch.isnan, unary(special=ENDS), FLOATS + INTS[:1]),
+    _bits("isinf", torch.isinf, unary(special=ENDS), FLOATS + INTS[:1]),
+    _bits("isfinite", torch.isfinite, unary(special=ENDS), FLOATS + INTS[:1]),
+    _bits("logical_not", torch.logical_not, unary(-2, 2, special=ENDS), ALL, out=True, in_place=True),
+    _bits("bitwise_not", torch.bitwise_not, unary(-(2.0**41), 2.0**41), INTS + BOOL, out=True, in_place=True),
+    _exact("nan_to_num", torch.nan_to_num, unary(special=ENDS, arguments=_fills)),
+    _exact(
+        "clamp", torch.clamp, unary(-9, 9, special=ENDS, always=_clamps[0], arguments=_clamps[1:]), FLOATS + INTS[:2]
+    ),
+    _exact("clamp_min", torch.clamp_min, unary(-9, 9, special=ENDS, always={"min": 1}), FLOATS + INTS[:2]),
+    _exact("clamp_max", torch.clamp_max, unary(-9, 9, special=ENDS, always={"max": 1}), FLOATS + INTS[:2]),
+    Operator("clamp.Tensor", torch.clamp, exactly(*_bounds), exactness=ARITHMETIC),
+)

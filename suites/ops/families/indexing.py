@@ -1,0 +1,114 @@
+"""Reading and writing by index. Indices come twice, in no order, from both ends."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+
+from ..makers import exactly, numbers
+from ..operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE, SHAPES, SPECIAL, Operator, call, in_family
+from ..values import Values, given, integers, mask, normal
+
+_read = partial(Operator, dtypes=ALL, exactness=MOVE)
+_written = partial(Operator, dtypes=FLOATS + INTS[:2], exactness=MOVE)
+_added = partial(Operator, deterministic=False, dtypes=FLOATS + INTS[:2], exactness=ARITHMETIC, terms=64)
+
+
+def _rows(*numbers_: int) -> Values:
+    return given(*numbers_, dtype="int64")
+
+
+_again = _rows(4, 0, 4, 2, 1, 4)
+_once = _rows(4, 0, 2)
+_selected = exactly(
+    call(normal(5, 6, 7), 0, _again),
+    call(normal(6, 5, 7), 1, _once),
+    call(normal(6, 7, 5), -1, _rows(3, 3, 0)),
+    call(normal(257), 0, integers(33, low=0, high=256)),
+    call(normal(5, 3), 0, given(dtype="int64"), group=SHAPES),
+)
+_gathered = exactly(
+    call(normal(5, 6, 7), 0, integers(3, 6, 7, low=0, high=4)),
+    call(normal(5, 6, 7), 1, integers(5, 9, 7, low=0, high=5)),
+    call(normal(5, 6, 7), -1, integers(4, 5, 3, low=0, high=6)),
+    call(normal(257), 0, integers(33, low=0, high=256)),
+)
+_taken = exactly(call(normal(5, 7), integers(3, 4, low=0, high=34)), call(normal(5, 7), _rows(-1, 0, -35, 34)))
+_along = exactly(
+    call(normal(5, 7), integers(1, 7, low=0, high=4), 0), call(normal(5, 7), integers(5, 2, low=0, high=6), 1)
+)
+_embedded = exactly(
+    call(_rows(1, 4, 1, 0, 9), normal(10, 7)),
+    call(integers(3, 5, low=0, high=9), normal(10, 17)),
+    call(integers(3, 5, low=0, high=9), normal(10, 17), padding_idx=4),
+    call(given(dtype="int64"), normal(10, 3), group=SHAPES),
+)
+_filled = exactly(
+    call(normal(2, 3, 5, 7), mask(2, 3, 5, 7), -2.5),
+    call(normal(2, 3, 5, 7), mask(5, 1), 3.0),
+    call(normal(257), mask(257), float("-inf")),
+    call(normal(), mask(), 1.5, group=SHAPES),
+    call(numbers("nan", "inf", -0.0, 1.0), mask(4), 0.0, group=SPECIAL),
+)
+_filled_with_numbers = exactly(call(normal(2, 3, 5, 7), mask(2, 3, 5, 7), 3), call(normal(2, 3, 5, 7), mask(5, 1), 1))
+_masked = exactly(
+    call(normal(5, 7), mask(5, 7)), call(normal(3, 5, 7), mask(5, 1)), call(normal(0, 3), mask(0, 3), group=SHAPES)
+)
+_dotted = exactly(call(normal(5, 7), 0, _once, 2.0), call(normal(5, 7), -1, _rows(6, 1), -3.0))
+_copied = exactly(call(normal(5, 7), 0, _once, normal(3, 7)), call(normal(4, 6), -1, _rows(5, 1), normal(4, 2)))
+_added_rows = exactly(
+    call(normal(5, 7), 0, _again, normal(6, 7)),
+    call(normal(5, 7), -1, _rows(6, 1, 6), normal(5, 3), alpha=2),
+    call(normal(17), 0, integers(64, low=0, high=16), normal(64)),
+)
+_scattered = exactly(
+    call(normal(5, 7), 0, given(0, 1, 2, 3, 4, 0, 1, 4, 3, 1, 0, 2, 2, 0, shape=(2, 7), dtype="int64"), normal(2, 7)),
+    call(normal(5, 7), -1, given(6, 0, 1, 2, 3, 4, 5, 6, 0, 1, shape=(5, 2), dtype="int64"), normal(5, 2)),
+)
+_scatter_added = exactly(
+    call(normal(5, 7), 0, integers(6, 7, low=0, high=4), normal(6, 7)),
+    call(normal(5, 7), 1, integers(5, 9, low=0, high=6), normal(5, 9)),
+    call(normal(17), 0, integers(64, low=0, high=16), normal(64)),
+)
+_put = exactly(
+    call(normal(5, 7), (_once,), normal(3, 7)),
+    call(normal(5, 7), (_once, _rows(1, 6, 0)), normal(3)),
+    call(normal(5, 7), (mask(5, 7),), given(2.0, shape=(), grad=True)),
+)
+_accumulated = exactly(call(normal(5, 7), (_again,), normal(6, 7), accumulate=True))
+_at = exactly(
+    call(normal(5, 6, 7), _again),
+    call(normal(5, 6, 7), _once, _rows(-1, 0, 3)),
+    call(normal(5, 6, 7), mask(5, 6)),
+    call(normal(5, 6, 7), slice(1, 4), given(0, 3, -1, 0, shape=(2, 2), dtype="int64")),
+)
+_hot = exactly(call(_rows(0, 3, 1), 5), call(integers(3, 4, low=0, high=6), 7))
+
+
+def _at_index(tensor: torch.Tensor, *index: Any) -> torch.Tensor:
+    return tensor[index]
+
+
+OPERATORS = in_family(
+    "indexing",
+    _read("index_select", torch.index_select, _selected, terms=64),
+    _read("gather", torch.gather, _gathered, terms=64),
+    _read("take", torch.take, _taken),
+    _read("take_along_dim", torch.take_along_dim, _along),
+    _read("index", _at_index, _at),
+    _read("masked_select", torch.masked_select, _masked),
+    Operator("embedding", F.embedding, _embedded, exactness=MOVE, terms=64),
+    Operator("one_hot", F.one_hot, _hot, ("int64",), exactness=MOVE, grad=False),
+    _read("masked_fill", torch.masked_fill, _filled, dtypes=FLOATS, in_place=True),
+    _read("masked_fill.integers", torch.masked_fill, _filled_with_numbers, dtypes=INTS),
+    _written("index_fill", torch.index_fill, _dotted, in_place=True),
+    _written("index_copy", torch.index_copy, _copied, in_place=True),
+    _added("index_add", torch.index_add, _added_rows, in_place=True),
+    _written("index_put", torch.index_put, _put, in_place=True),
+    _added("index_put.accumulate", torch.index_put, _accumulated, in_place=True),
+    _written("scatter", torch.scatter, _scattered, in_place=True),
+    _added("scatter_add", torch.scatter_add, _scatter_added, in_place=True),
+)

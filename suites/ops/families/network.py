@@ -1,0 +1,134 @@
+"""Convolution, pooling, normalisation, resizing."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+
+from ..makers import exactly, numbers
+from ..operator import ARITHMETIC, SHAPES, SPECIAL, Operator, Sample, call, in_family
+from ..values import Values, distinct, normal, uniform
+
+_convolution = partial(Operator, exactness=ARITHMETIC, terms=256)
+_IMAGE = (2, 4, 6, 7)
+
+
+def _image_by(*kernel: int, **named: Any) -> Sample:
+    return call(normal(*_IMAGE), normal(*kernel), normal(kernel[0]), **named)
+
+
+_in_two = exactly(
+    _image_by(5, 4, 3, 3),
+    _image_by(5, 4, 3, 2, stride=2, padding=1),
+    _image_by(6, 4, 2, 3, stride=(1, 2), padding=(0, 1), dilation=(2, 1)),
+    _image_by(6, 2, 3, 3, groups=2, padding="same"),
+    _image_by(4, 1, 3, 3, groups=4),
+    _image_by(3, 4, 1, 1),
+    call(normal(*_IMAGE), normal(3, 4, 3, 3), bias=None),
+    call(uniform(1, 64, 5, 5, low=0, high=1, grad=False), uniform(2, 64, 3, 3, low=0, high=1, grad=False)),
+    call(normal(0, 4, 5, 5), normal(3, 4, 3, 3), group=SHAPES),
+)
+_in_one = exactly(
+    call(normal(2, 4, 17), normal(5, 4, 3), normal(5)),
+    call(normal(2, 4, 17), normal(6, 2, 3), normal(6), stride=2, padding=2, dilation=2, groups=2),
+)
+_transposed = exactly(
+    call(normal(2, 4, 5, 6), normal(4, 3, 3, 3), normal(3)),
+    call(normal(2, 4, 5, 6), normal(4, 3, 3, 2), normal(6), stride=2, padding=1, output_padding=1, groups=2),
+)
+_plane: Values = distinct(1, 3, 7, 9)
+_maxima = exactly(
+    call(_plane, 2),
+    call(_plane, 3, stride=2, padding=1),
+    call(_plane, 3, stride=2, ceil_mode=True),
+    call(_plane, (2, 3), stride=(1, 2)),
+    call(_plane, 2, dilation=2),
+    call(numbers(1, "nan", 2, 3, "-inf", "-inf", 0.5, "-inf", 1, shape=(1, 1, 3, 3)), 2, stride=1, group=SPECIAL),
+)
+_means = exactly(
+    call(normal(2, 3, 7, 9), 2),
+    call(normal(2, 3, 7, 9), 3, stride=2, padding=1),
+    call(normal(2, 3, 7, 9), 3, stride=2, padding=1, count_include_pad=False),
+    call(normal(2, 3, 7, 9), 3, stride=2, ceil_mode=True),
+    call(normal(2, 3, 7, 9), (2, 3), divisor_override=5),
+)
+_to_size = exactly(
+    call(normal(2, 3, 7, 9), 1),
+    call(normal(2, 3, 7, 9), (3, 4)),
+    call(normal(2, 3, 7, 9), (None, 5)),
+    call(normal(2, 3, 8, 8), 4),
+)
+_maxima_to_size = exactly(call(_plane, 1), call(_plane, (3, 4)))
+
+
+def _channels(*shape: int, **named: Any) -> Sample:
+    """Running mean and variance, weight and bias, as batch_norm takes them."""
+    count = shape[1]
+    running = (normal(count, grad=False), uniform(count, low=0.5, high=2, grad=False))
+    return call(normal(*shape), *running, uniform(count, low=0.5, high=2), normal(count), **named)
+
+
+def _batch_norm(values: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor, *rest: Any, **named: Any) -> Any:
+    """Give the running statistics too: training changes them in place."""
+    mean, variance = mean.clone(), variance.clone()
+    return F.batch_norm(values, mean, variance, *rest, **named), mean, variance
+
+
+_batches = exactly(
+    _channels(4, 3, 5, 7, training=True),
+    _channels(4, 3, 5, 7, training=True, momentum=0.25, eps=0.5),
+    _channels(4, 3, 5, 7),
+    _channels(17, 5, training=True),
+    _channels(3, 4, 9, eps=0.25),
+    call(normal(4, 3, 5, 7), normal(3, grad=False), uniform(3, low=0.5, high=2, grad=False), training=True),
+)
+_layers = exactly(
+    call(normal(3, 5, 17), (17,)),
+    call(normal(3, 5, 17), (17,), uniform(17, low=0.5, high=2), normal(17)),
+    call(normal(3, 5, 17), (5, 17), uniform(5, 17, low=0.5, high=2), normal(5, 17), eps=0.25),
+    call(normal(2, 257), (257,), uniform(257, low=0.5, high=2), normal(257)),
+    call(uniform(2, 1025, low=0, high=3, grad=False), (1025,)),
+    call(numbers(1, "nan", 2, 1, 2, 4, shape=(2, 3)), (3,), group=SPECIAL),
+)
+_groups = exactly(
+    call(normal(2, 6, 5, 7), 3),
+    call(normal(2, 6, 5, 7), 2, uniform(6, low=0.5, high=2), normal(6)),
+    call(normal(3, 4, 9), 1, uniform(4, low=0.5, high=2), normal(4), eps=0.25),
+)
+_lengths = exactly(
+    call(normal(5, 7), p=2.0, dim=1), call(normal(3, 5, 7), p=1.0, dim=0), call(normal(5, 7), dim=-1, eps=4.0)
+)
+_small = (2, 3, 5, 6)
+_nearest = exactly(
+    call(normal(*_small), scale_factor=2),
+    call(normal(*_small), size=(7, 9)),
+    call(normal(*_small), size=(3, 4)),
+)
+_bilinear = exactly(
+    call(normal(*_small), scale_factor=2),
+    call(normal(*_small), size=(7, 9), align_corners=True),
+    call(normal(*_small), size=(7, 9), align_corners=False),
+    call(normal(*_small), size=(3, 4)),
+)
+_bicubic = exactly(call(normal(*_small), size=(7, 9), align_corners=True), call(normal(*_small), size=(7, 9)))
+
+OPERATORS = in_family(
+    "network",
+    _convolution("conv2d", F.conv2d, _in_two, terms=576),
+    _convolution("conv1d", F.conv1d, _in_one),
+    _convolution("conv_transpose2d", F.conv_transpose2d, _transposed),
+    Operator("max_pool2d", F.max_pool2d, _maxima, exactness=ARITHMETIC, terms=16),
+    Operator("avg_pool2d", F.avg_pool2d, _means, terms=16),
+    Operator("adaptive_avg_pool2d", F.adaptive_avg_pool2d, _to_size, terms=64),
+    Operator("adaptive_max_pool2d", F.adaptive_max_pool2d, _maxima_to_size, exactness=ARITHMETIC, terms=16),
+    Operator("batch_norm", _batch_norm, _batches, terms=256),
+    Operator("layer_norm", F.layer_norm, _layers, terms=1025),
+    Operator("group_norm", F.group_norm, _groups, terms=256),
+    Operator("normalize", F.normalize, _lengths, terms=16),
+    Operator("interpolate.nearest", partial(F.interpolate, mode="nearest"), _nearest, exactness=ARITHMETIC, terms=16),
+    Operator("interpolate.bilinear", partial(F.interpolate, mode="bilinear"), _bilinear, terms=16),
+    Operator("interpolate.bicubic", partial(F.interpolate, mode="bicubic"), _bicubic, terms=64),
+)

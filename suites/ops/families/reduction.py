@@ -1,0 +1,67 @@
+"""Reductions, and what runs along a dimension."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from ..makers import ONE_DIM, along, exactly, numbers, reduction
+from ..operator import ALL, ARITHMETIC, BOOL, FLOATS, INTS, MOVE, SHAPES, SPECIAL, Operator, call, in_family
+from ..values import distinct, uniform
+
+_TERMS = 4099
+_sums = partial(Operator, exactness=ARITHMETIC, terms=_TERMS)
+_chosen = partial(Operator, exactness=ARITHMETIC)
+_spread = ({"dim": 1, "correction": 0}, {"dim": (0, 2), "correction": 2, "keepdim": True})
+_dtypes = ({"dim": 1, "dtype": torch.float32}, {"dim": 0, "dtype": torch.int64})
+_orders = tuple({"ord": order, "dim": -1} for order in (1, 2, 3, float("inf"), 0))
+_spreads = reduction(dims=(*ONE_DIM, *_spread), long=1025, empty=False)
+_running = along({"dim": 0}, {"dim": -1}, {"dim": 1}, source=uniform(3, 5, 17, low=-1.5, high=1.5), long=1025)
+_products = along({"dim": 0}, {"dim": -1}, {"dim": 1}, source=uniform(3, 5, 7, low=0.5, high=1.5))
+_extremes = along({"dim": 0}, {"dim": -1}, {"dim": 1}, source=distinct(3, 5, 7))
+_rows = exactly(
+    call(distinct(5, 6, 7), dim=0),
+    call(distinct(5, 6, 7), dim=-1),
+    call(distinct(5, 6, 7), dim=-2, keepdim=True),
+    call(distinct(251), dim=0),
+    call(distinct(16, 15), dim=1),
+    call(numbers(1, "nan", 2, "nan", 3, 1, shape=(2, 3)), dim=1, group=SPECIAL),
+    call(numbers(1, "inf", 2, "-inf", 3, 1, shape=(2, 3)), dim=1, group=SPECIAL),
+    call(numbers(1, "inf", 2, "-inf", 3, 1, shape=(2, 3)), dim=0, group=SPECIAL),
+    call(distinct(1), dim=0, group=SHAPES),
+    call(distinct(0, 3), dim=1, group=SHAPES),
+)
+_positions = exactly(*_rows(torch.float32), call(distinct(15, 17)), call(distinct(15, 17), dim=None, keepdim=True))
+_truths = reduction(-0.75, 0.75, dims=ONE_DIM, long=0)
+_counted = reduction(-1, 1, dims=({"dim": 0}, {"dim": -1}, {"dim": (0, 2)}), long=0, special=False)
+
+OPERATORS = in_family(
+    "reduction",
+    _sums("sum", torch.sum, reduction(arguments=_dtypes[:1]), ALL),
+    _sums("mean", torch.mean, reduction(arguments=_dtypes[:1], empty=True)),
+    _sums("nansum", torch.nansum, reduction()),
+    _sums("prod", torch.prod, reduction(0.75, 1.25, dims=ONE_DIM, long=0), FLOATS + INTS[:2]),
+    _chosen("amax", torch.amax, reduction(-99, 99, empty=False), FLOATS + INTS, out=True),
+    _chosen("amin", torch.amin, reduction(-99, 99, empty=False), FLOATS + INTS, out=True),
+    _chosen("max.dim", torch.max, _rows, FLOATS + INTS),
+    _chosen("min.dim", torch.min, _rows, FLOATS + INTS),
+    _chosen("aminmax", torch.aminmax, _rows),
+    _chosen("argmax", torch.argmax, _positions, FLOATS + INTS, grad=False),
+    _chosen("argmin", torch.argmin, _positions, FLOATS + INTS, grad=False),
+    _chosen("median.dim", torch.median, _rows, FLOATS + INTS[:2]),
+    Operator("all", torch.all, _truths, FLOATS + INTS[:2] + BOOL, exactness=MOVE, grad=False),
+    Operator("any", torch.any, _truths, FLOATS + INTS[:2] + BOOL, exactness=MOVE, grad=False),
+    Operator("count_nonzero", torch.count_nonzero, _counted, ALL, exactness=MOVE, grad=False),
+    Operator("var", torch.var, _spreads, terms=_TERMS),
+    Operator("std", torch.std, _spreads, terms=_TERMS),
+    Operator("var_mean", torch.var_mean, _spreads, terms=_TERMS),
+    Operator("logsumexp", torch.logsumexp, reduction(-9, 9, whole=False, long=1025), terms=_TERMS),
+    Operator("vector_norm", torch.linalg.vector_norm, reduction(arguments=_orders, empty=False), terms=_TERMS),
+    Operator("norm", torch.norm, reduction(dims=ONE_DIM, empty=False), terms=_TERMS),
+    _sums("cumsum", torch.cumsum, _running, FLOATS + INTS, out=True),
+    _sums("cumprod", torch.cumprod, _products, FLOATS + INTS[:1]),
+    _chosen("cummax", torch.cummax, _extremes, FLOATS + INTS[:2]),
+    _chosen("cummin", torch.cummin, _extremes, FLOATS + INTS[:2]),
+    Operator("logcumsumexp", torch.logcumsumexp, along({"dim": 0}, {"dim": -1}), terms=64),
+)

@@ -1,0 +1,61 @@
+"""How a result is judged: by the golden, and by what an honest device may make of the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from pytest_ascend.precision import Samples
+from pytest_ascend.run import inputs
+
+from .operator import FUNCTION, MOVE, Operator
+from .stored import HONEST, Results, Tensors
+
+#: Transcendental functions, quotients and roots are not correctly rounded everywhere: OpenCL's embedded profile, CUDA
+#: and vector libraries allow some ulp. What is honest here is an error of up to two.
+ULPS = 2.0
+
+
+def settings(operator: Operator, results: Mapping[str, Results], *, backward: bool = False) -> dict[str, Any]:
+    """Give what ``precision_compare`` has to know to judge these results of an operator."""
+    layouts = range(len(HONEST))
+    honest = [{name: each.honest[layout] for name, each in results.items()} for layout in layouts]
+    if operator.exactness == MOVE and not backward:
+        return {"standard": "binary", "honest": honest[0]}
+    if operator.exactness == FUNCTION or backward:
+        honest.append({name: _shaken(each) for name, each in results.items()})
+    return {"honest": Samples(honest), "accumulation": operator.terms}
+
+
+def expected(operator: Operator, results: Results) -> Tensors:
+    """Give what to compare with: of an operator that only moves elements, what the dtype holds of it."""
+    if operator.exactness != MOVE:
+        return results.expected
+    return [
+        each if each is None or usual is None else each.to(usual.dtype)
+        for each, usual in zip(results.expected, results.honest[0], strict=True)
+    ]
+
+
+def _shaken(results: Results) -> Tensors:
+    return [shaken(*each) for each in zip(results.expected, results.honest[0], strict=True)]
+
+
+def shaken(expected: torch.Tensor | None, honest: torch.Tensor | None) -> torch.Tensor | None:
+    """Give what a device may give that is wrong by ``ULPS`` in each element, up or down as chance has it."""
+    if expected is None or honest is None or not honest.is_floating_point():
+        return honest
+    info = torch.finfo(honest.dtype)
+    exponent = torch.frexp(expected.abs().clamp(info.smallest_normal, info.max)).exponent.double() - 1
+    ulp = torch.exp2(exponent) * info.eps
+    count = expected.numel()
+    direction = inputs.signs("ops/shaken", max(count, 1))[:count].reshape(expected.shape)
+    moved = (expected + direction * ULPS * ulp).to(honest.dtype)
+    return torch.where(moved.isfinite() & honest.isfinite(), moved, honest)
+
+
+def signs(values: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
+    """Give where numbers are negative or a negative zero; NaN has no sign."""
+    return [each.signbit() & ~each.isnan() for each in values if each is not None and each.is_floating_point()]

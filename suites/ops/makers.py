@@ -1,0 +1,261 @@
+"""Named makers of inputs: what an operator of a usual kind is called with, so that its entry stays one line.
+
+Sizes lie around vector lengths (15, 16, 17, 255, 256, 257, 1025); the main sample has four dimensions of sizes that no
+vector divides, so that layouts mean something.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from .operator import PROMOTION, SHAPES, SPECIAL, Inputs, Sample, call
+from .values import Number, Values, given, normal, uniform
+
+IMAGE = (2, 3, 5, 7)
+SIZES = ((), (0,), (2, 0, 3), (1,), (15,), (16,), (17,), (1, 257))
+
+#: What every function of one number has to get right. Results that would be denormal are left out.
+NONFINITE: tuple[Number, ...] = ("nan", 0.0, "inf", -0.0, "-inf", 1.0, -1.0, 0.5, -0.5, 8.0, -8.0, 12.0, 120.0, -120.0)
+#: The ends of the dtype as well, for operators that only compare, round or add.
+ENDS: tuple[Number, ...] = (*NONFINITE, "max", "-max", "tiny", "-tiny", "denormal", "-denormal", "least", "1+eps")
+#: Halves, which rounding modes treat differently.
+HALVES: tuple[Number, ...] = (0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.25, 0.75, -0.25, -0.75, 3.0, -3.0)
+#: Pairs in which one is not finite or a zero with a sign: each of the first with each of the second.
+PAIRED: tuple[Number, ...] = ("nan", "inf", "-inf", 0.0, -0.0, 1.0, -2.5, "max", "denormal")
+
+_WORDS: Mapping[str, float] = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
+
+
+def numbers(*values: Number, shape: tuple[int, ...] | None = None) -> Values:
+    """Describe a tensor of these numbers; "nan", "inf", "-inf" and the names of values.py are numbers too."""
+    return given(*(_WORDS.get(each, each) if isinstance(each, str) else each for each in values), shape=shape)
+
+
+def pairs(values: Iterable[Number]) -> tuple[Values, Values]:
+    """Describe two tensors that hold every pair of these numbers."""
+    all_of = tuple(values)
+    rows = numbers(*(each for each in all_of for _ in all_of))
+    return rows, numbers(*(all_of * len(all_of)))
+
+
+def exactly(*samples: Sample) -> Inputs:
+    """Use these samples; integers know no NaN, and leave the special ones out."""
+    usual = tuple(sample for sample in samples if sample.group != SPECIAL)
+    return lambda dtype: samples if dtype.is_floating_point else usual
+
+
+def together(*makers: Inputs) -> Inputs:
+    """Use the samples of all these makers."""
+    return lambda dtype: (sample for maker in makers for sample in maker(dtype))
+
+
+def unary(
+    low: float = -4.0,
+    high: float = 4.0,
+    *,
+    special: tuple[Number, ...] = NONFINITE,
+    arguments: tuple[Mapping[str, Any], ...] = (),
+    always: Mapping[str, Any] | None = None,
+    whole: tuple[float, float] | None = None,
+) -> Inputs:
+    """Elements from [low, high]; non-finite ones; all sizes; ``arguments`` are named arguments to vary.
+
+    ``always`` are those of every other call; ``whole`` is the range where elements are integers.
+    """
+    usual = always or {}
+
+    def samples(dtype: torch.dtype) -> Iterator[Sample]:
+        least, most = (low, high) if dtype.is_floating_point or not whole else whole
+        yield call(uniform(*IMAGE, low=least, high=most), **usual)
+        yield call(uniform(1025, low=least, high=most, grad=False), **usual)
+        for named in arguments:
+            yield call(uniform(257, low=low, high=high), **named)
+        if dtype.is_floating_point and special:
+            for named in (usual, *arguments):
+                yield call(numbers(*special), group=SPECIAL, **named)
+        for shape in SIZES:
+            yield call(uniform(*shape, low=low, high=high), group=SHAPES, **usual)
+
+    return samples
+
+
+#: Dtypes that a tensor is mixed with.
+PARTNERS = ("float32", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
+#: Shapes that are broadcast against one another.
+BROADCAST = (((3, 1), (1, 4)), ((5,), ()), ((), (2, 3)), ((0, 1), (1, 5)), ((2, 3, 1, 5), (3, 4, 1)), ((1, 1), (4,)))
+
+
+def binary(
+    low: float = -4.0,
+    high: float = 4.0,
+    *,
+    second: tuple[float, float] | None = None,
+    whole: tuple[float, float] | None = None,
+    special: tuple[Number, ...] = PAIRED,
+    scalars: tuple[float, ...] = (2.5, -3),
+    arguments: tuple[Mapping[str, Any], ...] = (),
+    partners: tuple[str, ...] = PARTNERS,
+) -> Inputs:
+    """Two tensors, the other's elements from ``second``; broadcast; a number in place of the other; dtypes mixed.
+
+    ``whole`` is the range of the first where it holds integers.
+    """
+    other = second or (low, high)
+
+    def both(
+        left: tuple[int, ...], right: tuple[int, ...], ends: tuple[float, float] = (low, high), *, grad: bool = True
+    ) -> tuple[Values, Values]:
+        return (
+            uniform(*left, low=ends[0], high=ends[1], grad=grad),
+            uniform(*right, low=other[0], high=other[1], grad=grad),
+        )
+
+    def samples(dtype: torch.dtype) -> Iterator[Sample]:
+        ends = (low, high) if dtype.is_floating_point or not whole else whole
+        yield call(*both(IMAGE, IMAGE, ends))
+        yield call(*both((1025,), (1025,), ends, grad=False))
+        yield call(*both((2, 3, 5, 7), (5, 1)))
+        for named in arguments:
+            yield call(*both((257,), (257,), ends), **named)
+        if dtype.is_floating_point and special:
+            for named in ({}, *arguments):
+                yield call(*pairs(special), group=SPECIAL, **named)
+        for shape in SIZES:
+            yield call(*both(shape, shape), group=SHAPES)
+        for left, right in BROADCAST:
+            yield call(*both(left, right), group=SHAPES)
+        least = 0 if dtype is torch.uint8 else -math.inf  # how a negative number becomes unsigned is nobody's promise
+        if partners:
+            yield from mixed((max(low, least), high), (max(other[0], least), other[1]), partners)
+            yield from (call(both((3, 5), ())[0], each, group=PROMOTION) for each in scalars if each >= least)
+
+    return samples
+
+
+def mixed(first: tuple[float, float], other: tuple[float, float], partners: Iterable[str]) -> Iterator[Sample]:
+    """Tensors of two dtypes, the second with dimensions and without, when its dtype counts for less."""
+    left = uniform(3, 5, low=first[0], high=first[1])
+    for partner in partners:
+        right = uniform(3, 5, low=other[0], high=other[1], dtype=partner)
+        yield call(left, right, group=PROMOTION)
+        yield call(left, uniform(low=other[0], high=other[1], dtype=partner), group=PROMOTION)
+
+
+#: Which dimensions a reduction goes over.
+DIMS: tuple[Mapping[str, Any], ...] = (
+    {"dim": 0},
+    {"dim": -1},
+    {"dim": -2, "keepdim": True},
+    {"dim": (0, 2)},
+    {"dim": (-1, 1), "keepdim": True},
+)
+ONE_DIM: tuple[Mapping[str, Any], ...] = ({"dim": 0}, {"dim": -1}, {"dim": -2, "keepdim": True}, {"dim": 1})
+
+
+def reduction(
+    low: float = -2.0,
+    high: float = 2.0,
+    *,
+    dims: tuple[Mapping[str, Any], ...] = DIMS,
+    whole: bool = True,
+    long: int = 4099,
+    empty: bool = True,
+    arguments: tuple[Mapping[str, Any], ...] = (),
+    special: bool = True,
+) -> Inputs:
+    """All of a tensor or some dimensions; NaN at the start, in the middle and at the end; a long row; sizes."""
+    shape = (5, 6, 7)
+
+    def samples(dtype: torch.dtype) -> Iterator[Sample]:
+        over = ({}, *dims) if whole else dims
+        for named in (*over, *arguments):
+            yield call(uniform(*shape, low=low, high=high), **named)
+        if long:
+            # Of one sign, so that a sum that is kept in 16 bits stops to grow.
+            yield call(uniform(2, long, low=0, high=3, grad=False), dim=-1)
+            yield call(uniform(long, 3, low=0, high=3, grad=False), dim=0)
+        if dtype.is_floating_point and special:
+            yield from _with_nonfinite({"dim": -1}, {"dim": 0}, *([{}] if whole else []))
+        for size in ((1,), (15,), (16,), (17,), (257,)):
+            yield call(uniform(*size, low=low, high=high), dim=0, group=SHAPES)
+        if whole:
+            yield call(uniform(low=low, high=high), group=SHAPES)
+        if empty:
+            yield call(uniform(3, 0, low=low, high=high), dim=-1, group=SHAPES)
+        yield call(uniform(3, 0, low=low, high=high), dim=0, group=SHAPES)
+
+    return samples
+
+
+#: Rows of five, with something not finite at each place; the last row is an ordinary one.
+ROWS: tuple[tuple[Number, ...], ...] = (
+    ("nan", 1.0, 2.0, -1.0, 0.5),
+    (1.0, 2.0, "nan", -1.0, 0.5),
+    (0.5, 1.0, 2.0, -1.0, "nan"),
+    ("nan", "nan", "nan", "nan", "nan"),
+    ("inf", 1.0, 2.0, -1.0, 0.5),
+    ("-inf", 1.0, 2.0, -1.0, 0.5),
+    ("inf", "-inf", 2.0, -1.0, 0.5),
+    ("inf", "nan", "-inf", -1.0, 0.5),
+    (0.5, 1.0, 2.0, -1.0, 0.25),
+)
+
+
+def _with_nonfinite(*arguments: Mapping[str, Any]) -> Iterator[Sample]:
+    flat = tuple(each for row in ROWS for each in row)
+    columns = tuple(row[place] for place in range(len(ROWS[0])) for row in ROWS)
+    for named in arguments:
+        yield call(numbers(*flat, shape=(len(ROWS), 5)), group=SPECIAL, name=f"rows, {named}", **named)
+        yield call(numbers(*columns, shape=(5, len(ROWS))), group=SPECIAL, name=f"columns, {named}", **named)
+
+
+def along(
+    *arguments: Mapping[str, Any],
+    source: Values | None = None,
+    special: bool = True,
+    long: int = 0,
+) -> Inputs:
+    """Calls that go along a dimension of a small tensor (softmax, cumsum, sort), each with these named arguments."""
+    tensor = source or normal(3, 5, 7, std=2.0)
+
+    def samples(dtype: torch.dtype) -> Iterator[Sample]:
+        for named in arguments:
+            yield call(tensor, **named)
+        if long:
+            yield call(uniform(2, long, low=-0.5, high=1.0, grad=False), dim=-1)
+        if dtype.is_floating_point and special:
+            yield from _with_nonfinite({"dim": -1}, {"dim": 0})
+        for size in (1, 15, 16, 17, 257):
+            yield call(uniform(size, low=-4, high=4, grad=False), dim=0, group=SHAPES)
+        yield call(uniform(0, 3, low=-4, high=4), dim=0, group=SHAPES)
+        yield call(uniform(3, 0, low=-4, high=4), dim=0, group=SHAPES)
+
+    return samples
+
+
+def with_loss_shapes(
+    low: float = -3.0,
+    high: float = 3.0,
+    second: tuple[float, float] | None = None,
+    reductions: tuple[str, ...] = ("mean", "sum", "none"),
+) -> Inputs:
+    """Losses of two equal shapes, with each reduction."""
+    least, most = second or (low, high)
+
+    def samples(dtype: torch.dtype) -> Iterator[Sample]:  # noqa: ARG001  (makers are asked by dtype)
+        for reduction_ in reductions:
+            target = uniform(5, 51, low=least, high=most, grad=False)
+            yield call(uniform(5, 51, low=low, high=high), target, reduction=reduction_)
+        for size in (1, 17, 257):
+            yield call(
+                uniform(size, low=low, high=high),
+                uniform(size, low=least, high=most, grad=False),
+                group=SHAPES,
+                reduction=reductions[0],
+            )
+
+    return samples

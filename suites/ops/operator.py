@@ -1,0 +1,129 @@
+"""What a catalogue entry is: an operator, and the samples that it is called with."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+from .values import Values
+
+FLOATS = ("float32", "float16", "bfloat16")
+INTS = ("int64", "int32", "int16", "int8", "uint8")
+BOOL = ("bool",)
+ALL = (*FLOATS, *INTS, *BOOL)
+
+#: How exact a correct device is, see judging.py.
+MOVE, ARITHMETIC, FUNCTION = "move", "arithmetic", "function"
+
+#: What a sample is about; the groups that a property runs are in properties.py.
+FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT = "forward", "special", "shapes", "promotion", "layout"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """One call: its arguments, with :class:`Values` in place of tensors. ``group`` says what it shows."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    group: str = FORWARD
+
+    def values(self) -> list[Values]:
+        """Give the tensors to be made, in order."""
+        leaves, _ = tree_flatten((self.args, dict(self.kwargs)))
+        return [leaf for leaf in leaves if isinstance(leaf, Values)]
+
+    def arguments(self, operator: str, dtype: torch.dtype) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Make the arguments, with tensors on the CPU: the same for the same operator and sample everywhere."""
+        places = iter(range(len(self.values())))
+
+        def made(leaf: Any) -> Any:
+            if not isinstance(leaf, Values):
+                return leaf
+            return leaf.make(f"ops/{operator}/{self.name}/{next(places)}", dtype)
+
+        args, kwargs = tree_map(made, (self.args, dict(self.kwargs)))
+        return args, kwargs
+
+    def expanded(self) -> Sample:
+        """Give the same call with every tensor expanded along its first dimension."""
+        swap = lambda leaf: leaf.expanded() if isinstance(leaf, Values) else leaf  # noqa: E731
+        args, kwargs = tree_map(swap, (self.args, dict(self.kwargs)))
+        return replace(self, name=f"{self.name}, expanded", args=args, kwargs=kwargs, group=LAYOUT)
+
+
+def call(*args: Any, group: str = FORWARD, name: str = "", **kwargs: Any) -> Sample:
+    """Describe one call; where no name is given, its shapes and arguments are the name."""
+    return Sample(name=name or _name(args, kwargs), args=args, kwargs=kwargs, group=group)
+
+
+def _name(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    parts = [_text(each) for each in args] + [f"{key}={_text(value)}" for key, value in kwargs.items()]
+    return ", ".join(parts)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Values):
+        kind = "" if value.kind in ("uniform", "normal", "given") else f" {value.kind}"
+        return ("x".join(map(str, value.shape)) or "0-d") + (f" {value.dtype}" if value.dtype else "") + kind
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_text, value))}]"
+    return str(value).removeprefix("torch.")
+
+
+#: Gives the samples for a dtype.
+Inputs: TypeAlias = Callable[[torch.dtype], Iterable[Sample]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operator:
+    """One line of the catalogue.
+
+    ``function`` takes the arguments of each sample that ``inputs`` gives for a dtype. ``exactness`` is MOVE (nothing is
+    computed: every bit is promised), ARITHMETIC (one correct rounding) or FUNCTION (2 ulp); ``terms`` is the number of
+    terms in its longest sum. ``grad`` tells whether it is differentiable, ``out`` whether it takes ``out=``,
+    ``in_place`` whether ``Tensor.NAME_`` exists. ``signed_zero`` tells that IEEE 754 promises the sign of a zero result.
+    ``reference`` replaces ``function`` where float64 needs another call. ``strides`` is true where the strides of the
+    result are promised: it is a view. ``deterministic`` is false where the order of additions is not promised.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    inputs: Inputs
+    dtypes: tuple[str, ...] = FLOATS
+    family: str = ""
+    exactness: str = FUNCTION
+    terms: int = 1
+    grad: bool = True
+    out: bool = False
+    in_place: bool = False
+    signed_zero: bool = False
+    strides: bool = False
+    deterministic: bool = True
+    reference: Callable[..., Any] | None = None
+
+    def samples(self, dtype: str) -> tuple[Sample, ...]:
+        """Give all samples for a dtype, each with a name of its own."""
+        return _samples(self, dtype)
+
+
+@functools.cache
+def _samples(operator: Operator, dtype: str) -> tuple[Sample, ...]:
+    seen: Counter[str] = Counter()
+    found = []
+    for sample in operator.inputs(getattr(torch, dtype)):
+        seen[sample.name] += 1
+        times = seen[sample.name]
+        found.append(sample if times == 1 else replace(sample, name=f"{sample.name} #{times}"))
+    return tuple(found)
+
+
+def in_family(family: str, *operators: Operator) -> tuple[Operator, ...]:
+    """Put operators into a family."""
+    return tuple(replace(operator, family=family) for operator in operators)

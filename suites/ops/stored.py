@@ -1,0 +1,147 @@
+"""Where results stand in an operator's golden, and reading them from there."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+
+from pytest_ascend.errors import GoldenError
+from pytest_ascend.golden import Golden, GoldenStore
+
+from .evaluate import double
+from .operator import Operator, Sample
+from .properties import STORED, chosen
+
+#: What comes after the place of a result: the same, computed by torch's CPU kernels in the dtype of the case, from
+#: contiguous inputs and from those of other layouts.
+HONEST = ("~", "~stepped", "~transposed")
+#: A shape that no result has.
+NO_ELEMENTS = (0, 0, 0, 0, 0)
+BACKWARD = "backward"
+
+
+#: Outputs or gradients, in order.
+Tensors: TypeAlias = list[torch.Tensor | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What one call has to give: ``expected`` in float64 (integers and bool as they are), ``honest`` in the dtype.
+
+    The first of ``honest`` is of contiguous inputs, the others of other layouts: torch's CPU kernels take another way
+    there, and round more often. A gradient that does not exist is None in all.
+    """
+
+    expected: Tensors
+    honest: tuple[Tensors, ...]
+
+    @property
+    def first(self) -> torch.Tensor:
+        """Give the first tensor of the first honest result. Raises ValueError where there is none."""
+        found = self.honest[0][0]
+        if found is None:
+            raise ValueError("the first result is None")
+        return found
+
+
+def golden_id(operator: Operator) -> str:
+    """Give the id of an operator's golden."""
+    return f"ops/{operator.name}"
+
+
+def place(dtype: str, part: str, sample: Sample, position: int) -> str:
+    """Give the name of one tensor: which dtype, "forward" or "backward", which sample, which output or input."""
+    return f"{dtype}/{part}/{sample.name}/{position}"
+
+
+def stored_samples(operator: Operator, dtype: str) -> tuple[Sample, ...]:
+    """Give the samples whose results are stored: of the properties that need results of their own."""
+    found = [sample for group in STORED for sample in chosen(operator, group, dtype)]
+    return tuple({sample.name: sample for sample in found}.values())
+
+
+def description(operator: Operator, dtype: str) -> str:
+    """Give a hash of what a golden's inputs are: another one means that the golden is of another catalogue."""
+    said = repr([(each.name, each.args, dict(each.kwargs)) for each in stored_samples(operator, dtype)])
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+@functools.cache
+def load(store: GoldenStore, operator: Operator) -> Golden:
+    """Read an operator's golden, once. Raises GoldenError where it is damaged, or made from other inputs."""
+    golden = store.read(golden_id(operator))
+    stale = [each for each in operator.dtypes if golden.meta["inputs"].get(each) != description(operator, each)]
+    if stale:
+        raise GoldenError(
+            f"the golden {golden.id!r} was made from other samples than the catalogue has now for {', '.join(stale)}",
+            path=str(store.path(golden.id)),
+            hint=f"make it anew: 'pytest-ascend baseline build --only {golden.id}'",
+        )
+    return golden
+
+
+def read(store: GoldenStore, operator: Operator, dtype: str, part: str, sample: Sample, count: int = 0) -> Results:
+    """Give the results of one call; ``count`` is how many, where some may be None.
+
+    Raises GoldenError as :func:`load` does.
+    """
+    tensors = load(store, operator).tensors
+    names = (place(dtype, part, sample, position) for position in itertools.count())
+    found = list(itertools.islice(names, count) if count else itertools.takewhile(tensors.__contains__, names))
+    expected = [_expected(tensors, name) for name in found]
+    return Results(expected, tuple([_honest(tensors, name, suffix) for name in found] for suffix in HONEST))
+
+
+def _expected(tensors: Mapping[str, torch.Tensor], name: str) -> torch.Tensor | None:
+    found = tensors.get(name)
+    return found if found is None or name + HONEST[0] in tensors else double(found)
+
+
+def _honest(tensors: Mapping[str, torch.Tensor], name: str, suffix: str) -> torch.Tensor | None:
+    """Give an honest result: as it is stored, or else the first one, or else what is expected."""
+    expected = tensors.get(name)
+    found = tensors.get(name + suffix, tensors.get(name + HONEST[0], expected))
+    if expected is None or found is None or found.shape == expected.shape:
+        return found
+    return expected.to(found.dtype)
+
+
+def named(dtype: str, part: str, sample: Sample, results: Results) -> Iterable[tuple[str, torch.Tensor]]:
+    """Give names and tensors to store, no more of them than needed. Raises ValueError where only some results exist."""
+    for position, (expected, *honest) in enumerate(zip(results.expected, *results.honest, strict=True)):
+        name = place(dtype, part, sample, position)
+        existing = [each for each in honest if each is not None]
+        if expected is not None and len(existing) == len(honest):
+            yield from _needed(name, expected, existing)
+        elif expected is not None or existing:
+            raise ValueError(f"{name}: only some of the results exist")
+
+
+def _needed(name: str, expected: torch.Tensor, honest: Sequence[torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Leave out what can be told from the rest.
+
+    Where the dtype holds what is expected, only that is stored, in the dtype; where the honest result is what is
+    expected, rounded once, it is stored as a tensor without elements, which tells its dtype.
+    """
+    usual, *others = honest
+    exact = _same(expected, double(usual))
+    yield name, usual if exact else expected
+    different = [(suffix, each) for suffix, each in zip(HONEST[1:], others, strict=True) if not _same(each, usual)]
+    if not exact:
+        rounded = _same(expected.to(usual.dtype), usual)
+        yield name + HONEST[0], usual.new_empty(*NO_ELEMENTS) if rounded else usual
+    yield from ((name + suffix, each) for suffix, each in different)
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors hold the same, the sign of zero included."""
+    if one.dtype != other.dtype or not torch.equal(one.isnan(), other.isnan()):
+        return False
+    kept = ~one.isnan()
+    return torch.equal(one[kept], other[kept]) and torch.equal(one[kept].signbit(), other[kept].signbit())

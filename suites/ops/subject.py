@@ -1,0 +1,82 @@
+"""One case on its way: what it calls, where, and what was stored of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from pytest_ascend.golden import GoldenStore
+from pytest_ascend.records.case import Case
+
+from . import layouts
+from .catalogue import OPERATORS
+from .evaluate import double, forward, gradients, on_tensors, upstream, with_grad
+from .layouts import Placing
+from .operator import Operator, Sample
+from .properties import chosen
+from .stored import BACKWARD, HONEST, Results, read
+
+
+class Subject:
+    """An operator in one dtype, for one property, on one device."""
+
+    def __init__(self, case: Case, device: torch.device, store: GoldenStore) -> None:
+        self.case, self.device, self.store = case, device, store
+        self.operator: Operator = OPERATORS[case.subject]
+        self.dtype: torch.dtype = getattr(torch, case.dtype)
+        self.samples = chosen(self.operator, case.property, case.dtype)
+
+    def on_cpu(self, sample: Sample) -> Any:
+        """Make the arguments of a sample on the CPU: a tuple and a dictionary."""
+        return sample.arguments(self.operator.name, self.dtype)
+
+    def arguments(self, sample: Sample, placing: Placing = layouts.contiguous) -> Any:
+        """Make the arguments of a sample on the device."""
+        return on_tensors(lambda each: placing(each, self.device), self.on_cpu(sample))
+
+    def stored(self, sample: Sample) -> Results:
+        """Give the stored results of a sample."""
+        return read(self.store, self.operator, self.case.dtype, "forward", sample)
+
+    def run(self, sample: Sample, placing: Placing = layouts.contiguous) -> list[torch.Tensor]:
+        """Call on the device and bring the results back."""
+        return self.fetched(forward(self.operator.function, *self.arguments(sample, placing)))
+
+    def fetched(self, outputs: Iterable[torch.Tensor | None]) -> list[Any]:
+        """Bring results to the CPU, having seen that they are where they were to be computed."""
+        return [each if each is None else self._fetched(each) for each in outputs]
+
+    def _fetched(self, output: torch.Tensor) -> torch.Tensor:
+        name, where = self.operator.name, output.device
+        assert where == self.device, f"{name}: a result is on {where} instead of {self.device}"
+        return output.detach().cpu()
+
+    def stored_gradients(self, sample: Sample) -> Results:
+        """Give the stored gradients of a sample, one for each input that has one."""
+        count = sum(values.wants_grad(self.dtype) for values in sample.values())
+        return read(self.store, self.operator, self.case.dtype, BACKWARD, sample, count)
+
+    def go_back(self, sample: Sample, placing: Placing = layouts.contiguous) -> list[torch.Tensor | None]:
+        """Call on the device, go back, and bring the gradients to the CPU; what comes from above is placed as well."""
+
+        def above(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            return [placing(each, self.device) for each in upstream(self.operator, sample, outputs, self.dtype)]
+
+        args, kwargs = self.arguments(sample, placing)
+        leaves = with_grad(sample, (args, kwargs), self.dtype)
+        return self.fetched(gradients(self.operator.function, args, kwargs, leaves, above))
+
+    def in_place(self) -> Callable[..., Any]:
+        """Give the variant that changes its first argument."""
+        found: Callable[..., Any] = getattr(torch.Tensor, self.operator.name.partition(".")[0] + "_")
+        return found
+
+    def stored_in_place(self, sample: Sample) -> Results:
+        """Give the stored results as they stand in a tensor of the case's dtype: comparisons give 0 and 1."""
+        results = self.stored(sample)
+        if results.first.dtype is not torch.bool or self.dtype is torch.bool:
+            return results
+        written: torch.Tensor | None = results.first.to(self.dtype)
+        return Results([double(results.first.to(self.dtype))], tuple([written] for _ in HONEST))

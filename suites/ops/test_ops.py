@@ -1,0 +1,205 @@
+"""Every operator against its golden: one test for each operator, dtype and property, all samples inside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import pytest
+import torch
+
+from pytest_ascend.golden import GoldenStore
+from pytest_ascend.records.case import Case
+from pytest_ascend.run.comparing import PrecisionCompare
+
+from .catalogue import cases
+from .evaluate import forward, on_tensors, tensors
+from .judging import expected, settings, signs
+from .layouts import LAYOUTS, changes, contiguous, poisoned, steps, surrounded
+from .operator import LAYOUT
+from .stored import Results
+from .subject import Subject
+
+#: Results by the name of the sample, and of the layout where there are several.
+Found: TypeAlias = dict[str, list[Any]]
+
+
+def of(property_: str) -> pytest.MarkDecorator:
+    """Ask a test for every case of a property."""
+    found = cases(property_)
+    return pytest.mark.parametrize("case", found, ids=[case.id for case in found])
+
+
+@pytest.fixture
+def subject(case: Case, npu_device: torch.device, golden_store: GoldenStore) -> Subject:
+    """Give what a case is about."""
+    return Subject(case, npu_device, golden_store)
+
+
+def judge(
+    subject: Subject,
+    compare: PrecisionCompare,
+    actual: Found,
+    results: Mapping[str, Results],
+    *,
+    backward: bool = False,
+) -> None:
+    """Compare all results of a case at once, so that the worst is reported."""
+    wanted = {name: each.expected if backward else expected(subject.operator, each) for name, each in results.items()}
+    compare(actual, wanted, name=subject.operator.name, **settings(subject.operator, results, backward=backward))
+
+
+@of("forward")
+def test_forward(subject: Subject, precision_compare: PrecisionCompare) -> None:
+    results = {each.name: subject.stored(each) for each in subject.samples}
+    judge(subject, precision_compare, {each.name: subject.run(each) for each in subject.samples}, results)
+
+
+@of("shapes")
+def test_shapes(subject: Subject, precision_compare: PrecisionCompare) -> None:
+    test_forward(subject, precision_compare)
+
+
+@of("promotion")
+def test_promotion(subject: Subject, precision_compare: PrecisionCompare) -> None:
+    test_forward(subject, precision_compare)
+
+
+@of("special")
+def test_special(subject: Subject, precision_compare: PrecisionCompare) -> None:
+    results = {each.name: subject.stored(each) for each in subject.samples}
+    actual = {each.name: subject.run(each) for each in subject.samples}
+    judge(subject, precision_compare, actual, results)
+    if subject.operator.signed_zero:
+        negative = {name: signs(each.expected) for name, each in results.items()}
+        found = {name: signs(each) for name, each in actual.items()}
+        precision_compare(found, negative, name=f"{subject.operator.name}: is negative")
+
+
+@of("layout")
+def test_layout(subject: Subject, precision_compare: PrecisionCompare) -> None:
+    actual: Found = {}
+    results: dict[str, Results] = {}
+    for sample in subject.samples:
+        given = tensors(subject.on_cpu(sample))
+        usual = {"": contiguous} if sample.group == LAYOUT else {}
+        for layout, placing in (usual or LAYOUTS).items():
+            if usual or any(changes(placing, each) for each in given):
+                name = f"{sample.name}, {layout}" if layout else sample.name
+                actual[name], results[name] = subject.run(sample, placing), subject.stored(sample)
+    judge(subject, precision_compare, actual, results)
+
+
+@of("backward")
+def test_backward(subject: Subject, precision_compare: PrecisionCompare) -> None:
+    results = {each.name: subject.stored_gradients(each) for each in subject.samples}
+    actual: Found = {each.name: subject.go_back(each) for each in subject.samples}
+    judge(subject, precision_compare, actual, results, backward=True)
+
+
+@of("backward-layout")
+def test_backward_layout(subject: Subject, precision_compare: PrecisionCompare) -> None:
+    actual: Found = {}
+    results: dict[str, Results] = {}
+    for sample in subject.samples[:2]:
+        for layout in ("transposed", "stepped"):
+            name = f"{sample.name}, {layout}"
+            actual[name] = list(subject.go_back(sample, LAYOUTS[layout]))
+            results[name] = subject.stored_gradients(sample)
+    judge(subject, precision_compare, actual, results, backward=True)
+
+
+@of("out")
+def test_out(subject: Subject, precision_compare: PrecisionCompare) -> None:
+    actual: Found = {}
+    results: dict[str, Results] = {}
+    gaps: Found = {}
+    for sample in subject.samples:
+        stored = subject.stored(sample)
+        for kind, target in _targets(stored.first, subject.device).items():
+            name = f"{sample.name}, {kind}"
+            args, kwargs = subject.arguments(sample)
+            part = steps(target) if kind == "stepped" else target
+            returned = subject.operator.function(*args, **kwargs, out=part)
+            assert returned is part, f"{subject.operator.name}: out= was not what it returned ({name})"
+            actual[name], results[name] = subject.fetched([part]), stored
+            if kind == "stepped":
+                gaps[name] = _gaps(target)
+    judge(subject, precision_compare, actual, results)
+    precision_compare(gaps, _untouched(gaps), name=f"{subject.operator.name}: beside out=")
+
+
+def _targets(like: torch.Tensor, device: torch.device) -> dict[str, torch.Tensor]:
+    """Give what to write into: a tensor that is ready, one with gaps, one to be resized; all full of poison."""
+    ready = poisoned(tuple(like.shape), like.dtype)
+    targets = {"ready": ready.to(device), "to be resized": torch.empty(0, dtype=like.dtype, device=device)}
+    return targets | ({"stepped": surrounded(ready).to(device)} if like.ndim else {})
+
+
+def _gaps(whole: torch.Tensor) -> list[torch.Tensor]:
+    """Give what is left of a surrounding tensor without the elements."""
+    left = whole.cpu().clone()
+    steps(left).copy_(poisoned(tuple(steps(left).shape), left.dtype))
+    return [left]
+
+
+def _untouched(gaps: Found) -> Found:
+    return {name: [poisoned(tuple(each.shape), each.dtype) for each in found] for name, found in gaps.items()}
+
+
+@of("in-place")
+def test_in_place(subject: Subject, precision_compare: PrecisionCompare) -> None:
+    actual: Found = {}
+    results: dict[str, Results] = {}
+    gaps: Found = {}
+    for sample in subject.samples:
+        stored = subject.stored_in_place(sample)
+        actual[sample.name], results[sample.name] = _changed(subject, sample), stored
+        name = f"{sample.name}, stepped"
+        actual[name], gaps[name] = _changed_within(subject, sample)
+        results[name] = stored
+    judge(subject, precision_compare, actual, results)
+    precision_compare(gaps, _untouched(gaps), name=f"{subject.operator.name}_: beside the view")
+
+
+def _changed(subject: Subject, sample: Any) -> list[torch.Tensor]:
+    """Change a tensor in place; autograd has to see that it is another one now."""
+    (first, *rest), kwargs = subject.arguments(sample)
+    before = first._version  # noqa: SLF001  (its public name is this one)
+    returned = subject.in_place()(first, *rest, **kwargs)
+    assert returned is first, f"{subject.operator.name}_ returned another tensor than it was given"
+    assert first._version > before, f"{subject.operator.name}_ did not bump the tensor's version"  # noqa: SLF001
+    return subject.fetched([first])
+
+
+def _changed_within(subject: Subject, sample: Any) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Change a view in place; give the view and what is beside it."""
+    (first, *_), _ = subject.on_cpu(sample)
+    (_, *rest), kwargs = subject.arguments(sample)
+    whole = surrounded(first).to(subject.device)
+    subject.in_place()(steps(whole), *rest, **kwargs)
+    return subject.fetched([steps(whole)]), _gaps(whole)
+
+
+@of("repeat")
+def test_repeat(subject: Subject, precision_compare: PrecisionCompare) -> None:
+    first: Found = {}
+    second: Found = {}
+    before, after = {}, {}
+    for sample in subject.samples:
+        before[sample.name] = subject.on_cpu(sample)
+        args, kwargs = subject.arguments(sample)
+        first[sample.name] = subject.fetched(forward(subject.operator.function, args, kwargs))
+        _leave_poison(first[sample.name], subject.device)
+        second[sample.name] = subject.fetched(forward(subject.operator.function, args, kwargs))
+        after[sample.name] = on_tensors(torch.Tensor.cpu, (args, kwargs))
+    name = subject.operator.name
+    precision_compare(second, first, standard="binary", name=f"{name}, called again")
+    given, left = ({key: tensors(each) for key, each in found.items()} for found in (before, after))
+    precision_compare(left, given, standard="binary", name=f"{name}: its inputs, after the calls")
+
+
+def _leave_poison(like: list[torch.Tensor], device: torch.device) -> None:
+    """Let the memory that the next results are put into hold what no result has."""
+    junk = [poisoned(tuple(each.shape), each.dtype).to(device) for each in like for _ in range(4)]
+    del junk

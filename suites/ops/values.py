@@ -1,0 +1,146 @@
+"""Descriptions of inputs: small, comparable, and turned into the same tensors on every machine when they are needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+import torch
+
+from pytest_ascend.run import inputs
+
+#: A number, or the name of one that depends on the dtype (see NAMED).
+Number: TypeAlias = float | str
+
+#: Named numbers of a floating dtype: its largest, its smallest normal one, its smallest of all, the step after 1.
+NAMED: Mapping[str, Callable[[torch.finfo], float]] = {
+    "max": lambda info: info.max,
+    "-max": lambda info: -info.max,
+    "tiny": lambda info: info.smallest_normal,
+    "-tiny": lambda info: -info.smallest_normal,
+    "denormal": lambda info: info.smallest_normal / 4,
+    "-denormal": lambda info: -info.smallest_normal / 4,
+    "least": lambda info: info.smallest_normal * info.eps,
+    "1+eps": lambda info: 1 + info.eps,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Values:
+    """A tensor to be made. ``shape`` as torch has it; ``kind`` names the way of making (see KINDS).
+
+    ``dtype`` is torch's name, "" for the dtype of the case. ``grad`` tells whether a gradient may be asked for.
+    ``repeated`` takes the first row for all: an expanded tensor, of stride 0.
+    """
+
+    shape: tuple[int, ...]
+    kind: str
+    low: float = -1.0
+    high: float = 1.0
+    numbers: tuple[Number, ...] = ()
+    dtype: str = ""
+    grad: bool = True
+    repeated: bool = False
+
+    def make(self, key: str, dtype: torch.dtype) -> torch.Tensor:
+        """Give the tensor on the CPU. ``key`` names the stream, ``dtype`` is the one of the case."""
+        own = getattr(torch, self.dtype) if self.dtype else dtype
+        tensor = KINDS[self.kind](self, key, own).to(own)
+        return tensor[:1].expand_as(tensor) if self.repeated and self.can_repeat else tensor
+
+    @property
+    def can_repeat(self) -> bool:
+        """Whether there are rows of which the first can stand for all."""
+        return len(self.shape) > 1 and self.shape[0] > 1
+
+    def wants_grad(self, dtype: torch.dtype) -> bool:
+        """Whether the input is one to differentiate by, in a case of this dtype."""
+        return self.grad and not self.dtype and dtype.is_floating_point
+
+    def expanded(self) -> Values:
+        """Describe the same with stride 0 along the first dimension."""
+        return replace(self, repeated=True)
+
+
+def uniform(*shape: int, low: float = -1.0, high: float = 1.0, dtype: str = "", grad: bool = True) -> Values:
+    """Spread evenly over [low, high]; integers reach both ends."""
+    return Values(shape=shape, kind="uniform", low=low, high=high, dtype=dtype, grad=grad)
+
+
+def normal(*shape: int, std: float = 1.0, dtype: str = "", grad: bool = True) -> Values:
+    """Spread around 0; integers evenly from -9 to 9."""
+    return Values(shape=shape, kind="normal", high=std, dtype=dtype, grad=grad)
+
+
+def integers(*shape: int, low: int, high: int, dtype: str = "int64") -> Values:
+    """Integers in [low, high], of a dtype of their own: indices, targets, counts."""
+    return Values(shape=shape, kind="uniform", low=low, high=high, dtype=dtype, grad=False)
+
+
+def mask(*shape: int) -> Values:
+    """True and False, each as often as the other."""
+    return Values(shape=shape, kind="uniform", low=0, high=1, dtype="bool", grad=False)
+
+
+def distinct(*shape: int, grad: bool = True) -> Values:
+    """Shuffled multiples of 1/4 around 0, none twice: no ties. At most 256 elements stay distinct in bfloat16."""
+    return Values(shape=shape, kind="distinct", grad=grad)
+
+
+def few(*shape: int, high: int = 3) -> Values:
+    """Whole numbers from 0 to ``high``, most of them often: ties."""
+    return Values(shape=shape, kind="few", low=0, high=high, grad=False)
+
+
+def given(*numbers: Number, shape: tuple[int, ...] | None = None, dtype: str = "", grad: bool = False) -> Values:
+    """These numbers; names stand for those that depend on the dtype."""
+    return Values(shape=shape or (len(numbers),), kind="given", numbers=numbers, dtype=dtype, grad=grad)
+
+
+def _uniform(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
+    if dtype.is_floating_point:
+        return inputs.uniform(key, values.shape, low=values.low, high=values.high, dtype=dtype)
+    return _integers(key, values.shape, values.low, values.high, dtype)
+
+
+def _normal(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
+    if dtype.is_floating_point:
+        return inputs.normal(key, values.shape, std=values.high, dtype=dtype)
+    return _integers(key, values.shape, -9, 9, dtype)
+
+
+def _integers(key: str, shape: tuple[int, ...], low: float, high: float, dtype: torch.dtype) -> torch.Tensor:
+    """Give integers over as much of [low, high] as the dtype holds; in steps, where that is more than 2**32."""
+    least, most = (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    first, last = max(math.ceil(low), least), min(math.floor(high), most)
+    step = (last - first) // 2**31 + 1
+    return inputs.integers(key, shape, low=0, high=(last - first) // step + 1) * step + first
+
+
+def _distinct(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
+    count = math.prod(values.shape)
+    order = torch.from_numpy(np.argsort(inputs.words(key, count), kind="stable")) - count // 2
+    return (order * 0.25 if dtype.is_floating_point else order).reshape(values.shape)
+
+
+def _few(values: Values, key: str, _: torch.dtype) -> torch.Tensor:
+    return _integers(key, values.shape, values.low, values.high, torch.uint8)
+
+
+def _given(values: Values, _: str, dtype: torch.dtype) -> torch.Tensor:
+    numbers = [NAMED[each](torch.finfo(dtype)) if isinstance(each, str) else each for each in values.numbers]
+    made = torch.float64 if dtype.is_floating_point else torch.int64
+    return torch.tensor(numbers, dtype=made).reshape(values.shape)
+
+
+#: How each kind of values is made.
+KINDS: Mapping[str, Callable[[Values, str, torch.dtype], torch.Tensor]] = {
+    "uniform": _uniform,
+    "normal": _normal,
+    "distinct": _distinct,
+    "few": _few,
+    "given": _given,
+}
