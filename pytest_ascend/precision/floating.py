@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pytest_ascend.precision.cause import causes
 from pytest_ascend.precision.chunks import pieces
 from pytest_ascend.precision.explain import explain
 from pytest_ascend.precision.figures import figures
@@ -107,18 +108,47 @@ def _verdict(
 
 def _broken(verdict: Verdict, tensors: Sequence[torch.Tensor], found: Measurement, finding: Finding) -> Verdict:
     sample, worst = _wrong_elements(tensors, found, finding)
-    total = tensors[0].numel()
+    finding = _at(tensors, worst, finding)
     text = f"{finding.rule}: {finding.value:.4g}, allowed {finding.limit:.4g}"
     if sample.total:
-        text = f"{sample.total} of {total} elements differ; {text}"
+        text = f"{sample.total} of {tensors[0].numel()} elements differ; {text}"
     verdict = replace(
         verdict,
         headline=text,
         metrics={**verdict.metrics, "mismatches": float(sample.total)},
         worst=_worst(tensors, worst) if worst >= 0 else verdict.worst,
-        pattern=pattern_of(sample),
+        limit=Limit(name=finding.rule, value=finding.limit),
+        pattern=pattern_of(sample) or _pattern_of_all(tensors, found, finding),
     )
     return replace(verdict, message="\n".join(explain(verdict)))
+
+
+def _at(tensors: Sequence[torch.Tensor], worst: int, finding: Finding) -> Finding:
+    """Give the figures of the worst element itself, where they are known only to an octave."""
+    if worst < 0 or finding.allowed is None or finding.rule != "error of one element":
+        return finding
+    index = np.unravel_index(worst, tuple(tensors[0].shape)) if tensors[0].dim() else ()
+    actual, expected = (float(each[tuple(int(i) for i in index)]) for each in tensors[:2])
+    limit = float(finding.allowed(np.array([expected]))[0])
+    return replace(finding, value=abs(actual - expected), limit=limit)
+
+
+#: What it usually means when no element is far off, but all of them together are.
+ALTOGETHER = {
+    "mean signed error in ulp": "no element is far off, but they are all off to one side: another rounding mode",
+    "root mean square error": "no element is far off, but they all are more than honest ones",
+    "root mean square error of one block": "no element is far off, but those of one block are all more than honest ones",
+}
+
+
+def _pattern_of_all(tensors: Sequence[torch.Tensor], found: Measurement, finding: Finding) -> str:
+    ours, theirs = next(_float64(tensors))[:2]
+    where = ALTOGETHER.get(finding.rule, "")
+    if finding.block is not None:
+        start = finding.block * found.actual.block
+        where += f" (elements {start} to {min(start + found.actual.block, tensors[0].numel()) - 1})"
+    differs = ours != theirs
+    return "; ".join(filter(None, [where, *causes(ours[differs], theirs[differs], found.actual.format.name)]))
 
 
 def _wrong_elements(tensors: Sequence[torch.Tensor], found: Measurement, finding: Finding) -> tuple[Sample, int]:

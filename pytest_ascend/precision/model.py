@@ -41,7 +41,7 @@ class Allowances:
     #: Times the largest inner error that an honest result shows.
     largest: float = 3.5
     #: Times the root mean square of the inner errors, before the correction for few elements.
-    rms: float = 2.0
+    rms: float = 2.2
     #: Chance that so few elements understate the honest errors, for the correction for few elements.
     luck: float = 1e-6
     #: More elements than this count as no more than this, since errors of one tensor are not independent.
