@@ -16,6 +16,7 @@ from pytest_ascend import options
 from pytest_ascend.errors import AscendError, DeviceUnavailable, UsageError
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored, Failed, NotRun, Outcome
+from pytest_ascend.report import terminal
 from pytest_ascend.run import selection
 from pytest_ascend.run.bundled import folder
 from pytest_ascend.run.outcomes import classify
@@ -23,7 +24,7 @@ from pytest_ascend.run.preparation import prepare
 from pytest_ascend.run.selection import Collected
 from pytest_ascend.run.trial import Trial
 from pytest_ascend.run.watching import lost, watching
-from pytest_ascend.session import Ledger, Setup, header_lines, summary_lines
+from pytest_ascend.session import Ledger, Setup, header_lines
 
 CASE: pytest.StashKey[Case] = pytest.StashKey()
 TRIAL: pytest.StashKey[Trial] = pytest.StashKey()
@@ -256,8 +257,8 @@ class Conformance:
         """Say what came out and where the report is."""
         if self.ledger and self.ledger.summary:
             terminalreporter.section("ascend conformance")
-            for line in summary_lines(self.ledger.summary, self.ledger.page):
-                terminalreporter.write_line(line)
+            for line in terminal.lines(self.ledger.summary, page=self.ledger.page):
+                terminalreporter.write_line(line.text, **line.markup)
 
     def _conclude(
         self, item: pytest.Item, trial: Trial, call: pytest.CallInfo[None], report: pytest.TestReport

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,7 +16,7 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.report.contents import FULL, SUBSET, Header, Selection
 from pytest_ascend.report.runlog import RunLog, read
-from pytest_ascend.report.summary import ORDER, Summary, exit_code, notice, summarise
+from pytest_ascend.report.summary import Summary, exit_code, notice, summarise
 from pytest_ascend.run import manifest
 from pytest_ascend.run.preparation import Prepared
 from pytest_ascend.run.selection import Collected, plan
@@ -134,27 +133,6 @@ def header_lines(setup: Setup, stack: Stack) -> Iterator[str]:
         yield f"ascend: {said}"
     if options.faults:
         yield f"ascend: FAULTS ARE PLANTED: {', '.join(options.faults)}"
-
-
-def summary_lines(summary: Summary, page: Path, *, limit: int = 20) -> Iterator[str]:
-    """Say at the end of the terminal what came out, what deviates and how to run it again, and where the report is."""
-    yield ", ".join(f"{count} {name}" for name in ORDER if (count := summary.counts[name])) or "no cases"
-    deviating = [result for result in summary.results if _needs_a_look(result)]
-    yield from _deviations(sorted(deviating, key=lambda record: ORDER.index(record.outcome.name)), limit)
-    yield summary.verdict.sentence
-    yield f"report: {page}"
-
-
-def _needs_a_look(record: ResultRecord) -> bool:
-    return not record.outcome.conforms and bool(record.node_id)
-
-
-def _deviations(records: Sequence[ResultRecord], limit: int) -> Iterator[str]:
-    for record in records[:limit]:
-        yield f"{record.outcome.name}: {record.case.id}: {record.outcome.reason}"
-        yield f"    again: pytest --ascend {shlex.quote(record.node_id)}"
-    if len(records) > limit:
-        yield f"... and {len(records) - limit} more, in the report"
 
 
 def _versions(stack: Stack) -> Iterator[str]:

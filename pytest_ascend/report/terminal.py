@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,7 @@ def _named(results: Sequence[ResultRecord]) -> Iterator[Line]:
     for result in results:
         name = result.outcome.name
         yield Line(f"{name:<12} {evidence.line(result.case.id)}: {evidence.finding(result)}", _COLOURS[name])
+        yield Line(f"{'':<12} again: pytest --ascend {figures.one_line(shlex.quote(result.node_id))}")
 
 
 def _colour(summary: Summary) -> str:

@@ -17,7 +17,7 @@ from pytest_ascend.report.runlog import read
 from pytest_ascend.run.manifest import write
 from pytest_ascend.run.preparation import Prepared
 from pytest_ascend.run.selection import BUNDLED, Collected
-from pytest_ascend.session import Ledger, Setup, header_lines, summary_lines
+from pytest_ascend.session import Ledger, Setup, header_lines
 
 CASES = tuple(Case(suite="small", subject=name, property="p") for name in ("one", "two"))
 COLLECTED = Collected(
@@ -108,22 +108,3 @@ def test_the_top_of_the_terminal_says_what_is_tested_and_how(setup: Setup) -> No
     text = "\n".join(header_lines(setup, setup.stack()))
     for part in ("cpu (x86_64)", "level standard", "torch ", "Nothing else is here.", "FAULTS ARE PLANTED: leak"):
         assert part in text
-
-
-def test_the_end_of_the_terminal_says_what_deviates_and_how_to_run_it_again(ledger: Ledger) -> None:
-    ledger.take(record(CASES[0], Passed()))
-    ledger.take(record(CASES[1], Failed(reason="3 of 4 differ")))
-    ledger.close(1)
-    assert ledger.summary is not None
-    lines = list(summary_lines(ledger.summary, ledger.page))
-    assert lines[0] == "1 failed, 1 passed"
-    assert lines[1:3] == ["failed: small/two/p: 3 of 4 differ", "    again: pytest --ascend it::two"]
-    assert lines[-1] == f"report: {ledger.page}"
-
-
-def test_long_lists_of_deviations_are_cut(ledger: Ledger) -> None:
-    for case in CASES:
-        ledger.take(record(case, Failed(reason="wrong")))
-    ledger.close(1)
-    assert ledger.summary is not None
-    assert "... and 1 more, in the report" in list(summary_lines(ledger.summary, ledger.page, limit=1))

@@ -1,5 +1,6 @@
 """The last lines on the terminal."""
 
+import shlex
 from pathlib import Path
 
 from pytest_ascend.report.contents import Run
@@ -28,13 +29,22 @@ def test_a_clean_run_says_three_things():
 
 def test_deviations_are_named_with_the_worst_first():
     found = closing(["passed", "unsupported", "failed"])
-    assert [line.text.split()[0] for line in found[:2]] == ["failed", "unsupported"]
+    assert [line.text.split()[0] for line in found[:4:2]] == ["failed", "unsupported"]
     assert found[0].colour == "red"
+
+
+def test_each_deviation_says_how_to_run_it_again():
+    assert closing(["failed"])[1].text.split() == ["again:", "pytest", "--ascend", *_shell_words("failed")]
+
+
+def _shell_words(outcome):
+    case = synthetic.op_cases(1)[0]
+    return shlex.quote(synthetic.record(case, outcome, synthetic.Random(2)).node_id).split()
 
 
 def test_only_some_of_many_deviations_are_named():
     found = closing(["failed"] * 9, limit=4)
-    assert [line.text for line in found[4:6]] == ["... and 5 more, in the report", "9 failed"]
+    assert [line.text for line in found[8:10]] == ["... and 5 more, in the report", "9 failed"]
 
 
 def test_the_emulated_device_is_named_loudly_and_is_never_green():
