@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -123,6 +124,7 @@ def test_nonzero(dtype: torch.dtype) -> None:
     assert_same(torch.nonzero, torch.zeros(3, 2, dtype=dtype))
 
 
+@pytest.mark.skipif(os.environ["TASK_QUEUE_ENABLE"] != "0", reason="an error in torch_npu's queue breaks the queue")
 def test_an_index_beyond_the_end_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="out of"):
         floats(3, 4).npu().index_select(0, torch.tensor([3]).npu())

@@ -12,7 +12,7 @@ family = Family("indexing")
 op = family.op
 aten = torch.ops.aten
 T = torch.Tensor
-L = list[int]
+Optional = T | None
 
 # --- index tensors ---
 
@@ -140,6 +140,8 @@ op("aclnnInplaceFillDiagonal(inout Tensor self, Scalar value, bool wrap)", T.fil
 
 # --- embeddings ---
 
+_SUM = 0  # of bags: 0 sum, 1 mean, 2 max
+
 
 def embedding(weight: T, indices: T, out: T) -> None:
     torch.index_select(weight, 0, indices.reshape(-1), out=out.view(-1, weight.shape[1]))
@@ -162,8 +164,10 @@ op(
     " Tensor perSampleWeights, bool includeLastOffset, int64 paddingIdx, out Tensor output, out Tensor offset2bag,"
     " out Tensor bagSize, out Tensor maxIndices)"
 )
-def embedding_bag(*inputs: Any) -> tuple[T, T, T, T]:
-    return aten._embedding_bag(*inputs)  # type: ignore[no-any-return]
+def embedding_bag(weight: T, indices: T, offsets: T, scale: bool, mode: int, *rest: Any) -> tuple[T, Optional, T, T]:
+    output, bag, size, largest = aten._embedding_bag(weight, indices, offsets, scale, mode, *rest)
+    _, _, _, padding = rest
+    return output, None if mode == _SUM and padding < 0 else bag, size, largest  # torch_npu has no room for it there
 
 
 @family.kernel(
