@@ -50,6 +50,8 @@ API int64_t emu_double_bits(double value) {
 /* The kernels live in Python, and the first call may come from a process that only inherited our environment: have the
  * interpreter that we are in import them. Found by name at run time, so that this compiles without Python's headers. */
 static int bootstrap(void) {
+    static int broken; /* once is enough: every further attempt would print the same traceback */
+    if (broken) return emu_fail(EMU_KERNEL_FAILED, "emulated CANN: its operators could not be loaded; the traceback is above");
     int (*is_initialized)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "Py_IsInitialized");
     int (*ensure)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "PyGILState_Ensure");
     void (*release)(int) = (void (*)(int))dlsym(RTLD_DEFAULT, "PyGILState_Release");
@@ -59,6 +61,7 @@ static int bootstrap(void) {
     int state = ensure();
     int failed = run("from pytest_ascend.emulator import dispatch\ndispatch.install()\n", NULL);
     release(state);
+    broken = failed != 0;
     return failed ? emu_fail(EMU_KERNEL_FAILED, "emulated CANN: its operators could not be loaded; the traceback is above") : EMU_OK;
 }
 
