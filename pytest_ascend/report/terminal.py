@@ -16,7 +16,7 @@ from pytest_ascend.report.summary import CONFORMS, DOES_NOT_CONFORM, ORDER, Summ
 CASES_LIMIT = 20
 _COLOURS = {
     "failed": "red",
-    "errored": "magenta",
+    "errored": "red",
     "fallback": "yellow",
     "unsupported": "yellow",
     "not-run": "yellow",

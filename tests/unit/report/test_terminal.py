@@ -1,7 +1,11 @@
 """The last lines on the terminal."""
 
 import shlex
+from io import StringIO
 from pathlib import Path
+
+import click
+from _pytest._io import TerminalWriter
 
 from pytest_ascend.report.contents import Run
 from pytest_ascend.report.summary import summarise
@@ -61,3 +65,10 @@ def test_hostile_text_cannot_steer_the_terminal():
 
 def test_a_run_without_cases_says_so():
     assert closing([])[0].text == "no cases"
+
+
+def test_pytest_and_click_know_every_colour():
+    for name in ("failed", "errored", "fallback", "unsupported", "not-emulated", "passed"):
+        for line in closing([name], stack=synthetic.EMULATED):
+            TerminalWriter(StringIO()).line(line.text, **line.markup)
+            click.style(line.text, fg=line.colour or None)
