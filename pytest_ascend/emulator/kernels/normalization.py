@@ -21,10 +21,6 @@ def _in_dtype_of(weight: Optional, *statistics: Optional) -> tuple[Optional, ...
     return tuple(each if each is None else each.to(weight.dtype) for each in statistics)
 
 
-@family.kernel(
-    "aclnnBatchNorm(Tensor input, Tensor weight, Tensor bias, inout Tensor runningMean, inout Tensor runningVar,"
-    " bool training, double momentum, double eps, out Tensor output, out Tensor saveMean, out Tensor saveInvstd)"
-)
 def batch_norm(
     x: T,
     weight: Optional,
@@ -34,10 +30,24 @@ def batch_norm(
     training: bool,
     momentum: float,
     eps: float,
-) -> Three:
+    out: tuple[T, T, T],
+) -> None:
     """Normalize over the batch. ``saveInvstd`` is 1 / sqrt(var + eps), as on the A2 and A3 series (910B, 910_93)."""
-    output, mean, invstd = torch.native_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
-    return (output, mean, invstd) if training else (output, None, None)
+    arguments = (x, weight, bias, running_mean, running_var, training, momentum, eps)
+    if training and x.is_contiguous() and (x if weight is None else weight).dtype == out[1].dtype:
+        aten.native_batch_norm.out(*arguments, out=out[0], save_mean=out[1], save_invstd=out[2])
+        return
+    made = torch.native_batch_norm(*arguments)
+    for target, value in zip(out, made if training else made[:1], strict=False):
+        target.copy_(value)
+
+
+op(
+    "aclnnBatchNorm(Tensor input, Tensor weight, Tensor bias, inout Tensor runningMean, inout Tensor runningVar,"
+    " bool training, double momentum, double eps, out Tensor output, out Tensor saveMean, out Tensor saveInvstd)",
+    batch_norm,
+    into=True,
+)
 
 
 @family.kernel(
