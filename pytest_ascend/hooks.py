@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from pytest_ascend import options
+from pytest_ascend.bundled import folder
 from pytest_ascend.errors import AscendError, DeviceUnavailable, UsageError
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored, Failed, NotRun, Outcome
 from pytest_ascend.report import terminal
 from pytest_ascend.run import selection
-from pytest_ascend.run.bundled import folder
 from pytest_ascend.run.outcomes import classify
 from pytest_ascend.run.preparation import prepare
 from pytest_ascend.run.selection import Collected

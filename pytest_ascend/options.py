@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from pytest_ascend.bundled import folder
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import LEVELS
-from pytest_ascend.run.bundled import folder
 
 #: Name, and what argparse is to know of it. All of them do nothing without ``--ascend``.
 OPTIONS: Mapping[str, Mapping[str, Any]] = {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ascend import options
-from pytest_ascend.run.bundled import folder
+from pytest_ascend.bundled import folder
 
 if TYPE_CHECKING:
     import torch

@@ -1,0 +1,1 @@
+"""What the other parts hand to each other, as frozen data."""

@@ -26,7 +26,7 @@ class Case:
     family: str = ""
     level: str = "smoke"
 
-    @property
+    @property  # noqa: A003  the builtin: a dataclass field without a default binds no name
     def id(self) -> str:
         """The name by which manifests, run logs and pages know the case: stable over versions and machines."""
         return "/".join(part for part in (self.suite, self.subject, self.property, self.dtype) if part)

@@ -61,7 +61,7 @@ class NotEmulated(Outcome):
 
 
 class Errored(Outcome):
-    """No verdict could be had: a crash, a hang, no memory, a lost device, a damaged golden, a test that compared nothing."""
+    """No verdict: a crash, a hang, no memory, a lost device, a damaged golden, a test that compared nothing."""
 
     name = "errored"
 

@@ -6,8 +6,8 @@ import os
 
 import click
 
+from pytest_ascend.bundled import folder
 from pytest_ascend.errors import UsageError
-from pytest_ascend.run.bundled import folder
 from pytest_ascend.run.manifest import NAME, collect, encode, write
 
 

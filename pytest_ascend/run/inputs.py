@@ -98,9 +98,11 @@ def integers(key: str, shape: Sequence[int], *, low: int, high: int, dtype: torc
     return _tensor(key, shape, np.int64, fill).to(dtype)
 
 
-def signs(key: str, shape: Sequence[int], *, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Give 1 and -1, each as often as the other."""
-    return integers(key, shape, low=0, high=2, dtype=dtype) * 2 - 1
+def signs(key: str, count: int) -> Tensor:
+    """Give float64 values that are 1 or -1, each as likely as the other: one bit of the stream for each."""
+    data = words(key, -(-count // 64)).astype("<u8").view(np.uint8)
+    bits = torch.frombuffer(np.unpackbits(data, bitorder="little"), dtype=torch.uint8)
+    return 1.0 - 2.0 * bits[:count].double()
 
 
 def _tensor(key: str, shape: Sequence[int], kind: Any, fill: Any) -> Tensor:

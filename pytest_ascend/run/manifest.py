@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+from pytest_ascend.bundled import PACKAGE
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import LEVELS, Case
-from pytest_ascend.run.bundled import PACKAGE
 
 SCHEMA = 1
 NAME = "manifest.json"

@@ -60,11 +60,13 @@ def test_a_recipe_that_fails_is_named_and_nothing_is_written(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_making_uses_two_threads_and_leaves_the_number_as_it_was() -> None:
+def test_making_uses_one_thread_and_leaves_the_number_as_it_was() -> None:
     before = torch.get_num_threads()
+    torch.set_num_threads(2)
     with reproducible():
-        assert torch.get_num_threads() == 2
-    assert torch.get_num_threads() == before
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
-from pytest_ascend.run import fallback
+from pytest_ascend.device import dispatcher
+from pytest_ascend.device.dispatcher import OWN
 from pytest_ascend.run.fallback import FallbackWatch, falls_back
 
 
 @pytest.fixture(autouse=True)
-def own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let relu and its like stand for what a device has."""
-    has = fallback.has_kernel
+def own_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let relu and its like stand for what a device has, and the CPU take the rest."""
+    has, arrives = dispatcher.has_kernel, dispatcher.arrives
     native = {"aten::relu", "aten::sin.out"}
-    monkeypatch.setattr(
-        fallback, "has_kernel", lambda name, key: name in native if key == "PrivateUse1" else has(name, key)
-    )
-    falls_back.cache_clear()
+    monkeypatch.setattr(dispatcher, "has_kernel", lambda name, key: name in native if key == OWN else has(name, key))
+    monkeypatch.setattr(dispatcher, "arrives", lambda name, key: key == OWN or arrives(name, key))
+    dispatcher.kind.cache_clear()
+    yield
+    dispatcher.kind.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -30,6 +34,7 @@ def own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         (torch.ops.aten.sin.default, False),  # by its out= variant
         (torch.ops.aten.sin_.default, False),
         (torch.ops.aten.cos.default, True),
+        (torch.ops.aten._cudnn_rnn.default, False),  # the CPU cannot compute it either
     ],
 )
 def test_the_dispatcher_knows_who_computes(operator: torch._ops.OpOverload, *, expected: bool) -> None:

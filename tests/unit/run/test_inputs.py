@@ -13,6 +13,7 @@ PINNED = {
     "range": [1069002328, 1040668712, -1114757840, 1073905081],
     "normal": [-1134331239, -1122292710, -1136217803, 1017194654],
     "bfloat16": [-16590, -16398, -16613, 16252],
+    "signs": [-1, -1, 1, -1, 1, -1, -1],
     "long uniform": "239d1f6474835ea1",
     "long normal": "2c1d48c9643b28a1",
 }
@@ -41,7 +42,8 @@ def test_bit_patterns_stay_as_they_are() -> None:
     assert inputs.normal("golden", (4,), std=0.02).view(torch.int32).tolist() == PINNED["normal"]
     assert inputs.normal("golden", (4,), dtype=torch.bfloat16).view(torch.int16).tolist() == PINNED["bfloat16"]
     assert inputs.integers("golden", (6,), low=-3, high=4).tolist() == [0, -3, -3, 1, -1, 2]
-    assert inputs.signs("golden", (6,)).tolist() == [-1, -1, -1, 1, -1, 1]
+    # The lowest bits of the first word, and the lowest of the second.
+    assert inputs.signs("golden", 65)[[0, 1, 2, 3, 4, 5, 64]].tolist() == PINNED["signs"]
 
 
 @pytest.mark.parametrize("size", [1, inputs.CHUNK - 1, inputs.CHUNK, inputs.CHUNK + 1, 3 * inputs.CHUNK + 5])

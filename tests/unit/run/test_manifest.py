@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ascend.bundled import folder
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import Case
-from pytest_ascend.run.bundled import folder
 from pytest_ascend.run.manifest import NAME, collect, encode, load, write
 
 RELU = Case(suite="ops", subject="relu", property="forward", dtype="float32")

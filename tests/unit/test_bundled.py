@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_ascend.bundled import folder
 from pytest_ascend.errors import AscendError
-from pytest_ascend.run.bundled import folder
 
 
 def test_the_suites_are_found() -> None:

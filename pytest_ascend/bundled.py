@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pytest_ascend.errors import AscendError
 
-PACKAGE = Path(__file__).resolve().parent.parent
+PACKAGE = Path(__file__).resolve().parent
 
 
 def folder(name: str) -> Path:

@@ -1,0 +1,147 @@
+"""Who computes each operator of an installed torch_npu, and how two versions differ in that."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+SCHEMA = 1
+TYPE = "census"
+
+NATIVE = "native"
+IMPLICIT = "composite-implicit"
+EXPLICIT = "composite-explicit"
+NONFUNCTIONAL = "composite-nonfunctional"
+OTHER_LAYOUT = "other-layout"
+FALLBACK = "fallback"
+MISSING = "missing"
+
+#: What can become of an operator on an NPU's tensors. The composites are named as torch's dispatcher names them.
+KINDS = {
+    NATIVE: "torch_npu has a kernel for it",
+    IMPLICIT: "made of others, gradient included",
+    EXPLICIT: "made of others, but for its gradient",
+    NONFUNCTIONAL: "made of its variant with out=",
+    OTHER_LAYOUT: "kernel for sparse or quantized only",
+    FALLBACK: "computed on the CPU",
+    MISSING: "no kernel, on the CPU neither: raises",
+}
+
+#: Kinds that torch_npu does not leave to the CPU.
+ON_NPU = frozenset({NATIVE, IMPLICIT, EXPLICIT, NONFUNCTIONAL, OTHER_LAYOUT})
+
+#: Says in a comparison that there is no such operator.
+ABSENT = "absent"
+
+#: torch 2.13 with torch_npu 2.13 has 3,954 operators in both namespaces; the longest name has 81 characters.
+OPERATORS_LIMIT = 100_000
+_NAME = re.compile(r"[A-Za-z0-9_]{1,60}::[A-Za-z0-9_.]{1,200}")
+_VERSION = re.compile(r"[A-Za-z0-9_.+-]{0,100}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Census:
+    """The kind of each operator, by its name with overload ("aten::add.Tensor"), and the versions that it is true of.
+
+    ``torch_npu_commit`` tells builds of one version apart. An empty version could not be found out.
+    """
+
+    torch: str
+    torch_npu: str
+    torch_npu_commit: str
+    operators: Mapping[str, str]
+
+    @property
+    def stack(self) -> dict[str, str]:
+        """Give the versions by name."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "operators"}
+
+    def counts(self) -> Counter[tuple[str, str]]:
+        """Count operators by namespace and kind."""
+        return Counter((name.partition("::")[0], kind) for name, kind in self.operators.items())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give builtins only."""
+        return {"schema": SCHEMA, "type": TYPE, "stack": self.stack, "operators": dict(self.operators)}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Census:
+        """Read what :meth:`to_dict` gave, from whomever. Raises ValueError saying what is wrong."""
+        if not isinstance(data, dict) or data.get("type") != TYPE:
+            raise ValueError(f'it is no census: "type" is not {TYPE!r}')
+        if type(data.get("schema")) is not int or data["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {str(data.get('schema'))[:20]!r}; this version reads {SCHEMA}")
+        return cls(**_stack(data.get("stack")), operators=_operators(data.get("operators")))
+
+
+def _stack(given: Any) -> dict[str, str]:
+    names = [each.name for each in fields(Census) if each.name != "operators"]
+    if not isinstance(given, dict):
+        raise ValueError('"stack" is no object')
+    for name in names:
+        if not isinstance(given.get(name), str) or not _VERSION.fullmatch(given[name]):
+            raise ValueError(f"stack.{name}: expected a version, got {str(given.get(name))[:40]!r}")
+    return {name: given[name] for name in names}
+
+
+def _operators(given: Any) -> dict[str, str]:
+    if not isinstance(given, dict) or not 0 < len(given) <= OPERATORS_LIMIT:
+        raise ValueError(f'"operators" is no object of 1 to {OPERATORS_LIMIT} operators')
+    for name, kind in given.items():
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name[:80]!r} is no name of an operator")
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise ValueError(f"{name} is {str(kind)[:40]!r}; expected one of {', '.join(KINDS)}")
+    return given
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an operator was before and is now: a kind, or "absent"."""
+
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """What changed between two censuses, by operator, sorted by name.
+
+    ``gained`` is on the NPU now and was not, ``lost`` was and is not; ``changed`` is any other change.
+    """
+
+    old: Census
+    new: Census
+    gained: Mapping[str, Change]
+    lost: Mapping[str, Change]
+    changed: Mapping[str, Change]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give builtins only."""
+        parts = {part: _said(getattr(self, part)) for part in PARTS}
+        return {"schema": SCHEMA, "type": "census-diff", "old": self.old.stack, "new": self.new.stack, **parts}
+
+
+PARTS = ("lost", "gained", "changed")
+
+
+def compare(old: Census, new: Census) -> Difference:
+    """Tell what torch_npu gained and lost from ``old`` to ``new``."""
+    parts: dict[str, dict[str, Change]] = {part: {} for part in PARTS}
+    for name in sorted({*old.operators, *new.operators}):
+        change = Change(old.operators.get(name, ABSENT), new.operators.get(name, ABSENT))
+        if change.before != change.after:
+            parts[_part(change)][name] = change
+    return Difference(old=old, new=new, **parts)
+
+
+def _part(change: Change) -> str:
+    before, after = change.before in ON_NPU, change.after in ON_NPU
+    return "changed" if before == after else "gained" if after else "lost"
+
+
+def _said(changes: Mapping[str, Change]) -> dict[str, dict[str, str]]:
+    return {name: {"before": change.before, "after": change.after} for name, change in changes.items()}
