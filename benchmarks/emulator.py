@@ -9,6 +9,7 @@ disturbs both alike.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 
@@ -68,10 +69,10 @@ def small_operators() -> Table:
         "relu": lambda a, _: torch.relu(a),
         "add_": lambda a, b: a.add_(b),
     }
+    a, b = x.npu(), y.npu()
     for name, function in pairs.items():
-        cpu = per_call_us(lambda f=function: f(x, y))  # type: ignore[misc]
-        a, b = x.npu(), y.npu()
-        npu = per_call_us(lambda f=function: f(a, b))  # type: ignore[misc]
+        cpu = per_call_us(functools.partial(function, x, y))
+        npu = per_call_us(functools.partial(function, a, b))
         table.add_row(name, f"{cpu:.1f}", f"{npu:.1f}", f"{npu - cpu:.1f}")
     return table
 

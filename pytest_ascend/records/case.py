@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -26,7 +27,7 @@ class Case:
     family: str = ""
     level: str = "smoke"
 
-    @property  # noqa: A003  the builtin: a dataclass field without a default binds no name
+    @builtins.property  # a field has that name
     def id(self) -> str:
         """The name by which manifests, run logs and pages know the case: stable over versions and machines."""
         return "/".join(part for part in (self.suite, self.subject, self.property, self.dtype) if part)
