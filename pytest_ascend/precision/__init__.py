@@ -2,12 +2,15 @@
 
 from pytest_ascend.precision.compare import Samples, compare
 from pytest_ascend.precision.explain import explain
+from pytest_ascend.precision.layers import Layer, LayerReport, layers, models
 from pytest_ascend.precision.standards import DEFAULT, STANDARDS, Standard, standard_of
 from pytest_ascend.records.verdict import Limit, Verdict, Worst
 
 __all__ = [
     "DEFAULT",
     "STANDARDS",
+    "Layer",
+    "LayerReport",
     "Limit",
     "Samples",
     "Standard",
@@ -15,5 +18,7 @@ __all__ = [
     "Worst",
     "compare",
     "explain",
+    "layers",
+    "models",
     "standard_of",
 ]

@@ -117,9 +117,7 @@ def _by_digits(ours: Array, theirs: Array, dtype: str) -> str:
     if ours.size >= 32 and typical < 4 * 2.0 ** (1 - digits) and abs(float(np.mean(away))) > 0.9:
         return "all " + ("away from" if away[0] > 0 else "towards") + " zero by about an ulp: another rounding mode"
     if digits == 24 and 2.0**-16 < typical < 2.0**-8:
-        return (
-            "relative errors as of a 16-bit format or a 10-bit mantissa: computed or accumulated in less than float32"
-        )
+        return "errors as large as those of a 16-bit format or a 10-bit mantissa: computed in less than float32"
     if digits < 24 and 2.0 ** (2 - digits) < typical < 0.25:
         return "errors of many ulp: accumulated in the short format instead of float32, or an approximation"
     return ""

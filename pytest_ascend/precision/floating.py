@@ -137,7 +137,7 @@ def _at(tensors: Sequence[torch.Tensor], worst: int, finding: Finding) -> Findin
 ALTOGETHER = {
     "mean signed error in ulp": "no element is far off, but they are all off to one side: another rounding mode",
     "root mean square error": "no element is far off, but they all are more than honest ones",
-    "root mean square error of one block": "no element is far off, but those of one block are all more than honest ones",
+    "root mean square error of one block": "no element is far off, but one block is worse than honest ones",
 }
 
 

@@ -1,0 +1,169 @@
+"""What every module of a model took and gave in one run, forwards and backwards."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Apply = Callable[[Tensor], Any]
+
+
+def mapped(value: Any, apply: Apply) -> Any:
+    """Give the same structure with ``apply`` done to each tensor in it."""
+    if isinstance(value, Tensor):
+        return apply(value)
+    if isinstance(value, Mapping):
+        return type(value)(**{key: mapped(part, apply) for key, part in value.items()}) if value else value
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(mapped(part, apply) for part in value))
+    if isinstance(value, list | tuple):
+        return type(value)(mapped(part, apply) for part in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{each.name: mapped(getattr(value, each.name), apply) for each in fields(value)})
+    return value
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """Give every tensor of a structure, in order."""
+    found: list[Tensor] = []
+    mapped(value, found.append)
+    return found
+
+
+def kept(tensor: Tensor) -> Tensor:
+    """Give a copy on the CPU that later in-place operations do not change."""
+    return tensor.detach().to("cpu", copy=True)
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of one module. Tensors are copies on the CPU; gradients are None where there was none.
+
+    ``number`` counts the calls of the same module from 0. ``grad_outputs`` and ``grad_inputs`` go by the order in which
+    :func:`tensors_in` gives the output's and the inputs' tensors.
+    """
+
+    name: str
+    kind: str
+    number: int
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    output: Any = None
+    grad_outputs: list[Tensor | None] = field(default_factory=list)
+    grad_inputs: list[Tensor | None] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """The name, with the number of the call where the module is called again."""
+        return f"{self.name or '(model)'}" + (f" (call {self.number + 1})" if self.number else "")
+
+
+class Recorder:
+    """Hooks on every module of a model, while the context lasts. ``calls`` come in the order in which they ended."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.calls: list[Call] = []
+        self.is_backward = False
+        self._model = model
+        self._open: list[Call] = []
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[Recorder]:
+        """Put the hooks on, and take them off."""
+        handles = []
+        for name, module in self._model.named_modules():
+            handles.append(module.register_forward_pre_hook(self._entering(name), with_kwargs=True))
+            handles.append(module.register_forward_hook(self._leaving, with_kwargs=True))
+        try:
+            yield self
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _entering(self, name: str) -> Callable[..., Any]:
+        def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            number = sum(call.name == name for call in self.calls)
+            call = Call(name, type(module).__name__, number, mapped(args, kept), mapped(kwargs, kept))
+            self._open.append(call)
+            if getattr(module, "inplace", False):
+                self._watch(tensors_in((args, kwargs)), call.grad_inputs)
+                return None
+            args, kwargs = (mapped(each, _own) for each in (args, kwargs))
+            self._watch(tensors_in((args, kwargs)), call.grad_inputs)
+            return args, kwargs
+
+        return enter
+
+    def _leaving(self, _module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
+        call = self._open.pop()
+        call.output = mapped(output, kept)
+        if self.is_backward:
+            call = self._original(call)
+        else:
+            self.calls.append(call)
+        self._watch(tensors_in(output), call.grad_outputs)
+
+    def _original(self, again: Call) -> Call:
+        """Find the call that a checkpointed block repeats; its gradients come from the repetition."""
+        for call in self.calls:
+            outputs = zip(tensors_in(call.output), tensors_in(again.output), strict=False)
+            if call.name == again.name and all(torch.equal(a, b) for a, b in outputs):
+                if not any(each is not None for each in call.grad_outputs):
+                    call.grad_inputs = again.grad_inputs
+                    call.grad_outputs = []
+                    return call
+                return again
+        return again
+
+    @staticmethod
+    def _watch(tensors: Sequence[Tensor], gradients: list[Tensor | None]) -> None:
+        gradients.extend([None] * len(tensors))
+        for place, tensor in enumerate(tensors):
+            if tensor.requires_grad:
+                tensor.register_hook(_into(gradients, place))  # type: ignore[no-untyped-call]
+
+
+def _into(gradients: list[Tensor | None], place: int) -> Callable[[Tensor], None]:
+    def keep(gradient: Tensor) -> None:
+        before = gradients[place]
+        gradients[place] = kept(gradient) if before is None else before + kept(gradient)
+
+    return keep
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """A copy for one module, so that its gradient is not that of every user of the tensor."""
+    return tensor.clone() if tensor.requires_grad else tensor
+
+
+def run(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], autocast: torch.dtype | None, backward: bool
+) -> tuple[Any, list[Call]]:
+    """Run a model and record every call; backwards from fixed random gradients of its outputs, where asked for."""
+    recorder = Recorder(model)
+    device = next((each.device.type for each in tensors_in((args, kwargs, list(model.parameters())))), "cpu")
+    with recorder.recording():
+        with casting(device, autocast), torch.set_grad_enabled(backward):
+            output = model(*args, **kwargs)
+        if backward:
+            recorder.is_backward = True
+            results = [each for each in tensors_in(output) if each.requires_grad]
+            torch.autograd.backward(results, [seed_gradient(each) for each in results])
+    return mapped(output, kept), recorder.calls
+
+
+def seed_gradient(result: Tensor) -> Tensor:
+    """Give the gradient that backward passes start from: the same on every device and in every dtype."""
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(result.shape, generator=generator, dtype=torch.float32)
+    return values.to(dtype=result.dtype, device=result.device)
+
+
+def casting(device: str, autocast: torch.dtype | None) -> contextlib.AbstractContextManager[Any]:
+    """Give the autocast context, or none."""
+    return contextlib.nullcontext() if autocast is None else torch.autocast(device, dtype=autocast)
