@@ -13,6 +13,7 @@ from pytest_ascend.errors import AscendError
 #: Command: where it is, and its line in ``--help``, which is given without loading it.
 COMMANDS = {
     "baseline": ("pytest_ascend.golden.commands:baseline", "Make, check and show the stored goldens."),
+    "census": ("pytest_ascend.migration.commands:census", "Tell who computes each operator: NPU, CPU or nobody."),
     "emulate": (
         "pytest_ascend.emulator.commands:emulate",
         "Run a program, and what it starts, on the emulated device.",

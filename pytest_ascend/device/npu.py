@@ -16,6 +16,11 @@ def _npu() -> Any:
     return torch.npu  # type: ignore[attr-defined]
 
 
+def load() -> None:
+    """Import torch_npu, which registers its kernels with torch; no device is touched."""
+    _npu()
+
+
 @dataclass(frozen=True, slots=True)
 class Npu:
     """The NPU with this index, through torch_npu; ``emulated`` where the CANN below it is ours."""

@@ -1,0 +1,93 @@
+"""What torch's dispatcher knows of an operator on an NPU: who computes it there. Nothing is computed for it.
+
+The questions that it answers are not public in Python; those asked here exist since torch 1.13.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from pytest_ascend.records.census import EXPLICIT, FALLBACK, IMPLICIT, MISSING, NATIVE, NONFUNCTIONAL, OTHER_LAYOUT
+
+#: The dispatch key of torch_npu's kernels.
+OWN = "PrivateUse1"
+
+#: torch's kernels for any device, in the order in which the dispatcher takes them where a device has none of its own.
+COMPOSITES = (
+    ("CompositeExplicitAutogradNonFunctional", NONFUNCTIONAL),
+    ("CompositeExplicitAutograd", EXPLICIT),
+    ("CompositeImplicitAutograd", IMPLICIT),
+)
+
+#: Keys of torch_npu's kernels for tensors that are not strided.
+LAYOUTS = ("SparsePrivateUse1", "SparseCsrPrivateUse1", "QuantizedPrivateUse1")
+
+
+def names(namespaces: Iterable[str]) -> list[str]:
+    """Give every operator with its overload, such as "aten::add.Tensor", of some namespaces, sorted."""
+    starts = tuple(f"{each}::" for each in namespaces)
+    return sorted(name for name in torch._C._dispatch_get_all_op_names() if name.startswith(starts))  # noqa: SLF001
+
+
+def has_kernel(name: str, key: str) -> bool:
+    """Whether ``name``, such as "aten::add.Tensor", has a kernel of its own under a dispatch key."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, key))  # noqa: SLF001
+
+
+def arrives(name: str, key: str) -> bool:
+    """Whether a call under a dispatch key arrives at any kernel, one for many operators included."""
+    return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, key))  # noqa: SLF001
+
+
+@functools.cache
+def kind(name: str) -> str:
+    """Tell what becomes of an operator, such as "aten::add.Tensor", on strided tensors of an NPU: one of KINDS.
+
+    A kernel under AutogradPrivateUse1 alone does not count as torch_npu's own: it records what the gradient needs, and
+    has the operator computed by whatever else there is.
+    """
+    if has_kernel(name, OWN):
+        return NATIVE
+    composite = next((each for key, each in COMPOSITES if has_kernel(name, key)), "")
+    if composite == NONFUNCTIONAL:
+        return _kind_of_delegating(name)
+    return composite or _kind_without_kernel(name)
+
+
+def _kind_of_delegating(name: str) -> str:
+    """Look through an operator whose kernel only calls its variant with ``out=``: that one may fall back."""
+    delegate = _out_variant(name)
+    found = kind(delegate) if delegate else ""
+    return found if found in (FALLBACK, OTHER_LAYOUT, MISSING) else NONFUNCTIONAL
+
+
+def _kind_without_kernel(name: str) -> str:
+    """Look at what torch_npu's fallback, which takes whatever has no kernel, can make of the operator."""
+    if arrives(name, OWN) and arrives(name, "CPU"):
+        return FALLBACK
+    return OTHER_LAYOUT if any(has_kernel(name, key) for key in LAYOUTS) else MISSING
+
+
+def _out_variant(name: str) -> str:
+    """Name the operator that computes the same into ``out``: for "aten::neg_" it is "aten::neg.out"; "" for none."""
+    packet, _, overload = name.partition(".")
+    own = next(each for each in _schemas(packet) if each.overload_name == overload)
+    others = _schemas(packet.removesuffix("_"))
+    found = next((each for each in others if _writes_out(each) and _types(each) == _types(own)), None)
+    return f"{found.name}.{found.overload_name}" if found else ""
+
+
+def _schemas(packet: str) -> list[Any]:
+    return list(torch._C._jit_get_schemas_for_operator(packet))  # noqa: SLF001
+
+
+def _types(schema: Any) -> list[str]:
+    return [str(argument.type) for argument in schema.arguments if not argument.is_out]
+
+
+def _writes_out(schema: Any) -> bool:
+    return any(argument.is_out for argument in schema.arguments)

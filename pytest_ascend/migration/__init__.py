@@ -1,0 +1,1 @@
+"""What helps in moving to an NPU, or from one version of its stack to the next."""

@@ -1,0 +1,120 @@
+"""The command ``pytest-ascend census``, and ``census diff``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.golden.codec import canonical_json
+from pytest_ascend.migration.census import NAMESPACES, bring_up, encode, read, take, write
+from pytest_ascend.records.census import KINDS, PARTS, Census, Difference, compare
+
+SCOPE = (
+    "Read from torch's dispatcher; nothing was computed. It is true of this torch_npu on any chip and CANN. "
+    "Whether a CANN has what a kernel calls, and a chip the dtype, only running shows: pytest --ascend"
+)
+EMULATED = "torch_npu was imported on the EMULATED CANN, which makes no difference to what it registers."
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+_file = click.Path(path_type=Path)
+
+
+@click.group(invoke_without_command=True)
+@_as_json
+@click.option("-o", "--output", type=_file, help="Write the census as JSON into this file.")
+@click.option("--show", multiple=True, type=click.Choice(list(KINDS)), help="Name the operators of a kind. Repeatable.")
+@click.option("--emulated", is_flag=True, help="Import torch_npu on the emulated CANN, whatever is on this machine.")
+@click.pass_context
+def census(ctx: click.Context, as_json: bool, output: Path | None, show: tuple[str, ...], emulated: bool) -> None:
+    """Tell who computes each operator of the installed torch_npu: the NPU, other operators, the CPU, or nobody.
+
+    Takes seconds and touches no device.
+    """
+    if ctx.invoked_subcommand:
+        _refuse_options(ctx)
+        return
+    if as_json and show:
+        raise UsageError("--json and --show exclude each other", hint="the JSON names every operator with its kind")
+    on_emulated = bring_up(emulated=emulated)
+    taken = take()
+    if output:
+        write(output, taken)
+    if as_json:
+        click.echo(encode(taken), nl=False)
+        return
+    _print(taken, show, on_emulated=on_emulated)
+    if output:
+        click.echo(f"census: {output}")
+
+
+@census.command()
+@click.argument("old", type=_file)
+@click.argument("new", type=_file)
+@_as_json
+def diff(old: Path, new: Path, as_json: bool) -> None:
+    """Tell what was gained and lost from the census OLD to the census NEW.
+
+    Lost is what torch_npu did not leave to the CPU before, and now does, or has no more. Exit code 1 where anything
+    was lost.
+    """
+    difference = compare(read(old), read(new))
+    if as_json:
+        click.echo(canonical_json(difference.to_dict(), indent=1))
+    else:
+        click.echo("\n".join(_lines(difference)))
+    sys.exit(1 if difference.lost else 0)
+
+
+def _refuse_options(ctx: click.Context) -> None:
+    """Refuse what stands before the name of a subcommand, where it would have no effect."""
+    given = [name for name, value in ctx.params.items() if value]
+    if given:
+        name = given[0].removeprefix("as_")
+        raise UsageError(
+            f"--{name} has no effect before {ctx.invoked_subcommand}", hint="put options after the name of the command"
+        )
+
+
+def _print(taken: Census, show: tuple[str, ...], *, on_emulated: bool) -> None:
+    for kind in [kind for kind in KINDS if kind in show]:
+        names = [name for name, its in taken.operators.items() if its == kind]
+        click.echo("\n".join([*names, f"{len(names):,} {kind}", ""]))
+    console = Console(highlight=False)
+    console.print(_versions(taken), markup=False)
+    console.print(_table(taken))
+    console.print(SCOPE, markup=False)
+    if on_emulated:
+        console.print(EMULATED, markup=False)
+
+
+def _table(taken: Census) -> Table:
+    counts = taken.counts()
+    table = Table(show_footer=True)
+    table.add_column("kind", footer="all")
+    for namespace in NAMESPACES:
+        total = sum(counts[namespace, kind] for kind in KINDS)
+        table.add_column(f"{namespace}::", footer=f"{total:,}", justify="right")
+    table.add_column("what it means")
+    for kind, meaning in KINDS.items():
+        table.add_row(kind, *(f"{counts[namespace, kind]:,}" for namespace in NAMESPACES), meaning)
+    return table
+
+
+def _lines(difference: Difference) -> Iterator[str]:
+    yield f"old: {_versions(difference.old)}"
+    yield f"new: {_versions(difference.new)}"
+    for part in PARTS:
+        for name, change in getattr(difference, part).items():
+            yield f"{part:<8}{name}: {change.before} -> {change.after}"
+    yield ", ".join(f"{len(getattr(difference, part)):,} {part}" for part in PARTS)
+
+
+def _versions(taken: Census) -> str:
+    commit = f" (commit {taken.torch_npu_commit[:12]})" if taken.torch_npu_commit else ""
+    return f"torch {taken.torch or 'unknown'}, torch_npu {taken.torch_npu or 'unknown'}{commit}"
