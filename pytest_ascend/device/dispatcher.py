@@ -1,6 +1,6 @@
 """What torch's dispatcher knows of an operator on an NPU: who computes it there. Nothing is computed for it.
 
-The questions that it answers are not public in Python; those asked here exist since torch 1.13.
+What is asked here is no public part of torch, so that it is asked nowhere else.
 """
 
 from __future__ import annotations
