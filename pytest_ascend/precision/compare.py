@@ -148,6 +148,8 @@ def _refused(path: str, wrong: Sequence[str], request: Request) -> Verdict:
 def _as_one(found: Sequence[Verdict], name: str, request: Request) -> Verdict:
     if not found:
         return Verdict(path=name, agrees=True, standard=request.standard.label, headline="agrees: nothing to compare")
+    if len(found) == 1 and found[0].path == name:
+        return found[0].as_whole()
     wrong = [each for each in found if not each.agrees]
     worst = max(wrong or found, key=_badness)
     headline, message = worst.headline, worst.message

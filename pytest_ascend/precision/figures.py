@@ -11,6 +11,9 @@ from pytest_ascend.precision.spread import Entries
 from pytest_ascend.precision.sums import SHARES, Sums
 
 PERCENTILES = (50.0, 99.0, 99.9)
+_NAMES = tuple(f"ulp_p{each:g}" for each in PERCENTILES)
+_RANKS = np.array(PERCENTILES) / 100
+_SHARES = tuple(f"within_{share:g}" for share in SHARES)
 
 
 def figures(found: Measurement) -> dict[str, float]:
@@ -27,7 +30,7 @@ def figures(found: Measurement) -> dict[str, float]:
         "ulp_max": sums.ulp_max,
         "ulp_mean": sums.ulp_sum / count,
         **percentiles(sums.spread.entries()),
-        **{f"within_{share:g}": within / count for share, within in zip(SHARES, sums.within, strict=True)},
+        **{name: within / count for name, within in zip(_SHARES, sums.within, strict=True)},
         "cosine": cosine(sums),
         "bias_ulp": sums.outward_sum / count,
     }
@@ -58,9 +61,11 @@ def cosine(sums: Sums) -> float:
 def percentiles(entries: Entries) -> dict[str, float]:
     """Error in ulp that so many per cent of the elements do not exceed, rounded up to a bin of the table."""
     if not entries.counts.size:
-        return {f"ulp_p{each:g}": 0.0 for each in PERCENTILES}
+        return dict.fromkeys(_NAMES, 0.0)
+    if entries.counts.size == 1 or not entries.upper.any():
+        return dict.fromkeys(_NAMES, float(entries.upper[0]))
     order = np.argsort(entries.upper)
     below = np.cumsum(entries.counts[order])
-    ranks = np.ceil(np.array(PERCENTILES) / 100 * below[-1])
+    ranks = np.ceil(_RANKS * below[-1])
     values = entries.upper[order][np.searchsorted(below, ranks)]
-    return {f"ulp_p{each:g}": value for each, value in zip(PERCENTILES, values.tolist(), strict=True)}
+    return dict(zip(_NAMES, values.tolist(), strict=True))

@@ -17,11 +17,11 @@ from pytest_ascend.precision.figures import figures
 from pytest_ascend.precision.formats import FORMATS, Format, dtype_name
 from pytest_ascend.precision.judge import Finding, judge_by_model
 from pytest_ascend.precision.measure import CHUNK, Measurement, measure
-from pytest_ascend.precision.model import Allowances, Setting
+from pytest_ascend.precision.model import ALLOWANCES, Allowances, Setting
 from pytest_ascend.precision.nonfinite import FINITE, NAMES, accepts, classes, classes_in
 from pytest_ascend.precision.pattern import Sample, pattern_of
 from pytest_ascend.precision.rules import RULES
-from pytest_ascend.precision.standards import Standard, adjusted
+from pytest_ascend.precision.standards import ANY, DEFAULT, STANDARDS, Standard, adjusted
 from pytest_ascend.records.verdict import Limit, Verdict, Worst
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Floats: TypeAlias = npt.NDArray[Any]
 
+#: The numbers of the default standard, for dtypes that have no others.
+_USUAL = STANDARDS[f"{DEFAULT}@1"].limits[ANY]
 #: The most wrong elements that are looked at for a pattern.
 LOOKED_AT = 1 << 16
 
@@ -56,6 +58,8 @@ def _by_model(
 
 
 def _allowances(numbers: Mapping[str, float]) -> Allowances:
+    if numbers is _USUAL:
+        return ALLOWANCES
     whole: Any = {**numbers, "independent": int(numbers["independent"]), "terms": int(numbers["terms"])}
     return Allowances(**whole)
 
@@ -99,7 +103,7 @@ def _verdict(
         standard=standard.label,
         headline="agrees",
         metrics=figures(found) | {"limit_used": finding.used},
-        worst=_worst(tensors, found.actual.abs_argmax),
+        worst=_worst(tensors, found.actual.abs_argmax) if found.actual.abs_max > 0 else None,
         limit=Limit(name=finding.rule, value=finding.limit),
         waiver=standard.waiver,
     )
@@ -189,10 +193,13 @@ def _float64(tensors: Sequence[torch.Tensor]) -> Iterator[list[Floats]]:
 def _worst(tensors: Sequence[torch.Tensor], place: int) -> Worst | None:
     if place < 0:
         return None
-    shape = tuple(tensors[0].shape)
-    index = tuple(int(each) for each in np.unravel_index(place, shape)) if shape else ()
-    actual, expected = tensors[0][index], tensors[1][index]
-    return Worst(index=index, actual=_shown(actual), expected=_shown(expected))
+    index: list[int] = []
+    rest = place
+    for size in reversed(tensors[0].shape):
+        rest, within = divmod(rest, size)
+        index.insert(0, within)
+    values = [_shown(each[tuple(index)]) for each in tensors[:2]]
+    return Worst(index=tuple(index), actual=values[0], expected=values[1])
 
 
 def _shown(value: torch.Tensor) -> str:

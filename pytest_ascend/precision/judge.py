@@ -143,7 +143,11 @@ def _root_mean_square(device: Octaves, model: ErrorModel) -> Finding:
     """Compare over the narrowest window around each octave that holds enough elements for a mean to say something."""
     worst = Finding(rule="root mean square error", value=0.0, limit=1.0)
     pending = device.count > 0
+    if device.count.sum() < model.use.independent:
+        return worst
     for half_width in WINDOWS:
+        if not pending.any():
+            break
         count = np.maximum(sliding_sum(device.count, half_width), 1)
         value = np.sqrt(sliding_sum(device.error_square, half_width) / count)
         limit = model.root_mean_square(half_width, device.count)

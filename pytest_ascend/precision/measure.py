@@ -76,10 +76,7 @@ def work_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
 def add_chunk(found: Measurement, arrays: Sequence[Floats], start: int) -> None:
     """Take in a chunk: actual, expected and each honest result as flat arrays of one dtype."""
     actual, expected, *honest = arrays
-    form = found.actual.format
-    largest = np.abs(expected).max(initial=0.0)
-    plain = largest <= form.largest and found.actual.add(actual, expected, start)
-    if not plain:
+    if not found.actual.add(actual, expected, start):
         _add_special(found, [each.astype(np.float64) for each in arrays], start)
         return
     if found.observer is not None:

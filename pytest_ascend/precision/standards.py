@@ -186,6 +186,8 @@ def adjusted(standard: Standard, dtype: str, limits: Mapping[str, float], waiver
     A tighter number needs nothing; a looser one is a waiver, and raises :class:`UsageError` without a reason for it.
     """
     numbers = standard.numbers(dtype)
+    if not limits:
+        return standard
     unknown = [key for key in limits if key not in numbers]
     if unknown:
         raise UsageError(

@@ -58,7 +58,7 @@ class Sums:
         """Take in a chunk of equal shape and dtype (float32 or float64), whose first element is number ``start``.
 
         ``places`` says which elements of a chunk these are, where they are not all. Gives False, with nothing taken
-        in, where the chunk holds NaN or Inf, or a difference overflows.
+        in, where the chunk holds NaN, Inf, or what is Inf in the format, or where a difference overflows.
         """
         difference = actual - expected
         error = np.abs(difference)
@@ -67,14 +67,20 @@ class Sums:
             return False
         if error.size == 0:
             return True
+        magnitude = np.abs(expected)
+        if not float(magnitude.max()) <= self.format.largest:
+            return False
         if largest > self.abs_max or self.abs_argmax < 0:
             place = int(error.argmax())
             self.abs_max, self.abs_argmax = largest, start + (place if places is None else int(places[place]))
-        magnitude = np.abs(expected)
         self.count += error.size
         self._add_absolute(actual, expected, error, magnitude)
-        self._add_relative(error, magnitude)
-        self._add_ulps(difference, error, expected, magnitude)
+        if largest == 0:
+            self.within = [each + error.size for each in self.within]
+            self.spread.add(octaves_and_inverse(magnitude, self.format)[0], error)
+        else:
+            self._add_relative(error, magnitude)
+            self._add_ulps(difference, error, expected, magnitude)
         if self.block and places is None:
             self._add_blocks(error, magnitude)
         return True
@@ -82,9 +88,15 @@ class Sums:
     def _add_absolute(self, actual: Floats, expected: Floats, error: Floats, magnitude: Floats) -> None:
         largest = float(magnitude.max(initial=0.0))
         self.expected_max = max(self.expected_max, largest)
+        square_sum = _square_sum(magnitude, largest)
+        self.expected_square_sum += square_sum
+        furthest = float(error.max(initial=0.0))
+        if furthest == 0:
+            self.actual_square_sum += square_sum
+            self.product_sum += square_sum
+            return
         self.abs_sum += float(error.sum())
-        self.square_sum += _square_sum(error, float(error.max(initial=0.0)))
-        self.expected_square_sum += _square_sum(magnitude, largest)
+        self.square_sum += _square_sum(error, furthest)
         self.actual_square_sum += _square_sum(actual, largest)
         if actual.dtype == np.float32 and not _SAFE[0] < largest < _SAFE[1]:
             actual, expected = actual.astype(np.float64), expected.astype(np.float64)

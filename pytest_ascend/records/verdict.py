@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -62,6 +62,10 @@ class Verdict:
     pattern: str = ""
     waiver: str = ""
     leaves: tuple[Verdict, ...] = ()
+
+    def as_whole(self) -> Verdict:
+        """Give the verdict of an output that is one leaf, and has that as its only leaf."""
+        return replace(self, leaves=(self,))
 
     def to_dict(self) -> dict[str, Any]:
         """Give builtins only, as they stand in a run log; ``leaves`` one level deep."""
