@@ -82,6 +82,10 @@ def _gelu(x: Any, approximate: str = "none") -> Any:
     return 0.5 * x * np.vectorize(lambda each: math.erfc(-each / math.sqrt(2)), otypes=[float])(x)
 
 
+def _clamp(x: Any, min: float = -np.inf, max: float = np.inf) -> Any:  # noqa: A002  (as torch calls them)
+    return np.minimum(np.maximum(x, min), max)
+
+
 def _by_math(function: Callable[[float], float]) -> Callable[..., Any]:
     return np.vectorize(function, otypes=[float])
 
@@ -137,12 +141,33 @@ SAME = [
 ]
 #: Those with another name.
 RENAMED: Mapping[str, Callable[..., Any]] = {
-    "neg": np.negative, "sub": np.subtract, "mul": np.multiply, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "pow": np.power,
-    "acosh": np.arccosh, "atanh": np.arctanh, "atan2": np.arctan2, "eq": np.equal, "ne": np.not_equal, "lt": np.less,
-    "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "bitwise_not": np.invert, "mm": np.matmul,
-    "bmm": np.matmul, "mv": np.matmul, "dot": np.dot, "bitwise_left_shift": np.left_shift,
-    "bitwise_right_shift": np.right_shift, "floor_divide": np.floor_divide, "permute": np.transpose,
-}  # fmt: skip
+    "neg": np.negative,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "atan2": np.arctan2,
+    "pow": np.power,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "bitwise_not": np.invert,
+    "mm": np.matmul,
+    "bmm": np.matmul,
+    "mv": np.matmul,
+    "dot": np.dot,
+    "bitwise_left_shift": np.left_shift,
+    "bitwise_right_shift": np.right_shift,
+    "floor_divide": np.floor_divide,
+    "permute": np.transpose,
+}
 #: Definitions, written down with NumPy.
 DEFINED: Mapping[str, Callable[..., Any]] = {
     "sign": lambda x: (x > 0) * 1 - (x < 0) * 1,
@@ -160,9 +185,7 @@ DEFINED: Mapping[str, Callable[..., Any]] = {
     "div.rounding_mode": _div,
     "round": np.round,
     "frac": lambda x: x - np.trunc(x),
-    "clamp": lambda x, min=None, max=None: np.minimum(
-        np.maximum(x, -np.inf if min is None else min), np.inf if max is None else max
-    ),
+    "clamp": _clamp,
     "lerp": lambda x, y, w: x + w * (y - x),
     "addcmul": lambda x, y, z, value=1: x + value * y * z,
     "addcdiv": lambda x, y, z, value=1: x + value * y / z,

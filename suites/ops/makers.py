@@ -99,10 +99,12 @@ def binary(
     scalars: tuple[float, ...] = (2.5, -3),
     arguments: tuple[Mapping[str, Any], ...] = (),
     partners: tuple[str, ...] = PARTNERS,
+    second_grad: bool = True,
 ) -> Inputs:
     """Two tensors, the other's elements from ``second``; broadcast; a number in place of the other; dtypes mixed.
 
-    ``whole`` is the range of the first where it holds integers.
+    ``whole`` is the range of the first where it holds integers; ``second_grad`` tells whether the second is
+    differentiated by.
     """
     other = second or (low, high)
 
@@ -111,7 +113,7 @@ def binary(
     ) -> tuple[Values, Values]:
         return (
             uniform(*left, low=ends[0], high=ends[1], grad=grad),
-            uniform(*right, low=other[0], high=other[1], grad=grad),
+            uniform(*right, low=other[0], high=other[1], grad=grad and second_grad),
         )
 
     def samples(dtype: torch.dtype) -> Iterator[Sample]:

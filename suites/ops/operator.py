@@ -88,9 +88,10 @@ class Operator:
     ``function`` takes the arguments of each sample that ``inputs`` gives for a dtype. ``exactness`` is MOVE (nothing is
     computed: every bit is promised), ARITHMETIC (one correct rounding) or FUNCTION (2 ulp); ``terms`` is the number of
     terms in its longest sum. ``grad`` tells whether it is differentiable, ``out`` whether it takes ``out=``,
-    ``in_place`` whether ``Tensor.NAME_`` exists. ``signed_zero`` tells that IEEE 754 promises the sign of a zero result.
+    ``in_place`` whether ``Tensor.NAME_`` exists. ``signed_zero`` tells that IEEE 754 promises a zero's sign.
     ``reference`` replaces ``function`` where float64 needs another call. ``strides`` is true where the strides of the
-    result are promised: it is a view. ``deterministic`` is false where the order of additions is not promised.
+    result are promised: it is a view. ``deterministic`` is false where the order of additions is not promised,
+    ``channels_last`` where the layout is not asked for (see left_out.py).
     """
 
     name: str
@@ -106,6 +107,7 @@ class Operator:
     signed_zero: bool = False
     strides: bool = False
     deterministic: bool = True
+    channels_last: bool = True
     reference: Callable[..., Any] | None = None
 
     def samples(self, dtype: str) -> tuple[Sample, ...]:

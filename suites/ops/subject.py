@@ -40,6 +40,11 @@ class Subject:
         """Give the stored results of a sample."""
         return read(self.store, self.operator, self.case.dtype, "forward", sample)
 
+    def placings(self) -> dict[str, Placing]:
+        """Give the layouts that the operator is asked for."""
+        left_out = () if self.operator.channels_last else ("channels-last",)
+        return {name: placing for name, placing in layouts.LAYOUTS.items() if name not in left_out}
+
     def run(self, sample: Sample, placing: Placing = layouts.contiguous) -> list[torch.Tensor]:
         """Call on the device and bring the results back."""
         return self.fetched(forward(self.operator.function, *self.arguments(sample, placing)))

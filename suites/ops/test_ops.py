@@ -83,7 +83,7 @@ def test_layout(subject: Subject, precision_compare: PrecisionCompare) -> None:
     for sample in subject.samples:
         given = tensors(subject.on_cpu(sample))
         usual = {"": contiguous} if sample.group == LAYOUT else {}
-        for layout, placing in (usual or LAYOUTS).items():
+        for layout, placing in (usual or subject.placings()).items():
             if usual or any(changes(placing, each) for each in given):
                 name = f"{sample.name}, {layout}" if layout else sample.name
                 actual[name], results[name] = subject.run(sample, placing), subject.stored(sample)

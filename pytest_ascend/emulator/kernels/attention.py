@@ -65,11 +65,16 @@ def attend(q: T, k: T, v: T, how: Attention) -> tuple[T, T]:
     """
     k, v = _for_all_heads(k, q), _for_all_heads(v, q)
     if how.is_plain and q.shape[-1] == v.shape[-1]:
-        return _fused(q, k, v, how)
+        return _fused(_dense(q), _dense(k), _dense(v), how)
     scores = _scores(q, k, how)
     lse = scores.logsumexp(-1)
     weights = _dropped(_weights(scores, lse), how)
     return (weights @ v.float()).to(q.dtype), lse
+
+
+def _dense(x: T) -> T:
+    """torch's fused kernels for the CPU read the last dimension without a look at its stride."""
+    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _fused(q: T, k: T, v: T, how: Attention) -> tuple[T, T]:
@@ -86,6 +91,7 @@ def attend_backward(dy: T, q: T, k: T, v: T, out: T, lse: T, how: Attention) -> 
     if how.is_plain and how.bias is None and q.shape[-1] == v.shape[-1]:
         backward = aten._scaled_dot_product_flash_attention_for_cpu_backward
         mask = _expanded(how, q, k)
+        dy, q, k, v, out = (_dense(each) for each in (dy, q, k, v, out))
         dq, dk, dv = backward(dy, q, k, v, out, lse, 0.0, how.causal, attn_mask=mask, scale=how.scale)
     else:
         dq, dk, dv, dbias = _plain_backward(dy, q, k, v, lse, how)

@@ -67,7 +67,8 @@ def batch_norm_backward(
     eps: float,
     mask: list[bool],
 ) -> Three:
-    statistics = (running_mean, running_var, *_in_dtype_of(weight, mean, invstd))
+    of_parameters = running_mean if weight is None else weight
+    statistics = (running_mean, running_var, *_in_dtype_of(of_parameters, mean, invstd))
     return aten.native_batch_norm_backward(grad, x, weight, *statistics, training, eps, mask)  # type: ignore[no-any-return]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -86,9 +87,22 @@ def constant_pad_nd(x: T, pad: L, value: float, out: T) -> None:
 
 op("aclnnConstantPadNd(Tensor self, IntArray pad, Scalar value, out Tensor out)", constant_pad_nd, into=True)
 
+
+def _densely(function: Callable[..., Any]) -> Callable[..., None]:
+    """torch's kernels for the CPU take the layout of the input, such as channels last, for that of the output."""
+
+    def body(x: T, pad: L, out: T) -> None:
+        if out.is_contiguous():
+            function(x.contiguous(), pad, out=out)
+        else:
+            out.copy_(function(x.contiguous(), pad, out=torch.empty(out.shape, dtype=out.dtype)))
+
+    return body
+
+
 for _mode in ("Reflection", "Replication"):
     for _d in ("1d", "2d", "3d"):
         _name = f"{_mode.lower()}_pad{_d}"
         _signature = "Tensor self, IntArray padding, out Tensor out"
-        op(f"aclnn{_mode}Pad{_d}({_signature})", getattr(aten, _name).out, into=True)
+        op(f"aclnn{_mode}Pad{_d}({_signature})", _densely(getattr(aten, _name).out), into=True)
         op(f"aclnn{_mode}Pad{_d}Backward(Tensor gradOutput, {_signature})", getattr(aten, f"{_name}_backward").default)

@@ -28,7 +28,7 @@ OPERATORS = in_family(
     Operator("elu", F.elu, unary(arguments=({"alpha": 0.5},))),
     Operator("celu", F.celu, unary(arguments=({"alpha": 0.5},))),
     Operator("selu", F.selu, unary()),
-    Operator("gelu", F.gelu, unary(-6, 6, arguments=({"approximate": "tanh"}, {"approximate": "none"}))),
+    Operator("gelu", F.gelu, unary(-6, 6, arguments=({"approximate": "none"},)), channels_last=False),
     Operator("silu", F.silu, unary(-6, 6)),
     Operator("mish", F.mish, unary(-6, 6)),
     _piecewise("hardtanh", F.hardtanh, unary(arguments=({"min_val": -0.5, "max_val": 2.0},))),

@@ -66,7 +66,7 @@ OPERATORS = in_family(
     _exact("round.decimals", torch.round, unary(-90, 90, special=(), arguments=_decimals), grad=False, in_place=False),
     _exact("frac", torch.frac, unary(-90, 90, special=HALVES)),
     _exact("sign", torch.sign, unary(-90, 90, special=ENDS[1:]), ALL),
-    _bits("signbit", torch.signbit, unary(-90, 90, special=ENDS), FLOATS + INTS, out=True),
+    _bits("signbit", torch.signbit, unary(-90, 90, special=ENDS), FLOATS + INTS, out=True, channels_last=False),
     _bits("isnan", torch.isnan, unary(special=ENDS), FLOATS + INTS[:1]),
     _bits("isinf", torch.isinf, unary(special=ENDS), FLOATS + INTS[:1]),
     _bits("isfinite", torch.isfinite, unary(special=ENDS), FLOATS + INTS[:1]),

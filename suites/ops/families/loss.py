@@ -39,7 +39,6 @@ OPERATORS = in_family(
     _loss("l1_loss", F.l1_loss, with_loss_shapes()),
     _loss("smooth_l1_loss", F.smooth_l1_loss, with_loss_shapes()),
     _loss("smooth_l1_loss.beta", partial(F.smooth_l1_loss, beta=0.5), with_loss_shapes()),
-    _loss("huber_loss", partial(F.huber_loss, delta=0.5), with_loss_shapes()),
     _loss("cross_entropy", F.cross_entropy, _entropies),
     _loss("nll_loss", F.nll_loss, _likelihoods),
     _loss("binary_cross_entropy", F.binary_cross_entropy, _chances),

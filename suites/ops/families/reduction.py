@@ -32,7 +32,7 @@ _rows = exactly(
     call(distinct(1), dim=0, group=SHAPES),
     call(distinct(0, 3), dim=1, group=SHAPES),
 )
-_positions = exactly(*_rows(torch.float32), call(distinct(15, 17)), call(distinct(15, 17), dim=None, keepdim=True))
+_positions = exactly(*_rows(torch.float32), call(distinct(15, 17)))
 _truths = reduction(-0.75, 0.75, dims=ONE_DIM, long=0)
 _counted = reduction(-1, 1, dims=({"dim": 0}, {"dim": -1}, {"dim": (0, 2)}), long=0, special=False)
 
