@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from pytest_ascend.bundled import folder
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import LEVELS
+from pytest_ascend.sizes import parse_size
 
 #: Name, and what argparse is to know of it. All of them do nothing without ``--ascend``.
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -60,8 +60,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "help": "store what cpu_reference(..., golden=NAME) computes in --ascend-baselines, instead of reading it",
     },
 }
-
-UNITS_BYTES = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,6 +114,7 @@ def only_looks(namespace: argparse.Namespace) -> bool:
 def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
     """Check what was given and give it as :class:`Options`. Raises UsageError with one clear message."""
     baselines = _baselines(namespace.ascend_baselines, invocation_folder, stores=namespace.ascend_store_goldens)
+    memory = namespace.ascend_emulated_memory
     return Options(
         device=namespace.ascend_device,
         level=namespace.ascend_level,
@@ -123,7 +122,7 @@ def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
         report=invocation_folder / namespace.ascend_report,
         standard=namespace.ascend_standard or "",
         faults=tuple(namespace.ascend_fault),
-        emulated_memory_bytes=size_bytes(namespace.ascend_emulated_memory),
+        emulated_memory_bytes=parse_size(memory) if memory is not None else 0,
         store_goldens=namespace.ascend_store_goldens,
     )
 
@@ -141,18 +140,6 @@ def chosen(namespace: argparse.Namespace) -> Chosen:
     )
     narrowed_by = tuple(name if value is True else f"{name} {value}" for name, value in values if value)
     return Chosen(paths=tuple(namespace.file_or_dir), narrowed_by=narrowed_by)
-
-
-def size_bytes(text: str | None) -> int:
-    """Read "512MiB", "8GiB", "1000000"; 0 for None. Raises UsageError on anything else."""
-    if text is None:
-        return 0
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text, flags=re.ASCII)
-    unit = UNITS_BYTES.get(match[2].upper()) if match else None
-    size = int(float(match[1]) * unit) if match and unit else 0
-    if not size:
-        raise UsageError(f"--ascend-emulated-memory={text}: no size", hint="give a number and a unit: 512MiB, 8GiB")
-    return size
 
 
 def _baselines(given: str | None, invocation_folder: Path, *, stores: bool) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from pytest_ascend.emulator.activation import activate
-from pytest_ascend.emulator.sizes import parse_size
+from pytest_ascend.sizes import parse_size
 from pytest_ascend.errors import UsageError
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.options import chosen, is_on, only_looks, read, size_bytes
+from pytest_ascend.options import chosen, is_on, only_looks, read
 
 
 def given(**values: object) -> argparse.Namespace:
@@ -32,20 +32,6 @@ def given(**values: object) -> argparse.Namespace:
         "file_or_dir": [],
     }
     return argparse.Namespace(**standard | values)
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [(None, 0), ("1000", 1000), ("1000B", 1000), ("512MiB", 512 * 2**20), ("8 GiB", 2**33), ("1.5kb", 1500)],
-)
-def test_sizes_are_read_with_their_unit(text: str | None, size: int) -> None:
-    assert size_bytes(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "0", "-1", "much", "8GiBs", "8 parsecs", "1e9", "٣"])
-def test_a_size_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="no size"):
-        size_bytes(text)
 
 
 def test_the_report_lies_below_the_folder_that_pytest_was_started_in(tmp_path: Path) -> None:
