@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -19,6 +21,8 @@ Floats: TypeAlias = npt.NDArray[Any]
 
 #: Elements of a chunk, so that its arrays stay in a core's cache.
 CHUNK = 1 << 15
+#: From so many elements on, several threads share the work.
+PARALLEL_FROM, MOST_THREADS = 1 << 21, 4
 #: Below this, every figure is computed in float64, whatever the inputs are.
 WIDE_UP_TO = 1 << 16
 
@@ -39,6 +43,13 @@ class Measurement:
     nonfinite: Nonfinite
     observer: Observer | None = None
 
+    def merge(self, other: Measurement) -> None:
+        """Take in what another pass has found of the elements that follow."""
+        self.actual.merge(other.actual)
+        for ours, theirs in zip(self.honest, other.honest, strict=True):
+            ours.merge(theirs)
+        self.nonfinite.merge(other.nonfinite)
+
 
 def measure(
     actual: torch.Tensor,
@@ -50,15 +61,51 @@ def measure(
     """Measure real floating-point tensors of equal shape; ``form`` is the format that ulps are counted in."""
     block = block_size(actual.numel()) if honest else 0
     found = Measurement(Sums(form, block=block), [Sums(form, block=block) for _ in honest], Nonfinite(), observer)
-    work = work_dtype([actual, expected, *honest])
+    tensors = [actual, expected, *honest]
+    work = work_dtype(tensors)
     size = CHUNK if work is torch.float32 else CHUNK // 2
-    start = 0
+    if observer is None and actual.numel() >= PARALLEL_FROM and all(map(_is_flat, tensors)):
+        _measure_in_threads(found, tensors, work, size)
+    else:
+        _measure_range(found, tensors, work, size, 0)
+    return found
+
+
+def _measure_range(
+    found: Measurement, tensors: Sequence[torch.Tensor], work: torch.dtype, size: int, start: int
+) -> None:
+    """Take in tensors whose first element is number ``start``."""
     with np.errstate(all="ignore"):
-        for piece in pieces([actual, expected, *honest], size):
+        for piece in pieces(tensors, size):
             arrays = [each.to(work).numpy() for each in piece]
             add_chunk(found, arrays, start)
             start += arrays[0].size
-    return found
+
+
+def _measure_in_threads(found: Measurement, tensors: Sequence[torch.Tensor], work: torch.dtype, size: int) -> None:
+    """Take in a part of the tensors in each thread; numpy computes without holding the interpreter's lock."""
+    flat = [each.reshape(-1) for each in tensors]
+    length = flat[0].numel()
+    threads = min(MOST_THREADS, os.cpu_count() or 1)
+    share = -(-length // threads // size) * size
+    starts = range(0, length, max(share, size))
+    with ThreadPoolExecutor(threads) as pool:
+        parts = pool.map(
+            lambda start: _part(found, [each[start : start + share] for each in flat], work, size, start), starts
+        )
+        for part in parts:
+            found.merge(part)
+
+
+def _part(whole: Measurement, tensors: Sequence[torch.Tensor], work: torch.dtype, size: int, start: int) -> Measurement:
+    form, block = whole.actual.format, whole.actual.block
+    part = Measurement(Sums(form, block=block), [Sums(form, block=block) for _ in whole.honest], Nonfinite())
+    _measure_range(part, tensors, work, size, start)
+    return part
+
+
+def _is_flat(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu" and tensor.is_contiguous()
 
 
 def block_size(elements: int) -> int:

@@ -23,8 +23,6 @@ EXACT_UP_TO = 1024
 OCTAVES, ZERO_EXPONENT = 512, 256
 #: Bins of the error in ulp: eight to an octave from 2**-8 to 2**40. The lowest also holds everything below it.
 BINS, LOWEST_ULP_EXPONENT = 384, -8
-#: So many keys are counted at a time: few enough for little memory, many enough to be worth a table.
-KEYS_AT_A_TIME = 1 << 19
 
 
 class Entries(NamedTuple):
@@ -42,50 +40,43 @@ class Spread:
 
     _table: Ints | None = None
     _exact: list[tuple[Ints, Floats]] = field(default_factory=list)
-    _keys: list[Ints] = field(default_factory=list)
-    _pending: int = 0
 
     def add(self, octaves: Ints, ulps: Floats) -> None:
         """Take in a chunk: the octave of each expected value (see :func:`octaves_and_inverse`) and each error."""
-        if (
-            not self._keys
-            and self._table is None
-            and sum(each[1].size for each in self._exact) + ulps.size <= EXACT_UP_TO
-        ):
+        held = sum(each[1].size for each in self._exact) + ulps.size
+        if self._table is None and held <= EXACT_UP_TO:
             self._exact.append((octaves, ulps))
             return
-        for held in self._exact:
-            self._keys.append(_keys(*held))
+        for each in (*self._exact, (octaves, ulps)):
+            self._count(_keys(*each))
         self._exact.clear()
-        self._keys.append(_keys(octaves, ulps))
-        self._pending += ulps.size
-        if self._pending >= KEYS_AT_A_TIME:
-            self._count()
 
-    def _count(self) -> None:
-        if self._keys:
-            counted = np.bincount(np.concatenate(self._keys), minlength=OCTAVES * BINS)
-            self._table = counted if self._table is None else self._table + counted
-        self._keys, self._pending = [], 0
+    def _count(self, keys: Ints) -> None:
+        """Count over the range of keys that occur: a small table stays in cache."""
+        if not keys.size:
+            return
+        if self._table is None:
+            self._table = np.zeros(OCTAVES * BINS, np.int64)
+        lowest = int(keys.min())
+        counted = np.bincount(np.subtract(keys, lowest, dtype=np.intp))
+        self._table[lowest : lowest + counted.size] += counted
 
     def merge(self, other: Spread) -> None:
         """Take in what another pass has counted."""
-        for held in other._exact:
-            self.add(*held)
-        other._count()
-        self._count()
+        for each in other._exact:
+            self.add(*each)
         if other._table is not None:
+            for each in self._exact:
+                self._count(_keys(*each))
+            self._exact.clear()
             self._table = other._table if self._table is None else self._table + other._table
 
     def entries(self) -> Entries:
         """Give the table without its empty places."""
-        self._count()
         if self._table is None:
             exponents = np.concatenate([each[0] for each in self._exact] or [np.zeros(0, np.int64)])
             ulps = np.concatenate([each[1] for each in self._exact] or [np.zeros(0)]).astype(np.float64)
             return Entries(exponents - ZERO_EXPONENT, ulps, ulps, np.ones(ulps.size, np.int64))
-        for held in self._exact:
-            self._keys.append(_keys(*held))
         places = np.flatnonzero(self._table)
         lower, upper = bin_bounds(places % BINS)
         return Entries(places // BINS - ZERO_EXPONENT, lower, upper, self._table[places])
@@ -125,4 +116,4 @@ def _keys(octaves: Ints, ulps: Floats) -> Ints:
     np.maximum(bins, 0, out=bins)
     np.minimum(bins, BINS - 1, out=bins)
     bins += octaves * BINS
-    return bins.astype(np.int32, copy=False)
+    return bins

@@ -21,6 +21,24 @@ Places: TypeAlias = npt.NDArray[np.int64] | None
 SHARES = (0.001, 0.005, 0.01)
 
 
+#: Fields that are joined by their maximum, and by their sum.
+MAXIMA = ("abs_max", "rel_max", "ulp_max", "expected_max")
+TOTALS = (
+    "count",
+    "abs_sum",
+    "square_sum",
+    "rel_sum",
+    "ulp_sum",
+    "ulp_square_sum",
+    "outward_sum",
+    "upward_sum",
+    "expected_square_sum",
+    "actual_square_sum",
+    "product_sum",
+    "blocks",
+)
+
+
 @dataclass(slots=True)
 class Sums:
     """What a pass knows so far of one side (a device's values, or an honest result) against what was expected.
@@ -84,6 +102,17 @@ class Sums:
         if self.block and places is None:
             self._add_blocks(error, magnitude)
         return True
+
+    def merge(self, other: Sums) -> None:
+        """Take in what another pass has summed of the elements that follow."""
+        if other.abs_max > self.abs_max or self.abs_argmax < 0:
+            self.abs_argmax = other.abs_argmax
+        for name in MAXIMA:
+            setattr(self, name, max(getattr(self, name), getattr(other, name)))
+        for name in TOTALS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.within = [ours + theirs for ours, theirs in zip(self.within, other.within, strict=True)]
+        self.spread.merge(other.spread)
 
     def _add_absolute(self, actual: Floats, expected: Floats, error: Floats, magnitude: Floats) -> None:
         largest = float(magnitude.max(initial=0.0))
