@@ -12,6 +12,7 @@ import pytest
 
 from pytest_ascend import options
 from pytest_ascend.bundled import folder
+from pytest_ascend.environment.autoload import spare_torch
 
 if TYPE_CHECKING:
     import torch
@@ -33,11 +34,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
-    """Bring the device up before any conftest can import torch."""
-    if options.is_on(early_config.known_args_namespace):
-        from pytest_ascend import hooks
+    """Bring the device up before any conftest can import torch; without ``--ascend``, see that it can."""
+    if not options.is_on(early_config.known_args_namespace):
+        spare_torch()
+        return
+    from pytest_ascend import hooks
 
-        early_config.stash[SETUP] = hooks.set_up(early_config, args)
+    early_config.stash[SETUP] = hooks.set_up(early_config, args)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -32,10 +32,9 @@ def find_fault(name: str) -> Fault:
         )
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(
-            f"the fault {name!r} cannot be loaded: {error}", hint="is its module on PYTHONPATH?"
-        ) from error
+    except Exception as error:  # the module is the user's: importing it may raise anything
+        message = f"the fault {name!r} cannot be loaded: {type(error).__name__}: {error}"
+        raise UsageError(message, hint="is its module on PYTHONPATH, and does it import?") from error
     if not isinstance(found, Mapping):
         raise UsageError(
             f"the fault {name!r} is a {type(found).__name__}",

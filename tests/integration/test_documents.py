@@ -1,0 +1,81 @@
+"""What README and docs show is run, and what they list is complete."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_ascend.options import OPTIONS
+from pytest_ascend.records.outcome import OUTCOMES
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+EMULATOR = (ROOT / "docs" / "emulator.md").read_text()
+
+
+@pytest.fixture(autouse=True)
+def as_users_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Users let torch load torch_npu by itself."""
+    monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
+
+
+def indented(text: str, first: str) -> str:
+    """Give the indented block that begins with a line."""
+    found = re.search(rf"^    {re.escape(first)}\n(?:(?:    .*)?\n)*", text, re.MULTILINE)
+    assert found, f"no block begins with {first!r}"
+    return "\n".join(line[4:] for line in found[0].rstrip().splitlines()) + "\n"
+
+
+def commands(text: str) -> list[str]:
+    return re.findall(r"^    (python3 -m venv .*)$", text, re.MULTILINE)
+
+
+def test_the_test_of_the_readme_passes(pytester: pytest.Pytester) -> None:
+    block = re.search(r"```python\n(.*?)```", README, re.DOTALL)
+    assert block
+    pytester.makepyfile(test_my_block=block[1])
+    pytester.runpytest_subprocess("--ascend", "--ascend-device=cpu", "test_my_block.py").assert_outcomes(passed=1)
+    pytester.runpytest_subprocess("test_my_block.py").assert_outcomes(skipped=1)
+
+
+def test_the_program_of_the_emulators_manual_runs(pytester: pytest.Pytester) -> None:
+    path = pytester.makepyfile(program=indented(EMULATOR, "from pytest_ascend import emulator"))
+    assert pytester.run(sys.executable, path).ret == 0
+
+
+def test_the_fault_of_the_emulators_manual_is_noticed(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(my_faults=indented(EMULATOR, "# my_faults.py"))
+    pytester.makepyfile(
+        test_add="""
+        import torch
+
+        def test_add(npu_device, precision_compare):
+            x = torch.linspace(0, 1, 100)
+            precision_compare(x.to(npu_device) + x.to(npu_device), 2 * x.double())
+        """
+    )
+    planted = "--ascend-fault=my_faults:COARSE_ADD"
+    arguments = ("--ascend", "--ascend-device=emulated", "test_add.py")
+    pytester.syspathinsert()
+    pytester.runpytest_subprocess(*arguments).assert_outcomes(passed=1)
+    pytester.runpytest_subprocess(planted, *arguments).assert_outcomes(failed=1)
+
+
+def test_every_option_and_outcome_is_in_the_readme() -> None:
+    assert not [name for name in [*OPTIONS, *OUTCOMES] if name not in README]
+
+
+def test_the_integration_runs_what_the_readme_says() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    conformance, tests = commands(README)
+    assert conformance.endswith("&& .venv/bin/pytest --ascend")
+    assert tests.endswith("&& .venv/bin/pytest")
+    assert "-c constraints.txt -e '.[emulated,test" in tests
+    assert "run pytest --ascend " in script
+    assert "run pytest -q" in script
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\(([^)#:]+)\)", README))
+def test_links_of_the_readme_lead_somewhere(link: str) -> None:
+    assert (ROOT / link).exists()
