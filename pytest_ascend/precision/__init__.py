@@ -3,6 +3,8 @@
 from pytest_ascend.precision.compare import Samples, compare
 from pytest_ascend.precision.explain import explain
 from pytest_ascend.precision.layers import Layer, LayerReport, layers, models
+from pytest_ascend.precision.plot import plot
+from pytest_ascend.precision.rate import PassRate, pass_rate
 from pytest_ascend.precision.standards import DEFAULT, STANDARDS, Standard, standard_of
 from pytest_ascend.records.verdict import Limit, Verdict, Worst
 
@@ -12,6 +14,7 @@ __all__ = [
     "Layer",
     "LayerReport",
     "Limit",
+    "PassRate",
     "Samples",
     "Standard",
     "Verdict",
@@ -20,5 +23,7 @@ __all__ = [
     "explain",
     "layers",
     "models",
+    "pass_rate",
+    "plot",
     "standard_of",
 ]

@@ -112,13 +112,13 @@ def octaves(entries: Entries, form: Format, lowest: int, length: int) -> Octaves
     places = np.maximum(entries.exponents, lowest) - lowest
     ulp = ulp_of_octave(np.maximum(entries.exponents, lowest), form)
     middle = (entries.lower + entries.upper) / 2
-    excess = entries.counts * np.maximum(middle - 0.5, 0) ** 2
+    excess = np.maximum(entries.lower - 0.5, 0)
     ulps_max, error_max = np.zeros(length), np.zeros(length)
-    np.maximum.at(ulps_max, places, np.maximum(entries.upper - 0.5, 0))
+    np.maximum.at(ulps_max, places, excess)
     np.maximum.at(error_max, places, entries.lower * ulp)
     own_ulp = ulp_of_octave(np.arange(lowest, lowest + length), form)
     count = np.bincount(places, weights=entries.counts, minlength=length)
-    ulps_square = np.bincount(places, weights=excess, minlength=length)
+    ulps_square = np.bincount(places, weights=entries.counts * excess**2, minlength=length)
     error_square = np.bincount(places, weights=entries.counts * (middle * ulp) ** 2, minlength=length)
     return Octaves(
         lowest, count, ulps_max * own_ulp, ulps_square * own_ulp**2, ulps_max, ulps_square, error_square, error_max

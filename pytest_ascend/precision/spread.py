@@ -82,6 +82,13 @@ class Spread:
         return Entries(places // BINS - ZERO_EXPONENT, lower, upper, self._table[places])
 
 
+def percentile(entries: Entries, share: float) -> float:
+    """Give the error in ulp that this share of the elements does not exceed, rounded down to a bin."""
+    order = np.argsort(entries.lower)
+    below = np.cumsum(entries.counts[order])
+    return float(entries.lower[order][np.searchsorted(below, share * below[-1])]) if below.size else 0.0
+
+
 def octaves_and_inverse(magnitude: Floats, form: Format) -> tuple[Ints, Floats]:
     """Give, for each value (positive or zero), its octave as a number and one over its ulp in ``form``."""
     wide = magnitude.dtype == np.float64

@@ -45,7 +45,7 @@ class Sums:
 
     Errors are ``abs(actual - expected)``; errors in ulp are divided by the unit in the last place of ``format`` at
     ``expected``. All sums are over finite pairs. ``outward`` counts an error away from zero as positive,
-    ``upward`` one towards plus infinity: their means show a wrong rounding mode.
+    ``upward`` one towards plus infinity, and none as more than one ulp: their means show a wrong rounding mode.
     """
 
     format: Format
@@ -150,10 +150,10 @@ class Sums:
         self.ulp_sum += float(ulps.sum())
         self.ulp_max = max(self.ulp_max, largest)
         self.ulp_square_sum += _square_sum(ulps, largest)
-        upward = np.copysign(ulps, difference)
-        self.upward_sum += float(upward.sum())
+        bounded = np.minimum(ulps, 1)
+        self.upward_sum += float(np.copysign(bounded, difference).sum())
         np.multiply(difference, expected, out=difference)
-        self.outward_sum += float(np.copysign(ulps, difference, out=difference).sum())
+        self.outward_sum += float(np.copysign(bounded, difference, out=difference).sum())
         self.spread.add(octaves, ulps)
 
     def _add_blocks(self, error: Floats, magnitude: Floats) -> None:
