@@ -48,6 +48,11 @@ def exactly(*samples: Sample) -> Inputs:
     return lambda dtype: samples if dtype.is_floating_point else usual
 
 
+def of_integers(*samples: Sample) -> Inputs:
+    """Use these samples where elements are whole numbers."""
+    return lambda dtype: () if dtype.is_floating_point else samples
+
+
 def together(*makers: Inputs) -> Inputs:
     """Use the samples of all these makers."""
     return lambda dtype: (sample for maker in makers for sample in maker(dtype))
@@ -178,8 +183,8 @@ def reduction(
             yield call(uniform(*shape, low=low, high=high), **named)
         if long:
             # Of one sign, so that a sum that is kept in 16 bits stops to grow.
-            yield call(uniform(2, long, low=0, high=3, grad=False), dim=-1)
-            yield call(uniform(long, 3, low=0, high=3, grad=False), dim=0)
+            yield call(uniform(9, long, low=0, high=3, grad=False), dim=-1)
+            yield call(uniform(long, 5, low=0, high=3, grad=False), dim=0)
         if dtype.is_floating_point and special:
             yield from _with_nonfinite({"dim": -1}, {"dim": 0}, *([{}] if whole else []))
         for size in ((1,), (15,), (16,), (17,), (257,)):

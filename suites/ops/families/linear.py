@@ -12,7 +12,7 @@ from ..makers import exactly, numbers
 from ..operator import ARITHMETIC, SHAPES, SPECIAL, Operator, Sample, call, in_family
 from ..values import Values, normal, uniform
 
-_TERMS = 1025
+_TERMS = 4097
 _product = partial(Operator, exactness=ARITHMETIC, terms=_TERMS)
 
 
@@ -23,7 +23,7 @@ def _long(*shape: int) -> Values:
 
 _matrices = (
     call(normal(5, 17), normal(17, 7)),
-    call(_long(3, _TERMS), _long(_TERMS, 5)),
+    call(_long(7, _TERMS), _long(_TERMS, 5)),
     call(normal(33, 16), normal(16, 31)),
     call(normal(1, 1), normal(1, 1), group=SHAPES),
     call(normal(0, 3), normal(3, 5), group=SHAPES),
@@ -41,7 +41,7 @@ _any = (
 )
 _batches = exactly(
     call(normal(3, 5, 17), normal(3, 17, 7)),
-    call(_long(2, 3, _TERMS), _long(2, _TERMS, 3)),
+    call(_long(2, 5, _TERMS), _long(2, _TERMS, 3)),
     call(normal(0, 3, 5), normal(0, 5, 2), group=SHAPES),
 )
 _scaled: tuple[dict[str, Any], ...] = ({}, {"beta": 0.5, "alpha": 2}, {"beta": 0, "alpha": 1})
@@ -56,7 +56,7 @@ _linear = exactly(
     call(normal(5, 17), normal(7, 17)),
     call(normal(5, 17), normal(7, 17), normal(7)),
     call(normal(2, 3, 17), normal(5, 17), normal(5)),
-    call(_long(2, _TERMS), _long(3, _TERMS), _long(3)),
+    call(_long(5, _TERMS), _long(7, _TERMS), _long(7)),
     call(normal(0, 5), normal(3, 5), normal(3), group=SHAPES),
 )
 _heads = (2, 2, 9, 8)

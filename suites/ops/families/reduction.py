@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from ..makers import ONE_DIM, along, exactly, numbers, reduction
+from ..makers import ONE_DIM, along, exactly, numbers, of_integers, reduction, together
 from ..operator import ALL, ARITHMETIC, BOOL, FLOATS, INTS, MOVE, SHAPES, SPECIAL, Operator, call, in_family
 from ..values import distinct, uniform
 
@@ -18,6 +18,8 @@ _dtypes = ({"dim": 1, "dtype": torch.float32}, {"dim": 0, "dtype": torch.int64})
 _orders = tuple({"ord": order, "dim": -1} for order in (1, 2, 3, float("inf"), 0))
 _spreads = reduction(dims=(*ONE_DIM, *_spread), long=1025, empty=False)
 _running = along({"dim": 0}, {"dim": -1}, {"dim": 1}, source=uniform(3, 5, 17, low=-1.5, high=1.5), long=1025)
+#: Sums beyond 2**31 and beyond 2**24.
+_large = of_integers(call(uniform(17, 5, low=-(2.0**41), high=2.0**42), dim=0))
 _products = along({"dim": 0}, {"dim": -1}, {"dim": 1}, source=uniform(3, 5, 7, low=0.5, high=1.5))
 _extremes = along({"dim": 0}, {"dim": -1}, {"dim": 1}, source=distinct(3, 5, 7))
 _rows = exactly(
@@ -38,7 +40,7 @@ _counted = reduction(-1, 1, dims=({"dim": 0}, {"dim": -1}, {"dim": (0, 2)}), lon
 
 OPERATORS = in_family(
     "reduction",
-    _sums("sum", torch.sum, reduction(arguments=_dtypes[:1]), ALL),
+    _sums("sum", torch.sum, together(reduction(arguments=_dtypes[:1]), _large), ALL),
     _sums("mean", torch.mean, reduction(arguments=_dtypes[:1], empty=True)),
     _sums("nansum", torch.nansum, reduction()),
     _sums("prod", torch.prod, reduction(0.75, 1.25, dims=ONE_DIM, long=0), FLOATS + INTS[:2]),
@@ -59,7 +61,7 @@ OPERATORS = in_family(
     Operator("logsumexp", torch.logsumexp, reduction(-9, 9, whole=False, long=1025), terms=_TERMS),
     Operator("vector_norm", torch.linalg.vector_norm, reduction(arguments=_orders, empty=False), terms=_TERMS),
     Operator("norm", torch.norm, reduction(dims=ONE_DIM, empty=False), terms=_TERMS),
-    _sums("cumsum", torch.cumsum, _running, FLOATS + INTS, out=True),
+    _sums("cumsum", torch.cumsum, together(_running, _large), FLOATS + INTS, out=True),
     _sums("cumprod", torch.cumprod, _products, FLOATS + INTS[:1]),
     _chosen("cummax", torch.cummax, _extremes, FLOATS + INTS[:2]),
     _chosen("cummin", torch.cummin, _extremes, FLOATS + INTS[:2]),

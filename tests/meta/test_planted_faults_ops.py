@@ -1,0 +1,114 @@
+"""The operator suite says of each built-in fault that something is wrong, and where; without any it says nothing.
+
+Faults in different operators are planted together, so that few processes show all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ascend.bundled import folder
+from pytest_ascend.emulator.faults import FAULTS
+
+#: Fault -> a case that has to fail with it, and a part of the message.
+CAUGHT: Mapping[str, tuple[str, str]] = {
+    "gelu-by-tanh": ("gelu/forward/float32", "error of one element"),
+    "exp-by-polynomial": ("exp/forward/float32", "error of one element"),
+    "mm-rounds-to-hf32": ("mm/forward/float32", "error of one element"),
+    "bmm-in-half": ("bmm/forward/float32", "error of one element"),
+    "cast-cuts-bits": ("to/forward/float32", "not bitwise equal"),
+    "round-halves-away": ("round/special/float32", "error"),
+    "sum-in-half": ("sum/forward/float16", "4099"),
+    "matmul-sums-in-half": ("mm/forward/bfloat16", "4097"),
+    "maximum-drops-nan": ("maximum/special/bfloat16", "where NaN is expected"),
+    "amax-drops-nan": ("amax/special/float32", "where NaN is expected"),
+    "clamp-drops-nan": ("clamp/special/float16", "where NaN is expected"),
+    "sort-drops-nan": ("sort/special/float32", "-Inf where"),
+    "exp2-saturates": ("exp2/special/float32", "is expected"),
+    "reciprocal-saturates": ("reciprocal/special/float16", "is expected"),
+    "mul-flushes-denormals": ("mul/special/float32", "error of one element"),
+    "neg-loses-zero-sign": ("neg/special/float32", "is negative"),
+    "tanh-ignores-strides": ("tanh/layout/float32", "stepped"),
+    "sigmoid-ignores-offset": ("sigmoid/layout/float32", "sigmoid["),
+    "sub-ignores-stride-0": ("sub/layout/float32", "expanded"),
+    "mm-ignores-transposition": ("mm/layout/float32", "mm["),
+    "erf-leaves-tail": ("erf/forward/float32", "error of one element"),
+    "leaky_relu-ignores-slope": ("leaky_relu/forward/float32", "negative_slope=0.25"),
+    "sort-ignores-descending": ("sort/forward/int64", "descending=True"),
+    "div-floor-truncates": ("div.rounding_mode/forward/float32", "rounding_mode=floor"),
+    "var-ignores-correction": ("var/forward/float32", "correction=0"),
+    "addcmul-ignores-value": ("addcmul/forward/float32", "value=0.5"),
+    "tanh-gradient-unsquared": ("tanh/backward/float32", "tanh"),
+    "silu-gradient-halved": ("silu/backward/bfloat16", "silu"),
+    "add-forgets-views": ("add/in-place/float32", "stepped"),
+    "mul-in-place-twice": ("mul/in-place/int32", "mul"),
+    "cumsum-in-32-bits": ("cumsum/forward/int64", "cumsum"),
+    "eq-in-float32": ("eq/forward/int64", "eq"),
+    "bitwise_or-in-32-bits": ("bitwise_or/forward/int64", "bitwise_or"),
+}
+TEST = {"in-place": "in_place"}
+
+
+def together(faults: Sequence[str]) -> Iterator[list[str]]:
+    """Put faults that have neither an operator nor a case's operator in common into as few groups as that takes."""
+    left = list(faults)
+    while left:
+        group: list[str] = []
+        for fault in left:
+            if not any(kernels(fault) & kernels(other) for other in group):
+                group.append(fault)
+        yield group
+        left = [fault for fault in left if fault not in group]
+
+
+def kernels(fault: str) -> set[str]:
+    return {*FAULTS[fault], CAUGHT[fault][0].partition("/")[0]}
+
+
+def node(case: str) -> str:
+    subject, kind, dtype = case.split("/")
+    name = TEST.get(kind, kind)
+    return f"{folder('suites')}/ops/test_ops.py::test_{name}[ops/{subject}/{kind}/{dtype}]"
+
+
+def run(cases: Sequence[str], faults: Sequence[str], report: Path) -> dict[str, Any]:
+    """Run cases of the operator suite on the emulated device; give the record of each."""
+    command = [sys.executable, "-m", "pytest", "--ascend", "--ascend-device=emulated", "-q", "-p", "no:cacheprovider"]
+    planted = [f"--ascend-fault={fault}" for fault in faults]
+    nodes = [node(case) for case in dict.fromkeys(cases)]
+    subprocess.run([*command, f"--ascend-report={report}", *planted, *nodes], capture_output=True, check=False)
+    lines = [json.loads(line) for line in (report / "run.jsonl").read_text(encoding="utf-8").splitlines()]
+    records = {line["case"]["id"]: line for line in lines if line["type"] == "record"}
+    return {case: records[f"ops/{case}"] for case in cases}
+
+
+def test_every_built_in_fault_has_its_case() -> None:
+    assert CAUGHT.keys() == FAULTS.keys()
+
+
+def test_without_a_fault_all_is_well(tmp_path: Path) -> None:
+    records = run([case for case, _ in CAUGHT.values()], [], tmp_path / "report")
+    assert {case: record["reason"] for case, record in records.items() if record["outcome"] != "passed"} == {}
+
+
+@pytest.mark.parametrize("faults", [*together(sorted(CAUGHT))], ids=lambda group: f"{len(group)} faults")
+def test_faults_are_caught_where_they_are(faults: list[str], tmp_path: Path) -> None:
+    records = run([CAUGHT[fault][0] for fault in faults], faults, tmp_path / "report")
+    missed = [f"{fault}: {said}" for fault in faults if (said := complaint(fault, records))]
+    assert not missed, "\n".join(missed)
+
+
+def complaint(fault: str, records: Mapping[str, Any]) -> str:
+    """Say what is wrong with how a fault was reported; "" where its case failed and named operator and place."""
+    case, words = CAUGHT[fault]
+    said = records[case]
+    named = said["reason"].startswith(case.partition("/")[0])
+    is_right = said["outcome"] == "failed" and named and words in said["reason"] + said["detail"]
+    return "" if is_right else f"{said['outcome']}: {said['reason']}"
