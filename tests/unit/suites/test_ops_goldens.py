@@ -1,0 +1,108 @@
+"""Goldens of operators: stored as computed, belonging to the catalogue, and admitted by two references that agree."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from pytest_ascend.bundled import folder
+from pytest_ascend.errors import GoldenError
+from pytest_ascend.golden import Golden, GoldenStore, Made
+from suites.ops import stored
+from suites.ops.admission import admit
+from suites.ops.catalogue import CASES, OPERATORS
+from suites.ops.goldens import computed, differentiated, goldens, make
+from suites.ops.left_out import LEFT_OUT
+from suites.ops.makers import exactly, unary
+from suites.ops.operator import FLOATS, Operator, call
+from suites.ops.stored import Results, golden_id, load, named, read
+from suites.ops.values import normal
+
+MADE = Made(how="a test", generator="ops@1", seed="", torch="", numpy="", machine="")
+
+
+def store_of(root: Path, operator: Operator, meta: dict[str, object] | None = None) -> GoldenStore:
+    described = {"inputs": {dtype: stored.description(operator, dtype) for dtype in operator.dtypes}}
+    store = GoldenStore(root)
+    store.stage(Golden(golden_id(operator), make(operator), meta or described), MADE)
+    store.flush()
+    return store
+
+
+@pytest.mark.parametrize("name", ["exp", "sort", "to", "add", "max.dim", "where"])
+def test_what_is_read_is_what_was_computed(name: str, tmp_path: Path) -> None:
+    operator = OPERATORS[name]
+    store = store_of(tmp_path, operator)
+    for dtype in ("float32", "bfloat16", "int64"):
+        for sample in stored.stored_samples(operator, dtype) if dtype in operator.dtypes else ():
+            expected, found = computed(operator, sample, dtype), read(store, operator, dtype, "forward", sample)
+            for ours, theirs in zip(found.honest, expected.honest, strict=True):
+                assert all(same_bits(*pair) for pair in zip(ours, theirs, strict=True))
+            assert all(same_numbers(*pair) for pair in zip(found.expected, expected.expected, strict=True))
+
+
+def same_bits(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    assert one is not None
+    assert other is not None
+    return one.dtype == other.dtype and same_numbers(one, other)
+
+
+def same_numbers(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    assert one is not None
+    assert other is not None
+    return torch.equal(one.double().nan_to_num(7.5), other.double().nan_to_num(7.5))
+
+
+def test_a_gradient_that_does_not_exist_is_none() -> None:
+    second_unused = Operator("first", lambda x, y: x * 2 + 0 * y.detach(), exactly(call(normal(3), normal(3))))
+    sample = second_unused.samples("float32")[0]
+    results = differentiated(second_unused, sample, "float32")
+    assert results.expected[1] is None
+    assert [name for name, _ in named("float32", "backward", sample, results)] == ["float32/backward/3, 3/0"]
+
+
+def test_half_a_result_is_refused() -> None:
+    sample = call(normal(3))
+    with pytest.raises(ValueError, match="only some of the results"):
+        list(named("float32", "forward", sample, Results([torch.zeros(3).double()], ([None], [None], [None]))))
+
+
+def test_a_golden_of_other_samples_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    operator = Operator("relu", torch.relu, unary())
+    store = store_of(tmp_path, operator, {"inputs": dict.fromkeys(FLOATS, "others")})
+    with pytest.raises(GoldenError, match="other samples") as caught:
+        load(store, operator)
+    assert caught.value.path == str(tmp_path / "ops" / "relu.safetensors")
+
+
+def test_a_wrong_result_is_not_admitted() -> None:
+    operator = OPERATORS["exp"]
+    sample = operator.samples("float32")[0]
+    right = computed(operator, sample, "float32")
+    admit(operator, sample, "float32", right)
+    wrong = Results([each if each is None else each * (1 + 1e-9) for each in right.expected], right.honest)
+    with pytest.raises(AssertionError, match="exp, float32: 2x3x5x7"):
+        admit(operator, sample, "float32", wrong)
+
+
+def test_each_operator_offers_one_golden_that_says_who_admitted_it() -> None:
+    offered = {recipe.id: recipe for recipe in goldens()}
+    assert offered.keys() == {golden_id(operator) for operator in OPERATORS.values()}
+    assert offered["ops/exp"].meta["admitted_by"] == "torch float64; numpy float64"
+
+
+def test_the_bundled_goldens_belong_to_the_catalogue() -> None:
+    store = GoldenStore(folder("baselines") / "golden")
+    for operator in OPERATORS.values():
+        load(store, operator)
+
+
+def test_the_catalogue_is_broad() -> None:
+    assert len(OPERATORS) >= 200
+    assert len({operator.family for operator in OPERATORS.values()}) >= 10
+    assert {case.dtype for case in CASES} >= {"float32", "float16", "bfloat16", "int64", "int8", "uint8", "bool"}
+
+
+def test_what_is_left_out_as_a_whole_is_no_case() -> None:
+    assert not {each.operator for each in LEFT_OUT if each.what == "all"} & OPERATORS.keys()
+    assert {each.operator for each in LEFT_OUT if each.what != "all"} <= OPERATORS.keys()

@@ -1,0 +1,82 @@
+"""Judges of operators: an honest device that is not the CPU is accused of nothing, a wrong one is."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from pytest_ascend import precision
+from pytest_ascend.bundled import folder
+from pytest_ascend.golden import GoldenStore
+from suites.ops.catalogue import OPERATORS
+from suites.ops.judging import expected, settings
+from suites.ops.operator import FLOATS, FUNCTION, MOVE
+from suites.ops.properties import chosen
+from suites.ops.stored import Results, read
+
+FUNCTIONS = sorted(name for name, each in OPERATORS.items() if each.exactness == FUNCTION and each.terms == 1)
+
+
+@pytest.fixture(scope="module")
+def store() -> GoldenStore:
+    return GoldenStore(Path(folder("baselines")) / "golden")
+
+
+def agrees(name: str, results: dict[str, Results], actual: dict[str, list[torch.Tensor | None]]) -> precision.Verdict:
+    operator = OPERATORS[name]
+    wanted = {sample: expected(operator, each) for sample, each in results.items()}
+    return precision.compare(actual, wanted, name=name, **settings(operator, results))
+
+
+def moved(results: Results, ulps: float, generator: torch.Generator) -> list[torch.Tensor | None]:
+    """Move every number that is finite by up to so many ulp of its dtype."""
+    return [
+        honest
+        if value is None or honest is None or not honest.is_floating_point()
+        else _moved(value, honest, ulps, generator)
+        for value, honest in zip(results.expected, results.honest[0], strict=True)
+    ]
+
+
+def _moved(value: torch.Tensor, honest: torch.Tensor, ulps: float, generator: torch.Generator) -> torch.Tensor:
+    info = torch.finfo(honest.dtype)
+    exponent = torch.frexp(value.abs().clamp(info.smallest_normal, info.max)).exponent.double() - 1
+    share = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 2 - 1
+    other = (value + share * ulps * torch.exp2(exponent) * info.eps).to(honest.dtype)
+    return torch.where(honest.isfinite() & other.isfinite() & (honest != 0), other, honest)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_functions_within_two_ulp_are_accused_of_nothing(dtype: str, store: GoldenStore) -> None:
+    accused = {}
+    generator = torch.Generator().manual_seed(0)
+    for name in FUNCTIONS:
+        if dtype in OPERATORS[name].dtypes:
+            samples = chosen(OPERATORS[name], "forward", dtype)
+            results = {each.name: read(store, OPERATORS[name], dtype, "forward", each) for each in samples}
+            verdict = agrees(name, results, {key: moved(each, 2, generator) for key, each in results.items()})
+            if not verdict.agrees:
+                accused[name] = verdict.headline
+    assert accused == {}
+
+
+@pytest.mark.parametrize("name", ["exp", "tanh", "div", "sqrt", "softplus"])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_functions_wrong_by_eight_ulp_are_caught(name: str, dtype: str, store: GoldenStore) -> None:
+    samples = chosen(OPERATORS[name], "forward", dtype)
+    results = {each.name: read(store, OPERATORS[name], dtype, "forward", each) for each in samples}
+    generator = torch.Generator().manual_seed(0)
+    assert not agrees(name, results, {key: moved(each, 8, generator) for key, each in results.items()}).agrees
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_one_bit_of_what_is_only_moved_is_caught(dtype: str, store: GoldenStore) -> None:
+    operator = OPERATORS["cat"]
+    assert operator.exactness == MOVE
+    samples = chosen(operator, "forward", dtype)
+    results = {each.name: read(store, operator, dtype, "forward", each) for each in samples}
+    actual = {key: [each.clone() for each in found.honest[0] if each is not None] for key, found in results.items()}
+    assert agrees("cat", results, dict(actual)).agrees
+    last = actual[samples[-1].name][0].view(-1)
+    last[-1] = torch.nextafter(last[-1].float(), torch.tensor(9.0)).to(last.dtype) + torch.finfo(last.dtype).eps * 4
+    assert not agrees("cat", results, dict(actual)).agrees
