@@ -14,7 +14,7 @@ from pytest_ascend.golden import GoldenRecipe
 from .admission import admit, reference_of
 from .catalogue import OPERATORS
 from .evaluate import double, forward, gradients, on_tensors, upstream, with_grad
-from .layouts import Placing, contiguous, stepped, transposed
+from .layouts import Placing, contiguous, onto, stepped, transposed
 from .operator import Operator, Sample
 from .properties import chosen
 from .stored import BACKWARD, Results, description, golden_id, named, stored_samples
@@ -26,6 +26,7 @@ HOW = (
 )
 
 
+_CPU = torch.device("cpu")
 #: The layouts of stored.HONEST, in its order.
 _PLACINGS: tuple[Placing, ...] = (contiguous, stepped, transposed)
 
@@ -71,12 +72,8 @@ def computed(operator: Operator, sample: Sample, dtype: str) -> Results:
 
 
 def _honest(operator: Operator, sample: Sample, kind: torch.dtype, placing: Placing) -> list[torch.Tensor]:
-    args, kwargs = on_tensors(_on_cpu(placing), sample.arguments(operator.name, kind))
+    args, kwargs = on_tensors(onto(_CPU, placing), sample.arguments(operator.name, kind))
     return forward(operator.function, args, kwargs)
-
-
-def _on_cpu(placing: Placing) -> Callable[[torch.Tensor], torch.Tensor]:
-    return lambda each: placing(each, torch.device("cpu"))
 
 
 def differentiated(operator: Operator, sample: Sample, dtype: str) -> Results:
@@ -84,7 +81,7 @@ def differentiated(operator: Operator, sample: Sample, dtype: str) -> Results:
     kind = getattr(torch, dtype)
     with _numbers_in_float64():
         exact = _gradients(operator.reference or operator.function, operator, sample, kind, double)
-    honest = (_gradients(operator.function, operator, sample, kind, _on_cpu(placing)) for placing in _PLACINGS)
+    honest = (_gradients(operator.function, operator, sample, kind, onto(_CPU, placing)) for placing in _PLACINGS)
     return Results(exact, tuple(honest))
 
 

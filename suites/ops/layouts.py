@@ -77,6 +77,11 @@ LAYOUTS: Mapping[str, Placing] = {
 }
 
 
+def onto(device: torch.device, placing: Placing = contiguous) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Give the function that places a tensor there, in that layout."""
+    return lambda tensor: placing(tensor, device)
+
+
 def changes(placing: Placing, tensor: torch.Tensor) -> bool:
     """Whether a layout places this tensor otherwise than usual."""
     if placing is channels_last:

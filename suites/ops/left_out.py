@@ -18,6 +18,8 @@ class LeftOut(NamedTuple):
     seen_with: str = "torch_npu 2.13.0"
 
 
+#: Of every operator that works element by element.
+EVERYWHERE = "strides as the input has them, of all that works element by element"
 _CPU = "computes on the CPU"
 _LAYOUT = "raises: only the contiguous memory format is supported"
 
@@ -28,6 +30,7 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut("copysign", "all", _CPU),
     LeftOut("huber_loss", "all", _CPU),
     LeftOut("gelu", "approximate='tanh'", "ignores the argument, and calls the operator for approximate='none'"),
+    LeftOut("add", EVERYWHERE, "gives contiguous results"),
     LeftOut("argmax", "dim=None, keepdim=True", "gives one dimension, whatever the input has"),
     LeftOut("argmin", "dim=None, keepdim=True", "gives no dimension, whatever the input has"),
     LeftOut("bitwise_left_shift", "out= of another size", "does not resize it"),

@@ -90,8 +90,8 @@ class Operator:
     terms in its longest sum. ``grad`` tells whether it is differentiable, ``out`` whether it takes ``out=``,
     ``in_place`` whether ``Tensor.NAME_`` exists. ``signed_zero`` tells that IEEE 754 promises a zero's sign.
     ``reference`` replaces ``function`` where float64 needs another call. ``strides`` is true where the strides of the
-    result are promised: it is a view. ``deterministic`` is false where the order of additions is not promised,
-    ``channels_last`` where the layout is not asked for (see left_out.py).
+    result are promised: it is a view or a copy. ``deterministic`` is false where the order of additions is not
+    promised, ``channels_last`` where the layout is not asked for (see left_out.py).
     """
 
     name: str

@@ -13,7 +13,7 @@ from pytest_ascend.records.case import Case
 from . import layouts
 from .catalogue import OPERATORS
 from .evaluate import double, forward, gradients, on_tensors, upstream, with_grad
-from .layouts import Placing
+from .layouts import Placing, onto
 from .operator import Operator, Sample
 from .properties import chosen
 from .stored import BACKWARD, HONEST, Results, read
@@ -34,7 +34,7 @@ class Subject:
 
     def arguments(self, sample: Sample, placing: Placing = layouts.contiguous) -> Any:
         """Make the arguments of a sample on the device."""
-        return on_tensors(lambda each: placing(each, self.device), self.on_cpu(sample))
+        return on_tensors(onto(self.device, placing), self.on_cpu(sample))
 
     def stored(self, sample: Sample) -> Results:
         """Give the stored results of a sample."""

@@ -15,7 +15,7 @@ from pytest_ascend.run.comparing import PrecisionCompare
 from .catalogue import cases
 from .evaluate import forward, on_tensors, tensors
 from .judging import expected, settings, signs
-from .layouts import LAYOUTS, changes, contiguous, poisoned, steps, surrounded
+from .layouts import LAYOUTS, changes, contiguous, onto, poisoned, steps, surrounded
 from .operator import LAYOUT
 from .stored import Results
 from .subject import Subject
@@ -88,6 +88,20 @@ def test_layout(subject: Subject, precision_compare: PrecisionCompare) -> None:
                 name = f"{sample.name}, {layout}" if layout else sample.name
                 actual[name], results[name] = subject.run(sample, placing), subject.stored(sample)
     judge(subject, precision_compare, actual, results)
+    if subject.operator.strides:
+        here, wanted = _strides(subject, subject.device), _strides(subject, torch.device("cpu"))
+        precision_compare(here, wanted, name=f"{subject.operator.name}: strides of its results")
+
+
+def _strides(subject: Subject, device: torch.device) -> Found:
+    """Give the strides of the results, of inputs in every layout, as tensors of integers."""
+    found: Found = {}
+    for sample in (each for each in subject.samples if each.group != LAYOUT):
+        for layout, placing in subject.placings().items():
+            args, kwargs = on_tensors(onto(device, placing), subject.on_cpu(sample))
+            results = forward(subject.operator.function, args, kwargs)
+            found[f"{sample.name}, {layout}"] = [torch.tensor(each.stride()) for each in results]
+    return found
 
 
 @of("backward")
@@ -160,6 +174,8 @@ def test_in_place(subject: Subject, precision_compare: PrecisionCompare) -> None
         results[name] = stored
     judge(subject, precision_compare, actual, results)
     precision_compare(gaps, _untouched(gaps), name=f"{subject.operator.name}_: beside the view")
+    if subject.operator.family == "arithmetic":
+        _must_not_grow(subject)
 
 
 def _changed(subject: Subject, sample: Any) -> list[torch.Tensor]:
@@ -179,6 +195,13 @@ def _changed_within(subject: Subject, sample: Any) -> tuple[list[torch.Tensor], 
     whole = surrounded(first).to(subject.device)
     subject.in_place()(steps(whole), *rest, **kwargs)
     return subject.fetched([steps(whole)]), _gaps(whole)
+
+
+def _must_not_grow(subject: Subject) -> None:
+    """A tensor cannot be changed into a larger one: the other operand must not be broadcast against it silently."""
+    (first, *rest), kwargs = subject.arguments(subject.samples[0])
+    with pytest.raises(RuntimeError):
+        subject.in_place()(first[:1].clone(), *rest, **kwargs)
 
 
 @of("repeat")

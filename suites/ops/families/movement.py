@@ -86,7 +86,7 @@ def _assigned(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 OPERATORS = in_family(
     "movement",
-    _move("clone", torch.clone, unary(special=ENDS, whole=(-_WIDE, _WIDE))),
+    _view("clone", torch.clone, unary(special=ENDS, whole=(-_WIDE, _WIDE))),
     _move("contiguous", torch.Tensor.contiguous, exactly(call(_tensor(3, 5, 7)))),
     _move("cat", torch.cat, _joined),
     _move("stack", torch.stack, _stacked),
