@@ -109,7 +109,7 @@ def _biased(result: Tensor, expected: Tensor, size: float) -> Tensor:
     return (expected + size * ulp * expected.sign()).to(result.dtype)
 
 
-def _cut(result: Tensor, expected: Tensor, size: float) -> Tensor:
+def _cut(result: Tensor, expected: Tensor, _: float) -> Tensor:
     """Rounded towards zero."""
     nearest = expected.to(result.dtype)
     down = torch.nextafter(nearest, torch.zeros((), dtype=result.dtype))
@@ -137,7 +137,7 @@ def _half_sums(result: Tensor, _: Tensor, __: float) -> Tensor:
     return total
 
 
-def _tanh_gelu(result: Tensor, _: Tensor, __: float) -> Tensor:
+def _tanh_gelu(_result: Tensor, _: Tensor, __: float) -> Tensor:
     torch.manual_seed(0)
     torch.randn(200, 300), torch.randn(300, 500)
     return functional.gelu(torch.randn(100_000) * 2, approximate="tanh")
@@ -153,7 +153,7 @@ def _swapped(result: Tensor, _: Tensor, __: float) -> Tensor:
 
 ONE = lambda count: slice(count // 3, count // 3 + 1)  # noqa: E731
 TAIL = lambda count: slice(count - 77, count)  # noqa: E731
-BLOCK = lambda count: slice(4096, 4352)  # noqa: E731
+BLOCK = lambda _: slice(4096, 4352)  # noqa: E731
 EVERY = lambda count: torch.arange(0, count, 256)  # noqa: E731
 SHARE = lambda count: torch.arange(0, count, 111)  # noqa: E731
 ALL = lambda count: slice(0, count)  # noqa: E731

@@ -141,7 +141,7 @@ ELEMENTWISE: dict[str, tuple[Way, dict[str, Way], float]] = {
     "exp": (torch.exp, {"numpy": of_numpy(np.exp)}, 8.0),
     "log": (lambda x: torch.log(x.abs() + 0.01), {}, 1e4),
     "sqrt": (lambda x: torch.sqrt(x.abs()), {"numpy": of_numpy(lambda x: np.sqrt(np.abs(x)))}, 1e4),
-    "reciprocal": (lambda x: torch.reciprocal(x), {"divide": lambda x: 1 / x}, 1e2),
+    "reciprocal": (torch.reciprocal, {"divide": lambda x: 1 / x}, 1e2),
     "tanh": (torch.tanh, {"numpy": of_numpy(np.tanh)}, 1e4),
     "sin": (torch.sin, {"numpy": of_numpy(np.sin)}, 10.0),
     "sigmoid": (torch.sigmoid, {"from exp": in_float32(lambda x: 1 / (1 + torch.exp(-x)))}, 10.0),

@@ -138,7 +138,7 @@ def _into(gradients: list[Tensor | None], place: int) -> Callable[[Tensor], None
 
 def _own(tensor: Tensor) -> Tensor:
     """A copy for one module, so that its gradient is not that of every user of the tensor."""
-    return tensor.clone() if tensor.requires_grad else tensor
+    return tensor.clone() if tensor.requires_grad and torch.is_grad_enabled() else tensor
 
 
 def run(

@@ -27,8 +27,10 @@ def causes(actual: Array, expected: Array, dtype: str) -> Iterator[str]:
     ours, theirs = ours[finite], theirs[finite]
     if special or not ours.size:
         return
-    found = next((text for test, text in CAUSES if test(ours, theirs)), None)
-    yield from filter(None, [found or _by_digits(ours, theirs, dtype)])
+    with np.errstate(all="ignore"):
+        found = next((text for test, text in CAUSES if test(ours, theirs)), None) or _by_digits(ours, theirs, dtype)
+    if found:
+        yield found
 
 
 def _special(ours: Array, theirs: Array) -> Iterator[str]:
@@ -71,9 +73,11 @@ def _shifted(ours: Array, theirs: Array) -> bool:
 
 
 def _scaled(ours: Array, theirs: Array) -> bool:
-    ratio = ours / np.where(theirs == 0, np.nan, theirs)
-    middle = np.nanmedian(ratio) if np.isfinite(ratio).any() else 1.0
-    return ours.size > 3 and abs(middle - 1) > 0.01 and float(np.nanmax(np.abs(ratio - middle))) < 0.01 * abs(middle)
+    ratio = ours[theirs != 0] / theirs[theirs != 0]
+    if ratio.size < 4 or not np.isfinite(ratio).all():
+        return False
+    middle = float(np.median(ratio))
+    return abs(middle - 1) > 0.01 and float(np.max(np.abs(ratio - middle))) < 0.01 * abs(middle)
 
 
 def _offset(ours: Array, theirs: Array) -> bool:

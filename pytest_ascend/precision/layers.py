@@ -110,10 +110,12 @@ def layers(
     if not isinstance(model, nn.Module):
         raise UsageError(f"{type(model).__name__} is not a torch.nn.Module", hint="give a module and its inputs")
     on_device = copy.deepcopy(model).to(device)
-    args, named = (mapped(each, lambda tensor: tensor.detach().to(device)) for each in (inputs, kwargs))
+    args, named = (mapped(each, lambda tensor: _moved(tensor, tensor.detach().to(device))) for each in (inputs, kwargs))
     _, calls = run(on_device, args, named, autocast, backward)
     wide = copy.deepcopy(model).cpu().double()
-    args, named = (mapped(each, lambda tensor: _wide(tensor.detach().cpu())) for each in (inputs, kwargs))
+    args, named = (
+        mapped(each, lambda tensor: _moved(tensor, _wide(tensor.detach().cpu()))) for each in (inputs, kwargs)
+    )
     _, reference = run(wide, args, named, None, False)
     again = Again(dict(copy.deepcopy(model).cpu().named_modules()), dict(wide.named_modules()), autocast, standard)
     truth = {(call.name, call.number): call for call in reference}
@@ -188,10 +190,16 @@ class Again:
         if wanted and given:
             results, seeds = zip(*given, strict=True)
             seeds = tuple(seed.to(result.dtype) for seed, result in zip(seeds, results, strict=True))
-            found = torch.autograd.grad(results, [inputs[place] for place in wanted], seeds, allow_unused=True)
-            for place, gradient in zip(wanted, found, strict=True):
-                gradients[place] = gradient
+            torch.autograd.backward(results, seeds)  # not grad(): reentrant checkpoints refuse it
+            modules[call.name].zero_grad(set_to_none=True)
+            for place in wanted:
+                gradients[place] = inputs[place].grad
         return mapped(output, torch.Tensor.detach), gradients
+
+
+def _moved(original: Tensor, tensor: Tensor) -> Tensor:
+    """Give a leaf that asks for a gradient where the original does."""
+    return tensor.clone().requires_grad_(original.requires_grad)
 
 
 def _wide(tensor: Tensor) -> Tensor:

@@ -1,0 +1,24 @@
+"""Honest results are not rejected. ``benchmarks/judge.py --full`` has the thorough set."""
+
+import importlib
+
+import pytest
+
+from pytest_ascend.precision import compare
+
+
+@pytest.fixture
+def situations(monkeypatch, request):
+    monkeypatch.syspath_prepend(request.config.rootpath / "benchmarks")
+    return importlib.import_module("judge_situations").situations
+
+
+def test_no_false_alarm_in_any_honest_situation(situations):
+    count, alarms = 0, []
+    for each in situations():
+        verdict = compare(each.actual, each.expected, honest=each.honest, accumulation=each.accumulation)
+        count += 1
+        if not verdict.agrees:
+            alarms.append(f"{each.name}: {verdict.headline}")
+    assert count >= 300
+    assert alarms == []

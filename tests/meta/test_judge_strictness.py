@@ -1,0 +1,39 @@
+"""Planted faults are rejected, at every size at which they have to be seen."""
+
+import importlib
+
+import pytest
+
+from pytest_ascend.precision import compare
+
+
+@pytest.fixture
+def planted(monkeypatch, request):
+    monkeypatch.syspath_prepend(request.config.rootpath / "benchmarks")
+    return importlib.import_module("judge_faults")
+
+
+def test_every_planted_fault_is_seen(planted):
+    bases, missed = planted.bases(), []
+    for fault in planted.FAULTS:
+        base = bases[fault.base]
+        for size, spoilt in planted.spoilt(fault, base):
+            verdict = compare(spoilt, base.expected, honest=base.honest, accumulation=base.accumulation)
+            if verdict.agrees and planted.must_be_seen(fault, size):
+                missed.append(f"{fault.name} in {fault.base} at {size:g}")
+    assert len(planted.FAULTS) >= 40
+    assert missed == []
+
+
+def test_what_is_spoilt_was_honest_before(planted):
+    for name, base in planted.bases().items():
+        verdict = compare(base.other, base.expected, honest=base.honest, accumulation=base.accumulation)
+        assert verdict.agrees, name
+
+
+@pytest.mark.parametrize("standard", [None, "mere-mare", "mixed", "torch", "ulp", "thousandth", "binary"])
+def test_no_standard_lets_nan_pass(planted, standard):
+    expected = planted.bases()["product"].expected.float()
+    spoilt = expected.clone()
+    spoilt[7, 7] = float("nan")
+    assert not compare(spoilt, expected, standard=standard).agrees

@@ -1,0 +1,198 @@
+import dataclasses
+from collections import OrderedDict, namedtuple
+
+import numpy as np
+import pytest
+import torch
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.precision import Samples, compare, explain
+from pytest_ascend.records.verdict import Verdict
+
+
+@dataclasses.dataclass
+class Output:
+    logits: torch.Tensor
+    hidden: tuple
+
+
+def test_equal_tensors_agree_and_keep_their_figures():
+    verdict = compare(torch.ones(3, 4), torch.ones(3, 4))
+    assert verdict.agrees
+    assert verdict.headline == "agrees"
+    assert verdict.metrics["count"] == 12
+    assert verdict.metrics["cosine"] == 1
+
+
+def test_a_verdict_survives_the_run_log():
+    verdict = compare({"a": torch.ones(3), "b": [torch.zeros(2)]}, {"a": torch.ones(3), "b": [torch.ones(2)]})
+    assert Verdict.from_dict(verdict.to_dict()).to_dict() == verdict.to_dict()
+    assert [leaf["path"] for leaf in verdict.to_dict()["leaves"]] == ["output['a']", "output['b'][0]"]
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "text"),
+    [
+        (torch.ones(2), torch.ones(3), "shape: expected (3,), got (2,)"),
+        (torch.ones(1), torch.ones(()), "shape: expected (), got (1,)"),
+        (torch.ones(2).half(), torch.ones(2), "dtype: expected float32, got float16"),
+        (torch.ones(2, dtype=torch.int32), torch.ones(2, dtype=torch.int64), "dtype: expected int64, got int32"),
+        (torch.ones(2), torch.ones(2, dtype=torch.int64), "dtype: expected int64, got float32"),
+        (torch.ones(2), torch.ones(2, dtype=torch.complex64), "dtype: expected complex64, got float32"),
+    ],
+)
+def test_attributes_come_before_values(actual, expected, text):
+    verdict = compare(actual, expected)
+    assert not verdict.agrees
+    assert text in verdict.headline
+    assert text in "\n".join(explain(verdict))
+
+
+def test_a_float64_reference_stands_for_every_floating_dtype_and_a_promise_decides():
+    expected = torch.ones(3, dtype=torch.float64)
+    assert compare(torch.ones(3).half(), expected).agrees
+    assert not compare(torch.ones(3).half(), expected, dtype="float32").agrees
+    assert not compare(torch.ones(3), expected, honest=torch.ones(3).half()).agrees
+
+
+def test_device_stride_and_requires_grad_are_judged_where_asked():
+    transposed = torch.ones(2, 3).t()
+    assert not compare(transposed, torch.ones(3, 2), stride=True).agrees
+    assert compare(transposed, torch.ones(3, 2)).agrees
+    assert compare(torch.ones(1, 3), torch.ones(3, 1).t(), stride=True).agrees
+    assert "device" in compare(torch.ones(2), torch.ones(2), device="npu").headline
+    assert "requires_grad" in compare(torch.ones(2), torch.ones(2), requires_grad=True).headline
+    assert compare(torch.ones(2, requires_grad=True), torch.ones(2), requires_grad=True).agrees
+
+
+def test_paths_lead_to_the_part_that_differs():
+    pair = namedtuple("pair", "x y")
+    expected = {"all": [Output(torch.ones(2), (torch.ones(1),)), pair(torch.ones(2), None)]}
+    actual = {"all": [Output(torch.ones(2), (torch.zeros(1),)), pair(torch.ones(2), None)]}
+    verdict = compare(actual, expected)
+    assert verdict.headline.startswith("1 of 4 parts differ; output['all'][0].hidden[0]")
+
+
+def test_a_mapping_may_stand_for_a_dataclass():
+    assert compare(Output(torch.ones(2), ()), OrderedDict(logits=torch.ones(2), hidden=())).agrees
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "text"),
+    [
+        ([torch.ones(1)], [torch.ones(1)] * 2, "expected 2 parts, got 1; missing: 1"),
+        ({"a": torch.ones(1), "c": 1}, {"a": torch.ones(1)}, "not expected: c"),
+        (torch.ones(1), [torch.ones(1)], "expected list of 1, got a tensor"),
+        (None, torch.ones(1), "expected a tensor, got None"),
+        ("relu", "gelu", "expected 'gelu', got 'relu'"),
+    ],
+)
+def test_other_structures_are_named(actual, expected, text):
+    verdict = compare(actual, expected)
+    assert not verdict.agrees
+    assert text in verdict.message
+
+
+def test_integers_are_exact_whatever_their_size():
+    big = torch.tensor([2**62, 2**62 + 1])
+    assert compare(big, big.clone()).agrees
+    verdict = compare(big, big - 1)
+    assert verdict.worst.actual == str(2**62)
+    assert verdict.metrics["mismatches"] == 2
+    assert not compare(torch.tensor([True]), torch.tensor([False])).agrees
+    assert not compare(torch.tensor([64], dtype=torch.int8), torch.tensor([-64], dtype=torch.int8)).agrees
+
+
+def test_complex_numbers_are_two_reals():
+    expected = torch.tensor([1 + 1e-3j], dtype=torch.complex128)
+    assert compare(torch.tensor([1 + 1e-3j]), expected).agrees
+    assert not compare(torch.tensor([1 + 1.1e-3j]), expected, accumulation=1).agrees
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0, 2), (), (1,)])
+def test_empty_and_0d_tensors(shape):
+    assert compare(torch.ones(shape), torch.ones(shape, dtype=torch.float64)).agrees
+    assert compare(torch.ones(shape, dtype=torch.int64), torch.ones(shape, dtype=torch.int64)).agrees
+
+
+def test_numbers_and_arrays_are_compared_as_well():
+    assert compare(0.1 + 1e-9, 0.1).agrees
+    assert not compare(0.11, 0.1).agrees
+    assert compare(np.float32(0.1), np.array(0.1, dtype=np.float32)).agrees
+    assert not compare(3, 4).agrees
+
+
+@pytest.mark.parametrize("layout", ["transposed", "stepped", "expanded", "flipped", "channels_last"])
+def test_every_layout_gives_the_same_figures(layout):
+    base = torch.randn(6, 40, 50, 70)
+    expected = {
+        "transposed": base.transpose(1, 3),
+        "stepped": base[:, ::2],
+        "expanded": base[:, :1].expand(-1, 40, -1, -1),
+        "flipped": base.flip(0),
+        "channels_last": base.contiguous(memory_format=torch.channels_last),
+    }[layout]
+    actual = expected + 1e-3 * (expected > 2.5)
+    strided, dense = compare(actual, expected), compare(actual.contiguous(), expected.contiguous())
+    assert strided.metrics == pytest.approx(dense.metrics)
+    assert strided.worst == dense.worst
+
+
+def test_threads_and_chunks_change_nothing():
+    actual = torch.randn(2_200_003)
+    expected = actual.double()
+    actual[2_100_000] += 1
+    whole = compare(actual, expected)
+    parts = [compare(actual[i : i + 1_100_000], expected[i : i + 1_100_000]) for i in (0, 1_100_000, 2_200_000)]
+    assert whole.worst.index == (2_100_000,)
+    assert whole.metrics["count"] == sum(part.metrics["count"] for part in parts)
+    assert whole.metrics["max_abs"] == max(part.metrics["max_abs"] for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"actual": object()}, "holds no numbers"),
+        ({"actual": torch.ones(2, device="meta")}, "meta tensor"),
+        ({"standard": "nonsense"}, "no standard 'nonsense'"),
+        ({"honest": torch.ones(3)}, "honest output has shape (3,)"),
+        ({"honest": [torch.ones(2)]}, "several honest results"),
+        ({"accumulation": 0}, "accumulation is 0"),
+        ({"dtype": "float17"}, "no dtype 'float17'"),
+        ({"limits": {"sprinkles": 1.0}}, "no limit 'sprinkles'"),
+        ({"limits": {"element_ulps": 100.0}}, "looser"),
+        ({"standard": "benchmark-ratio-L1"}, "second device"),
+    ],
+)
+def test_senseless_input_is_one_clear_message(arguments, text):
+    with pytest.raises(UsageError, match="hint:") as caught:
+        compare(**{"actual": torch.ones(2), "expected": torch.ones(2), **arguments})
+    assert text in str(caught.value)
+
+
+def test_an_output_that_holds_itself_is_refused():
+    endless = []
+    endless.append(endless)
+    with pytest.raises(UsageError, match="hold itself"):
+        compare(endless, endless)
+
+
+def test_a_looser_limit_with_a_reason_is_a_waiver_and_a_tighter_one_is_not():
+    spoilt = torch.ones(3) + 3 * 2**-23
+    loose = compare(
+        spoilt, torch.ones(3).double(), accumulation=1, limits={"element_ulps": 5.0, "sums": 90.0}, waiver="why"
+    )
+    assert loose.agrees
+    assert loose.waiver == "why"
+    tight = compare(spoilt, torch.ones(3).double(), limits={"sums": 0.0, "sums_rms": 0.0})
+    assert not tight.agrees
+    assert tight.waiver == ""
+
+
+def test_several_honest_results_allow_what_any_of_them_shows():
+    torch.manual_seed(0)
+    expected = torch.randn(1000, dtype=torch.float64)
+    quiet, loud = (expected + scale * torch.randn(1000) for scale in (1e-6, 1e-4))
+    actual = (expected + 1e-4 * torch.randn(1000)).float()
+    assert not compare(actual, expected, honest=quiet.float()).agrees
+    assert compare(actual, expected, honest=Samples([quiet.float(), loud.float()])).agrees

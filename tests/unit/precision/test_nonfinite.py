@@ -1,0 +1,78 @@
+import math
+
+import pytest
+import torch
+
+from pytest_ascend.precision import compare
+
+INF, NAN = math.inf, math.nan
+
+
+def tensor(*values, dtype=torch.float32):
+    return torch.tensor(values, dtype=dtype)
+
+
+@pytest.mark.parametrize("value", [INF, -INF, NAN])
+def test_nan_and_inf_agree_at_the_same_places(value):
+    assert compare(tensor(1, value, 2), tensor(1, value, 2, dtype=torch.float64)).agrees
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "rule"),
+    [
+        (NAN, 1.0, "NaN where a number is expected"),
+        (1.0, NAN, "a number where NaN is expected"),
+        (INF, 1.0, "+Inf where a number is expected"),
+        (INF, -INF, "+Inf where -Inf is expected"),
+        (3.4e38, INF, "a number where +Inf is expected"),
+        (INF, NAN, "+Inf where NaN is expected"),
+    ],
+)
+def test_anything_else_is_named_with_its_place(ours, theirs, rule):
+    verdict = compare(tensor(1, 2, ours), tensor(1, 2, theirs, dtype=torch.float64))
+    assert not verdict.agrees
+    assert verdict.limit.name == rule
+    assert verdict.worst.index == (2,)
+    assert verdict.metrics["nonfinite_mismatches"] == 1
+
+
+def test_one_nan_in_a_million_is_seen():
+    expected = torch.randn(1_000_000)
+    actual = expected.clone()
+    actual[-1] = NAN
+    assert not compare(actual, expected).agrees
+    assert not compare(expected, actual).agrees
+
+
+def test_a_reference_beyond_the_dtype_stands_for_inf():
+    expected = tensor(1e5, dtype=torch.float64)
+    assert compare(tensor(INF, dtype=torch.float16), expected).agrees
+    assert not compare(tensor(65504, dtype=torch.float16), expected).agrees
+
+
+def test_next_to_the_largest_number_both_are_right():
+    expected = tensor(65510, dtype=torch.float64)
+    assert compare(tensor(INF, dtype=torch.float16), expected).agrees
+    assert compare(tensor(65504, dtype=torch.float16), expected).agrees
+    assert not compare(tensor(-INF, dtype=torch.float16), expected).agrees
+
+
+def test_an_overflow_on_the_way_is_right_where_an_honest_result_has_it():
+    expected, overflown = tensor(100, dtype=torch.float64), tensor(INF, dtype=torch.float16)
+    assert not compare(overflown, expected).agrees
+    assert compare(overflown, expected, honest=overflown).agrees
+
+
+def test_values_beside_nan_are_still_judged():
+    assert not compare(tensor(NAN, 1.1), tensor(NAN, 1.0, dtype=torch.float64)).agrees
+
+
+def test_flushed_subnormals_are_seen():
+    expected = tensor(1.0, 2.0**-130, dtype=torch.float64)
+    assert compare(expected.float(), expected, honest=expected.float()).agrees
+    assert not compare(tensor(1.0, 0.0), expected, honest=expected.float()).agrees
+
+
+def test_the_sign_of_zero_counts_bitwise_only():
+    assert compare(tensor(-0.0), tensor(0.0)).agrees
+    assert not compare(tensor(-0.0), tensor(0.0), standard="binary").agrees

@@ -1,0 +1,55 @@
+import pytest
+import torch
+
+from pytest_ascend.precision import compare
+
+torch.manual_seed(0)
+EXPECTED = torch.randn(64, 512, dtype=torch.float64)
+HONEST = EXPECTED.float()
+
+
+def changed(how):
+    actual = HONEST.clone()
+    how(actual)
+    return actual
+
+
+def rounded(bits):
+    drop = 23 - bits
+    return ((HONEST.view(torch.int32) + (1 << drop - 1)) >> drop << drop).view(torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("actual", "texts"),
+    [
+        (changed(lambda a: a[3].zero_()), ("one block of 512 elements from element 1536", "zeros instead of values")),
+        (changed(lambda a: a[:, 5].add_(1)), ("index 5 of dimension 1", "off by one amount")),
+        (changed(lambda a: a.view(-1)[::256].mul_(1.1)), ("every 256th element", "off by one factor")),
+        (changed(lambda a: a.view(-1)[-77:].zero_()), ("the last 77 elements",)),
+        (changed(lambda a: a[10:20, 100:200].mul_(1.5)), ("the block [10:20, 100:200]",)),
+        (changed(lambda a: a[2, 3].fill_(torch.nan)), ("a single element", "NaN where there is none")),
+        (-HONEST, ("all elements", "the sign is wrong")),
+        (HONEST.roll(1, 1), ("neighbours",)),
+        (HONEST.reshape(512, 64).t().reshape(64, 512), ("right values in the wrong places",)),
+        (HONEST.half().float(), ("only 11 significant bits",)),
+        (rounded(7), ("bfloat16",)),
+        (rounded(11), ("11-bit mantissa",)),
+        (torch.ones_like(HONEST), ("one value for all",)),
+        (torch.nextafter(HONEST, torch.tensor(torch.inf)), ("rounding mode",)),
+    ],
+)
+def test_the_pattern_and_what_it_usually_means(actual, texts):
+    verdict = compare(actual, EXPECTED, honest=HONEST)
+    assert not verdict.agrees
+    for text in texts:
+        assert text in verdict.pattern
+        assert text in verdict.message
+
+
+def test_a_message_says_where_what_and_by_which_rule():
+    actual = changed(lambda a: a[1, 2].add_(1))
+    verdict = compare(actual, EXPECTED, honest=HONEST, name="ops/add")
+    lines = verdict.message.splitlines()
+    assert lines[0].startswith("ops/add: 1 of 32768 elements differ; error of one element: 1")
+    assert "[1, 2]" in lines[1]
+    assert "error-model@1" in verdict.message
