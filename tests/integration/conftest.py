@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.conftest import AT_START
 
 #: pytester forgets modules that a run in its own process imported, and these do not bear to be imported twice.
 KEPT = (
@@ -25,6 +28,15 @@ for name in KEPT:
     importlib.import_module(name)
 
 Run = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture(autouse=True)
+def as_pytest_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of the emulated device activate it in this process; what is started here must not inherit it."""
+    for name in set(os.environ) - set(AT_START):
+        monkeypatch.delenv(name)
+    for name, value in AT_START.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture
