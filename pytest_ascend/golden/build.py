@@ -23,8 +23,8 @@ from pytest_ascend.golden.store import Changes, GoldenStore
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Sums are split by thread, so the count decides the last bits. Two is what every machine has.
-THREADS = 2
+#: Sums are split among threads, so that their number decides the last bits.
+THREADS = 1
 #: The folder that holds this package.
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -69,7 +69,7 @@ def build(store: GoldenStore, recipes: Iterable[GoldenRecipe], *, only: str = ""
 
 @contextlib.contextmanager
 def reproducible() -> Iterator[None]:
-    """Let torch compute the same bits each time: a fixed number of threads, deterministic algorithms."""
+    """Let torch compute the same bits each time: one thread, deterministic algorithms."""
     import torch  # noqa: PLC0415 - the command line shows its help without torch
 
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()

@@ -38,19 +38,20 @@ def moved(key: str, by: int = 1) -> Prepare:
     def prepare(model: nn.Module) -> nn.Module:
         with torch.no_grad():
             for name, parameter in model.named_parameters():
-                step = inputs.integers(f"models/{key}/{name}", parameter.shape, low=-1, high=2)
+                step = inputs.integers(f"models/{key}/{name}", parameter.shape, low=-1, high=2).to(torch.int32)
+                step[parameter == 0] = 0  # zero has no neighbours among the bits
                 bits = parameter.view(torch.int32)
-                bits += step.to(torch.int32) * by
+                bits += step * by
         return model
 
     return prepare
 
 
 @contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute in one thread: sums are split in another way."""
+def two_threads() -> Iterator[None]:
+    """Compute in two threads: sums are split in another way than in the one that goldens are built with."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(2)
     try:
         yield
     finally:
@@ -75,36 +76,26 @@ def without_onednn() -> Iterator[None]:
 
 Way = tuple[Callable[[], AbstractContextManager[None]], Prepare]
 
-USUAL: Way = (contextlib.nullcontext, as_it_is)
 
-#: By model and mode.
+def _moves(count: int, by: int) -> tuple[Way, ...]:
+    return tuple((contextlib.nullcontext, moved(f"move {number}", by)) for number in range(count))
+
+
+USUAL: Way = (contextlib.nullcontext, as_it_is)
+CHANNELS_LAST: Way = (contextlib.nullcontext, channels_last)
+UNFUSED: Way = (unfused_attention, as_it_is)
+TWO_THREADS: Way = (two_threads, as_it_is)
+WITHOUT_ONEDNN: Way = (without_onednn, as_it_is)
+
+#: By model and mode. In float32 only a few ReLUs of ResNet50 go the other way in each result, and each does to some
+#: gradients what a thousand roundings do not: it takes many results to have seen that for every parameter. So it does
+#: for AdamW under autocast, which makes whole steps of gradients that are nothing but rounding.
 WAYS: Mapping[tuple[str, str], tuple[Way, ...]] = {
-    ("resnet50", "float32"): (
-        USUAL,
-        (one_thread, as_it_is),
-        (without_onednn, as_it_is),
-        (contextlib.nullcontext, channels_last),
-        (contextlib.nullcontext, moved("first move")),
-        (contextlib.nullcontext, moved("second move")),
-        (contextlib.nullcontext, moved("third move")),
-    ),
-    ("resnet50", "autocast-bfloat16"): (
-        USUAL,
-        (contextlib.nullcontext, channels_last),
-        (contextlib.nullcontext, moved("first move", by=2**14)),
-    ),
-    ("resnet50", "autocast-float16"): (USUAL, (contextlib.nullcontext, moved("first move", by=2**11))),
-    ("vit_b_16", "float32"): (
-        USUAL,
-        (without_onednn, as_it_is),
-        (unfused_attention, as_it_is),
-        (contextlib.nullcontext, moved("first move")),
-    ),
-    ("vit_b_16", "autocast-bfloat16"): (
-        USUAL,
-        (unfused_attention, as_it_is),
-        (contextlib.nullcontext, moved("first move", by=2**14)),
-    ),
+    ("resnet50", "float32"): (USUAL, TWO_THREADS, WITHOUT_ONEDNN, CHANNELS_LAST, *_moves(12, by=2)),
+    ("resnet50", "autocast-bfloat16"): (USUAL, CHANNELS_LAST, *_moves(3, by=2**14)),
+    ("resnet50", "autocast-float16"): (USUAL, *_moves(2, by=2**11)),
+    ("vit_b_16", "float32"): (USUAL, WITHOUT_ONEDNN, UNFUSED, *_moves(3, by=1)),
+    ("vit_b_16", "autocast-bfloat16"): (USUAL, UNFUSED, *_moves(6, by=2**14)),
 }
 
 
@@ -114,7 +105,10 @@ def results(model: str, mode: str) -> list[Observed]:
 
 
 def most_wrong(found: list[Observed], expected: Observed) -> list[Observed]:
-    """Give, tensor by tensor, the results with the largest errors, the largest first: no lucky ones."""
+    """Give, tensor by tensor, the results with the largest errors, the largest first: no lucky ones.
+
+    Raises ValueError for a result that is not finite, which would allow a device the same.
+    """
     kept: list[Observed] = [{each: {} for each in found[0]} for _ in found[:KEPT_WAYS]]
     for each, tensors in found[0].items():
         for name in tensors:
@@ -125,6 +119,8 @@ def most_wrong(found: list[Observed], expected: Observed) -> list[Observed]:
 
 
 def _by_error(tensors: list[Tensor], right: Tensor | None) -> list[Tensor]:
+    if not all(tensor.isfinite().all() for tensor in tensors):
+        raise ValueError("an honest result is not finite")
     if right is None:
         return tensors
     return sorted(tensors, key=lambda tensor: -float((tensor.double() - right.double()).norm()))

@@ -21,16 +21,14 @@ BUCKETS = 64
 
 
 def observe(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Give ``name`` (elements) and, of tensors that are not kept whole, ``name.sketch``, on the CPU, in their dtype."""
-    seen: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        flat = tensor.detach().to("cpu").flatten()
-        if flat.numel() <= KEPT + BUCKETS:
-            seen[name] = flat
-        else:
-            seen[name] = flat[positions(name, flat.numel())]
-            seen[f"{name}.sketch"] = sketch(name, flat).to(flat.dtype)
-    return seen
+    """Give each tensor as a vector on the CPU, in its dtype: whole, or ``KEPT`` elements and then its sketch."""
+    return {name: _observe(name, tensor.detach().to("cpu").flatten()) for name, tensor in tensors.items()}
+
+
+def _observe(name: str, flat: Tensor) -> Tensor:
+    if flat.numel() <= KEPT + BUCKETS:
+        return flat
+    return torch.cat([flat[positions(name, flat.numel())], sketch(name, flat).to(flat.dtype)])
 
 
 def positions(name: str, size: int) -> Tensor:
@@ -47,6 +45,6 @@ def sketch(name: str, flat: Tensor) -> Tensor:
     rows = -(-flat.numel() // BUCKETS)
     padded = torch.zeros(rows * BUCKETS, dtype=torch.float64)
     padded[: flat.numel()] = flat
-    signs = inputs.signs(f"models/signs/{name}", (rows,))
+    padded *= inputs.signs(f"models/signs/{name}", rows * BUCKETS)
     # A power of two near sqrt(rows): the sums get the size of the elements, and no rounding.
-    return signs @ padded.reshape(rows, BUCKETS) * 2.0 ** -((rows.bit_length() - 1) // 2)
+    return padded.reshape(rows, BUCKETS).sum(0) * 2.0 ** -((rows.bit_length() - 1) // 2)

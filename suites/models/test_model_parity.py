@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cache
+from typing import TypeAlias
 
 import pytest
 import torch
@@ -15,43 +17,35 @@ from .catalogue import CASES_OF_RUN, PROPERTIES
 from .computation import MODES, Observed, forward, train
 from .goldens import expected, honest
 
+Observe: TypeAlias = Callable[[str, str, str], dict[str, Tensor]]
 
-class Computed:
-    """What the device makes of a model in a mode: computed when it is first asked for, for several cases at once."""
-
-    def __init__(self, model: str, mode: str, device: torch.device) -> None:
-        self.model, self.mode, self.device = model, mode, device
-
-    @cached_property
-    def forward(self) -> Observed:
-        return forward(self.model, MODES[self.mode], self.device)
-
-    @cached_property
-    def training(self) -> Observed:
-        return train(self.model, MODES[self.mode], self.device)
-
-    def observed(self, what: str) -> dict[str, Tensor]:
-        """Give what was seen of a property."""
-        return (self.forward if what == "forward" else self.training)[what]
+PARAMETERS = [
+    pytest.param(*run, what, marks=pytest.mark.ascend_case(case), id=case.id)
+    for run, cases in CASES_OF_RUN.items()
+    for case, what in zip(cases, PROPERTIES, strict=True)
+]
 
 
 @pytest.fixture(scope="module")
-def computed(request: pytest.FixtureRequest, npu_device: torch.device) -> Computed:
-    """Keep what was computed for the cases of one model and mode, and no longer."""
-    model, mode = request.param
-    return Computed(model, mode, npu_device)
+def observe(npu_device: torch.device) -> Observe:
+    """Give what the device makes of a model in a mode, by property; each model is trained once for three of them."""
+
+    @cache
+    def run(compute: Callable[..., Observed], model: str, mode: str) -> Observed:
+        return compute(model, MODES[mode], npu_device)
+
+    return lambda model, mode, what: run(forward if what == "forward" else train, model, mode)[what]
 
 
-@pytest.mark.parametrize(
-    ("computed", "what"),
-    [
-        pytest.param(run, what, marks=pytest.mark.ascend_case(case), id=case.id)
-        for run, cases in CASES_OF_RUN.items()
-        for case, what in zip(cases, PROPERTIES, strict=True)
-    ],
-    indirect=["computed"],
-)
-def test_model(computed: Computed, what: str, golden_store: GoldenStore, precision_compare: PrecisionCompare) -> None:
-    right = expected(golden_store, computed.model, what)
-    allowed_by = honest(golden_store, computed.model, computed.mode, what)
-    precision_compare(computed.observed(what), right, honest=allowed_by, name=what)
+@pytest.mark.parametrize(("model", "mode", "what"), PARAMETERS)
+def test_model(
+    model: str,
+    mode: str,
+    what: str,
+    observe: Observe,
+    golden_store: GoldenStore,
+    precision_compare: PrecisionCompare,
+) -> None:
+    right = expected(golden_store, model, what)
+    allowed_by = honest(golden_store, model, mode, what)
+    precision_compare(observe(model, mode, what), right, honest=allowed_by, name=what)
