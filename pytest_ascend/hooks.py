@@ -78,11 +78,22 @@ def register(config: pytest.Config, setup: Setup | None) -> None:
     if setup is None:
         message = "pytest-ascend was loaded after the conftests, too late for --ascend"
         raise pytest.UsageError(f"{message}\n  hint: load it on the command line: -p pytest_ascend.plugin")
+    for line in _not_the_users_doing(setup):
+        config.addinivalue_line("filterwarnings", line)
     config.pluginmanager.register(Conformance(config, setup), "ascend-conformance")
     if setup.scope != selection.OWN:
         # The ini-file is about other tests, and may call files and functions otherwise.
         config.addinivalue_line("python_files", "test_*.py")
         config.addinivalue_line("python_functions", "test")
+
+
+def _not_the_users_doing(setup: Setup) -> list[str]:
+    """Give filters for what torch's CPU warns of inside the emulated device."""
+    if not setup.prepared.device.emulated:
+        return []
+    from pytest_ascend import emulator  # noqa: PLC0415  (needed on the emulated device only)
+
+    return [f"ignore:::{module}" for module in emulator.kernel_modules()]
 
 
 def _refuse_unknown(standard: str) -> None:
@@ -171,7 +182,8 @@ class Conformance:
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         """Keep what the configuration of some other folder does with warnings away from the bundled suites."""
         if item.path.is_relative_to(self.setup.suites):
-            item.add_marker(pytest.mark.filterwarnings("default"), append=False)
+            filters = ("default", *_not_the_users_doing(self.setup))
+            item.add_marker(pytest.mark.filterwarnings(*filters), append=False)
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         """Count what somebody else left out."""

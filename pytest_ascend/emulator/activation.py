@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pkgutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,6 +79,12 @@ def _is_loaded() -> bool:
 
 def _library(name: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(Path(os.environ["ASCEND_HOME_PATH"], "lib64", name)))
+
+
+def kernel_modules() -> list[str]:
+    """Give the names of the modules that hold kernels; what torch's CPU warns of there is not the user's doing."""
+    folder = Path(__file__).resolve().parent / "kernels"
+    return [f"pytest_ascend.emulator.kernels.{each.name}" for each in pkgutil.iter_modules([str(folder)])]
 
 
 def missing() -> tuple[str, ...]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from pytest_ascend.emulator.activation import activate
-from pytest_ascend.sizes import parse_size
 from pytest_ascend.errors import UsageError
+from pytest_ascend.sizes import parse_size
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

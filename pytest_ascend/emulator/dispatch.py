@@ -6,6 +6,7 @@ import ctypes
 import os
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ def install() -> None:
     with _lock, torch.inference_mode(False):  # bases made in inference mode could never be written outside of it
         if _installed:
             return
+        warnings.filterwarnings("ignore", module=r"pytest_ascend\.emulator\.kernels\.")
         home = Path(os.environ["ASCEND_HOME_PATH"])
         _check_same_sources(home)
         runtime = ctypes.CDLL(str(home / "lib64" / "libascendcl.so"))
