@@ -9,7 +9,7 @@ from typing import Any
 from pytest_ascend import precision
 
 
-class Disagreement(AssertionError):  # noqa: N818  (what it says is no mistake of the program)
+class Disagreement(AssertionError):
     """The device computed something else than was expected. The message says where, how much, how much was allowed."""
 
 

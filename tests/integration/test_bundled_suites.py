@@ -182,8 +182,8 @@ def test_collecting_only_writes_nothing(ascend: Run, suites: Path, pytester: pyt
 
 
 def test_the_ones_that_come_with_the_package_are_all_in_the_manifest(ascend: Run, pytester: pytest.Pytester) -> None:
-    from pytest_ascend.run import manifest
     from pytest_ascend.bundled import folder
+    from pytest_ascend.run import manifest
 
     result = ascend("--collect-only", "-q", "--ascend-level=full", paths=())
     collected = [line for line in result.outlines if "::" in line]
