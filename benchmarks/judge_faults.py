@@ -105,7 +105,7 @@ def _ulps(result: Tensor, _: Tensor, size: float) -> Tensor:
 def _biased(result: Tensor, expected: Tensor, size: float) -> Tensor:
     """A share of the ulp added before rounding: size 0.5 rounds away from zero."""
     eps = torch.finfo(result.dtype).eps
-    ulp = torch.ldexp(torch.ones(()), torch.frexp(expected).exponent - 1).double() * eps
+    ulp = torch.ldexp(torch.ones_like(expected), torch.frexp(expected).exponent - 1) * eps
     return (expected + size * ulp * expected.sign()).to(result.dtype)
 
 

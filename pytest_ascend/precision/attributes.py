@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,10 +36,9 @@ def as_tensor(value: Any, path: str, number: torch.dtype | None = None) -> torch
     if isinstance(value, bool | int | complex | float):
         return torch.tensor(value, dtype=number if isinstance(value, float) else None)
     if isinstance(value, np.ndarray | np.generic):
-        try:
+        with contextlib.suppress(TypeError), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # it is only read
             return torch.from_numpy(np.asarray(value))
-        except TypeError:
-            pass
     raise UsageError(
         f"{path} is {kind(value)}, which holds no numbers that can be compared",
         hint="give tensors, arrays, numbers, or structures of these",

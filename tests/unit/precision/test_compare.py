@@ -122,6 +122,12 @@ def test_numbers_and_arrays_are_compared_as_well():
     assert not compare(3, 4).agrees
 
 
+def test_a_mapped_file_is_compared_without_loading_it_whole(tmp_path):
+    np.arange(5000, dtype=np.float32).tofile(tmp_path / "expected")
+    expected = np.memmap(tmp_path / "expected", dtype=np.float32, mode="r")
+    assert compare(torch.arange(5000).float(), expected).agrees
+
+
 @pytest.mark.parametrize("layout", ["transposed", "stepped", "expanded", "flipped", "channels_last"])
 def test_every_layout_gives_the_same_figures(layout):
     base = torch.randn(6, 40, 50, 70)
