@@ -3,8 +3,18 @@
 import importlib
 
 import pytest
+import torch
 
 from pytest_ascend.precision import compare
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Many small tensors: threads would only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -3,8 +3,18 @@
 import importlib
 
 import pytest
+import torch
 
 from pytest_ascend.precision import compare
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Many small tensors: threads would only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -18,8 +28,10 @@ def test_every_planted_fault_is_seen(planted):
     for fault in planted.FAULTS:
         base = bases[fault.base]
         for size, spoilt in planted.spoilt(fault, base):
+            if not planted.must_be_seen(fault, size):
+                continue
             verdict = compare(spoilt, base.expected, honest=base.honest, accumulation=base.accumulation)
-            if verdict.agrees and planted.must_be_seen(fault, size):
+            if verdict.agrees:
                 missed.append(f"{fault.name} in {fault.base} at {size:g}")
     assert len(planted.FAULTS) >= 40
     assert missed == []
