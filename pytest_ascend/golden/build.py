@@ -98,7 +98,8 @@ def _share(old: Tensor, new: Tensor) -> float:
     changed = ~(before.eq(after) | (before.isnan() & after.isnan()))
     if not changed.any():
         return 0.0
-    share = float((before - after)[changed].abs().max() / after[after.isfinite()].abs().max().clamp_min(1e-300))
+    largest = after[after.isfinite()].abs().max() if after.isfinite().any() else after.new_zeros(())
+    share = float((before - after)[changed].abs().max() / largest.clamp_min(1e-300))
     return share if math.isfinite(share) else math.inf
 
 
