@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pytest_ascend.run import inputs
 
@@ -59,7 +58,9 @@ def two_threads() -> Iterator[None]:
 
 
 def unfused_attention() -> AbstractContextManager[None]:
-    """Compute attention as two products and a softmax, instead of in blocks."""
+    """Compute attention as two products and a softmax, instead of in blocks. Needs torch 2.3."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
     return sdpa_kernel(SDPBackend.MATH)
 
 
