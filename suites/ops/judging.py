@@ -18,8 +18,11 @@ from .stored import HONEST, Results, Tensors
 ULPS = 2.0
 
 
-def settings(operator: Operator, results: Mapping[str, Results], *, backward: bool = False) -> dict[str, Any]:
-    """Give what ``precision_compare`` has to know to judge these results of an operator."""
+def settings(
+    operator: Operator, results: Mapping[str, Results], *, terms: int = 0, backward: bool = False
+) -> dict[str, Any]:
+    """Give what ``precision_compare`` has to know to judge these results of an operator; ``terms`` as in each sum."""
+    terms = terms or operator.terms
     layouts = range(len(HONEST))
     honest = [{name: each.honest[layout] for name, each in results.items()} for layout in layouts]
     if operator.exactness == MOVE and not backward:
@@ -28,7 +31,7 @@ def settings(operator: Operator, results: Mapping[str, Results], *, backward: bo
         honest.append({name: _shaken(each) for name, each in results.items()})
     # One term means to the judge that each element is rounded once: a function may well have sums of its own inside.
     once = operator.exactness != FUNCTION and not backward
-    return {"honest": Samples(honest), "accumulation": operator.terms if once or operator.terms > 1 else None}
+    return {"honest": Samples(honest), "accumulation": terms if once or terms > 1 else None}
 
 
 def expected(operator: Operator, results: Results) -> Tensors:

@@ -101,12 +101,12 @@ def binary(
     second: tuple[float, float] | None = None,
     whole: tuple[float, float] | None = None,
     special: tuple[Number, ...] = PAIRED,
-    scalars: tuple[float, ...] = (2.5, -3),
+    scalars: tuple[float, ...] = (),
     arguments: tuple[Mapping[str, Any], ...] = (),
     partners: tuple[str, ...] = PARTNERS,
     second_grad: bool = True,
 ) -> Inputs:
-    """Two tensors, the other's elements from ``second``; broadcast; a number in place of the other; dtypes mixed.
+    """Two tensors, the other's elements from ``second``; broadcast; ``scalars`` in place of the other; dtypes mixed.
 
     ``whole`` is the range of the first where it holds integers; ``second_grad`` tells whether the second is
     differentiated by.
@@ -136,6 +136,9 @@ def binary(
         for left, right in BROADCAST:
             yield call(*both(left, right), group=SHAPES)
         least = 0 if dtype is torch.uint8 else -math.inf  # how a negative number becomes unsigned is nobody's promise
+        for each in scalars:
+            if dtype.is_floating_point or (dtype is not torch.bool and each == int(each) and each >= least):
+                yield call(both((257,), ())[0], each)
         if partners:
             yield from mixed((max(low, least), high), (max(other[0], least), other[1]), partners)
             yield from (call(both((3, 5), ())[0], each, group=PROMOTION) for each in scalars if each >= least)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,9 @@ ALL = (*FLOATS, *INTS, *BOOL)
 
 #: How exact a correct device is, see judging.py.
 MOVE, ARITHMETIC, FUNCTION = "move", "arithmetic", "function"
+
+#: Elements of a tensor that counts as large, and terms in the longest sum over any other.
+LONG, USUAL_TERMS = 512, 256
 
 #: What a sample is about; the groups that a property runs are in properties.py.
 FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT = "forward", "special", "shapes", "promotion", "layout"
@@ -50,6 +54,18 @@ class Sample:
 
         args, kwargs = tree_map(made, (self.args, dict(self.kwargs)))
         return args, kwargs
+
+    def with_nonfinite(self, dtype: torch.dtype) -> Sample:
+        """Give the same call with NaN and infinities in the first tensor that could be differentiated by."""
+        first = next(each for each in self.values() if each.wants_grad(dtype) and each.shape)
+        swap = lambda leaf: leaf.with_nonfinite() if leaf is first else leaf  # noqa: E731
+        args, kwargs = tree_map(swap, (self.args, dict(self.kwargs)))
+        return replace(self, name=f"{self.name}, not all finite", args=args, kwargs=kwargs, group=SPECIAL)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a tensor is so large that the longest sums may be over it."""
+        return any(math.prod(each.shape) > LONG for each in self.values())
 
     def expanded(self) -> Sample:
         """Give the same call with every tensor expanded along its first dimension."""
@@ -91,7 +107,8 @@ class Operator:
     ``in_place`` whether ``Tensor.NAME_`` exists. ``signed_zero`` tells that IEEE 754 promises a zero's sign.
     ``reference`` replaces ``function`` where float64 needs another call. ``strides`` is true where the strides of the
     result are promised: it is a view or a copy. ``deterministic`` is false where the order of additions is not
-    promised, ``channels_last`` where the layout is not asked for (see left_out.py).
+    promised, ``channels_last`` where the layout is not asked for (see left_out.py), ``nonfinite`` where nothing is
+    promised of NaN and infinities.
     """
 
     name: str
@@ -108,6 +125,7 @@ class Operator:
     strides: bool = False
     deterministic: bool = True
     channels_last: bool = True
+    nonfinite: bool = True
     reference: Callable[..., Any] | None = None
 
     def samples(self, dtype: str) -> tuple[Sample, ...]:

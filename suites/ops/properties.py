@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 
 import torch
@@ -33,6 +34,16 @@ def _of_group(group: str) -> Callable[[Operator, str], tuple[Sample, ...]]:
     return lambda operator, dtype: tuple(each for each in operator.samples(dtype) if each.group == group)
 
 
+def _special(operator: Operator, dtype: str) -> tuple[Sample, ...]:
+    """Samples of its own, or else the first usual one with NaN and infinities put in."""
+    own, kind = _of_group(SPECIAL)(operator, dtype), getattr(torch, dtype)
+    if own or not operator.nonfinite or not kind.is_floating_point:
+        return own
+    usual = _of_group(FORWARD)(operator, dtype)
+    fitting = (each for each in usual if any(v.wants_grad(kind) and v.shape for v in each.values()))
+    return tuple(each.with_nonfinite(kind) for each in itertools.islice(fitting, 1))
+
+
 def _layouts(operator: Operator, dtype: str) -> tuple[Sample, ...]:
     """The usual calls, and the first that can be expanded."""
     usual = [each for each in operator.samples(dtype) if each.group == FORWARD and any(v.shape for v in each.values())]
@@ -56,13 +67,16 @@ def _differentiable(operator: Operator, dtype: str) -> tuple[Sample, ...]:
 
 
 def _with_out(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    return _of_group(FORWARD)(operator, dtype)[:3] if operator.out else ()
+    usual = _of_group(FORWARD)(operator, dtype)
+    return (*usual[:2], *usual[2:][-1:]) if operator.out else ()
 
 
 def _in_place(operator: Operator, dtype: str) -> tuple[Sample, ...]:
     """Where a result is floating and its input is not, nothing can be written in place."""
     keeps_dtype = dtype in FLOATS or operator.exactness != FUNCTION
-    return _of_group(FORWARD)(operator, dtype) if operator.in_place and keeps_dtype else ()
+    if not operator.in_place or not keeps_dtype:
+        return ()
+    return _of_group(FORWARD)(operator, dtype) + _of_group(SPECIAL)(operator, dtype)
 
 
 def _repeated(operator: Operator, dtype: str) -> tuple[Sample, ...]:
@@ -73,7 +87,7 @@ def _repeated(operator: Operator, dtype: str) -> tuple[Sample, ...]:
 #: Property -> the samples of an operator that show it, for a dtype.
 PROPERTIES: Mapping[str, Callable[[Operator, str], tuple[Sample, ...]]] = {
     "forward": _of_group(FORWARD),
-    "special": _of_group(SPECIAL),
+    "special": _special,
     "shapes": _of_group(SHAPES),
     "promotion": _of_group(PROMOTION),
     "layout": _layouts,

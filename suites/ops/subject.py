@@ -40,6 +40,10 @@ class Subject:
         """Give the stored results of a sample."""
         return read(self.store, self.operator, self.case.dtype, "forward", sample)
 
+    def is_long(self, name: str) -> bool:
+        """Whether the result of this name is of a sample with the longest sums."""
+        return any(each.is_long and name.startswith(each.name) for each in self.samples)
+
     def placings(self) -> dict[str, Placing]:
         """Give the layouts that the operator is asked for."""
         left_out = () if self.operator.channels_last else ("channels-last",)

@@ -33,7 +33,7 @@ class Values:
     """A tensor to be made. ``shape`` as torch has it; ``kind`` names the way of making (see KINDS).
 
     ``dtype`` is torch's name, "" for the dtype of the case. ``grad`` tells whether a gradient may be asked for.
-    ``repeated`` takes the first row for all: an expanded tensor, of stride 0.
+    ``repeated`` takes the first row for all: an expanded tensor, of stride 0. ``sprinkled`` puts NaN and infinities in.
     """
 
     shape: tuple[int, ...]
@@ -44,11 +44,14 @@ class Values:
     dtype: str = ""
     grad: bool = True
     repeated: bool = False
+    sprinkled: bool = False
 
     def make(self, key: str, dtype: torch.dtype) -> torch.Tensor:
         """Give the tensor on the CPU. ``key`` names the stream, ``dtype`` is the one of the case."""
         own = getattr(torch, self.dtype) if self.dtype else dtype
         tensor = KINDS[self.kind](self, key, own).to(own)
+        if self.sprinkled:
+            tensor = _sprinkled(tensor)
         return tensor[:1].expand_as(tensor) if self.repeated and self.can_repeat else tensor
 
     @property
@@ -59,6 +62,10 @@ class Values:
     def wants_grad(self, dtype: torch.dtype) -> bool:
         """Whether the input is one to differentiate by, in a case of this dtype."""
         return self.grad and not self.dtype and dtype.is_floating_point
+
+    def with_nonfinite(self) -> Values:
+        """Describe the same with NaN first, -Inf last, and Inf in the middle."""
+        return replace(self, sprinkled=True)
 
     def expanded(self) -> Values:
         """Describe the same with stride 0 along the first dimension."""
@@ -71,7 +78,7 @@ def uniform(*shape: int, low: float = -1.0, high: float = 1.0, dtype: str = "", 
 
 
 def normal(*shape: int, std: float = 1.0, dtype: str = "", grad: bool = True) -> Values:
-    """Spread around 0; integers evenly from -9 to 9."""
+    """Spread around 0; integers over a quarter of what they hold, up to 2**40."""
     return Values(shape=shape, kind="normal", high=std, dtype=dtype, grad=grad)
 
 
@@ -100,6 +107,14 @@ def given(*numbers: Number, shape: tuple[int, ...] | None = None, dtype: str = "
     return Values(shape=shape or (len(numbers),), kind="given", numbers=numbers, dtype=dtype, grad=grad)
 
 
+def _sprinkled(tensor: torch.Tensor) -> torch.Tensor:
+    changed = tensor.clone()
+    flat = changed.view(-1)
+    for place, number in ((0, "nan"), (flat.numel() // 2, "inf"), (-1, "-inf")):
+        flat[place] = float(number)
+    return changed
+
+
 def _uniform(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
     if dtype.is_floating_point:
         return inputs.uniform(key, values.shape, low=values.low, high=values.high, dtype=dtype)
@@ -109,7 +124,8 @@ def _uniform(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
 def _normal(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
     if dtype.is_floating_point:
         return inputs.normal(key, values.shape, std=values.high, dtype=dtype)
-    return _integers(key, values.shape, -9, 9, dtype)
+    end = 1 if dtype is torch.bool else min(2**40, torch.iinfo(dtype).max // 4)
+    return _integers(key, values.shape, -end, end, dtype)
 
 
 def _integers(key: str, shape: tuple[int, ...], low: float, high: float, dtype: torch.dtype) -> torch.Tensor:

@@ -50,7 +50,7 @@ CAUGHT: Mapping[str, tuple[str, str]] = {
     "add-forgets-views": ("add/in-place/float32", "stepped"),
     "mul-in-place-twice": ("mul/in-place/int32", "mul"),
     "cumsum-in-32-bits": ("cumsum/forward/int64", "cumsum"),
-    "eq-in-float32": ("eq/forward/int64", "eq"),
+    "eq-in-float32": ("eq/shapes/int64", "6 int64, 6 int64"),
     "bitwise_or-in-32-bits": ("bitwise_or/forward/int64", "bitwise_or"),
 }
 TEST = {"in-place": "in_place"}

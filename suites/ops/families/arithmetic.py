@@ -24,6 +24,7 @@ from ..operator import (
 from ..values import mask, normal, uniform
 
 _NUMBERS = FLOATS + INTS
+_SCALARS = (2.5, -3)
 #: Beyond 2**31 and beyond 2**24, where an integer that went through 32 bits or through a float shows.
 _WIDE = (-(2.0**41), 2.0**40 + 2.0**33)
 _modes = tuple({"rounding_mode": mode} for mode in ("trunc", "floor"))
@@ -32,15 +33,18 @@ _exact = partial(Operator, exactness=ARITHMETIC, out=True, in_place=True)
 _ieee = partial(_exact, signed_zero=True)
 _function = partial(Operator, out=True, in_place=True)
 _bits = partial(Operator, exactness=MOVE, out=True, in_place=True, grad=False)
+_step = partial(Operator, dtypes=_NUMBERS, grad=False, nonfinite=False)
 _shift = partial(_bits, out=False, channels_last=False)
 _choice = partial(Operator, exactness=ARITHMETIC, out=True)
 
 _whole = binary(-100, 100, whole=_WIDE, special=(), scalars=(5,), partners=("int64", "int32", "uint8", "bool"))
 _shifts = binary(0, 60, second=(0, 3), special=(), scalars=(2,), partners=())
 #: By the second, the gradient is a whole number of times, which a rounded quotient may honestly miss by one.
-_divided = binary(-90, 90, second=(1, 9), special=(), second_grad=False)
+_divided = binary(-90, 90, second=(1, 9), special=(), second_grad=False, scalars=(2.5, 4))
 _divisors = (0.5, 6.0)
-_NO_BOOL = PARTNERS[:-1]
+_no_bool = binary(whole=_WIDE, scalars=_SCALARS, arguments=({"alpha": 2},), partners=PARTNERS[:-1])
+_quotients = binary(-90, 90, second=(1, 9), special=(), scalars=(4,))
+_powers = binary(0.25, 3, second=(-2, 3), special=(), scalars=(2, 3, 0.5), partners=())
 _three = exactly(
     call(uniform(*IMAGE), uniform(*IMAGE), uniform(*IMAGE, low=0.5, high=3)),
     call(uniform(*IMAGE), uniform(*IMAGE), uniform(*IMAGE, low=0.5, high=3), value=0.5),
@@ -73,32 +77,20 @@ _chosen = exactly(
 
 OPERATORS = in_family(
     "arithmetic",
-    _ieee("add", torch.add, binary(whole=_WIDE, arguments=({"alpha": 2}, {"alpha": -3})), _NUMBERS),
-    _ieee("sub", torch.sub, binary(whole=_WIDE, arguments=({"alpha": 2},), partners=_NO_BOOL), _NUMBERS),
-    _exact("rsub", torch.rsub, binary(whole=_WIDE, partners=()), _NUMBERS, out=False, in_place=False),
-    _ieee("mul", torch.mul, binary(whole=_WIDE), ALL),
-    Operator("div", torch.div, binary(second=_divisors), ALL, out=True, in_place=True, signed_zero=True),
-    Operator(
-        "div.rounding_mode",
-        torch.div,
-        binary(-90, 90, second=(1, 9), special=(), arguments=_modes),
-        _NUMBERS,
-        grad=False,
-    ),
-    _function(
-        "floor_divide",
-        torch.floor_divide,
-        binary(-90, 90, second=(1, 9), special=(), scalars=(4,)),
-        _NUMBERS,
-        grad=False,
-    ),
-    _exact("remainder", torch.remainder, _divided, _NUMBERS),
-    _exact("fmod", torch.fmod, _divided, _NUMBERS),
-    _function("pow", torch.pow, binary(0.25, 3, second=(-2, 3), special=(), scalars=(2, 3, 0.5), partners=())),
+    _ieee("add", torch.add, binary(whole=_WIDE, scalars=_SCALARS, arguments=({"alpha": 2}, {"alpha": -3})), _NUMBERS),
+    _ieee("sub", torch.sub, _no_bool, _NUMBERS),
+    _exact("rsub", torch.rsub, binary(whole=_WIDE, scalars=_SCALARS, partners=()), _NUMBERS, out=False, in_place=False),
+    _ieee("mul", torch.mul, binary(whole=_WIDE, scalars=_SCALARS), ALL),
+    _function("div", torch.div, binary(second=_divisors, scalars=_SCALARS), ALL, signed_zero=True),
+    _step("div.rounding_mode", torch.div, binary(-90, 90, second=(1, 9), special=(), arguments=_modes)),
+    _step("floor_divide", torch.floor_divide, _quotients, out=True, in_place=True),
+    _exact("remainder", torch.remainder, _divided, _NUMBERS, nonfinite=False),
+    _exact("fmod", torch.fmod, _divided, _NUMBERS, nonfinite=False),
+    _function("pow", torch.pow, _powers, nonfinite=False),
     _function("atan2", torch.atan2, binary(special=(0.0, -0.0, 1.0, -1.0, "nan", "inf"), partners=())),
     Operator("logaddexp", torch.logaddexp, binary(-30, 30, special=(1.0, "nan", "-inf", "inf", -2.0), partners=())),
-    _choice("maximum", torch.maximum, binary(-99, 99, whole=_WIDE, scalars=()), ALL),
-    _choice("minimum", torch.minimum, binary(-99, 99, whole=_WIDE, scalars=()), ALL),
+    _choice("maximum", torch.maximum, binary(-99, 99, whole=_WIDE), ALL),
+    _choice("minimum", torch.minimum, binary(-99, 99, whole=_WIDE), ALL),
     _bits("bitwise_and", torch.bitwise_and, _whole, INTS + BOOL),
     _bits("bitwise_or", torch.bitwise_or, _whole, INTS + BOOL),
     _bits("bitwise_xor", torch.bitwise_xor, _whole, INTS + BOOL),

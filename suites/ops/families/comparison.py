@@ -7,17 +7,22 @@ from functools import partial
 import torch
 
 from ..makers import binary, exactly, numbers, together
-from ..operator import ALL, FLOATS, MOVE, SPECIAL, Operator, call, in_family
+from ..operator import ALL, FLOATS, MOVE, SHAPES, SPECIAL, Operator, call, in_family
 from ..values import few, given
 
 _LARGE = (2**24 + 1, 2**31 + 1, 2**53 + 1, -(2**40) - 1, 2**24 + 2, 2**62 + 2)
 #: Many equal pairs, and integers that a float would not tell apart.
 _odd, _even = given(*_LARGE, dtype="int64"), given(*(each - each % 2 for each in _LARGE), dtype="int64")
-_ties = exactly(call(few(1025), few(1025)), call(few(3, 5), 2), call(_odd, _even), call(few(17, 1), few(3)))
+_ties = exactly(
+    call(few(1025), few(1025)),
+    call(few(3, 5), 2),
+    call(few(17, 1), few(3), group=SHAPES),
+    call(_odd, _even, group=SHAPES),
+)
 _ordered = together(binary(-3, 3, scalars=(1, 0.5)), _ties)
-_truths = binary(-2, 2, scalars=())
-_compare = partial(Operator, inputs=_ordered, dtypes=ALL, exactness=MOVE, grad=False, out=True)
-_logic = partial(Operator, inputs=_truths, dtypes=ALL, exactness=MOVE, grad=False, out=True)
+_truths = binary(-2, 2)
+_compare = partial(Operator, inputs=_ordered, dtypes=ALL, exactness=MOVE, grad=False, out=True, in_place=True)
+_logic = partial(Operator, inputs=_truths, dtypes=ALL, exactness=MOVE, grad=False, out=True, in_place=True)
 _near = exactly(
     call(few(257, high=9), few(257, high=9), atol=1.0, rtol=0.0),
     call(few(257, high=9), few(257, high=9), rtol=0.5),

@@ -12,6 +12,7 @@ from ..values import normal, uniform
 
 _function = partial(Operator, in_place=True, out=True)
 _exact = partial(Operator, in_place=True, out=True, exactness=ARITHMETIC)
+_to_decimals = partial(_exact, in_place=False, grad=False, nonfinite=False)
 _ieee = partial(_exact, signed_zero=True)
 _bits = partial(Operator, exactness=MOVE, grad=False)
 _rounding = partial(_ieee, inputs=unary(-90, 90, special=(*ENDS, *HALVES)), dtypes=FLOATS + INTS)
@@ -20,6 +21,7 @@ _SOME = (*FLOATS, "int64", "bool")
 #: Far from the poles and from where periods are lost in short formats.
 _angles: tuple[float | str, ...] = ("nan", "inf", "-inf", 0.0, -0.0, 1.0, -1.0, 3.0, -3.0)
 _clamps = ({"min": -1, "max": 2}, {"min": 1}, {"max": -2}, {"min": 2, "max": -1})
+_clamped = unary(-9, 9, special=ENDS, always=_clamps[0], arguments=_clamps[1:])
 _bounds = (
     call(uniform(*IMAGE, low=-3, high=3), normal(5, 7), uniform(7, low=0, high=2)),
     call(uniform(3, 1, low=-3, high=3), uniform(4, low=-2, high=0), uniform(low=0, high=2), group=SHAPES),
@@ -63,7 +65,7 @@ OPERATORS = in_family(
     _rounding("ceil", torch.ceil),
     _rounding("trunc", torch.trunc),
     _rounding("round", torch.round),
-    _exact("round.decimals", torch.round, unary(-90, 90, special=(), arguments=_decimals), grad=False, in_place=False),
+    _to_decimals("round.decimals", torch.round, unary(-90, 90, special=(), arguments=_decimals)),
     _exact("frac", torch.frac, unary(-90, 90, special=HALVES)),
     _exact("sign", torch.sign, unary(-90, 90, special=ENDS[1:]), ALL),
     _bits("signbit", torch.signbit, unary(-90, 90, special=ENDS), FLOATS + INTS, out=True, channels_last=False),
@@ -73,9 +75,7 @@ OPERATORS = in_family(
     _bits("logical_not", torch.logical_not, unary(-2, 2, special=ENDS), ALL, out=True, in_place=True),
     _bits("bitwise_not", torch.bitwise_not, unary(-(2.0**41), 2.0**41), INTS + BOOL, out=True, in_place=True),
     _exact("nan_to_num", torch.nan_to_num, unary(special=ENDS, arguments=_fills)),
-    _exact(
-        "clamp", torch.clamp, unary(-9, 9, special=ENDS, always=_clamps[0], arguments=_clamps[1:]), FLOATS + INTS[:2]
-    ),
+    _exact("clamp", torch.clamp, _clamped, FLOATS + INTS[:2]),
     _exact("clamp_min", torch.clamp_min, unary(-9, 9, special=ENDS, always={"min": 1}), FLOATS + INTS[:2]),
     _exact("clamp_max", torch.clamp_max, unary(-9, 9, special=ENDS, always={"max": 1}), FLOATS + INTS[:2]),
     Operator("clamp.Tensor", torch.clamp, exactly(*_bounds), exactness=ARITHMETIC),

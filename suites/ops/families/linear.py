@@ -86,5 +86,5 @@ OPERATORS = in_family(
     _product("baddbmm", torch.baddbmm, _batches_added, out=True),
     _product("addmv", torch.addmv, _vectors_added),
     _product("linear", F.linear, _linear),
-    Operator("scaled_dot_product_attention", F.scaled_dot_product_attention, _attended, terms=64),
+    Operator("scaled_dot_product_attention", F.scaled_dot_product_attention, _attended, terms=64, nonfinite=False),
 )

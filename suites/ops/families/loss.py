@@ -41,7 +41,7 @@ OPERATORS = in_family(
     _loss("smooth_l1_loss.beta", partial(F.smooth_l1_loss, beta=0.5), with_loss_shapes()),
     _loss("cross_entropy", F.cross_entropy, _entropies),
     _loss("nll_loss", F.nll_loss, _likelihoods),
-    _loss("binary_cross_entropy", F.binary_cross_entropy, _chances),
+    _loss("binary_cross_entropy", F.binary_cross_entropy, _chances, nonfinite=False),
     _loss("binary_cross_entropy_with_logits", F.binary_cross_entropy_with_logits, with_loss_shapes(-6, 6, (0, 1))),
     _loss("kl_div", F.kl_div, with_loss_shapes(-4, 0, (0.0625, 1), ("batchmean", "sum", "none"))),
     _loss("soft_margin_loss", F.soft_margin_loss, with_loss_shapes(-3, 3, (1, 1))),

@@ -127,8 +127,8 @@ OPERATORS = in_family(
     Operator("batch_norm", _batch_norm, _batches, terms=256),
     Operator("layer_norm", F.layer_norm, _layers, terms=1025),
     Operator("group_norm", F.group_norm, _groups, terms=256),
-    Operator("normalize", F.normalize, _lengths, terms=16),
+    Operator("normalize", F.normalize, _lengths, terms=16, nonfinite=False),
     Operator("interpolate.nearest", partial(F.interpolate, mode="nearest"), _nearest, exactness=ARITHMETIC, terms=16),
-    Operator("interpolate.bilinear", partial(F.interpolate, mode="bilinear"), _bilinear, terms=16),
-    Operator("interpolate.bicubic", partial(F.interpolate, mode="bicubic"), _bicubic, terms=64),
+    Operator("interpolate.bilinear", partial(F.interpolate, mode="bilinear"), _bilinear, terms=16, nonfinite=False),
+    Operator("interpolate.bicubic", partial(F.interpolate, mode="bicubic"), _bicubic, terms=64, nonfinite=False),
 )

@@ -8,7 +8,7 @@ import torch
 
 from ..makers import ONE_DIM, along, exactly, numbers, of_integers, reduction, together
 from ..operator import ALL, ARITHMETIC, BOOL, FLOATS, INTS, MOVE, SHAPES, SPECIAL, Operator, call, in_family
-from ..values import distinct, uniform
+from ..values import distinct, few, uniform
 
 _TERMS = 4099
 _sums = partial(Operator, exactness=ARITHMETIC, terms=_TERMS)
@@ -35,7 +35,8 @@ _rows = exactly(
     call(distinct(0, 3), dim=1, group=SHAPES),
 )
 _positions = exactly(*_rows(torch.float32), call(distinct(15, 17)))
-_truths = reduction(-0.75, 0.75, dims=ONE_DIM, long=0)
+_mixed = tuple(call(few(5, 6, 7, high=high), **named) for high in (1, 9) for named in ({}, *ONE_DIM))
+_truths = together(reduction(-0.75, 0.75, dims=ONE_DIM, long=0), exactly(*_mixed))
 _counted = reduction(-1, 1, dims=({"dim": 0}, {"dim": -1}, {"dim": (0, 2)}), long=0, special=False)
 
 OPERATORS = in_family(

@@ -11,7 +11,7 @@ from ..operator import ALL, FLOATS, INTS, MOVE, SHAPES, SPECIAL, Operator, call,
 from ..values import distinct, few, given, uniform
 
 _order = partial(Operator, exactness=MOVE)
-_found = partial(Operator, exactness=MOVE, grad=False)
+_found = partial(Operator, exactness=MOVE, grad=False, nonfinite=False)
 _sorted = exactly(
     call(distinct(5, 6, 7)),
     call(distinct(5, 6, 7), dim=0),
@@ -67,7 +67,7 @@ OPERATORS = in_family(
     _order("sort", torch.sort, _sorted, FLOATS + INTS),
     _found("argsort", torch.argsort, _sorted, FLOATS + INTS[:2]),
     _order("topk", torch.topk, _largest, FLOATS + INTS),
-    _order("kthvalue", torch.kthvalue, _kth, FLOATS + INTS[:2]),
+    _order("kthvalue", torch.kthvalue, _kth, FLOATS + INTS[:2], nonfinite=False),
     _found("searchsorted", torch.searchsorted, _places),
     _found("bucketize", torch.bucketize, _buckets),
     _found("unique", torch.unique, _several, ("float32", *INTS)),
