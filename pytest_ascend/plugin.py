@@ -93,11 +93,15 @@ def precision_compare(request: pytest.FixtureRequest) -> PrecisionCompare:
     """Compare what the device computed with what was expected, by dtype; raises where they disagree.
 
     ``precision_compare(actual, expected)`` gives the verdict; see :func:`pytest_ascend.precision.compare`.
+    ``precision_compare.layers(model, *inputs)`` judges every module of a model and names the first wrong one.
     """
     from pytest_ascend.run.comparing import PrecisionCompare
 
     setup, trial = request.config.stash.get(SETUP, None), _trial(request)
-    return PrecisionCompare(trial.verdicts.append if trial else _forget, setup.options.standard if setup else "")
+    note = trial.verdicts.append if trial else _forget
+    if setup is None:
+        return PrecisionCompare(note)
+    return PrecisionCompare(note, setup.options.standard, str(setup.prepared.device.torch_device()))
 
 
 @pytest.fixture
