@@ -29,10 +29,10 @@ def figures(found: Measurement) -> dict[str, float]:
         "rmse": math.sqrt(sums.square_sum / count),
         "ulp_max": sums.ulp_max,
         "ulp_mean": sums.ulp_sum / count,
-        **(percentiles(sums.spread.entries()) if sums.ulp_max else dict.fromkeys(_NAMES, 0.0)),
+        **percentiles(sums.spread.entries()),
         **{name: within / count for name, within in zip(_SHARES, sums.within, strict=True)},
         "cosine": cosine(sums),
-        "bias_ulp": sums.outward_sum / max(sums.signed_count, 1),
+        "bias_ulp": sums.outward_sum / count,
     }
     if special.nan_actual or special.nan_expected or special.inf_actual or special.inf_expected:
         result |= {
@@ -62,6 +62,8 @@ def percentiles(entries: Entries) -> dict[str, float]:
     """Error in ulp that so many per cent of the elements do not exceed, rounded up to a bin of the table."""
     if not entries.counts.size:
         return dict.fromkeys(_NAMES, 0.0)
+    if entries.counts.size == 1 or not entries.upper.any():
+        return dict.fromkeys(_NAMES, float(entries.upper[0]))
     order = np.argsort(entries.upper)
     below = np.cumsum(entries.counts[order])
     ranks = np.ceil(_RANKS * below[-1])

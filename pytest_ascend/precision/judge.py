@@ -62,9 +62,6 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
     rounding = _rounding(found, setting, use)
     if not rounding.is_broken:
         return rounding
-    summing = _summing(found, setting, use)
-    if not summing.is_broken:
-        return summing
     entries = found.actual.spread.entries()
     lowest, highest = exponents_of(entries)
     length = highest - lowest + 1
@@ -98,13 +95,6 @@ def _rounding(found: Measurement, setting: Setting, use: Allowances) -> Finding:
         Finding(rule="mean signed error in ulp", value=bias, limit=use.bias_ulps),
         key=lambda each: each.used,
     )
-
-
-def _summing(found: Measurement, setting: Setting, use: Allowances) -> Finding:
-    """The errors, if the model of sums alone is to explain them: the quick way out where nothing honest is known."""
-    limit = float(inner_by_model(setting, np.array([-ZERO_EXPONENT]), use, use.sums_rms)[0])
-    decides = not found.honest and found.actual.ulp_max > 2
-    return Finding(rule="largest error", value=found.actual.abs_max, limit=limit if decides else 0.0)
 
 
 def _nonzero(entries: Entries) -> Entries:
@@ -211,7 +201,7 @@ def _bias(found: Measurement, setting: Setting, use: Allowances) -> Finding:
 
 def biases(sums: Sums) -> tuple[float, float]:
     """Give the mean signed error in ulp: away from zero, and upwards."""
-    count = max(sums.signed_count, 1)
+    count = max(sums.count, 1)
     return sums.outward_sum / count, sums.upward_sum / count
 
 

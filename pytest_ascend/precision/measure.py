@@ -20,7 +20,7 @@ from pytest_ascend.precision.sums import Sums
 Floats: TypeAlias = npt.NDArray[Any]
 
 #: Elements of a chunk, so that its arrays stay in a core's cache.
-CHUNK = 1 << 16
+CHUNK = 1 << 15
 #: From so many elements on, several threads share the work.
 PARALLEL_FROM, MOST_THREADS = 1 << 21, 4
 #: Below this, every figure is computed in float64, whatever the inputs are.

@@ -45,7 +45,7 @@ class Spread:
         """Take in a chunk: the octave of each expected value (see :func:`octaves_and_inverse`) and each error."""
         held = sum(each[1].size for each in self._exact) + ulps.size
         if self._table is None and held <= EXACT_UP_TO:
-            self._exact.append((octaves, ulps.copy()))
+            self._exact.append((octaves, ulps))
             return
         for each in (*self._exact, (octaves, ulps)):
             self._count(_keys(*each))

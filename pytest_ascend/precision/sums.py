@@ -21,9 +21,6 @@ Places: TypeAlias = npt.NDArray[np.int64] | None
 SHARES = (0.001, 0.005, 0.01)
 
 
-#: Signed errors of more elements than this are summed in one chunk of four.
-SIGNED_UP_TO = 1 << 21
-
 #: Fields that are joined by their maximum, and by their sum.
 MAXIMA = ("abs_max", "rel_max", "ulp_max", "expected_max")
 TOTALS = (
@@ -33,7 +30,6 @@ TOTALS = (
     "rel_sum",
     "ulp_sum",
     "ulp_square_sum",
-    "signed_count",
     "outward_sum",
     "upward_sum",
     "expected_square_sum",
@@ -49,8 +45,7 @@ class Sums:
 
     Errors are ``abs(actual - expected)``; errors in ulp are divided by the unit in the last place of ``format`` at
     ``expected``. All sums are over finite pairs. ``outward`` counts an error away from zero as positive,
-    ``upward`` one towards plus infinity, and none as more than one ulp: their means show a wrong rounding mode. They
-    are over ``signed_count`` elements: all, or a quarter of the chunks of a large tensor.
+    ``upward`` one towards plus infinity, and none as more than one ulp: their means show a wrong rounding mode.
     """
 
     format: Format
@@ -64,7 +59,6 @@ class Sums:
     ulp_sum: float = 0.0
     ulp_max: float = 0.0
     ulp_square_sum: float = 0.0
-    signed_count: int = 0
     outward_sum: float = 0.0
     upward_sum: float = 0.0
     expected_square_sum: float = 0.0
@@ -92,25 +86,17 @@ class Sums:
         if error.size == 0:
             return True
         magnitude = np.abs(expected)
-        highest = float(magnitude.max())
-        if not highest <= self.format.largest:
+        if not float(magnitude.max()) <= self.format.largest:
             return False
         if largest > self.abs_max or self.abs_argmax < 0:
             place = int(error.argmax())
             self.abs_max, self.abs_argmax = largest, start + (place if places is None else int(places[place]))
         self.count += error.size
-        self.expected_max = max(self.expected_max, highest)
-        square_sum = _square_sum(magnitude, highest)
-        self.expected_square_sum += square_sum
+        self._add_absolute(actual, expected, error, magnitude)
         if largest == 0:
-            self.actual_square_sum += square_sum
-            self.product_sum += square_sum
-            self.signed_count += error.size
             self.within = [each + error.size for each in self.within]
             self.spread.add(octaves_and_inverse(magnitude, self.format)[0], error)
         else:
-            self.square_sum += _square_sum(error, largest)
-            self._add_absolute(actual, expected, error, highest)
             self._add_relative(error, magnitude)
             self._add_ulps(difference, error, expected, magnitude)
         if self.block and places is None:
@@ -128,12 +114,22 @@ class Sums:
         self.within = [ours + theirs for ours, theirs in zip(self.within, other.within, strict=True)]
         self.spread.merge(other.spread)
 
-    def _add_absolute(self, actual: Floats, expected: Floats, error: Floats, highest: float) -> None:
+    def _add_absolute(self, actual: Floats, expected: Floats, error: Floats, magnitude: Floats) -> None:
+        largest = float(magnitude.max(initial=0.0))
+        self.expected_max = max(self.expected_max, largest)
+        square_sum = _square_sum(magnitude, largest)
+        self.expected_square_sum += square_sum
+        furthest = float(error.max(initial=0.0))
+        if furthest == 0:
+            self.actual_square_sum += square_sum
+            self.product_sum += square_sum
+            return
         self.abs_sum += float(error.sum())
-        self.actual_square_sum += _square_sum(actual, highest)
-        if actual.dtype == np.float32 and not _SAFE[0] < highest < _SAFE[1]:
+        self.square_sum += _square_sum(error, furthest)
+        self.actual_square_sum += _square_sum(actual, largest)
+        if actual.dtype == np.float32 and not _SAFE[0] < largest < _SAFE[1]:
             actual, expected = actual.astype(np.float64), expected.astype(np.float64)
-        self.product_sum += _product_sum(actual, expected)
+        self.product_sum += float((actual * expected).sum())
 
     def _add_relative(self, error: Floats, magnitude: Floats) -> None:
         ratio = error / magnitude
@@ -154,16 +150,11 @@ class Sums:
         self.ulp_sum += float(ulps.sum())
         self.ulp_max = max(self.ulp_max, largest)
         self.ulp_square_sum += _square_sum(ulps, largest)
-        self.spread.add(octaves, ulps)
-        if self.count <= SIGNED_UP_TO or self.count // ulps.size % 4 == 0:
-            self._add_signs(difference, ulps, expected)
-
-    def _add_signs(self, difference: Floats, ulps: Floats, expected: Floats) -> None:
-        np.minimum(ulps, 1, out=ulps)
-        self.signed_count += ulps.size
-        self.upward_sum += float(np.copysign(ulps, difference).sum())
+        bounded = np.minimum(ulps, 1)
+        self.upward_sum += float(np.copysign(bounded, difference).sum())
         np.multiply(difference, expected, out=difference)
-        self.outward_sum += float(np.copysign(ulps, difference, out=difference).sum())
+        self.outward_sum += float(np.copysign(bounded, difference, out=difference).sum())
+        self.spread.add(octaves, ulps)
 
     def _add_blocks(self, error: Floats, magnitude: Floats) -> None:
         _, inverse = octaves_and_inverse(magnitude, self.format)
@@ -187,9 +178,4 @@ _SAFE = (1e-12, 1e15)
 def _square_sum(values: Floats, largest: float) -> float:
     if values.dtype == np.float32 and largest > 0 and not _SAFE[0] < largest < _SAFE[1]:
         values = values.astype(np.float64)
-    return _product_sum(values, values)
-
-
-def _product_sum(one: Floats, other: Floats) -> float:
-    """Sum the products; not by a BLAS, whose threads would stand in the way of ours."""
-    return float(np.einsum("i,i->", one, other))
+    return float((values * values).sum())
