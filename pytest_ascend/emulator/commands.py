@@ -17,15 +17,16 @@ from pytest_ascend.sizes import parse_size
 @click.option("--devices", type=click.IntRange(1, 16), default=2, show_default=True, help="How many emulated devices.")
 @click.option("--memory", default="8G", show_default=True, help="Memory of each device: bytes, or with K, M, G, T.")
 @click.option("--fault", "faults", multiple=True, help="Plant a fault: a built-in name or module:attribute.")
+@click.option("--numerics", default="", help="exact (the CPU's, the default), chip or chip:SEED.")
 @click.argument("command", nargs=-1, required=True)
-def emulate(devices: int, memory: str, faults: tuple[str, ...], command: tuple[str, ...]) -> None:
+def emulate(devices: int, memory: str, faults: tuple[str, ...], numerics: str, command: tuple[str, ...]) -> None:
     """Run COMMAND, and the processes that it starts, on the emulated device.
 
     For example: pytest-ascend emulate -- python train.py
 
     Programs are looked for beside the Python that runs pytest-ascend first, so that "python" is the one that has it.
     """
-    activate(devices=devices, memory_bytes=parse_size(memory), faults=faults)
+    activate(devices=devices, memory_bytes=parse_size(memory), faults=faults, numerics=numerics)
     click.echo(f"pytest-ascend: EMULATED device ({devices} x {memory}); this says nothing about any NPU", err=True)
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     try:

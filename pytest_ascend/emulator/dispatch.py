@@ -13,15 +13,19 @@ from typing import Any
 
 import torch
 
+from pytest_ascend.emulator import named
+from pytest_ascend.emulator.chip.applied import apply_numerics
+from pytest_ascend.emulator.choices import NUMERICS
 from pytest_ascend.emulator.entrypoints import operators_source
 from pytest_ascend.emulator.faults import apply_faults
-from pytest_ascend.emulator.kernels import all_kernels
+from pytest_ascend.emulator.kernels import all_kernels, all_named
 from pytest_ascend.emulator.registry import Kernel
-from pytest_ascend.emulator.tensors import DeviceMemory, readers, set_view_shape
+from pytest_ascend.emulator.sickness import Silent
+from pytest_ascend.emulator.tensors import DeviceMemory, readers, set_view_shape, write
 from pytest_ascend.errors import EmulatorUnavailable
 
 _RUNNER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p)
-_KERNEL_FAILED = 561000
+_KERNEL_FAILED, _NOT_SUPPORTED = 561000, 207000
 
 _lock = threading.Lock()
 _installed: list[Any] = []  # keeps the callback alive as long as the process, as C holds a pointer to it
@@ -60,22 +64,32 @@ def _check_same_sources(home: Path) -> None:
 
 
 def planted(faults: Iterable[str]) -> list[Kernel]:
-    """Give all kernels, in the order of their indices, with these faults. Raises UsageError as apply_faults does."""
-    return apply_faults(all_kernels(), faults)
+    """Give all kernels, by index, then those called by name, with this process's numerics and with these faults.
+
+    Raises UsageError as apply_numerics and apply_faults do.
+    """
+    return apply_faults(apply_numerics([*all_kernels(), *all_named()], os.environ.get(NUMERICS, "")), faults)
 
 
 def _runner(memory: DeviceMemory, fail: Any) -> Callable[[int, int], int]:
     names = filter(None, os.environ.get("PYTEST_ASCEND_FAULTS", "").split(","))
-    calls = [(kernel.name, call_of(kernel, memory)) for kernel in planted(names)]
+    kernels, count = planted(names), len(all_kernels())
+    calls = [(kernel.name, call_of(kernel, memory)) for kernel in kernels[:count]]
+    by_name = {kernel.name: (kernel.name, named.call_of(kernel, memory)) for kernel in kernels[count:]}
 
     def run(index: int, words: int) -> int:
-        name, call = calls[index]
+        entry = calls[index] if index != named.BY_NAME else by_name.get(named.name_of(words))
+        if entry is None:
+            return _NOT_SUPPORTED
+        name, call = entry
         _counts[name] = _counts.get(name, 0) + 1
         try:
             # What the user has switched on around the operator must not reach into the kernel: a default device or
             # another function mode would make its temporaries on the NPU, CPU autocast would change its arithmetic.
             with torch._C.DisableTorchFunction(), torch._C._DisableAutocast():  # noqa: SLF001  no public names exist
                 call(words)
+        except Silent:
+            return 0
         except BaseException as error:  # noqa: BLE001  C cannot pass an exception on: it becomes an error code
             fail(_KERNEL_FAILED, b"%s", _message(name, error).encode())
             return _KERNEL_FAILED
@@ -120,7 +134,7 @@ def call_of(kernel: Kernel, memory: DeviceMemory) -> Callable[[int], None]:
             if dynamic:
                 _write_dynamic(target, value, words[i])
             else:
-                _write(target, value)
+                write(target, value)
 
     return call
 
@@ -128,19 +142,6 @@ def call_of(kernel: Kernel, memory: DeviceMemory) -> Callable[[int], None]:
 def _shapes(targets: list[Any]) -> list[Any]:
     """Give the shapes of outputs: of tensors, of lists of them, and None for what the caller left out."""
     return [_shapes(each) if isinstance(each, list) else getattr(each, "shape", None) for each in targets]
-
-
-def _write(target: Any, value: Any) -> None:
-    """Copy a result into an output. What the caller left out, or the kernel did not compute, stays as it is."""
-    if target is None or value is None:
-        return
-    if isinstance(target, list):
-        for each, result in zip(target, value, strict=True):
-            _write(each, result)
-        return
-    if target.shape != value.shape:  # copy_ would broadcast, and hide the mistake
-        raise RuntimeError(f"the kernel made {tuple(value.shape)} for an output of {tuple(target.shape)}")
-    target.copy_(value)
 
 
 def _write_dynamic(target: torch.Tensor, value: torch.Tensor, descriptor: int) -> None:

@@ -5,7 +5,8 @@ A fault maps names of operators to functions that make a wrong body from the hon
     STALE_ADD = {"aclnnAdd": lambda honest: lambda self, other, alpha: honest(self, other, alpha) * 1.001}
 
 It is chosen by the name of a built-in one (see :mod:`pytest_ascend.emulator.planted`), or as ``module:attribute`` of
-the user's own.
+the user's own. Faults of the device as a whole, such as ``crash:after=100``, are in
+:mod:`pytest_ascend.emulator.sickness`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from pytest_ascend.emulator.planted import FAULTS, Fault
 from pytest_ascend.emulator.registry import Body, Kernel
+from pytest_ascend.emulator.sickness import KINDS, infect, is_sickness
 from pytest_ascend.errors import UsageError
 
 
@@ -28,7 +30,7 @@ def find_fault(name: str) -> Fault:
     if not separator:
         raise UsageError(
             f"there is no fault {name!r} for the emulated device",
-            hint=f"choose one of {', '.join(sorted(FAULTS))}, or name your own as module:attribute",
+            hint=f"choose one of {', '.join(sorted({*FAULTS, *KINDS}))}, or name your own as module:attribute",
         )
     try:
         found = getattr(importlib.import_module(module), attribute)
@@ -47,13 +49,19 @@ def apply_faults(kernels: Iterable[Kernel], names: Iterable[str]) -> list[Kernel
     """Give the kernels with the named faults planted. Raises UsageError for an operator that is not emulated."""
     by_name = {kernel.name: kernel for kernel in kernels}
     for name in names:
-        for operator, plant in find_fault(name).items():
-            if operator not in by_name:
-                raise UsageError(
-                    f"the fault {name!r} replaces {operator}, which is not emulated", hint="check the operator's name"
-                )
-            by_name[operator] = replace(by_name[operator], body=_planted(by_name[operator], plant))
+        by_name = infect(by_name, name) if is_sickness(name) else _with_wrong_bodies(by_name, name)
     return list(by_name.values())
+
+
+def _with_wrong_bodies(kernels: Mapping[str, Kernel], name: str) -> dict[str, Kernel]:
+    found = dict(kernels)
+    for operator, plant in find_fault(name).items():
+        if operator not in found:
+            raise UsageError(
+                f"the fault {name!r} replaces {operator}, which is not emulated", hint="check the operator's name"
+            )
+        found[operator] = replace(found[operator], body=_planted(found[operator], plant))
+    return found
 
 
 def _planted(kernel: Kernel, plant: Callable[[Body], Body]) -> Body:

@@ -34,6 +34,9 @@ C_TYPES = {
     "double": ("double", "emu_double_bits({0})"),
 }
 
+#: Types that a null pointer can stand for: what was not given.
+CONTAINERS = ("Tensor", "TensorList", "Scalar", "ScalarList", "IntArray", "BoolArray", "FloatArray")
+
 ROLES = ("in", "inout", "out", "dynamic")
 
 _DECLARATION = re.compile(r"(\w+)\((.*)\)", re.DOTALL)

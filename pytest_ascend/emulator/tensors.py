@@ -46,9 +46,13 @@ class DeviceMemory:
     """The range of addresses that all emulated devices' memory lies in, as one base tensor for each dtype."""
 
     def __init__(self, address: int, size: int) -> None:
-        self.address = address
+        self.address, self.size = address, size
         whole = torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=torch.uint8)
         self.bases = {code: (whole.view(dtype), dtype.itemsize) for code, dtype in DTYPES.items()}
+
+    def holds(self, address: int) -> bool:
+        """Whether an address is one of device memory."""
+        return 0 <= address - self.address < self.size
 
     def tensor(self, descriptor: int) -> torch.Tensor | None:
         """Give the tensor of a descriptor (None for a null pointer): a view, with its sizes, strides and offset.
@@ -74,6 +78,19 @@ class DeviceMemory:
     def tensors(self, descriptor: int) -> list[torch.Tensor | None] | None:
         """Give the tensors of a list, None for a null pointer."""
         return [self.tensor(each) for each in _pointers(descriptor)] if descriptor else None
+
+
+def write(target: Any, value: Any) -> None:
+    """Copy a result into an output. What the caller left out, or the kernel did not compute, stays as it is."""
+    if target is None or value is None:
+        return
+    if isinstance(target, list):
+        for each, result in zip(target, value, strict=True):
+            write(each, result)
+        return
+    if target.shape != value.shape:  # copy_ would broadcast, and hide the mistake
+        raise RuntimeError(f"the kernel made {tuple(value.shape)} for an output of {tuple(target.shape)}")
+    target.copy_(value)
 
 
 def set_view_shape(descriptor: int, shape: torch.Size) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from pytest_ascend import emulator
+from pytest_ascend.emulator.kernels.cube import slow_dtypes
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
@@ -48,6 +49,21 @@ def assert_same(
     assert len(actual) == len(expected), f"{len(actual)} results, expected {len(expected)}"
     for position, (mine, reference) in enumerate(zip(actual, expected, strict=True)):
         assert_identical(mine, reference, f"value {position}")
+
+
+def assert_rounded_once(function: Callable[..., Any], *inputs: Any, **how: Any) -> None:
+    """Assert as :func:`assert_same` does; where the CPU is slow in half precision, of its float32 results, rounded."""
+    dtypes = {each.dtype for each in inputs if isinstance(each, torch.Tensor)} & slow_dtypes()
+    if not dtypes:
+        assert_same(function, *inputs, **how)
+        return
+    (dtype,) = dtypes
+    how = {"backward": False, "strided": False, **how}
+    wide = [each.float() if isinstance(each, torch.Tensor) else each for each in inputs]
+    expected = _outcome("cpu", function, wide, {}, **how, rounded=dtype)
+    actual = _outcome("npu", function, inputs, {}, **how)
+    for position, (mine, reference) in enumerate(zip(actual, expected, strict=True)):
+        assert_identical(mine, reference.to(dtype), f"value {position}")
 
 
 def assert_identical(actual: Any, expected: Any, name: str = "output") -> None:
@@ -89,6 +105,7 @@ def _outcome(
     *,
     backward: bool,
     strided: bool,
+    rounded: torch.dtype | None = None,
 ) -> list[Any]:
     placed = [_placed(each, device, backward=backward, strided=strided) for each in inputs]
     options = {name: _placed(each, device, backward=False, strided=strided) for name, each in options.items()}
@@ -97,7 +114,7 @@ def _outcome(
     if not backward:
         return [*results, *leaves]
     differentiable = [each for each in results if isinstance(each, torch.Tensor) and each.requires_grad]
-    weights = [floats(*each.shape, seed=9).to(each.dtype).to(device) for each in differentiable]
+    weights = [floats(*each.shape, seed=9).to(rounded or each.dtype).to(device, each.dtype) for each in differentiable]
     torch.autograd.backward(differentiable, weights)
     return [*results, *(each.grad for each in leaves if each.requires_grad)]
 

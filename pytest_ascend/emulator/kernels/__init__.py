@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pytest_ascend.emulator.kernels import (
     activation,
     amp,
     comparison,
     convolution,
     creation,
+    detection,
     distance,
     elementwise,
     flash,
     foreach,
+    fused_loss,
     fused_normalization,
     gated,
+    grouped,
     indexing,
+    inference,
     linear,
     linear_algebra,
     loss,
+    movement,
     normalization,
     optimizer,
     pooling,
+    quantization,
     random,
     reduction,
+    rotary,
+    routing,
     shaping,
     sorting,
+    spectral,
     unary,
     upsample,
 )
@@ -36,23 +47,32 @@ FAMILIES = (
     comparison.family,
     convolution.family,
     creation.family,
+    detection.family,
     distance.family,
     elementwise.family,
     flash.family,
     foreach.family,
+    fused_loss.family,
     fused_normalization.family,
     gated.family,
+    grouped.family,
     indexing.family,
+    inference.family,
     linear.family,
     linear_algebra.family,
     loss.family,
+    movement.family,
     normalization.family,
     optimizer.family,
     pooling.family,
+    quantization.family,
     random.family,
     reduction.family,
+    rotary.family,
+    routing.family,
     shaping.family,
     sorting.family,
+    spectral.family,
     unary.family,
     upsample.family,
 )
@@ -60,7 +80,16 @@ FAMILIES = (
 
 def all_kernels() -> list[Kernel]:
     """Give all kernels, in a fixed order. Raises ValueError where an operator is declared twice."""
-    kernels = [kernel for family in FAMILIES for kernel in family.kernels]
+    return _once(kernel for family in FAMILIES for kernel in family.kernels)
+
+
+def all_named() -> list[Kernel]:
+    """Give all kernels that are called by name, in a fixed order. Raises ValueError as :func:`all_kernels` does."""
+    return _once(kernel for family in FAMILIES for kernel in family.by_name)
+
+
+def _once(given: Iterable[Kernel]) -> list[Kernel]:
+    kernels = list(given)
     names = [kernel.name for kernel in kernels]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"declared twice: {', '.join(twice)}")

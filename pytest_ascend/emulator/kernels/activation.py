@@ -162,3 +162,11 @@ op("aclnnSoftmax(Tensor self, int64 dim, out Tensor out)", _softmax, into=True)
 op("aclnnLogSoftmax(Tensor self, int64 dim, out Tensor out)", _log_softmax, into=True)
 op("aclnnSoftmaxBackward(Tensor grad, Tensor output, int64 dim, out Tensor out)", _softmax_backward, into=True)
 op("aclnnLogSoftmaxBackward(Tensor grad, Tensor output, int64 dim, out Tensor out)", _log_softmax_backward, into=True)
+
+
+# --- the same, called by name ---
+
+family.named("Mish", torch.nn.functional.mish)
+family.named("MishGrad", aten.mish_backward.default)
+family.named("Swish", lambda x, scale: aten.silu(x) if scale == 1 else x * torch.sigmoid(scale * x))
+family.named("SwishGrad", lambda grad, x, _: aten.silu_backward(grad, x))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from pytest_ascend.emulator.kernels.cube import narrowed
+from pytest_ascend.emulator.kernels.cube import narrowed, widened
 from pytest_ascend.emulator.registry import Family
 
 family = Family("convolution")
@@ -31,8 +33,10 @@ def convolution(
     groups: int,
     cube: int,
 ) -> T:
-    x, weight = narrowed(cube, x, weight)
-    return torch.convolution(x, weight, bias, stride, padding, dilation, transposed, out_pad, groups)
+    operands = widened(*narrowed(cube, x, weight), bias)
+    return torch.convolution(
+        operands[0], operands[1], operands[2], stride, padding, dilation, transposed, out_pad, groups
+    )
 
 
 @family.kernel(
@@ -53,9 +57,9 @@ def convolution_backward(
     mask: list[bool],
     cube: int,
 ) -> tuple[T | None, T | None, T | None]:
-    grad, x, weight = narrowed(cube, grad, x, weight)
+    operands = widened(*narrowed(cube, grad, x, weight))
     geometry = (stride, padding, dilation, transposed, out_pad, groups)
-    return aten.convolution_backward(grad, x, weight, bias_sizes, *geometry, mask)  # type: ignore[no-any-return]
+    return aten.convolution_backward(*operands, bias_sizes, *geometry, mask)  # type: ignore[no-any-return]
 
 
 @family.kernel(
@@ -63,8 +67,8 @@ def convolution_backward(
     " IntArray padding, IntArray dilation, out Tensor out, int8 cube)"
 )
 def conv_depthwise2d(x: T, weight: T, _: L, bias: T | None, stride: L, padding: L, dilation: L, cube: int) -> T:
-    x, weight = narrowed(cube, x, weight)
-    return torch.conv2d(x, weight, bias, stride, padding, dilation, groups=x.shape[1])
+    operands = widened(*narrowed(cube, x, weight), bias)
+    return torch.conv2d(operands[0], operands[1], operands[2], stride, padding, dilation, groups=x.shape[1])
 
 
 @family.kernel("aclnnConvTbc(Tensor self, Tensor weight, Tensor bias, int64 pad, out Tensor output, int8 cube)")
@@ -91,3 +95,31 @@ op(
     aten.col2im.default,
 )
 op("aclnnChannelShuffle(Tensor self, int64 groups, out Tensor out)", torch.channel_shuffle)
+
+
+# --- by name: strides and dilations have four places, paddings are before and after of height and width ---
+
+
+def _plane(strides: L, pads: L, dilations: L, groups: int) -> tuple[L, L, L, bool, L, int]:
+    return strides[2:], pads[::2], dilations[2:], False, [0, 0], groups
+
+
+@family.kernel_named("Conv2D")
+def conv2d(x: T, weight: T, bias: T | None = None, *, data_format: str, **geometry: Any) -> T:  # noqa: ARG001
+    return torch.convolution(x, weight, bias, *_plane(**geometry))
+
+
+def _gradient(grad: T, x: T, weight: T, geometry: dict[str, Any], place: int) -> T:
+    mask = [place == each for each in range(3)]
+    made: tuple[T, ...] = aten.convolution_backward(grad, x, weight, None, *_plane(**geometry), mask)
+    return made[place]
+
+
+@family.kernel_named("Conv2DBackpropInput")
+def conv2d_backprop_input(shape: T, weight: T, grad: T, *, data_format: str, **geometry: Any) -> T:  # noqa: ARG001
+    return _gradient(grad, grad.new_empty(shape.tolist()), weight, geometry, 0)
+
+
+@family.kernel_named("Conv2DBackpropFilter")
+def conv2d_backprop_filter(x: T, shape: T, grad: T, *, data_format: str, **geometry: Any) -> T:  # noqa: ARG001
+    return _gradient(grad, x, grad.new_empty(shape.tolist()), geometry, 1)

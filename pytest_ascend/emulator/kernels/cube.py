@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import torch
 
 T = torch.Tensor
@@ -9,6 +12,24 @@ T = torch.Tensor
 #: cubeMathType, as CANN numbers it. Where a lower precision is merely allowed (1) it is not used here, so that float32
 #: stays CPU's; torch_npu asks for 0 (keep) or 1.
 USE_FP16, USE_HF32 = 2, 3
+
+
+@functools.cache
+def slow_dtypes() -> frozenset[torch.dtype]:
+    """Give the dtypes that this CPU multiplies element by element, some ten times slower than float32."""
+    fast = {
+        torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported,
+        torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported,
+    }
+    return frozenset(dtype for dtype, is_fast in fast.items() if not is_fast())
+
+
+def widened(*operands: Any) -> tuple[Any, ...]:
+    """Give operands in float32 where the CPU is slow in their dtype; who writes the result rounds it, once.
+
+    That is also what a cube unit does: it takes half precision and adds up in float32.
+    """
+    return tuple(each.float() if each is not None and each.dtype in slow_dtypes() else each for each in operands)
 
 
 def narrowed(cube_math_type: int, *operands: T) -> tuple[T, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.kernels.cube import narrowed
+from pytest_ascend.emulator.kernels.cube import narrowed, widened
 from pytest_ascend.emulator.registry import Family
 
 family = Family("linear")
@@ -22,9 +22,19 @@ def _product(function: Callable[..., T]) -> Callable[..., None]:
         self, other = narrowed(cube, self, other)
         if self.dtype != out.dtype:
             self, other = self.to(out.dtype), other.to(out.dtype)
-        function(self, other, out=out)
+        _into(out, function, self, other)
 
     return body
+
+
+def _into(out: T, function: Callable[..., T], *operands: T, **how: Any) -> None:
+    """Compute into an output, in float32 first where the CPU is slow in half precision."""
+    # Operands of two dtypes are left as they are: torch refuses them, and so does CANN.
+    wide = widened(*operands) if len({each.dtype for each in operands}) == 1 else operands
+    if wide[-1] is operands[-1]:
+        function(*operands, **how, out=out)
+    else:
+        out.copy_(function(*wide, **how))
 
 
 def _added_product(function: Callable[..., T]) -> Callable[..., None]:
@@ -34,7 +44,7 @@ def _added_product(function: Callable[..., T]) -> Callable[..., None]:
         left, right = narrowed(cube, left, right)
         if not self.dtype == left.dtype == out.dtype:
             self, left, right = self.to(out.dtype), left.to(out.dtype), right.to(out.dtype)
-        function(self, left, right, beta=beta, alpha=alpha, out=out)
+        _into(out, function, self, left, right, beta=beta, alpha=alpha)
 
     return body
 
@@ -45,7 +55,9 @@ def matmul(self: T, mat2: T, cube: int, out: T) -> None:
     What needs a gradient is not known here; that gradients are on stands for it.
     """
     self, mat2 = narrowed(cube, self, mat2)
-    if not torch.is_grad_enabled() or (self.dim() < 3 and mat2.dim() < 3) or self.dtype != out.dtype:
+    if widened(mat2)[0] is not mat2:
+        out.copy_(torch.matmul(self.float(), mat2.float()))
+    elif not torch.is_grad_enabled() or (self.dim() < 3 and mat2.dim() < 3) or self.dtype != out.dtype:
         _product(torch.matmul)(self, mat2, cube, out=out)
     elif mat2.dim() == 2 and out.is_contiguous():
         torch.mm(self.reshape(-1, self.shape[-1]), mat2, out=out.view(-1, out.shape[-1]))
@@ -74,7 +86,8 @@ def addmv(self: T, mat: T, vec: T, alpha: Any, beta: Any, cube: int, out: T) -> 
 
 
 def inplace_addmm(self: T, mat1: T, mat2: T, beta: Any, alpha: Any, cube: int) -> None:
-    self.addmm_(*narrowed(cube, mat1, mat2), beta=beta, alpha=alpha)
+    mat1, mat2 = narrowed(cube, mat1, mat2)
+    _into(self, torch.addmm, self, mat1, mat2, beta=beta, alpha=alpha)
 
 
 def _or_one(number: Any) -> Any:
@@ -128,3 +141,9 @@ def transpose_batch_mat_mul(
     if bias is not None or scale is not None:
         raise NotImplementedError("bias and scale are not implemented for npu_transpose_batchmatmul")
     return torch.bmm(*narrowed(cube, x1.permute(perm1), x2.permute(perm2))).permute(perm)
+
+
+@family.kernel_named("BatchMatMul")
+def batch_mat_mul(left: T, right: T, adj_x1: bool, adj_x2: bool) -> T:
+    """Multiply; what is to be transposed comes as it lies in memory."""
+    return (left.mT if adj_x1 else left) @ (right.mT if adj_x2 else right)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from pytest_ascend.emulator.registry import Family
@@ -91,15 +93,32 @@ def layer_norm_backward(
     return aten.native_layer_norm_backward(grad, x, shape, *statistics, weight, bias, mask)  # type: ignore[no-any-return]
 
 
+# torch's CPU kernels read the parameters of groups without a look at their strides.
+
+
+def group_norm(x: T, gamma: Optional, beta: Optional, *rest: Any) -> tuple[T, T, T]:
+    return torch.native_group_norm(x.contiguous(), _dense(gamma), _dense(beta), *rest)
+
+
+def group_norm_backward(grad: T, x: T, mean: T, rstd: T, gamma: Optional, *rest: Any) -> Three:
+    return aten.native_group_norm_backward(  # type: ignore[no-any-return]
+        grad.contiguous(), x.contiguous(), mean.contiguous(), rstd.contiguous(), _dense(gamma), *rest
+    )
+
+
+def _dense(x: Optional) -> Optional:
+    return None if x is None else x.contiguous()
+
+
 _SIZES = "int64 n, int64 c, int64 hxw, int64 group"
 
 op(
     f"aclnnGroupNorm(Tensor self, Tensor gamma, Tensor beta, {_SIZES}, double eps, out Tensor out, out Tensor mean,"
     " out Tensor rstd)",
-    torch.native_group_norm,
+    group_norm,
 )
 op(
     f"aclnnGroupNormBackward(Tensor gradOut, Tensor input, Tensor mean, Tensor rstd, Tensor gamma, {_SIZES},"
     " BoolArray outputMask, out Tensor gradInput, out Tensor gradGamma, out Tensor gradBeta)",
-    aten.native_group_norm_backward.default,
+    group_norm_backward,
 )

@@ -123,3 +123,40 @@ def fused_sgd(
         is_first_step=is_first_step,
         grad_scale=grad_scale,
     )
+
+
+Adam = tuple[T, T, T]
+
+
+def _moments(m: T, v: T, grad: T, beta1: T, beta2: T) -> tuple[T, T]:
+    return m + (1 - beta1) * (grad - m), v + (1 - beta2) * (grad.square() - v)
+
+
+@family.kernel_named("ApplyAdamD")
+def apply_adam(
+    var: T, m: T, v: T, beta1_power: T, beta2_power: T, lr: T, beta1: T, beta2: T, epsilon: T, grad: T, **how: bool
+) -> Adam:
+    """Step one parameter, in float32; numbers come as tensors of the parameter's dtype."""
+    dtype = var.dtype
+    given = (var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad)
+    var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad = (each.float() for each in given)
+    m, v = _moments(m, v, grad, beta1, beta2)
+    ahead = beta1 * m + (1 - beta1) * grad if how.get("use_nesterov") else m
+    rate = lr * (1 - beta2_power).sqrt() / (1 - beta1_power)
+    return (var - rate * ahead / (v.sqrt() + epsilon)).to(dtype), m.to(dtype), v.to(dtype)
+
+
+@family.kernel_named("ApplyAdamW")
+def apply_adam_w(
+    var: T, m: T, v: T, beta1_power: T, beta2_power: T, lr: T, decay: T, beta1: T, beta2: T, epsilon: T, grad: T,
+    max_norm: Optional = None, *, amsgrad: bool = False, maximize: bool = False,
+) -> Adam:  # fmt: skip
+    """Step one parameter, in float32. The powers are those of the step before."""
+    if amsgrad or max_norm is not None:
+        raise NotImplementedError("amsgrad is not implemented")
+    given = (var, m, v, beta1_power, beta2_power, lr, decay, beta1, beta2, epsilon, grad)
+    dtype = var.dtype
+    var, m, v, beta1_power, beta2_power, lr, decay, beta1, beta2, epsilon, grad = (each.float() for each in given)
+    m, v = _moments(m, v, -grad if maximize else grad, beta1, beta2)
+    step = (m / (1 - beta1_power * beta1)) / ((v / (1 - beta2_power * beta2)).sqrt() + epsilon)
+    return (var * (1 - lr * decay) - lr * step).to(dtype), m.to(dtype), v.to(dtype)

@@ -98,6 +98,26 @@ op("aclnnRenorm(Tensor self, Scalar p, int64 dim, Scalar maxNorm, out Tensor out
 op("aclnnInplaceRenorm(inout Tensor self, Scalar p, int64 dim, Scalar maxNorm)", T.renorm_)
 
 
+#: How torch_npu writes an order that is infinite.
+_INFINITE = {float(2**31): float("inf"), float(-(2**31)): float("-inf")}
+
+
+@family.kernel_named("LpNormReduceV2")
+def lp_norm_reduce(x: T, p: float, axes: L, keepdim: bool, epsilon: float) -> T:  # noqa: ARG001
+    """Give a norm but for the root, which another operator takes: the sum of powers, a count, or an extreme."""
+    order = _INFINITE.get(p, p)
+    size = x.abs()
+    if order in (float("inf"), float("-inf")):
+        return (torch.amax if order > 0 else torch.amin)(size, axes, keepdim)
+    powers = (size != 0).float() if order == 0 else size if order == 1 else size.pow(order)
+    return torch.sum(powers, axes, keepdim)
+
+
+@family.kernel_named("LpNormUpdateV2")
+def lp_norm_update(total: T, p: float, epsilon: float) -> T:  # noqa: ARG001
+    return total if p in (0, 1) or p in _INFINITE else total.pow(1 / p)
+
+
 # --- along a dimension ---
 
 op(

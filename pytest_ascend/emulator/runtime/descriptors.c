@@ -12,7 +12,7 @@ API aclTensor *aclCreateTensor(const int64_t *shape, uint64_t ndim, int dtype, c
     aclTensor *made = malloc((words < EMU_TENSOR_WORDS ? EMU_TENSOR_WORDS : words) * sizeof(int64_t));
     if (!made) return NULL;
     *made = (aclTensor){.dtype = dtype, .ndim = (int64_t)ndim, .offset = offset, .data = (intptr_t)data, .format = format};
-    memcpy(made->shape_and_strides, shape, ndim * sizeof(int64_t));
+    if (ndim) memcpy(made->shape_and_strides, shape, ndim * sizeof(int64_t));
     if (strides) {
         memcpy(made->shape_and_strides + ndim, strides, ndim * sizeof(int64_t));
         return made;

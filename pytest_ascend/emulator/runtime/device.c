@@ -139,10 +139,10 @@ API int aclrtCreateStreamWithConfig(void **into, uint32_t priority, uint32_t fla
 
 API int aclrtDestroyStream(void *given) { free(given); return EMU_OK; }
 API int aclrtDestroyStreamForce(void *given) { free(given); return EMU_OK; }
-API int aclrtSynchronizeStream(void *given) { (void)given; return EMU_OK; }
-API int aclrtSynchronizeStreamWithTimeout(void *given, int32_t ms) { (void)given, (void)ms; return EMU_OK; }
-API int aclrtSynchronizeDevice(void) { return EMU_OK; }
-API int aclrtSynchronizeDeviceWithTimeout(int32_t ms) { (void)ms; return EMU_OK; }
+API int aclrtSynchronizeStream(void *given) { (void)given; return emu_waited(); }
+API int aclrtSynchronizeStreamWithTimeout(void *given, int32_t ms) { (void)given, (void)ms; return emu_waited(); }
+API int aclrtSynchronizeDevice(void) { return emu_waited(); }
+API int aclrtSynchronizeDeviceWithTimeout(int32_t ms) { (void)ms; return emu_waited(); }
 API int aclrtStreamWaitEvent(void *given, void *event) { (void)given, (void)event; return EMU_OK; }
 API int aclrtSetStreamFailureMode(void *given, uint64_t mode) { (void)given, (void)mode; return EMU_OK; }
 API int aclrtSetOpWaitTimeout(uint32_t seconds) { (void)seconds; return EMU_OK; }
@@ -194,7 +194,7 @@ API int aclrtCreateEventExWithFlag(void **into, uint32_t flag) {
 API int aclrtCreateEventWithFlag(void **into, uint32_t flag) { return aclrtCreateEventExWithFlag(into, flag); }
 API int aclrtDestroyEvent(void *given) { free(given); return EMU_OK; }
 API int aclrtResetEvent(void *given, void *on) { (void)given, (void)on; return EMU_OK; }
-API int aclrtSynchronizeEvent(void *given) { (void)given; return EMU_OK; }
+API int aclrtSynchronizeEvent(void *given) { (void)given; return emu_waited(); }
 
 API int aclrtRecordEvent(void *given, void *on) {
     (void)on;

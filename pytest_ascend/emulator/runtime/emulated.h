@@ -16,6 +16,8 @@ enum {
     EMU_NO_CONTEXT = 107002,
     EMU_NOT_SUPPORTED = 207000,
     EMU_OUT_OF_MEMORY = 207001,
+    EMU_LOST_HEARTBEAT = 507010,
+    EMU_AICORE_EXCEPTION = 507015,
     EMU_KERNEL_FAILED = 561000,
 };
 
@@ -33,6 +35,10 @@ API char *emu_memory_base(void);
 API size_t emu_memory_size(void);
 API int emu_device_count(void);
 
+/* What planted faults do: see faults.c. emu_waited gives the error that waiting for the device finds, usually none. */
+API int emu_allocations_fail(void);
+API int emu_waited(void);
+
 /* Descriptors as Python reads them: every field is a 64-bit word, in this order. */
 typedef struct {
     int64_t dtype;
@@ -44,6 +50,8 @@ typedef struct {
 } aclTensor;
 
 enum { EMU_TENSOR_WORDS = 13 };
+
+enum { EMU_BY_NAME = -1 }; /* in the place of an operator's index: the first word is its name */
 
 typedef struct {
     int64_t dtype;
@@ -68,5 +76,11 @@ API emu_executor *emu_executor_new(int64_t operator_index, int64_t count);
 API int64_t emu_keep_text(emu_executor *executor, const char *text);
 API int64_t emu_double_bits(double value);
 API int emu_run(emu_executor *executor);
+
+/* Run an operator of the older kind: type, inputs, outputs and attributes as counts and addresses. */
+int emu_run_by_name(const int64_t *words);
+
+API aclTensor *aclCreateTensor(const int64_t *shape, uint64_t ndim, int dtype, const int64_t *strides, int64_t offset, int format,
+                               const int64_t *storage_shape, uint64_t storage_ndim, void *data);
 
 #endif

@@ -92,7 +92,7 @@ API int aclrtMalloc(void **into, size_t size, int policy) {
     if (!emu_memory_base())
         return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: cannot reserve addresses for the device memory; set a smaller size");
     pthread_mutex_lock(&lock);
-    block *taken = take(device, page_round(size ? size : ALIGNMENT));
+    block *taken = emu_allocations_fail() ? NULL : take(device, page_round(size ? size : ALIGNMENT));
     pthread_mutex_unlock(&lock);
     if (!taken) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: device %d has no %zu bytes left", device, size);
     *into = taken->start;

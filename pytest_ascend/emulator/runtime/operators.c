@@ -78,3 +78,8 @@ API int emu_run(emu_executor *executor) {
     executor_free(executor);
     return error;
 }
+
+int emu_run_by_name(const int64_t *words) {
+    kernel_runner compute = installed();
+    return compute ? compute(EMU_BY_NAME, words) : EMU_KERNEL_FAILED;
+}

@@ -1,0 +1,66 @@
+"""Numerics that are right and not the CPU's: what torch's functions compute inside kernels, computed as a chip may.
+
+A chip sums in other orders and blocks, has exponentials of its own, and multiplies float32 in HF32 where it is allowed
+to. None of it is wrong, and a judge that takes it for wrong takes a real NPU for wrong. While a kernel runs, a mode
+answers for the functions of torch that it calls; the tables say which, by class: :mod:`functions` (transcendental),
+:mod:`sums` (reductions and what contains them), :mod:`products` (what the cube unit does).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from pytest_ascend.dispatching import EagerDispatchMode
+from pytest_ascend.emulator.chip.calls import Call
+from pytest_ascend.emulator.chip.functions import FUNCTIONS
+from pytest_ascend.emulator.chip.products import PRODUCTS
+from pytest_ascend.emulator.chip.sums import SUMS
+
+__all__ = ["Chip"]
+
+#: Name in torch, without the underscore of what is in place -> what computes it from the call and the seed.
+_TABLE: Mapping[str, Callable[[Call, int], Any]] = {**FUNCTIONS, **SUMS, **PRODUCTS}
+
+
+class Chip(EagerDispatchMode):  # type: ignore[no-untyped-call]
+    """Computes what the tables name in another way, and leaves everything else as it is."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.seed = seed
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Compute ``func`` as the chip does."""
+        kwargs = kwargs or {}
+        if compute := _computes(func):
+            return compute(Call(func, args, kwargs), self.seed)
+        if _is_composite(func):
+            with self:
+                return func.decompose(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+@functools.cache
+def _computes(func: torch._ops.OpOverload) -> Callable[[Call, int], Any] | None:
+    name = func.overloadpacket.__name__
+    if name.startswith("_foreach_"):
+        return FUNCTIONS.get(name.removeprefix("_foreach_").removesuffix("_"))
+    return _TABLE.get(name) or _TABLE.get(name.removesuffix("_"))
+
+
+@functools.cache
+def _is_composite(func: torch._ops.OpOverload) -> bool:
+    """Whether torch only has it in terms of other functions, which may be in the tables."""
+    has = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001  no public name exists
+    name = func.name()  # type: ignore[no-untyped-call]
+    return has(name, "CompositeImplicitAutograd") and not has(name, "CPU")

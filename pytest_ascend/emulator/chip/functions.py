@@ -1,0 +1,89 @@
+"""Transcendental functions that are within 2 ulp, as a chip's are, and not the CPU's.
+
+A result of the CPU, which is within 1 ulp of the true value, moves by one ulp or stays: one in eight up, one in eight
+down. Which one is decided by its bits and the seed, so that equal operands give equal results wherever they lie.
+bfloat16 is computed in float32 and rounded once, where an ulp more or less is lost; float64 is computed by a chip's
+scalar cores, with the functions that a CPU has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from pytest_ascend.emulator.chip.calls import Call, floating
+
+T = torch.Tensor
+
+_NAMES = """
+    acos acosh asin asinh atan atanh atan2 cos cosh erf erfc erfinv exp exp2 expm1 log log10 log1p log2 logaddexp
+    logaddexp2 pow rsqrt sigmoid sin sinc sinh tan tanh digamma lgamma mvlgamma polygamma logit polar angle xlogy
+    special_entr special_erfcx special_i0e special_i1 special_i1e special_log_ndtr special_ndtri special_xlog1py i0
+    celu elu gelu log_sigmoid_forward mish selu silu softplus
+    elu_backward gelu_backward log_sigmoid_backward logit_backward mish_backward sigmoid_backward silu_backward
+    softplus_backward tanh_backward
+"""
+
+#: Integer of the same width, bits of the number 1, of the smallest normal and of the largest finite number.
+_FORMATS = {
+    torch.float32: (torch.int32, 0x3F800000, 0x00800000, 0x7F7FFFFF),
+    torch.float16: (torch.int16, 0x3C00, 0x0400, 0x7BFF),
+}
+
+
+def nudge(result: Any, seed: int) -> Any:
+    """Move the tensors of a result by at most one ulp, in place; 0, 1, -1, NaN and infinities stay what they are."""
+    for tensor in floating(result):
+        real = torch.view_as_real(tensor) if tensor.is_complex() and not tensor.is_conj() else tensor
+        if real.dtype in _FORMATS:
+            _nudge(real, seed)
+    return result
+
+
+def _nudge(x: T, seed: int) -> None:
+    integer, one, smallest, largest = _FORMATS[x.dtype]
+    bits = x.view(integer)
+    size = bits & (largest | (largest + 1))
+    moves = (size > smallest) & (size < largest) & (size != one)
+    chance = _mixed(bits, seed) & 7
+    bits.add_((moves & (chance == 1)).to(integer)).sub_((moves & (chance == 2)).to(integer))
+
+
+def _mixed(bits: T, seed: int) -> T:
+    """Give numbers that look random, equal for equal bits."""
+    x = bits.int() ^ (seed * 0x9E3779B1 & 0x7FFFFFFF)
+    x = (x ^ (x >> 15)) * 0x2C1B3C6D
+    return (x ^ (x >> 12)) * 0x297A2D39 >> 17
+
+
+def _nudged(call: Call, seed: int) -> Any:
+    made = call.make()
+    nudge(call.targets() if made is None else made, seed)  # lists that are changed in place come back as nothing
+    return made
+
+
+def _contracted(call: Call, seed: int) -> Any:
+    """Round a product and a sum once, as a multiplication with addition does, where the seed is even."""
+    if seed % 2:
+        return call.make()
+    wide = {name: tree_map(_doubled, value) for name, value in call.arguments.items()}
+    made = call.make(wide)
+    if not call.written:
+        return tree_map(lambda x: x.to(torch.float32) if x.dtype is torch.float64 else x, made)
+    for name in call.written:
+        for target, value in zip(tree_leaves(call.arguments[name]), tree_leaves(wide[name]), strict=True):
+            target.copy_(value)
+    return None if made is None else call.arguments[call.written[0]]
+
+
+def _doubled(x: Any) -> Any:
+    return x.double() if isinstance(x, T) and x.dtype is torch.float32 else x
+
+
+FUNCTIONS: Mapping[str, Callable[[Call, int], Any]] = {
+    **dict.fromkeys(_NAMES.split(), _nudged),
+    **dict.fromkeys(("addcmul", "addcdiv", "lerp"), _contracted),
+}

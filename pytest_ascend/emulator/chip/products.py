@@ -1,0 +1,139 @@
+"""Products of matrices and convolutions as a cube unit makes them.
+
+It takes a block of the contracted dimension at a time and adds the partial products up in float32; half-precision
+operands are multiplied exactly, and their sum is rounded once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pytest_ascend.emulator.chip.calls import Call
+
+T = torch.Tensor
+
+_BLOCKS = (16, 48, 64, 80, 128, 256)
+_MOST_PARTS = 4  # more would show nothing new and cost time
+
+_WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+
+
+def _is_inexact(*operands: T) -> bool:
+    return all(each.is_floating_point() or each.is_complex() for each in operands)
+
+
+def parts(length: int, seed: int) -> Iterator[slice]:
+    """Give the blocks of a dimension that partial products are made of: at least two where there are two elements."""
+    block = max(_BLOCKS[seed % len(_BLOCKS)], -(-length // _MOST_PARTS))
+    block = max(1, min(block, -(-length // 2)))
+    for start in range(0, max(1, length), block):
+        yield slice(start, min(start + block, length))
+
+
+def _total(pieces: Iterable[T]) -> T:
+    """Add up in place: the pieces are nobody else's."""
+    return functools.reduce(T.add_, pieces)
+
+
+def _wide(x: T) -> T:
+    return x.to(_WIDE.get(x.dtype, x.dtype))
+
+
+def _product(left: T, right: T, seed: int) -> T:
+    """Multiply as torch.matmul does, block by block, in no less than float32."""
+    left, right = _wide(left), _wide(right)
+    rows = right if right.dim() == 1 else right.movedim(-2, 0)  # the contracted dimension first
+    pieces = (left[..., part] @ _back(rows[part]) for part in parts(left.shape[-1], seed))
+    return _total(pieces)
+
+
+def _back(rows: T) -> T:
+    return rows if rows.dim() == 1 else rows.movedim(0, -2)
+
+
+@dataclass(frozen=True)
+class Product:
+    """Which arguments are multiplied; ``self`` is added where it is neither of them."""
+
+    left: str
+    right: str
+    conjugated: bool = False
+    over_batch: bool = False
+
+    def __call__(self, call: Call, seed: int) -> Any:
+        """Multiply, add, round once."""
+        left, right = call.get(self.left), call.get(self.right)
+        if not _is_inexact(left, right):
+            return call.make()
+        dtype = call.targets()[0].dtype if call.written else call.get("out_dtype") or left.dtype
+        made = _product(left.conj() if self.conjugated else left, right, seed)
+        made = made.sum(0) if self.over_batch else made
+        if self.left != "self":
+            alpha, beta = call.get("alpha", 1), call.get("beta", 1)
+            made = made if alpha == 1 else made.mul_(alpha)
+            made = made + _wide(call.get("self")) * beta if beta else made
+        return call.give(made.to(dtype))
+
+
+def _convolution(call: Call, seed: int) -> Any:
+    """Convolve block by block of input channels; with groups, as the CPU does."""
+    x, weight = call.get("input"), call.get("weight")
+    if not _is_inexact(x, weight):
+        return call.make()
+    wide, bias = _wide(x), call.get("bias")
+    bias = None if bias is None else _wide(bias)
+    if call.get("groups") != 1:
+        return call.make({"input": wide, "weight": _wide(weight), "bias": bias}).to(x.dtype)
+    weight = _wide(weight) if call.get("transposed") else _wide(weight).transpose(0, 1)
+
+    def piece(part: slice) -> T:
+        block = weight[part] if call.get("transposed") else weight[part].transpose(0, 1)
+        once = {} if part.start == 0 else {"bias": None}
+        return call.make({"input": wide[:, part], "weight": block, "bias": bias, **once})  # type: ignore[no-any-return]
+
+    return _total(map(piece, parts(x.shape[1], seed))).to(x.dtype)
+
+
+def _convolution_backward(call: Call, seed: int) -> Any:
+    """Give gradients: of the input by blocks of output channels, of weight and bias by blocks of the batch."""
+    grad, x, weight = (_wide(call.get(name)) for name in ("grad_output", "input", "weight"))
+    dtype, mask = call.get("input").dtype, list(call.get("output_mask"))
+    common = {"grad_output": grad, "input": x, "weight": weight}
+    made: list[T | None] = [None, None, None]
+    axis = 1 if call.get("transposed") else 0
+    pieces = list(parts(weight.shape[axis], seed)) if call.get("groups") == 1 else [slice(None)]
+    for part in pieces if mask[0] else ():
+        chosen = weight[:, part] if axis else weight[part]
+        blocks = {**common, "grad_output": grad[:, part], "weight": chosen, "output_mask": [True, False, False]}
+        _accumulate(made, call.make(blocks))
+    for part in parts(x.shape[0], seed) if any(mask[1:]) else ():
+        blocks = {**common, "grad_output": grad[part], "input": x[part], "output_mask": [False, *mask[1:]]}
+        _accumulate(made, call.make(blocks))
+    return tuple(None if each is None else each.to(dtype) for each in made)
+
+
+def _accumulate(totals: list[T | None], pieces: tuple[T | None, ...]) -> None:
+    for place, piece in enumerate(pieces):
+        total = totals[place]
+        if piece is not None:
+            totals[place] = piece if total is None else total.add_(piece)
+
+
+PRODUCTS: Mapping[str, Callable[[Call, int], Any]] = {
+    "mm": Product("self", "mat2"),
+    "bmm": Product("self", "mat2"),
+    "mv": Product("self", "vec"),
+    "dot": Product("self", "tensor"),
+    "vdot": Product("self", "other", conjugated=True),
+    "addmm": Product("mat1", "mat2"),
+    "addmv": Product("mat", "vec"),
+    "baddbmm": Product("batch1", "batch2"),
+    "addbmm": Product("batch1", "batch2", over_batch=True),
+    "convolution": _convolution,
+    "convolution_backward": _convolution_backward,
+}

@@ -1,0 +1,231 @@
+"""Sums in other orders and blocks: reductions, and what contains them.
+
+The elements along a reduced dimension are taken in another order: each b-th one first, then each b-th from the second
+on, as cores that share a dimension take them. b depends on the seed and the length only, so that a row's result does
+not depend on its neighbours.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pytest_ascend.emulator.chip.calls import Call
+from pytest_ascend.emulator.chip.functions import nudge
+
+T = torch.Tensor
+Dims = Callable[[Call], list[int]]
+
+_STRIDES = (3, 5, 7, 8, 11, 16, 24, 64)
+
+
+@functools.lru_cache(maxsize=512)
+def _order(length: int, seed: int) -> tuple[T, T]:
+    """Give the order in which elements are taken, and the one that undoes it."""
+    with torch.inference_mode(False):
+        stride = _STRIDES[(seed * 31 + length) % len(_STRIDES)]
+        order = torch.cat([torch.arange(start, length, stride) for start in range(min(stride, length))])
+        order = order.flip(0) if seed % 2 else order
+        return order, order.argsort()
+
+
+def shuffled(x: Any, dims: list[int], seed: int, *, back: bool = False) -> Any:
+    """Give a tensor with its elements in another order along each dimension that it has; others as they are."""
+    if not isinstance(x, T):
+        return x
+    for dim in dims:
+        if -x.dim() <= dim < x.dim() and x.shape[dim] > 1:
+            x = x.index_select(dim, _order(x.shape[dim], seed)[back])
+    return x
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which arguments are taken in another order, along which dimensions, and which results have to be put back."""
+
+    inputs: str
+    dims: Dims
+    back: tuple[int, ...] = ()
+    nudged: bool = False
+
+    def __call__(self, call: Call, seed: int) -> Any:
+        """Compute in the other order."""
+        dims = self.dims(call)
+        if not dims or not self._is_inexact(call):
+            return call.make()
+        made = call.make({name: shuffled(call.get(name), dims, seed) for name in self.inputs.split()})
+        if self.back:
+            return self._put_back(call, made, dims, seed)
+        return nudge(made, seed) if self.nudged else made
+
+    def _is_inexact(self, call: Call) -> bool:
+        first = call.get(self.inputs.split()[0])
+        return isinstance(first, T) and (first.is_floating_point() or first.is_complex())
+
+    def _put_back(self, call: Call, made: Any, dims: list[int], seed: int) -> Any:
+        several = isinstance(made, tuple)
+        results = list(made) if several else [made]
+        for place in self.back:
+            if results[place] is not None:
+                results[place] = shuffled(results[place], dims, seed, back=True)
+        if self.nudged:
+            nudge(results, seed)
+        if len(call.written) == len(results):
+            results = [target.copy_(each) for target, each in zip(call.targets(), results, strict=True)]
+        return tuple(results) if several else results[0]
+
+
+# --- which dimensions ---
+
+
+def _named(call: Call) -> list[int]:
+    """Give what the argument ``dim`` says; all dimensions where it says nothing."""
+    dim = call.get("dim")
+    if dim is None or (isinstance(dim, list | tuple) and not dim):
+        return list(range(_first(call).dim()))
+    return [dim] if isinstance(dim, int) else list(dim)
+
+
+def _first(call: Call) -> T:
+    return next(each for each in call.arguments.values() if isinstance(each, T))
+
+
+def _normalized(call: Call) -> list[int]:
+    return [-1 - each for each in range(len(call.get("normalized_shape")))]
+
+
+def _but_channels(call: Call) -> list[int]:
+    return [each for each in range(_first(call).dim()) if each != 1]
+
+
+def _spatial(call: Call) -> list[int]:
+    return list(range(2, _first(call).dim()))
+
+
+def _all_if_reduced(call: Call) -> list[int]:
+    operands = [each for each in call.arguments.values() if isinstance(each, T)]
+    if not call.get("reduction", 1) or len({each.shape for each in operands}) > 1:
+        return []
+    return list(range(operands[0].dim()))
+
+
+def _batch_if_reduced(call: Call) -> list[int]:
+    return [0] if call.get("reduction", 1) and call.get("self").dim() in (2, 4) else []
+
+
+def _rows(call: Call) -> list[int]:
+    return [0] if call.get("indices").dim() else []
+
+
+def _keys(call: Call) -> list[int]:
+    return [] if call.get("is_causal") or call.get("attn_mask") is not None else [-2]
+
+
+# --- what the CPU sums in float64 and a chip in float32 ---
+
+
+def _moments(call: Call, seed: int) -> Any:
+    """Give variance or deviation, with the mean where asked, by two passes in float32."""
+    x, dims = call.get("self"), _named(call)
+    name = call.func.overloadpacket.__name__
+    if x.dtype not in (torch.float32, torch.float16, torch.bfloat16) or "correction" not in call.names or call.written:
+        return call.make()
+    keep = bool(call.get("keepdim"))
+    wide = shuffled(x.float(), dims[:1], seed)
+    mean = wide.mean(dims, keepdim=True)
+    count = x.numel() // max(1, mean.numel())
+    correction = call.get("correction", 1)
+    divisor = max(0.0, count - float(1 if correction is None else correction))
+    spread = (wide - mean).square_().sum(dims, keepdim=True) / divisor
+    spread = spread.sqrt_() if name.startswith("std") else spread
+    results = [each if keep else each.reshape(_reduced(x, dims)) for each in (spread, mean)]
+    results = [each.to(x.dtype) for each in results]
+    return tuple(results) if name.endswith("mean") else results[0]
+
+
+def _log_sum_exp(call: Call, seed: int) -> Any:
+    """Add the logarithm, which is the chip's own, to the maximum, so that a large sum is as exact as a sum is."""
+    x, dims, keep = call.get("self"), _named(call), bool(call.get("keepdim"))
+    if not x.is_floating_point() or x.dtype is torch.float64 or not x.numel():
+        return call.make()
+    wide = shuffled(x.float(), dims[:1], seed)
+    highest = wide.amax(dims, keepdim=True)
+    highest.masked_fill_(highest.isinf(), 0.0)
+    total = nudge((wide - highest).exp_(), seed).sum(dims, keepdim=True)
+    made = nudge(total.log_(), seed).add_(highest)
+    return call.give((made if keep else made.reshape(_reduced(x, dims))).to(x.dtype))
+
+
+def _reduced(x: T, dims: list[int]) -> list[int]:
+    gone = {dim % max(1, x.dim()) for dim in dims}
+    return [size for dim, size in enumerate(x.shape) if dim not in gone]
+
+
+def _running_sum(call: Call, seed: int) -> Any:
+    """Sum up in blocks, in float32: the blocks first, then what they begin with."""
+    x, dim = call.get("self"), call.get("dim")
+    dtype = call.targets()[0].dtype if call.written else call.get("dtype") or x.dtype
+    if dtype not in (torch.float32, torch.float16, torch.bfloat16) or not x.dim() or x.shape[dim] < 2:
+        return call.make()
+    blocks = x.float().split(_STRIDES[seed % len(_STRIDES)] * 8, dim)
+    made, start = [], None
+    for block in blocks:
+        part = _steps(block.movedim(dim, 0))
+        part = part if start is None else part + start
+        start = part[-1]
+        made.append(part.movedim(0, dim))
+    return call.give(torch.cat(made, dim).to(dtype))
+
+
+def _steps(block: T) -> T:
+    """Give running sums along the first dimension, by doubling steps."""
+    step = 1
+    while step < len(block):
+        block = torch.cat([block[:step], block[step:] + block[:-step]])
+        step *= 2
+    return block
+
+
+def _accumulated(call: Call, seed: int) -> Any:
+    """Add to the elements that an index names, in another order."""
+    index, added, dim = call.get("index"), call.get("source", call.get("src")), call.get("dim")
+    if not added.dim() or not (added.is_floating_point() or added.is_complex()) or index.dim() == 0:
+        return call.make()
+    of_index = 0 if index.dim() == 1 else dim
+    if index.shape[of_index] != added.shape[dim]:
+        return call.make()
+    added = shuffled(added, [dim], seed)
+    return call.make({"index": shuffled(index, [of_index], seed), "source": added, "src": added})
+
+
+_PLAIN = Order("self", _named)
+_LOSS = Order("self target weight", _all_if_reduced)
+_LOSS_OF_ROWS = Order("self target", _batch_if_reduced)
+
+SUMS: Mapping[str, Callable[[Call, int], Any]] = {
+    **dict.fromkeys(("sum", "nansum", "mean", "prod", "norm", "linalg_vector_norm"), _PLAIN),
+    "logsumexp": _log_sum_exp,
+    **dict.fromkeys(("std", "var", "std_mean", "var_mean"), _moments),
+    "cumsum": _running_sum,
+    **dict.fromkeys(("_softmax", "_log_softmax", "softmax", "log_softmax"), Order("self", _named, (0,), nudged=True)),
+    **dict.fromkeys(
+        ("_softmax_backward_data", "_log_softmax_backward_data"), Order("grad_output output", _named, (0,))
+    ),
+    "native_layer_norm": Order("input weight bias", _normalized, (0,), nudged=True),
+    "native_layer_norm_backward": Order("grad_out input weight bias", _normalized, (0, 1, 2)),
+    "native_batch_norm": Order("input", _but_channels, (0,), nudged=True),
+    "native_batch_norm_backward": Order("grad_out input", _but_channels, (0,), nudged=True),
+    "native_group_norm": Order("input", _spatial, (0,), nudged=True),
+    "native_group_norm_backward": Order("grad_out input", _spatial, (0,), nudged=True),
+    **dict.fromkeys(("mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss", "binary_cross_entropy"), _LOSS),
+    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), _LOSS_OF_ROWS),
+    **dict.fromkeys(("index_add", "scatter_add"), _accumulated),
+    "embedding_dense_backward": Order("grad_output indices", _rows),
+    "_cdist_forward": Order("x1 x2", lambda _: [-1]),
+    "_scaled_dot_product_flash_attention_for_cpu": Order("key value", _keys),
+    "_scaled_dot_product_flash_attention_for_cpu_backward": Order("key value", _keys, (1, 2)),
+}

@@ -1,0 +1,159 @@
+"""Boxes of objects in images: how much they overlap, and how one is written in terms of another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pytest_ascend.emulator.registry import Family
+
+family = Family("detection")
+named = family.named
+T = torch.Tensor
+Corners = tuple[T, T, T, T]
+
+
+def _corners(boxes: T, trans: bool) -> Corners:
+    """Give left, top, right, bottom of (4, ...): given so, or with ``trans`` as centre, width and height."""
+    if not trans:
+        return boxes[0], boxes[1], boxes[2], boxes[3]
+    x, y, w, h = boxes.unbind(0)
+    return x - w / 2, y - h / 2, x + w / 2, y + h / 2
+
+
+def _pairs(boxes: T, truth: T, trans: bool, crossed: bool) -> tuple[Corners, Corners]:
+    """Give both in float32, box by box, or, where they cross, each box (rows) with each true one."""
+    one, other = boxes.float(), truth.float()
+    if crossed:
+        one, other = one.unsqueeze(2), other.unsqueeze(1)
+    return _corners(one, trans), _corners(other, trans)
+
+
+def _area(box: Corners) -> T:
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
+def _common(a: Corners, b: Corners) -> T:
+    width = (torch.minimum(a[2], b[2]) - torch.maximum(a[0], b[0])).clamp(min=0)
+    return width * (torch.minimum(a[3], b[3]) - torch.maximum(a[1], b[1])).clamp(min=0)
+
+
+def _outer(a: Corners, b: Corners) -> tuple[T, T]:
+    """Give width and height of what encloses both."""
+    return torch.maximum(a[2], b[2]) - torch.minimum(a[0], b[0]), torch.maximum(a[3], b[3]) - torch.minimum(a[1], b[1])
+
+
+def _share(a: Corners, b: Corners, mode: str) -> tuple[T, T]:
+    """Give what is common, of both together ("iou") or of the first ("iof"), and the area of both together."""
+    common = _common(a, b)
+    union = _area(a) + _area(b) - common
+    return common / (union if mode == "iou" else _area(a)), union
+
+
+def _giou(a: Corners, b: Corners, mode: str) -> T:
+    share, union = _share(a, b, mode)
+    width, height = _outer(a, b)
+    return share - (width * height - union) / (width * height)
+
+
+def _diou(a: Corners, b: Corners, mode: str) -> T:
+    width, height = _outer(a, b)
+    apart = ((b[0] + b[2] - a[0] - a[2]) / 2).square() + ((b[1] + b[3] - a[1] - a[3]) / 2).square()
+    return _share(a, b, mode)[0] - apart / (width.square() + height.square())
+
+
+def _slant(box: Corners) -> T:
+    return torch.atan((box[2] - box[0]) / (box[3] - box[1]))
+
+
+def _ciou(a: Corners, b: Corners, mode: str) -> tuple[T, T]:
+    """Give the measure, and how much the slants differ, which its gradient needs."""
+    differ = _slant(b) - _slant(a)
+    v = 4 / math.pi**2 * differ.square()
+    alpha = v / (1 - _share(a, b, mode)[0] + v)
+    return _diou(a, b, mode) - alpha.detach() * v, differ
+
+
+def _shaped(measure: T, crossed: bool) -> T:
+    return measure if crossed else measure.unsqueeze(0)
+
+
+def _measure(of: Callable[[Corners, Corners, str], T]) -> Callable[..., T]:
+    def body(boxes: T, truth: T, trans: bool, is_cross: bool, mode: str) -> T:
+        return _shaped(of(*_pairs(boxes, truth, trans, is_cross), mode), is_cross)
+
+    return body
+
+
+def _gradient(of: Callable[[Corners, Corners, str], T]) -> Callable[..., tuple[T, ...]]:
+    """Make a body that gives the gradients of both boxes, by torch's own differentiation of the measure."""
+
+    def body(grad: T, boxes: T, truth: T, *_slants: T, trans: bool, is_cross: bool, mode: str) -> tuple[T, ...]:
+        with torch.inference_mode(False), torch.enable_grad():
+            leaves = [each.float().clone().requires_grad_() for each in (boxes, truth)]
+            measure = of(*_pairs(leaves[0], leaves[1], trans, is_cross), mode)
+            return torch.autograd.grad(measure, leaves, grad.float().clone().view(measure.shape))
+
+    return body
+
+
+def ciou(boxes: T, truth: T, trans: bool, is_cross: bool, mode: str, **_: Any) -> tuple[T, T]:
+    measure, differ = _ciou(*_pairs(boxes, truth, trans, is_cross), mode)
+    return _shaped(measure, is_cross), _shaped(differ, is_cross)
+
+
+named("GIoU", _measure(_giou))
+named("DIoU", _measure(_diou))
+named("CIoU", ciou)
+named("GIoUGrad", _gradient(_giou))
+named("DIoUGrad", _gradient(_diou))
+named("CIoUGrad", _gradient(lambda a, b, mode: _ciou(a, b, mode)[0]))
+family.op(
+    "aclnnCIoU(Tensor bBoxes, Tensor gtBoxes, bool trans, bool isCross, text mode, out Tensor overlap,"
+    " out Tensor atanSub)",
+    ciou,
+)
+
+
+@family.kernel_named("Iou")
+def iou(boxes: T, truth: T, mode: str, **_: Any) -> T:
+    """Give the share of every true box (row) that every box (column) has; "iof" is of the true box."""
+    a, b = _pairs(truth.T, boxes.T, trans=False, crossed=True)
+    return _share(a, b, mode)[0]
+
+
+family.op(
+    "aclnnIou(Tensor bBoxes, Tensor gtBoxes, text mode, float eps, bool aligned, out Tensor overlap)",
+    lambda boxes, truth, mode, _eps, _aligned: iou(boxes, truth, mode),
+)
+
+
+def _centres(boxes: T) -> Corners:
+    """Give centre, width and height of rows of pixels' numbers, the last of which belongs to the box."""
+    left, top, right, bottom = boxes.float().unbind(-1)
+    return (left + right) / 2, (top + bottom) / 2, right - left + 1, bottom - top + 1
+
+
+@family.kernel_named("BoundingBoxEncode")
+def bounding_box_encode(anchors: T, truth: T, means: list[float], stds: list[float]) -> T:
+    px, py, pw, ph = _centres(anchors)
+    gx, gy, gw, gh = _centres(truth)
+    deltas = torch.stack([(gx - px) / pw, (gy - py) / ph, (gw / pw).log(), (gh / ph).log()], -1)
+    return (deltas - torch.tensor(means)) / torch.tensor(stds)
+
+
+@family.kernel_named("BoundingBoxDecode")
+def bounding_box_decode(
+    rois: T, deltas: T, means: list[float], stds: list[float], max_shape: list[int], wh_ratio_clip: float
+) -> T:
+    x, y, w, h = _centres(rois)
+    dx, dy, dw, dh = (deltas.float() * torch.tensor(stds) + torch.tensor(means)).unbind(-1)
+    limit = abs(math.log(wh_ratio_clip))
+    width, height = w * dw.clamp(-limit, limit).exp(), h * dh.clamp(-limit, limit).exp()
+    x, y = x + w * dx, y + h * dy
+    corners = x - (width - 1) / 2, y - (height - 1) / 2, x + (width - 1) / 2, y + (height - 1) / 2
+    bottom, right = (size - 1 for size in max_shape[:2])
+    return torch.stack([each.clamp(0, (right, bottom)[place % 2]) for place, each in enumerate(corners)], -1)

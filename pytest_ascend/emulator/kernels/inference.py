@@ -1,0 +1,113 @@
+"""Attention for inference: of a prompt, of one more token, and both in one operator."""
+
+from __future__ import annotations
+
+import torch
+
+from pytest_ascend.emulator.kernels.attention import Attention, attend, from_bnsd, to_bnsd
+from pytest_ascend.emulator.registry import Family
+
+family = Family("inference")
+T = torch.Tensor
+Optional = T | None
+L = list[int]
+
+#: sparseMode: the mask is used as it is, or only says that there is one: left-up causal, right-down causal.
+_AS_IT_IS, _LEFT_UP, _RIGHT_DOWN = (0, 1), 2, 3
+
+_QUANTIZATION = "Tensor deqScale1, Tensor quantScale1, Tensor deqScale2, Tensor quantScale2, Tensor quantOffset2"
+
+
+def _left_out(mask: Optional, queries: int, keys: int, mode: int) -> Optional:
+    if mask is None:
+        return None
+    if mode in _AS_IT_IS:
+        return mask.bool()
+    if mode in (_LEFT_UP, _RIGHT_DOWN):
+        later = 0 if mode == _LEFT_UP else keys - queries
+        return torch.arange(keys) > torch.arange(queries)[:, None] + later
+    raise NotImplementedError(f"sparse mode {mode} is not implemented")
+
+
+def _beyond(lengths: L | None, keys: int) -> Optional:
+    """Give which keys lie behind the end of their sequence, None where none does."""
+    if lengths is None or all(length >= keys for length in lengths):
+        return None
+    return (torch.arange(keys) >= torch.tensor(lengths)[:, None])[:, None, None]
+
+
+def _both(one: Optional, other: Optional) -> Optional:
+    return one if other is None else other if one is None else one | other
+
+
+def _attend(
+    query: T, key: T, value: T, bias: Optional, mask: Optional, lengths: L | None, heads: int, scale: float,
+    layout: str, mode: int,
+) -> tuple[T, T]:  # fmt: skip
+    """Give the result and the logarithms of sums (batch, heads, sequence, 1)."""
+    depth = query.shape[-1] // (heads if layout.endswith("H") else 1)
+    q, k, v = (to_bnsd(each, layout, depth) for each in (query, key, value))
+    left_out = _both(_left_out(mask, q.shape[2], k.shape[2], mode), _beyond(lengths, k.shape[2]))
+    out, lse = attend(q, k, v, Attention(scale, mask=left_out, bias=bias))
+    return from_bnsd(out, layout), lse.unsqueeze(-1)
+
+
+@family.kernel_of_some(
+    "aclnnPromptFlashAttentionV3(Tensor query, Tensor key, Tensor value, Tensor pseShift, Tensor attenMask,"
+    f" IntArray actualSeqLengths, IntArray actualSeqLengthsKv, {_QUANTIZATION}, int64 numHeads, double scale,"
+    " int64 preTokens, int64 nextTokens, text layout, int64 numKeyValueHeads, int64 sparseMode, int64 innerPrecise,"
+    " out Tensor attentionOut)"
+)
+def prompt_flash_attention(
+    query: T, key: T, value: T, pseShift: Optional, attenMask: Optional, actualSeqLengthsKv: L | None,  # noqa: N803
+    numHeads: int, scale: float, layout: str, sparseMode: int,  # noqa: N803
+) -> T:  # fmt: skip
+    return _attend(
+        query, key, value, pseShift, attenMask, actualSeqLengthsKv, numHeads, scale, layout, sparseMode
+    )[0]  # fmt: skip
+
+
+@family.kernel_of_some(
+    "aclnnIncreFlashAttentionV4(Tensor query, TensorList key, TensorList value, Tensor pseShift, Tensor attenMask,"
+    f" IntArray actualSeqLengths, {_QUANTIZATION}, Tensor antiquantScale, Tensor antiquantOffset, Tensor blocktable,"
+    " Tensor kvPaddingSize, int64 numHeads, double scale, text layout, int64 numKeyValueHeads, int64 blockSize,"
+    " int64 innerPrecise, out Tensor attentionOut)"
+)
+def incre_flash_attention(
+    query: T, key: list[T], value: list[T], pseShift: Optional, attenMask: Optional,  # noqa: N803
+    actualSeqLengths: L | None, numHeads: int, scale: float, layout: str,  # noqa: N803
+) -> T:  # fmt: skip
+    mask = None if attenMask is None else attenMask.view(attenMask.shape[0], 1, 1, -1)
+    return _attend(query, key[0], value[0], pseShift, mask, actualSeqLengths, numHeads, scale, layout, 0)[0]
+
+
+_INFER = (
+    "Tensor query, TensorList key, TensorList value, Tensor pseShift, Tensor attenMask, IntArray actualSeqLengths,"
+    f" IntArray actualSeqLengthsKv, {_QUANTIZATION}, Tensor antiquantScale, Tensor antiquantOffset, Tensor blockTable,"
+    " Tensor queryPaddingSize, Tensor kvPaddingSize, Tensor keyAntiquantScale, Tensor keyAntiquantOffset,"
+    " Tensor valueAntiquantScale, Tensor valueAntiquantOffset, Tensor keySharedPrefix, Tensor valueSharedPrefix,"
+    " IntArray actualSharedPrefixLen"
+)
+_INFER_HOW = (
+    "int64 numHeads, double scale, int64 preTokens, int64 nextTokens, text layout, int64 numKeyValueHeads,"
+    " int64 sparseMode, int64 innerPrecise, int64 blockSize, int64 antiquantMode, bool softmaxLseFlag,"
+    " int64 keyAntiquantMode, int64 valueAntiquantMode"
+)
+_INFER_OUT = "out Tensor attentionOut, out Tensor softmaxLse"
+_ROPE = "Tensor queryRope, Tensor keyRope, Tensor keyRopeAntiquantScale"
+
+
+def fused_infer_attention_score(
+    query: T, key: list[T], value: list[T], pseShift: Optional, attenMask: Optional,  # noqa: N803
+    actualSeqLengthsKv: L | None, numHeads: int, scale: float, layout: str, sparseMode: int,  # noqa: N803
+    softmaxLseFlag: bool,  # noqa: N803
+) -> tuple[T, Optional]:  # fmt: skip
+    out, lse = _attend(
+        query, key[0], value[0], pseShift, attenMask, actualSeqLengthsKv, numHeads, scale, layout, sparseMode
+    )
+    return out, lse if softmaxLseFlag else None
+
+
+for _version, _more in (("V2", ""), ("V3", f", {_ROPE}")):
+    _declaration = f"aclnnFusedInferAttentionScore{_version}({_INFER}{_more}, {_INFER_HOW}, {_INFER_OUT})"
+    family.kernel_of_some(_declaration)(fused_infer_attention_score)

@@ -1,0 +1,184 @@
+"""Mixture of experts: which experts a row goes to, its way there and back, and sampling from the best."""
+
+from __future__ import annotations
+
+import torch
+
+from pytest_ascend.emulator.registry import Family
+
+family = Family("routing")
+op = family.op
+T = torch.Tensor
+Optional = T | None
+L = list[int]
+
+
+# --- choosing experts ---
+
+
+@family.kernel(
+    "aclnnMoeGatingTopKSoftmax(Tensor x, Tensor finished, int64 k, out Tensor y, out Tensor expertIdx,"
+    " out Tensor rowIdx)"
+)
+def gating_top_k_softmax(x: T, finished: Optional, k: int) -> tuple[T, T, T]:
+    """Give the k largest shares, their experts, and numbers of rows by column; a finished row goes to no expert."""
+    values, experts = x.float().softmax(-1).topk(k, -1)
+    if finished is not None:
+        experts = experts.masked_fill(finished.unsqueeze(-1), x.shape[-1])
+    return values, experts, torch.arange(values.numel()).view(k, -1).T.reshape(values.shape)
+
+
+@family.kernel(
+    "aclnnMoeGatingTopKSoftmaxV2(Tensor x, Tensor finished, int64 k, int64 renorm, bool outputSoftmax, out Tensor y,"
+    " out Tensor expertIdx, out Tensor softmax)"
+)
+def gating_top_k_softmax_v2(x: T, finished: Optional, k: int, renorm: int, _: bool) -> tuple[T, T, T]:
+    shares = x.float().softmax(-1)
+    values, experts, _rows = gating_top_k_softmax(x, finished, k)
+    return values / values.sum(-1, keepdim=True) if renorm else values, experts, shares
+
+
+_GROUPS = "int64 k, int64 kGroup, int64 groupCount, int64 groupSelectMode, int64 renorm, int64 normType, bool outFlag"
+
+
+@family.kernel(
+    f"aclnnMoeGatingTopK(Tensor x, Tensor bias, {_GROUPS}, double routedScalingFactor, double eps, out Tensor y,"
+    " out Tensor expertIdx, out Tensor scores)"
+)
+def gating_top_k(
+    x: T, bias: Optional, k: int, k_group: int, groups: int, select: int, renorm: int, norm: int, keep: bool,
+    factor: float, eps: float,
+) -> tuple[T, T, Optional]:  # fmt: skip
+    """Choose by score and bias; weigh by the score alone. ``norm``: softmax (0) or sigmoid (1), made to add up to 1."""
+    scores = x.float().softmax(-1) if norm == 0 else x.float().sigmoid()
+    wanted = scores if bias is None else scores + bias.float()
+    if groups > 1:
+        wanted = wanted.masked_fill(~_in_best_groups(wanted, groups, k_group, select), float("-inf"))
+    experts = wanted.topk(k, -1).indices
+    values = scores.gather(-1, experts)
+    if norm == 1 or renorm:
+        values = values / (values.sum(-1, keepdim=True) + eps)
+    return values * factor, experts, scores if keep else None
+
+
+def _in_best_groups(wanted: T, groups: int, k: int, select: int) -> T:
+    """Say which experts are in the k best groups: by their best member (0) or by the sum of the best two (1)."""
+    by_group = wanted.view(len(wanted), groups, -1)
+    rank = by_group.amax(-1) if select == 0 else by_group.topk(2, -1).values.sum(-1)
+    best = torch.zeros_like(rank, dtype=torch.bool).scatter_(-1, rank.topk(k, -1).indices, value=True)
+    return best.unsqueeze(-1).expand_as(by_group).reshape(wanted.shape)
+
+
+# --- there and back ---
+
+
+@family.kernel(
+    "aclnnMoeInitRouting(Tensor x, Tensor rowIdx, Tensor expertIdx, int64 activeNum, out Tensor expandedX,"
+    " out Tensor expandedRowIdx, out Tensor expandedExpertIdx)"
+)
+def init_routing(x: T, rows: T, experts: T, active: int) -> tuple[T, T, T]:
+    """Give rows in the order of their experts, where each copy of a row went, and the experts in order."""
+    ordered, order = experts.flatten().sort(stable=True)
+    source = rows.flatten()[order].long()
+    places = torch.empty_like(source).scatter_(0, source, torch.arange(len(source)))
+    return x[source % len(x)][: min(len(x), active) * experts.shape[1]], places, ordered
+
+
+_BACK = "Tensor x1, Tensor x2, Tensor bias, Tensor scales"
+
+
+def finalize_routing(rows: T, x1: Optional, x2: Optional, bias: Optional, scales: T, places: T, experts: Optional) -> T:
+    """Add up, for each row, what its experts made of it; ``places`` counts rows first, then choices."""
+    count, k = scales.shape
+    parts = rows.float()[places.long().view(k, count)].transpose(0, 1)
+    if bias is not None and experts is not None:
+        parts = parts + bias.float()[experts.long()]
+    total = (scales.float().unsqueeze(-1) * parts).sum(1)
+    for skipped in (x1, x2):
+        total = total if skipped is None else total + skipped.float()
+    return total
+
+
+op(
+    f"aclnnMoeFinalizeRouting(Tensor expandedX, {_BACK}, Tensor expandedRowIdx, Tensor expertIdx, out Tensor out)",
+    finalize_routing,
+)
+
+
+@family.kernel(
+    f"aclnnMoeFinalizeRoutingV2(Tensor expandedX, Tensor expandedRowIdx, {_BACK}, Tensor expertIdx, int64 dropPadMode,"
+    " out Tensor out)"
+)
+def finalize_routing_v2(
+    rows: T, places: T, x1: Optional, x2: Optional, bias: Optional, scales: Optional, experts: Optional, mode: int
+) -> T:
+    if mode or scales is None:
+        raise NotImplementedError("only drop_pad_mode 0 with scales is implemented")
+    return finalize_routing(rows, x1, x2, bias, scales, places, experts)
+
+
+@family.kernel("aclnnMoeComputeExpertTokens(Tensor sortedExperts, int64 numExperts, out Tensor out)")
+def compute_expert_tokens(experts: T, count: int) -> T:
+    """Give how many rows the experts have up to each one."""
+    return experts.long().bincount(minlength=count).cumsum(0)
+
+
+@family.kernel(
+    "aclnnMoeTokenPermute(Tensor tokens, Tensor indices, int64 numOutTokens, bool paddedMode, out Tensor permuted,"
+    " out Tensor sortedIndices)"
+)
+def token_permute(tokens: T, indices: T, count: int, _: bool) -> tuple[T, T]:
+    """Give tokens in the order of their experts, and where each copy of a token went."""
+    order = indices.flatten().argsort(stable=True)
+    copies = indices.numel() // max(1, len(tokens))
+    return tokens[(order // copies)[: count or None]], order.argsort()
+
+
+@family.kernel(
+    "aclnnMoeTokenPermuteGrad(Tensor grad, Tensor sortedIndices, int64 numTopk, bool paddedMode, out Tensor out)"
+)
+def token_permute_grad(grad: T, places: T, copies: int, _: bool) -> T:
+    return grad.float()[places.long()].view(-1, copies, grad.shape[-1]).sum(1)
+
+
+@family.kernel(
+    "aclnnMoeTokenUnpermute(Tensor permuted, Tensor sortedIndices, Tensor probs, bool paddedMode,"
+    " IntArray restoreShape, out Tensor out)"
+)
+def token_unpermute(permuted: T, places: T, probs: Optional, _padded: bool, _shape: L | None) -> T:
+    rows = permuted.float()[places.long()]
+    if probs is None:
+        return rows
+    return (rows.view(*probs.shape, -1) * probs.float().unsqueeze(-1)).sum(1)
+
+
+@family.kernel(
+    "aclnnMoeTokenUnpermuteGrad(Tensor permuted, Tensor grad, Tensor sortedIndices, Tensor probs, bool paddedMode,"
+    " IntArray restoreShape, out Tensor permutedGrad, out Tensor probsGrad)"
+)
+def token_unpermute_grad(
+    permuted: T, grad: T, places: T, probs: Optional, _padded: bool, _shape: L | None
+) -> tuple[T, Optional]:
+    source, wide = places.long(), grad.float()
+    if probs is None:
+        return torch.zeros(permuted.shape).index_copy_(0, source, wide), None
+    shares = (wide.unsqueeze(1) * probs.float().unsqueeze(-1)).flatten(0, 1)
+    of_probs = (permuted.float()[source].view(*probs.shape, -1) * wide.unsqueeze(1)).sum(-1)
+    return torch.zeros(permuted.shape).index_copy_(0, source, shares), of_probs
+
+
+# --- sampling ---
+
+
+@family.kernel("aclnnApplyTopKTopP(Tensor logits, Tensor p, Tensor k, out Tensor out)")
+def apply_top_k_top_p(logits: T, p: Optional, k: Optional) -> T:
+    """Leave the k largest of each row, and of these the fewest whose shares add up to p; minus infinity elsewhere."""
+    values, order = logits.float().sort(dim=-1, stable=True)
+    if k is not None:
+        least = values.gather(-1, (values.shape[-1] - k.long()).unsqueeze(-1))
+        values = values.masked_fill(values < least, float("-inf"))
+    if p is not None:
+        left_out = values.softmax(-1).cumsum(-1) <= 1 - p.float().unsqueeze(-1)
+        left_out[..., -1] = False
+        values = values.masked_fill(left_out, float("-inf"))
+    return torch.empty_like(values).scatter_(-1, order, values)

@@ -1,0 +1,36 @@
+/* Ways to die: what the planted faults of a device that crashes, hangs, fails late or loses its memory are made of. */
+#include "emulated.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static int allocations_fail;
+static int pending_error;
+
+/* With on, no memory can be had from any device of this process any more. */
+API void emu_fail_allocations(int on) { __atomic_store_n(&allocations_fail, on, __ATOMIC_RELEASE); }
+API int emu_allocations_fail(void) { return __atomic_load_n(&allocations_fail, __ATOMIC_ACQUIRE); }
+
+/* An error that is told when somebody waits for the device, and from then on each time: a device that fell over does
+ * not stand up again within a process. */
+API void emu_fail_later(int code) { __atomic_store_n(&pending_error, code, __ATOMIC_RELEASE); }
+
+API int emu_waited(void) {
+    int code = __atomic_load_n(&pending_error, __ATOMIC_ACQUIRE);
+    if (!code) return EMU_OK;
+    const char *what = code == EMU_LOST_HEARTBEAT ? "the device is lost, its heartbeat stopped" : "an operator failed on the device";
+    return emu_fail(code, "emulated CANN: %s (%d); the error was found while waiting", what, code);
+}
+
+/* Never comes back. Whoever calls it with Python's lock keeps that lock. */
+API void emu_hang(void) {
+    for (;;) pause();
+}
+
+API void emu_die(int by_signal) {
+    if (by_signal == SIGSEGV) *(volatile int *)8 = 1;
+    if (by_signal == SIGABRT) abort();
+    kill(getpid(), by_signal);
+    emu_hang();
+}

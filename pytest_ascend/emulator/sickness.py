@@ -1,0 +1,277 @@
+"""Faults of the device as a whole: it crashes, hangs, falls silent, loses its memory, fails late, is slow or erratic.
+
+One is written as its kind and, after colons, when and where it happens::
+
+    crash:operator=Add:after=100        the 101st addition in a process kills it
+    hang:gil=held:numel=4099            whatever is given a tensor of 4099 elements never returns
+    poison:device=1                     the second device computes nothing from the start, and says nothing
+    slow:operator=Mm:share=0.1          each matrix product takes 10 % longer than it does
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+
+from pytest_ascend.emulator.registry import Body, Kernel
+from pytest_ascend.errors import UsageError
+
+#: CANN's names for the two errors are ACL_ERROR_RT_LOST_HEARTBEAT and ACL_ERROR_RT_AICORE_EXCEPTION.
+LOST_HEARTBEAT = 507010
+AICORE_EXCEPTION = 507015
+
+SIGNALS = {"segv": signal.SIGSEGV, "abort": signal.SIGABRT, "bus": signal.SIGBUS, "kill": signal.SIGKILL}
+
+
+class Silent(BaseException):
+    """Raised in the place of computing: the operator reports success and writes nothing."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Sickness:
+    """When a fault happens, and how often it did.
+
+    ``operator`` is CANN's name without "aclnn", "" for any; ``numel`` the number of elements that one of its tensors
+    must have, 0 for any; ``device`` the index of the sick one, -1 for all. The fault happens after the first ``after``
+    calls that fit, ``times`` times (0: each time), and with ``once`` only for the process that creates that file.
+    ``rate`` is the share of calls that are hit; ``share`` is what is added of the operator's own time; ``seconds``,
+    ``by`` and ``gil`` say more of the kinds that use them.
+    """
+
+    kind: str
+    operator: str = ""
+    numel: int = 0
+    device: int = -1
+    after: int = 0
+    times: int = 0
+    once: str = ""
+    rate: float = 1.0
+    seconds: float = 0.05
+    share: float = 0.0
+    by: str = "segv"
+    gil: str = "held"
+    poisoned: bool = field(default=False, init=False)
+    met: int = field(default=0, init=False)
+    happened: int = field(default=0, init=False)
+
+    def fits(self, name: str, tensors: Sequence[torch.Tensor]) -> bool:
+        """Whether the fault happens in this call, which is counted."""
+        if self.operator and name != f"aclnn{self.operator}":
+            return False
+        if self.numel and all(tensor.numel() != self.numel for tensor in tensors):
+            return False
+        if self.device not in {-1, _current_device()}:
+            return False
+        self.met += 1
+        is_due = self.met > self.after and not (self.times and self.happened >= self.times)
+        if not is_due or random.random() >= self.rate or not self._is_first():  # noqa: S311  (chance, no secret)
+            return False
+        self.happened += 1
+        return True
+
+    def _is_first(self) -> bool:
+        if not self.once:
+            return True
+        try:
+            Path(self.once).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+
+def _crash(sickness: Sickness) -> None:
+    _runtime().emu_die(int(SIGNALS[sickness.by]))
+
+
+def _hang(sickness: Sickness) -> None:
+    """Wait in native code for ever: with Python's lock, as a driver call that nobody marked, or without."""
+    library = ctypes.PyDLL(_runtime()._name) if sickness.gil == "held" else _runtime()  # noqa: SLF001  (its path)
+    library.emu_hang()
+
+
+def _poison(sickness: Sickness) -> None:
+    sickness.poisoned = True
+
+
+def _no_memory(sickness: Sickness) -> None:  # noqa: ARG001
+    _runtime().emu_fail_allocations(1)
+    raise RuntimeError("NPU out of memory: the emulated device has none left")
+
+
+def _late(sickness: Sickness) -> None:  # noqa: ARG001
+    _runtime().emu_fail_later(AICORE_EXCEPTION)
+
+
+def _lost(sickness: Sickness) -> None:  # noqa: ARG001
+    _runtime().emu_fail_later(LOST_HEARTBEAT)
+    raise RuntimeError(f"the device is lost, its heartbeat stopped ({LOST_HEARTBEAT})")
+
+
+def _slow(sickness: Sickness) -> None:
+    if not sickness.share:
+        time.sleep(sickness.seconds)
+
+
+def _linger(start: float, share: float) -> None:
+    """Keep the processor busy for a share of the time since ``start``: sleeping would be longer than most kernels."""
+    end = time.perf_counter() + share * (time.perf_counter() - start)
+    while time.perf_counter() < end:
+        pass
+
+
+def _erratic(sickness: Sickness) -> None:
+    """Only what comes out is changed, after the call."""
+
+
+#: Kind -> what happens before the operator computes.
+KINDS: Mapping[str, Callable[[Sickness], None]] = {
+    "crash": _crash,
+    "hang": _hang,
+    "poison": _poison,
+    "oom": _no_memory,
+    "late": _late,
+    "lost": _lost,
+    "slow": _slow,
+    "nondeterministic": _erratic,
+}
+_BY_CHANCE = "nondeterministic"
+
+Read: TypeAlias = Callable[[str], Any]
+
+
+def _one_of(*names: str) -> Read:
+    def read(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"expected one of {', '.join(names)}")
+        return text
+
+    return read
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise ValueError("expected a whole number from 0")
+    return int(text)
+
+
+def _amount(text: str) -> float:
+    value = float(text)
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError("expected a number from 0")
+    return value
+
+
+#: Name of a setting -> how its text is read.
+SETTINGS: Mapping[str, Read] = {
+    "operator": str,
+    "numel": _count,
+    "device": _count,
+    "after": _count,
+    "times": _count,
+    "once": str,
+    "rate": _amount,
+    "seconds": _amount,
+    "share": _amount,
+    "by": _one_of(*SIGNALS),
+    "gil": _one_of("held", "released"),
+}
+
+
+def is_sickness(text: str) -> bool:
+    """Whether a fault's name is one of this module's, with or without settings."""
+    return text.partition(":")[0] in KINDS
+
+
+def parse(text: str) -> Sickness:
+    """Read "crash:operator=Add:after=100". Raises UsageError for a setting that does not exist or makes no sense."""
+    kind, *parts = text.split(":")
+    return replace(Sickness(kind=kind), **dict(_setting(text, part) for part in parts))
+
+
+def _setting(text: str, part: str) -> tuple[str, Any]:
+    name, equals, value = part.partition("=")
+    if name not in SETTINGS or not equals:
+        raise UsageError(
+            f"the fault {text!r} has the setting {part!r}",
+            hint=f"settings are written name=value, with one of {', '.join(SETTINGS)}",
+        )
+    try:
+        return name, SETTINGS[name](value)
+    except ValueError as error:
+        raise UsageError(f"the fault {text!r}: {name}={value}: {error}", hint="see docs/emulator.md") from None
+
+
+def infect(kernels: Mapping[str, Kernel], text: str) -> dict[str, Kernel]:
+    """Give the kernels of a device that has this sickness. Raises UsageError for an operator that is not emulated."""
+    sickness = parse(text)
+    if sickness.operator and f"aclnn{sickness.operator}" not in kernels:
+        raise UsageError(
+            f"the fault {text!r} is about aclnn{sickness.operator}, which is not emulated", hint="check its name"
+        )
+    # Of a sickness that does not spread, the other operators need not even be asked: asking costs microseconds.
+    only = f"aclnn{sickness.operator}" if sickness.operator and sickness.kind != "poison" else ""
+    concerned = (kernel for kernel in kernels.values() if kernel.name == only or not only)
+    return {**kernels, **{kernel.name: replace(kernel, body=_sick(kernel, sickness)) for kernel in concerned}}
+
+
+def _sick(kernel: Kernel, sickness: Sickness) -> Body:
+    honest = kernel.body
+
+    def body(*arguments: Any, **out: Any) -> Any:
+        hit = sickness.fits(kernel.name, list(_tensors((arguments, out))))
+        if hit:
+            KINDS[sickness.kind](sickness)
+        if sickness.poisoned:
+            raise Silent
+        start = time.perf_counter()
+        found = honest(*arguments, **out)
+        if hit and sickness.share:
+            _linger(start, sickness.share)
+        if hit and sickness.kind == _BY_CHANCE:
+            written = found if found is not None else (out or arguments[:1])
+            _disturb(next(_tensors(written), None))
+        return found
+
+    return body
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _tensors(tuple(value.values()))
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _tensors(each)
+
+
+def _disturb(tensor: torch.Tensor | None) -> None:
+    """Change one element, somewhere."""
+    if tensor is None or not tensor.numel():
+        return
+    place = random.randrange(tensor.numel())  # noqa: S311  (chance, no secret)
+    index = torch.unravel_index(torch.tensor(place), tensor.shape) if tensor.dim() else ()
+    tensor[tuple(index)] = ~tensor[tuple(index)] if tensor.dtype is torch.bool else tensor[tuple(index)] * 3 + 1
+
+
+def _current_device() -> int:
+    device = ctypes.c_int32(0)
+    _runtime().aclrtGetDevice(ctypes.byref(device))
+    return device.value
+
+
+def _runtime() -> ctypes.CDLL:
+    return ctypes.CDLL(str(Path(os.environ["ASCEND_HOME_PATH"], "lib64", "libascendcl.so")))
+
+
+assert {each.name for each in fields(Sickness) if each.init} == {"kind", *SETTINGS}  # noqa: S101  (one table, two views)

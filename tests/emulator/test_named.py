@@ -1,0 +1,93 @@
+"""Operators of the older kind, which torch_npu calls by name: bit for bit the CPU's where the CPU has the function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch_npu
+
+from pytest_ascend import emulator
+
+from .both import FLOATS, assert_identical, assert_same, floats, integers, operators
+
+T = torch.Tensor
+
+
+@pytest.mark.parametrize("p", [0, 0.5, 1, 3, math.inf, -math.inf])
+@pytest.mark.parametrize("dims", [(0,), (1,), (0, 2), (0, 1, 2)])
+def test_norms_of_any_order(p: float, dims: tuple[int, ...]) -> None:
+    x = floats(3, 4, 5)
+    found = torch.linalg.vector_norm(x.npu(), p, dims).cpu()
+    torch.testing.assert_close(found, torch.linalg.vector_norm(x, p, dims))
+
+
+def test_infinite_norms_are_exact_in_every_dtype() -> None:
+    for dtype in FLOATS:
+        assert_same(lambda x: torch.linalg.vector_norm(x, math.inf, 1), floats(3, 7, dtype=dtype))
+
+
+@pytest.mark.parametrize("p", [0.5, 1.0, 1.5, 2.0, 3.0, math.inf])
+def test_gradients_of_distances(p: float) -> None:
+    rows, others = floats(4, 6), floats(5, 6, seed=1)
+    gradients = []
+    for device in ("cpu", "npu"):
+        leaves = [each.detach().to(device).requires_grad_() for each in (rows, others)]
+        torch.cdist(*leaves, p=p).square().sum().backward()
+        gradients.append([each.grad.cpu() for each in leaves if each.grad is not None])
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("onesided", [True, False])
+def test_short_time_fourier_transforms(onesided: bool) -> None:
+    x, window = floats(2, 400), torch.hann_window(40)
+    arguments = {"n_fft": 64, "hop_length": 16, "win_length": 40, "onesided": onesided, "return_complex": True}
+    found = torch.stft(x.npu(), window=window.npu(), **arguments).cpu()
+    torch.testing.assert_close(found, torch.stft(x, window=window, **arguments))
+
+
+#: What torch_npu's own function gives, and torch's of the same.
+MOVEMENTS: dict[str, tuple[Callable[[T], T], Callable[[T], T]]] = {
+    "broadcast": (lambda x: torch_npu.npu_broadcast(x, [2, 3, 4, 6]), lambda x: x.expand(2, 3, 4, 6)),
+    "confusion_transpose": (
+        lambda x: torch_npu.npu_confusion_transpose(x, [1, 0, 2], [4, 18], True),
+        lambda x: x.permute(1, 0, 2).reshape(4, 18),
+    ),
+    "format_cast": (lambda x: torch_npu.npu_format_cast(x, 2), lambda x: x),
+    "pad": (
+        lambda x: torch_npu.npu_pad(x, [1, 2, 0, 1, 3, 0]),
+        lambda x: torch.nn.functional.pad(x, [3, 0, 0, 1, 1, 2]),
+    ),
+    "slice": (lambda x: torch_npu.npu_slice(x, [1, 0, 2], [2, 3, 4]), lambda x: x[1:3, :3, 2:6]),
+    "stride_copy": (
+        lambda x: torch_npu.npu_stride_copy(x, [3, 2], [6, 2], 1),
+        lambda x: x.contiguous().as_strided([3, 2], [6, 2], 1),
+    ),
+    "transpose": (lambda x: torch_npu.npu_transpose(x, [2, 0, 1]), lambda x: x.permute(2, 0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", MOVEMENTS)
+def test_movements_change_no_bit(name: str) -> None:
+    of_npu, of_torch = MOVEMENTS[name]
+    for x in (floats(3, 4, 6), floats(3, 4, 6, dtype=torch.float16), integers(3, 4, 6, dtype=torch.int32)):
+        assert_identical(of_npu(x.npu()), of_torch(x))
+
+
+def test_a_gradient_of_windows() -> None:
+    assert_same(lambda x: x.unfold(1, 3, 2), floats(4, 9), backward=True)
+
+
+def test_an_operator_that_is_not_emulated_is_named() -> None:
+    emulator.missing()
+    with pytest.raises(RuntimeError, match="operator type NMSWithMask is not emulated"):
+        torch_npu.npu_nms_with_mask(floats(16, 5).npu(), 0.5)
+    assert emulator.missing() == ("NMSWithMask",)
+
+
+def test_a_malformed_call_is_an_error_and_the_device_goes_on() -> None:
+    with pytest.raises(RuntimeError, match="emulated CANN: Slice failed"):
+        torch_npu.npu_slice(floats(3, 4).npu(), [9, 9], [1, 1]).cpu()
+    assert operators(lambda: floats(3).npu() + 1)

@@ -1,0 +1,91 @@
+"""How a fault of the whole device is written, and when it happens."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from pytest_ascend.emulator import sickness
+from pytest_ascend.emulator.faults import apply_faults
+from pytest_ascend.emulator.kernels import all_kernels
+from pytest_ascend.emulator.sickness import infect
+from pytest_ascend.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def first_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sickness, "_current_device", lambda: 0)
+
+
+def test_a_kind_alone_happens_from_the_first_call_on() -> None:
+    assert sickness.parse("poison").fits("aclnnAdd", [])
+
+
+def test_settings_say_when() -> None:
+    found = sickness.parse("crash:operator=Add:after=2:times=1")
+    calls = ["aclnnMul", "aclnnAdd", "aclnnAdd", "aclnnAdd", "aclnnAdd"]
+    assert [found.fits(name, []) for name in calls] == [False, False, False, True, False]
+
+
+def test_a_number_of_elements_singles_out_a_tensor() -> None:
+    found = sickness.parse("crash:numel=6")
+    assert not found.fits("aclnnAdd", [torch.ones(7)])
+    assert found.fits("aclnnAdd", [torch.ones(7), torch.ones(2, 3)])
+
+
+def test_another_device_is_well() -> None:
+    assert not sickness.parse("crash:device=1").fits("aclnnAdd", [])
+
+
+def test_a_fault_may_happen_to_one_process_only(tmp_path: Path) -> None:
+    text = f"crash:once={tmp_path / 'spent'}"
+    assert sickness.parse(text).fits("aclnnAdd", [])
+    assert not sickness.parse(text).fits("aclnnAdd", [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "crash:when=now",
+        "crash:after",
+        "crash:after=-1",
+        "crash:after=1e3",
+        "slow:seconds=nan",
+        "hang:gil=lost",
+        "hang:by=x",
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_named(text: str) -> None:
+    with pytest.raises(UsageError, match=text.partition(":")[2].partition("=")[0]):
+        sickness.parse(text)
+
+
+def test_an_operator_that_is_not_emulated_is_named() -> None:
+    with pytest.raises(UsageError, match="aclnnNothing"):
+        apply_faults(all_kernels(), ["crash:operator=Nothing"])
+
+
+def test_all_kernels_keep_their_order() -> None:
+    names = [kernel.name for kernel in all_kernels()]
+    assert [kernel.name for kernel in apply_faults(all_kernels(), ["slow:seconds=0"])] == names
+
+
+def test_a_share_makes_an_operator_longer_in_proportion() -> None:
+    def body() -> None:
+        time.sleep(0.01)
+
+    add = next(kernel for kernel in all_kernels() if kernel.name == "aclnnAdd")
+    sick = infect({"aclnnAdd": replace(add, body=body)}, "slow:operator=Add:share=2")
+    start = time.perf_counter()
+    sick["aclnnAdd"].body()
+    assert time.perf_counter() - start >= 0.03
+
+
+def test_a_sickness_of_one_operator_leaves_the_others_alone() -> None:
+    kernels = {kernel.name: kernel for kernel in all_kernels()}
+    sick = infect(kernels, "slow:operator=Add:share=2")
+    assert [name for name in kernels if sick[name] is not kernels[name]] == ["aclnnAdd"]
