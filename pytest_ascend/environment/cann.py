@@ -1,70 +1,71 @@
-"""Versions of CANN, driver and firmware, from the files that their installers leave. Unknown is "", never an error."""
+"""Where CANN is installed, and which of several this process would use."""
 
 from __future__ import annotations
 
-import os
-import platform
-import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-#: Where CANN may be, the process's own variables first, then the newest layout first.
+from pytest_ascend.environment.evidence import ASCEND, field
+from pytest_ascend.environment.machine import Machine
+
+#: What set_env.sh sets: the process's own word, which counts before anything on the disk.
 VARIABLES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")
-FOLDERS = (
-    "usr/local/Ascend/cann",
-    "usr/local/Ascend/ascend-toolkit/latest",
-    "usr/local/Ascend/nnae/latest",
-    "usr/local/Ascend/nnrt/latest",
-)
 
-#: Files below such a folder, and how each spells the version that users know; the best evidence first.
-EVIDENCE = (
-    ("{arch}-linux/ascend_toolkit_install.info", r"^version=(?P<version>\S+)"),
-    ("{arch}-linux/ascend_nnae_install.info", r"^version=(?P<version>\S+)"),
-    ("{arch}-linux/ascend_nnrt_install.info", r"^version=(?P<version>\S+)"),
-    ("version.cfg", r"^toolkit_running_version=\[[^:\]]*:(?P<version>[^\]]+)\]"),
-    ("version.cfg", r"^runtime_running_version=\[[^:\]]*:(?P<version>[^\]]+)\]"),
-)
+#: Below a folder "Ascend", the newest layout first; then what versions lie beside.
+_LAYOUTS = ("cann", "ascend-toolkit/latest", "nnae/latest", "nnrt/latest")
+_SIBLINGS = (("", "cann-"), ("ascend-toolkit", ""), ("nnae", ""))
 
-#: ``package_version`` is the one that releases are named by; older drivers have ``Version`` only.
-PACKAGE = (r"^package_version=(?P<version>\S+)", r"^Version=(?P<version>\S+)")
+_RECORD = "/etc/Ascend/ascend_cann_install.info"
 
 
-def cann_version(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> str:
-    """Give the version of the CANN that this process would use, such as "8.3.RC1"."""
-    return next((found for folder in _folders(environ, root) if (found := _version_in(folder))), "")
+@dataclass(frozen=True, slots=True)
+class Home:
+    """One CANN: ``path`` as it was named, ``target`` where its links lead, ``source`` what named it."""
+
+    path: str
+    target: str
+    source: str
 
 
-def driver_version(root: Path = Path("/")) -> str:
-    """Give the version of the driver, such as "25.5.1"; in a container it is the host's."""
-    return _package_version(root / "usr/local/Ascend/driver/version.info")
+def homes(machine: Machine) -> tuple[Home, ...]:
+    """Give every CANN on the machine once, the one that this process would use first."""
+    found: dict[str, Home] = {}
+    for path, source in _candidates(machine):
+        target = machine.tree.target(path)
+        if machine.tree.is_folder(path) and _is_home(machine, path):
+            found.setdefault(target, Home(path, target, source))
+    return tuple(found.values())
 
 
-def firmware_version(root: Path = Path("/")) -> str:
-    """Give the version of the firmware, which containers seldom see."""
-    return _package_version(root / "usr/local/Ascend/firmware/version.info")
+def roots(machine: Machine) -> tuple[str, ...]:
+    """Give the folders "Ascend" in which CANN may be: the system's, the user's, and the one on record."""
+    environ = machine.environ
+    owned = [f"{environ[name].rstrip('/')}/Ascend" for name in ("HOME", "CONDA_PREFIX") if environ.get(name)]
+    recorded = field(machine.tree.read(_RECORD).content, "Install_Path")
+    return tuple(dict.fromkeys((ASCEND, *owned, *([recorded.rstrip("/")] if recorded.startswith("/") else []))))
 
 
-def _folders(environ: Mapping[str, str], root: Path) -> Iterator[Path]:
-    yield from (Path(environ[name]) for name in VARIABLES if environ.get(name))
-    yield from (root / folder for folder in FOLDERS)
+def driver_root(machine: Machine) -> str:
+    """Give the folder in which driver and firmware are: the one on record, else the usual one."""
+    text = machine.tree.read("/etc/ascend_install.info").content
+    return field(text, "Driver_Install_Path_Param").rstrip("/") or ASCEND
 
 
-def _version_in(folder: Path) -> str:
-    for name, pattern in EVIDENCE:
-        if found := _search(folder / name.format(arch=platform.machine()), pattern):
-            return found
-    return ""
+def _candidates(machine: Machine) -> Iterator[tuple[str, str]]:
+    named = ((machine.environ.get(name, ""), name) for name in VARIABLES)
+    yield from ((path.rstrip("/"), name) for path, name in named if path.startswith("/"))
+    for root in roots(machine):
+        yield from ((f"{root}/{layout}", root) for layout in _LAYOUTS)
+        for folder, prefix in _SIBLINGS:
+            parent = f"{root}/{folder}".rstrip("/")
+            yield from ((f"{parent}/{name}", root) for name in machine.tree.names(parent) if _is_version(name, prefix))
 
 
-def _package_version(path: Path) -> str:
-    return next((found for pattern in PACKAGE if (found := _search(path, pattern))), "")
+def _is_version(name: str, prefix: str) -> bool:
+    return name.startswith(prefix) and name.removeprefix(prefix)[:1].isdigit()
 
 
-def _search(path: Path, pattern: str) -> str:
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    match = re.search(pattern, text, flags=re.MULTILINE)
-    return match["version"].strip('"') if match else ""
+def _is_home(machine: Machine, path: str) -> bool:
+    """Whether it looks like a CANN: an empty folder, left by an uninstaller, is none."""
+    signs = {"version.cfg", "opp", "runtime", "compiler", "lib64", "aarch64-linux", "x86_64-linux", "share", "toolkit"}
+    return bool(signs.intersection(machine.tree.names(path)))

@@ -5,28 +5,43 @@ from __future__ import annotations
 import os
 import platform
 import re
-from importlib import metadata
 from pathlib import Path
 
 from pytest_ascend import __version__
-from pytest_ascend.environment.cann import cann_version, driver_version, firmware_version
+from pytest_ascend.environment import evidence
+from pytest_ascend.environment.cann import homes
+from pytest_ascend.environment.components import Component, gather
+from pytest_ascend.environment.machine import PATIENT_S, Machine, this_machine
+from pytest_ascend.environment.npu_smi import NpuSmi, parse
+from pytest_ascend.environment.packages import installed
+from pytest_ascend.environment.versions import is_version
 from pytest_ascend.records.stack import Stack
 
+#: The distributions that a stack names.
+NAMED = frozenset({"torch", "torch-npu"})
 
-def collect(device: str, *, emulated: bool, chip: str) -> Stack:
-    """Describe what computes: ``device`` is torch's device type. An emulated CANN is called so."""
+
+def collect(device: str, *, emulated: bool, chip: str, machine: Machine | None = None) -> Stack:
+    """Describe what computes: ``device`` is torch's device type. An emulated CANN is called so.
+
+    ``machine`` is the one to look at, by default this one.
+    """
     npu = device == "npu"
     hardware = npu and not emulated
+    version = {name: each.version for name, each in _components(machine or this_machine(limit_s=0)).items()}
     return Stack(
         device=device,
         emulated=emulated,
         chip=chip,
-        driver=driver_version() if hardware else "",
-        firmware=firmware_version() if hardware else "",
-        cann=cann_version() if hardware else "emulated" if emulated else "",
-        torch=_installed("torch"),
-        torch_npu=_installed("torch-npu") if npu else "",
-        torch_npu_commit=_torch_npu_commit() if npu else "",
+        driver=version[evidence.DRIVER] or _running_driver(machine or this_machine(limit_s=PATIENT_S))
+        if hardware
+        else "",
+        firmware=version[evidence.FIRMWARE] if hardware else "",
+        cann=version[evidence.TOOLKIT] or version[evidence.RUNTIME] if hardware else "emulated" if emulated else "",
+        torch=version[evidence.TORCH],
+        torch_npu=version[evidence.TORCH_NPU] if npu else "",
+        # Version numbers of torch_npu have been used twice; the commit tells which.
+        torch_npu_commit=version[evidence.COMMIT] if npu else "",
         python=platform.python_version(),
         os=platform.platform(),
         host=f"{platform.machine()}, {os.cpu_count()} CPUs{_cpu_name()}",
@@ -34,22 +49,15 @@ def collect(device: str, *, emulated: bool, chip: str) -> Stack:
     )
 
 
-def _installed(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return ""
+def _running_driver(machine: Machine) -> str:
+    """Give the driver that npu-smi speaks to: in a container the driver's own file may not be mounted."""
+    said = parse(machine.npu_smi().text).driver
+    return said if is_version(said) else ""
 
 
-def _torch_npu_commit() -> str:
-    """Give the commit that torch_npu was built from: version numbers of it have been used twice."""
-    try:
-        files = metadata.files("torch-npu") or []
-        version = next(file for file in files if file.as_posix() == "torch_npu/version.py")
-        match = re.search(r"git_version\s*=\s*['\"]([0-9a-f]{7,40})['\"]", version.read_text())
-    except (metadata.PackageNotFoundError, StopIteration, OSError):
-        return ""
-    return match[1] if match else ""
+def _components(machine: Machine) -> dict[str, Component]:
+    home = next(iter(homes(machine)), None)
+    return gather(machine, home, installed(machine, NAMED), NpuSmi())
 
 
 def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

@@ -1,0 +1,6 @@
+"""The doctor: what is installed on a machine, whether it belongs together, and why an NPU does not come up."""
+
+from pytest_ascend.doctor.examination import RULES, examine, in_short
+from pytest_ascend.doctor.findings import Diagnosis, Finding
+
+__all__ = ["RULES", "Diagnosis", "Finding", "examine", "in_short"]

@@ -1,0 +1,232 @@
+"""Rules on CANN: which one is used, whether its parts belong together, and whether the environment fits it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pytest_ascend.doctor.findings import ERROR, NOTE, WARNING, Rule, Seen
+from pytest_ascend.doctor.survey import Survey
+from pytest_ascend.environment.cann import VARIABLES
+from pytest_ascend.environment.components import same
+from pytest_ascend.environment.evidence import COMPILER, HCCL, KERNELS, OPP, OPS, RUNTIME, TOOLKIT
+from pytest_ascend.environment.versions import satisfies
+
+SOURCE = "source set_env.sh of the CANN that you want, in a fresh shell and before any other of the kind"
+
+#: A folder of compiled operators with fewer has the few that come with the toolkit, and none of the operators package.
+_FEWEST_KERNELS = 20
+
+_REQUIRED = re.compile(r"^required_package_([\w.-]+?)_version\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE)
+
+
+def absent(survey: Survey) -> Iterator[Seen]:
+    """An NPU, and no CANN."""
+    if survey.has_npu and not survey.homes:
+        yield Seen("there is an NPU or its driver, and no CANN", ("no CANN in /usr/local/Ascend, nor in ~/Ascend",))
+
+
+def home_gone(survey: Survey) -> Iterator[Seen]:
+    """A variable that leads nowhere."""
+    for name in VARIABLES:
+        path = survey.environ.get(name)
+        if path and survey.homes_of(name) is None:
+            yield Seen(f"{name} names what is no CANN", (f"{name}={path[:200]}",))
+
+
+def not_sourced(survey: Survey) -> Iterator[Seen]:
+    """CANN is installed, and its set_env.sh was not sourced."""
+    missing = [name for name in ("ASCEND_HOME_PATH", "ASCEND_OPP_PATH") if not survey.environ.get(name)]
+    if survey.home and missing:
+        script = f"{survey.home.path.removesuffix('/latest')}/set_env.sh"
+        evidence = (f"CANN: {survey.home.path}", *(f"{name} is not set" for name in missing))
+        yield Seen("CANN is installed, and its environment is not set up", evidence, f"source {script}")
+
+
+def other_operators(survey: Survey) -> Iterator[Seen]:
+    """Operators of another CANN than the rest."""
+    opp, home = survey.environ.get("ASCEND_OPP_PATH", ""), survey.home
+    if opp and home and home.source in VARIABLES:
+        target = survey.machine.tree.target(opp)
+        if not f"{target}/".startswith((f"{home.target}/", f"{home.path}/")) and not _beside(target, home.target):
+            evidence = (f"ASCEND_OPP_PATH={opp[:200]}", f"{home.source}={home.path}")
+            yield Seen("ASCEND_OPP_PATH is not inside of the CANN in use", evidence)
+
+
+def library_path(survey: Survey) -> Iterator[Seen]:
+    """Libraries of another CANN are found before those of the one in use."""
+    if not survey.home or survey.home.source not in VARIABLES:
+        return
+    owners = [(entry, home) for entry in survey.library_path if (home := survey.owner(entry))]
+    if owners and owners[0][1] != survey.home:
+        entry, other = owners[0]
+        evidence = (f"LD_LIBRARY_PATH has {entry} first, of {other.target}", f"{survey.home.source}={survey.home.path}")
+        yield Seen("libraries of another CANN come first", evidence)
+    elif not owners:
+        evidence = (f"{survey.home.source}={survey.home.path}", "no folder of it in LD_LIBRARY_PATH")
+        yield Seen("LD_LIBRARY_PATH has no folder of the CANN in use", evidence)
+
+
+def two_cann(survey: Survey) -> Iterator[Seen]:
+    """Folders of two CANNs in LD_LIBRARY_PATH, the right one first."""
+    found = list(dict.fromkeys(home.target for entry in survey.library_path if (home := survey.owner(entry))))
+    if len(found) > 1 and survey.home and found[0] == survey.home.target:
+        yield Seen(f"LD_LIBRARY_PATH has folders of {len(found)} CANNs", tuple(found[:4]))
+
+
+def stubs(survey: Survey) -> Iterator[Seen]:
+    """Stub libraries, meant for building without a driver, on a machine that has one."""
+    found = [entry for entry in survey.library_path if "devlib" in entry.split("/")]
+    if found and survey.has_driver:
+        yield Seen("stub libraries are in LD_LIBRARY_PATH, and there is a driver", (f"LD_LIBRARY_PATH has {found[0]}",))
+
+
+def several(survey: Survey) -> Iterator[Seen]:
+    """More than one CANN."""
+    others = [home for home in survey.homes[1:] if home.target != survey.homes[0].target]
+    if others:
+        used = f"in use: {survey.homes[0].target} (by {survey.homes[0].source})"
+        yield Seen(f"{len(others) + 1} CANNs are installed", (used, *(f"also: {home.target}" for home in others[:4])))
+
+
+def mixed(survey: Survey) -> Iterator[Seen]:
+    """Parts of more than one release."""
+    base = next((name for name in (TOOLKIT, RUNTIME) if survey.version(name)), "")
+    for name in (RUNTIME, COMPILER, HCCL, OPP, KERNELS, OPS) if base else ():
+        mine, other = survey.version(base), survey.version(name)
+        if other and not survey.components[name].evidence[0].internal and not same(mine, other):
+            allowed = name in (OPS, OPP, KERNELS) and survey.compatibility.may_mix(mine, other)
+            if not allowed:
+                evidence = (survey.source(base), survey.source(name))
+                yield Seen(f"{name} is of {other}, and {base} of {mine}", evidence)
+
+
+def constraints(survey: Survey) -> Iterator[Seen]:
+    """What a package of CANN requires of another, which is otherwise only looked at when it is installed."""
+    for package, path in survey.cann_packages.items():
+        text = survey.machine.tree.read(path).content
+        for other, constraint in _REQUIRED.findall(text)[:64]:
+            version = survey.cann_package_version(other)
+            if version and satisfies(version, constraint) is False:
+                evidence = (f"{path}: required_package_{other}_version={constraint[:40]}", f"{other} is {version}")
+                yield Seen(f"CANN's package {package} needs {other} {constraint[:40]}, and {version} is here", evidence)
+
+
+def other_arch(survey: Survey) -> Iterator[Seen]:
+    """CANN for another processor."""
+    if not survey.home or not survey.machine.arch:
+        return
+    folders = {name.removesuffix("-linux") for name in survey.machine.tree.names(survey.home.path)}
+    found = folders & {"aarch64", "x86_64"}
+    if found and survey.machine.arch not in found:
+        evidence = (f"{survey.home.path}/{found.pop()}-linux", f"this machine is {survey.machine.arch}")
+        yield Seen("CANN was installed for another processor", evidence)
+
+
+def no_kernels(survey: Survey) -> Iterator[Seen]:
+    """No compiled operators for the chip, which is what torch_npu calls on A2 and later."""
+    if not survey.home or not survey.family or not survey.machine.tree.is_folder(f"{survey.home.path}/opp/built-in"):
+        return
+    folder = f"{survey.home.path}/opp/built-in/op_impl/ai_core/tbe/kernel"
+    there = survey.machine.tree.names(f"{folder}/{survey.family.kernels}")
+    if len(there) < _FEWEST_KERNELS:
+        others = [name for name in survey.machine.tree.names(folder) if name.startswith("ascend")]
+        evidence = (f"{folder}/{survey.family.kernels} has {len(there)} operators", f"there are: {_listed(others)}")
+        yield Seen(f"CANN has no compiled operators for {survey.family.name}", evidence)
+
+
+def _beside(opp: str, home: str) -> bool:
+    """Whether operators are inside of the same version: 8.3 has links from ``latest`` into its version's folder."""
+    return opp.rpartition("/")[0] == home.rpartition("/")[0] and home.rpartition("/")[2] == "latest"
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:6]) or "none"
+
+
+RULES = (
+    Rule(
+        id="cann.absent",
+        severity=ERROR,
+        look=absent,
+        why="torch_npu is linked against CANN and cannot be imported without it.",
+        remedy="install the CANN toolkit, and the operators of your chip, that belong to your torch_npu",
+    ),
+    Rule(
+        id="cann.home-gone",
+        severity=ERROR,
+        look=home_gone,
+        why="torch_npu refuses to start where the folder is missing, and looks nowhere else.",
+        remedy=SOURCE,
+    ),
+    Rule(
+        id="cann.not-sourced",
+        severity=ERROR,
+        look=not_sourced,
+        why="CANN's libraries and operators are found by these variables only.",
+        remedy=SOURCE,
+    ),
+    Rule(
+        id="cann.other-operators",
+        severity=ERROR,
+        look=other_operators,
+        why="Operators of one release under the runtime of another fail, or compute something else.",
+        remedy=SOURCE,
+    ),
+    Rule(
+        id="cann.library-path",
+        severity=ERROR,
+        look=library_path,
+        why="The loader takes the first library that it finds: what runs is not what the variables name.",
+        remedy=SOURCE,
+    ),
+    Rule(
+        id="cann.two-in-library-path",
+        severity=WARNING,
+        look=two_cann,
+        why="A library that the first release lacks is taken from the other one.",
+        remedy=SOURCE,
+    ),
+    Rule(
+        id="cann.stubs",
+        severity=ERROR,
+        look=stubs,
+        why="Stubs answer every call and do nothing.",
+        remedy="take devlib out of LD_LIBRARY_PATH; set_env.sh adds it only where it finds no driver",
+    ),
+    Rule(
+        id="cann.several",
+        severity=NOTE,
+        look=several,
+        why="It decides the results which of them is used.",
+        remedy="nothing to do, if it is the one that you want",
+    ),
+    Rule(
+        id="cann.mixed",
+        severity=ERROR,
+        look=mixed,
+        why="Parts of two releases are tested by nobody together; a partial upgrade is the usual cause.",
+        remedy="install toolkit and operators of the same release",
+    ),
+    Rule(
+        id="cann.constraint",
+        severity=ERROR,
+        look=constraints,
+        why="Installers look at this once; a later change of the other package is noticed by nobody.",
+        remedy="bring the named package to a version within the constraint",
+    ),
+    Rule(
+        id="cann.architecture",
+        severity=ERROR,
+        look=other_arch,
+        why="Libraries of another processor cannot be loaded.",
+        remedy="install the CANN for this processor",
+    ),
+    Rule(
+        id="cann.kernels",
+        severity=ERROR,
+        look=no_kernels,
+        why="Operators fail with 561103, or are compiled one by one for minutes.",
+        remedy="install the operators package of your chip in the release of the toolkit",
+    ),
+)

@@ -1,0 +1,345 @@
+"""Rules on versions: whether driver, firmware, CANN, torch, torch_npu and Python belong together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pytest_ascend.doctor.findings import ERROR, NOTE, WARNING, Rule, Seen
+from pytest_ascend.doctor.survey import TBE_NEEDS, Survey
+from pytest_ascend.environment.compatibility import INCOMPATIBLE, PAIRED, Statement
+from pytest_ascend.environment.evidence import (
+    CHIP,
+    COMMIT,
+    DRIVER,
+    FIRMWARE,
+    PYTHON,
+    RUNTIME,
+    TOOLKIT,
+    TORCH,
+    TORCH_NPU,
+    field,
+)
+from pytest_ascend.environment.versions import Version, in_range, is_version, matches
+
+CHOOSE = "choose a row of the table in Ascend/pytorch's COMPATIBILITY.md, and install all of it"
+
+
+def disagreement(survey: Survey) -> Iterator[Seen]:
+    """Two places say different versions of one component."""
+    for component in survey.components.values():
+        if component.disagreeing and component.name != CHIP:
+            evidence = tuple(f"{each.source}: {each.value}" for each in component.evidence if not each.internal)
+            yield Seen(f"what is said of {component.name} does not agree", evidence[:6])
+
+
+def no_torch(survey: Survey) -> Iterator[Seen]:
+    """A machine for an NPU without torch."""
+    if survey.concerns_ascend and not survey.version(TORCH):
+        yield Seen("torch is not installed in this Python", ("no torch in the folders of Python's packages",))
+
+
+def no_torch_npu(survey: Survey) -> Iterator[Seen]:
+    """A machine for an NPU with torch and without torch_npu."""
+    if survey.concerns_ascend and survey.version(TORCH) and not survey.version(TORCH_NPU):
+        pairs = survey.compatibility.paired(torch=_base(survey.version(TORCH)), cann=_cann(survey))
+        remedy = f"pip install torch-npu=={pairs[0]['torch_npu']}" if pairs else ""
+        yield Seen("torch_npu is not installed in this Python", (survey.source(TORCH),), remedy)
+
+
+def other_torch(survey: Survey) -> Iterator[Seen]:
+    """torch_npu for another torch."""
+    torch, npu = survey.version(TORCH), survey.version(TORCH_NPU)
+    needed = _needed_torch(survey)
+    if torch and npu and needed and _base(torch) != needed:
+        evidence = (survey.source(TORCH), survey.source(TORCH_NPU), f"torch_npu {npu} was built for torch {needed}")
+        yield Seen(f"torch_npu {npu} is not for torch {torch}", evidence, f"pip install torch=={needed}")
+
+
+def unlisted(survey: Survey) -> Iterator[Seen]:
+    """A torch_npu of which nothing is known."""
+    npu = _base(survey.version(TORCH_NPU))
+    if npu and _judged(survey) and not survey.compatibility.knows(npu):
+        yield Seen(f"nothing is known of torch_npu {npu}", (survey.source(TORCH_NPU), _as_of(survey)))
+
+
+def ambiguous(survey: Survey) -> Iterator[Seen]:
+    """A number that was given to builds of two lines, and no commit to tell them apart."""
+    npu = _base(survey.version(TORCH_NPU))
+    paired = {each["line"] for each in survey.compatibility.paired() if each["torch_npu"] == npu}
+    lines = [line for line in survey.compatibility.lines(npu) if re.fullmatch(r"[\d.]+|[\d.]+rc\d+", line)]
+    if npu and paired and lines and not paired & set(lines):
+        said = f"the table has it in line {_joined(paired)}, the tags in {_joined(lines)}"
+        commit = survey.source(COMMIT) or "its commit is not known"
+        yield Seen(f"the number {npu} was given to two different builds of torch_npu", (said, commit))
+
+
+def incompatible(survey: Survey) -> Iterator[Seen]:
+    """Said to be incompatible, or said to belong to other CANNs only."""
+    npu, cann = _base(survey.version(TORCH_NPU)), _cann(survey)
+    said = _statements(survey)
+    fitting = [each for each in said if each.says != INCOMPATIBLE and _speaks_of(each, cann)]
+    if said and cann and not fitting:
+        evidence = (survey.source(TORCH_NPU), survey.source(_cann_name(survey)), *(str(each) for each in said[:4]))
+        yield Seen(f"torch_npu {npu} does not belong to CANN {cann}", evidence, nearest(survey))
+
+
+def disputed(survey: Survey) -> Iterator[Seen]:
+    """Said to be incompatible in one place, and compatible in another."""
+    cann = _cann(survey)
+    here = [each for each in _statements(survey) if _speaks_of(each, cann)]
+    if {each.says == INCOMPATIBLE for each in here} == {True, False} and not any(each.says == PAIRED for each in here):
+        what = f"sources disagree on torch_npu {_base(survey.version(TORCH_NPU))} with CANN {cann}"
+        yield Seen(what, tuple(str(each) for each in here[:6]), nearest(survey))
+
+
+def unpaired(survey: Survey) -> Iterator[Seen]:
+    """Said to work, and not the pair that is recommended."""
+    cann = _cann(survey)
+    here = [each for each in _statements(survey) if _speaks_of(each, cann)]
+    says = {each.says for each in here}
+    if here and PAIRED not in says and INCOMPATIBLE not in says:
+        what = f"torch_npu {_base(survey.version(TORCH_NPU))} with CANN {cann} is not the recommended pair"
+        yield Seen(what, tuple(str(each) for each in here[:4]), nearest(survey))
+
+
+def undocumented(survey: Survey) -> Iterator[Seen]:
+    """A torch_npu that was published, and of which nobody says what CANN it belongs to."""
+    npu = _base(survey.version(TORCH_NPU))
+    if npu and _judged(survey) and survey.compatibility.knows(npu) and not survey.compatibility.statements(npu):
+        what = f"nobody says which CANN torch_npu {npu} belongs to"
+        yield Seen(what, (survey.source(TORCH_NPU), _as_of(survey)), nearest(survey))
+
+
+def wrong_python(survey: Survey) -> Iterator[Seen]:
+    """A Python that torch_npu has no wheels for."""
+    torch = _needed_torch(survey) or _base(survey.version(TORCH))
+    known, source = survey.compatibility.python(torch)
+    minor = ".".join(survey.version(PYTHON).split(".")[:2])
+    if survey.version(TORCH_NPU) and _judged(survey) and minor and known and minor not in known:
+        evidence = (survey.source(PYTHON), f"for torch {torch}: {', '.join(known)} ({source})")
+        yield Seen(f"Python {minor} is none that torch_npu for torch {torch} supports", evidence)
+
+
+def firmware_range(survey: Survey) -> Iterator[Seen]:
+    """A firmware that the driver does not name, or a driver that the firmware does not name."""
+    folder = survey.driver_folder.removesuffix("driver")
+    for mine, other, path, name in (
+        (DRIVER, FIRMWARE, f"{folder}driver/version.info", "compatible_version_fw"),
+        (FIRMWARE, DRIVER, f"{folder}firmware/version.info", "compatible_version_drv"),
+    ):
+        version, text = survey.version(other), field(survey.machine.tree.read(path).content, name)
+        if version and in_range(version, text) is False:
+            evidence = (f"{path}: {name}={text[:120]}", survey.source(other))
+            yield Seen(f"{other} {version} is outside of what {mine} {survey.version(mine)} accepts", evidence)
+
+
+def inner_versions(survey: Survey) -> Iterator[Seen]:
+    """A CANN of a line that the driver does not name."""
+    path = f"{survey.driver_folder}/version.info"
+    accepted = re.findall(r"V100R001C\d\d", field(survey.machine.tree.read(path).content, "compatible_version"))
+    inner, record = survey.inner_version
+    if accepted and inner and inner[:11] not in accepted:
+        evidence = (f"{path}: compatible_version names {', '.join(accepted[:8])}", f"{record}: innerversion={inner}")
+        yield Seen(f"CANN {_cann(survey)} ({inner[:11]}) is of a line that the driver does not accept", evidence)
+
+
+def older_driver(survey: Survey) -> Iterator[Seen]:
+    """A driver that is older than all that the CANN was released with."""
+    released, source = survey.compatibility.hdk(_cann(survey)) if _cann(survey) else ((), "")
+    driver = survey.version(DRIVER)
+    is_950 = survey.family is not None and survey.family.name == "950"
+    if released and is_version(driver) and not is_950 and Version(driver) < min(map(Version, released)):
+        evidence = (survey.source(DRIVER), f"CANN {_cann(survey)} was released with {', '.join(released)} ({source})")
+        yield Seen(f"driver {driver} is older than those that CANN {_cann(survey)} was released with", evidence)
+
+
+def compiler_needs(survey: Survey) -> Iterator[Seen]:
+    """Python packages that CANN's compiler of operators imports."""
+    missing = [name for name in TBE_NEEDS if name not in survey.packages]
+    if survey.home and missing and survey.machine.packages:
+        what = f"CANN's compiler of operators lacks {', '.join(missing)}"
+        yield Seen(what, ("not in Python's packages",), f"pip install {' '.join(missing)}")
+
+
+def new_numpy(survey: Survey) -> Iterator[Seen]:
+    """numpy 2 under a CANN that was made before it."""
+    numpy, cann = survey.packages.get("numpy"), _cann(survey)
+    if numpy and numpy.version[:2] == "2." and is_version(cann) and Version(cann) < Version("8.2.RC1"):
+        yield Seen(f"numpy {numpy.version} is newer than CANN {cann}", (numpy.path,), "pip install 'numpy<2'")
+
+
+def nearest(survey: Survey) -> str:
+    """Name the official pairs that ask for the least change: the same torch, the same CANN, best both."""
+    torch, cann = _base(survey.version(TORCH)), _cann(survey)
+    both = survey.compatibility.paired(torch=torch, cann=cann) if torch and cann else ()
+    same_cann = survey.compatibility.paired(cann=cann)[:2] if cann else ()
+    same_torch = survey.compatibility.paired(torch=torch)[:2] if torch else ()
+    rows = both or (*same_cann, *same_torch)
+    pairs = (f"torch {r['torch']} + torch_npu {r['torch_npu']} + CANN {', '.join(r['cann'])}" for r in rows)
+    return f"the nearest official combinations: {'; '.join(dict.fromkeys(pairs))}" if rows else CHOOSE
+
+
+def _statements(survey: Survey) -> tuple[Statement, ...]:
+    npu = _base(survey.version(TORCH_NPU))
+    return survey.compatibility.statements(npu) if npu and _judged(survey) else ()
+
+
+def _judged(survey: Survey) -> bool:
+    """Whether the versions matter: torch_npu is installed on laptops too, for the emulated device."""
+    return survey.concerns_ascend
+
+
+def _speaks_of(statement: Statement, cann: str) -> bool:
+    """Whether a statement is about this CANN, or about the release that it is a correction of (8.5.1 of 8.5.0)."""
+    line = ".".join(cann.split(".")[:2])
+    is_correction = re.fullmatch(r"\d+\.\d+\.[1-9]\d*", cann, re.ASCII) is not None
+    return any(
+        matches(cann, each) or (is_correction and statement.says != INCOMPATIBLE and each == f"{line}.0")
+        for each in statement.cann
+    )
+
+
+def _needed_torch(survey: Survey) -> str:
+    """Give the torch that torch_npu was built for: by its own requirements, else by its number."""
+    package = survey.packages.get("torch-npu")
+    pins = (re.match(r"torch\s*\(?==\s*(\d+(?:\.\d+)*)", each) for each in (package.requires if package else ()))
+    pinned = next((pin[1] for pin in pins if pin), "")
+    number = re.match(r"\d+\.\d+\.\d+", survey.version(TORCH_NPU))
+    return pinned or (number[0] if number else "")
+
+
+def _base(version: str) -> str:
+    return version.partition("+")[0]
+
+
+def _cann_name(survey: Survey) -> str:
+    return TOOLKIT if survey.version(TOOLKIT) else RUNTIME
+
+
+def _cann(survey: Survey) -> str:
+    return survey.version(TOOLKIT) or survey.version(RUNTIME)
+
+
+def _as_of(survey: Survey) -> str:
+    return f"compatibility data as of {survey.compatibility.as_of}"
+
+
+def _joined(names: set[str] | list[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+RULES = (
+    Rule(
+        id="version.disagreement",
+        severity=WARNING,
+        look=disagreement,
+        why="One of the places is out of date: an update that did not finish, or two installations.",
+        remedy="find out which is used; install the component anew",
+    ),
+    Rule(
+        id="torch.absent",
+        severity=ERROR,
+        look=no_torch,
+        why="There is nothing to test without it.",
+        remedy="pip install the CPU build of torch that belongs to your CANN, and its torch-npu",
+    ),
+    Rule(
+        id="torch-npu.absent",
+        severity=ERROR,
+        look=no_torch_npu,
+        why="torch reaches NPUs through it only.",
+        remedy=CHOOSE,
+    ),
+    Rule(
+        id="combination.torch",
+        severity=ERROR,
+        look=other_torch,
+        why="torch_npu is compiled against one torch; with another it fails to load, or worse, does not.",
+        remedy=CHOOSE,
+    ),
+    Rule(
+        id="combination.unlisted",
+        severity=WARNING,
+        look=unlisted,
+        why="It cannot be judged.",
+        remedy="see docs/doctor.md for how to bring newer compatibility data",
+    ),
+    Rule(
+        id="combination.ambiguous",
+        severity=WARNING,
+        look=ambiguous,
+        why="Only the commit tells which of them this is; a report that names the number alone is not exact.",
+        remedy="note torch_npu.version.git_version beside the version",
+    ),
+    Rule(
+        id="combination.incompatible",
+        severity=ERROR,
+        look=incompatible,
+        why="Functions that torch_npu links against may be missing, or mean something else.",
+        remedy=CHOOSE,
+    ),
+    Rule(
+        id="combination.disputed",
+        severity=WARNING,
+        look=disputed,
+        why="Whoever is right, it is less tested than the pairs on which all agree.",
+        remedy=CHOOSE,
+    ),
+    Rule(
+        id="combination.unpaired",
+        severity=NOTE,
+        look=unpaired,
+        why="It is said to work, and is less tested than the pair that the table recommends.",
+        remedy=CHOOSE,
+    ),
+    Rule(
+        id="combination.undocumented",
+        severity=WARNING,
+        look=undocumented,
+        why="It cannot be judged.",
+        remedy=CHOOSE,
+    ),
+    Rule(
+        id="combination.python",
+        severity=WARNING,
+        look=wrong_python,
+        why="There is no official wheel for it; this one was built by somebody else.",
+        remedy="use one of the Pythons that are named",
+    ),
+    Rule(
+        id="driver.firmware",
+        severity=ERROR,
+        look=firmware_range,
+        why="Driver and firmware speak a protocol of their own; outside of the range devices fail or vanish.",
+        remedy="upgrade both to one release: firmware first, then the driver, then reboot",
+    ),
+    Rule(
+        id="driver.cann",
+        severity=ERROR,
+        look=inner_versions,
+        why="The driver names the lines of CANN that it was made for.",
+        remedy="install the driver that belongs to this CANN, or a CANN that the driver names",
+    ),
+    Rule(
+        id="driver.older",
+        severity=WARNING,
+        look=older_driver,
+        why="CANN may ask the driver for what it does not have.",
+        remedy="upgrade firmware and driver to one of the releases that are named",
+    ),
+    Rule(
+        id="python.compiler-needs",
+        severity=WARNING,
+        look=compiler_needs,
+        why="The first operator that has to be compiled fails with 500001.",
+        remedy="pip install what is missing",
+    ),
+    Rule(
+        id="python.numpy",
+        severity=WARNING,
+        look=new_numpy,
+        why="The compiler of operators uses what numpy 2 has removed.",
+        remedy="pip install 'numpy<2'",
+    ),
+)

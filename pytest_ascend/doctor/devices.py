@@ -1,0 +1,300 @@
+"""Rules on what must be there before anything else works: devices, their driver, and the right to use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pytest_ascend.doctor.findings import ERROR, NOTE, UNKNOWN, WARNING, Rule, Seen
+from pytest_ascend.doctor.survey import CONTROL_FILES, Survey
+from pytest_ascend.environment.evidence import CHIP, DRIVER, FIRMWARE, TOOLKIT, TORCH, TORCH_NPU
+from pytest_ascend.environment.machine import NOT_ASKED, NOT_INSTALLED
+
+MOUNT = "start the container with --device /dev/davinciN --device /dev/davinci_manager --device /dev/devmm_svm --device /dev/hisi_hdc and -v /usr/local/Ascend/driver:/usr/local/Ascend/driver:ro"  # noqa: E501 (one command)
+
+#: Holding a device costs it nothing: below this, a process is npu-smi itself or a context without tensors.
+_OCCUPIED_MB = 512
+
+
+def no_sign(survey: Survey) -> Iterator[Seen]:
+    """Say that there is nothing to diagnose."""
+    if not survey.concerns_ascend:
+        yield Seen("nothing on this machine speaks of Ascend: no device, driver, CANN or variable")
+
+
+def emulated(survey: Survey) -> Iterator[Seen]:
+    """Say that what runs here is no NPU."""
+    if survey.is_emulated:
+        yield Seen("this process runs on the emulated CANN", ("PYTEST_ASCEND_EMULATED=1",))
+
+
+def no_driver(survey: Survey) -> Iterator[Seen]:
+    """CANN is here, and no driver."""
+    if survey.home and not survey.has_driver and not survey.devices:
+        yield Seen("CANN is installed, and neither a driver nor a device is here", _looked(survey), _mount(survey))
+
+
+def no_devices(survey: Survey) -> Iterator[Seen]:
+    """A driver is here, and no device."""
+    if survey.has_driver and not survey.devices:
+        evidence = (f"{survey.driver_folder} is there", "/dev/davinci0 ... are not")
+        yield Seen("a driver is installed, and there is no device file", evidence, _mount(survey))
+
+
+def driver_not_mounted(survey: Survey) -> Iterator[Seen]:
+    """Devices are here, and the driver's libraries are not."""
+    if survey.devices and not survey.has_driver:
+        evidence = (f"{survey.devices[0]} is there", f"{survey.driver_folder} is not")
+        yield Seen("there are devices, and the driver's files are missing", evidence, _mount(survey))
+
+
+def control_files(survey: Survey) -> Iterator[Seen]:
+    """A device without the files through which it is managed."""
+    missing = [name for name in CONTROL_FILES if not survey.machine.tree.exists(f"/dev/{name}")]
+    if survey.devices and missing:
+        evidence = (f"{survey.devices[0]} is there", *(f"/dev/{name} is not" for name in missing))
+        yield Seen("there are devices, but not all of the files through which they are managed", evidence)
+
+
+def no_permission(survey: Survey) -> Iterator[Seen]:
+    """The user may not open a device."""
+    paths = (*survey.devices, *(f"/dev/{name}" for name in CONTROL_FILES))
+    closed = [path for path in paths if survey.machine.is_mine(path) is False]
+    if closed:
+        yield Seen(f"this user may not use {_some(closed)}", tuple(_mode(survey, path) for path in closed[:4]))
+
+
+def not_visible(survey: Survey) -> Iterator[Seen]:
+    """ASCEND_RT_VISIBLE_DEVICES names what is not there: the runtime takes the list up to the first wrong entry."""
+    text = survey.environ.get("ASCEND_RT_VISIBLE_DEVICES")
+    if text is None or not survey.devices:
+        return
+    wrong = [each for each in text.split(",") if not _is_device(each.strip(), len(survey.devices))]
+    if wrong:
+        evidence = (f"ASCEND_RT_VISIBLE_DEVICES={text[:80]}", f"{len(survey.devices)} device files")
+        yield Seen(f"ASCEND_RT_VISIBLE_DEVICES names no device with {wrong[0][:20]!r}", evidence)
+
+
+def npu_smi_failed(survey: Survey) -> Iterator[Seen]:
+    """The driver's own tool cannot speak to the driver."""
+    if survey.reply.failure and not survey.reply.late and survey.reply not in (NOT_ASKED, NOT_INSTALLED):
+        yield Seen("npu-smi cannot speak to the driver", (f"npu-smi info {survey.reply.failure[:200]}",))
+
+
+def npu_smi_late(survey: Survey) -> Iterator[Seen]:
+    """The driver's own tool has not answered yet."""
+    if survey.reply.late:
+        yield Seen("npu-smi gave no answer in time", (f"npu-smi info {survey.reply.failure}",))
+
+
+def half_installed(survey: Survey) -> Iterator[Seen]:
+    """npu-smi says itself that the driver is not whole."""
+    if survey.said.incomplete:
+        yield Seen("npu-smi says that the driver may not be completely installed")
+
+
+def unwell(survey: Survey) -> Iterator[Seen]:
+    """A device whose health is Alarm or Critical."""
+    for chip in survey.said.chips:
+        if chip.health in ("Alarm", "Critical"):
+            yield Seen(f"NPU {chip.npu} has the health {chip.health}", (_row(chip.npu, chip.name, chip.bus),))
+
+
+def unsure_health(survey: Survey) -> Iterator[Seen]:
+    """A device whose health is neither OK nor bad enough to stop."""
+    for chip in survey.said.chips:
+        if chip.health in ("Warning", "UNKNOWN"):
+            yield Seen(f"NPU {chip.npu} has the health {chip.health}", (_row(chip.npu, chip.name, chip.bus),))
+
+
+def occupied(survey: Survey) -> Iterator[Seen]:
+    """A device that somebody computes on."""
+    for process in survey.said.processes:
+        if process.memory_mb >= _OCCUPIED_MB:
+            name = process.name[:60]
+            what = f"NPU {process.npu} is in use: process {process.pid} holds {process.memory_mb} MB"
+            yield Seen(what, (f"npu-smi info: {process.pid} {name}",))
+
+
+def several_chips(survey: Survey) -> Iterator[Seen]:
+    """Chips of more than one kind in a machine."""
+    names = list(dict.fromkeys(each.value for each in survey.components[CHIP].evidence))
+    if len(names) > 1:
+        yield Seen(f"the machine has chips of several kinds: {', '.join(names)}", ("npu-smi info",))
+
+
+def unknown_chip(survey: Survey) -> Iterator[Seen]:
+    """A chip that nobody knows."""
+    if survey.version(CHIP) and survey.family is None:
+        yield Seen(f"the chip {survey.version(CHIP)} is none that this release knows", (survey.source(CHIP),))
+
+
+def unknown(survey: Survey) -> Iterator[Seen]:
+    """What could not be found out, on a machine where it matters."""
+    if not survey.concerns_ascend:
+        return
+    looked = {
+        CHIP: _smi(survey),
+        DRIVER: f"{survey.driver_folder}/version.info; {_smi(survey)}",
+        FIRMWARE: f"{survey.driver_folder.removesuffix('driver')}firmware/version.info, which containers seldom see",
+        TOOLKIT: "install records and version.cfg of " + (survey.home.path if survey.home else "no CANN"),
+        TORCH: "Python's packages",
+        TORCH_NPU: "Python's packages",
+    }
+    missing = [name for name in looked if not survey.version(name)]
+    if missing:
+        evidence = tuple(f"{name}: looked at {looked[name]}" for name in missing)
+        yield Seen(f"could not be found out: {', '.join(missing)}", evidence)
+
+
+def _smi(survey: Survey) -> str:
+    return f"npu-smi ({survey.reply.failure[:120]})" if survey.reply.failure else "npu-smi info"
+
+
+def _looked(survey: Survey) -> tuple[str, ...]:
+    return (f"CANN: {survey.home.path}" if survey.home else "", f"no {survey.driver_folder}", "no /dev/davinci0 ...")
+
+
+def _mount(survey: Survey) -> str:
+    return MOUNT if survey.is_container else ""
+
+
+def _some(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _mode(survey: Survey, path: str) -> str:
+    status = survey.machine.tree.status(path)
+    return f"{path}: mode {status.st_mode & 0o777:o}, group {status.st_gid}" if status else path
+
+
+def _is_device(text: str, count: int) -> bool:
+    return text.isascii() and text.isdigit() and int(text[:9]) < count
+
+
+def _row(npu: int, name: str, bus: str) -> str:
+    return f"npu-smi info: NPU {npu}, {name[:20]}, bus {bus or 'unknown'}"
+
+
+INSTALL_DRIVER = "install the driver of your chip and start again, or run where the NPU is"
+
+RULES = (
+    Rule(
+        id="ascend.absent",
+        severity=NOTE,
+        look=no_sign,
+        why="pytest --ascend runs on the emulated device here, which says nothing about any NPU.",
+        remedy="nothing to do; on a machine with an NPU, install driver, CANN, torch and torch_npu",
+    ),
+    Rule(
+        id="emulated",
+        severity=NOTE,
+        look=emulated,
+        why="Nothing that is computed here says anything about an NPU.",
+        remedy="leave 'pytest-ascend emulate' and --ascend-device=emulated out where there is an NPU",
+    ),
+    Rule(
+        id="driver.absent",
+        severity=ERROR,
+        look=no_driver,
+        why="CANN compiles and schedules; without a driver there is nothing that would compute.",
+        remedy=INSTALL_DRIVER,
+    ),
+    Rule(
+        id="devices.absent",
+        severity=ERROR,
+        look=no_devices,
+        why="Programs reach an NPU through /dev/davinciN; without it torch_npu sees no device.",
+        remedy="see whether the card is listed by lspci, whether the driver's kernel module is loaded, and reboot",
+    ),
+    Rule(
+        id="driver.not-mounted",
+        severity=ERROR,
+        look=driver_not_mounted,
+        why="libascend_hal.so belongs to the driver; torch_npu cannot be imported without it.",
+        remedy=INSTALL_DRIVER,
+    ),
+    Rule(
+        id="devices.control-files",
+        severity=ERROR,
+        look=control_files,
+        why="The runtime opens all of them; without one, no device can be used.",
+        remedy=f"on a machine, start the driver anew; in a container: {MOUNT}",
+    ),
+    Rule(
+        id="devices.permission",
+        severity=ERROR,
+        look=no_permission,
+        why="What cannot be opened does not exist for the runtime, which then reports no device or a driver error.",
+        remedy="add the user to the group that owns the files (HwHiAiUser): usermod -aG HwHiAiUser USER; log in anew",
+    ),
+    Rule(
+        id="devices.visible",
+        severity=ERROR,
+        look=not_visible,
+        why="The runtime takes the list up to the first entry that is wrong; what follows is hidden, if need be all.",
+        remedy="name devices from 0 to the number of device files less one, or unset ASCEND_RT_VISIBLE_DEVICES",
+    ),
+    Rule(
+        id="npu-smi.failed",
+        severity=ERROR,
+        look=npu_smi_failed,
+        why="What the driver's own tool cannot do, CANN cannot do either.",
+        remedy="see dmesg and the driver's log; start the driver anew; in a container, mount all of the driver",
+    ),
+    Rule(
+        id="npu-smi.late",
+        severity=WARNING,
+        look=npu_smi_late,
+        why="A driver that hangs looks like this; so does a machine that is busy, or has many devices.",
+        remedy="wait longer: pytest-ascend doctor --wait 30; where it hangs still, see dmesg and the driver's log",
+    ),
+    Rule(
+        id="driver.incomplete",
+        severity=WARNING,
+        look=half_installed,
+        why="Devices may be missing, or fail when they are used.",
+        remedy="install the driver anew, with --full, and reboot",
+    ),
+    Rule(
+        id="health.bad",
+        severity=ERROR,
+        look=unwell,
+        why="A sick device may compute wrong numbers without any error.",
+        remedy="npu-smi info -t health -i N names the fault; take the device out of service",
+    ),
+    Rule(
+        id="health.unsure",
+        severity=WARNING,
+        look=unsure_health,
+        why="A device that is not well may slow down or fail during a run.",
+        remedy="npu-smi info -t health -i N names the fault",
+    ),
+    Rule(
+        id="devices.occupied",
+        severity=WARNING,
+        look=occupied,
+        why="Somebody else's work takes memory and time: benchmarks measure it too, and tests may run out of memory.",
+        remedy="wait for it, or choose another device: --ascend-device=npu:N",
+    ),
+    Rule(
+        id="chip.several",
+        severity=WARNING,
+        look=several_chips,
+        why="torch_npu gives one name for all devices of a process, and a result would be put down to the wrong chip.",
+        remedy="make one kind visible only: ASCEND_RT_VISIBLE_DEVICES",
+    ),
+    Rule(
+        id="chip.unknown",
+        severity=WARNING,
+        look=unknown_chip,
+        why="A torch_npu that does not know it refuses to start, and nothing is known of its numerics.",
+        remedy="use the newest torch_npu, and the newest pytest-ascend",
+    ),
+    Rule(
+        id="unknown",
+        severity=UNKNOWN,
+        look=unknown,
+        why="A report has to name what was tested.",
+        remedy="run the doctor as root and on the machine itself; mount the files that it looked for",
+    ),
+)

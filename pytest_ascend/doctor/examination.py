@@ -1,0 +1,79 @@
+"""From a machine to a diagnosis: every rule is asked once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pytest_ascend.doctor import cann, combination, devices, files, settings
+from pytest_ascend.doctor.findings import SEVERITIES, Diagnosis, Finding, Rule
+from pytest_ascend.doctor.survey import Survey
+from pytest_ascend.environment.compatibility import Compatibility, load
+from pytest_ascend.environment.components import Component
+from pytest_ascend.environment.machine import Machine
+from pytest_ascend.environment.npu_smi import Chip
+from pytest_ascend.environment.signs import EMULATED_VARIABLE
+from pytest_ascend.records.text import one_line
+
+#: All rules. Their order is that of the findings of one severity: what keeps others from working comes first.
+RULES: tuple[Rule, ...] = (*devices.RULES, *cann.RULES, *combination.RULES, *settings.RULES, *files.RULES)
+
+#: No machine has as many; damaged output may.
+_MOST_DEVICES = 256
+#: Where one rule finds the same many times over, the rest is counted.
+MOST_OF_ONE = 20
+
+
+def examine(machine: Machine, compatibility: Compatibility | None = None) -> Diagnosis:
+    """Look at a machine, and judge its stack by ``compatibility``, the bundled data if not given. Takes under 2 s.
+
+    Nothing is imported, loaded or written, and only npu-smi is started. Damaged and hostile files become findings.
+    """
+    survey = Survey(_without_emulated(machine), compatibility or load())
+    findings = sorted(_findings(survey), key=lambda finding: SEVERITIES.index(finding.severity))
+    return Diagnosis(
+        machine=_called(survey),
+        components=tuple(_described(component) for component in survey.components.values()),
+        findings=tuple(findings),
+        settings=settings.in_force(survey),
+        devices=tuple(_device(chip) for chip in survey.said.chips[:_MOST_DEVICES]),
+        judged_by=f"{survey.compatibility.path.name}, as of {survey.compatibility.as_of}",
+    )
+
+
+def _without_emulated(machine: Machine) -> Machine:
+    """Leave out what the emulated device has set for itself: its CANN is not the machine's."""
+    if machine.environ.get(EMULATED_VARIABLE) != "1":
+        return machine
+    return replace(machine, environ={k: v for k, v in machine.environ.items() if not k.startswith("ASCEND_")})
+
+
+def in_short(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Give the errors in a line each, for where an NPU does not come up; where there is none, what is said instead."""
+    said = [f"{finding.what}; {finding.remedy} [{finding.id}]" for finding in diagnosis.errors]
+    return tuple(said) or ("nothing that it knows to look for; 'pytest-ascend doctor' shows what it saw",)
+
+
+def _findings(survey: Survey) -> Iterator[Finding]:
+    for rule in RULES:
+        for count, finding in enumerate(rule.findings(survey)):
+            if count == MOST_OF_ONE:
+                break
+            yield finding
+
+
+def _device(chip: Chip) -> Mapping[str, Any]:
+    name, total_mb = one_line(chip.name)[:40], chip.memory_total_mb
+    return {"npu": chip.npu, "name": name, "bus": chip.bus, "health": chip.health, "memory_total_mb": total_mb}
+
+
+def _called(survey: Survey) -> str:
+    where = "this machine" if survey.machine.is_this else f"the files below {survey.machine.tree.root}"
+    return f"{where}{', a container' if survey.is_container else ''}"
+
+
+def _described(component: Component) -> Mapping[str, Any]:
+    evidence = [{"value": each.value, "source": each.source, "internal": each.internal} for each in component.evidence]
+    disagreeing = [each.source for each in component.disagreeing]
+    return {"name": component.name, "version": component.version, "evidence": evidence, "disagreeing": disagreeing}

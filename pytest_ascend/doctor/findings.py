@@ -1,0 +1,124 @@
+"""What a doctor says: findings, each with its evidence, why it matters and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_ascend.records.text import one_line
+
+if TYPE_CHECKING:
+    from pytest_ascend.doctor.survey import Survey
+
+#: The NPU will not work, or what it computes cannot be trusted.
+ERROR = "error"
+#: It may work, and something is not as it should be.
+WARNING = "warning"
+#: Good to know when results are read.
+NOTE = "note"
+#: Could not be found out.
+UNKNOWN = "unknown"
+#: Longest sentence or piece of evidence that is kept.
+_LONGEST = 600
+
+#: The worst first.
+SEVERITIES = (ERROR, WARNING, NOTE, UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """That a rule applies: ``what`` in a sentence, the ``evidence`` line by line, and a remedy of its own, if any."""
+
+    what: str
+    evidence: tuple[str, ...] = ()
+    remedy: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """One row of a table: what is looked for, how grave it is, why it matters, what to do about it."""
+
+    id: str
+    severity: str
+    look: Callable[[Survey], Iterator[Seen]]
+    why: str
+    remedy: str
+
+    def findings(self, survey: Survey) -> Iterator[Finding]:
+        """Look at one machine."""
+        for seen in self.look(survey):
+            yield Finding(
+                id=self.id,
+                severity=self.severity,
+                what=_plain(seen.what),
+                evidence=tuple(_plain(each) for each in seen.evidence if each),
+                why=self.why,
+                remedy=_plain(seen.remedy or self.remedy),
+            )
+
+
+def _plain(text: str) -> str:
+    """Make foreign text harmless: files, variables and process names may hold anything."""
+    return one_line(text)[:_LONGEST]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One thing that the doctor found. ``id`` names the rule and stays the same over releases."""
+
+    id: str
+    severity: str
+    what: str
+    evidence: tuple[str, ...]
+    why: str
+    remedy: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give builtins only."""
+        return {
+            "id": self.id,
+            "severity": self.severity,
+            "what": self.what,
+            "evidence": list(self.evidence),
+            "why": self.why,
+            "remedy": self.remedy,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnosis:
+    """All that was found: components with their evidence, findings (the gravest first), and the settings in force.
+
+    ``components`` gives for each name the version ("" where unknown), the evidence and what disagrees; ``judged_by``
+    names the compatibility data; ``settings`` are the environment variables that change numbers or speed. ``devices``
+    are the chips that npu-smi sees, each with ``npu``, ``name``, ``bus``, ``health`` and ``memory_total_mb``.
+    """
+
+    machine: str
+    components: tuple[Mapping[str, Any], ...]
+    findings: tuple[Finding, ...]
+    settings: Mapping[str, str]
+    devices: tuple[Mapping[str, Any], ...]
+    judged_by: str
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """What keeps the NPU from working, or its results from being trusted."""
+        return tuple(each for each in self.findings if each.severity == ERROR)
+
+    @property
+    def grave(self) -> tuple[Finding, ...]:
+        """The errors, and the warnings after them."""
+        return tuple(each for each in self.findings if each.severity in (ERROR, WARNING))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give builtins only: what ``--json`` prints and the header of a run log holds."""
+        return {
+            "machine": self.machine,
+            "components": [dict(each) for each in self.components],
+            "findings": [each.to_dict() for each in self.findings],
+            "settings": dict(self.settings),
+            "devices": [dict(each) for each in self.devices],
+            "judged_by": self.judged_by,
+        }

@@ -1,0 +1,169 @@
+"""What is publicly said of which versions belong together, with who says it.
+
+Sources disagree with each other; every statement is kept as it was made, and judged as what it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pytest_ascend.environment.versions import Version, is_version, matches
+from pytest_ascend.errors import UsageError
+
+SCHEMA = 1
+BUNDLED = Path(__file__).with_name("compatibility.json")
+LARGEST_BYTES = 8 << 20
+
+#: What a statement can say, the strongest first.
+PAIRED, INCOMPATIBLE, COMPATIBLE, TESTED = "paired", "incompatible", "compatible", "tested"
+PRERELEASE, SUPERSEDED = "prerelease", "superseded"
+SAYINGS = (PAIRED, INCOMPATIBLE, COMPATIBLE, TESTED, PRERELEASE, SUPERSEDED)
+
+#: Sections of the file, and the fields that each of their rows has: texts, and lists of texts.
+SECTIONS: Mapping[str, Mapping[str, type]] = {
+    "combinations": {"torch_npu": str, "torch": str, "cann": list, "line": str, "says": str, "source": str},
+    "lines": {"line": str, "cann": list, "says": str, "source": str},
+    "packages": {"torch_npu": str, "lines": list},
+    "python": {"torch": str, "python": list, "source": str},
+    "hdk": {"cann": str, "hdk": list, "source": str},
+    "cann_mixes": {"toolkit": list, "ops": list, "source": str},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """That a torch_npu goes with some CANNs, or does not: ``says`` is one of :data:`SAYINGS`.
+
+    ``subject`` is what the source speaks of: a version of torch_npu, or a line of them.
+    """
+
+    subject: str
+    says: str
+    cann: tuple[str, ...]
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.says} with CANN {', '.join(self.cann)} ({self.source})"
+
+
+@dataclass(frozen=True)
+class Compatibility:
+    """The compatibility data: ``as_of`` is the day up to which the sources were read."""
+
+    data: Mapping[str, Any]
+    path: Path
+
+    @property
+    def as_of(self) -> str:
+        """The day up to which the sources were read."""
+        return str(self.data["as_of"])
+
+    @cached_property
+    def cann_releases(self) -> tuple[Version, ...]:
+        """Every release of CANN that a torch_npu was made for, the oldest first."""
+        return tuple(sorted(Version(each) for each in self.data["cann_releases"]))
+
+    def statements(self, torch_npu: str) -> tuple[Statement, ...]:
+        """Give all that is said of a version of torch_npu, by its own number and by the lines that it belongs to."""
+        rows = [row for row in self.data["combinations"] if row["torch_npu"] == torch_npu]
+        # A row that was corrected says where a number was once placed, and not where it belongs.
+        lines = {row["line"] for row in rows if row["line"] and row["says"] == PAIRED}
+        lines |= {line for row in self.data["packages"] if row["torch_npu"] == torch_npu for line in row["lines"]}
+        said = [_statement(f"torch_npu {torch_npu}", row, self.where(row["source"])) for row in rows]
+        rows = [row for row in self.data["lines"] if any(_is_of(line, row["line"]) for line in lines)]
+        said += [_statement(f"line {row['line']}", row, self.where(row["source"])) for row in rows]
+        return tuple(sorted(dict.fromkeys(said), key=lambda each: SAYINGS.index(each.says)))
+
+    def knows(self, torch_npu: str) -> bool:
+        """Whether this torch_npu was published when the data was collected."""
+        rows = (*self.data["combinations"], *self.data["packages"])
+        return any(row["torch_npu"] == torch_npu for row in rows)
+
+    def lines(self, torch_npu: str) -> tuple[str, ...]:
+        """Give the lines ("7.3.0") from which this number was published: some numbers were given twice."""
+        found = (row["lines"] for row in self.data["packages"] if row["torch_npu"] == torch_npu)
+        return tuple(line for lines in found for line in lines)
+
+    def paired(self, *, torch: str = "", cann: str = "") -> tuple[Mapping[str, Any], ...]:
+        """Give the official pairs that have this torch, or this CANN, or both."""
+        rows = (row for row in self.data["combinations"] if row["says"] == PAIRED)
+        rows = (row for row in rows if not torch or row["torch"] == torch)
+        return tuple(row for row in rows if not cann or any(matches(cann, each) for each in row["cann"]))
+
+    def python(self, torch: str) -> tuple[tuple[str, ...], str]:
+        """Give the Pythons that torch_npu has wheels for, for a torch, and who says so."""
+        rows = (row for row in self.data["python"] if row["torch"] == torch)
+        return next(((tuple(row["python"]), self.where(row["source"])) for row in rows), ((), ""))
+
+    def hdk(self, cann: str) -> tuple[tuple[str, ...], str]:
+        """Give the drivers that a CANN was released with, and who says so."""
+        rows = (row for row in self.data["hdk"] if matches(cann, row["cann"]))
+        return next(((tuple(row["hdk"]), self.where(row["source"])) for row in rows), ((), ""))
+
+    def may_mix(self, toolkit: str, ops: str) -> bool:
+        """Whether these two versions are officially used together."""
+        rows = self.data["cann_mixes"]
+        return any(
+            any(matches(toolkit, each) for each in row["toolkit"]) and any(matches(ops, each) for each in row["ops"])
+            for row in rows
+        )
+
+    def where(self, source: str) -> str:
+        """Say where a source is."""
+        return str(self.data["sources"].get(source, {}).get("where", source))
+
+
+def load(path: Path = BUNDLED) -> Compatibility:
+    """Read compatibility data, of this package or newer. Raises UsageError for what is not of its form."""
+    try:
+        if path.stat().st_size > LARGEST_BYTES:
+            raise ValueError(f"larger than {LARGEST_BYTES >> 20} MiB")
+        data = json.loads(path.read_text(encoding="utf-8"))
+        _check(data)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        said = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(
+            f"the compatibility data {path} cannot be used: {said}",
+            hint="docs/doctor.md describes the file; leave --compatibility out to use the one of this release",
+        ) from error
+    return Compatibility(data, path)
+
+
+def _check(data: Any) -> None:
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise ValueError(f"its schema is not {SCHEMA}")
+    _require(isinstance(data["as_of"], str) and isinstance(data["sources"], dict), "as_of or sources")
+    _require(all(is_version(each) for each in data["cann_releases"]), "cann_releases")
+    for section, fields in SECTIONS.items():
+        for index, row in enumerate(data[section]):
+            where = f"{section}[{index}]"
+            _require(isinstance(row, dict) and set(row) == set(fields), where)
+            _require(all(_is(row[name], kind) for name, kind in fields.items()), where)
+            _require(row.get("says", PAIRED) in SAYINGS and row.get("source", "") in {"", *data["sources"]}, where)
+
+
+def _is(value: object, kind: type) -> bool:
+    """Whether a value is a text, or a list of texts."""
+    return isinstance(value, kind) and all(isinstance(each, str) for each in (value if isinstance(value, list) else ()))
+
+
+def _require(right: bool, where: str) -> None:
+    if not right:
+        raise ValueError(f"{where} is not of the form that docs/doctor.md gives")
+
+
+def _statement(subject: str, row: Mapping[str, Any], where: str) -> Statement:
+    return Statement(subject, row["says"], tuple(row["cann"]), where)
+
+
+def _is_of(line: str, pattern: str) -> bool:
+    """Whether a line is what a statement means: 7.3.0 and its correction 7.3.0.1 by 7.3.0, 7.3.1 too by 7.3.x."""
+    if pattern.endswith(".x"):
+        return line.startswith(pattern[:-1]) and "-" not in line
+    return re.fullmatch(rf"{re.escape(pattern)}(\.\d+)?", line) is not None

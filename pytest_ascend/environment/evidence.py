@@ -1,0 +1,170 @@
+"""Versions of every component, each statement with where it was read. Several may speak of one component.
+
+Nothing is imported or started but npu-smi: what a component says of itself stands in files, and a broken one must not
+be loaded to be named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pytest_ascend.environment.machine import Machine
+from pytest_ascend.environment.npu_smi import NpuSmi, soc
+from pytest_ascend.environment.packages import Package
+from pytest_ascend.environment.versions import is_version
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One statement: of which ``component`` ("CANN toolkit"), which version, and who says so.
+
+    ``internal`` numbers are CANN's own count (7.6.0.1.220); they cannot be compared with the public ones.
+    """
+
+    component: str
+    value: str
+    source: str
+    internal: bool = False
+
+
+#: Components in the order in which people ask for them.
+CHIP, DRIVER, FIRMWARE = "chip", "driver", "firmware"
+TOOLKIT, OPS, RUNTIME, COMPILER, HCCL = "CANN toolkit", "CANN ops", "CANN runtime", "CANN compiler", "CANN hccl"
+OPP, KERNELS, NNAL = "CANN opp", "CANN opp_kernel", "NNAL (ATB)"
+TORCH, TORCH_NPU, COMMIT = "torch", "torch_npu", "torch_npu commit"
+PYTHON, SYSTEM, ARCH = "Python", "OS", "architecture"
+COMPONENTS = (
+    *(CHIP, DRIVER, FIRMWARE, TOOLKIT, OPS, RUNTIME, COMPILER, HCCL, OPP, KERNELS, NNAL),
+    *(TORCH, TORCH_NPU, COMMIT, PYTHON, SYSTEM, ARCH),
+)
+
+#: Parts of CANN, as they are called in version.cfg.
+PARTS = {
+    "toolkit": TOOLKIT,
+    "runtime": RUNTIME,
+    "compiler": COMPILER,
+    "hccl": HCCL,
+    "opp": OPP,
+    "opp_kernel": KERNELS,
+}
+
+#: Names in ``ascend_NAME_install.info`` and what they are the record of. A chip's operators are ``ascend_910b-ops``.
+_INSTALLED = {"toolkit": TOOLKIT, "nnae": TOOLKIT, "nnrt": TOOLKIT, "ops": OPS}
+_RUNNING = re.compile(r"^(\w+)_running_version=\[([^:\]\n]*):([^\]\n]+)\]", re.MULTILINE)
+
+ASCEND = "/usr/local/Ascend"
+ATB = (f"{ASCEND}/nnal/atb/latest/version.info", f"{ASCEND}/nnal/atb/version.info")
+
+
+def field(text: str, name: str) -> str:
+    """Give what stands behind ``name=`` in an installer's file, quotes taken off; "" where there is no such line."""
+    found = re.search(rf"^{re.escape(name)}\s*[=:]\s*(.*?)\s*$", text, re.MULTILINE)
+    return found[1].strip("\"'") if found else ""
+
+
+def driver(machine: Machine, folder: str) -> Iterator[Evidence]:
+    """Read what driver and firmware say of themselves. Releases are named by ``package_version``, if there is one."""
+    path = f"{folder}/driver/version.info"
+    text = machine.tree.read(path).content
+    yield from _known(DRIVER, field(text, "package_version") or field(text, "Version"), path)
+    path = f"{folder}/firmware/version.info"
+    yield from _known(FIRMWARE, field(machine.tree.read(path).content, "Version"), path)
+
+
+def cann(machine: Machine, home: str) -> Iterator[Evidence]:
+    """Read what one CANN says of its parts: records of the installer, version.cfg, and each part's own file."""
+    yield from _records(machine, home)
+    path = f"{home}/version.cfg"
+    running = _RUNNING.findall(machine.tree.read(path).content)
+    for part, _, public in running:
+        if part in PARTS:
+            yield from _known(PARTS[part], public, f"{path} ({part}_running_version)")
+    public_of = {internal: public for _, internal, public in running}
+    for part, component in PARTS.items():
+        for path in part_files(home, part):
+            yield from _of_part(machine, component, path, public_of)
+
+
+def part_files(home: str, part: str) -> tuple[str, str]:
+    """Give where a part of CANN says its version: before 8.5, and from then on."""
+    return f"{home}/{part}/version.info", f"{home}/share/info/{part}/version.info"
+
+
+def atb(machine: Machine) -> Iterator[Evidence]:
+    """Read the version of ATB, which writes ``Ascend-cann-atb Version : 8.0.0``."""
+    named = machine.environ.get("ATB_HOME_PATH", "")
+    for path in (*((f"{named.rstrip('/')}/../version.info",) if named else ()), *ATB):
+        text = machine.tree.read(path).content
+        found = re.search(r"^Ascend-cann-atb\s+Version\s*:\s*(\S+)", text, re.MULTILINE)
+        yield from _known(NNAL, found[1] if found else "", path)
+
+
+def python_packages(machine: Machine, packages: dict[str, Package]) -> Iterator[Evidence]:
+    """Read the versions of torch and torch_npu from their metadata and from the file that they carry."""
+    for component, name, module in ((TORCH, "torch", "torch"), (TORCH_NPU, "torch-npu", "torch_npu")):
+        package = packages.get(name)
+        if package:
+            yield from _known(component, package.version, package.path)
+            path = f"{package.folder}/{module}/version.py"
+            yield from _of_module(machine, component, path)
+
+
+def _of_module(machine: Machine, component: str, path: str) -> Iterator[Evidence]:
+    text = machine.tree.read(path).content
+    found = re.search(r"^__version__\s*(?::\s*\w+\s*)?=\s*['\"]([^'\"\n]+)['\"]", text, re.MULTILINE)
+    yield from _known(component, found[1] if found else "", path)
+    commit = re.search(r"^git_version\s*(?::[^=\n]*)?=\s*['\"]([0-9a-f]{7,40})['\"]", text, re.MULTILINE)
+    if commit and component == TORCH_NPU:
+        yield Evidence(COMMIT, commit[1], path)
+
+
+def told_by_npu_smi(said: NpuSmi) -> Iterator[Evidence]:
+    """Give what npu-smi knows: the driver that runs, and the chips."""
+    yield from _known(DRIVER, said.driver, "npu-smi info")
+    for name in dict.fromkeys(chip.name for chip in said.chips):
+        if re.fullmatch(r"[\w-]{1,32}", name, re.ASCII):
+            yield Evidence(CHIP, soc(name), "npu-smi info")
+
+
+def host(machine: Machine) -> Iterator[Evidence]:
+    """Give Python, the system and the architecture."""
+    if machine.python:
+        yield Evidence(PYTHON, machine.python, "this interpreter" if machine.is_this else machine.packages[0])
+    for path in ("/etc/os-release", "/usr/lib/os-release"):
+        name = field(machine.tree.read(path).content, "PRETTY_NAME")[:80]
+        if name.isprintable() and name:
+            yield Evidence(SYSTEM, name, path)
+            break
+    if machine.arch:
+        yield Evidence(ARCH, machine.arch, "the kernel" if machine.is_this else "the name of its dynamic loader")
+
+
+def _records(machine: Machine, home: str) -> Iterator[Evidence]:
+    for arch in ("aarch64", "x86_64"):
+        folder = f"{home}/{arch}-linux"
+        for name in machine.tree.names(folder):
+            found = re.fullmatch(r"ascend_([\w.-]+)_install\.info", name)
+            kind = found[1] if found else ""
+            component = _INSTALLED.get(kind) or (OPS if kind.endswith(("-ops", "_ops", "_kernels")) else "")
+            if component:
+                path = f"{folder}/{name}"
+                yield from _known(component, field(machine.tree.read(path).content, "version"), path)
+
+
+def _of_part(machine: Machine, component: str, path: str, public_of: dict[str, str]) -> Iterator[Evidence]:
+    """Read a part's file. Before 9.0 its ``Version`` is internal; version_dir or version.cfg have the public."""
+    text = machine.tree.read(path).content
+    number = field(text, "Version")
+    public = field(text, "version_dir") or public_of.get(number, "")
+    if public:
+        yield from _known(component, public, path)
+    elif is_version(number):
+        yield Evidence(component, number, path, internal=number.count(".") > 2)
+
+
+def _known(component: str, value: str, source: str) -> Iterator[Evidence]:
+    """Give the statement where it is one: what is no version is none, and is said elsewhere."""
+    if is_version(value.partition("+")[0]) and re.fullmatch(r"[\w.+-]{1,80}", value, re.ASCII):
+        yield Evidence(component, value, source)

@@ -1,0 +1,172 @@
+"""A machine to look at: this one, or a copy of another's files, variables and npu-smi output."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from pytest_ascend.environment.tree import Tree
+
+#: npu-smi asks each device in turn, and hangs where a driver does: what somebody who waits for the doctor gives it,
+#: and what a run does that takes minutes anyway.
+NPU_SMI_LIMIT_S = 1.2
+PATIENT_S = 20.0
+#: How long a killed program is given to be gone.
+_KILLED_S = 0.2
+#: More than the output for the largest machines, by far.
+_MOST_OUTPUT = 1 << 20
+
+#: Folders of Python packages on a machine that is not this one.
+_PACKAGE_FOLDERS = ("site-packages", "dist-packages")
+_PYTHON_HOMES = ("usr/local", "usr", "opt/conda", "root/miniconda3", "opt/venv", "usr/local/miniconda3")
+_PYTHON = re.compile(r"python3\.\d{1,2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a program printed, or why there is nothing; ``late`` where it was not waited for any longer."""
+
+    text: str = ""
+    failure: str = ""
+    late: bool = False
+
+
+NOT_INSTALLED = Reply(failure="not installed")
+NOT_ASKED = Reply(failure="not asked: these are the files of another machine")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """What the probes look at. Nothing is asked twice, and nothing outside of ``tree`` is read.
+
+    ``packages`` are folders of Python packages, as absolute paths inside the tree; ``arch`` is "aarch64" or "x86_64";
+    ``uid`` and ``groups`` are who would use the devices; ``npu_smi`` gives what npu-smi printed.
+    """
+
+    tree: Tree
+    environ: Mapping[str, str]
+    packages: tuple[str, ...]
+    python: str
+    arch: str
+    uid: int
+    groups: frozenset[int]
+    npu_smi: Callable[[], Reply]
+
+    @property
+    def is_this(self) -> bool:
+        """Whether it is the machine that this runs on, and no copy of another's files."""
+        return self.tree.root == Path("/")
+
+    def is_mine(self, path: str, bits: int = 0o6) -> bool | None:
+        """Whether the user may read and write ``path``, by its mode; None where there is nothing."""
+        status = self.tree.status(path)
+        if status is None:
+            return None
+        mode = status.st_mode
+        shift = 6 if status.st_uid == self.uid else 3 if status.st_gid in self.groups else 0
+        return self.uid == 0 or (mode >> shift) & bits == bits
+
+
+def this_machine(environ: Mapping[str, str] = os.environ, *, limit_s: float = NPU_SMI_LIMIT_S) -> Machine:
+    """Look at the machine that this runs on, with the variables and packages of this process.
+
+    npu-smi is started at once and given ``limit_s``, so that it answers while files are read; 0 leaves it out.
+    """
+    executor = ThreadPoolExecutor(max_workers=1)
+    answer = executor.submit(_ask, environ, limit_s)
+    executor.shutdown(wait=False)
+    return Machine(
+        tree=Tree(),
+        environ=dict(environ),
+        packages=tuple(dict.fromkeys(str(Path(each).resolve()) for each in sys.path if each)),
+        python=platform.python_version(),
+        arch=platform.machine(),
+        uid=os.geteuid(),
+        groups=frozenset({os.getegid(), *os.getgroups()}),
+        npu_smi=answer.result,
+    )
+
+
+def copied_machine(root: Path, environ: Mapping[str, str], npu_smi: str | None) -> Machine:
+    """Look at the files below ``root``: a mounted image, a container's file system, a copy that somebody sent.
+
+    ``environ`` are its variables, ``npu_smi`` what npu-smi printed there. Judged is what its root user would see.
+    """
+    tree = Tree(root)
+    packages = tuple(_package_folders(tree, environ))
+    return Machine(
+        tree=tree,
+        environ=environ,
+        packages=packages,
+        python=next((found[0][6:] for each in packages if (found := _PYTHON.search(each))), ""),
+        arch=_arch(tree),
+        uid=0,
+        groups=frozenset({0}),
+        npu_smi=partial(_said, NOT_ASKED if npu_smi is None else Reply(npu_smi)),
+    )
+
+
+def _said(reply: Reply) -> Reply:
+    return reply
+
+
+def _ask(environ: Mapping[str, str], limit_s: float) -> Reply:
+    program = shutil.which("npu-smi", path=environ.get("PATH", "")) if limit_s else None
+    return run([program, "info"], environ, limit_s) if program else NOT_INSTALLED
+
+
+def run(command: Sequence[str], environ: Mapping[str, str], limit_s: float) -> Reply:
+    """Start a program, wait ``limit_s`` at most, and give what it printed. Never raises."""
+    try:
+        process = subprocess.Popen(  # noqa: S603 (the driver's own tool, found where the user's PATH says)
+            command, env=dict(environ), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    except OSError as error:
+        return Reply(failure=f"cannot be started: {error.strerror or error}")
+    try:
+        printed, complained = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        _leave(process)
+        return Reply(failure=f"gave no answer within {limit_s:g} s", late=True)
+    text = (printed[:_MOST_OUTPUT] + complained[:4096]).decode("utf-8", errors="replace")
+    last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")
+    return Reply(text) if process.returncode == 0 else Reply(text, f"ended with code {process.returncode}: {last}")
+
+
+def _leave(process: subprocess.Popen[bytes]) -> None:
+    """Kill a program and do not wait for its end: inside a driver that hangs, nothing can be killed."""
+    process.kill()
+    try:
+        process.communicate(timeout=_KILLED_S)
+    except subprocess.TimeoutExpired:
+        for pipe in (process.stdout, process.stderr):
+            if pipe:
+                pipe.close()
+        threading.Thread(target=process.wait, daemon=True).start()
+
+
+def _package_folders(tree: Tree, environ: Mapping[str, str]) -> Iterator[str]:
+    """Find the folders of Python packages; an active environment comes first."""
+    active = [environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]
+    versioned = [f"usr/local/{name}" for name in tree.names("usr/local") if name.startswith("python3")]
+    for home in (*active, *_PYTHON_HOMES, *versioned):
+        for python in (name for name in tree.names(f"{home}/lib") if name.startswith("python3")):
+            folders = (f"/{home.strip('/')}/lib/{python}/{name}" for name in _PACKAGE_FOLDERS)
+            yield from (folder for folder in folders if tree.is_folder(folder))
+
+
+def _arch(tree: Tree) -> str:
+    """Tell the architecture of a copy by its dynamic loader, whose name has it."""
+    names = [*tree.names("lib64"), *tree.names("lib"), *tree.names("usr/lib64"), *tree.names("usr/lib")]
+    loaders = {"ld-linux-aarch64.so.1": "aarch64", "ld-linux-x86-64.so.2": "x86_64"}
+    return next((loaders[name] for name in names if name in loaders), "")

@@ -1,0 +1,121 @@
+"""Versions of CANN, drivers and their packages: how they are written, and which comes first."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from functools import total_ordering
+
+#: What stands before the numbers of a version, from the earliest to the release itself and its builds.
+_STAGES = {"dev": 0, "t": 0, "a": 1, "alpha": 1, "beta": 2, "rc": 3, "": 4, "post": 5, "b": 5}
+_STAGE = "(" + "|".join(sorted(filter(None, _STAGES), reverse=True)) + ")"
+_PART = re.compile(rf"{_STAGE}?\.?(\d+)", re.ASCII)
+_FORM = re.compile(rf"\d{{1,9}}([.-]?({_STAGE}\.?)?\d{{1,9}}){{0,7}}", re.ASCII)
+
+#: Longest text that can be a version.
+LONGEST = 64
+
+
+@total_ordering
+class Version:
+    """A version in the way CANN and its drivers count: 8.0.RC3.alpha003 < 8.0.RC3 < 8.0.0 < 8.1.RC1.
+
+    Case does not count (drivers write ``rc1``), and build numbers (``.B231``) are compared as numbers. Raises
+    ValueError for what is no version.
+    """
+
+    def __init__(self, text: str) -> None:
+        if not is_version(text):
+            raise ValueError(f"{text[:LONGEST]!r} is no version")
+        self.text = text
+        self.key = tuple((_STAGES[(stage or "")], int(number)) for stage, number in _PART.findall(text.lower()))
+
+    @property
+    def release(self) -> tuple[int, ...]:
+        """Give the leading numbers: (8, 0) of 8.0.RC3, (9, 0, 0) of 9.0.0-beta.1."""
+        return tuple(number for _, number in itertools.takewhile(lambda part: part[0] == _STAGES[""], self.key))
+
+    @property
+    def is_preview(self) -> bool:
+        """Whether it was published before its release: an alpha, a beta or a test version. RC1 is none of them."""
+        return any(stage in (_STAGES["t"], _STAGES["alpha"], _STAGES["beta"]) for stage, _ in self.key[:4])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Version) and self._padded() == other._padded()
+
+    def __lt__(self, other: Version) -> bool:
+        return self._padded() < other._padded()
+
+    def __hash__(self) -> int:
+        return hash(self._padded())
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _padded(self) -> tuple[tuple[int, int], ...]:
+        """Give the key with what is left out filled in, so that 25.0 equals 25.0.0 and a release follows its RCs."""
+        trimmed = list(self.key)
+        while trimmed and trimmed[-1] == (_STAGES[""], 0):
+            trimmed.pop()
+        return (*trimmed, *[(_STAGES[""], 0)] * (10 - len(trimmed)))
+
+
+def is_version(text: str) -> bool:
+    """Whether a text can be a version of CANN, a driver or a package of theirs."""
+    return len(text) <= LONGEST and _FORM.fullmatch(text.lower()) is not None
+
+
+def matches(version: str, pattern: str) -> bool:
+    """Whether ``version`` is what a statement means by "9.0.0", "8.5.x" or "8.3.RC1"."""
+    if pattern.endswith(".x"):
+        return version.lower().startswith(pattern[:-1].lower())
+    return is_version(version) and is_version(pattern) and Version(version) == Version(pattern)
+
+
+def satisfies(version: str, constraint: str) -> bool | None:
+    """Whether a version is within ``>=8.5``, ``<9``, ``==8.5.0`` or several of them; None where that cannot be told.
+
+    A preview of 8.5.0 satisfies ``>=8.5``: constraints name the line, and previews belong to it.
+    """
+    known = [_one(version, each.strip()) for each in constraint.split(",") if each.strip()]
+    return None if None in known or not known else all(known)
+
+
+def _one(version: str, constraint: str) -> bool | None:
+    found = re.fullmatch(r"(>=|<=|==|>|<)?\s*([0-9A-Za-z.-]+)", constraint, re.ASCII)
+    if not found or not is_version(version) or not is_version(found[2]):
+        return None
+    mine, bound = Version(version), Version(found[2])
+    length = len(bound.release)
+    same_line = length == len(bound.key) and mine.release[:length] == bound.release
+    verdicts = {
+        ">=": mine >= bound or same_line,
+        "<=": mine <= bound or same_line,
+        ">": mine > bound and not same_line,
+        "<": mine < bound and not same_line,
+        "==": mine == bound or same_line,
+    }
+    return verdicts[found[1] or "=="]
+
+
+def in_range(version: str, text: str) -> bool | None:
+    """Whether a version is in one of the ranges ``[7.0.0,8.9.9]`` or ``[24.1,24.1.]``; None where that cannot be told.
+
+    An upper end with a trailing dot means every version that begins so. A single version in brackets is itself.
+    """
+    ranges = re.findall(r"\[([^\[\]]*)\]", text)
+    if not ranges or not is_version(version):
+        return None
+    verdicts = [_within(version, each) for each in ranges]
+    return None if all(each is None for each in verdicts) else any(verdicts)
+
+
+def _within(version: str, text: str) -> bool | None:
+    low, _, high = (part.strip() for part in text.partition(","))
+    high = high or low
+    if not is_version(low) or not is_version(high.rstrip(".")):
+        return None
+    last = Version(high.rstrip("."))
+    mine = Version(version)
+    begins_so = high.endswith(".") and mine.release[: len(last.release)] == last.release
+    return Version(low) <= mine and (mine <= last or begins_so)

@@ -1,0 +1,77 @@
+"""The tables of npu-smi, family by family, and what people's pastes do to them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ascend.environment.chips import family
+from pytest_ascend.environment.npu_smi import Chip, Process, parse, soc
+
+A2 = """+--------------------------------------------------------------------------------------------+
+| npu-smi 25.5.2                   Version: 25.5.2                                               |
+| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
+| Chip                      | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
+| 5     910B4               | OK            | 89.9        39                0    / 0             |
+| 0                         | 0000:41:00.0  | 0           0    / 0          2922 / 32768         |
+| NPU     Chip              | Process id    | Process name             | Process memory(MB)      |
+| 5       0                 | 812           | python3.11               | 512                     |
+"""
+OLD_910A = """| npu-smi 22.0.3                       Version: 22.0.3                                       |
+| 4       910A     | OK              | NA                43             0          / 970            |
+| 0       0         | 0000:81:00.0    | 0                 861  / 21534                               |
+"""
+A5 = """| npu-smi 25.1.rc2                        Version: 25.1.rc2                                       |
+| NPU ID | Name             | Health        | Power(W)    Temp(C)           Hugepages-Usage(page) |
+|        |                  | Bus-Id        | NPU Util(%) Memory-Usage(MB)  HBM-Usage(MB)         |
+| 0      | Ascend950DT      | Warning       | 204.4       56                0     / 0             |
+|        |                  | NA            | 0           0    / 0          4439  / 86016         |
+"""
+
+
+def test_an_a2() -> None:
+    said = parse(A2)
+    assert (said.tool, said.driver) == ("25.5.2", "25.5.2")
+    chip = Chip(npu=5, name="910B4", health="OK", bus="0000:41:00.0", memory_used_mb=2922, memory_total_mb=32768)
+    assert said.chips == (chip,)
+    assert said.processes == (Process(npu=5, pid=812, name="python3.11", memory_mb=512),)
+
+
+def test_a_910a_in_the_narrow_layout() -> None:
+    (chip,) = parse(OLD_910A).chips
+    assert (chip.npu, chip.name, chip.memory_total_mb) == (4, "910A", 21534)
+
+
+def test_a_950_whose_number_is_a_cell_of_its_own() -> None:
+    (chip,) = parse(A5).chips
+    assert (chip.name, chip.health, chip.bus, chip.memory_used_mb) == ("Ascend950DT", "Warning", "", 4439)
+
+
+def test_colours_and_cut_lines_do_no_harm() -> None:
+    coloured = A2.replace("OK ", "\x1b[32mOK\x1b[0m ")
+    assert parse(coloured) == parse(A2)
+    assert parse(A2[:400]).chips == ()
+
+
+@pytest.mark.parametrize("text", ["", "|" * 100_000, "| 1 910B | OK |\n" * 9, "\0\xff", "| 9 | 9 | 9 | 9 |\n" * 9])
+def test_nonsense_gives_no_chips(text: str) -> None:
+    assert parse(text).chips == ()
+
+
+@pytest.mark.parametrize(
+    ("printed", "name", "of"),
+    [
+        ("910B3", "Ascend910B3", "A2"),
+        ("910B", "Ascend910B", "910"),
+        ("910ProA", "Ascend910ProA", "910"),
+        ("Ascend910", "Ascend910", "A3"),
+        ("310P3", "Ascend310P3", "310P"),
+        ("I2", "Ascend310P", "310P"),
+        ("A2G3", "Ascend910B3", "A2"),
+        ("Ascend950PR", "Ascend950PR", "950"),
+    ],
+)
+def test_chips_by_the_names_that_are_printed(printed: str, name: str, of: str) -> None:
+    known = family(soc(printed))
+    assert soc(printed) == name
+    assert known is not None
+    assert known.name == of
