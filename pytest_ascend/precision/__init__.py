@@ -2,7 +2,9 @@
 
 from pytest_ascend.precision.compare import Samples, compare
 from pytest_ascend.precision.explain import explain
-from pytest_ascend.precision.layers import Layer, LayerReport, layers, models
+from pytest_ascend.precision.layer_report import Layer, LayerReport
+from pytest_ascend.precision.layers import layers
+from pytest_ascend.precision.models import models
 from pytest_ascend.precision.plot import plot
 from pytest_ascend.precision.rate import PassRate, pass_rate
 from pytest_ascend.precision.standards import DEFAULT, STANDARDS, Standard, standard_of

@@ -29,12 +29,17 @@ class Promise:
 def as_tensor(value: Any, path: str, number: torch.dtype | None = None) -> torch.Tensor:
     """Give a tensor for whatever holds numbers; a Python float takes the dtype ``number``.
 
-    Raises :class:`UsageError` for anything else.
+    Mapped files stay files: of a numpy.memmap and of a slice of a safetensors file (opened for "pt") only those pages
+    are in memory that are looked at just then. Raises :class:`UsageError` for anything else.
     """
+    if callable(getattr(value, "get_shape", None)) and callable(getattr(value, "get_dtype", None)):
+        value = value[...]  # a view of the mapped file
     if isinstance(value, torch.Tensor):
         return _readable(value, path)
     if isinstance(value, bool | int | complex | float):
-        return torch.tensor(value, dtype=number if isinstance(value, float) else None)
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise UsageError(f"{path} is {value}, which no integer dtype holds", hint="compare it without the judge")
+        return torch.tensor(value, dtype=number if isinstance(value, float) else None, device="cpu")
     if isinstance(value, np.ndarray | np.generic):
         with contextlib.suppress(TypeError), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # it is only read
@@ -48,6 +53,8 @@ def as_tensor(value: Any, path: str, number: torch.dtype | None = None) -> torch
 def _readable(value: torch.Tensor, path: str) -> torch.Tensor:
     if value.device.type == "meta":
         raise UsageError(f"{path} is a meta tensor: it has no values", hint="compare tensors that were computed")
+    if value.is_nested:
+        raise UsageError(f"{path} is a nested tensor", hint="compare what it is made of, with unbind()")
     if value.layout is not torch.strided:
         value = value.to_dense()
     if value.is_quantized:
@@ -81,12 +88,22 @@ def differences(
     if promise.device is not None and not _is_on(actual.device, promise.device):
         yield f"device: expected {promise.device}, got {actual.device}"
     if promise.stride is not None and promise.stride is not False:
-        stride = expected.stride() if promise.stride is True else tuple(promise.stride)
+        stride = expected.stride() if promise.stride is True else _checked(promise.stride, actual)
         if significant(actual.shape, actual.stride()) != significant(actual.shape, stride):
             yield f"stride: expected {stride}, got {actual.stride()}"
     given = getattr(source, "requires_grad", False)
     if promise.requires_grad is not None and given != promise.requires_grad:
         yield f"requires_grad: expected {promise.requires_grad}, got {given}"
+
+
+def _checked(stride: Any, actual: torch.Tensor) -> tuple[int, ...]:
+    found = tuple(stride) if isinstance(stride, tuple | list) else ()
+    if len(found) != actual.dim() or not all(isinstance(each, int) for each in found):
+        raise UsageError(
+            f"stride is {stride!r:.80}, for a tensor of {actual.dim()} dimensions",
+            hint="give one whole number for each dimension, or True for the strides of expected",
+        )
+    return found
 
 
 def category(dtype: torch.dtype) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ def mapped(value: Any, apply: Apply) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(mapped(part, apply) for part in value))
     if isinstance(value, list | tuple):
-        return type(value)(mapped(part, apply) for part in value)
+        return type(value)([mapped(part, apply) for part in value])
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{each.name: mapped(getattr(value, each.name), apply) for each in fields(value)})
     return value
@@ -40,12 +41,20 @@ def kept(tensor: Tensor) -> Tensor:
     return tensor.detach().to("cpu", copy=True)
 
 
+def widened(tensor: Tensor) -> Tensor:
+    """Give a floating tensor as float64, a complex one as complex128, and any other as it is."""
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
 @dataclass(slots=True)
 class Call:
     """One call of one module. Tensors are copies on the CPU; gradients are None where there was none.
 
     ``number`` counts the calls of the same module from 0. ``grad_outputs`` and ``grad_inputs`` go by the order in which
-    :func:`tensors_in` gives the output's and the inputs' tensors.
+    :func:`tensors_in` gives the output's and the inputs' tensors; ``grad_parameters`` go by name, each what this call
+    adds to the gradient. They are the module's own, and those of parts that it uses without calling them.
     """
 
     name: str
@@ -56,11 +65,29 @@ class Call:
     output: Any = None
     grad_outputs: list[Tensor | None] = field(default_factory=list)
     grad_inputs: list[Tensor | None] = field(default_factory=list)
+    grad_parameters: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
         """The name, with the number of the call where the module is called again."""
         return f"{self.name or '(model)'}" + (f" (call {self.number + 1})" if self.number else "")
+
+    def is_repeated_by(self, other: Call) -> bool:
+        """Whether another call is of the same module and gave the same."""
+        ours, theirs = tensors_in(self.output), tensors_in(other.output)
+        return (
+            self.name == other.name
+            and len(ours) == len(theirs)
+            and all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+        )
+
+
+#: Parameters that were replaced for one call: the module, their name, and what stood there before.
+Lent: TypeAlias = list[tuple[nn.Module, str, Any]]
+
+
+def _either(ours: Sequence[Tensor | None], theirs: Sequence[Tensor | None]) -> list[Tensor | None]:
+    return [b if a is None else a for a, b in zip(ours, theirs, strict=True)]
 
 
 class Recorder:
@@ -71,6 +98,8 @@ class Recorder:
         self.is_backward = False
         self._model = model
         self._open: list[Call] = []
+        self._repeated: list[Call] = []
+        self._lent: list[Lent] = []
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Recorder]:
@@ -79,6 +108,7 @@ class Recorder:
         for name, module in self._model.named_modules():
             handles.append(module.register_forward_pre_hook(self._entering(name), with_kwargs=True))
             handles.append(module.register_forward_hook(self._leaving, with_kwargs=True))
+            handles.append(module.register_forward_hook(self._returning, always_call=True))
         try:
             yield self
         finally:
@@ -90,6 +120,7 @@ class Recorder:
             number = sum(call.name == name for call in self.calls)
             call = Call(name, type(module).__name__, number, mapped(args, kept), mapped(kwargs, kept))
             self._open.append(call)
+            self._lent.append(self._lend(module, call))
             if getattr(module, "inplace", False):
                 self._watch(tensors_in((args, kwargs)), call.grad_inputs)
                 return None
@@ -99,32 +130,74 @@ class Recorder:
 
         return enter
 
-    def _leaving(self, _module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
+    def _leaving(self, _module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> Any:
         call = self._open.pop()
         call.output = mapped(output, kept)
-        if self.is_backward:
-            call = self._original(call)
-        else:
-            self.calls.append(call)
+        (self._repeated if self.is_backward else self.calls).append(call)
+        output = mapped(output, _own)  # apart from uses of the same tensor within the module
         self._watch(tensors_in(output), call.grad_outputs)
+        return output
 
-    def _original(self, again: Call) -> Call:
-        """Find the call that a checkpointed block repeats; its gradients come from the repetition."""
+    def join_repeated(self) -> None:
+        """Give calls of checkpointed blocks the gradients that went through their repetition, where any did."""
+        pending = list(self._repeated)
         for call in self.calls:
-            outputs = zip(tensors_in(call.output), tensors_in(again.output), strict=False)
-            if call.name == again.name and all(torch.equal(a, b) for a, b in outputs):
-                if not any(each is not None for each in call.grad_outputs):
-                    call.grad_inputs = again.grad_inputs
-                    call.grad_outputs = []
-                    return call
-                return again
-        return again
+            again = next((each for each in pending if call.is_repeated_by(each)), None)
+            if again is not None:
+                pending.remove(again)
+                call.grad_inputs = _either(call.grad_inputs, again.grad_inputs)
+                call.grad_outputs = _either(call.grad_outputs, again.grad_outputs)
+                call.grad_parameters = again.grad_parameters | call.grad_parameters
+
+    def take_left(self) -> None:
+        """Give a module called once the gradients of parameters that it reads past their names, as LSTM does."""
+        once = Counter(call.name for call in self.calls)
+        seen = {f"{call.name}.{name}" for call in self.calls for name in call.grad_parameters}
+        modules = dict(self._model.named_modules())
+        for call in self.calls:
+            for name, parameter in modules[call.name].named_parameters(recurse=False):
+                if once[call.name] == 1 and parameter.grad is not None and f"{call.name}.{name}" not in seen:
+                    call.grad_parameters[name] = kept(parameter.grad)
+
+    def _lend(self, module: nn.Module, call: Call) -> Lent:
+        """Let the module use an alias of each parameter, whose gradient is what this call adds to the parameter's."""
+        lent: Lent = []
+        if not torch.is_grad_enabled():
+            return lent
+        for path, part in module.named_modules():
+            for key, parameter in list(part.named_parameters(recurse=False)):
+                before = part.__dict__.get(key)
+                current = parameter if before is None else before
+                if current is not None and current.requires_grad:
+                    alias = current.view_as(current)
+                    alias.register_hook(self._keeping(call, path, key))
+                    part.__dict__[key] = alias
+                    lent.append((part, key, before))
+        return lent
+
+    def _keeping(self, call: Call, path: str, key: str) -> Callable[[Tensor], None]:
+        def keep(gradient: Tensor) -> None:
+            owner = ".".join(filter(None, (call.name, path)))
+            if not path or not any(each.name == owner for each in self.calls):
+                name = ".".join(filter(None, (path, key)))
+                known = call.grad_parameters.get(name)
+                call.grad_parameters[name] = kept(gradient) if known is None else known + kept(gradient)
+
+        return keep
+
+    def _returning(self, _module: nn.Module, _args: Any, _output: Any) -> None:
+        """Give the module its parameters back: also where its forward ends early, as in a checkpointed block."""
+        for part, key, before in reversed(self._lent.pop()):
+            if before is None:
+                del part.__dict__[key]
+            else:
+                part.__dict__[key] = before
 
     @staticmethod
     def _watch(tensors: Sequence[Tensor], gradients: list[Tensor | None]) -> None:
         gradients.extend([None] * len(tensors))
         for place, tensor in enumerate(tensors):
-            if tensor.requires_grad:
+            if tensor.requires_grad and torch.is_grad_enabled():
                 tensor.register_hook(_into(gradients, place))  # type: ignore[no-untyped-call]
 
 
@@ -154,6 +227,8 @@ def run(
             recorder.is_backward = True
             results = [each for each in tensors_in(output) if each.requires_grad]
             torch.autograd.backward(results, [seed_gradient(each) for each in results])
+            recorder.join_repeated()
+            recorder.take_left()
     return mapped(output, kept), recorder.calls
 
 

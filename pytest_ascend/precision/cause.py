@@ -89,8 +89,8 @@ def _offset(ours: Array, theirs: Array) -> bool:
 def _unrelated(ours: Array, theirs: Array) -> bool:
     if ours.size < 16 or not ours.any() or not theirs.any():
         return False
-    cosine = float(ours @ theirs) / float(np.linalg.norm(ours) * np.linalg.norm(theirs))
-    return abs(cosine) < 0.5
+    lengths = float(np.linalg.norm(ours) * np.linalg.norm(theirs))
+    return lengths > 0 and abs(float(ours @ theirs)) < 0.5 * lengths
 
 
 #: In this order: the first that holds is told.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,25 +15,13 @@ from pytest_ascend.precision.explain import explain
 from pytest_ascend.precision.floating import judge_floating
 from pytest_ascend.precision.formats import FORMATS, REAL_PARTS
 from pytest_ascend.precision.nested import Leaf, Misfit, kind, leaves
+from pytest_ascend.precision.request import Request
 from pytest_ascend.precision.standards import Standard, standard_of
 from pytest_ascend.records.verdict import Verdict
 
 
 class Samples(tuple[Any, ...]):
     """Several honest results of one output: ``compare(actual, expected, honest=Samples([first, second]))``."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
-    """How to judge: the standard, with its changed limits and the reason for looser ones, and what is known."""
-
-    standard: Standard
-    limits: Mapping[str, float] = field(default_factory=dict)
-    waiver: str = ""
-    accumulation: int | None = None
-    scale: float | None = None
-    branching: bool = False
-    promise: Promise = field(default_factory=Promise)
 
 
 def compare(
@@ -73,9 +61,9 @@ def compare(
     )
     request = Request(
         standard=standard_of(standard),
-        limits=limits or {},
+        limits={} if limits is None else limits,
         waiver=waiver,
-        accumulation=_checked(accumulation),
+        accumulation=accumulation,
         scale=scale,
         branching=branching,
         promise=promise,
@@ -83,14 +71,6 @@ def compare(
     samples = () if honest is None else tuple(honest) if isinstance(honest, Samples) else (honest,)
     found = [_judge(leaf, request) for leaf in leaves(Leaf(name, actual, expected, samples))]
     return _as_one(found, name, request)
-
-
-def _checked(accumulation: int | None) -> int | None:
-    if accumulation is not None and accumulation < 1:
-        raise UsageError(
-            f"accumulation is {accumulation}", hint="give the number of terms in each sum, at least 1, or leave it out"
-        )
-    return accumulation
 
 
 def _judge(leaf: Leaf | Misfit, request: Request) -> Verdict:
@@ -153,8 +133,9 @@ def _as_one(found: Sequence[Verdict], name: str, request: Request) -> Verdict:
     wrong = [each for each in found if not each.agrees]
     worst = max(wrong or found, key=_badness)
     headline, message = worst.headline, worst.message
-    if len(found) > 1 and wrong:
-        headline = f"{len(wrong)} of {len(found)} parts differ; {worst.path}: {headline}"
+    if wrong:
+        counted = f"{len(wrong)} of {len(found)} parts differ; " if len(found) > 1 else ""
+        headline = f"{counted}{worst.path}: {headline}"
         message = "\n".join([headline, *(each.message for each in wrong)])
     return replace(worst, path=name, headline=headline, message=message, leaves=tuple(found))
 

@@ -13,6 +13,7 @@ from pytest_ascend.precision.sums import SHARES, Sums
 PERCENTILES = (50.0, 99.0, 99.9)
 _NAMES = tuple(f"ulp_p{each:g}" for each in PERCENTILES)
 _RANKS = np.array(PERCENTILES) / 100
+_PLACES = tuple(zip(_NAMES, _RANKS.tolist(), strict=True))
 _SHARES = tuple(f"within_{share:g}" for share in SHARES)
 
 
@@ -62,8 +63,9 @@ def percentiles(entries: Entries) -> dict[str, float]:
     """Error in ulp that so many per cent of the elements do not exceed, rounded up to a bin of the table."""
     if not entries.counts.size:
         return dict.fromkeys(_NAMES, 0.0)
-    if entries.counts.size == 1 or not entries.upper.any():
-        return dict.fromkeys(_NAMES, float(entries.upper[0]))
+    if entries.upper is entries.lower:  # element by element
+        values = np.sort(entries.upper)
+        return {name: float(values[math.ceil(rank * values.size) - 1]) for name, rank in _PLACES}
     order = np.argsort(entries.upper)
     below = np.cumsum(entries.counts[order])
     ranks = np.ceil(_RANKS * below[-1])

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pytest_ascend.precision.allowances import ALLOWANCES, Allowances, Setting
 from pytest_ascend.precision.cause import causes
 from pytest_ascend.precision.chunks import pieces
 from pytest_ascend.precision.explain import explain
 from pytest_ascend.precision.figures import figures
-from pytest_ascend.precision.formats import FORMATS, Format, dtype_name
+from pytest_ascend.precision.formats import FORMATS, Format
 from pytest_ascend.precision.judge import Finding, judge_by_model
 from pytest_ascend.precision.measure import CHUNK, Measurement, measure
-from pytest_ascend.precision.model import ALLOWANCES, Allowances, Setting
 from pytest_ascend.precision.nonfinite import FINITE, NAMES, accepts, classes, classes_in
 from pytest_ascend.precision.pattern import Sample, pattern_of
 from pytest_ascend.precision.rules import RULES
@@ -25,7 +25,7 @@ from pytest_ascend.precision.standards import ANY, DEFAULT, STANDARDS, Standard,
 from pytest_ascend.records.verdict import Limit, Verdict, Worst
 
 if TYPE_CHECKING:
-    from pytest_ascend.precision.compare import Request
+    from pytest_ascend.precision.request import Request
 
 Floats: TypeAlias = npt.NDArray[Any]
 
@@ -160,7 +160,7 @@ def _wrong_elements(tensors: Sequence[torch.Tensor], found: Measurement, finding
     sample, total, worst, start, furthest = Sample.of(tensors[0]), 0, -1, 0, 0.0
     for arrays in _float64(tensors):
         with np.errstate(all="ignore"):
-            beyond = _beyond(arrays, found.actual.format, finding)
+            beyond = _beyond(arrays, found, finding)
         wrong = np.flatnonzero(beyond > 1)
         if wrong.size and sample.size < LOOKED_AT:
             sample.add(wrong + start, arrays[0][wrong], arrays[1][wrong])
@@ -172,16 +172,20 @@ def _wrong_elements(tensors: Sequence[torch.Tensor], found: Measurement, finding
     return sample.of_total(total), worst
 
 
-def _beyond(arrays: Sequence[Floats], form: Format, finding: Finding) -> Floats:
+def _beyond(arrays: Sequence[Floats], found: Measurement, finding: Finding) -> Floats:
     """Give each element's error as a multiple of what is allowed; Inf where NaN or Inf are out of place."""
     actual, expected, *honest = arrays
-    finite = (classes(actual) == FINITE) & (classes_in(expected, form) == FINITE)
+    form = found.actual.format
+    is_number = classes_in(expected, form) == FINITE
+    finite = (classes(actual) == FINITE) & is_number
     ratio = np.zeros(actual.shape)
     if finding.allowed is not None:
         ours, theirs = actual[finite], expected[finite]
         error = np.abs(ours - theirs)
         ratio[finite] = np.where(error == 0, 0.0, error / finding.allowed(theirs))
     ratio[~accepts(actual, expected, honest, form)] = np.inf
+    if not found.nonfinite.explains_nan(form):
+        ratio[np.isnan(actual) & is_number] = np.inf
     return ratio
 
 
@@ -198,11 +202,15 @@ def _worst(tensors: Sequence[torch.Tensor], place: int) -> Worst | None:
     for size in reversed(tensors[0].shape):
         rest, within = divmod(rest, size)
         index.insert(0, within)
-    values = [_shown(each[tuple(index)]) for each in tensors[:2]]
-    return Worst(index=tuple(index), actual=values[0], expected=values[1])
+    ours, theirs = (
+        _shown(each.reshape(-1)[place] if each.is_contiguous() else each[tuple(index)]) for each in tensors[:2]
+    )
+    return Worst(index=tuple(index), actual=ours, expected=theirs)
+
+
+#: Digits that tell neighbouring values apart; of shorter formats six.
+SHOWN_DIGITS = {torch.float64: 17, torch.float32: 9}
 
 
 def _shown(value: torch.Tensor) -> str:
-    """Enough digits to tell neighbouring values apart."""
-    digits = {"float64": 17, "float32": 9}.get(dtype_name(value.dtype), 6)
-    return f"{float(value):.{digits}g}"
+    return f"{value.item():.{SHOWN_DIGITS.get(value.dtype, 6)}g}"

@@ -35,6 +35,11 @@ class Format:
         """The smallest positive number: the unit in the last place of every subnormal."""
         return 2.0 ** (self.emin - self.digits + 1)
 
+    @property
+    def has_short_range(self) -> bool:
+        """Whether squares and sums of ordinary numbers overflow: of float16 and 8-bit formats, not of bfloat16."""
+        return self.emax < 64
+
     def ulp(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Give the unit in the last place of this format at each of ``values`` (finite, any shape)."""
         exponents = (values.view(np.int64) >> 52 & 0x7FF) - 1023

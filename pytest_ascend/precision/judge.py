@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from pytest_ascend.precision.allowances import ALLOWANCES, Allowances, Setting
 from pytest_ascend.precision.measure import Measurement
 from pytest_ascend.precision.model import (
-    ALLOWANCES,
     FEW,
     WINDOWS,
-    Allowances,
     ErrorModel,
     Limits,
     Octaves,
-    Setting,
     exponents_of,
     inner_by_model,
     octaves,
-    sliding_max,
-    sliding_sum,
 )
 from pytest_ascend.precision.spread import ZERO_EXPONENT, Entries, percentile
 from pytest_ascend.precision.sums import Sums
+from pytest_ascend.precision.windows import sliding_max, sliding_sum
 
 Floats: TypeAlias = npt.NDArray[Any]
+
+
+#: Below every octave that a value can be in.
+LOWEST = np.array([-4 * ZERO_EXPONENT])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,9 +60,14 @@ class Finding:
 
 def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOWANCES) -> Finding:
     """Give the rule of which the device's errors use up most; broken where they do not look like honest ones."""
+    if not all(each.count for each in found.honest):
+        found = replace(found, honest=[each for each in found.honest if each.count])
     rounding = _rounding(found, setting, use)
     if not rounding.is_broken:
         return rounding
+    few = _few_elements(found, setting, use)
+    if not few.is_broken:
+        return few
     entries = found.actual.spread.entries()
     lowest, highest = exponents_of(entries)
     length = highest - lowest + 1
@@ -95,6 +101,28 @@ def _rounding(found: Measurement, setting: Setting, use: Allowances) -> Finding:
         Finding(rule="mean signed error in ulp", value=bias, limit=use.bias_ulps),
         key=lambda each: each.used,
     )
+
+
+def _few_elements(found: Measurement, setting: Setting, use: Allowances) -> Finding:
+    """What is certainly within the limits of every rule: the second quick way out.
+
+    Below what the model of sums allows in the lowest octave (of few elements, of which no mean is taken: for one
+    element), or, of few elements, below what the honest errors of the same elements allow.
+    """
+    sums, few = found.actual, found.actual.count < FEW
+    if not found.honest or (setting.accumulation or 1) > 1:
+        factor = use.sums if few else use.sums_rms
+        limit = float(inner_by_model(setting, LOWEST, use, factor)[0])
+        if sums.abs_max <= limit and (few or _says_nothing_on_bias(found, setting, use)):
+            return Finding(rule="error of one element", value=sums.abs_max, limit=limit)
+    elif few and all(each.count == sums.count for each in found.honest):
+        shown = np.max([each.spread.entries().lower for each in found.honest], axis=0)
+        allowed = use.element_ulps + use.largest * np.maximum(shown - 0.5, 0)
+        used = sums.spread.entries().lower / allowed
+        place = int(used.argmax())
+        limit = float(allowed[place])
+        return Finding(rule="error of one element in ulp", value=float(used[place]) * limit, limit=limit)
+    return Finding(rule="error of one element", value=sums.abs_max, limit=0.0)
 
 
 def _nonzero(entries: Entries) -> Entries:
@@ -167,11 +195,16 @@ def _blocks(found: Measurement, setting: Setting, use: Allowances) -> Finding:
     if not found.honest or setting.distinct < FEW or not found.actual.blocks or setting.branching:
         return nothing
     device, ulp_square = (np.concatenate(each) for each in zip(*found.actual.blocks, strict=True))
+    honest = [np.concatenate([block[0] for block in each.blocks]) for each in found.honest]
+    known = np.flatnonzero(~np.isnan(np.sum([device, *honest], axis=0)))
+    if not known.size:
+        return nothing
+    device, ulp_square, *honest = (each[known] for each in (device, ulp_square, *honest))
     octave = np.frexp(ulp_square)[1] // 2
     octave -= octave.min()
     shown = np.zeros(int(octave.max()) + 1)
-    for each in found.honest:
-        inner = np.concatenate([block[0] for block in each.blocks]) - ulp_square / 12
+    for each in honest:
+        inner = each - ulp_square / 12
         np.maximum.at(shown, octave, np.sqrt(np.maximum(inner, 0)))
     shown = sliding_max(shown, 2)
     limit = use.rms_ulps * np.sqrt(ulp_square) + use.largest * shown[octave]
@@ -179,7 +212,7 @@ def _blocks(found: Measurement, setting: Setting, use: Allowances) -> Finding:
         exponents = np.frexp(np.sqrt(ulp_square))[1] + setting.format.digits - 2
         limit += inner_by_model(setting, exponents, use, use.sums_rms)
     place = int((device / limit**2).argmax())
-    return Finding(rule=rule, value=math.sqrt(device[place]), limit=float(limit[place]), block=place)
+    return Finding(rule=rule, value=math.sqrt(device[place]), limit=float(limit[place]), block=int(known[place]))
 
 
 def _bias(found: Measurement, setting: Setting, use: Allowances) -> Finding:
@@ -189,14 +222,25 @@ def _bias(found: Measurement, setting: Setting, use: Allowances) -> Finding:
     """
     value = max(map(abs, biases(found.actual)))
     rule = "mean signed error in ulp"
-    shown = max((max(map(abs, biases(each))) for each in found.honest), default=0.0)
-    inner = max((_inner_ulps(each) for each in found.honest), default=0.0 if found.actual.ulp_max <= 2 else 1.0)
-    summed = use.sums_rms * math.sqrt(setting.accumulation or 1) * 2.0 ** (setting.format.digits - 24)
-    is_summed = (setting.accumulation or 1) > 1 and summed > use.bias_ulps / 4
-    if setting.distinct < FEW or found.actual.count < 256 or inner > 0.5 or is_summed:
+    if _says_nothing_on_bias(found, setting, use):
         return Finding(rule=rule, value=value, limit=math.inf)
+    inner = _honest_inner_ulps(found)
+    if inner > 0.5:
+        return Finding(rule=rule, value=value, limit=math.inf)
+    shown = max((max(map(abs, biases(each))) for each in found.honest), default=0.0)
     chance = 6 * 0.3 / math.sqrt(found.actual.count)
     return Finding(rule=rule, value=value, limit=use.bias_ulps + use.largest * shown + use.rms * inner + chance)
+
+
+def _says_nothing_on_bias(found: Measurement, setting: Setting, use: Allowances) -> bool:
+    """Whether there are too few values for a mean, or sums whose errors are shared."""
+    summed = use.sums_rms * math.sqrt(setting.accumulation or 1) * 2.0 ** (setting.format.digits - 24)
+    is_summed = (setting.accumulation or 1) > 1 and summed > use.bias_ulps / 4
+    return setting.distinct < FEW or found.actual.count < 256 or is_summed
+
+
+def _honest_inner_ulps(found: Measurement) -> float:
+    return max((_inner_ulps(each) for each in found.honest), default=0.0 if found.actual.ulp_max <= 2 else 1.0)
 
 
 def biases(sums: Sums) -> tuple[float, float]:

@@ -13,14 +13,17 @@ import numpy.typing as npt
 import torch
 
 from pytest_ascend.precision.chunks import pieces
+from pytest_ascend.precision.dense import Dense
+from pytest_ascend.precision.few import add_few
 from pytest_ascend.precision.formats import Format
-from pytest_ascend.precision.nonfinite import FINITE, Nonfinite, classes, classes_in
+from pytest_ascend.precision.nonfinite import Nonfinite
+from pytest_ascend.precision.spread import EXACT_UP_TO
 from pytest_ascend.precision.sums import Sums
 
 Floats: TypeAlias = npt.NDArray[Any]
 
 #: Elements of a chunk, so that its arrays stay in a core's cache.
-CHUNK = 1 << 15
+CHUNK = 3 << 13
 #: From so many elements on, several threads share the work.
 PARALLEL_FROM, MOST_THREADS = 1 << 21, 4
 #: Below this, every figure is computed in float64, whatever the inputs are.
@@ -30,8 +33,8 @@ WIDE_UP_TO = 1 << 16
 class Observer(Protocol):
     """Something that looks at every chunk, too."""
 
-    def add(self, actual: Floats, expected: Floats) -> None:
-        """Take in a chunk of finite pairs (float64)."""
+    def add(self, actual: Floats, expected: Floats, *honest: Floats) -> None:
+        """Take in a chunk of finite pairs (float64), with what honest results have there, finite or not."""
 
 
 @dataclass(slots=True)
@@ -59,7 +62,7 @@ def measure(
     observer: Observer | None = None,
 ) -> Measurement:
     """Measure real floating-point tensors of equal shape; ``form`` is the format that ulps are counted in."""
-    block = block_size(actual.numel()) if honest else 0
+    block = block_size(actual.numel()) if honest and actual.numel() > EXACT_UP_TO // 32 else 0
     found = Measurement(Sums(form, block=block), [Sums(form, block=block) for _ in honest], Nonfinite(), observer)
     tensors = [actual, expected, *honest]
     work = work_dtype(tensors)
@@ -68,6 +71,7 @@ def measure(
         _measure_in_threads(found, tensors, work, size)
     else:
         _measure_range(found, tensors, work, size, 0)
+    found.nonfinite.settle(form)
     return found
 
 
@@ -75,11 +79,16 @@ def _measure_range(
     found: Measurement, tensors: Sequence[torch.Tensor], work: torch.dtype, size: int, start: int
 ) -> None:
     """Take in tensors whose first element is number ``start``."""
+    elements = tensors[0].numel()
     with np.errstate(all="ignore"):
+        if elements <= EXACT_UP_TO:
+            add_chunk(found, [each.reshape(-1).to("cpu", work) for each in tensors], start)
+            return
+        dense = Dense(min(size, elements), work)
         for piece in pieces(tensors, size):
-            arrays = [each.to(work).numpy() for each in piece]
-            add_chunk(found, arrays, start)
-            start += arrays[0].size
+            chunk = [each.to(work) for each in piece]
+            add_chunk(found, chunk, start, dense)
+            start += chunk[0].numel()
 
 
 def _measure_in_threads(found: Measurement, tensors: Sequence[torch.Tensor], work: torch.dtype, size: int) -> None:
@@ -109,8 +118,8 @@ def _is_flat(tensor: torch.Tensor) -> bool:
 
 
 def block_size(elements: int) -> int:
-    """Neighbours that are looked at together: at least 256, and so many that there are at most 2**17 blocks."""
-    return max(256, 1 << (max(elements - 1, 1) >> 17).bit_length())
+    """Neighbours that are looked at together: 256, more in large tensors, so many that they divide a chunk."""
+    return min(max(256, 1 << (max(elements - 1, 1) >> 17).bit_length()), CHUNK // 6)
 
 
 def work_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
@@ -120,34 +129,48 @@ def work_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
     return torch.float32
 
 
-def add_chunk(found: Measurement, arrays: Sequence[Floats], start: int) -> None:
-    """Take in a chunk: actual, expected and each honest result as flat arrays of one dtype."""
-    actual, expected, *honest = arrays
-    if not found.actual.add(actual, expected, start):
-        _add_special(found, [each.astype(np.float64) for each in arrays], start)
-        return
+def add_chunk(found: Measurement, tensors: Sequence[torch.Tensor], start: int, dense: Dense | None = None) -> None:
+    """Take in a chunk: actual, expected and each honest result as flat tensors of one dtype."""
+    actual, expected, *honest = tensors
+    is_finite = _add(found.actual, actual, expected, start, dense)
+    if not is_finite:
+        arrays = [each.to(torch.float64).numpy() for each in tensors]
+        found.nonfinite.add(arrays[0], arrays[1], arrays[2:], found.actual.format, start)
+        _add_finite(found.actual, actual, expected, start)
     if found.observer is not None:
-        found.observer.add(actual.astype(np.float64, copy=False), expected.astype(np.float64, copy=False))
+        places = slice(None) if is_finite else _finite(actual, expected, found.actual.format)
+        found.observer.add(*(each[places].to(torch.float64).numpy() for each in tensors))
     for sums, values in zip(found.honest, honest, strict=True):
-        if not sums.add(values, expected, start):
-            _add_finite(sums, values.astype(np.float64), expected.astype(np.float64), start)
+        if not _add(sums, values, expected, start, dense):
+            _add_finite(sums, values, expected, start)
 
 
-def _add_special(found: Measurement, arrays: Sequence[Floats], start: int) -> None:
-    actual, expected, *honest = arrays
-    found.nonfinite.add(actual, expected, honest, found.actual.format, start)
-    _add_finite(found.actual, actual, expected, start)
-    if found.observer is not None:
-        finite = (classes(actual) == FINITE) & (classes_in(expected, found.actual.format) == FINITE)
-        found.observer.add(actual[finite], expected[finite])
-    for sums, values in zip(found.honest, honest, strict=True):
-        _add_finite(sums, values, expected, start)
+def _finite(actual: torch.Tensor, expected: torch.Tensor, form: Format) -> torch.Tensor:
+    """Give the places where both are finite, in ``form``."""
+    return torch.nonzero(torch.isfinite(actual) & (expected.abs() <= form.largest)).reshape(-1)
 
 
-def _add_finite(sums: Sums, actual: Floats, expected: Floats, start: int) -> None:
-    """Take in the pairs in which both are finite (float64)."""
-    places = np.flatnonzero((classes(actual) == FINITE) & (classes_in(expected, sums.format) == FINITE))
-    sums.add(actual[places], expected[places], start, places)
+def _add(sums: Sums, actual: torch.Tensor, expected: torch.Tensor, start: int, dense: Dense | None) -> bool:
+    size = actual.numel()
+    if size <= EXACT_UP_TO:
+        return not size or add_few(sums, _float64(actual), _float64(expected), start)
+    if dense is None or dense.size != size or dense.dtype is not actual.dtype:
+        dense = Dense(size, actual.dtype)
+    return dense.add(sums, actual, expected, start)
+
+
+def _float64(values: torch.Tensor) -> Floats:
+    return (values if values.dtype is torch.float64 else values.double()).numpy()
+
+
+def _add_finite(sums: Sums, actual: torch.Tensor, expected: torch.Tensor, start: int) -> None:
+    """Take in the pairs in which both are finite, as float64."""
+    places = _finite(actual, expected, sums.format)
+    if places.numel():
+        part = Sums(sums.format)
+        _add(part, actual[places].double(), expected[places].double(), 0, None)
+        part.abs_argmax = start + int(places[part.abs_argmax])
+        sums.merge(part)
     if sums.block:
-        unknown = np.zeros(-(-actual.size // sums.block))
+        unknown = np.full(-(-actual.numel() // sums.block), np.nan)
         sums.blocks.append((unknown, unknown))

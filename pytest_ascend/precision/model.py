@@ -9,58 +9,23 @@ are other numbers of the same size; ``docs/precision.md`` derives how far they m
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from pytest_ascend.precision.allowances import ALLOWANCES, Allowances, Setting
 from pytest_ascend.precision.formats import Format
 from pytest_ascend.precision.spread import ZERO_EXPONENT, Entries
+from pytest_ascend.precision.windows import sliding_max, sliding_sum
 
 Floats: TypeAlias = npt.NDArray[Any]
 Ints: TypeAlias = npt.NDArray[Any]
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Allowances:
-    """The constants of the error model. All but the first three are plain factors; see ``docs/precision.md``.
-
-    ``element_ulps``: error of one element that rounding alone explains: just under four times the half ulp of an exact
-    rounding. ``rms_ulps``: the same for the root mean square of many elements (exact rounding 0.29, truncation 0.58).
-    ``bias_ulps``: mean signed error that many rounded elements may share (exact rounding: 0; truncation: 0.5).
-    """
-
-    element_ulps: float = 1.9
-    rms_ulps: float = 0.75
-    bias_ulps: float = 0.2
-    #: The same as ``element_ulps`` for functions that honest results do not round exactly: exp, tanh, erf.
-    approximation_ulps: float = 3.0
-    #: Times the largest inner error that an honest result shows.
-    largest: float = 3.5
-    #: Times the root mean square of the inner errors, before the correction for few elements.
-    rms: float = 2.2
-    #: Chance that so few elements understate the honest errors, for the correction for few elements.
-    luck: float = 1e-6
-    #: More elements than this count as no more than this, since errors of one tensor are not independent.
-    independent: int = 64
-    #: Inner error of one sum of ``n`` terms of size ``s``: this, times unit roundoff, times sqrt(n), times s.
-    sums: float = 4.0
-    #: The same as root mean square.
-    sums_rms: float = 0.5
-    #: Terms in a sum, where nobody says how many.
-    terms: int = 1024
-    #: Roundings of 16-bit and shorter formats inside an operator or model, where nobody says.
-    short_roundings: float = 4.0
-    #: Error of one element, and root mean square, that a comparison which falls the other way may cause in a gradient,
-    #: as a share of the root mean square of the expected values.
-    branch_element: float = 0.5
-    branch_rms: float = 0.02
-
-
-ALLOWANCES = Allowances()
 
 #: Fewer different expected values than this share their roundings: no mean is taken over them.
 FEW = 32
@@ -70,27 +35,6 @@ WINDOWS = (0, 1, 2, 4, 8, 16, 512)
 #: The first of them from which the size of honest errors is taken: a narrower one may hold a single row of a result,
 #: whose errors have one cause and may all be small by luck.
 WIDE = 3
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
-    """What is known of a result besides its values.
-
-    ``accumulation`` is the number of terms in each sum (None: not known); ``scale`` the size of those terms' sum of
-    magnitudes (None: taken from the expected values); ``finer`` whether the expected values are of a finer format than
-    the judged one; ``distinct`` how many different expected values a sample holds; ``approximated`` whether honest
-    results have errors that no exact rounding has; ``branching`` whether a comparison between nearly equal values (in a
-    ReLU, in max pooling) may have fallen the other way before a gradient was taken.
-    """
-
-    format: Format
-    root_mean_square: float
-    accumulation: int | None = None
-    scale: float | None = None
-    finer: bool = True
-    distinct: int = 1024
-    approximated: bool = False
-    branching: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +81,19 @@ def few(count: Floats, allowances: Allowances = ALLOWANCES) -> Floats:
     sqrt(k / q), where q is the quantile of a chi-square variable of k degrees of freedom at ``luck``: its leading
     term for few elements, Wilson and Hilferty's approximation (1931) for many.
     """
-    k = np.clip(count, 1, allowances.independent)
-    log_gamma = np.array([math.lgamma(each / 2 + 1) for each in k.tolist()])
-    leading = 2 * np.exp((math.log(allowances.luck) + log_gamma) * 2 / k)
-    hilferty = k * np.maximum(1 - 2 / (9 * k) - 4.7534 * np.sqrt(2 / (9 * k)), 0) ** 3
-    factor: Floats = np.sqrt(k / np.maximum(np.minimum(leading, k), hilferty))
+    table = _few_up_to(allowances.independent, allowances.luck)
+    factor: Floats = table[np.minimum(np.maximum(count, 1), allowances.independent).astype(np.intp) - 1]
     return factor
+
+
+@functools.cache
+def _few_up_to(most: int, luck: float) -> Floats:
+    k = np.arange(1, most + 1)
+    log_gamma = np.array([math.lgamma(each / 2 + 1) for each in k.tolist()])
+    leading = 2 * np.exp((math.log(luck) + log_gamma) * 2 / k)
+    hilferty = k * np.maximum(1 - 2 / (9 * k) - 4.7534 * np.sqrt(2 / (9 * k)), 0) ** 3
+    factors: Floats = np.sqrt(k / np.maximum(np.minimum(leading, k), hilferty))
+    return factors
 
 
 def inner_by_model(setting: Setting, exponents: Ints, allowances: Allowances, factor: float) -> Floats:
@@ -182,6 +133,7 @@ class ErrorModel:
     setting: Setting
     exponents: Ints
     use: Allowances
+    _by_window: dict[int, tuple[Floats, Floats]] = field(default_factory=dict)
 
     @property
     def ulp(self) -> Floats:
@@ -242,11 +194,10 @@ class ErrorModel:
     @property
     def _enough(self) -> float:
         """So many elements a window has to hold: fewer only where there are no more."""
-        return max(1.0, min(self.use.independent, float(np.sum([each.count for each in self.honest]))))
+        return max(1.0, min(self.use.independent, float(sum(each.count.sum() for each in self.honest))))
 
     def _count(self, half_width: int) -> Floats:
-        count: Floats = np.sum([sliding_sum(each.count, half_width) for each in self.honest], axis=0)
-        return count
+        return sliding_sum(np.sum([each.count for each in self.honest], axis=0), half_width)
 
     @property
     def _is_relative(self) -> bool:
@@ -267,31 +218,20 @@ class ErrorModel:
 
         The correction for few elements ends at ``most``, which the model of sums sets.
         """
-        count = np.maximum(self._count(half_width), 1)
-        square = np.sum([sliding_sum(self._law(each)[1], half_width) for each in self.honest], axis=0)
-        shown = np.sqrt(square / count) * self._unit
-        unseen = 0.3 * self.ulp * np.minimum(1, 8 / count)
-        careful = np.minimum(factor * few(count, self.use) * np.maximum(shown, unseen), most)
-        usual = few(np.full(1, self.use.independent), self.use)
-        scale: Floats = np.maximum(careful, factor * usual * shown)
+        careful, usual = self._shown(half_width)
+        scale: Floats = np.maximum(np.minimum(factor * careful, most), factor * usual)
         return scale
 
-
-def _windows(values: Floats, half_width: int) -> Floats:
-    width = min(half_width, values.size)
-    return np.lib.stride_tricks.sliding_window_view(np.pad(values, width), 2 * width + 1)
-
-
-def sliding_sum(values: Floats, half_width: int) -> Floats:
-    """Sum over each place and its neighbours up to ``half_width`` away."""
-    summed: Floats = values if half_width == 0 else _windows(values, half_width).sum(axis=1)
-    return summed
-
-
-def sliding_max(values: Floats, half_width: int) -> Floats:
-    """Maximum over each place and its neighbours up to ``half_width`` away."""
-    largest: Floats = values if half_width == 0 else _windows(values, half_width).max(axis=1)
-    return largest
+    def _shown(self, half_width: int) -> tuple[Floats, Floats]:
+        """Root mean square inner error in each window: corrected for how few elements there are, and as of many."""
+        if half_width not in self._by_window:
+            count = np.maximum(self._count(half_width), 1)
+            square = sum(sliding_sum(self._law(each)[1], half_width) for each in self.honest)
+            shown = np.sqrt(square / count) * self._unit
+            unseen = 0.3 * self.ulp * np.minimum(1, 8 / count)
+            careful = few(count, self.use) * np.maximum(shown, unseen)
+            self._by_window[half_width] = careful, shown * _few_up_to(self.use.independent, self.use.luck)[-1]
+        return self._by_window[half_width]
 
 
 def exponents_of(entries: Entries) -> tuple[int, int]:

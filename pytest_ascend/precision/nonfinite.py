@@ -30,6 +30,20 @@ class Nonfinite:
     mismatches: int = 0
     first: int = -1
     first_is: tuple[int, int] = (FINITE, FINITE)
+    #: Places of NaN that honest results have as well, where a number is expected; and the first of them.
+    shared_nan: int = 0
+    first_shared: int = -1
+
+    def explains_nan(self, form: Format) -> bool:
+        """Whether an overflow, or what was not finite before, may have led to NaN where a number is expected."""
+        return form.has_short_range or self.nan_expected > 0 or self.inf_expected > 0
+
+    def settle(self, form: Format) -> None:
+        """Count, at the end, NaN that honest results share as mismatches where nothing explains them."""
+        if self.shared_nan and not self.explains_nan(form):
+            if self.first < 0 or self.first_shared < self.first:
+                self.first, self.first_is = self.first_shared, (NAN, FINITE)
+            self.mismatches += self.shared_nan
 
     def merge(self, other: Nonfinite) -> None:
         """Take in what another pass has counted."""
@@ -40,11 +54,18 @@ class Nonfinite:
         self.inf_actual += other.inf_actual
         self.inf_expected += other.inf_expected
         self.mismatches += other.mismatches
+        if other.shared_nan and (self.first_shared < 0 or other.first_shared < self.first_shared):
+            self.first_shared = other.first_shared
+        self.shared_nan += other.shared_nan
 
     def add(self, actual: Floats, expected: Floats, honest: Sequence[Floats], form: Format, start: int) -> None:
         """Take in a chunk (float64) that holds something that is not finite in ``form``."""
         is_actual, is_expected = classes(actual), classes_in(expected, form)
         agrees = accepts(actual, expected, honest, form)
+        shared = np.flatnonzero(agrees & (is_actual == NAN) & (is_expected == FINITE))
+        if shared.size and self.first_shared < 0:
+            self.first_shared = start + int(shared[0])
+        self.shared_nan += shared.size
         self.nan_actual += int(np.count_nonzero(is_actual == NAN))
         self.nan_expected += int(np.count_nonzero(is_expected == NAN))
         self.inf_actual += int(np.count_nonzero(is_actual >= PLUS_INF))
@@ -59,7 +80,8 @@ class Nonfinite:
 def accepts(actual: Floats, expected: Floats, honest: Sequence[Floats], form: Format) -> Mask:
     """Say where the kind of value is right: as expected, or as an honest result has it, or a rounding from it.
 
-    An honest result counts because a float64 reference knows no overflow of intermediate values.
+    An honest result counts because a float64 reference knows no overflow of intermediate values. Whether NaN is right
+    where a number is expected, which honest results share, :meth:`Nonfinite.settle` says.
     """
     is_actual = classes(actual)
     agrees: Mask = is_actual == classes_in(expected, form)

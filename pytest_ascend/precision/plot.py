@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from pytest_ascend.precision.layers import Layer
+from pytest_ascend.precision.layer_report import Layer
 
 #: Height of the drawing and of its margin, and width for each layer, in pixels.
 HEIGHT, MARGIN, STEP = 240, 40, 14

@@ -10,10 +10,13 @@ import numpy as np
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.compare import compare
+from pytest_ascend.precision.nested import kind
 from pytest_ascend.records.verdict import Verdict
 
 #: Figures whose distribution is told, and at which percentiles.
 TOLD = ("limit_used", "max_abs", "rmse", "ulp_mean", "ulp_max", "cosine")
+#: What a sample is to be.
+SAMPLE = "give (actual, expected) or (actual, expected, honest) for each"
 PERCENTILES = (0, 50, 90, 99, 100)
 
 
@@ -50,6 +53,8 @@ def pass_rate(samples: Iterable[Sequence[Any]], **settings: Any) -> PassRate:
 
     ``settings`` are those of :func:`pytest_ascend.precision.compare`. Raises :class:`UsageError` without any sample.
     """
+    if not isinstance(samples, Iterable):
+        raise UsageError(f"{samples!r:.80} holds no samples", hint=SAMPLE)
     verdicts = tuple(_judge(sample, settings) for sample in samples)
     if not verdicts:
         raise UsageError("there are no samples to judge", hint="give pairs of actual and expected results")
@@ -62,10 +67,10 @@ def pass_rate(samples: Iterable[Sequence[Any]], **settings: Any) -> PassRate:
 
 
 def _judge(sample: Sequence[Any], settings: Mapping[str, Any]) -> Verdict:
+    if not isinstance(sample, tuple | list):
+        raise UsageError(f"a sample is {kind(sample)}", hint=SAMPLE)
     if len(sample) == 2:
         return compare(sample[0], sample[1], **settings)
     if len(sample) == 3:
         return compare(sample[0], sample[1], honest=sample[2], **settings)
-    raise UsageError(
-        f"a sample has {len(sample)} parts", hint="give (actual, expected) or (actual, expected, honest) for each"
-    )
+    raise UsageError(f"a sample has {len(sample)} parts", hint=SAMPLE)

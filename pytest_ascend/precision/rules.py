@@ -10,11 +10,10 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.formats import Format
 from pytest_ascend.precision.judge import Finding
 from pytest_ascend.precision.measure import Measurement
-from pytest_ascend.precision.sums import Sums
+from pytest_ascend.precision.ratio import Ratio
 
 Floats: TypeAlias = npt.NDArray[Any]
 Numbers: TypeAlias = Mapping[str, float]
@@ -23,8 +22,8 @@ Numbers: TypeAlias = Mapping[str, float]
 class Rule(Protocol):
     """One published rule while a pass runs."""
 
-    def add(self, actual: Floats, expected: Floats) -> None:
-        """Take in a chunk of finite pairs (float64)."""
+    def add(self, actual: Floats, expected: Floats, *honest: Floats) -> None:
+        """Take in a chunk of finite pairs (float64), with what honest results have there, finite or not."""
 
     def finding(self, found: Measurement) -> Finding:
         """Say, when the pass is over, what decides."""
@@ -39,7 +38,7 @@ class Relative:
     total: float = 0.0
     largest: float = 0.0
 
-    def add(self, actual: Floats, expected: Floats) -> None:
+    def add(self, actual: Floats, expected: Floats, *_honest: Floats) -> None:
         """Take in a chunk."""
         ratio = np.abs(actual - expected) / (np.abs(expected) + self.numbers["offset"])
         self.total += float(ratio.sum())
@@ -78,7 +77,7 @@ class Mixed:
         bound: Floats = self.numbers["atol"] + self.numbers["rtol"] * np.abs(expected)
         return bound
 
-    def add(self, actual: Floats, expected: Floats) -> None:
+    def add(self, actual: Floats, expected: Floats, *_honest: Floats) -> None:
         """Take in a chunk."""
         error = np.abs(actual - expected)
         self.outside += int(np.count_nonzero(error > self._usual(expected)))
@@ -106,7 +105,7 @@ class Close:
         bound: Floats = self.numbers["atol"] + self.numbers["rtol"] * np.abs(expected)
         return bound
 
-    def add(self, actual: Floats, expected: Floats) -> None:
+    def add(self, actual: Floats, expected: Floats, *_honest: Floats) -> None:
         """Take in a chunk."""
         ratio = np.abs(actual - expected) / self._bound(expected)
         self.furthest = max(self.furthest, float(ratio.max(initial=0.0)))
@@ -128,7 +127,7 @@ class Ulp:
     def _bound(self, expected: Floats) -> Floats:
         return self.numbers["ulps"] * self.form.ulp(np.abs(expected))
 
-    def add(self, actual: Floats, expected: Floats) -> None:
+    def add(self, actual: Floats, expected: Floats, *_honest: Floats) -> None:
         """Take in a chunk."""
         self.beyond += int(np.count_nonzero(np.abs(actual - expected) > self._bound(expected)))
 
@@ -149,7 +148,7 @@ class Thousandth:
     numbers: Numbers
     form: Format
 
-    def add(self, actual: Floats, expected: Floats) -> None:
+    def add(self, actual: Floats, expected: Floats, *_honest: Floats) -> None:
         """Nothing to take in: the sums have it."""
 
     def finding(self, found: Measurement) -> Finding:
@@ -162,44 +161,6 @@ class Thousandth:
         )
 
 
-#: Figures that are compared with a second device's.
-_RATIOS = {"max_rel": "largest relative error", "mean_rel": "mean relative error", "rmse": "RMSE"}
-
-
-@dataclass(slots=True)
-class Ratio:
-    """The device's errors over those of a second device in the same dtype, which ``honest`` stands for."""
-
-    numbers: Numbers
-    form: Format
-
-    def add(self, actual: Floats, expected: Floats) -> None:
-        """Nothing to take in: the sums have it."""
-
-    def finding(self, found: Measurement) -> Finding:
-        """Each figure against the other's, which counts as no less than the floor."""
-        if not found.honest:
-            raise UsageError(
-                "standard benchmark-ratio needs the result of a second device",
-                hint="give honest=..., the same function run on the CPU in the same dtype",
-            )
-        findings = [
-            Finding(
-                rule=f"{title}, as a multiple of the second device's",
-                value=_figure(found.actual, key) / max(_figure(found.honest[0], key), self.numbers["floor"]),
-                limit=self.numbers[key],
-            )
-            for key, title in _RATIOS.items()
-        ]
-        return max(findings, key=lambda each: each.used)
-
-
-def _figure(sums: Sums, key: str) -> float:
-    count = max(sums.count, 1)
-    root = math.sqrt(sums.square_sum / count)
-    return {"max_rel": sums.rel_max, "mean_rel": sums.rel_sum / count, "rmse": root}[key]
-
-
 @dataclass(slots=True)
 class Binary:
     """Bitwise equality."""
@@ -208,7 +169,7 @@ class Binary:
     form: Format
     unequal: int = 0
 
-    def add(self, actual: Floats, expected: Floats) -> None:
+    def add(self, actual: Floats, expected: Floats, *_honest: Floats) -> None:
         """Take in a chunk; zeros of different sign differ."""
         differs = (actual != expected) | (np.signbit(actual) != np.signbit(expected))
         self.unequal += int(np.count_nonzero(differs))

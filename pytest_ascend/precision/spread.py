@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from pytest_ascend.precision.formats import Format
 
@@ -23,6 +24,8 @@ EXACT_UP_TO = 1024
 OCTAVES, ZERO_EXPONENT = 512, 256
 #: Bins of the error in ulp: eight to an octave from 2**-8 to 2**40. The lowest also holds everything below it.
 BINS, LOWEST_ULP_EXPONENT = 384, -8
+#: From about here on errors are in the last bin, whatever their size; the largest of an octave is kept besides.
+BEYOND_ULPS = 2.0 ** (BINS // 8 - 1 + LOWEST_ULP_EXPONENT)
 
 
 class Entries(NamedTuple):
@@ -36,50 +39,88 @@ class Entries(NamedTuple):
 
 @dataclass(slots=True)
 class Spread:
-    """The table while a pass fills it."""
+    """The table while a pass fills it: counts from the key ``_lowest`` on."""
 
+    _lowest: int = 0
     _table: Ints | None = None
     _exact: list[tuple[Ints, Floats]] = field(default_factory=list)
+    _entries: Entries | None = None
+    #: The largest error of each octave that has one too large for the bins: where little is expected, ulps are tiny.
+    _beyond: dict[int, float] = field(default_factory=dict)
 
     def add(self, octaves: Ints, ulps: Floats) -> None:
-        """Take in a chunk: the octave of each expected value (see :func:`octaves_and_inverse`) and each error."""
-        held = sum(each[1].size for each in self._exact) + ulps.size
-        if self._table is None and held <= EXACT_UP_TO:
+        """Take in a few elements: the octave of each expected value (see :func:`octaves_and_inverse`) and its error."""
+        if self._table is None and sum(each[1].size for each in self._exact) + ulps.size <= EXACT_UP_TO:
             self._exact.append((octaves, ulps))
-            return
-        for each in (*self._exact, (octaves, ulps)):
-            self._count(_keys(*each))
-        self._exact.clear()
+            self._entries = None
+        else:
+            self._count_and_note(octaves, ulps)
 
-    def _count(self, keys: Ints) -> None:
-        """Count over the range of keys that occur: a small table stays in cache."""
-        if not keys.size:
-            return
-        if self._table is None:
-            self._table = np.zeros(OCTAVES * BINS, np.int64)
+    def count(self, keys: torch.Tensor) -> None:
+        """Count elements by key, octave * BINS + bin (not none at all)."""
         lowest = int(keys.min())
-        counted = np.bincount(np.subtract(keys, lowest, dtype=np.intp))
-        self._table[lowest : lowest + counted.size] += counted
+        self._take(lowest, torch.bincount(keys - lowest).numpy())
+
+    def _take(self, lowest: int, counts: Ints) -> None:
+        """Add counts of the keys from ``lowest`` on; the table spans what occurs, so that it stays in a cache."""
+        self._entries = None
+        before = [(octaves, ulps) for octaves, ulps in self._exact if ulps.size]
+        self._exact.clear()
+        highest = lowest + counts.size
+        if self._table is None:
+            self._lowest, self._table = lowest, np.zeros(counts.size, np.int64)
+        elif lowest < self._lowest or highest > self._lowest + self._table.size:
+            start, end = min(lowest, self._lowest), max(highest, self._lowest + self._table.size)
+            wider = np.zeros(end - start, np.int64)
+            wider[self._lowest - start : self._lowest - start + self._table.size] = self._table
+            self._lowest, self._table = start, wider
+        self._table[lowest - self._lowest : highest - self._lowest] += counts
+        for each in before:
+            self._count_and_note(*each)
+
+    def _count_and_note(self, octaves: Ints, ulps: Floats) -> None:
+        self.count(torch.from_numpy(_keys(octaves, ulps)))
+        large = ulps >= BEYOND_ULPS
+        if large.any():
+            self.note_beyond(octaves[large], ulps[large])
+
+    def note_beyond(self, octaves: Ints, ulps: Floats) -> None:
+        """Keep the largest of these errors by octave; those below BEYOND_ULPS, which have bins, do no harm."""
+        self._entries = None
+        for octave in np.unique(octaves).tolist():
+            self._keep_beyond(octave, float(ulps[octaves == octave].max()))
+
+    def _keep_beyond(self, octave: int, ulps: float) -> None:
+        if ulps >= BEYOND_ULPS:
+            self._beyond[octave] = max(self._beyond.get(octave, 0.0), ulps)
 
     def merge(self, other: Spread) -> None:
         """Take in what another pass has counted."""
         for each in other._exact:
             self.add(*each)
         if other._table is not None:
-            for each in self._exact:
-                self._count(_keys(*each))
-            self._exact.clear()
-            self._table = other._table if self._table is None else self._table + other._table
+            self._take(other._lowest, other._table)
+        for octave, ulps in other._beyond.items():
+            self._keep_beyond(octave, ulps)
 
     def entries(self) -> Entries:
         """Give the table without its empty places."""
+        if self._entries is None:
+            self._entries = self._counted()
+        return self._entries
+
+    def _counted(self) -> Entries:
         if self._table is None:
-            exponents = np.concatenate([each[0] for each in self._exact] or [np.zeros(0, np.int64)])
-            ulps = np.concatenate([each[1] for each in self._exact] or [np.zeros(0)]).astype(np.float64)
+            held = self._exact or [(np.zeros(0, np.int64), np.zeros(0))]
+            exponents, ulps = held[0] if len(held) == 1 else (np.concatenate(each) for each in zip(*held, strict=True))
             return Entries(exponents - ZERO_EXPONENT, ulps, ulps, np.ones(ulps.size, np.int64))
         places = np.flatnonzero(self._table)
-        lower, upper = bin_bounds(places % BINS)
-        return Entries(places // BINS - ZERO_EXPONENT, lower, upper, self._table[places])
+        octaves, bins = np.divmod(places + self._lowest, BINS)
+        lower, upper = bin_bounds(bins)
+        for octave, largest in self._beyond.items():
+            last = (octaves == octave) & (bins == BINS - 1)
+            lower[last] = upper[last] = largest
+        return Entries(octaves - ZERO_EXPONENT, lower, upper, self._table[places])
 
 
 def percentile(entries: Entries, share: float) -> float:
@@ -90,20 +131,14 @@ def percentile(entries: Entries, share: float) -> float:
 
 
 def octaves_and_inverse(magnitude: Floats, form: Format) -> tuple[Ints, Floats]:
-    """Give, for each value (positive or zero), its octave as a number and one over its ulp in ``form``."""
-    wide = magnitude.dtype == np.float64
-    shift, bias, word = (52, 1023, np.int64) if wide else (23, 127, np.int32)
-    raised = magnitude.view(word) >> shift
-    octaves = np.maximum(raised + (ZERO_EXPONENT - bias), 0)
-    if wide:
-        np.minimum(octaves, OCTAVES - 1, out=octaves)
-    else:
-        octaves[raised == 0] = 0
-    bounded = np.maximum(raised, max(form.emin + bias, 1), out=raised)
-    np.subtract(2 * bias + 1, bounded, out=bounded)
-    np.left_shift(bounded, shift, out=bounded)
-    inverse: Floats = bounded.view(magnitude.dtype)
-    # The power of two is taken in two steps, so that it stays finite for the smallest ulp.
+    """Give, for each value (float64, positive or zero), its octave as a number and one over its ulp in ``form``.
+
+    The latter is divided by ``2 ** (digits - 2)``, so that it stays finite for the smallest ulp.
+    """
+    raised = magnitude.view(np.int64) >> 52
+    octaves = np.minimum(np.maximum(raised + (ZERO_EXPONENT - 1023), 0), OCTAVES - 1)
+    bounded = np.maximum(raised, max(form.emin + 1023, 1))
+    inverse: Floats = ((2 * 1023 + 1 - bounded) << 52).view(np.float64)
     return octaves, inverse
 
 
@@ -116,11 +151,6 @@ def bin_bounds(bins: Ints) -> tuple[Floats, Floats]:
 
 
 def _keys(octaves: Ints, ulps: Floats) -> Ints:
-    wide = ulps.dtype == np.float64
-    shift, bias, word = (49, 1023, np.int64) if wide else (20, 127, np.int32)
-    bins = ulps.view(word) >> shift
-    bins -= (bias + LOWEST_ULP_EXPONENT) << 3
-    np.maximum(bins, 0, out=bins)
-    np.minimum(bins, BINS - 1, out=bins)
-    bins += octaves * BINS
-    return bins
+    bins = (ulps.view(np.int64) >> 49) - ((1023 + LOWEST_ULP_EXPONENT) << 3)
+    keys: Ints = np.minimum(np.maximum(bins, 0), BINS - 1) + octaves * BINS
+    return keys

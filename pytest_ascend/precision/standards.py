@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.precision.model import ALLOWANCES
+from pytest_ascend.precision.allowances import ALLOWANCES
 
 Numbers = Mapping[str, float]
 
@@ -51,10 +51,15 @@ def _by_dtype(names: tuple[str, ...], **numbers: tuple[float, ...]) -> Mapping[s
     return MappingProxyType(rows)
 
 
-def _ratio(maximum: float, mean: float, root: float, small: float) -> Mapping[str, Numbers]:
-    shared = {"max_rel": maximum, "mean_rel": mean, "rmse": root, "small": small}
+def _ratio(maximum: float, mean: float, root: float, small_share: float) -> Mapping[str, Numbers]:
+    shared = {"max_rel": maximum, "mean_rel": mean, "rmse": root, "small": small_share}
     floors = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-14}
-    return MappingProxyType({dtype: {**shared, "floor": floor} for dtype, floor in floors.items()})
+    small = {"float16": (2.0**-10, 1e-16), "bfloat16": (2.0**-10, 1e-16), "float32": (2.0**-20, 2.0**-30)}
+    rows = {
+        dtype: {**shared, "floor": floor, "small_value": small[dtype][0], "small_atol": small[dtype][1]}
+        for dtype, floor in floors.items()
+    }
+    return MappingProxyType(rows)
 
 
 _LONG = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")
@@ -124,7 +129,7 @@ _ROWS = (
             source=f"{_CANN} for commercial use, level {level}; {_MSPROBE}",
             rule="ratio",
             limits=_ratio(*numbers),
-            upper=frozenset({"max_rel", "mean_rel", "rmse", "small", "floor"}),
+            upper=frozenset({"max_rel", "mean_rel", "rmse", "small", "floor", "small_value", "small_atol"}),
         )
         for level, numbers in {"L0": (10, 2, 2, 2), "L1": (5, 1.5, 1.5, 2), "L2": (2, 1.2, 1.2, 2)}.items()
     ),
@@ -173,7 +178,7 @@ def standard_of(name: str | Standard | None) -> Standard:
     """Give the standard of that name, or the default. Raises :class:`UsageError` for one that does not exist."""
     if isinstance(name, Standard):
         return name
-    wanted = name or DEFAULT
+    wanted = DEFAULT if name is None else name
     found = STANDARDS.get(wanted) or next((row for row in reversed(_ROWS) if row.name == wanted), None)
     if found is None:
         raise UsageError(f"there is no standard {wanted!r}", hint=f"choose one of: {', '.join(STANDARDS)}")
@@ -188,11 +193,6 @@ def adjusted(standard: Standard, dtype: str, limits: Mapping[str, float], waiver
     numbers = standard.numbers(dtype)
     if not limits:
         return standard
-    unknown = [key for key in limits if key not in numbers]
-    if unknown:
-        raise UsageError(
-            f"standard {standard.label} has no limit {unknown[0]!r}", hint=f"it has: {', '.join(sorted(numbers))}"
-        )
     looser = [key for key, value in limits.items() if is_looser(standard, key, value, numbers[key])]
     if looser and not waiver:
         raise UsageError(
@@ -201,6 +201,16 @@ def adjusted(standard: Standard, dtype: str, limits: Mapping[str, float], waiver
         )
     changed = {**standard.limits, dtype: {**numbers, **limits}}
     return replace(standard, limits=changed, waiver=waiver if looser else "")
+
+
+def check_names(standard: Standard, limits: Mapping[str, float]) -> None:
+    """Raise :class:`UsageError` for a limit that the standard does not have for any dtype."""
+    known = {key for numbers in standard.limits.values() for key in numbers}
+    unknown = [key for key in limits if key not in known]
+    if unknown:
+        raise UsageError(
+            f"standard {standard.label} has no limit {unknown[0]!r}", hint=f"it has: {', '.join(sorted(known))}"
+        )
 
 
 def is_looser(standard: Standard, key: str, value: float, usual: float) -> bool:

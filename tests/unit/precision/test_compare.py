@@ -1,4 +1,5 @@
 import dataclasses
+import math
 from collections import OrderedDict, namedtuple
 
 import numpy as np
@@ -163,7 +164,24 @@ def test_threads_and_chunks_change_nothing():
         ({"standard": "nonsense"}, "no standard 'nonsense'"),
         ({"honest": torch.ones(3)}, "honest output has shape (3,)"),
         ({"honest": [torch.ones(2)]}, "several honest results"),
+        ({"honest": object()}, "honest output is object"),
         ({"accumulation": 0}, "accumulation is 0"),
+        ({"accumulation": 1.5}, "accumulation is 1.5"),
+        ({"accumulation": "many"}, "accumulation is 'many'"),
+        ({"scale": -1.0}, "scale is -1.0"),
+        ({"scale": math.nan}, "scale is nan"),
+        ({"standard": ""}, "no standard ''"),
+        ({"standard": 3}, "no standard 3"),
+        ({"limits": [1.0]}, "limits is [1.0]"),
+        ({"limits": {"element_ulps": "1"}}, "element_ulps is '1'"),
+        ({"limits": {"element_ulps": math.nan}}, "element_ulps is nan"),
+        ({"limits": {"element_ulps": -1.0}}, "element_ulps is -1.0"),
+        ({"limits": {"element_ulps": 9.0}, "waiver": "  "}, "the waiver is blank"),
+        ({"stride": "abc"}, "stride is 'abc'"),
+        ({"stride": (1, 2, 3)}, "for a tensor of 1 dimensions"),
+        ({"requires_grad": "yes"}, "requires_grad is 'yes'"),
+        ({"actual": np.array(["a"])}, "holds no numbers"),
+        ({"actual": 2**70}, "no integer dtype holds"),
         ({"dtype": "float17"}, "no dtype 'float17'"),
         ({"limits": {"sprinkles": 1.0}}, "no limit 'sprinkles'"),
         ({"limits": {"element_ulps": 100.0}}, "looser"),
@@ -202,3 +220,18 @@ def test_several_honest_results_allow_what_any_of_them_shows():
     actual = (expected + 1e-4 * torch.randn(1000)).float()
     assert not compare(actual, expected, honest=quiet.float()).agrees
     assert compare(actual, expected, honest=Samples([quiet.float(), loud.float()])).agrees
+
+
+@pytest.mark.parametrize("count", [100, 1024, 1025, 50_000])
+@pytest.mark.parametrize("expected", [0.0, 1e-30, 1e-37], ids=["zero", "tiny", "smallest"])
+@pytest.mark.parametrize("usual", [1.25, None], ids=["constant", "normal"])
+def test_a_number_where_next_to_nothing_is_expected_is_seen_in_tensors_of_any_size(
+    count: int, expected: float, usual: float | None
+) -> None:
+    right = torch.randn(count).double() if usual is None else torch.full((count,), usual).double()
+    actual = right.float()
+    right[count // 3] = expected
+    actual[count // 3] = 0.5
+    assert not compare(actual, right).agrees
+    assert not compare(actual, right, honest=right.float()).agrees
+    assert compare(right.float(), right).agrees

@@ -134,6 +134,14 @@ def test_unknown_names_and_other_things_than_models_are_refused(x):
         models(nn.Linear(8, 8), nn.Linear(8, 8), x, names={"nowhere": ""})
     with pytest.raises(UsageError, match=r"not a torch\.nn\.Module"):
         layers(len, x)
+    with pytest.raises(UsageError, match=r"not a torch\.nn\.Module"):
+        models(nn.Linear(8, 8), len, x)
+    with pytest.raises(UsageError, match="names is"):
+        models(nn.Linear(8, 8), nn.Linear(8, 8), x, names=["a"])
+    with pytest.raises(UsageError, match="no module in common"):
+        models(nn.Linear(8, 8), nn.Linear(8, 8), x, names={})
+    with pytest.raises(UsageError, match="autocast is 'bf16'"):
+        layers(nn.Linear(8, 8), x, autocast="bf16")
 
 
 def test_the_plot_holds_one_mark_for_each_layer_and_no_markup_from_names(x):
@@ -141,3 +149,100 @@ def test_the_plot_holds_one_mark_for_each_layer_and_no_markup_from_names(x):
     picture = plot(report.layers)
     assert picture.count("<circle") == 3
     assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")
+
+
+class WrongWeightGradient(nn.Module):
+    """Its gradient is right for the input and 0.1 % off for the weight: on the device only."""
+
+    runs = 0
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8))
+
+    def forward(self, x):
+        type(self).runs += 1
+        spoilt = self.weight + 1e-3 * (self.weight - self.weight.detach()) if type(self).runs == 1 else self.weight
+        return x * spoilt
+
+
+def test_the_gradients_of_parameters_are_judged(x, monkeypatch):
+    report = layers(Block(), x)
+    leaves = {leaf.path for layer in report.layers for leaf in (layer.backward.leaves if layer.backward else ())}
+    assert "shared backward['grad weight']" in leaves
+    assert "shared (call 2) backward['grad bias']" in leaves
+    monkeypatch.setattr(WrongWeightGradient, "runs", 0)
+    report = layers(nn.Sequential(nn.Linear(8, 8), WrongWeightGradient(), nn.Tanh()), x)
+    assert report.first.label == "1"
+    assert [leaf.agrees for leaf in report.first.backward.leaves] == [True, False]
+
+
+def test_parameters_that_a_module_takes_from_its_parts_are_judged_with_it(x):
+    report = layers(nn.MultiheadAttention(8, 2), x, x, x)
+    assert report.agrees
+    paths = {leaf.path for leaf in report.layers[-1].backward.leaves}
+    assert {"(model) backward['grad in_proj_weight']", "(model) backward['grad out_proj.weight']"} <= paths
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_parameters_of_checkpointed_blocks_are_judged_and_given_back(x, use_reentrant):
+    model = Checkpointed(use_reentrant)
+    report = layers(model, x.requires_grad_())
+    found = [leaf.path for layer in report.layers for leaf in (layer.backward.leaves if layer.backward else ())]
+    assert "inner.0 backward['grad weight']" in found
+    assert not any("weight" in vars(module) for module in model.modules())
+
+
+class Returned(nn.Module):
+    """Gives back a tensor that it uses again itself, and a tuple of torch's own making."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = self.first(x)
+        return self.second(y), y, y.max(-1)
+
+
+def test_outputs_that_are_used_again_have_their_own_gradient(x):
+    verdict = layers(Returned(), x.requires_grad_()).layers[-1].backward
+    assert verdict.agrees
+    assert max(leaf.metrics["ulp_p50"] for leaf in verdict.leaves) < 16
+
+
+def test_weights_that_a_module_keeps_in_lists_are_judged(x):
+    report = layers(nn.LSTM(8, 4, num_layers=2), x)
+    assert report.agrees
+    paths = {leaf.path for leaf in report.layers[0].backward.leaves}
+    assert "(model) backward['grad weight_hh_l1']" in paths
+
+
+def test_frozen_parameters_have_no_gradient(x):
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)).requires_grad_(False)
+    assert all(layer.backward is None for layer in layers(model, x).layers)
+
+
+def test_an_output_that_is_used_inside_as_well_is_judged_by_what_comes_from_outside() -> None:
+    """A decoder layer gives its keys and values, which its attention uses, too."""
+
+    class Attending(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.k = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            k = self.k(x)
+            return x * k.sin(), k
+
+    class Holding(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Attending()
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            out, k = self.inner(x)
+            return out.cos(), k * 2
+
+    torch.manual_seed(0)
+    assert layers(Holding(), torch.randn(3, 4, requires_grad=True)).agrees

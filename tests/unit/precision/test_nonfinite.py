@@ -76,3 +76,50 @@ def test_flushed_subnormals_are_seen():
 def test_the_sign_of_zero_counts_bitwise_only():
     assert compare(tensor(-0.0), tensor(0.0)).agrees
     assert not compare(tensor(-0.0), tensor(0.0), standard="binary").agrees
+
+
+@pytest.mark.parametrize(
+    ("dtype", "beside", "agrees"),
+    [
+        (torch.float16, 1, True),
+        (torch.bfloat16, 1, False),
+        (torch.float32, 1, False),
+        (torch.float32, INF, True),
+        (torch.bfloat16, 1e39, True),
+    ],
+)
+def test_nan_that_honest_results_share_is_right_where_an_overflow_may_have_led_to_it(dtype, beside, agrees):
+    expected = tensor(beside, 100, dtype=torch.float64)
+    spoilt = tensor(beside, NAN, dtype=dtype)
+    verdict = compare(spoilt, expected, honest=spoilt)
+    assert verdict.agrees is agrees
+    assert (verdict.metrics["nan_actual"], verdict.metrics["nan_expected"]) == (1, 0)
+    assert agrees or (verdict.limit.name, verdict.worst.index) == ("NaN where a number is expected", (1,))
+    assert not compare(spoilt, expected, honest=expected.to(dtype)).agrees
+
+
+def test_a_number_is_right_where_an_honest_result_overflows():
+    expected, overflown = tensor(100, dtype=torch.float64), tensor(NAN, dtype=torch.float16)
+    assert compare(expected.half(), expected, honest=overflown).agrees
+    assert not compare(tensor(101, dtype=torch.float16), expected, honest=overflown).agrees
+
+
+def test_honest_results_without_a_number_allow_nothing():
+    expected = torch.linspace(1, 2, 2000, dtype=torch.float64)
+    for dtype in (torch.float16, torch.float32):
+        nothing = torch.full((2000,), INF, dtype=dtype)
+        assert compare(expected.to(dtype), expected, honest=nothing).agrees
+        assert not compare((1.1 * expected).to(dtype), expected, honest=nothing).agrees
+
+
+def test_blocks_with_nan_leave_the_others_judged():
+    torch.manual_seed(0)
+    expected = 1 + torch.rand(200_000, dtype=torch.float64)
+    ulps = 2**-23 * torch.randn(2, 200_000, dtype=torch.float64).mul(2)
+    honest, actual = ((expected + each).float() for each in ulps)
+    expected[5], honest[5], actual[5] = NAN, NAN, NAN
+    assert compare(actual, expected, honest=honest).agrees
+    actual[150_000:150_512] = (expected[150_000:150_512] + 12 * 2**-23).float()
+    verdict = compare(actual, expected, honest=honest)
+    assert not verdict.agrees
+    assert "block" in verdict.limit.name

@@ -13,7 +13,7 @@ def test_the_rate_and_the_distribution_over_samples():
     assert any(line.startswith("sample 3:") for line in found.explain())
 
 
-@pytest.mark.parametrize("samples", [[], [(1,)]])
+@pytest.mark.parametrize("samples", [[], [(1,)], None, [3]])
 def test_senseless_samples_are_refused(samples):
     with pytest.raises(UsageError):
         pass_rate(samples)

@@ -51,6 +51,20 @@ def test_the_ratio_to_a_second_device():
     assert not compare(ONE.float() + 1.4e-3, ONE, honest=honest, standard="benchmark-ratio-L2").agrees
 
 
+def test_small_values_are_counted_apart_by_the_ratio_to_a_second_device():
+    expected = torch.cat([ONE, torch.full((100,), 2**-21, dtype=torch.float64)])
+
+    def off(count):
+        actual = expected.float()
+        actual[len(ONE) : len(ONE) + count] += 2**-28
+        return actual
+
+    assert compare(off(20), expected, honest=off(10), standard="benchmark-ratio-L2").agrees
+    verdict = compare(off(21), expected, honest=off(10), standard="benchmark-ratio-L2")
+    assert verdict.limit.name.startswith("share of small values")
+    assert not compare(off(1), expected, honest=off(0), standard="benchmark-ratio-L0").agrees
+
+
 def test_every_row_names_its_source_and_a_rule_that_exists():
     for row in STANDARDS.values():
         assert row.source
