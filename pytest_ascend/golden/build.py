@@ -17,7 +17,7 @@ from rich.progress import Progress
 from pytest_ascend.errors import AscendError, GoldenError
 from pytest_ascend.golden.codec import Golden, encode
 from pytest_ascend.golden.manifest import Made
-from pytest_ascend.golden.recipe import GoldenRecipe
+from pytest_ascend.golden.recipe import Content, GoldenRecipe
 from pytest_ascend.golden.store import Changes, GoldenStore
 
 if TYPE_CHECKING:
@@ -25,19 +25,23 @@ if TYPE_CHECKING:
 
 #: Sums are split among threads, so that their number decides the last bits.
 THREADS = 1
+#: Where no terminal shows a bar, a line is written for as many goldens.
+EVERY = 20
+#: The beginnings of all ids.
+ALL = ("",)
 #: The folder that holds this package.
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
-def load_recipes(suites: Path, only: str = "") -> list[GoldenRecipe]:
-    """Ask the suites that have a ``goldens.py``, and can have ids that begin with ``only``, for their recipes.
+def load_recipes(suites: Path, only: tuple[str, ...] = ALL) -> list[GoldenRecipe]:
+    """Ask the suites that have a ``goldens.py``, and can have ids that begin with one of ``only``, for their recipes.
 
     Raises AscendError for ids that clash or stray.
     """
     recipes: list[GoldenRecipe] = []
     for file in sorted(suites.glob("*/goldens.py")):
         suite = f"{file.parent.name}/"
-        if not (suite.startswith(only) or only.startswith(suite)):
+        if not any(suite.startswith(each) or each.startswith(suite) for each in only):
             continue
         offered = list(_module(suites, file.parent.name).goldens())
         strays = [recipe.id for recipe in offered if not recipe.id.startswith(suite)]
@@ -48,19 +52,33 @@ def load_recipes(suites: Path, only: str = "") -> list[GoldenRecipe]:
     return recipes
 
 
-def build(store: GoldenStore, recipes: Iterable[GoldenRecipe], *, only: str = "", progress: Progress) -> Changes:
-    """Make the goldens whose ids begin with ``only``, and replace what differs; nothing is written before all are made.
+def tell_suites(suites: Path, store: GoldenStore) -> None:
+    """Let each suite whose ``goldens.py`` has a ``built`` bring what it keeps of its goldens up to date."""
+    for file in sorted(suites.glob("*/goldens.py")):
+        built = getattr(_module(suites, file.parent.name), "built", None)
+        if built is not None:
+            built(store)
 
-    What the store has of the same suites and no recipe makes any more is removed. Raises AscendError.
+
+def build(
+    store: GoldenStore, recipes: Iterable[GoldenRecipe], *, only: tuple[str, ...] = ALL, progress: Progress
+) -> Changes:
+    """Make the goldens whose ids begin with one of ``only``, and replace what differs.
+
+    Nothing is written before all are made. What the store has of the same suites and no recipe makes any more is
+    removed. Raises AscendError.
     """
     known = list(recipes)
     chosen = [recipe for recipe in known if recipe.id.startswith(only)]
-    _refuse([] if chosen else [only], "no recipe makes a golden of that name", "look at the ids with 'baseline show'")
+    strangers = [each for each in only if not any(recipe.id.startswith(each) for recipe in known)]
+    _refuse(strangers, "no recipe makes a golden of that name", "look at the ids with 'baseline show'")
     task = progress.add_task("goldens", total=len(chosen))
     with reproducible():
         made_with = _versions()
-        for recipe in chosen:
+        for number, recipe in enumerate(chosen, start=1):
             progress.update(task, description=recipe.id)
+            if not progress.console.is_terminal and (number % EVERY == 0 or number == len(chosen)):
+                progress.console.print(f"{number} of {len(chosen)}: {recipe.id}", markup=False)
             golden = _follow(recipe)
             _say_change(store, golden, store.stage(golden, _made(recipe, made_with)), progress)
             progress.advance(task)
@@ -105,7 +123,9 @@ def _share(old: Tensor, new: Tensor) -> float:
 
 def _follow(recipe: GoldenRecipe) -> Golden:
     try:
-        return Golden(id=recipe.id, tensors=recipe.make(), meta=recipe.meta)
+        made = recipe.make()
+        content = made if isinstance(made, Content) else Content(made)
+        return Golden(id=recipe.id, tensors=content.tensors, meta={**recipe.meta, **content.meta})
     except Exception as error:
         message = f"the golden {recipe.id!r} could not be made: {type(error).__name__}: {error}"
         raise AscendError(message, hint="nothing was written; correct its recipe and build again") from error
@@ -131,7 +151,7 @@ def _say_change(store: GoldenStore, new: Golden, data: bytes, progress: Progress
             progress.console.print(f"{new.id}: {difference(old, new)}", markup=False)
 
 
-def _outlived(store: GoldenStore, recipes: list[GoldenRecipe], only: str) -> list[str]:
+def _outlived(store: GoldenStore, recipes: list[GoldenRecipe], only: tuple[str, ...]) -> list[str]:
     """List what no recipe makes any more, among the suites that have recipes: a user's own goldens are not ours."""
     if not store.manifest.exists():
         return []

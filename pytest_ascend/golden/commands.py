@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -12,8 +14,8 @@ from rich.table import Table
 
 from pytest_ascend.bundled import folder
 from pytest_ascend.errors import UsageError
+from pytest_ascend.golden.build import ALL, load_recipes, tell_suites
 from pytest_ascend.golden.build import build as build_goldens
-from pytest_ascend.golden.build import load_recipes
 from pytest_ascend.golden.store import Changes, GoldenStore
 
 _where = click.option(
@@ -32,16 +34,18 @@ def baseline() -> None:
 
 @baseline.command()
 @_where
-@click.option("--only", default="", metavar="ID-PREFIX", help="Make only goldens whose ids begin like this.")
-def build(baselines: Path | None, only: str) -> None:
-    """Make the goldens of the bundled suites anew, and say what changed.
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+def build(baselines: Path | None, ids: tuple[str, ...]) -> None:
+    """Make the goldens of the bundled suites anew, and say what changed. With ID: only those that begin like this.
 
     Nothing is written before all of them are made; files whose content is the same stay untouched.
     """
     console = Console(highlight=False)
     with Progress(console=console) as progress:
-        recipes = load_recipes(folder("suites"), only)
-        changes = build_goldens(_store(baselines), recipes, only=only, progress=progress)
+        recipes = load_recipes(folder("suites"), ids or ALL)
+        changes = build_goldens(_store(baselines), recipes, only=ids or ALL, progress=progress)
+    if baselines is None:
+        tell_suites(folder("suites"), _store(None))
     for line in _lines(changes):
         console.print(line, markup=False)
 
@@ -61,19 +65,35 @@ def verify(baselines: Path | None) -> None:
 
 @baseline.command()
 @_where
+@click.argument("golden_id", metavar="ID")
+@click.option("--reason", required=True, help="Why: it is shown wherever the golden would have been used.")
+def revoke(baselines: Path | None, golden_id: str, reason: str) -> None:
+    """Let nobody be judged by a golden any more.
+
+    Its cases have no verdict until it is made anew, with other content.
+    """
+    if not reason.strip():
+        raise UsageError("--reason is empty", hint="say what is wrong with the golden, and who says so")
+    path = _store(baselines).revoke(golden_id, reason.strip())
+    click.echo(f"{golden_id} is revoked, in {path}")
+
+
+@baseline.command()
+@_where
 @click.argument("golden_id", metavar="[ID]", default="")
 def show(baselines: Path | None, golden_id: str) -> None:
     """Show a golden's tensors, how they were made and with what. Without ID: list all ids."""
     store = _store(baselines)
     if not golden_id:
-        click.echo("\n".join(store.ids()))
+        click.echo("\n".join(each + (" (revoked)" if each in store.revoked() else "") for each in store.ids()))
         return
-    golden = store.read(golden_id)
+    golden = store.decoded(golden_id)
     entry = store.entries()[golden_id]
     console = Console(highlight=False, soft_wrap=True)
     said = {"file": store.path(golden_id), "bytes": entry.size_bytes, "sha256": entry.sha256}
     made = {name: getattr(entry.made, name) for name in entry.made.__slots__}
-    for name, value in {**said, **made, "meta": dict(golden.meta)}.items():
+    said |= {"revoked": store.revoked()[golden_id].reason} if golden_id in store.revoked() else {}
+    for name, value in {**said, **made, "meta": _shown(golden.meta)}.items():
         console.print(f"{name + ':':<11}{value}", markup=False)
     table = Table("tensor", "dtype", "shape", "least", "largest")
     for name, tensor in sorted(golden.tensors.items()):
@@ -92,6 +112,11 @@ def _lines(changes: Changes) -> list[str]:
     """Name what changed; what did not is only counted."""
     lines = [f"{kind}: {each}" for kind in ("added", "changed", "removed") for each in getattr(changes, kind)]
     return [*lines, ", ".join(f"{len(getattr(changes, kind))} {kind}" for kind in changes.__slots__)]
+
+
+def _shown(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what is said of a golden; of long lists only how long they are."""
+    return {key: f"{len(held)} entries" if isinstance(held, list) else held for key, held in meta.items()}
 
 
 def _short(value: float | str) -> str:

@@ -66,5 +66,5 @@ def damaged(path: Path, reason: str, golden_id: str) -> GoldenError:
 
 def _hint(golden_id: str) -> str:
     if golden_id:
-        return f"restore the file from version control or the package, or make it anew: '{BUILD} --only {golden_id}'"
+        return f"restore the file from version control or the package, or make it anew: '{BUILD} {golden_id}'"
     return f"restore the file from version control or the package, or delete it and make all anew: '{BUILD}'"

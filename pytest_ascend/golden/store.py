@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_ascend.errors import GoldenError
+from pytest_ascend.golden import revoked
 from pytest_ascend.golden.codec import Golden, decode, encode
 from pytest_ascend.golden.files import BUILD, damaged, locked, read_bounded, write_if_new
 from pytest_ascend.golden.manifest import Entry, Made, decode_manifest, encode_manifest, is_id
@@ -37,6 +38,7 @@ class GoldenStore:
         self._entries: dict[str, Entry] | None = None
         self._read: dict[str, bytes] = {}
         self._staged: dict[str, tuple[bytes, Entry]] = {}
+        self._revoked: dict[str, revoked.Revocation] | None = None
 
     @property
     def manifest(self) -> Path:
@@ -62,7 +64,17 @@ class GoldenStore:
         return tuple(sorted(self.entries()))
 
     def read(self, golden_id: str) -> Golden:
-        """Read one golden. Raises GoldenError, which names the file, where it is missing, cut, flipped or foreign."""
+        """Read one golden.
+
+        Raises GoldenError, which names the file, where it is missing, cut, flipped, foreign or revoked.
+        """
+        golden = self.decoded(golden_id)
+        if golden_id in self.revoked():
+            raise revoked.refusal(self.path(golden_id), golden_id, self.revoked()[golden_id])
+        return golden
+
+    def decoded(self, golden_id: str) -> Golden:
+        """Read one golden although it may be revoked. Raises GoldenError as :meth:`read` does."""
         path = self.path(golden_id)
         if golden_id not in self._read:
             self._read[golden_id] = self._checked(path, golden_id)
@@ -73,6 +85,25 @@ class GoldenStore:
         if golden.id != golden_id:
             raise damaged(path, f"it holds the golden {golden.id!r}", golden_id)
         return golden
+
+    def revoked(self) -> dict[str, revoked.Revocation]:
+        """Give what is revoked, by id: goldens whose content is still the revoked one. Raises GoldenError."""
+        if self._revoked is None:
+            self._revoked = revoked.load(self.root)
+        known = self.entries()
+        return {
+            name: each for name, each in self._revoked.items() if name in known and known[name].sha256 == each.sha256
+        }
+
+    def revoke(self, golden_id: str, reason: str) -> Path:
+        """Let nobody be judged by a golden as it is now, and give the list's path. Raises GoldenError for no golden."""
+        self.decoded(golden_id)
+        with locked(self.root):
+            entry = revoked.Revocation(sha256=self.entries()[golden_id].sha256, reason=reason)
+            self._revoked = None
+            written = revoked.save(self.root, {**self.revoked(), golden_id: entry})
+        self._revoked = None
+        return written
 
     def stage(self, golden: Golden, made: Made) -> bytes:
         """Take a golden in for the next :meth:`flush`, and give its bytes. Nothing is written yet."""
@@ -111,11 +142,13 @@ class GoldenStore:
         fresh = GoldenStore(self.root)
         found = (fresh._problem(golden_id) for golden_id in known)
         yield from (problem for problem in found if problem)
-        yield from self._strays({self.path(golden_id) for golden_id in known} | {self.manifest})
+        yield from self._strays(
+            {self.path(golden_id) for golden_id in known} | {self.manifest, self.root / revoked.NAME}
+        )
 
     def _problem(self, golden_id: str) -> GoldenError | None:
         try:
-            self.read(golden_id)
+            self.decoded(golden_id)
         except GoldenError as error:
             return error
         return None
@@ -130,7 +163,7 @@ class GoldenStore:
         """Give the bytes that the manifest vouches for."""
         entry = self.entries().get(golden_id)
         if entry is None:
-            hint = f"run '{BUILD} --only {golden_id}', or update pytest-ascend"
+            hint = f"run '{BUILD} {golden_id}', or update pytest-ascend"
             raise GoldenError(f"no golden {golden_id!r}: the manifest does not list {path}", path=str(path), hint=hint)
         data = read_bounded(self.root, path, golden_id)
         if len(data) != entry.size_bytes:

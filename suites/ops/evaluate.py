@@ -35,8 +35,19 @@ def upstream(
     operator: Operator, sample: Sample, outputs: Sequence[torch.Tensor], dtype: torch.dtype
 ) -> list[torch.Tensor]:
     """Make what comes from above in a backward pass: one tensor on the CPU for each output with a gradient."""
-    shapes = [each.shape for each in outputs if each.requires_grad]
-    return [inputs.normal(f"ops/{operator.name}/{sample.name}/up/{i}", s, dtype=dtype) for i, s in enumerate(shapes)]
+    attached = [each for each in outputs if each.requires_grad]
+    keys = [f"ops/{operator.name}/{sample.name}/up/{position}" for position in range(len(attached))]
+    if operator.recorded:
+        return [_in_every_dtype(key, each) for key, each in zip(keys, attached, strict=True)]
+    return [inputs.normal(key, each.shape, dtype=dtype) for key, each in zip(keys, attached, strict=True)]
+
+
+def _in_every_dtype(key: str, output: torch.Tensor) -> torch.Tensor:
+    """Give what comes from above in numbers that bfloat16 and float16 hold: the same in a case of each dtype."""
+    shape = (*output.shape, 2) if output.is_complex() else output.shape
+    drawn = inputs.normal(key, shape, dtype=torch.bfloat16).to(torch.float64)
+    drawn = drawn.to(torch.float16).to(torch.float64)  # which has no numbers as small as the smallest of these
+    return (torch.view_as_complex(drawn) if output.is_complex() else drawn).to(output.dtype)
 
 
 def with_grad(sample: Sample, args: Any, dtype: torch.dtype) -> list[torch.Tensor]:
@@ -64,5 +75,7 @@ def gradients(
 
 
 def double(tensor: torch.Tensor) -> torch.Tensor:
-    """Give a floating tensor in float64, expanded as it is; others as they are."""
+    """Give a floating tensor in float64, a complex one in complex128, expanded as it is; others as they are."""
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
     return tensor.to(_DOUBLE) if tensor.is_floating_point() else tensor

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from .stored import HONEST, Results, Tensors
 #: Transcendental functions, quotients and roots are not correctly rounded everywhere: OpenCL's embedded profile, CUDA
 #: and vector libraries allow some ulp. What is honest here is an error of up to two.
 ULPS = 2.0
+#: The integers that hold the bits of a number, by its bytes.
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def settings(
@@ -42,6 +45,42 @@ def expected(operator: Operator, results: Results) -> Tensors:
         each if each is None or usual is None else each.to(usual.dtype)
         for each, usual in zip(results.expected, results.honest[0], strict=True)
     ]
+
+
+def honest_twin(actual: Tensors, results: Results) -> Tensors | None:
+    """Give the honest results that ``actual`` is equal to in dtype, shape and every bit; None where there are none.
+
+    A device that computes what torch's CPU kernels compute is honest by the meaning of the word.
+    """
+    return next((honest for honest in results.honest if _are_twins(actual, honest)), None)
+
+
+def _are_twins(actual: Tensors, honest: Tensors) -> bool:
+    return len(actual) == len(honest) and all(_is_twin(*pair) for pair in zip(actual, honest, strict=True))
+
+
+def _is_twin(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.dtype is other.dtype and one.shape == other.shape and _bits(one).equal(_bits(other))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Give a tensor's bits; all NaN are one."""
+    plain = tensor.resolve_conj().resolve_neg().contiguous()
+    plain = torch.view_as_real(plain) if plain.is_complex() else plain
+    if plain.is_floating_point():
+        plain = torch.where(plain.isnan(), torch.nan, plain)
+    return plain.view(_INTEGERS[plain.element_size()]) if plain.dtype is not torch.bool else plain
+
+
+def joined(results: Iterable[Tensors]) -> dict[str, torch.Tensor]:
+    """Give all elements in one flat tensor for each dtype, in the same order for results of the same forms."""
+    parts: dict[str, list[torch.Tensor]] = {}
+    for each in itertools.chain.from_iterable(results):
+        if each is not None:
+            parts.setdefault(str(each.dtype), []).append(each.reshape(-1))
+    return {dtype: torch.cat(found) for dtype, found in parts.items()}
 
 
 def _shaken(results: Results) -> Tensors:

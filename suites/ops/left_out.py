@@ -20,16 +20,15 @@ class LeftOut(NamedTuple):
 
 #: Of every operator that works element by element.
 EVERYWHERE = "strides as the input has them, of all that works element by element"
-_CPU = "computes on the CPU"
 _LAYOUT = "raises: only the contiguous memory format is supported"
 
 LEFT_OUT: tuple[LeftOut, ...] = (
-    LeftOut("fmax", "all", _CPU),
-    LeftOut("fmin", "all", _CPU),
-    LeftOut("hypot", "all", _CPU),
-    LeftOut("copysign", "all", _CPU),
-    LeftOut("huber_loss", "all", _CPU),
     LeftOut("gelu", "approximate='tanh'", "ignores the argument, and calls the operator for approximate='none'"),
+    LeftOut("to", "memory_format=torch.channels_last", "raises: only contiguous_format"),
+    *(
+        LeftOut(name, "return_indices=True", "gives places in int32 instead of int64")
+        for name in ("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool3d")
+    ),
     LeftOut("add", EVERYWHERE, "gives contiguous results"),
     LeftOut("argmax", "dim=None, keepdim=True", "gives one dimension, whatever the input has"),
     LeftOut("argmin", "dim=None, keepdim=True", "gives no dimension, whatever the input has"),

@@ -12,7 +12,11 @@ from typing import Any, TypeAlias
 import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
+from .stored_tensor import StoredTensor
 from .values import Values
+
+#: What stands in a sample in place of a tensor.
+Source: TypeAlias = Values | StoredTensor
 
 FLOATS = ("float32", "float16", "bfloat16")
 INTS = ("int64", "int32", "int16", "int8", "uint8")
@@ -31,24 +35,24 @@ FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT = "forward", "special", "shapes", "p
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """One call: its arguments, with :class:`Values` in place of tensors. ``group`` says what it shows."""
+    """One call: its arguments, with a :data:`Source` in place of each tensor. ``group`` says what it shows."""
 
     name: str
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     group: str = FORWARD
 
-    def values(self) -> list[Values]:
+    def values(self) -> list[Source]:
         """Give the tensors to be made, in order."""
         leaves, _ = tree_flatten((self.args, dict(self.kwargs)))
-        return [leaf for leaf in leaves if isinstance(leaf, Values)]
+        return [leaf for leaf in leaves if isinstance(leaf, Source)]
 
     def arguments(self, operator: str, dtype: torch.dtype) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Make the arguments, with tensors on the CPU: the same for the same operator and sample everywhere."""
         places = iter(range(len(self.values())))
 
         def made(leaf: Any) -> Any:
-            if not isinstance(leaf, Values):
+            if not isinstance(leaf, Source):
                 return leaf
             return leaf.make(f"ops/{operator}/{self.name}/{next(places)}", dtype)
 
@@ -69,7 +73,7 @@ class Sample:
 
     def expanded(self) -> Sample:
         """Give the same call with every tensor expanded along its first dimension."""
-        swap = lambda leaf: leaf.expanded() if isinstance(leaf, Values) else leaf  # noqa: E731
+        swap = lambda leaf: leaf.expanded() if isinstance(leaf, Source) else leaf  # noqa: E731
         args, kwargs = tree_map(swap, (self.args, dict(self.kwargs)))
         return replace(self, name=f"{self.name}, expanded", args=args, kwargs=kwargs, group=LAYOUT)
 
@@ -85,9 +89,8 @@ def _name(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, Values):
-        kind = "" if value.kind in ("uniform", "normal", "given") else f" {value.kind}"
-        return ("x".join(map(str, value.shape)) or "0-d") + (f" {value.dtype}" if value.dtype else "") + kind
+    if isinstance(value, Source):
+        return value.label
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_text, value))}]"
     return str(value).removeprefix("torch.")
@@ -108,7 +111,7 @@ class Operator:
     ``reference`` replaces ``function`` where float64 needs another call. ``strides`` is true where the strides of the
     result are promised: it is a view or a copy. ``deterministic`` is false where the order of additions is not
     promised, ``channels_last`` where the layout is not asked for (see left_out.py), ``nonfinite`` where nothing is
-    promised of NaN and infinities.
+    promised of NaN and infinities. ``recorded`` tells that one set of inputs serves all floating dtypes.
     """
 
     name: str
@@ -127,6 +130,7 @@ class Operator:
     channels_last: bool = True
     nonfinite: bool = True
     reference: Callable[..., Any] | None = None
+    recorded: bool = False
 
     def samples(self, dtype: str) -> tuple[Sample, ...]:
         """Give all samples for a dtype, each with a name of its own."""

@@ -23,8 +23,11 @@ def applies(operator: Operator, property_: str, dtype: str) -> bool:
     return bool(chosen(operator, property_, dtype))
 
 
-def level(property_: str, dtype: str) -> str:
+def level(property_: str, dtype: str, *, recorded: bool = False) -> str:
     """Give the lowest level that runs the property: the quickest, that of float32 forward, comes first."""
+    if recorded:
+        usual = property_ in ("forward", "backward") and dtype in FLOATS[:2]
+        return "standard" if usual or (property_ in ("special", "layout") and dtype == "float32") else "full"
     if property_ == "forward" and dtype == "float32":
         return "smoke"
     return "full" if dtype in (*NARROW, *BOOL) and property_ not in ("forward", "promotion") else "standard"

@@ -8,25 +8,33 @@ from typing import Any
 import torch
 
 from pytest_ascend.golden import GoldenStore
+from pytest_ascend.operators import layouts
+from pytest_ascend.operators.layouts import Placing, onto
 from pytest_ascend.records.case import Case
 
-from . import layouts
 from .catalogue import OPERATORS
 from .evaluate import double, forward, gradients, on_tensors, upstream, with_grad
-from .layouts import Placing, onto
 from .operator import Operator, Sample
 from .properties import chosen
 from .stored import BACKWARD, HONEST, Results, read
 
 
 class Subject:
-    """An operator in one dtype, for one property, on one device."""
+    """An operator in one dtype, for one property, on one device; its samples are those of the catalogue."""
 
     def __init__(self, case: Case, device: torch.device, store: GoldenStore) -> None:
         self.case, self.device, self.store = case, device, store
-        self.operator: Operator = OPERATORS[case.subject]
         self.dtype: torch.dtype = getattr(torch, case.dtype)
-        self.samples = chosen(self.operator, case.property, case.dtype)
+        self.operator = self.found()
+        self.samples = self.chosen()
+
+    def found(self) -> Operator:
+        """Give the operator."""
+        return OPERATORS[self.case.subject]
+
+    def chosen(self) -> tuple[Sample, ...]:
+        """Give the samples that show the property."""
+        return chosen(self.operator, self.case.property, self.case.dtype)
 
     def on_cpu(self, sample: Sample) -> Any:
         """Make the arguments of a sample on the CPU: a tuple and a dictionary."""
@@ -84,8 +92,12 @@ class Subject:
 
     def stored_in_place(self, sample: Sample) -> Results:
         """Give the stored results as they stand in a tensor of the case's dtype: comparisons give 0 and 1."""
-        results = self.stored(sample)
-        if results.first.dtype is not torch.bool or self.dtype is torch.bool:
-            return results
-        written: torch.Tensor | None = results.first.to(self.dtype)
-        return Results([double(results.first.to(self.dtype))], tuple([written] for _ in HONEST))
+        return in_dtype(self.stored(sample), self.dtype)
+
+
+def in_dtype(results: Results, dtype: torch.dtype) -> Results:
+    """Give results as they stand in a tensor of this dtype: comparisons give 0 and 1."""
+    if results.first.dtype is not torch.bool or dtype is torch.bool:
+        return results
+    written: torch.Tensor | None = results.first.to(dtype)
+    return Results([double(results.first.to(dtype))], tuple([written] for _ in HONEST))

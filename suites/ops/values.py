@@ -55,6 +55,12 @@ class Values:
         return tensor[:1].expand_as(tensor) if self.repeated and self.can_repeat else tensor
 
     @property
+    def label(self) -> str:
+        """What the name of a sample says of it."""
+        kind = "" if self.kind in ("uniform", "normal", "given") else f" {self.kind}"
+        return ("x".join(map(str, self.shape)) or "0-d") + (f" {self.dtype}" if self.dtype else "") + kind
+
+    @property
     def can_repeat(self) -> bool:
         """Whether there are rows of which the first can stand for all."""
         return len(self.shape) > 1 and self.shape[0] > 1

@@ -9,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from ..makers import exactly, with_loss_shapes
 from ..operator import Operator, Sample, call, in_family
-from ..values import Values, integers, normal, uniform
+from ..values import Values, given, integers, normal, uniform
 
 _loss = partial(Operator, terms=257)
 _REDUCTIONS = ("mean", "sum", "none")
@@ -33,6 +33,12 @@ _entropies = exactly(
 _likelihoods = exactly(*_classes(_scores, _targets), *_weighted, call(_scores, _targets, ignore_index=2))
 _chances = with_loss_shapes(0.0625, 0.9375, (0, 1))
 
+_steps = (uniform(9, 2, 5, low=-4, high=-0.5), integers(2, 3, low=1, high=4))
+_alignments = exactly(
+    *(call(*_steps, given(9, 7, dtype="int64"), given(3, 2, dtype="int64"), reduction=each) for each in _REDUCTIONS),
+    call(uniform(6, 4, low=-4, high=-0.5), given(1, 3, dtype="int64"), (6,), (2,), blank=2),
+)
+
 OPERATORS = in_family(
     "loss",
     _loss("mse_loss", F.mse_loss, with_loss_shapes()),
@@ -43,6 +49,7 @@ OPERATORS = in_family(
     _loss("nll_loss", F.nll_loss, _likelihoods),
     _loss("binary_cross_entropy", F.binary_cross_entropy, _chances, nonfinite=False),
     _loss("binary_cross_entropy_with_logits", F.binary_cross_entropy_with_logits, with_loss_shapes(-6, 6, (0, 1))),
+    _loss("ctc_loss", F.ctc_loss, _alignments, dtypes=("float32",), nonfinite=False),
     _loss("kl_div", F.kl_div, with_loss_shapes(-4, 0, (0.0625, 1), ("batchmean", "sum", "none"))),
     _loss("soft_margin_loss", F.soft_margin_loss, with_loss_shapes(-3, 3, (1, 1))),
 )

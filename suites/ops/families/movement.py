@@ -84,6 +84,12 @@ def _assigned(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return copy
 
 
+_put_in = (
+    call(uniform(5, 6, 7), uniform(5, 2, 7), dim=1, start=2, end=6, step=2),
+    call(uniform(8), uniform(3), start=-3),
+    call(uniform(4, 3), uniform(4, 3)),
+)
+
 OPERATORS = in_family(
     "movement",
     _view("clone", torch.clone, unary(special=ENDS, whole=(-_WIDE, _WIDE))),
@@ -100,6 +106,7 @@ OPERATORS = in_family(
     _move("pad.reflect", F.pad, _mirrors, dtypes=FLOATS),
     _move("pad.replicate", F.pad, _edges, dtypes=FLOATS),
     _move("pad.circular", F.pad, _around, dtypes=FLOATS),
+    _move("slice_scatter", torch.slice_scatter, exactly(*_put_in)),
     _move("diag", torch.diag, _diagonals, dtypes=FLOATS + INTS),
     _view("transpose", torch.transpose, exactly(*_calls((0, 1), (-1, 0)))),
     _view("permute", torch.permute, _permuted),

@@ -20,7 +20,7 @@ def recipe(golden_id: str = "ops/relu", value: float = 1.0) -> GoldenRecipe:
 
 def made(store: GoldenStore, *recipes: GoldenRecipe, only: str = "") -> Changes:
     with Progress(disable=True) as progress:
-        return build(store, recipes, only=only, progress=progress)
+        return build(store, recipes, only=(only,), progress=progress)
 
 
 def test_a_second_build_changes_no_byte(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_recipes_are_found_in_the_suites(suites: Path) -> None:
 
 def test_only_suites_that_can_have_such_ids_are_asked(suites: Path) -> None:
     (suites / "ops" / "goldens.py").write_text("raise RuntimeError")
-    assert load_recipes(suites, "models/") == []
+    assert load_recipes(suites, ("models/",)) == []
 
 
 def test_a_suite_cannot_offer_goldens_of_another(suites: Path) -> None:

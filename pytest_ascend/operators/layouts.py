@@ -25,6 +25,15 @@ def contiguous(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return tensor.to(device)
 
 
+def as_it_is(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Place with the strides that the tensor has: what lies between the elements comes along."""
+    if tensor.is_contiguous() or not tensor.numel():
+        return tensor.to(device)
+    span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    whole = tensor.as_strided((span,), (1,)).to(device)
+    return whole.as_strided(tensor.shape, tensor.stride(), 0)
+
+
 def transposed(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Place with the first and the last dimension exchanged in memory."""
     return tensor.transpose(0, -1).contiguous().to(device).transpose(0, -1) if tensor.ndim > 1 else tensor.to(device)

@@ -1,0 +1,84 @@
+"""Inputs of an operator: drawn on the CPU, the same on every machine, in the dtype of the case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from pytest_ascend.run import inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of an operator: its arguments, with tensors on the CPU, and the name that a verdict shows."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+def call(*args: Any, name: str = "", **kwargs: Any) -> Call:
+    """Describe one call; where no name is given, its shapes and arguments are the name."""
+    parts = [_text(each) for each in args] + [f"{key}={_text(value)}" for key, value in kwargs.items()]
+    return Call(name or ", ".join(parts), args, kwargs)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return "x".join(map(str, value.shape)) or "0-d"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_text, value))}]"
+    return str(value)
+
+
+@dataclass(slots=True)
+class Draw:
+    """Makes tensors on the CPU. Each draw of one ``key`` gives other numbers, and always the same ones.
+
+    ``dtype`` is the one of the case: tensors of it ask for a gradient unless ``grad=False``. A ``dtype=`` of its own
+    makes a tensor that is the same in every case, and that has no gradient.
+    """
+
+    key: str
+    dtype: torch.dtype
+    _drawn: int = field(default=0, init=False)
+
+    def normal(
+        self, *shape: int, std: float = 1.0, dtype: torch.dtype | None = None, grad: bool = True
+    ) -> torch.Tensor:
+        """Spread around 0, almost normally."""
+        return self._finished(inputs.normal(self._next(), shape, std=std), dtype, grad=grad)
+
+    def uniform(
+        self,
+        *shape: int,
+        low: float = -1.0,
+        high: float = 1.0,
+        dtype: torch.dtype | None = None,
+        grad: bool = True,
+    ) -> torch.Tensor:
+        """Spread evenly over [low, high)."""
+        return self._finished(inputs.uniform(self._next(), shape, low=low, high=high), dtype, grad=grad)
+
+    def integers(self, *shape: int, low: int = 0, high: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+        """Integers in [low, high): indices, targets, counts."""
+        return inputs.integers(self._next(), shape, low=low, high=high, dtype=dtype)
+
+    def mask(self, *shape: int) -> torch.Tensor:
+        """True and False, each as often as the other."""
+        return self.integers(*shape, high=2).bool()
+
+    def given(self, numbers: Sequence[Any], dtype: torch.dtype | None = None, *, grad: bool = False) -> torch.Tensor:
+        """These numbers, nested as they are."""
+        return self._finished(torch.tensor(numbers, dtype=torch.float64), dtype, grad=grad)
+
+    def _next(self) -> str:
+        self._drawn += 1
+        return f"{self.key}/{self._drawn}"
+
+    def _finished(self, tensor: torch.Tensor, dtype: torch.dtype | None, *, grad: bool) -> torch.Tensor:
+        made = tensor.to(dtype or self.dtype)
+        return made.requires_grad_(grad and dtype is None and made.is_floating_point())

@@ -1,0 +1,188 @@
+"""From a name to a function: of torch, or of this module where torch has none that gives tensors of one meaning.
+
+A decomposition is only determined up to signs, phases or an order: what is put together again from its parts is not.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+Function: TypeAlias = Callable[..., Any]
+
+#: What the names of this module's own functions begin with.
+OWN = "own."
+
+
+@functools.cache
+def resolve(name: str) -> Function:
+    """Give the function of a dotted name: "torch.linalg.det", "torch.Tensor.add_", "own.eigh".
+
+    Where this version of torch has none, give one that says so when it is called.
+    """
+    try:
+        where = sys.modules[__name__] if name.startswith(OWN) else torch
+        found: Function = operator.attrgetter(name.partition(".")[2])(where)
+    except AttributeError:
+        return functools.partial(_missing, name)
+    return found
+
+
+def _missing(name: str, *_: Any, **__: Any) -> None:
+    raise NotImplementedError(f"{name} is not implemented in torch {torch.__version__}")
+
+
+# --- what gives a Python number ---
+
+
+def item(x: Tensor) -> Tensor:
+    return torch.tensor(x.item(), dtype=x.dtype, device=x.device)
+
+
+def equal(x: Tensor, other: Tensor) -> Tensor:
+    return torch.tensor(torch.equal(x, other), device=x.device)
+
+
+def allclose(x: Tensor, other: Tensor, **named: Any) -> Tensor:
+    return torch.tensor(torch.allclose(x, other, **named), device=x.device)
+
+
+# --- attributes, and arguments in another order ---
+
+
+def transposed(x: Tensor) -> Tensor:
+    return x.T
+
+
+def conjugate_transposed(x: Tensor) -> Tensor:
+    return x.H
+
+
+def matrix_transposed(x: Tensor) -> Tensor:
+    return x.mT
+
+
+def matrix_conjugate_transposed(x: Tensor) -> Tensor:
+    return x.mH
+
+
+def einsum(operands: Any, equation: str) -> Tensor:
+    return torch.einsum(equation, operands)
+
+
+def where(x: Tensor, condition: Tensor, other: Tensor, **named: Any) -> Tensor:
+    return torch.where(condition, x, other, **named)
+
+
+def polygamma(x: Tensor, n: int) -> Tensor:
+    return torch.polygamma(n, x)
+
+
+def special_polygamma(x: Tensor, n: int) -> Tensor:
+    found: Tensor = torch.special.polygamma(n, x)
+    return found
+
+
+def embedding(weight: Tensor, index: Tensor, **named: Any) -> Tensor:
+    return torch.nn.functional.embedding(index, weight, **named)
+
+
+def embedding_bag(weight: Tensor, index: Tensor, *given: Any, **named: Any) -> Tensor:
+    return torch.nn.functional.embedding_bag(index, weight, *given, **named)
+
+
+# --- with further results that only their own gradients are to read ---
+
+
+def native_batch_norm(*given: Any) -> Tensor:
+    found: Tensor = torch.native_batch_norm(*given)[0]
+    return found
+
+
+def native_layer_norm(*given: Any) -> Tensor:
+    found: Tensor = torch.native_layer_norm(*given)[0]
+    return found
+
+
+def native_group_norm(*given: Any) -> Tensor:
+    found: Tensor = torch.native_group_norm(*given)[0]
+    return found
+
+
+def native_batch_norm_legit(*given: Any) -> Tensor:
+    found: Tensor = torch.ops.aten._native_batch_norm_legit(*given)[0]  # noqa: SLF001
+    return found
+
+
+def batch_norm_with_update(*given: Any) -> Tensor:
+    found: Tensor = torch.ops.aten._batch_norm_with_update(*given)[0]  # noqa: SLF001
+    return found
+
+
+# --- in-place variants that have to leave the samples as they are ---
+
+
+def zero_(x: Tensor) -> Tensor:
+    return x.clone().zero_()
+
+
+def resize_(x: Tensor, shape: Any) -> Tensor:
+    """Only what both sizes have is defined."""
+    return x.clone().resize_(shape).reshape(-1)[: x.numel()]
+
+
+# --- decompositions ---
+
+
+def _diagonal(values: Tensor, like: Tensor) -> Tensor:
+    return torch.diag_embed(values).to(like.dtype)
+
+
+def eigh(x: Tensor, *given: Any, **named: Any) -> tuple[Tensor, Tensor]:
+    values, vectors = torch.linalg.eigh(x, *given, **named)
+    return values, vectors @ _diagonal(values, vectors) @ vectors.mH
+
+
+def eig(x: Tensor) -> Tensor:
+    values, vectors = torch.linalg.eig(x)
+    found: Tensor = vectors @ torch.diag_embed(values) @ torch.linalg.inv(vectors)
+    return found
+
+
+def eigvals(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums of powers, which do not depend on the order."""
+    values = torch.linalg.eigvals(x)
+    return values.sum(-1), values.square().sum(-1)
+
+
+def svd(x: Tensor, full_matrices: bool = True) -> tuple[Tensor, Tensor]:
+    u, values, vh = torch.linalg.svd(x, full_matrices=full_matrices)
+    count = values.shape[-1]
+    return values, u[..., :count] @ _diagonal(values, u) @ vh[..., :count, :]
+
+
+def old_svd(x: Tensor, some: bool = True) -> tuple[Tensor, Tensor]:
+    u, values, v = torch.svd(x, some=some)
+    count = values.shape[-1]
+    return values, u[..., :count] @ _diagonal(values, u) @ v[..., :count].mH
+
+
+def qr(x: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
+    q, r = torch.linalg.qr(x, mode=mode)
+    return (q @ r if q.numel() else r.mH @ r), r.abs()
+
+
+def old_qr(x: Tensor, some: bool = True) -> tuple[Tensor, Tensor]:
+    q, r = torch.qr(x, some=some)
+    return q @ r, r.abs()
+
+
+def lstsq(x: Tensor, other: Tensor, **named: Any) -> Tensor:
+    found: Tensor = torch.linalg.lstsq(x, other, **named).solution
+    return found

@@ -1,0 +1,112 @@
+"""Recorded samples and their results, as a golden of the corpus holds them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from pytest_ascend.errors import GoldenError
+from pytest_ascend.golden import Golden, GoldenStore
+
+from ..operator import Operator, Sample
+from ..stored import HONEST, Results, Tensors
+from ..stored_tensor import StoredTensor
+from .callables import resolve
+from .index import Entry
+from .literals import read
+from .packed import unpack
+
+#: What a golden's meta says its form is; another one is not read.
+FORM = 1
+
+
+def operator_of(entry: Entry) -> Operator:
+    """Give the operator of an entry, as the catalogue's are; its samples are in its golden."""
+    return Operator(
+        entry.name,
+        resolve(entry.function),
+        lambda _: (),
+        tuple(entry.properties),
+        entry.family,
+        entry.exactness,
+        grad=any("backward" in asked for asked in entry.properties.values()),
+        out=any("out" in asked for asked in entry.properties.values()),
+        in_place=bool(entry.in_place),
+        recorded=True,
+    )
+
+
+class Recording:
+    """The golden of one operator of the corpus. Raises GoldenError where it is damaged, of another form, revoked."""
+
+    def __init__(self, golden: Golden, path: str) -> None:
+        self._golden, self._path = golden, path
+        if golden.meta.get("form") != FORM:
+            raise self._damaged(f"its form is {golden.meta.get('form')!r}, not {FORM}")
+        self._samples: dict[int, Sample] = {}
+        self._said: Sequence[Mapping[str, Any]] = golden.meta["samples"]
+        self._position = {said["name"]: position for position, said in enumerate(self._said)}
+
+    def chosen(self, property_: str, dtype: str) -> tuple[Sample, ...]:
+        """Give the samples that a property is shown with."""
+        found = (place for place, said in enumerate(self._said) if property_ in self._asked(said, dtype))
+        return tuple(self._sample(place) for place in found)
+
+    def results(self, sample: Sample, dtype: str, part: str) -> Results:
+        """Give what a sample has to give in a dtype; ``part`` is "forward" or "backward"."""
+        numbers, *honest = self._said[self._position[sample.name]]["dtypes"][dtype][part]
+        expected: Tensors = [None if each is None else self._tensor(each) for each in numbers]
+        layouts = [self._honest(expected, each) for each in honest]
+        return Results(expected, tuple(layouts + layouts[:1] * (len(HONEST) - len(layouts))))
+
+    def _asked(self, said: Mapping[str, Any], dtype: str) -> Sequence[str]:
+        found: Sequence[str] = said["dtypes"].get(dtype, {}).get("asked", ())
+        return found
+
+    def _sample(self, place: int) -> Sample:
+        if place not in self._samples:
+            said = self._said[place]
+            try:
+                args, kwargs = read(said["args"], self._source), read(said["kwargs"], self._source)
+            except (ValueError, KeyError, TypeError) as error:
+                raise self._damaged(f"the sample {said['name']!r}: {error}") from error
+            self._samples[place] = Sample(name=said["name"], args=tuple(args), kwargs=kwargs, group=said["group"])
+        return self._samples[place]
+
+    def _source(self, held: Mapping[str, Any]) -> StoredTensor:
+        stride = tuple(held["stride"]) if "stride" in held else None
+        return StoredTensor(
+            tensor=self._tensor(held["number"]),
+            follows=bool(held["follows"]),
+            grad=bool(held.get("grad", False)),
+            stride=stride,
+        )
+
+    def _honest(self, expected: Tensors, said: Sequence[int | str | None]) -> Tensors:
+        """Give honest results: a text is the dtype that what is expected was rounded to, a number a tensor."""
+        found: Tensors = []
+        for wanted, each in zip(expected, said, strict=True):
+            if isinstance(each, str) and wanted is not None:
+                found.append(wanted.to(getattr(torch, each)))
+            else:
+                found.append(None if each is None else self._tensor(int(each)))
+        return found
+
+    def _tensor(self, number: int) -> torch.Tensor:
+        try:
+            return unpack(self._golden.tensors, self._golden.meta["table"][number])
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+            raise self._damaged(f"tensor {number}: {error}") from error
+
+    def _damaged(self, reason: str) -> GoldenError:
+        hint = f"restore it from version control, or make it anew: 'pytest-ascend baseline build {self._golden.id}'"
+        return GoldenError(f"{self._path} is damaged: {reason}", path=self._path, hint=hint)
+
+
+@functools.cache
+def recording(store: GoldenStore, golden_id: str) -> Recording:
+    """Read an operator's recording, once. Raises GoldenError."""
+    return Recording(store.read(golden_id), str(store.path(golden_id)))

@@ -1,0 +1,67 @@
+"""One case of an operator of the corpus: as any other, with samples and results from its recording."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from pytest_ascend.operators import layouts
+from pytest_ascend.operators.layouts import Placing, onto
+
+from ..catalogue import RECORDED
+from ..evaluate import on_tensors
+from ..operator import Operator, Sample
+from ..stored import BACKWARD, Results
+from ..subject import Subject
+from .callables import Function, resolve
+from .index import Entry
+from .replay import Recording, operator_of, recording
+
+#: Layouts that torch's CPU kernels were recorded in as well.
+_LAYOUTS = ("transposed", "stepped")
+
+
+class RecordedSubject(Subject):
+    """An operator of the corpus in one dtype, for one property, on one device."""
+
+    @property
+    def entry(self) -> Entry:
+        """What the corpus says of the operator."""
+        return RECORDED[self.case.subject]
+
+    @property
+    def recording(self) -> Recording:
+        """Its samples and results. Raises GoldenError."""
+        return recording(self.store, self.entry.golden_id)
+
+    def found(self) -> Operator:
+        """Give the operator."""
+        return operator_of(self.entry)
+
+    def chosen(self) -> tuple[Sample, ...]:
+        """Give the samples that show the property."""
+        return self.recording.chosen(self.case.property, self.case.dtype)
+
+    def arguments(self, sample: Sample, placing: Placing = layouts.contiguous) -> Any:
+        """Make the arguments of a sample on the device; where no other layout is asked for, in the recorded one."""
+        there = layouts.as_it_is if placing is layouts.contiguous else placing
+        placed = on_tensors(onto(self.device, there), self.on_cpu(sample))
+        return tree_map(lambda leaf: self.device if isinstance(leaf, torch.device) else leaf, placed)
+
+    def stored(self, sample: Sample) -> Results:
+        """Give the stored results of a sample."""
+        return self.recording.results(sample, self.case.dtype, "forward")
+
+    def stored_gradients(self, sample: Sample) -> Results:
+        """Give the stored gradients of a sample, one for each input that has one."""
+        return self.recording.results(sample, self.case.dtype, BACKWARD)
+
+    def placings(self) -> dict[str, Placing]:
+        """Give the layouts that were recorded."""
+        return {name: layouts.LAYOUTS[name] for name in _LAYOUTS}
+
+    def in_place(self) -> Function:
+        """Give the variant that changes its first argument."""
+        return resolve(self.entry.in_place)

@@ -1,0 +1,71 @@
+"""Which samples of an operator are kept: few and small ones that vary everything that varies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+import torch
+from torch.utils._pytree import tree_flatten
+
+from ..operator import Sample
+from ..stored_tensor import StoredTensor
+
+#: Elements of all inputs, and of all results, of a sample: of the largest that is taken, and of the best.
+LARGEST, GOOD = 700, 40
+
+
+def choose(candidates: Iterable[Sample], at_most: int) -> tuple[Sample, ...]:
+    """Take the samples that show most that no other shows, small ones first; in the order of the candidates."""
+    left = [(place, each, features(each)) for place, each in enumerate(candidates)]
+    seen: set[Hashable] = set()
+    taken: list[tuple[int, Sample]] = []
+    while left and len(taken) < at_most:
+        best = max(left, key=lambda one: (len(one[2] - seen), -_awkward(one[1]), -one[0]))
+        if taken and not best[2] - seen:
+            break
+        seen |= best[2]
+        taken.append(best[:2])
+        left.remove(best)
+    return tuple(sample for _, sample in sorted(taken, key=lambda one: one[0]))
+
+
+def _awkward(sample: Sample) -> float:
+    """Give how far a sample is from a good size: one that shows something, and costs little."""
+    return abs(math.log2(1 + size(sample)) - math.log2(GOOD))
+
+
+def size(sample: Sample) -> int:
+    """Count the elements of all tensors."""
+    return sum(int(torch.Size(each.shape).numel()) for each in sample.values())
+
+
+def features(sample: Sample) -> set[Hashable]:
+    """Give what a sample shows: each argument's value, each tensor's dimensions, whether it is empty or strided."""
+    found: set[Hashable] = {("positions", len(sample.args)), ("named", tuple(sorted(sample.kwargs)))}
+    for position, argument in enumerate(sample.args):
+        found |= set(_of(position, argument))
+    for name, argument in sample.kwargs.items():
+        found |= set(_of(name, argument))
+    return found
+
+
+def _of(place: Hashable, argument: object) -> Iterator[Hashable]:
+    leaves, _ = tree_flatten(argument)
+    if isinstance(argument, list | tuple):
+        yield (place, "length", len(argument))
+    for leaf in leaves:
+        if isinstance(leaf, StoredTensor):
+            yield (place, "dimensions", len(leaf.shape))
+            yield (place, "empty", 0 in leaf.shape)
+            yield (place, "strided", leaf.stride is not None)
+            yield (place, "ones", 1 in leaf.shape)
+        else:
+            yield (place, "value", repr(leaf))
+    yield from _pairs(place, leaves)
+
+
+def _pairs(place: Hashable, leaves: Sequence[object]) -> Iterator[Hashable]:
+    plain = [repr(each) for each in leaves if not isinstance(each, StoredTensor)]
+    if len(plain) > 1:
+        yield (place, "values", tuple(plain))

@@ -1,0 +1,233 @@
+"""What recorded samples give: expected, and what honest kernels make of them; one in dispute is left out."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from pytest_ascend.operators.layouts import Placing, poisoned, steps, surrounded
+
+from ..corpus.literals import write
+from ..corpus.packed import Packed
+from ..making import PLACINGS, computed, differentiated
+from ..operator import FORWARD, Operator, Sample
+from ..stored import BACKWARD, Results, Tensors
+from ..stored_tensor import StoredTensor
+from . import second
+
+
+@dataclass
+class Tally:
+    """What became of samples: which references agreed, what was left out and why."""
+
+    admitted: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An operator being recorded: its entries in the database, its in-place variant, the dtypes of its gradients."""
+
+    operator: Operator
+    infos: tuple[Any, ...]
+    in_place: Callable[..., Any] | None
+    has_out: bool
+    differentiable: frozenset[str]
+
+
+class Disputed(ValueError):
+    """A sample that cannot be judged by."""
+
+
+def recorded(subject: Subject, sample: Sample, dtypes: tuple[str, ...], packed: Packed, tally: Tally) -> dict[str, Any]:
+    """Give what is stored of a sample: by dtype its results, and what it shows. Dtypes that do not take it lack."""
+    found = {dtype: _if_usable(subject, sample, dtype, packed, tally) for dtype in dtypes}
+    return {dtype: said for dtype, said in found.items() if said}
+
+
+def _if_usable(subject: Subject, sample: Sample, dtype: str, packed: Packed, tally: Tally) -> dict[str, Any]:
+    try:
+        with quiet():
+            return _in_dtype(subject, sample, dtype, packed, tally)
+    except Disputed as error:
+        tally.refused[str(error)] += 1
+    except Exception as error:  # noqa: BLE001 - the CPU does not take this call in this dtype
+        tally.refused[f"{dtype}: {type(error).__name__}"] += 1
+    return {}
+
+
+def _in_dtype(subject: Subject, sample: Sample, dtype: str, packed: Packed, tally: Tally) -> dict[str, Any]:
+    operator = subject.operator
+    results, in_layouts = _computed(operator, sample, dtype)
+    _check(results, dtype)
+    name = second.agreeing(subject.infos, operator, sample, dtype, results.expected)
+    if name is None:
+        raise Disputed(f"{dtype}: the second reference disagrees")
+    tally.admitted[name or "none"] += 1
+    said: dict[str, Any] = {"forward": _packed(results, packed), "asked": [sample.group]}
+    if sample.group != FORWARD:
+        return said
+    said["asked"] += ["layout"] if in_layouts else []
+    said["asked"] += _shown(subject, sample, dtype, results)
+    if dtype in subject.differentiable and any(each.wants_grad(getattr(torch, dtype)) for each in sample.values()):
+        gradients = _gradients(subject, sample, dtype, tally, PLACINGS if in_layouts else PLACINGS[:1])
+        if gradients is not None:
+            said[BACKWARD] = _packed(gradients, packed)
+            said["asked"].append(BACKWARD)
+    return said
+
+
+def _computed(operator: Operator, sample: Sample, dtype: str) -> tuple[Results, bool]:
+    """Give results, and whether the CPU gives the same from inputs in other layouts."""
+    if any(each.shape and 0 not in each.shape for each in sample.values()):
+        with contextlib.suppress(Exception):
+            results = computed(operator, sample, dtype)
+            if _same_in_layouts(results):
+                return results, True
+    return computed(operator, sample, dtype, PLACINGS[:1]), False
+
+
+def _check(results: Results, dtype: str) -> None:
+    """Refuse what cannot be compared. Raises Disputed."""
+    found = [each for each in (*results.expected, *results.honest[0]) if each is not None]
+    if not found:
+        raise Disputed(f"{dtype}: gives no tensor")
+    if any(each.layout is not torch.strided or each.is_quantized for each in found):
+        raise Disputed(f"{dtype}: gives a tensor that is not strided")
+    shapes = [[each.shape for each in some if each is not None] for some in (results.expected, *results.honest)]
+    if any(each != shapes[0] for each in shapes):
+        raise Disputed(f"{dtype}: its shapes depend on the dtype")
+
+
+def _gradients(
+    subject: Subject, sample: Sample, dtype: str, tally: Tally, placings: tuple[Placing, ...]
+) -> Results | None:
+    """Give gradients where they exist and agree with differences."""
+    try:
+        results = differentiated(subject.operator, sample, dtype, placings)
+        if all(each is None for each in results.expected):
+            return None
+        if not second.gradient_agrees(subject.operator, sample, dtype, results.expected):
+            tally.refused[f"{dtype}: the gradient is not that of a difference"] += 1
+            return None
+    except Exception as error:  # noqa: BLE001 - the CPU has no gradient for this call in this dtype
+        tally.refused[f"{dtype}: gradient: {type(error).__name__}"] += 1
+        return None
+    tally.admitted["difference"] += 1
+    return results
+
+
+def _shown(subject: Subject, sample: Sample, dtype: str, results: Results) -> Iterator[str]:
+    """Give what else the CPU does with this sample as it should."""
+    operator, kind = subject.operator, getattr(torch, dtype)
+    if subject.has_out and _works(lambda: _out_works(operator, sample, kind, results)):
+        yield "out"
+    if subject.in_place and _works(lambda: _in_place_works(subject, sample, kind, results)):
+        yield "in-place"
+
+
+def _same_in_layouts(results: Results) -> bool:
+    usual, *others = results.honest
+    for one, *rest in zip(usual, *others, strict=True):
+        for other in rest:
+            if one is not None and other is not None and (one.shape != other.shape or not _near(one, other)):
+                return False
+    return True
+
+
+def _near(one: torch.Tensor, other: torch.Tensor) -> bool:
+    limit = 1e-5 if one.dtype in (torch.float32, torch.complex64) else 2e-2
+    exact = not (one.is_floating_point() or one.is_complex())
+    return torch.allclose(one, other, 0 if exact else limit, 0 if exact else limit, equal_nan=True)
+
+
+def _works(trial: Callable[[], bool]) -> bool:
+    try:
+        return trial()
+    except Exception:  # noqa: BLE001 - what the CPU refuses is asked of nobody
+        return False
+
+
+def _out_works(operator: Operator, sample: Sample, kind: torch.dtype, results: Results) -> bool:
+    if len(results.honest[0]) != 1:
+        return False
+    ready = poisoned(tuple(results.first.shape), results.first.dtype)
+    targets = [ready, torch.empty(0, dtype=ready.dtype), *([steps(surrounded(ready))] if ready.ndim else [])]
+    for target in targets:
+        args, kwargs = sample.arguments(operator.name, kind)
+        if operator.function(*args, **kwargs, out=target) is not target or not _near(target, results.first):
+            return False
+    return True
+
+
+def _in_place_works(subject: Subject, sample: Sample, kind: torch.dtype, results: Results) -> bool:
+    assert subject.in_place is not None
+    if len(results.honest[0]) != 1 or results.first.dtype is not kind:
+        return False
+    (first, *rest), kwargs = sample.arguments(subject.operator.name, kind)
+    if not isinstance(first, torch.Tensor) or first.shape != results.first.shape or not first.ndim:
+        return False
+    for target in (first.clone(), steps(surrounded(first))):
+        before = target._version  # noqa: SLF001  (its public name is this one)
+        returned = subject.in_place(target, *copy.deepcopy(rest), **kwargs)
+        grown = target._version > before  # noqa: SLF001
+        if returned is not target or not grown or not _near(target, results.first):
+            return False
+    return True
+
+
+def _packed(results: Results, packed: Packed) -> list[list[int | str | None]]:
+    """Store results, no more of them than needed: see :class:`Recording`."""
+    expected: list[int | str | None] = [None if each is None else packed.add(each) for each in results.expected]
+    honest = [_said(results.expected, each, packed) for each in results.honest]
+    others = honest[1:] if any(each != honest[0] for each in honest[1:]) else []
+    return [expected, honest[0], *others]
+
+
+def _said(expected: Tensors, honest: Tensors, packed: Packed) -> list[int | str | None]:
+    return [_one(wanted, each, packed) for wanted, each in zip(expected, honest, strict=True)]
+
+
+def _one(expected: torch.Tensor | None, honest: torch.Tensor | None, packed: Packed) -> int | str | None:
+    if expected is None or honest is None:
+        if expected is not honest:
+            raise Disputed("only some of the results exist")
+        return None
+    if same_bits(expected.to(honest.dtype), honest):
+        return str(honest.dtype).removeprefix("torch.")
+    return packed.add(honest)
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of one dtype hold the same, signs of zeros included."""
+    if one.is_complex():
+        one, other = torch.view_as_real(one.resolve_conj()), torch.view_as_real(other.resolve_conj())
+    same = (one == other) | (one.isnan() & other.isnan())
+    return bool((same & (one.signbit() == other.signbit())).all())
+
+
+def written(sample: Sample, packed: Packed) -> Mapping[str, Any]:
+    """Give a sample's name and arguments as JSON knows them."""
+
+    def held(source: StoredTensor) -> dict[str, Any]:
+        said: dict[str, Any] = {"number": packed.add(source.tensor), "follows": source.follows}
+        said |= {"grad": True} if source.grad else {}
+        return said | ({"stride": list(source.stride)} if source.stride else {})
+
+    args, kwargs = write(list(sample.args), held), write(dict(sample.kwargs), held)
+    return {"name": sample.name, "group": sample.group, "args": args, "kwargs": kwargs}
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Let nothing warn: deprecated operators are recorded as well."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,79 @@
+"""torch's database of operators (OpInfo): which operators it has, and where each is found.
+
+The only module that imports ``torch.testing._internal``, inside of functions: it wants packages (the extra ``corpus``)
+that nobody needs who only runs the suite.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+from pytest_ascend.errors import AscendError
+
+from ..corpus.callables import resolve
+from .table import FUNCTIONS, LEFT_OUT, VARIANTS_LEFT_OUT
+
+#: Where an operator of the database is looked for.
+_PLACES = ("torch.", "torch.Tensor.", "torch.nn.functional.", "torch.ops.aten.", "")
+#: What the names of the database have before those that everybody uses.
+_BEFORE = ("nn.functional.", "torch.ops.aten.", "torch.")
+
+
+@functools.cache
+def database() -> dict[str, tuple[Any, ...]]:
+    """Give all variants of each operator, by its name here. Raises AscendError where they cannot be imported."""
+    try:
+        from torch.testing._internal import common_methods_invocations as known
+    except ImportError as error:
+        hint = "pip install 'pytest-ascend[corpus]'"
+        raise AscendError(f"torch's database of operators cannot be read: {error}", hint=hint) from error
+    found: dict[str, list[Any]] = {}
+    for info in (*known.op_db, *_foreach(known)):
+        if (info.name, info.variant_test_name) not in VARIANTS_LEFT_OUT:
+            found.setdefault(short(info.name), []).append(info)
+    return {name: tuple(infos) for name, infos in sorted(found.items()) if name not in LEFT_OUT}
+
+
+def _foreach(known: Any) -> Iterator[Any]:
+    for kind in ("unary", "binary", "pointwise", "reduce", "other"):
+        yield from getattr(known, f"foreach_{kind}_op_db")
+
+
+def short(name: str) -> str:
+    """Give the name that users know an operator by."""
+    for prefix in _BEFORE:
+        name = name.removeprefix(prefix)
+    return name.removesuffix(".default")
+
+
+def function_name(info: Any) -> str:
+    """Give where an operator is found, as :func:`resolve` takes it. Raises LookupError where it has no public name."""
+    if short(info.name) in FUNCTIONS:
+        return FUNCTIONS[short(info.name)]
+    for place in _PLACES:
+        name = f"{place}{info.name}"
+        if name.startswith("torch.") and _is(name, info.op):
+            return name
+    raise LookupError(f"{info.name}: its function has no public name")
+
+
+def in_place_name(info: Any) -> str:
+    """Give where the variant is found that changes its first argument, "" where there is none."""
+    variant = info.inplace_variant
+    names = (f"torch.Tensor.{short(info.name)}_", f"torch.{short(info.name)}_")
+    return next((name for name in names if variant is not None and _is(name, variant)), "")
+
+
+def _is(name: str, function: Any) -> bool:
+    found = resolve(name)
+    return not isinstance(found, functools.partial) and (found is function or found == function)
+
+
+@functools.cache
+def definitions() -> dict[str, Any]:
+    """Give torch's own definitions in terms of simpler operators, by the database's name."""
+    from torch.testing._internal import common_methods_invocations as known
+
+    return {short(info.torch_opinfo_name): info.op for info in known.python_ref_db}

@@ -1,0 +1,118 @@
+"""Recording one operator: its samples in every dtype that the CPU takes, with their results, as a golden."""
+
+from __future__ import annotations
+
+import cmath
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from pytest_ascend.errors import AscendError
+from pytest_ascend.golden import Content
+
+from ..catalogue import is_recorded
+from ..corpus.callables import resolve
+from ..corpus.index import Entry
+from ..corpus.packed import Packed
+from ..corpus.replay import FORM
+from ..evaluate import tensors
+from ..operator import FUNCTION, MOVE, Operator, Sample
+from .computing import Subject, Tally, recorded, written
+from .database import database, function_name, in_place_name
+from .samples import KINDS, samples_of
+from .table import family
+
+#: What a case is asked of, in this order; the other properties of the catalogue need inputs of its own.
+PROPERTIES = ("forward", "special", "layout", "backward", "out", "in-place")
+_ALL = tuple(dtype for held in KINDS.values() for dtype in held)
+
+
+def record(name: str) -> Content:
+    """Draw samples of an operator, compute what they give, and give its golden. The same bits each time."""
+    infos = database()[name]
+    subject = _subject(name, infos)
+    packed, tally = Packed(), Tally()
+    said, moves = [], []
+    for drawn_in, sample, dtypes in _samples(subject):
+        found = recorded(subject, sample, dtypes, packed, tally)
+        if found:
+            said.append({**written(sample, packed), "dtypes": found})
+            moves.append(_only_moves(subject.operator, sample, drawn_in))
+    if not said:
+        hint = "take it out of recording/names.txt, and say why in recording/table.py"
+        raise AscendError(f"no sample of {name} can be recorded: {dict(tally.refused)}", hint=hint)
+    meta = {
+        "form": FORM,
+        "entry": _entry(subject, said, MOVE if True in moves and False not in moves else FUNCTION).to_dict(),
+        "admitted_by": dict(sorted(tally.admitted.items())),
+        "refused": dict(sorted(tally.refused.items())),
+        "table": packed.table,
+        "samples": said,
+    }
+    return Content(packed.arrays(), meta)
+
+
+def _subject(name: str, infos: tuple[Any, ...]) -> Subject:
+    function = resolve(function_name(infos[0]))
+    in_place = in_place_name(infos[0])
+    backward = {str(each).removeprefix("torch.") for info in infos for each in info.supported_backward_dtypes("cpu")}
+    return Subject(
+        operator=Operator(name, function, lambda _: (), recorded=True),
+        infos=infos,
+        in_place=resolve(in_place) if in_place else None,
+        has_out=all(info.supports_out for info in infos),
+        differentiable=frozenset(backward if infos[0].supports_autograd else ()),
+    )
+
+
+def _samples(subject: Subject) -> Iterable[tuple[str, Sample, tuple[str, ...]]]:
+    """Give samples, the dtype they were drawn in, and the dtypes that they serve."""
+    known = {str(each).removeprefix("torch.") for info in subject.infos for each in info.supported_dtypes("cpu")}
+    taken: Counter[str] = Counter()
+    for kind, held in KINDS.items():
+        dtypes = tuple(each for each in held if each in known and is_recorded(subject.operator.name, each))
+        if dtypes:
+            drawn_in = kind if kind in dtypes else dtypes[0]
+            for sample in samples_of(subject.operator, subject.infos, getattr(torch, drawn_in), taken):
+                # One without tensors says its dtype itself: in a case of another one it would be the same call.
+                yield drawn_in, sample, dtypes if sample.values() else (drawn_in,)
+
+
+def _entry(subject: Subject, said: Iterable[Mapping[str, Any]], exactness: str) -> Entry:
+    asked: dict[str, set[str]] = {}
+    for sample in said:
+        for dtype, found in sample["dtypes"].items():
+            asked.setdefault(dtype, set()).update(found["asked"])
+    info, name = subject.infos[0], subject.operator.name
+    function = function_name(info)
+    return Entry(
+        name=name,
+        function=function,
+        family=family(name, function, type(info).__name__),
+        exactness=exactness,
+        properties={
+            dtype: tuple(each for each in PROPERTIES if each in asked[dtype]) for dtype in _ALL if dtype in asked
+        },
+        in_place=in_place_name(info),
+    )
+
+
+def _only_moves(operator: Operator, sample: Sample, dtype: str) -> bool | None:
+    """Whether each element of the result is one of the inputs or a zero; None where the sample cannot show it."""
+    kind = getattr(torch, dtype)
+    if not (kind.is_floating_point or kind.is_complex):
+        return None
+    args, kwargs = sample.arguments(operator.name, kind)
+    given = [each.to(torch.complex128).flatten() for each in tensors((args, kwargs))]
+    try:
+        found = [each.detach().to(torch.complex128).flatten() for each in tensors(operator.function(*args, **kwargs))]
+    except Exception:  # noqa: BLE001 - one that fails shows nothing
+        return False
+    known = {0j, *(value for each in given for value in each.tolist())}
+    values = [value for each in found for value in each.tolist()]
+    values = [value for value in values if not cmath.isnan(value)]
+    if not known.issuperset(values):
+        return False
+    return True if len(set(values)) > 2 else None

@@ -1,0 +1,181 @@
+"""Second references: the database's own (NumPy, SciPy), or torch's definition in terms of simpler operators.
+
+Gradients are held against differences: a directional one in float64, from two calls forward.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from pytest_ascend.run import inputs
+
+from ..evaluate import double, forward, on_tensors, tensors, upstream, with_grad
+from ..making import numbers_in_float64
+from ..operator import Operator, Sample
+from ..stored import Tensors
+from .database import definitions
+from .scientific import REFERENCES
+from .table import DECOMPOSED
+
+#: Both compute in float64, by other formulas and in another order.
+RELATIVE, ABSOLUTE = 1e-8, 1e-10
+#: A central difference loses two thirds of the digits, and rounds where the function is steep.
+STEP, NEAR = 1e-6, 1e-4
+
+NUMPY, DEFINITION, NONE = "NumPy or SciPy", "torch's definition by simpler operators", ""
+
+
+def agreeing(infos: tuple[Any, ...], operator: Operator, sample: Sample, dtype: str, expected: Tensors) -> str | None:
+    """Name the second reference that says the same; "" where there is none, None where all that there are differ."""
+    asked = False
+    for name, function in _references(infos, operator):
+        found = _called(function, operator, sample, dtype)
+        if found is None:
+            continue
+        asked = True
+        if _same(expected, found):
+            return name
+    return None if asked else NONE
+
+
+def _references(infos: tuple[Any, ...], operator: Operator) -> Iterator[tuple[str, Callable[..., Any]]]:
+    if operator.name in REFERENCES:
+        yield NUMPY, _on_arrays(REFERENCES[operator.name])
+    for info in infos[:1]:
+        if operator.name.startswith("_foreach_") and info.ref is not None:
+            yield DEFINITION, _one_by_one(info.ref)
+        elif getattr(info, "ref", None) is not None and not _is_own(operator):
+            yield NUMPY, _by_numpy(info)
+    if operator.name in definitions() and not _is_own(operator):
+        yield DEFINITION, definitions()[operator.name]
+
+
+def _is_own(operator: Operator) -> bool:
+    """Whether something else is given than what torch's function of that name gives: see corpus/callables.py."""
+    return operator.name in DECOMPOSED
+
+
+def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give what an operator on lists means: the same for each of their tensors."""
+
+    def call(first: Any, *rest: Any, **named: Any) -> Any:
+        def at(place: int, each: Any) -> Any:
+            return each[place] if isinstance(each, list | tuple) and len(each) == len(first) else each
+
+        return [
+            function(one, *(at(place, each) for each in rest), **{key: at(place, each) for key, each in named.items()})
+            for place, one in enumerate(first)
+        ]
+
+    return call
+
+
+def _on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given, named = on_tensors(_array, (args, kwargs))
+        return function(*given, **named)
+
+    return call
+
+
+def _array(tensor: torch.Tensor) -> Any:
+    return tensor.detach().numpy()
+
+
+def _by_numpy(info: Any) -> Callable[..., Any]:
+    from torch.testing._internal.opinfo import core
+
+    sample: Callable[..., Any] = core.SampleInput
+
+    def call(first: Any, *rest: Any, **named: Any) -> Any:
+        given = sample(first, args=rest, kwargs=named).numpy()
+        return info.ref(given.input, *given.args, **given.kwargs)
+
+    return call
+
+
+def _called(function: Callable[..., Any], operator: Operator, sample: Sample, dtype: str) -> list[torch.Tensor] | None:
+    """Call a reference with float64; None where it does not take this call, or gives something else than tensors."""
+    args, kwargs = on_tensors(double, sample.arguments(operator.name, getattr(torch, dtype)))
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"), numbers_in_float64():
+            warnings.simplefilter("ignore")
+            return [_as_tensor(each) for each in _leaves(function(*args, **kwargs))]
+    except Exception:  # noqa: BLE001 - whatever it says, it is no reference for this call
+        return None
+
+
+def _leaves(found: Any) -> list[Any]:
+    return list(found) if isinstance(found, list | tuple) else [found]
+
+
+def _as_tensor(found: Any) -> torch.Tensor:
+    return found.detach() if isinstance(found, torch.Tensor) else torch.as_tensor(np.array(found))
+
+
+def _same(expected: Tensors, found: list[torch.Tensor]) -> bool:
+    if len(expected) != len(found):
+        return False
+    return all(one is not None and _close(one, other) for one, other in zip(expected, found, strict=True))
+
+
+def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.shape != other.shape:
+        return False
+    wide = torch.complex128 if one.is_complex() else torch.float64
+    if other.is_complex() != one.is_complex():
+        return False
+    exact = not one.is_floating_point() and not one.is_complex()
+    limits = (0.0, 0.0) if exact else (RELATIVE, ABSOLUTE)
+    return torch.allclose(one.to(wide), other.to(wide), *limits, equal_nan=True)
+
+
+def gradient_agrees(operator: Operator, sample: Sample, dtype: str, expected: Tensors) -> bool:
+    """Whether gradients agree with a central difference of the forward call, in one direction of all inputs."""
+    kind = getattr(torch, dtype)
+    args, kwargs = on_tensors(double, sample.arguments(operator.name, kind))
+    leaves = with_grad(sample, (args, kwargs), kind)
+    above = [double(each) for each in upstream(operator, sample, tensors(operator.function(*args, **kwargs)), kind)]
+    ways = [_direction(f"{operator.name}/{sample.name}/{i}", each) for i, each in enumerate(leaves)]
+    pairs = zip(expected, ways, strict=True)
+    by_gradient = sum(_inner(each, way) for each, way in pairs if each is not None)
+    there, back = (_scalar(operator, args, kwargs, leaves, ways, above, step) for step in (STEP, -STEP))
+    difference = (there - back) / (2 * STEP)
+    size = max((abs(difference), abs(by_gradient), 1e-3, abs(there) * 1e-4))
+    return bool(abs(difference - by_gradient) <= NEAR * size)
+
+
+def _scalar(
+    operator: Operator,
+    args: Any,
+    kwargs: Mapping[str, Any],
+    leaves: list[torch.Tensor],
+    ways: list[torch.Tensor],
+    above: list[torch.Tensor],
+    step: float,
+) -> float:
+    """Call at a point beside, and give the product with what comes from above."""
+    usual = [each.detach().clone() for each in leaves]
+    with torch.no_grad():
+        for leaf, way in zip(leaves, ways, strict=True):
+            leaf.add_(way, alpha=step)
+        outputs = [each.clone() for each in forward(operator.function, args, kwargs)]
+        for leaf, before in zip(leaves, usual, strict=True):
+            leaf.copy_(before)
+    attached = [each for each in outputs if each.is_floating_point() or each.is_complex()]
+    return sum(_inner(one, other) for one, other in zip(attached, above, strict=False))
+
+
+def _inner(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one.conj() * other).sum().real) if one.is_complex() else float((one * other).sum().real)
+
+
+def _direction(key: str, like: torch.Tensor) -> torch.Tensor:
+    shape = (*like.shape, 2) if like.is_complex() else like.shape
+    drawn = inputs.normal(key, shape).to(torch.float64)
+    return (torch.view_as_complex(drawn) if like.is_complex() else drawn).to(like.dtype)

@@ -1,0 +1,126 @@
+"""Operators that are judged by their definition: what is right passes, what is wrong in any way is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.operators import Call, Draw, Operator, call, cases_of, conformance_tests
+from pytest_ascend.operators.properties import check
+from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
+
+Function = Callable[..., Any]
+
+
+def gated(x: torch.Tensor, limit: float = 3.0) -> torch.Tensor:
+    gate, value = x.chunk(2, -1)
+    return torch.sigmoid(gate.clamp(max=limit)) * value
+
+
+def usual(draw: Draw) -> list[Call]:
+    return [call(draw.normal(3, 5, 34)), call(draw.uniform(7, 64, low=-6, high=6), limit=1.0)]
+
+
+def operator(function: Function = gated, **settings: Any) -> Operator:
+    return Operator(name="gated", function=function, definition=gated, **{"inputs": usual, **settings})
+
+
+def judged(tested: Operator, property_: str, dtype: str = "float32") -> None:
+    case = next(each for each in cases_of(tested) if (each.property, each.dtype) == (property_, dtype))
+    check(case, tested, torch.device("cpu"), PrecisionCompare(lambda _: None))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("property_", ["forward", "backward", "layout"])
+def test_what_is_right_passes(property_: str, dtype: str) -> None:
+    judged(operator(), property_, dtype)
+
+
+def ignores_its_argument(x: torch.Tensor, limit: float = 3.0) -> torch.Tensor:
+    return gated(x)
+
+
+def in_bfloat16(x: torch.Tensor, limit: float = 3.0) -> torch.Tensor:
+    return gated(x.bfloat16(), limit).to(x.dtype)
+
+
+def of_another_dtype(x: torch.Tensor, limit: float = 3.0) -> torch.Tensor:
+    return gated(x, limit).double()
+
+
+def of_another_shape(x: torch.Tensor, limit: float = 3.0) -> torch.Tensor:
+    return gated(x, limit).unsqueeze(0)
+
+
+@pytest.mark.parametrize("wrong", [ignores_its_argument, in_bfloat16, of_another_dtype, of_another_shape])
+def test_what_is_wrong_is_refused(wrong: Function) -> None:
+    with pytest.raises(Disagreement):
+        judged(operator(wrong), "forward")
+
+
+def test_a_wrong_gradient_is_refused() -> None:
+    def half(x: torch.Tensor, limit: float = 3.0) -> torch.Tensor:
+        found = gated(x, limit)
+        return found / 2 + (found / 2).detach()
+
+    judged(operator(half), "forward")
+    with pytest.raises(Disagreement):
+        judged(operator(half), "backward")
+
+
+def test_reading_memory_in_order_is_refused() -> None:
+    def densely(x: torch.Tensor, limit: float = 3.0) -> torch.Tensor:
+        strides = torch.empty(x.shape, device="meta").stride()
+        return gated(torch.as_strided(x, x.shape, strides, x.storage_offset()), limit)
+
+    judged(operator(densely), "forward")
+    with pytest.raises(Disagreement):
+        judged(operator(densely), "layout")
+
+
+def test_changing_what_was_given_is_refused() -> None:
+    def in_place(x: torch.Tensor, limit: float = 3.0) -> torch.Tensor:
+        found = gated(x, limit)
+        x.detach().zero_()
+        return found
+
+    with pytest.raises(Disagreement):
+        judged(operator(in_place), "repeat")
+
+
+def test_what_is_exact_is_compared_bit_by_bit() -> None:
+    def off_by_one_ulp(x: torch.Tensor) -> torch.Tensor:
+        return torch.nextafter(x, torch.zeros_like(x))
+
+    settings: Any = {"definition": lambda x: x, "inputs": lambda d: [call(d.normal(9))], "name": "same"}
+    judged(Operator(function=lambda x: x.clone(), exact=True, **settings), "forward")
+    with pytest.raises(Disagreement):
+        judged(Operator(function=off_by_one_ulp, exact=True, **settings), "forward")
+
+
+def test_draws_are_the_same_everywhere_and_differ_from_one_another() -> None:
+    first, second = Draw("key", torch.float16), Draw("key", torch.float16)
+    one, other = first.normal(5), first.normal(5)
+    assert torch.equal(one, second.normal(5))
+    assert not torch.equal(one, other)
+    assert one.dtype is torch.float16
+    assert one.requires_grad
+    assert not first.normal(5, grad=False).requires_grad
+    assert not first.uniform(5, dtype=torch.float32).requires_grad
+
+
+def test_calls_of_one_name_are_refused() -> None:
+    twice = operator(inputs=lambda d: [call(d.normal(4, 2)), call(d.normal(4, 2))])
+    with pytest.raises(UsageError, match="two calls of one name"):
+        judged(twice, "forward")
+
+
+def test_dtypes_that_torch_lacks_and_names_twice_are_refused() -> None:
+    with pytest.raises(UsageError, match="dtypes"):
+        cases_of(operator(dtypes=("float33",)))
+    with pytest.raises(UsageError, match="one name"):
+        conformance_tests(operator(), operator())
