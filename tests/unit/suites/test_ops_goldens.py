@@ -11,10 +11,12 @@ from pytest_ascend.golden import Golden, GoldenStore, Made
 from suites.ops import stored
 from suites.ops.admission import admit
 from suites.ops.catalogue import CASES, OPERATORS
+from suites.ops.corpus import index
 from suites.ops.goldens import computed, differentiated, goldens, make
 from suites.ops.left_out import LEFT_OUT
 from suites.ops.makers import exactly, unary
 from suites.ops.operator import FLOATS, Operator, call
+from suites.ops.recording.names import names
 from suites.ops.stored import Results, golden_id, load, named, read
 from suites.ops.values import normal
 
@@ -87,7 +89,8 @@ def test_a_wrong_result_is_not_admitted() -> None:
 
 def test_each_operator_offers_one_golden_that_says_who_admitted_it() -> None:
     offered = {recipe.id: recipe for recipe in goldens()}
-    assert offered.keys() == {golden_id(operator) for operator in OPERATORS.values()}
+    recorded = {index.PREFIX + name for name in names()}
+    assert offered.keys() == recorded | {golden_id(operator) for operator in OPERATORS.values()}
     assert offered["ops/exp"].meta["admitted_by"] == "torch float64; numpy float64"
 
 
@@ -103,6 +106,5 @@ def test_the_catalogue_is_broad() -> None:
     assert {case.dtype for case in CASES} >= {"float32", "float16", "bfloat16", "int64", "int8", "uint8", "bool"}
 
 
-def test_what_is_left_out_as_a_whole_is_no_case() -> None:
-    assert not {each.operator for each in LEFT_OUT if each.what == "all"} & OPERATORS.keys()
-    assert {each.operator for each in LEFT_OUT if each.what != "all"} <= OPERATORS.keys()
+def test_what_is_left_out_is_left_out_of_operators_that_are_asked() -> None:
+    assert {each.operator for each in LEFT_OUT} <= OPERATORS.keys() | set(names())

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from suites.ops.layouts import LAYOUTS, OFFSET, changes, contiguous, steps, surrounded
+from pytest_ascend.operators.layouts import LAYOUTS, OFFSET, changes, contiguous, steps, surrounded
 from suites.ops.operator import call
 from suites.ops.values import Values, distinct, few, given, integers, mask, normal, uniform
 

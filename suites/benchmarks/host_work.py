@@ -1,0 +1,129 @@
+"""What goes on between host and device: copies, input pipelines, augmentation; and optimizers, which launch much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from pytest_ascend.performance.timing import Call
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Copy:
+    """A copy of float32 numbers to the device or back, of memory that is pinned or not."""
+
+    size_bytes: int
+    to_device: bool
+    pinned: bool
+
+    @property
+    def name(self) -> str:
+        """Say all of it, as in "to-device-16MiB-pinned"."""
+        size = f"{self.size_bytes // MIB}MiB" if self.size_bytes >= MIB else f"{self.size_bytes // 1024}KiB"
+        return f"{'to' if self.to_device else 'from'}-device-{size}-{'pinned' if self.pinned else 'pageable'}"
+
+    def make(self, device: torch.device) -> Call:
+        """Prepare it."""
+        host = torch.ones(self.size_bytes // 4)
+        if self.pinned and device.type != "cpu":
+            host = host.pin_memory()
+        there = host.to(device, copy=True)
+        return (lambda: there.copy_(host)) if self.to_device else (lambda: host.copy_(there))
+
+
+COPIES = tuple(
+    Copy(size_bytes=size, to_device=to_device, pinned=pinned)
+    for size in (4 * 1024, MIB, 16 * MIB)
+    for to_device in (True, False)
+    for pinned in (True, False)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stepping:
+    """An optimizer in one of the ways in which torch applies it."""
+
+    name: str
+    optimizer: Callable[..., torch.optim.Optimizer]
+    foreach: bool
+
+    def make(self, device: torch.device) -> Call:
+        """Prepare a step over 64 parameters of 128x128, whose gradients stay as they are."""
+        parameters = [torch.nn.Parameter(torch.ones(128, 128, device=device)) for _ in range(64)]
+        for parameter in parameters:
+            parameter.grad = torch.full_like(parameter, 1e-3)
+        return self.optimizer(parameters, lr=1e-3, foreach=self.foreach).step
+
+
+OPTIMIZERS = (
+    Stepping("sgd-loop", torch.optim.SGD, foreach=False),
+    Stepping("sgd-foreach", torch.optim.SGD, foreach=True),
+    Stepping("adamw-loop", torch.optim.AdamW, foreach=False),
+    Stepping("adamw-foreach", torch.optim.AdamW, foreach=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Settings of a DataLoader."""
+
+    workers: int
+    pinned: bool
+    prefetched: int
+    batch: int
+
+    @property
+    def name(self) -> str:
+        """Say all of it, as the name of a measurement."""
+        return f"workers_{self.workers}_pinned_{self.pinned}_prefetch_{self.prefetched}_batch_{self.batch}".lower()
+
+    def samples_to(self, device: torch.device, samples: int) -> Iterator[Tensor]:
+        """Give the batches of so many small images on the device."""
+        data = TensorDataset(torch.ones(samples, 3, 64, 64))
+        loader = DataLoader(
+            data,
+            batch_size=self.batch,
+            num_workers=self.workers,
+            pin_memory=self.pinned,
+            prefetch_factor=self.prefetched if self.workers else None,
+        )
+        for (images,) in loader:
+            yield images.to(device, non_blocking=self.pinned)
+
+
+PIPELINES = (
+    Pipeline(workers=0, pinned=False, prefetched=2, batch=16),
+    Pipeline(workers=0, pinned=False, prefetched=2, batch=64),
+    Pipeline(workers=2, pinned=False, prefetched=2, batch=16),
+    Pipeline(workers=2, pinned=False, prefetched=4, batch=64),
+    Pipeline(workers=2, pinned=True, prefetched=2, batch=64),
+)
+
+
+def augmentation(batch: int) -> Callable[[torch.device], Call]:
+    """Prepare flip, crop and resize, brightness, blur and normalisation of a batch of images on the device."""
+
+    def prepared(device: torch.device) -> Call:
+        images = torch.rand(batch, 3, 128, 128).to(device)
+        mean, std = (
+            torch.tensor(each).view(3, 1, 1).to(device) for each in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+        )
+        kernel = torch.full((3, 1, 3, 3), 1 / 9).to(device)
+
+        def call() -> Tensor:
+            x = images.flip(-1)[..., 8:120, 8:120]
+            x = F.interpolate(x, size=(96, 96), mode="bilinear", align_corners=False)
+            x = (x * 1.1).clamp(0, 1)
+            x = F.conv2d(x, kernel, padding=1, groups=3)
+            return (x - mean) / std
+
+        return call
+
+    return prepared

@@ -1,0 +1,245 @@
+"""The operators that cost most in ResNet50, ViT-B/16 and a decoder of 1024 channels, at their shapes: one row each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor
+
+from pytest_ascend.performance.benchmarking import Work
+from pytest_ascend.performance.timing import Call
+
+from .sizes import Sizes
+
+Shape: TypeAlias = tuple[int, ...]
+
+#: Inputs are drawn so often and used in turn: a cache that still holds the last ones would flatter.
+ROTATED = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """An operator at one shape. ``shapes`` gives those of its inputs, ``flop`` what it costs at least.
+
+    Inputs named in ``integers`` (by place, with their upper bound) are int64.
+    """
+
+    name: str
+    call: Callable[..., Any]
+    shapes: Callable[[Sizes], Sequence[Shape]]
+    flop: Callable[[Sizes], float] = lambda _: 0.0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    integers: Mapping[int, int] = field(default_factory=dict)
+    family: str = "operators"
+
+    def make(self, sizes: Sizes, dtype: torch.dtype) -> Callable[[torch.device], Call]:
+        """Give what prepares the call on a device."""
+
+        def prepared(device: torch.device) -> Call:
+            sets = [self._inputs(sizes, dtype, device, seed) for seed in range(ROTATED)]
+            count = 0
+
+            def call() -> Any:
+                nonlocal count
+                count += 1
+                return self.call(*sets[count % ROTATED], **self.settings)
+
+            return call
+
+        return prepared
+
+    def work(self, sizes: Sizes, dtype: torch.dtype) -> Work:
+        """Give what one call does. Inputs and outputs pass through memory once at least."""
+        inputs = self._inputs(sizes, dtype, torch.device("meta"), 0)
+        outputs = self.call(*inputs, **self.settings)
+        return Work(
+            flop=self.flop(sizes),
+            moved_bytes=float(sum(tensor.nbytes for tensor in (*inputs, *_tensors(outputs)))),
+            dtype=str(dtype).removeprefix("torch."),
+        )
+
+    def _inputs(self, sizes: Sizes, dtype: torch.dtype, device: torch.device, seed: int) -> list[Tensor]:
+        source = torch.Generator().manual_seed(seed)
+        return [
+            _input(shape, self.integers.get(place), dtype, source).to(device)
+            for place, shape in enumerate(self.shapes(sizes))
+        ]
+
+
+def _input(shape: Shape, below: int | None, dtype: torch.dtype, source: torch.Generator) -> Tensor:
+    if below is not None:
+        return torch.randint(below, shape, generator=source)
+    return torch.randn(shape, generator=source).to(dtype)
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    return [each for each in value if isinstance(each, Tensor)] if isinstance(value, list | tuple) else []
+
+
+def _convolution(name: str, out: int, into: int, kernel: int, side: int, stride: int = 1) -> Row:
+    """Give a convolution of square images, padded so that stride 1 keeps their side."""
+    area = (side // stride) ** 2
+    return Row(
+        name=f"conv2d-{kernel}x{kernel}-{name}",
+        call=F.conv2d,
+        shapes=lambda s: ((s.batch, into, side, side), (out, into, kernel, kernel)),
+        flop=lambda s: 2.0 * s.batch * area * out * into * kernel * kernel,
+        settings={"stride": stride, "padding": kernel // 2},
+        family="convolution",
+    )
+
+
+def _linear(name: str, into: int, out: int, rows: Callable[[Sizes], Shape]) -> Row:
+    return Row(
+        name=f"linear-{name}",
+        call=F.linear,
+        shapes=lambda s: ((*rows(s), into), (out, into), (out,)),
+        flop=lambda s: 2.0 * math.prod(rows(s)) * into * out,
+        family="matmul",
+    )
+
+
+def _attention(name: str, heads: int, tokens: Callable[[Sizes], int], **settings: Any) -> Row:
+    return Row(
+        name=f"attention-{name}",
+        call=F.scaled_dot_product_attention,
+        shapes=lambda s: ((s.batch, heads, tokens(s), 64),) * 3,
+        flop=lambda s: 4.0 * s.batch * heads * tokens(s) ** 2 * 64,
+        settings=settings,
+        family="attention",
+    )
+
+
+def _image_tokens(sizes: Sizes) -> Shape:
+    return (sizes.batch, 197)
+
+
+def _text_tokens(sizes: Sizes) -> Shape:
+    return (sizes.context,)
+
+
+def _rms_norm(x: Tensor, weight: Tensor) -> Tensor:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * weight
+
+
+def _rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    low, high = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-high, low), dim=-1) * sin
+
+
+def _gated(gate: Tensor, up: Tensor) -> Tensor:
+    return F.silu(gate) * up
+
+
+def _elementwise(name: str, call: Callable[..., Any], *shapes: Shape, **settings: Any) -> Row:
+    """Give an operator that memory limits; the first size of each shape is the batch's multiple."""
+    return Row(
+        name=name,
+        call=call,
+        shapes=lambda s: [(s.batch * first, *rest) for first, *rest in shapes],
+        settings=settings,
+        family="elementwise",
+    )
+
+
+VOCABULARY = 32_000
+
+ROWS: tuple[Row, ...] = (
+    _convolution("stem", 64, 3, 7, 224, 2),
+    _convolution("stage1", 64, 64, 3, 56),
+    _convolution("stage2", 128, 128, 3, 28),
+    _convolution("stage3", 256, 256, 3, 14),
+    _convolution("stage4", 512, 512, 3, 7),
+    _convolution("widen1", 256, 64, 1, 56),
+    _convolution("narrow1", 64, 256, 1, 56),
+    _convolution("widen3", 1024, 256, 1, 14),
+    _convolution("downsample3", 1024, 512, 1, 28, 2),
+    Row(
+        name="conv2d-patches",
+        call=F.conv2d,
+        shapes=lambda s: ((s.batch, 3, 224, 224), (768, 3, 16, 16)),
+        flop=lambda s: 2.0 * s.batch * 196 * 768 * 768,
+        settings={"stride": 16},
+        family="convolution",
+    ),
+    _linear("classifier", 2048, 1000, lambda s: (s.batch,)),
+    _linear("vit-qkv", 768, 2304, _image_tokens),
+    _linear("vit-mlp-up", 768, 3072, _image_tokens),
+    _linear("vit-mlp-down", 3072, 768, _image_tokens),
+    _linear("decoder-up", 1024, 4096, _text_tokens),
+    _linear("decoder-down", 4096, 1024, _text_tokens),
+    _linear("decoder-logits", 1024, VOCABULARY, lambda _: (16,)),
+    Row(
+        name="matmul-1024",
+        call=torch.matmul,
+        shapes=lambda _: ((1024, 1024), (1024, 1024)),
+        flop=lambda _: 2.0 * 1024**3,
+        family="matmul",
+    ),
+    Row(
+        name="bmm-scores",
+        call=torch.bmm,
+        shapes=lambda s: ((12 * s.batch, 197, 64), (12 * s.batch, 64, 197)),
+        flop=lambda s: 2.0 * 12 * s.batch * 197 * 197 * 64,
+        family="matmul",
+    ),
+    _attention("vit", 12, lambda _: 197),
+    _attention("decoder-causal", 16, lambda s: s.context, is_causal=True),
+    _elementwise("relu-stem", torch.relu, (1, 64, 112, 112)),
+    _elementwise("add-residual", torch.add, (1, 256, 56, 56), (1, 256, 56, 56)),
+    _elementwise("gelu-mlp", F.gelu, (1, 197, 3072)),
+    _elementwise("silu-gated", _gated, (128, 4096), (128, 4096)),
+    _elementwise("softmax-scores", torch.softmax, (12, 197, 197), dim=-1),
+    _elementwise("log-softmax-vocabulary", torch.log_softmax, (16, VOCABULARY), dim=-1),
+    _elementwise("max-pool-stem", F.max_pool2d, (1, 64, 112, 112), kernel_size=3, stride=2, padding=1),
+    _elementwise("mean-pool", F.adaptive_avg_pool2d, (1, 2048, 7, 7), output_size=1),
+    _elementwise("layer-norm-vit", F.layer_norm, (1, 197, 768), normalized_shape=(768,)),
+    _elementwise("transpose-copy", lambda x: x.transpose(1, 2).contiguous(), (1, 197, 12, 64)),
+    _elementwise("to-half", lambda x: x.to(torch.float16), (1, 256, 56, 56)),
+    _elementwise("cat-context", lambda a, b: torch.cat((a, b), dim=1), (16, 127, 64), (16, 1, 64)),
+    _elementwise("sum-rows", lambda x: x.sum(-1), (1, 197, 3072)),
+    _elementwise("cumsum-vocabulary", torch.cumsum, (1, VOCABULARY), dim=-1),
+    _elementwise("argmax-vocabulary", torch.argmax, (16, VOCABULARY), dim=-1),
+    _elementwise("topk-vocabulary", torch.topk, (1, VOCABULARY), k=50),
+    Row(
+        name="batch-norm-stem",
+        call=lambda x, weight, bias: F.batch_norm(x, None, None, weight, bias, training=True),
+        shapes=lambda s: ((s.batch, 64, 112, 112), (64,), (64,)),
+        family="normalization",
+    ),
+    Row(
+        name="rms-norm-decoder",
+        call=_rms_norm,
+        shapes=lambda s: ((s.context, 1024), (1024,)),
+        family="normalization",
+    ),
+    Row(
+        name="rotary-decoder",
+        call=_rotary,
+        shapes=lambda s: ((16, s.context, 64), (s.context, 64), (s.context, 64)),
+        family="elementwise",
+    ),
+    Row(
+        name="embedding-decoder",
+        call=F.embedding,
+        shapes=lambda s: ((s.context,), (VOCABULARY, 1024)),
+        integers={0: VOCABULARY},
+        family="indexing",
+    ),
+    Row(
+        name="cross-entropy-vocabulary",
+        call=F.cross_entropy,
+        shapes=lambda _: ((16, VOCABULARY), (16,)),
+        integers={1: VOCABULARY},
+        family="loss",
+    ),
+)
+
+BY_NAME = {row.name: row for row in ROWS}

@@ -1,0 +1,56 @@
+"""What PyTorch refuses on the CPU is refused on the device, with the same kind of error; and the device stays well."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pytest_ascend.device import Device
+from pytest_ascend.device.probe import known_answer
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.outcome import NotEmulated, Unsupported
+from pytest_ascend.run.comparing import PrecisionCompare
+from pytest_ascend.run.outcomes import classify
+
+from .catalogue import BY_CASE, CASES
+from .refusals import DATA, Maker, Refusal
+
+
+def refused(refusal: Refusal, device: torch.device) -> Exception | None:
+    """Make the call; give what it raised, None where it went through."""
+    try:
+        refusal.call(Maker(device))
+        if device.type != "cpu":
+            getattr(torch, device.type).synchronize(device)
+    except Exception as error:  # noqa: BLE001  (whatever is raised is the finding)
+        return error
+    return None
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+def test_refused(
+    case: Case, npu_device: torch.device, ascend_device: Device, precision_compare: PrecisionCompare
+) -> None:
+    refusal = BY_CASE[case]
+    wanted, found = refused(refusal, torch.device("cpu")), refused(refusal, npu_device)
+    assert wanted is not None, f"PyTorch itself does not refuse: {refusal.name}"
+    assert found is not None, f"{refusal.name}: nothing was raised; the CPU raises {said(wanted)}"
+    outcome = classify(found, emulated=ascend_device.emulated)
+    if isinstance(outcome, (Unsupported, NotEmulated)) and not isinstance(wanted, NotImplementedError):
+        own = classify(wanted, emulated=False)
+        if not isinstance(own, Unsupported):  # the CPU does not speak of support here: the device lacks the operator
+            raise found
+    assert isinstance(found, kind(wanted, refusal)), f"{refusal.name}: {said(found)}; the CPU raises {said(wanted)}"
+    precision_compare(known_answer(npu_device), "", name=f"the device after {refusal.name}")
+
+
+def kind(wanted: Exception, refusal: Refusal) -> tuple[type[Exception], ...]:
+    """Give what a caller may catch: the kind of the CPU's error; NotImplementedError is a RuntimeError, too."""
+    if isinstance(wanted, RuntimeError) or refusal.family == DATA:
+        return (RuntimeError, type(wanted))
+    return (type(wanted),)
+
+
+def said(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"

@@ -1,0 +1,35 @@
+"""One line of the table: an operator of torch_npu by its name, with its definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from pytest_ascend.device import npu
+from pytest_ascend.operators import Call, Draw, Operator
+
+
+def fused(
+    name: str,
+    definition: Callable[..., Any],
+    inputs: Callable[[Draw], Iterable[Call]],
+    *,
+    through: Callable[..., Any] | None = None,
+    **settings: Any,
+) -> Operator:
+    """Describe ``torch_npu.NAME``; settings are those of :class:`Operator`.
+
+    ``through`` gets the operator before the arguments of a call, where they are not simply handed on.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        operator = npu.operator(name)
+        return through(operator, *args, **kwargs) if through else operator(*args, **kwargs)
+
+    return Operator(name=name, function=call, definition=definition, inputs=inputs, **settings)
+
+
+def in_family(family: str, *operators: Operator) -> tuple[Operator, ...]:
+    """Put operators into a family."""
+    return tuple(replace(each, family=family) for each in operators)

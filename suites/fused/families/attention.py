@@ -1,0 +1,188 @@
+"""Attention and what is done to queries and keys before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from pytest_ascend.operators import Call, Draw, call
+from pytest_ascend.operators.operator import HALVES
+
+from ..entry import fused, in_family
+
+T = torch.Tensor
+
+#: Terms in the longest sum: keys, or the depth of a head.
+TERMS = 96
+
+
+def _to_heads(x: T, layout: str, heads: int) -> T:
+    """Give (batch, heads, sequence, depth)."""
+    if layout == "BNSD":
+        return x
+    if layout == "BSND":
+        return x.transpose(1, 2)
+    x = x if layout == "BSH" else x.transpose(0, 1)
+    return x.reshape(*x.shape[:2], heads, -1).transpose(1, 2)
+
+
+def _from_heads(x: T, layout: str) -> T:
+    if layout == "BNSD":
+        return x
+    x = x.transpose(1, 2)
+    if layout == "BSND":
+        return x
+    return x.flatten(2) if layout == "BSH" else x.flatten(2).transpose(0, 1)
+
+
+def _attention(
+    query: T, key: T, value: T, heads: int, layout: str, scale: float, left_out: T | None = None, bias: T | None = None
+) -> T:
+    """Attend; keys and values may have fewer heads than queries."""
+    q = _to_heads(query, layout, heads)
+    kv_heads = key.shape[-1] // q.shape[-1] if layout.endswith("H") else heads
+    k, v = (_to_heads(each, layout, kv_heads) for each in (key, value))
+    k, v = (each.repeat_interleave(q.shape[1] // each.shape[1], 1) for each in (k, v))
+    scores = q @ k.transpose(-1, -2) * scale
+    scores = scores if bias is None else scores + bias
+    scores = scores if left_out is None else scores.masked_fill(left_out, float("-inf"))
+    return _from_heads(scores.softmax(-1) @ v, layout)
+
+
+def _fusion(
+    q: T, k: T, v: T, head_num: int, input_layout: str, atten_mask: T | None = None, pse: T | None = None,
+    scale: float = 1.0, sparse_mode: int = 0,
+) -> T:  # fmt: skip
+    if sparse_mode:  # the mask that comes along is compressed; it stands for "no key after the query"
+        heads = _to_heads(q, input_layout, head_num)
+        atten_mask = torch.ones(heads.shape[2], heads.shape[2], dtype=torch.bool).triu(1)
+    return _attention(q, k, v, head_num, input_layout, scale, atten_mask, pse)
+
+
+def _triple(draw: Draw, *shape: int, keys: tuple[int, ...] | None = None) -> tuple[T, T, T]:
+    return draw.normal(*shape), draw.normal(*(keys or shape)), draw.normal(*(keys or shape))
+
+
+def _fusion_inputs(draw: Draw) -> Iterator[Call]:
+    yield call(*_triple(draw, 2, 4, 32, 16), 4, "BNSD", scale=0.25)
+    yield call(*_triple(draw, 2, 24, 4, 16), 4, "BSND", scale=0.25)
+    yield call(*_triple(draw, 2, 33, 64), 4, "BSH", scale=0.25)
+    yield call(*_triple(draw, 19, 2, 64), 4, "SBH", scale=0.125)
+    causal = torch.ones(32, 32, dtype=torch.bool).triu(1)
+    yield call(*_triple(draw, 1, 2, 32, 16), 2, "BNSD", scale=0.25, atten_mask=causal)
+    whole = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
+    yield call(*_triple(draw, 1, 2, 48, 16), 2, "BNSD", scale=0.25, atten_mask=whole, sparse_mode=2)
+    yield call(*_triple(draw, 1, 2, 32, 16), 2, "BNSD", scale=0.25, pse=draw.normal(1, 2, 32, 32, grad=False))
+
+
+def _prompt(q: T, k: T, v: T, num_heads: int, input_layout: str, scale_value: float, atten_mask: T | None = None) -> T:
+    return _attention(q, k, v, num_heads, input_layout, scale_value, atten_mask)
+
+
+def _prompt_inputs(draw: Draw) -> Iterator[Call]:
+    for layout, shape in (("BNSD", (2, 4, 32, 16)), ("BSH", (2, 32, 64))):
+        yield call(*_triple(draw, *shape), num_heads=4, input_layout=layout, scale_value=0.25)
+    causal = torch.ones(1, 1, 32, 32, dtype=torch.bool).triu(1)
+    yield call(*_triple(draw, 1, 2, 32, 16), num_heads=2, input_layout="BNSD", scale_value=0.25, atten_mask=causal)
+
+
+def _incremental_inputs(draw: Draw) -> Iterator[Call]:
+    keys = (2, 4, 48, 16)
+    yield call(*_triple(draw, 2, 4, 1, 16, keys=keys), num_heads=4, input_layout="BNSD", scale_value=0.25)
+    yield call(*_triple(draw, 3, 1, 64, keys=(3, 96, 64)), num_heads=4, input_layout="BSH", scale_value=0.25)
+
+
+def _rotary(x: T, cos: T, sin: T, rotary_mode: str = "half") -> T:
+    if rotary_mode == "half":
+        first, second = x.chunk(2, -1)
+        turned = torch.cat((-second, first), -1)
+    else:
+        turned = torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+    return x * cos + turned * sin
+
+
+def _rotary_inputs(draw: Draw) -> Iterator[Call]:
+    for shape, angles in (
+        ((2, 4, 8, 64), (1, 1, 8, 64)),
+        ((2, 8, 4, 64), (1, 8, 1, 64)),
+        ((8, 2, 4, 32), (8, 1, 1, 32)),
+    ):
+        yield call(draw.normal(*shape), draw.uniform(*angles), draw.uniform(*angles))
+    yield call(draw.normal(2, 4, 8, 64), draw.uniform(1, 1, 8, 64), draw.uniform(1, 1, 8, 64), rotary_mode="interleave")
+
+
+def _both_rotary(query: T, key: T, cos: T, sin: T) -> tuple[T, T]:
+    return _rotary(query, cos, sin), _rotary(key, cos, sin)
+
+
+def _in_copies(apply: Any, query: T, key: T, *rest: Any) -> Any:
+    """Call on copies: the operator changes its queries and keys in place."""
+    return apply(query.clone(), key.clone(), *rest)
+
+
+def _masked_softmax(x: T, mask: T, scale: float = 1.0, fixed_triu_mask: bool = False) -> T:
+    left_out = torch.ones(x.shape[-2:], dtype=torch.bool).triu(1) if fixed_triu_mask else mask
+    # CANN adds -10000 rather than minus infinity: what is left out weighs nothing in any dtype.
+    return (x * scale).masked_fill(left_out, -10000.0).softmax(-1)
+
+
+def _masked_inputs(draw: Draw) -> Iterator[Call]:
+    yield call(draw.normal(2, 3, 32, 64), draw.mask(2, 1, 32, 64), 0.5, False)
+    yield call(draw.normal(1, 2, 64, 64), draw.mask(1, 1, 64, 64), 2.0, False)
+
+
+def _token_angles(draw: Draw) -> Iterator[Call]:
+    yield call(
+        draw.normal(2, 3, 4, 128), draw.normal(2, 3, 2, 128), draw.uniform(2, 3, 1, 128), draw.uniform(2, 3, 1, 128)
+    )
+
+
+def _infer_inputs(draw: Draw) -> Iterator[Call]:
+    yield call(*_triple(draw, 2, 4, 32, 16), num_heads=4, input_layout="BNSD", scale=0.25)
+    yield call(
+        *_triple(draw, 2, 4, 1, 16, keys=(2, 2, 48, 16)),
+        num_heads=4,
+        num_key_value_heads=2,
+        input_layout="BNSD",
+        scale=0.25,
+    )
+
+
+def _infer(q: T, k: T, v: T, num_heads: int, input_layout: str, scale: float, num_key_value_heads: int = 0) -> T:  # noqa: ARG001
+    return _attention(q, k, v, num_heads, input_layout, scale)
+
+
+OPERATORS = in_family(
+    "attention",
+    fused(
+        "npu_fusion_attention",
+        _fusion,
+        _fusion_inputs,
+        outputs=("",),
+        dtypes=("float16", "bfloat16", "float32"),
+        terms=TERMS,
+    ),
+    fused("npu_prompt_flash_attention", _prompt, _prompt_inputs, dtypes=HALVES, grad=False, terms=TERMS),
+    fused("npu_incre_flash_attention", _prompt, _incremental_inputs, dtypes=HALVES, grad=False, terms=TERMS),
+    fused(
+        "npu_fused_infer_attention_score", _infer, _infer_inputs, outputs=("",), dtypes=HALVES, grad=False, terms=TERMS
+    ),
+    fused("npu_rotary_mul", _rotary, _rotary_inputs),
+    fused(
+        "npu_apply_rotary_pos_emb",
+        _both_rotary,
+        _token_angles,
+        through=_in_copies,
+        dtypes=("float16", "bfloat16", "float32"),
+        grad=False,
+    ),
+    fused(
+        "npu_scaled_masked_softmax",
+        _masked_softmax,
+        _masked_inputs,
+        dtypes=("float16", "bfloat16", "float32"),
+        terms=TERMS,
+    ),
+)

@@ -1,0 +1,117 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+
+from pytest_ascend.operators import Call, Draw, call
+from pytest_ascend.operators.operator import HALVES
+
+from ..entry import fused, in_family
+
+T = torch.Tensor
+HALF_FIRST = (*HALVES, "float32")
+
+#: Terms in the longest sum.
+TERMS = 129
+
+
+def _linear_inputs(draw: Draw) -> Iterator[Call]:
+    for rows, terms, columns in ((5, 16, 32), (33, 129, 17)):
+        yield call(draw.normal(rows, terms), draw.normal(columns, terms), draw.normal(columns))
+
+
+def _batched_inputs(draw: Draw) -> Iterator[Call]:
+    yield call(draw.normal(3, 5, 129), draw.normal(3, 129, 7), [])
+    yield call(draw.normal(2, 4, 16), draw.normal(2, 16, 8), [])
+
+
+def _grouped(x: list[T], weight: list[T], bias: list[T] | None = None, **_: Any) -> list[T]:
+    products = [left @ right for left, right in zip(x, weight, strict=True)]
+    return products if bias is None else [a + b for a, b in zip(products, bias, strict=True)]
+
+
+def _of_groups(x: list[T], weight: list[T], *, group_list: T, **_: Any) -> list[T]:
+    """Multiply the rows up to each end with the matrix of that group."""
+    ends = [0, *group_list.tolist()]
+    return [torch.cat([x[0][a:b] @ w for a, b, w in zip(ends, ends[1:], weight[0], strict=False)])]
+
+
+def _grouped_inputs(draw: Draw) -> Iterator[Call]:
+    sizes = ((3, 16, 8), (5, 129, 17), (1, 32, 32))
+    yield call(
+        [draw.normal(m, k, grad=False) for m, k, _ in sizes], [draw.normal(k, n, grad=False) for _, k, n in sizes]
+    )
+    ends = torch.tensor([4, 4, 11])
+    yield call(
+        [draw.normal(11, 32, grad=False)],
+        [draw.normal(3, 32, 16, grad=False)],
+        group_list=ends,
+        name="rows of one tensor",
+    )
+
+
+def _grouped_or_of_groups(x: list[T], weight: list[T], group_list: T | None = None) -> list[T]:
+    return _grouped(x, weight) if group_list is None else _of_groups(x, weight, group_list=group_list)
+
+
+def _call_grouped(multiply: Any, x: list[T], weight: list[T], group_list: T | None = None) -> Any:
+    if group_list is None:
+        return multiply(x, weight, group_type=-1)
+    return multiply(x, weight, group_list=group_list, split_item=3, group_type=0, group_list_type=0)
+
+
+_ACTIVATIONS: Mapping[str, Callable[[T], T]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+
+
+def _ffn(x: T, weight1: T, weight2: T, activation: str) -> T:
+    return _ACTIVATIONS[activation](x @ weight1) @ weight2
+
+
+def _ffn_inputs(draw: Draw) -> Iterator[Call]:
+    for activation in _ACTIVATIONS:
+        given = draw.normal(7, 64), draw.normal(64, 96, std=0.1), draw.normal(96, 32, std=0.1)
+        yield call(*given, activation)
+
+
+def _image_calls(draw: Draw) -> Iterator[Call]:
+    yield call(draw.normal(2, 4, 9, 11), draw.normal(6, 4, 3, 3, std=0.3), draw.normal(6), [1, 1], [1, 1], [1, 1], 1)
+    yield call(draw.normal(2, 4, 9, 11), draw.normal(6, 2, 3, 3, std=0.3), draw.normal(6), [2, 1], [0, 1], [1, 2], 2)
+
+
+def _conv2d(x: T, weight: T, bias: T | None, stride: Any, padding: Any, dilation: Any, groups: int) -> T:
+    return F.conv2d(x, weight, bias, stride, padding, dilation, groups)
+
+
+def _transposed_product(x: T, weight: T, perm_x1: list[int], perm_y: list[int]) -> T:
+    return (x.permute(perm_x1) @ weight).permute(perm_y)
+
+
+OPERATORS = in_family(
+    "linear",
+    fused("npu_linear", F.linear, _linear_inputs, terms=TERMS),
+    fused("npu_bmmV2", lambda x, y, _: x @ y, _batched_inputs, terms=TERMS),
+    fused(
+        "npu_grouped_matmul",
+        _grouped_or_of_groups,
+        _grouped_inputs,
+        through=_call_grouped,
+        dtypes=HALVES,
+        grad=False,
+        terms=TERMS,
+    ),
+    fused("npu_ffn", _ffn, _ffn_inputs, dtypes=("float16",), grad=False, terms=TERMS),
+    fused("npu_conv2d", _conv2d, _image_calls, grad=False, terms=TERMS),
+    fused(
+        "npu_transpose_batchmatmul",
+        _transposed_product,
+        lambda d: [call(d.normal(8, 3, 128), d.normal(3, 128, 128), perm_x1=[1, 0, 2], perm_y=[1, 0, 2])],
+        dtypes=HALF_FIRST,
+        grad=False,
+        terms=TERMS,
+    ),
+)

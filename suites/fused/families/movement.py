@@ -1,0 +1,183 @@
+"""What moves, pads, slices or casts elements: every bit is promised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+
+from pytest_ascend.operators import Call, Draw, call
+from pytest_ascend.operators.operator import FLOATS
+
+from ..entry import fused, in_family
+
+T = torch.Tensor
+DTYPES = (*FLOATS, "int32")
+
+#: CANN's number of the plain format.
+ND = 2
+
+
+def _values(draw: Draw, *shape: int) -> T:
+    if draw.dtype.is_floating_point:
+        return draw.normal(*shape)
+    return draw.integers(*shape, low=-(2**31), high=2**31, dtype=draw.dtype)
+
+
+def of(shape: tuple[int, ...], *arguments: tuple[Any, ...]) -> Callable[[Draw], Iterator[Call]]:
+    """One tensor of this shape, with each set of further arguments."""
+
+    def inputs(draw: Draw) -> Iterator[Call]:
+        for rest in arguments:
+            yield call(_values(draw, *shape), *rest)
+
+    return inputs
+
+
+def _confusion(x: T, perm: list[int], shape: list[int], transpose_first: bool) -> T:
+    return x.permute(perm).reshape(shape) if transpose_first else x.reshape(shape).permute(perm)
+
+
+def _slice(x: T, offsets: list[int], size: list[int]) -> T:
+    return x[tuple(slice(start, start + count) for start, count in zip(offsets, size, strict=True))]
+
+
+def _one_hot(x: T, num_classes: int = -1, depth: int = 1, on_value: float = 1, off_value: float = 0) -> T:  # noqa: ARG001
+    return torch.where(x.unsqueeze(-1) == torch.arange(depth), float(on_value), float(off_value))
+
+
+def _scatter_nd_update(x: T, indices: T, updates: T) -> T:
+    changed = x.clone()
+    changed[tuple(indices.long().unbind(-1))] = updates
+    return changed
+
+
+def _scatter_inputs(draw: Draw) -> Iterator[Call]:
+    yield call(_values(draw, 7, 16).detach(), torch.tensor([[2], [0], [6]]), _values(draw, 3, 16).detach())
+    yield call(_values(draw, 4, 5, 6).detach(), torch.tensor([[3, 4], [0, 0]]), _values(draw, 2, 6).detach())
+
+
+def _masked_fill_range(x: T, start: T, end: T, value: T, axis: int = -1) -> T:
+    places = torch.arange(x.shape[axis])
+    changed = x.clone()
+    for i in range(start.shape[0]):
+        inside = (places >= start[i][:, None]) & (places < end[i][:, None])
+        changed = torch.where(inside, value[i], changed)
+    return changed
+
+
+def _fill_inputs(draw: Draw) -> Iterator[Call]:
+    edges = [torch.tensor([[1, 2, 0, 4]], dtype=torch.int32), torch.tensor([[3, 4, 5, 9]], dtype=torch.int32)]
+    yield call(_values(draw, 4, 9).detach(), *edges, torch.tensor([1], dtype=draw.dtype))
+
+
+OPERATORS = in_family(
+    "movement",
+    fused("npu_format_cast", lambda x, _: x, of((5, 16, 17), (ND,)), dtypes=DTYPES, exact=True),
+    fused(
+        "npu_dtype_cast",
+        lambda x, dtype: x.to(dtype).double(),
+        of((5, 33), (torch.float16,), (torch.float32,), (torch.bfloat16,)),
+        through=lambda cast, x, dtype: cast(x, dtype).float(),
+        outputs=("float32",),
+        exact=True,
+    ),
+    fused(
+        "npu_transpose",
+        lambda x, perm: x.permute(perm),
+        of((2, 3, 5, 7), ([0, 2, 3, 1],), ([3, 1, 2, 0],)),
+        dtypes=DTYPES,
+        grad=False,
+        exact=True,
+    ),
+    fused(
+        "npu_confusion_transpose",
+        _confusion,
+        of((2, 3, 4, 6), ([0, 2, 1, 3], [2, 4, 18], True), ([1, 0, 2], [6, 4, 6], False)),
+        dtypes=DTYPES,
+        exact=True,
+    ),
+    fused(
+        "npu_reshape",
+        lambda x, shape: x.reshape(shape),
+        of((2, 3, 4), ([6, 4],), ([24],)),
+        dtypes=DTYPES,
+        grad=False,
+        exact=True,
+    ),
+    fused(
+        "npu_broadcast",
+        lambda x, size: x.expand(size),
+        of((3, 1, 5), ([3, 4, 5],), ([2, 3, 1, 5],)),
+        dtypes=DTYPES,
+        grad=False,
+        exact=True,
+    ),
+    fused("npu_slice", _slice, of((5, 6, 7), ([1, 0, 2], [3, 6, 4])), dtypes=DTYPES, grad=False, exact=True),
+    fused(
+        "npu_pad",
+        lambda x, paddings: F.pad(x, (*paddings[2:], *paddings[:2])),
+        of((4, 5), ([1, 2, 0, 3],)),
+        dtypes=DTYPES,
+        grad=False,
+        exact=True,
+    ),
+    fused(
+        "npu_one_hot",
+        _one_hot,
+        lambda d: [
+            call(d.integers(17, high=5, dtype=torch.int32), depth=5),
+            call(d.integers(2, 3, high=4, dtype=torch.int32), depth=4, on_value=2, off_value=-1),
+        ],
+        outputs=("float32",),
+        dtypes=("int32",),
+        grad=False,
+        exact=True,
+    ),
+    fused("npu_scatter_nd_update", _scatter_nd_update, _scatter_inputs, dtypes=DTYPES, grad=False, exact=True),
+    fused(
+        "npu_masked_fill_range",
+        _masked_fill_range,
+        _fill_inputs,
+        dtypes=("float32", "float16", "int32"),
+        grad=False,
+        exact=True,
+    ),
+    fused(
+        "npu_sort_v2",
+        lambda x, dim=-1, descending=False: x.sort(dim, descending).values,
+        of((5, 33), (), (-1, True)),
+        dtypes=("float16",),
+        grad=False,
+        exact=True,
+    ),
+    fused(
+        "npu_stride_copy",
+        torch.as_strided,
+        of((4, 6), ([3, 2], [6, 2], 1)),
+        dtypes=DTYPES,
+        grad=False,
+        exact=True,
+        layouts=False,
+    ),
+    fused(
+        "npu_sign_bits_pack",
+        lambda x, size: ((x.view(-1, 8) >= 0) << torch.arange(8)).sum(-1).to(torch.uint8).view(size, -1),
+        lambda d: [call(d.normal(64), 1), call(d.normal(96), 2)],
+        outputs=("uint8",),
+        dtypes=("float32", "float16"),
+        grad=False,
+        exact=True,
+    ),
+    fused(
+        "npu_sign_bits_unpack",
+        lambda x, size, dtype: (((x.unsqueeze(-1) >> torch.arange(8)) & 1) * 2.0 - 1).view(size, -1).to(dtype),
+        lambda d: [call(d.integers(24, high=256, dtype=torch.uint8), 2, torch.float32)],
+        outputs=("float32",),
+        dtypes=("uint8",),
+        grad=False,
+        exact=True,
+    ),
+)

@@ -1,0 +1,137 @@
+"""Normalization, with what comes before and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+
+from pytest_ascend.operators import Call, Draw, call
+
+from ..entry import fused, in_family
+
+T = torch.Tensor
+
+#: The longest row.
+TERMS = 1032
+
+
+def rows(tensors: int, *weights: str, **named: Any) -> Callable[[Draw], Iterator[Call]]:
+    """So many tensors of one shape, and weights ("scale" around 1, "shift" around 0) of the last dimension."""
+
+    def inputs(draw: Draw) -> Iterator[Call]:
+        for shape in ((2, 3, 64), (5, 1032), (17, 16)):
+            given = [draw.normal(*shape) for _ in range(tensors)]
+            low = {"scale": 0.5, "shift": -0.5}
+            yield call(*given, *(draw.uniform(shape[-1], low=low[w], high=low[w] + 1) for w in weights), **named)
+
+    return inputs
+
+
+def _rms_norm(x: T, gamma: T, epsilon: float = 1e-6) -> tuple[T, T]:
+    rstd = x.square().mean(-1, keepdim=True).add(epsilon).rsqrt()
+    return x * rstd * gamma, rstd
+
+
+def _add_rms_norm(x1: T, x2: T, gamma: T, epsilon: float = 1e-6) -> tuple[T, T, T]:
+    x = x1 + x2
+    return (*_rms_norm(x, gamma, epsilon), x)
+
+
+def _add_layer_norm(x1: T, x2: T, gamma: T, beta: T, epsilon: float = 1e-5, additional_output: bool = False) -> Any:
+    x = x1 + x2
+    mean = x.mean(-1, keepdim=True)
+    rstd = x.var(-1, correction=0, keepdim=True).add(epsilon).rsqrt()
+    return F.layer_norm(x, gamma.shape, gamma, beta, epsilon), mean, rstd, *([x] if additional_output else [])
+
+
+def _deep_norm(x: T, gx: T, beta: T, gamma: T, alpha: float = 0.3, epsilon: float = 1e-6) -> tuple[T, T, T]:
+    total = alpha * x + gx
+    mean = total.mean(-1, keepdim=True)
+    rstd = (total - mean).square().mean(-1, keepdim=True).add(epsilon).rsqrt()
+    return mean, rstd, gamma * (total - mean) * rstd + beta
+
+
+def _layer_norm_eval(x: T, normalized_shape: list[int], weight: T, bias: T, eps: float = 1e-5) -> T:
+    return F.layer_norm(x, normalized_shape, weight, bias, eps)
+
+
+def _group_norm_silu(x: T, weight: T, bias: T, group: int, eps: float = 1e-5) -> T:
+    return F.silu(F.group_norm(x, group, weight, bias, eps))
+
+
+def _group_norm_swish(x: T, num_groups: int, weight: T, bias: T, eps: float = 1e-5, swish_scale: float = 1.0) -> T:
+    normal = F.group_norm(x, num_groups, weight, bias, eps)
+    return normal * torch.sigmoid(swish_scale * normal)
+
+
+def _images(draw: Draw) -> tuple[T, T, T]:
+    return draw.normal(2, 6, 5, 7), draw.uniform(6, low=0.5, high=1.5), draw.uniform(6)
+
+
+OPERATORS = in_family(
+    "normalization",
+    fused("npu_rms_norm", _rms_norm, rows(1, "scale"), outputs=("", "float32"), terms=TERMS),
+    fused(
+        "npu_gemma_rms_norm",
+        lambda x, gamma, epsilon=1e-6: _rms_norm(x, 1 + gamma, epsilon),
+        rows(1, "shift"),
+        outputs=("", "float32"),
+        grad=False,
+        terms=TERMS,
+    ),
+    fused(
+        "npu_add_rms_norm",
+        _add_rms_norm,
+        rows(2, "scale", epsilon=1e-5),
+        outputs=("", "float32", ""),
+        grad=False,
+        terms=TERMS,
+    ),
+    fused(
+        "npu_add_layer_norm",
+        _add_layer_norm,
+        rows(2, "scale", "shift", additional_output=True),
+        outputs=("", "float32", "float32", ""),
+        terms=TERMS,
+    ),
+    fused(
+        "npu_deep_norm",
+        lambda *args, **named: _deep_norm(*args, **named)[2],
+        rows(2, "shift", "scale", alpha=0.7),
+        through=lambda deep_norm, *args, **named: deep_norm(*args, **named)[2],
+        terms=TERMS,
+    ),
+    fused(
+        "npu_layer_norm_eval",
+        _layer_norm_eval,
+        lambda d: [
+            call(d.normal(3, 5, 64, grad=False), [64], d.normal(64, grad=False), d.normal(64, grad=False)),
+            call(d.normal(4, 6, 16, grad=False), [6, 16], d.normal(6, 16, grad=False), d.normal(6, 16, grad=False)),
+        ],
+        grad=False,
+        terms=TERMS,
+    ),
+    fused(
+        "npu_group_norm_silu",
+        _group_norm_silu,
+        lambda d: [call(*_images(d), 3), call(*_images(d), 2, 1e-3)],
+        outputs=("",),
+        grad=False,
+        terms=TERMS,
+    ),
+    fused(
+        "npu_group_norm_swish",
+        _group_norm_swish,
+        lambda d: [_swish(d), _swish(d, swish_scale=1.5, eps=1e-3)],
+        outputs=("",),
+        terms=TERMS,
+    ),
+)
+
+
+def _swish(draw: Draw, **named: Any) -> Call:
+    x, weight, bias = _images(draw)
+    return call(x, 3, weight, bias, **named)

@@ -1,0 +1,150 @@
+"""Mixture of experts: choosing experts, sending rows to them, and adding up what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from pytest_ascend.operators import Call, Draw, call
+
+from ..entry import fused, in_family
+
+T = torch.Tensor
+
+
+def _choices(draw: Draw, rows: int, experts: int, k: int, dtype: torch.dtype = torch.int32) -> T:
+    """Give ``k`` different experts for each row."""
+    return draw.uniform(rows, experts, dtype=torch.float32).argsort(-1)[:, :k].to(dtype)
+
+
+def _separate(draw: Draw, rows: int, experts: int) -> T:
+    """Give scores of which no two in a row are alike in any dtype: what is largest is no matter of rounding."""
+    order = draw.uniform(rows, experts, dtype=torch.float32).argsort(-1)
+    return (order * 0.25 - 2).to(draw.dtype)
+
+
+def _gating(x: T, finished: T | None = None, k: int = 1) -> tuple[T, T, T]:
+    values, experts = x.softmax(-1).topk(k, -1)
+    rows = torch.arange(x.shape[0] * k, dtype=torch.int32).view(k, -1).T
+    experts = experts if finished is None else experts.masked_fill(finished[:, None], x.shape[-1])
+    return values, experts.int(), rows
+
+
+def _gating_inputs(draw: Draw) -> Iterator[Call]:
+    yield call(_separate(draw, 7, 16), k=2)
+    yield call(_separate(draw, 33, 8), k=1)
+    yield call(_separate(draw, 5, 16), finished=draw.mask(5), k=4)
+
+
+def _init_routing(x: T, row_idx: T, expert_idx: T, active_num: int) -> tuple[T, T, T]:
+    count = min(x.shape[0], active_num) * expert_idx.shape[1]
+    experts, order = expert_idx.flatten().sort(stable=True)
+    source = row_idx.flatten()[order]
+    places = torch.empty_like(source)
+    places[source.long()] = torch.arange(source.numel(), dtype=source.dtype)
+    return x[source.long() % x.shape[0]][:count], places, experts
+
+
+def _init_inputs(draw: Draw) -> Iterator[Call]:
+    for rows, experts, k in ((6, 4, 2), (17, 8, 3)):
+        columns = torch.arange(rows * k, dtype=torch.int32).view(k, rows).T.contiguous()
+        yield call(draw.normal(rows, 32), columns, _choices(draw, rows, experts, k), rows)
+
+
+def _finalize(rows: T, skip1: T, skip2: T | None, bias: T, scales: T, source: T, experts: T) -> T:
+    """Add up, for each row, what its experts made of it."""
+    count, k = scales.shape
+    parts = rows[source.long().view(k, count)].transpose(0, 1)
+    total = (scales.unsqueeze(-1) * (parts + bias[experts.long()])).sum(1)
+    return skip1 + total if skip2 is None else skip1 + skip2 + total
+
+
+def _finalize_inputs(draw: Draw) -> Iterator[Call]:
+    for rows, experts, k in ((6, 4, 2), (17, 8, 3)):
+        order = draw.uniform(rows * k, dtype=torch.float32).argsort().int()
+        given = draw.normal(rows * k, 32), draw.normal(rows, 32), draw.normal(rows, 32), draw.normal(experts, 32)
+        yield call(*given, draw.uniform(rows, k, low=0.1), order, _choices(draw, rows, experts, k))
+
+
+def _compute_expert_tokens(sorted_experts: T, num_expert: int) -> T:
+    return torch.bincount(sorted_experts.long(), minlength=num_expert).cumsum(0).int()
+
+
+def _permute(tokens: T, indices: T) -> tuple[T, T]:
+    order = indices.flatten().argsort(stable=True)
+    k = indices.numel() // indices.shape[0]
+    return tokens[order // k], order.argsort().int()
+
+
+def _unpermute(permuted: T, sorted_indices: T, probs: T | None = None) -> T:
+    rows = permuted[sorted_indices.long()]
+    if probs is None:
+        return rows
+    return (rows.view(*probs.shape, -1) * probs.unsqueeze(-1)).sum(1)
+
+
+def _unpermute_inputs(draw: Draw) -> Iterator[Call]:
+    for rows, k in ((6, 2), (17, 3)):
+        order = draw.uniform(rows * k, dtype=torch.float32).argsort().int()
+        yield call(draw.normal(rows * k, 32), order, draw.uniform(rows, k, low=0.1))
+
+
+def _top_k_top_p(logits: T, p: T, k: T) -> T:
+    values, order = torch.sort(logits, dim=-1, stable=True)
+    least = values.gather(-1, (values.shape[-1] - k.long())[:, None])
+    values = values.masked_fill(values < least, float("-inf"))
+    left_out = values.softmax(-1).cumsum(-1) <= 1 - p[:, None]
+    left_out[:, -1] = False
+    return torch.empty_like(values).scatter_(-1, order, values.masked_fill(left_out, float("-inf")))
+
+
+def _sampling_inputs(draw: Draw) -> Iterator[Call]:
+    ks = draw.integers(5, low=2, high=16, dtype=torch.int32)
+    yield call(_separate(draw, 5, 40), draw.given([0.3, 0.5, 0.7, 0.8, 0.9]), ks)
+
+
+def _gating_grouped(x: T, k: int, **_: Any) -> tuple[T, T]:
+    scores = x.sigmoid()
+    values, experts = scores.topk(k, -1)
+    return values / (values.sum(-1, keepdim=True) + 1e-20), experts.int()
+
+
+OPERATORS = in_family(
+    "routing",
+    fused(
+        "npu_moe_gating_top_k_softmax", _gating, _gating_inputs, outputs=("", "int32", "int32"), grad=False, terms=16
+    ),
+    fused(
+        "npu_moe_gating_top_k",
+        _gating_grouped,
+        lambda d: [call(_separate(d, 9, 16), k=4, norm_type=1)],
+        outputs=("", "int32"),
+        grad=False,
+        terms=16,
+    ),
+    fused("npu_moe_init_routing", _init_routing, _init_inputs, outputs=("", "int32", "int32"), grad=False, exact=True),
+    fused("npu_moe_finalize_routing", _finalize, _finalize_inputs, grad=False, terms=8),
+    fused(
+        "npu_moe_compute_expert_tokens",
+        _compute_expert_tokens,
+        lambda d: [call(d.integers(33, high=8, dtype=torch.int32).sort().values, 8)],
+        dtypes=("int32",),
+        grad=False,
+        exact=True,
+    ),
+    fused(
+        "npu_moe_token_permute",
+        _permute,
+        lambda d: [
+            call(d.normal(6, 32), _choices(d, 6, 4, 2, torch.int64)),
+            call(d.normal(17, 16), _choices(d, 17, 8, 3, torch.int64)),
+        ],
+        outputs=("", "int32"),
+        dtypes=("bfloat16", "float16", "float32"),
+        terms=4,
+    ),
+    fused("npu_moe_token_unpermute", _unpermute, _unpermute_inputs, dtypes=("bfloat16", "float16", "float32"), terms=4),
+    fused("npu_top_k_top_p", _top_k_top_p, _sampling_inputs, grad=False, exact=True),
+)

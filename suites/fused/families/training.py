@@ -1,0 +1,112 @@
+"""Losses and optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+
+from pytest_ascend.operators import Call, Draw, call
+
+from ..entry import fused, in_family
+
+T = torch.Tensor
+
+
+def _softmax_cross_entropy(x: T, labels: T) -> T:
+    return -(labels * x.log_softmax(-1)).sum(-1)
+
+
+def _softmax_inputs(draw: Draw) -> Iterator[Call]:
+    for rows, classes in ((5, 16), (17, 33)):
+        yield call(
+            draw.normal(rows, classes, std=2.0),
+            draw.normal(rows, classes, grad=False).float().softmax(-1).to(draw.dtype),
+        )
+
+
+def _loss_inputs(draw: Draw) -> Iterator[Call]:
+    for reduction in ("mean", "sum", "none"):
+        yield call(draw.normal(17, 33, std=2.0), draw.integers(17, high=33), reduction=reduction)
+    yield call(draw.normal(9, 33, std=2.0), draw.integers(9, high=33), label_smoothing=0.1)
+
+
+def _cross_entropy(x: T, target: T, reduction: str = "mean", label_smoothing: float = 0.0) -> T:
+    """Give the loss; where it is one number, the operator gives one dimension."""
+    return F.cross_entropy(x, target, reduction=reduction, label_smoothing=label_smoothing).reshape(-1)
+
+
+def _state(draw: Draw) -> tuple[T, T, T, T]:
+    """Weights, both moments, and a gradient."""
+    shape = (33, 17)
+    moments = draw.normal(*shape, std=0.1, grad=False), draw.uniform(*shape, low=0.01, high=0.1, grad=False)
+    return draw.normal(*shape, grad=False), *moments, draw.normal(*shape, grad=False)
+
+
+def _adam(
+    var: T, m: T, v: T, grad: T, powers: tuple[float, float], lr: float, betas: tuple[float, float], eps: float
+) -> Any:
+    m = betas[0] * m + (1 - betas[0]) * grad
+    v = betas[1] * v + (1 - betas[1]) * grad.square()
+    rate = lr * (1 - powers[1]) ** 0.5 / (1 - powers[0])
+    return var - rate * m / (v.sqrt() + eps), m, v
+
+
+def _apply_adam(apply: Any, var: T, m: T, v: T, grad: T, powers: Any, lr: float, betas: Any, eps: float) -> Any:
+    state = [each.clone() for each in (var, m, v)]
+    return apply(*powers, lr, *betas, eps, grad, False, False, out=state)
+
+
+def _adam_w(
+    var: T,
+    m: T,
+    v: T,
+    grad: T,
+    powers: tuple[float, float],
+    lr: float,
+    decay: float,
+    betas: tuple[float, float],
+    eps: float,
+) -> Any:
+    m = betas[0] * m + (1 - betas[0]) * grad
+    v = betas[1] * v + (1 - betas[1]) * grad.square()
+    # A power is that of the last step: the operator multiplies by beta once more.
+    first, second = (1 - power * beta for power, beta in zip(powers, betas, strict=True))
+    step = (m / first) / ((v / second).sqrt() + eps)
+    return var * (1 - lr * decay) - lr * step, m, v
+
+
+def _apply_adam_w(
+    apply: Any, var: T, m: T, v: T, grad: T, powers: Any, lr: float, decay: float, betas: Any, eps: float
+) -> Any:
+    state = [each.clone() for each in (var, m, v)]
+    return apply(*powers, lr, decay, *betas, eps, grad, None, False, False, out=state)
+
+
+#: All of them are what float32 holds exactly, so that it is no matter where they are rounded.
+BETAS, POWERS, RATE, DECAY = (0.875, 0.984375), (0.25, 0.875), 0.0078125, 0.125
+
+OPERATORS = in_family(
+    "training",
+    fused("npu_softmax_cross_entropy_with_logits", _softmax_cross_entropy, _softmax_inputs, terms=33),
+    fused("npu_cross_entropy_loss", _cross_entropy, _loss_inputs, outputs=("",), terms=561),
+    fused(
+        "npu_apply_adam",
+        _adam,
+        lambda d: [call(*_state(d), POWERS, RATE, BETAS, 1e-8)],
+        through=_apply_adam,
+        dtypes=("float32", "float16"),
+        grad=False,
+        terms=4,
+    ),
+    fused(
+        "npu_apply_adam_w",
+        _adam_w,
+        lambda d: [call(*_state(d), POWERS, RATE, DECAY, BETAS, 1e-8)],
+        through=_apply_adam_w,
+        grad=False,
+        terms=4,
+    ),
+)

@@ -1,0 +1,9 @@
+"""Every operator that only torch_npu has, against its definition in float64."""
+
+from __future__ import annotations
+
+from pytest_ascend.operators import conformance_tests
+
+from .catalogue import OPERATORS
+
+test_fused = conformance_tests(*OPERATORS, suite="fused")

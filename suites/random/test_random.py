@@ -1,0 +1,91 @@
+"""Random numbers: from the right distribution in every block, the same for the same seed, others at the next call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from pytest_ascend.records.case import Case
+from pytest_ascend.run.comparing import PrecisionCompare
+
+from . import catalogue, generators
+from .draws import DRAWINGS, Drawing
+from .statistics import FALSE_ALARM, judge, repeated
+
+_BY_NAME = {drawing.name: drawing for drawing in DRAWINGS}
+
+#: What no law gives, to begin with: whatever is not written stays so.
+UNWRITTEN = {True: float("nan"), False: -11}
+
+
+def of(property_: str) -> pytest.MarkDecorator:
+    """Ask a test for every case of a property."""
+    found = [case for case in catalogue.CASES if case.property == property_]
+    return pytest.mark.parametrize("case", found, ids=[case.id for case in found])
+
+
+def drawing_of(case: Case) -> Drawing:
+    return _BY_NAME[case.subject]
+
+
+def drawn(case: Case, device: torch.device) -> torch.Tensor:
+    """Draw, and bring to the CPU. The memory of the result holds what cannot be drawn before."""
+    drawing, dtype = drawing_of(case), getattr(torch, case.dtype)
+    count = drawing.count(case.dtype)
+    junk = torch.full((count,), UNWRITTEN[dtype.is_floating_point], dtype=torch.float64).to(dtype).to(device)
+    target = junk.clone()
+    del junk
+    return drawing.draw(target).detach().cpu()
+
+
+@of(catalogue.DISTRIBUTION)
+def test_distribution(case: Case, npu_device: torch.device, ascend_measure: Callable[[str, float], None]) -> None:
+    generators.seed(npu_device, 2024)
+    law, values = drawing_of(case).law, drawn(case, npu_device).flatten()
+    impossible = (~law.possible(values)).nonzero().flatten()
+    if len(impossible):
+        first = int(impossible[0])
+        pytest.fail(f"{len(impossible)} elements cannot be drawn; element {first} is {values[first].item()}")
+    if said := repeated(values):
+        pytest.fail(f"{case.subject}: {said}")
+    worst = judge(law.cell(values), law.probabilities)
+    ascend_measure("p_value_corrected", worst.probability)
+    if worst.probability < FALSE_ALARM:
+        pytest.fail(f"not the distribution of {case.subject}: {worst.what}, probability {worst.probability:.1e}")
+
+
+@of(catalogue.SEED)
+def test_seed(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+    generators.seed(npu_device, 7)
+    first, second = drawn(case, npu_device), drawn(case, npu_device)
+    generators.seed(npu_device, 7)
+    again = drawn(case, npu_device)
+    generators.seed(npu_device, 8)
+    other = drawn(case, npu_device)
+    precision_compare(again, first, standard="binary", name=f"{case.subject}, seeded alike")
+    assert not torch.equal(first, second), f"{case.subject}: two calls after one seed give the same numbers"
+    assert not torch.equal(first, other), f"{case.subject}: another seed gives the same numbers"
+
+
+@of(catalogue.STATE)
+def test_state(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+    generators.seed(npu_device, 9)
+    drawn(case, npu_device)
+    kept = generators.state(npu_device)
+    first = [drawn(case, npu_device), drawn(case, npu_device)]
+    generators.restore(npu_device, kept)
+    again = [drawn(case, npu_device), drawn(case, npu_device)]
+    precision_compare(again, first, standard="binary", name=f"{case.subject}, from a state that was kept")
+
+
+@of(catalogue.GRADIENT)
+def test_gradient(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+    """What is dropped on the way there is dropped on the way back, and what is scaled is scaled alike."""
+    function = drawing_of(case).gradient
+    assert function is not None
+    x = -torch.ones(4099, dtype=getattr(torch, case.dtype), device=npu_device, requires_grad=True)
+    result = function(x)
+    (gradient,) = torch.autograd.grad(result, x, torch.ones_like(result))
+    precision_compare(gradient.cpu(), -result.detach().cpu(), standard="binary", name=f"gradient of {case.subject}")

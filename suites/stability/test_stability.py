@@ -1,0 +1,114 @@
+"""The same call gives the same bits: called again, with other rows beside it, in memory that holds anything."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_ascend.operators import Call, Draw
+from pytest_ascend.operators.judging import on_tensors, tensors
+from pytest_ascend.records.case import Case
+from pytest_ascend.run.comparing import PrecisionCompare
+
+from .catalogue import BATCH, CASES, DETERMINISM, STALE
+from .memory import PATTERNS, poison
+from .table import PROMISED, SUBJECTS, Subject
+
+_BY_NAME = {subject.name: subject for subject in SUBJECTS}
+
+#: How often a call is repeated: a race that shows once in two calls is missed once in 500 runs.
+TIMES = 10
+#: Rows that are computed alone, or with few others.
+PARTS = {"the first row": slice(0, 1), "the third row": slice(2, 3), "two rows": slice(0, 2)}
+
+
+def of(property_: str) -> pytest.MarkDecorator:
+    """Ask a test for every case of a property."""
+    found = [case for case in CASES if case.property == property_]
+    return pytest.mark.parametrize("case", found, ids=[case.id for case in found])
+
+
+def drawn(case: Case, device: torch.device) -> tuple[Subject, Call]:
+    """Give what is called, and its arguments on the device."""
+    subject = _BY_NAME[case.subject]
+    made = subject.inputs(Draw(f"stability/{subject.name}", getattr(torch, case.dtype)))
+    args, kwargs = on_tensors(lambda each: each.to(device), (made.args, dict(made.kwargs)))
+    return subject, Call(made.name, args, kwargs)
+
+
+def results(subject: Subject, call: Call) -> list[torch.Tensor]:
+    with torch.no_grad():
+        return [each.detach().cpu() for each in tensors(subject.function(*call.args, **call.kwargs))]
+
+
+@contextlib.contextmanager
+def deterministic(wanted: bool) -> Iterator[None]:
+    """Ask for deterministic algorithms, and stop asking."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(wanted)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+@of(DETERMINISM)
+def test_determinism(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+    subject, call = drawn(case, npu_device)
+    for wanted in (True,) if subject.adds else (False, True):
+        with deterministic(wanted):
+            first = results(subject, call)
+            again = [results(subject, call) for _ in range(TIMES - 1)]
+        name = f"{subject.name}, called again{', deterministic algorithms asked for' if wanted else ''}"
+        precision_compare(again, [first] * len(again), standard="binary", name=name)
+
+
+@of(STALE)
+def test_stale_memory(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+    found: dict[str, Any] = {}
+    for name, pattern in PATTERNS.items():
+        poison(npu_device, pattern)
+        with deterministic(_BY_NAME[case.subject].adds):
+            found[name] = results(*drawn(case, npu_device))
+    clean = found.pop("zeros")
+    precision_compare(found, dict.fromkeys(found, clean), standard="binary", name=f"{case.subject} in memory full of")
+
+
+@of(BATCH)
+def test_batch_invariance(
+    case: Case,
+    npu_device: torch.device,
+    precision_compare: PrecisionCompare,
+    ascend_measure: Callable[[str, float], None],
+) -> None:
+    subject, call = drawn(case, npu_device)
+    whole = results(subject, call)
+    alone = {name: results(subject, _rows(call, part)) for name, part in PARTS.items()}
+    wanted = {name: [each[part] for each in whole] for name, part in PARTS.items()}
+    ascend_measure("differing_elements_share", _differing_share(alone, wanted))
+    if subject.rows == PROMISED:
+        precision_compare(alone, wanted, standard="binary", name=f"{subject.name} of")
+
+
+def _rows(call: Call, part: slice) -> Call:
+    """Give the call for these rows: of the first tensor, and of others with as many."""
+    count = len(call.args[0])
+    kept = [each[part].clone() if _is_batch(each, call.args[0], count) else each for each in call.args]
+    return Call(call.name, tuple(kept), call.kwargs)
+
+
+def _is_batch(value: Any, first: torch.Tensor, count: int) -> bool:
+    return isinstance(value, torch.Tensor) and (value is first or value.shape in (first.shape, (count,)))
+
+
+def _differing_share(alone: Mapping[str, list[torch.Tensor]], wanted: Mapping[str, list[torch.Tensor]]) -> float:
+    differing = total = 0
+    for name, found in alone.items():
+        for mine, other in zip(found, wanted[name], strict=True):
+            differing += int((mine != other).sum())
+            total += mine.numel()
+    return differing / max(total, 1)

@@ -1,0 +1,9 @@
+"""The model that ``--ascend-model`` names. Without that option nobody collects this file: it is no ``test_*.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+def test_model(ascend_model_case: Callable[[], None]) -> None:
+    ascend_model_case()

@@ -1,0 +1,76 @@
+"""The judge of random numbers lets correct ones pass, and sees each way in which they may be wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from suites.random import laws
+from suites.random.catalogue import CASES
+from suites.random.draws import DRAWINGS, Drawing
+from suites.random.statistics import BLOCK, CASES_LIMIT, FALSE_ALARM, judge, repeated
+
+COUNT = 16 * BLOCK + 17
+#: How many numbers there are is part of the law of a permutation.
+DRAWN_ON_CPU = [each for each in DRAWINGS if each.name not in ("random_.bool", "randperm")]
+
+
+def uniform(seed: int) -> torch.Tensor:
+    return torch.rand(COUNT, generator=torch.Generator().manual_seed(seed))
+
+
+def probability(values: torch.Tensor) -> float:
+    law = laws.below_one()
+    return judge(law.cell(values), law.probabilities).probability
+
+
+def test_a_run_accuses_a_correct_generator_once_in_a_million_runs() -> None:
+    assert sum(case.property == "distribution" for case in CASES) <= CASES_LIMIT
+    assert FALSE_ALARM * CASES_LIMIT <= 1e-6
+
+
+def test_honest_numbers_are_as_improbable_as_they_say() -> None:
+    found = [probability(uniform(seed)) for seed in range(40)]
+    assert sum(each < 0.1 for each in found) < 12  # 4 are to be expected, at most
+    assert min(found) > 1e-4
+
+
+@pytest.mark.parametrize("drawing", DRAWN_ON_CPU, ids=lambda each: each.name)
+def test_what_the_cpu_draws_is_possible_and_probable(drawing: Drawing) -> None:
+    torch.manual_seed(1)
+    dtype = getattr(torch, drawing.dtypes[0])
+    values = drawing.draw(torch.full((COUNT,), -11.0).to(dtype)).flatten()
+    assert bool(drawing.law.possible(values).all())
+    assert judge(drawing.law.cell(values), drawing.law.probabilities).probability > 1e-6
+    assert not repeated(values)
+
+
+def a_block_twice(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([x[:BLOCK], x[:BLOCK], x[2 * BLOCK :]])
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda x: x * 0.99, id="a share too small"),
+        pytest.param(lambda x: x.index_fill(0, torch.arange(3 * BLOCK, 4 * BLOCK), 0.5), id="a block of one number"),
+        pytest.param(lambda x: torch.cat([x[: -BLOCK // 4], x[-BLOCK // 4 :] * 0]), id="a tail of zeros"),
+        pytest.param(lambda x: torch.cat([x[: COUNT // 2], x[: COUNT // 2 + 1].sort().values]), id="sorted"),
+        pytest.param(lambda x: x.view(-1, 1)[: COUNT // 8].expand(-1, 8).flatten(), id="each number eight times"),
+        pytest.param(lambda x: x.square(), id="another distribution"),
+    ],
+)
+def test_numbers_that_are_drawn_otherwise_are_seen(spoil: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    assert probability(spoil(uniform(3))) < FALSE_ALARM
+
+
+def test_a_block_that_comes_twice_is_seen() -> None:
+    assert "block 1 of 4096 elements repeats block 0" in repeated(a_block_twice(uniform(4)))
+    assert not repeated(uniform(4))
+
+
+def test_what_was_not_written_is_impossible_everywhere() -> None:
+    floating = [each for each in DRAWN_ON_CPU if each.dtypes[0] == "float32"]
+    assert not [each.name for each in floating if bool(each.law.possible(torch.tensor([float("nan")])).any())]

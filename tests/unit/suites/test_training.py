@@ -1,0 +1,11 @@
+"""The tables of the training suite belong together."""
+
+from __future__ import annotations
+
+from suites.training.catalogue import CASES_OF_AUTOCAST, FLOAT32, LOWER
+from suites.training.operators import CALLS
+
+
+def test_every_operator_of_autocasts_lists_has_a_call() -> None:
+    assert {name for name, _ in CASES_OF_AUTOCAST} == CALLS.keys()
+    assert not set(FLOAT32) & set(LOWER)
