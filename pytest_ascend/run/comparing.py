@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from pytest_ascend import precision
+from pytest_ascend.errors import UsageError
 
 
 class Disagreement(AssertionError):
@@ -19,12 +20,14 @@ class Disagreement(AssertionError):
 class PrecisionCompare:
     """Compares within one test. ``note`` takes each verdict as builtins; ``standard`` is "" for the default rule.
 
-    ``device`` is where :meth:`layers` runs a model.
+    ``device`` is where :meth:`layers` and :meth:`models` run a model. ``marked`` are settings of the test's marker:
+    what a call says itself comes before them, and they before ``standard``.
     """
 
     note: Callable[[Mapping[str, Any]], None]
     standard: str = ""
     device: str = "cpu"
+    marked: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, actual: Any, expected: Any, **settings: Any) -> precision.Verdict:
         """Judge ``actual`` of the device by ``expected``, and give the verdict; ``settings`` are those of
@@ -33,9 +36,7 @@ class PrecisionCompare:
         Raises Disagreement, an AssertionError, where they disagree, and UsageError on senseless arguments.
         """
         __tracebackhide__ = True
-        if self.standard:
-            settings.setdefault("standard", self.standard)
-        verdict = precision.compare(actual, expected, **settings)
+        verdict = precision.compare(actual, expected, **self._settled(settings))
         self.note(verdict.to_dict())
         if not verdict.agrees:
             raise Disagreement("\n".join(precision.explain(verdict)))
@@ -48,12 +49,53 @@ class PrecisionCompare:
         wrong layer, and UsageError for what is no model.
         """
         __tracebackhide__ = True
-        if self.standard:
-            settings.setdefault("standard", self.standard)
-        report = precision.layers(model, *inputs, device=self.device, **settings)
+        settings.setdefault("standard", self._settled({}).get("standard"))
+        return self._kept(precision.layers(model, *inputs, device=self.device, **settings))
+
+    def models(
+        self, model: torch.nn.Module, original: torch.nn.Module, *inputs: Any, **settings: Any
+    ) -> precision.LayerReport:
+        """Compare a rewritten ``model`` on the device with its ``original``, by modules that ``names`` pairs.
+
+        ``settings`` are those of :func:`pytest_ascend.precision.models`. Raises Disagreement that names the first
+        wrong layer, and UsageError for what is no model.
+        """
+        __tracebackhide__ = True
+        settings.setdefault("standard", self._settled({}).get("standard"))
+        return self._kept(precision.models(model, original, *inputs, device=self.device, **settings))
+
+    def _kept(self, report: precision.LayerReport) -> precision.LayerReport:
+        __tracebackhide__ = True
         for layer in report.layers:
             for verdict in filter(None, (layer.forward, layer.backward)):
                 self.note(verdict.to_dict())
         if not report.agrees:
             raise Disagreement("\n".join(report.explain()))
         return report
+
+    def _settled(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Give what a call says and, of the marker's settings, those that go with the same standard."""
+        if "standard" in settings:
+            return dict(settings)
+        return {**({"standard": self.standard} if self.standard else {}), **self.marked, **settings}
+
+
+#: What the marker ascend_standard can say besides the name of the standard.
+MARKED = ("limits", "waiver")
+
+
+def marked_settings(arguments: Sequence[Any], named: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Give the settings of a marker ``ascend_standard(name, limits={...}, waiver="...")``; ``where`` names its test.
+
+    Raises UsageError for a marker that says anything else, and for a standard that does not exist.
+    """
+    unknown = [key for key in named if key not in MARKED]
+    if unknown or len(arguments) > 1 or not (arguments or named):
+        said = ", ".join([*map(repr, arguments), *(f"{key}={value!r}" for key, value in named.items())])
+        raise UsageError(
+            f"{where}: the marker ascend_standard({said})",
+            hint='write ascend_standard("NAME"), with limits={...} and waiver="why" where limits are to be changed',
+        )
+    if arguments:
+        precision.standard_of(arguments[0])
+    return {**({"standard": arguments[0]} if arguments else {}), **named}

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from pytest_ascend.device.dispatcher import kind
+from pytest_ascend.dispatching import EagerDispatchMode
 from pytest_ascend.records.census import FALLBACK
 
 
@@ -25,21 +25,16 @@ def _name(operator: torch._ops.OpOverload) -> str:
     return str(operator.name())  # type: ignore[no-untyped-call]
 
 
-class FallbackWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class FallbackWatch(EagerDispatchMode):  # type: ignore[no-untyped-call]
     """Notes operators on tensors of ``device_type`` that the CPU computes, in the order of their first call.
 
     It sees what torch dispatches, not what a kernel calls inside: there it knows the ``out=`` variants only.
     """
 
     def __init__(self, device_type: str) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.device_type = device_type
         self.seen: dict[str, None] = {}
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Keep torch from loading its compiler, which takes seconds, just to keep it away from this class."""
-        return False
 
     def __torch_dispatch__(
         self,

@@ -17,14 +17,16 @@ UNSUPPORTED = (
     r"not implemented for '",
     r"is not (currently )?(supported|implemented)",
     r"(do|does|are|is)(n't| not) support(ed)?\b",
+    r"\bonly support(s|ed)\b|\bnot support\b",
+    r"\binput must be half\b|[Dd]ata ?type should not be\b",  # torch_npu's own kernels
     r"[Uu]nsupported (data ?type|dtype|op)",
     r"\bERR01007\b",  # torch_npu: OPS feature not supported
     r"\b561103\b",  # aclnn: no kernel for these arguments
     r"\bEZ3003\b|\bEZ9010\b",  # no operator for these dtypes and formats
 )
 
-#: How the emulated device says that it lacks an operator.
-NOT_EMULATED = r"(?:(?P<name>\w+) )?is not emulated"
+#: How the emulated device says that it lacks an operator, and torch_npu above it.
+NOT_EMULATED = r"(?:(?P<name>\w+) )?is not emulated|(?P<operator>aclnn\w+) or \w+ not in libopapi\.so"
 
 OUT_OF_MEMORY = r"out of memory"
 
@@ -49,7 +51,7 @@ def classify(error: BaseException, *, emulated: bool, missing: Sequence[str] = (
 
 def _absent(text: str, missing: Sequence[str]) -> tuple[str, ...]:
     match = re.search(NOT_EMULATED, text)
-    named = (match["name"] or "an operator",) if match else ()
+    named = (match["name"] or match["operator"] or "an operator",) if match else ()
     return tuple(dict.fromkeys(missing)) or named
 
 

@@ -7,13 +7,19 @@ import importlib.util
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from pytest_ascend.device import Device, Request, parse
-from pytest_ascend.device.probe import Answer, ask
+from pytest_ascend.device.probe import LIMIT_S, Answer, ask
+from pytest_ascend.doctor import examine, in_short
 from pytest_ascend.environment import Sign, signs
+from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.signs import EMULATED_VARIABLE
 from pytest_ascend.errors import DeviceUnavailable, UsageError
+
+if TYPE_CHECKING:
+    from pytest_ascend.device.npu import Npu
 
 #: What is seen when an NPU does not come up, and what to do about it; the first match counts.
 REMEDIES = (
@@ -40,12 +46,22 @@ EMULATE = "to test without an NPU, say so: --ascend-device=emulated"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prepared:
-    """A device that works. ``chip`` is its name, "" where nobody asked it yet; ``notice`` is to be said loudly."""
+    """A device that works. ``chip`` is its name, "" where nobody asked it yet; ``notice`` is to be said loudly.
+
+    ``numerics``: what changes numbers on a chip, as it is pinned; ``emulated_numerics``: how the emulated device
+    computes, "" for one that is real.
+    ``apart``: only child processes may use it; this one has not touched it. ``indices`` are the devices that a run may
+    take, the preferred one first; ``threads`` is how many torch would use by itself.
+    """
 
     device: Device
     chip: str = ""
     notice: str = ""
     numerics: Mapping[str, bool] = field(default_factory=dict)
+    emulated_numerics: str = ""
+    apart: bool = False
+    indices: tuple[int, ...] = (0,)
+    threads: int = 1
 
 
 def prepare(
@@ -53,22 +69,45 @@ def prepare(
     *,
     faults: Sequence[str] = (),
     emulated_memory_bytes: int = 0,
+    emulated_numerics: str = "",
+    isolation: str = "off",
+    devices: int = 0,
     look: Callable[[], Sequence[Sign]] = signs,
     probe: Callable[[int], Answer] = ask,
 ) -> Prepared:
     """Make the device that ``--ascend-device`` names usable in this process and in its children.
 
-    ``look`` and ``probe`` find signs of Ascend and ask an NPU. Raises UsageError for a device that does not exist or
-    faults on one that is real, DeviceUnavailable where the device, or one that the machine has signs of, does not work.
+    With ``isolation`` "on", and with "auto" on devices that can die, this process does not touch it itself. ``devices``
+    is how many there have to be. ``look`` and ``probe`` find signs of Ascend and ask an NPU. Raises UsageError for a
+    device that does not exist or faults on one that is real, DeviceUnavailable where the device, or one that the
+    machine has signs of, does not work.
     """
     request = parse(text)
     found = tuple(look()) if request.kind in ("auto", "npu") else ()
     kind = _resolved(request.kind, found)
     if kind != "emulated":
-        _refuse_emulated_settings(faults, emulated_memory_bytes, kind)
+        _refuse_emulated_settings(faults, emulated_memory_bytes, emulated_numerics, kind)
+    apart = isolation == "on" or (isolation == "auto" and kind in {"npu", "emulated"})
     if kind == "emulated":
-        return _emulated(request, faults, emulated_memory_bytes)
-    return _npu(request, found, probe) if kind == "npu" else _other(request)
+        count = max(2, request.index + 1, devices)
+        prepared = _emulated(request, faults, emulated_memory_bytes, emulated_numerics, count=count, apart=apart)
+    else:
+        prepared = _npu(request, found, probe, apart=apart) if kind == "npu" else _other(request, devices)
+    return replace(prepared, apart=True, threads=_calm()) if apart else prepared
+
+
+def _calm() -> int:
+    """Have torch compute in one thread, and give how many it had: a fork does not survive a pool of threads."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    return threads
+
+
+def _in_order(request: Request, count: int) -> tuple[int, ...]:
+    """Give all devices, the one that was asked for first."""
+    return (request.index, *(index for index in range(count) if index != request.index))
 
 
 def _resolved(kind: str, found: Sequence[Sign]) -> str:
@@ -84,13 +123,16 @@ def _resolved(kind: str, found: Sequence[Sign]) -> str:
     return kind
 
 
-def _refuse_emulated_settings(faults: Sequence[str], memory_bytes: int, kind: str) -> None:
-    given = [*(f"--ascend-fault={fault}" for fault in faults), *(["--ascend-emulated-memory"] if memory_bytes else [])]
+def _refuse_emulated_settings(faults: Sequence[str], memory_bytes: int, numerics: str, kind: str) -> None:
+    settings = {"--ascend-emulated-memory": memory_bytes, "--ascend-emulated-numerics": numerics}
+    given = [*(f"--ascend-fault={fault}" for fault in faults), *(name for name, value in settings.items() if value)]
     if given:
         raise UsageError(f"{given[0]} is for the emulated device, and this run is on {kind}", hint=EMULATE)
 
 
-def _emulated(request: Request, faults: Sequence[str], memory_bytes: int) -> Prepared:
+def _emulated(
+    request: Request, faults: Sequence[str], memory_bytes: int, numerics: str, *, count: int, apart: bool
+) -> Prepared:
     from pytest_ascend import emulator
     from pytest_ascend.device.npu import Npu
 
@@ -99,14 +141,41 @@ def _emulated(request: Request, faults: Sequence[str], memory_bytes: int) -> Pre
             f"--ascend-device=emulated:{request.index}: there are at most {EMULATED_DEVICES} emulated devices",
             hint=f"give emulated:0 to emulated:{EMULATED_DEVICES - 1}",
         )
-    emulator.activate(devices=max(2, request.index + 1), memory_bytes=memory_bytes or None, faults=tuple(faults))
+    if count > EMULATED_DEVICES:
+        raise UsageError(f"{count} devices were asked for", hint=f"there are at most {EMULATED_DEVICES} emulated ones")
+    emulator.activate(devices=count, memory_bytes=memory_bytes or None, faults=tuple(faults), numerics=numerics)
     by_itself = "This machine shows no sign of Ascend." if request.kind == "auto" else ""
     with _comes_up("the emulated device", hint="install what it runs: pip install 'pytest-ascend[emulated]'"):
         npu = Npu(request.index, emulated=True)
-        return Prepared(device=npu, chip=npu.chip(), notice=by_itself, numerics=npu.pin_numerics())
+        chip, pinned = _asked_apart(npu) if apart else (npu.chip(), npu.pin_numerics())
+        return Prepared(
+            device=npu,
+            chip=chip,
+            notice=by_itself,
+            numerics=pinned,
+            emulated_numerics=emulator.numerics(),
+            indices=_in_order(request, count),
+        )
 
 
-def _npu(request: Request, found: Sequence[Sign], probe: Callable[[int], Answer]) -> Prepared:
+def _asked_apart(npu: Npu) -> tuple[str, Mapping[str, bool]]:
+    """Have a child process ask the device for its name, and pin its arithmetic as every process of the run will."""
+    from pytest_ascend.isolation import Channel, start
+
+    def ask(channel: Channel) -> None:
+        try:
+            channel.send(chip=npu.chip(), numerics=npu.pin_numerics())
+        except Exception as error:  # noqa: BLE001  (whatever a broken stack raises is the answer)
+            channel.send(failure=f"{type(error).__name__}: {error}")
+
+    npu.load()
+    answer = start(ask).result(LIMIT_S)
+    if "failure" in answer:
+        raise RuntimeError(answer["failure"])
+    return str(answer["chip"]), dict(answer["numerics"])
+
+
+def _npu(request: Request, found: Sequence[Sign], probe: Callable[[int], Answer], *, apart: bool) -> Prepared:
     from pytest_ascend.device.npu import Npu
 
     answer = probe(request.index)
@@ -114,7 +183,9 @@ def _npu(request: Request, found: Sequence[Sign], probe: Callable[[int], Answer]
         raise DeviceUnavailable(_explained(request, found, answer), hint=f"{_remedy(answer)}\n  hint: {EMULATE}")
     with _comes_up(f"npu:{request.index}", hint=OTHERWISE):
         npu = Npu(request.index)
-        return Prepared(device=npu, chip=answer.chip, numerics=npu.pin_numerics())
+        numerics = _asked_apart(npu)[1] if apart else npu.pin_numerics()
+        indices = _in_order(request, max(answer.count, 1))
+        return Prepared(device=npu, chip=answer.chip, numerics=numerics, indices=indices)
 
 
 @contextlib.contextmanager
@@ -130,14 +201,15 @@ def _comes_up(name: str, *, hint: str) -> Iterator[None]:
 def _explained(request: Request, found: Sequence[Sign], answer: Answer) -> str:
     asked = "this machine shows signs of Ascend" if request.kind == "auto" else f"npu:{request.index} was asked for"
     evidence = "".join(f"\n  found: {sign}" for sign in found) or "\n  found: no sign of Ascend on this machine"
-    return f"{asked}, but the NPU does not come up{evidence}\n  failed: {answer.failure}"
+    said = "".join(f"\n  doctor: {line}" for line in in_short(examine(this_machine(limit_s=PATIENT_S))))
+    return f"{asked}, but the NPU does not come up{evidence}\n  failed: {answer.failure}{said}"
 
 
 def _remedy(answer: Answer) -> str:
     return next((remedy for pattern, remedy in REMEDIES if re.search(pattern, answer.failure)), OTHERWISE)
 
 
-def _other(request: Request) -> Prepared:
+def _other(request: Request, devices: int) -> Prepared:
     if importlib.util.find_spec("torch_npu"):
         # torch would load torch_npu by itself, and fail where there is no CANN.
         os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
@@ -145,7 +217,7 @@ def _other(request: Request) -> Prepared:
         from pytest_ascend.device.cuda import open_cuda
 
         cuda = open_cuda(request.index)
-        return Prepared(device=cuda, chip=cuda.chip())
+        return Prepared(device=cuda, chip=cuda.chip(), indices=(request.index,))
     from pytest_ascend.device.cpu import Cpu
 
-    return Prepared(device=Cpu(), chip=Cpu().chip())
+    return Prepared(device=Cpu(), chip=Cpu().chip(), indices=tuple(range(max(1, devices))))

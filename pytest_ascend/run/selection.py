@@ -19,23 +19,27 @@ OWN = "tests of one's own"
 class Collected:
     """What one process collected: cases by node id, and how many that belong to the level were deselected.
 
-    ``places`` gives, by node id, what to tell pytest to run that test again.
+    ``places`` gives, by node id, what to tell pytest to run that test again. ``elsewhere`` are cases, by node id, that
+    other shards of the same run have.
     """
 
     cases: Mapping[str, Case]
     places: Mapping[str, str] = field(default_factory=dict)
     deselected: int = 0
+    elsewhere: Mapping[str, Case] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Give builtins only: what a worker tells its controller."""
         cases = {node: case.to_dict() for node, case in self.cases.items()}
-        return {"cases": cases, "places": dict(self.places), "deselected": self.deselected}
+        elsewhere = {node: case.to_dict() for node, case in self.elsewhere.items()}
+        return {"cases": cases, "places": dict(self.places), "deselected": self.deselected, "elsewhere": elsewhere}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Collected:
         """Read what :meth:`to_dict` gave."""
         cases = {node: Case.from_dict(case) for node, case in data["cases"].items()}
-        return cls(cases=cases, places=data["places"], deselected=data["deselected"])
+        elsewhere = {node: Case.from_dict(case) for node, case in data["elsewhere"].items()}
+        return cls(cases=cases, places=data["places"], deselected=data["deselected"], elsewhere=elsewhere)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +79,7 @@ def plan(
     All of the manifest that belongs to ``level`` has to run, unless the user narrowed the run: then what was collected.
     Cases of the user's own tests have to run in any case.
     """
-    found = {case.id: case for case in collected.cases.values()}
+    found = {case.id: case for case in (*collected.cases.values(), *collected.elsewhere.values())}
     due = {case.id: case for case in frozen if case.is_in(level)}
     narrowed = _narrowed(collected, scope=scope, paths=paths, narrowed_by=narrowed_by)
     has_all = bool(due) and due.keys() <= found.keys() and not collected.deselected

@@ -2,38 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import Case
-from pytest_ascend.records.outcome import Errored, Failed, Fallback, Outcome, Passed
+from pytest_ascend.records.outcome import Errored, Failed, Fallback, Outcome, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.run.expectations import Expectation, today
 
 
 @dataclass(kw_only=True, slots=True)
 class Trial:
-    """A case on its way through its test. ``interrupted`` is the outcome of whatever ended the test early."""
+    """A case on its way through its test. ``interrupted`` is the outcome of whatever ended the test early.
+
+    ``expectation`` is the known deviation that the case is to show, None where it is to pass.
+    """
 
     case: Case
     node_id: str
     verdicts: list[Mapping[str, Any]] = field(default_factory=list)
     measurements: dict[str, float] = field(default_factory=dict)
+    series: dict[str, tuple[float, ...]] = field(default_factory=dict)
     fallbacks: list[str] = field(default_factory=list)
     interrupted: Outcome | None = None
+    expectation: Expectation | None = None
     duration_s: float = 0.0
+    diagnosis: Mapping[str, Any] = field(default_factory=dict)
 
-    def measure(self, name: str, value: float) -> None:
-        """Keep a figure. Raises UsageError for one that is no number, or whose name stands already."""
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise UsageError(f"the measurement {name!r} is {value!r}", hint="give one int or float")
-        if name in self.measurements:
+    def measure(self, name: str, value: float | Sequence[float]) -> None:
+        """Keep a figure, or a series of them. Raises UsageError for what is no number, or a name that stands already.
+
+        A series is a list of samples, or one of the two lines of a curve: ``loss_actual`` and ``loss_expected``.
+        """
+        kept: Mapping[str, Any] = self.measurements if _is_number(value) else self.series
+        if name in kept:
             raise UsageError(f"the measurement {name!r} is taken twice in one test", hint="name each by what it is")
-        self.measurements[name] = float(value)
+        if _is_number(value):
+            self.measurements[name] = float(value)
+        elif isinstance(value, (list, tuple)) and all(_is_number(each) for each in value):
+            self.series[name] = tuple(float(each) for each in value)
+        else:
+            said = f"the measurement {name!r} is {value!r:.200}"
+            raise UsageError(said, hint="give one int or float, or a list of them")
 
     def outcome(self) -> Outcome:
-        """Judge by the evidence: a test that ended well passes only if it compared or measured on the device."""
+        """Judge by the evidence, and by what was expected of the case."""
+        found = self._found()
+        return self.expectation.judge(found, today()) if self.expectation else found
+
+    def _found(self) -> Outcome:
+        """Give the outcome as it is: a test that ended well passes only if it compared or measured on the device."""
         if self.interrupted is not None:
             return self.interrupted
         disagreeing = [verdict for verdict in self.verdicts if not verdict["agrees"]]
@@ -43,16 +63,33 @@ class Trial:
             return Errored(reason="the test passed without comparing or measuring anything")
         if self.fallbacks:
             return Fallback(reason=f"computed on the CPU: {', '.join(self.fallbacks)}")
+        if waivers := self._waivers():
+            return Waived(reason=f"judged by looser limits than the standard's: {'; '.join(waivers)}")
         return Passed()
+
+    def _waivers(self) -> list[str]:
+        """Give the reasons for which comparisons were judged by looser limits than their standard's."""
+        return list(dict.fromkeys(str(verdict["waiver"]) for verdict in self.verdicts if verdict.get("waiver")))
 
     def record(self) -> ResultRecord:
         """Give the case's line of the run log."""
+        outcome = self.outcome()
+        waiver = {}
+        if isinstance(outcome, Waived):
+            waiver = self.expectation.waiver() if self.expectation else {"reason": "; ".join(self._waivers())}
         return ResultRecord(
             case=self.case,
             node_id=self.node_id,
-            outcome=self.outcome(),
+            outcome=outcome,
+            waiver=waiver,
             verdicts=tuple(self.verdicts),
             measurements=dict(self.measurements),
             fallbacks=tuple(self.fallbacks),
             duration_s=self.duration_s,
+            diagnosis=self.diagnosis,
+            series=dict(self.series),
         )
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -18,6 +18,7 @@ UNSUPPORTED = [
     "DT_COMPLEX64 is not supported by aclnnFoo",
     "aclnnFoo does not support double",
     "Unsupported dtype: torch.float64",
+    "svd_npu only supported Float, but get double",
 ]
 
 
@@ -71,6 +72,12 @@ def test_the_emulated_device_is_believed_by_its_message_alone() -> None:
     outcome = classify(RuntimeError("emulated CANN: the operator type Mul is not emulated"), emulated=True)
     assert outcome.name == "not-emulated"
     assert "Mul" in outcome.reason
+
+
+def test_an_operator_that_the_emulated_cann_does_not_export_is_not_emulated() -> None:
+    said = "aclnnFoo or aclnnFooGetWorkspaceSize not in libopapi.so, or libopapi.so not found."
+    assert classify(RuntimeError(said), emulated=True).reason == "not emulated: aclnnFoo"
+    assert classify(RuntimeError(said), emulated=False).name == "unsupported"
 
 
 def test_no_real_device_is_excused_as_not_emulated() -> None:

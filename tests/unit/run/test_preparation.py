@@ -39,7 +39,7 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Note what the emulated device is asked for, in its place."""
     asked: list[object] = []
 
-    def stand_in(*arguments: object) -> Prepared:
+    def stand_in(*arguments: object, **settings: object) -> Prepared:
         asked.append(arguments)
         return prepare("cpu")
 
@@ -136,6 +136,11 @@ def test_there_are_not_as_many_emulated_devices_as_one_likes() -> None:
 def test_emulated_memory_is_for_the_emulated_device_only() -> None:
     with pytest.raises(UsageError, match="--ascend-emulated-memory"):
         prepare("cpu", emulated_memory_bytes=2**30)
+
+
+def test_emulated_numerics_are_for_the_emulated_device_only() -> None:
+    with pytest.raises(UsageError, match="--ascend-emulated-numerics"):
+        prepare("cpu", emulated_numerics="chip:1")
 
 
 def test_on_the_cpu_torch_does_not_load_torch_npu_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ def test_what_interrupted_the_test_decides() -> None:
     assert trial(verdicts=[AGREES], interrupted=Unsupported(reason="no")).outcome().name == "unsupported"
 
 
-@pytest.mark.parametrize("value", [True, "1", None, [1.0]])
+@pytest.mark.parametrize("value", [True, "1", None, {"a": 1.0}])
 def test_a_measurement_is_one_number(value: Any) -> None:
     with pytest.raises(UsageError, match="latency_us"):
         trial().measure("latency_us", value)
@@ -71,3 +71,17 @@ def test_a_measurement_is_taken_once() -> None:
 def test_a_record_survives_the_way_between_processes() -> None:
     record = trial(verdicts=[AGREES], measurements={"latency_us": 1.0}).record()
     assert ResultRecord.from_dict(record.to_dict()) == record
+
+
+def test_a_list_is_kept_as_a_series_beside_the_figure_of_that_name() -> None:
+    case = trial()
+    case.measure("latency_us", 2)
+    case.measure("latency_us", [1, 2.5, 3])
+    record = ResultRecord.from_dict(case.record().to_dict())
+    assert (record.measurements, record.series) == ({"latency_us": 2.0}, {"latency_us": (1.0, 2.5, 3.0)})
+
+
+@pytest.mark.parametrize("value", [[1, "2"], "12", True, None])
+def test_what_is_no_number_is_refused(value: Any) -> None:
+    with pytest.raises(UsageError, match="give one int or float, or a list"):
+        trial().measure("latency_us", value)

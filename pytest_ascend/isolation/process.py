@@ -1,0 +1,200 @@
+"""One child process: forked, so that it begins with everything imported and collected, and nothing of the device.
+
+A fork of a process that never touched the device costs milliseconds; a new interpreter that imports torch and
+collects the suites again costs ten seconds, at every crash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+#: Has a child write the Python stacks of its threads, from a signal handler in C that needs no lock of Python.
+STACKS_SIGNAL = signal.SIGRTMIN + 7
+
+#: Longest message of a child: far over the longest line of a run log. One that is longer comes from a sick process.
+MESSAGE_LIMIT_BYTES = 64 * 2**20
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_PTRACER = 0x59616D61
+_PTRACER_ANY = ctypes.c_ulong(-1)
+
+
+class Channel:
+    """The child's end: messages are objects of JSON, one a line."""
+
+    def __init__(self, reading: int, writing: int) -> None:
+        self._reading = os.fdopen(reading, "rb")
+        self._writing = os.fdopen(writing, "wb", buffering=0)
+
+    def send(self, **message: Any) -> None:
+        """Tell the parent. What JSON cannot hold is sent as its text."""
+        data = json.dumps(message, default=repr).encode() + b"\n"
+        while data:
+            data = data[self._writing.write(data) :]
+
+    def receive(self) -> dict[str, Any]:
+        """Wait for what the parent says. Ends the process where there is no parent any more."""
+        line = self._reading.readline()
+        if not line:
+            os._exit(0)
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+
+class Child:
+    """The parent's end."""
+
+    def __init__(self, pid: int, reading: int, writing: int, notes: Path) -> None:
+        self.pid = pid
+        self.reading = reading
+        self._writing = writing
+        self._notes = notes
+        self._buffer = b""
+        self._code: int | None = None
+        os.set_blocking(reading, False)
+
+    def send(self, **message: Any) -> None:
+        """Tell the child; one that is dead does not listen, which is found by :meth:`code`."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._writing, json.dumps(message).encode() + b"\n")
+
+    def read(self) -> list[dict[str, Any]]:
+        """Give the whole messages that have come. Raises ValueError for what no child in its senses would send."""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self.reading, 1 << 20):
+                self._buffer += data
+                if len(self._buffer) > MESSAGE_LIMIT_BYTES:
+                    raise ValueError(f"a message of more than {MESSAGE_LIMIT_BYTES} bytes")
+        *lines, self._buffer = self._buffer.split(b"\n")
+        return [_object(line) for line in lines]
+
+    def drain(self) -> None:
+        """Take what comes and forget it, so that a child that ends does not wait for a reader."""
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self.reading, 1 << 20):
+                pass
+
+    def result(self, limit_s: float) -> dict[str, Any]:
+        """Wait for the only message of a process that does one thing, and see it gone; {"failure": why} if none."""
+        limit = time.monotonic() + limit_s
+        found: list[dict[str, Any]] = []
+        while not found and time.monotonic() < limit:
+            over = self.code() is not None
+            found = self.read()
+            if over:
+                break
+            time.sleep(0.002)
+        code = self.code()
+        why = f"its process gave no answer within {limit_s:g} s" if code is None else f"its process ended with {code}"
+        notes = self.notes()
+        self.kill()
+        self.close()
+        return found[0] if found else {"failure": f"{why}\n{notes}".strip()}
+
+    def code(self) -> int | None:
+        """Give how the process ended (negative: the signal that ended it), None while it lives."""
+        if self._code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self._code = os.waitstatus_to_exitcode(status) if pid else None
+        return self._code
+
+    def notes(self) -> str:
+        """Give the stacks and messages that the process left behind."""
+        return self._notes.read_text(encoding="utf-8", errors="replace").strip()
+
+    def ask_for_stacks(self, patience_s: float = 2.0) -> str:
+        """Have the process write where it is, and wait for that a little; "" where it does not."""
+        before = self._notes.stat().st_size
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, STACKS_SIGNAL)
+        end = time.monotonic() + patience_s
+        while time.monotonic() < end and self._notes.stat().st_size == before:
+            time.sleep(0.02)
+        time.sleep(0.05)
+        return self.notes()
+
+    def kill(self) -> None:
+        """End the process and those that it started, and wait until it is gone."""
+        for end in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                end(self.pid, signal.SIGKILL)
+        while self.code() is None:
+            time.sleep(0.005)
+
+    def close(self) -> None:
+        """Give back what the parent holds for a child that is gone."""
+        os.close(self.reading)
+        os.close(self._writing)
+        self._notes.unlink(missing_ok=True)
+
+
+def start(main: Callable[[Channel], None]) -> Child:
+    """Run ``main`` in a child that dies with this process, in a process group of its own."""
+    handle, name = tempfile.mkstemp(prefix="pytest-ascend-child-")
+    to_parent, to_child = os.pipe(), os.pipe()
+    parent = os.getpid()
+    gc.freeze()  # else the child's collector would touch, and so copy, every page of what it inherited
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # numpy's threads take care of themselves
+        pid = os.fork()
+    if not pid:
+        os.close(to_parent[0])
+        os.close(to_child[1])
+        _live(main, Channel(to_child[0], to_parent[1]), parent, handle)
+    gc.unfreeze()
+    for each in (to_parent[1], to_child[0], handle):
+        os.close(each)
+    with contextlib.suppress(OSError):
+        os.setpgid(pid, pid)  # here and in the child: whoever comes first
+    return Child(pid, to_parent[0], to_child[1], Path(name))
+
+
+def _live(main: Callable[[Channel], None], channel: Channel, parent: int, notes: int) -> NoReturn:
+    """Be the child, to the end: nothing of the parent's clean-up may run here a second time."""
+    code = 70
+    try:
+        _become_a_child(parent, notes)
+        main(channel)
+        code = 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    except BaseException:  # noqa: BLE001  (told to the parent, which says what became of the case)
+        os.write(notes, traceback.format_exc().encode())
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(code)
+
+
+def _become_a_child(parent: int, notes: int) -> None:
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
+    control = ctypes.CDLL(None).prctl
+    control(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    control(_PR_SET_PTRACER, _PTRACER_ANY, 0, 0, 0)  # a debugger that the parent starts is no ancestor
+    if os.getppid() != parent:
+        os._exit(0)
+    faulthandler.enable(file=notes, all_threads=True)
+    faulthandler.register(STACKS_SIGNAL, file=notes, all_threads=True)
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    value = json.loads(line)
+    if not isinstance(value, dict):
+        raise ValueError("a message that is no object")
+    return value

@@ -1,0 +1,333 @@
+"""The parent's loop: it gives out cases, waits with a deadline, kills, decides, and never touches a device."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from typing import Any, Protocol
+
+from pytest_ascend.isolation.attempts import DOUBTFUL, Attempt, Decision, End, decide, how_it_ended
+from pytest_ascend.isolation.cards import Card
+from pytest_ascend.isolation.lane import Assigned, Lane
+from pytest_ascend.isolation.process import Child
+from pytest_ascend.isolation.stacks import native
+from pytest_ascend.isolation.task import Task
+
+__all__ = ["Listener", "Settings", "Supervisor", "Task"]
+
+#: A dead child is noticed after this long even where somebody else keeps its pipe open.
+TICK_S = 0.2
+#: Processes of one card that somebody ends before their first case, until the card counts as not coming up.
+KILLED_STARTS_LIMIT = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """``start_limit_s`` is the time for a fresh process to use its card, ``end_limit_s`` to clean up when it is done.
+
+    ``deadline`` is the time (of ``time.monotonic``) at which the run has to be over; ``doubts_limit`` how many answers
+    are asked for twice in a run.
+    """
+
+    start_limit_s: float = 180.0
+    end_limit_s: float = 30.0
+    deadline: float = float("inf")
+    doubts_limit: int = 100
+
+
+class Listener(Protocol):
+    """Who starts the children and hears what became of the tasks."""
+
+    def start(self, card: Card, *, alone: bool) -> Child:
+        """Give a fresh process for a card; ``alone`` asks for blocking launches."""
+        ...
+
+    def heard(self, card: Card, message: Mapping[str, Any]) -> None:
+        """Take a message that is none of the supervisor's."""
+        ...
+
+    def attempted(self, task: Task, attempt: Attempt) -> None:
+        """Take an attempt that is not the last one, and keep it safe."""
+        ...
+
+    def settled(self, task: Task, decision: Decision, attempts: Sequence[Attempt]) -> None:
+        """Take what became of a task."""
+        ...
+
+    def quarantined(self, card: Card) -> None:
+        """Hear that a card is used no more."""
+        ...
+
+    def stopping(self) -> bool:
+        """Whether no more tasks are to be given out."""
+        ...
+
+
+class Supervisor:
+    """Runs tasks on cards. ``earlier`` has attempts of tasks (by index) that another run made, which this continues."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        cards: Sequence[Card],
+        listener: Listener,
+        settings: Settings,
+        earlier: Mapping[int, Sequence[Attempt]] | None = None,
+    ) -> None:
+        self._queue = deque(tasks)
+        self._again: list[Assigned] = []
+        self._attempts = {index: list(attempts) for index, attempts in (earlier or {}).items()}
+        self._lanes = [Lane(card=card) for card in cards]
+        self._listener = listener
+        self._settings = settings
+        self._doubts = 0
+        self._settling: list[tuple[Task, Decision]] = []
+        self._open: list[Task] = []
+
+    def run(self) -> tuple[list[Task], str]:
+        """Run until all is settled; give the tasks that are left, and why they are."""
+        why, patience_s = "", 0.0
+        try:
+            while not why and self._has_work():
+                for lane in self._lanes:
+                    self._feed(lane)
+                self._settle()
+                self._wait()
+                why = self._reason_to_stop()
+            patience_s = self._settings.end_limit_s
+        finally:
+            for lane in self._lanes:
+                is_idle = lane.current is None
+                self._put_back(lane)
+                lane.end(patience_s if is_idle else 0)
+        self._settle()
+        self._close_open()
+        return [*self._queue, *(each.task for each in self._again)], why
+
+    def _has_work(self) -> bool:
+        return bool(self._queue or self._again or any(lane.is_busy for lane in self._lanes))
+
+    def _reason_to_stop(self) -> str:
+        if any(self._attempts[task.index][-1].said != "passed" for task, _ in self._settling):
+            self._settle()  # before anything else begins: it may be a reason to stop
+        if self._listener.stopping():
+            return "stopped"
+        if time.monotonic() > self._settings.deadline:
+            return "the deadline of the run passed"
+        if all(lane.card.quarantined for lane in self._lanes):
+            return "; ".join(f"{lane.card.label} is quarantined: {lane.card.quarantined}" for lane in self._lanes)
+        return ""
+
+    # --- giving out ---
+
+    def _feed(self, lane: Lane) -> None:
+        if lane.card.quarantined or lane.current:
+            return
+        lane.assigned = lane.assigned or self._pick(lane)
+        if lane.assigned is None:
+            return
+        if lane.child and lane.is_unfit():
+            self._take_back(lane)
+            lane.end(self._settings.end_limit_s)
+        if lane.child is None:
+            child = self._listener.start(lane.card, alone=lane.assigned.alone)
+            lane.began(child, alone=lane.assigned.alone, limit_s=self._settings.start_limit_s)
+        elif lane.ready:
+            self._reserve(lane)
+            lane.give()
+
+    def _pick(self, lane: Lane) -> Assigned | None:
+        for entry in self._again:
+            if entry.task is lane.last and not entry.alone and not self._has_other(lane):
+                self._again.remove(entry)
+                return entry
+        if lane.reserved:
+            task, lane.reserved = lane.reserved, None
+            return Assigned(task)
+        for entry in self._again:
+            is_prompt = not entry.alone or lane.child is None or not self._queue
+            if is_prompt and (entry.avoid != lane.card.label or not self._has_other(lane)):
+                self._again.remove(entry)
+                return entry
+        return Assigned(self._queue.popleft()) if self._queue else None
+
+    def _has_other(self, lane: Lane) -> bool:
+        return any(other is not lane and not other.card.quarantined for other in self._lanes)
+
+    def _reserve(self, lane: Lane) -> None:
+        """Fixtures of wide scope are kept for the next case, which the child therefore has to know."""
+        if lane.assigned and not lane.assigned.alone and not lane.reserved and self._queue:
+            lane.reserved = self._queue.popleft()
+
+    def _take_back(self, lane: Lane) -> None:
+        if lane.reserved:
+            self._queue.appendleft(lane.reserved)
+            lane.reserved = None
+
+    def _put_back(self, lane: Lane) -> None:
+        """Give back all that a lane holds, in its order."""
+        self._take_back(lane)
+        for held in (lane.assigned, lane.current):
+            if held:
+                self._queue.appendleft(held.task)
+        lane.assigned = lane.current = None
+
+    # --- hearing ---
+
+    def _wait(self) -> None:
+        children = [lane.child for lane in self._lanes if lane.child]
+        latest = min([lane.deadline for lane in self._lanes if lane.child] + [self._settings.deadline])
+        wait([child.reading for child in children], timeout=max(0.0, min(TICK_S, latest - time.monotonic())))
+        for lane in self._lanes:
+            if lane.child:
+                self._attend(lane, lane.child)
+
+    def _attend(self, lane: Lane, child: Child) -> None:
+        code = child.code()  # before reading: what a dead child said is all in the pipe
+        try:
+            for message in child.read():
+                self._hear(lane, message)
+        except ValueError as error:
+            child.kill()
+            self._failed(lane, End.CRASHED, f"the process sent what cannot be read: {error}", child.notes())
+            return
+        if lane.child is not child:
+            return
+        if code is not None:
+            self._died(lane, code)
+        elif lane.is_overdue():
+            self._hung(lane, child)
+
+    def _hear(self, lane: Lane, message: Mapping[str, Any]) -> None:
+        if "ready" in message:
+            self._came_up(lane, message)
+        elif "report" in message and lane.current:
+            lane.payloads.append(message["report"])
+        elif "finished" in message and lane.current:
+            self._finished(lane, message)
+        else:
+            self._listener.heard(lane.card, message)
+
+    def _came_up(self, lane: Lane, message: Mapping[str, Any]) -> None:
+        failure = str(message["ready"])
+        self._started(lane, failure)
+        if not failure:
+            lane.ready = True
+            self._listener.heard(lane.card, message)
+
+    def _started(self, lane: Lane, failure: str) -> None:
+        lane.card.started(failure)
+        if failure:
+            self._drop(lane)
+            self._look_at(lane.card)
+
+    def _finished(self, lane: Lane, message: Mapping[str, Any]) -> None:
+        health = str(message.get("health", ""))
+        end = End.UNPROVEN if health else End.ANSWERED
+        answer = str(message["answer"])
+        self._conclude(lane, end, answer=answer, reason=health and f"the device is not well afterwards: {health}")
+
+    def _died(self, lane: Lane, code: int) -> None:
+        end, reason = how_it_ended(code)
+        notes = lane.child.notes() if lane.child else ""
+        if lane.current is None and end is End.KILLED and lane.killed_starts < KILLED_STARTS_LIMIT:
+            lane.killed_starts += not lane.ready
+            self._drop(lane)
+        else:
+            self._failed(lane, end, reason, notes)
+
+    def _hung(self, lane: Lane, child: Child) -> None:
+        below = native(child.pid)  # first: the signal that asks for Python's stacks may end the very call that hangs
+        stacks = f"{child.ask_for_stacks()}\n\n{below}".strip()
+        child.kill()
+        self._failed(lane, End.HUNG, f"no end within {lane.limit_s:g} s", stacks)
+
+    def _failed(self, lane: Lane, end: End, reason: str, detail: str) -> None:
+        """A child is gone: the case that it was at, or its card, has something to do with it."""
+        if lane.current:
+            self._conclude(lane, end, reason=reason, detail=detail)
+        elif lane.ready:
+            self._drop(lane)
+        else:
+            self._started(lane, f"{reason}, before the first case")
+
+    def _drop(self, lane: Lane) -> None:
+        self._take_back(lane)
+        lane.end(0)
+
+    # --- deciding ---
+
+    def _conclude(self, lane: Lane, end: End, *, answer: str = "", reason: str = "", detail: str = "") -> None:
+        held, lane.current = lane.current, None
+        assert held is not None  # noqa: S101  (callers looked)
+        attempt = Attempt(
+            card=lane.card.label,
+            end=end,
+            answer=answer,
+            reason=reason,
+            detail=detail,
+            alone=held.alone,
+            payloads=tuple(lane.payloads),
+        )
+        if end is not End.ANSWERED:
+            self._drop(lane)
+        elif answer == "errored" and self._doubts < self._settings.doubts_limit:
+            self._take_back(lane)  # nobody knows what the error left behind in this process
+            lane.end(self._settings.end_limit_s)
+        attempts = self._attempts.setdefault(held.task.index, [])
+        attempts.append(attempt)
+        self._suspect(held.task, attempts)
+        self._follow(held.task, attempt, self._decided(held.task, attempts))
+
+    def _decided(self, task: Task, attempts: Sequence[Attempt]) -> Decision:
+        sick = frozenset(lane.card.label for lane in self._lanes if lane.card.quarantined)
+        decision = decide(attempts, sick=sick, is_case=task.is_case)
+        if decision in {Decision.AGAIN, Decision.ALONE} and attempts[-1].answer in DOUBTFUL:
+            self._doubts += 1
+            return Decision.SETTLE if self._doubts > self._settings.doubts_limit else decision
+        return decision
+
+    def _follow(self, task: Task, attempt: Attempt, decision: Decision) -> None:
+        if decision in {Decision.AGAIN, Decision.ALONE}:
+            self._listener.attempted(task, attempt)
+            self._again.append(Assigned(task, alone=decision is Decision.ALONE, avoid=attempt.card))
+        elif decision is Decision.FLAKY and len(self._lanes) > 1:
+            self._listener.attempted(task, attempt)
+            self._open.append(task)  # a card may turn out to be sick, and its answers to mean nothing
+        else:
+            self._settling.append((task, decision))
+
+    def _suspect(self, task: Task, attempts: Sequence[Attempt]) -> None:
+        """A case that goes well here speaks against every card on which it did not."""
+        last = attempts[-1]
+        if last.said != "passed":
+            return
+        for lane in self._lanes:
+            if any(each.card == lane.card.label != last.card and each.said != "passed" for each in attempts):
+                lane.card.suspect(task.index)
+                self._look_at(lane.card)
+
+    def _look_at(self, card: Card) -> None:
+        lane = next(each for each in self._lanes if each.card is card)
+        if card.quarantined and not lane.is_given_up:
+            lane.is_given_up = True
+            self._listener.quarantined(card)
+            self._put_back(lane)
+            lane.end(0)
+
+    def _settle(self) -> None:
+        settling, self._settling = self._settling, []
+        for task, decision in settling:
+            self._listener.settled(task, decision, self._attempts[task.index])
+
+    def _close_open(self) -> None:
+        sick = frozenset(lane.card.label for lane in self._lanes if lane.card.quarantined)
+        for task in self._open:
+            telling = [each for each in self._attempts[task.index] if each.card not in sick] or self._attempts[
+                task.index
+            ]
+            is_flaky = len({each.said for each in telling if each.counts}) > 1
+            self._listener.settled(task, Decision.FLAKY if is_flaky else Decision.SETTLE, telling)

@@ -1,0 +1,85 @@
+"""Planted errors that the judge of this very run has to see, and honest results that it has to accept.
+
+A judge that was loosened, broken or replaced says so before the first case, in the log, with every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import torch
+
+from pytest_ascend import precision
+
+T: TypeAlias = torch.Tensor
+
+
+def _with(index: int, value: float) -> Callable[[T], T]:
+    """Put another value in one place."""
+
+    def change(x: T) -> T:
+        changed = x.clone()
+        changed.view(-1)[index] = value
+        return changed
+
+    return change
+
+
+#: Name -> dtype of the result, and what an unfaithful device makes of it.
+PLANTED: Mapping[str, tuple[torch.dtype, Callable[[T], T]]] = {
+    "one element of 1,000 is wrong": (torch.float32, _with(617, 12.5)),
+    "the last element is left over": (torch.float32, _with(-1, 0.0)),
+    "all is zero": (torch.float32, torch.zeros_like),
+    "twice what it should be": (torch.float32, lambda x: 2 * x),
+    "three per cent off": (torch.float16, lambda x: x * 1.03),
+    "rows are exchanged": (torch.float32, lambda x: x.flip(0)),
+    "the sign is lost": (torch.bfloat16, torch.abs),
+    "a NaN where there was none": (torch.float32, _with(3, float("nan"))),
+    "a NaN is dropped": (torch.float32, lambda x: x.nan_to_num(0.0)),
+    "an infinity has the other sign": (torch.float32, lambda x: torch.where(x.isinf(), -x, x)),
+    "an infinity is saturated": (torch.float16, lambda x: x.nan_to_num(nan=float("nan"), posinf=65504.0)),
+    "another dtype": (torch.float32, lambda x: x.half()),
+    "another shape": (torch.float32, lambda x: x.reshape(-1)),
+    "one integer is off by one": (torch.int64, lambda x: _with(5, float(x.view(-1)[5]) + 1)(x)),
+    "one truth is false": (torch.bool, lambda x: _with(7, not bool(x.view(-1)[7]))(x)),
+}
+_WITH_NAN, _WITH_INFINITY = "a NaN is dropped", ("an infinity has the other sign", "an infinity is saturated")
+
+#: Results that are right, each of another dtype.
+HONEST = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool)
+
+
+def score(standard: str) -> dict[str, Any]:
+    """Have the judge look at every planted error and every honest result; ``standard`` is "" for the default rule.
+
+    Gives the event of the run log: how many were ``planted``, ``detected``, how many ``honest`` ones there were, and
+    the names of what was judged wrongly as ``missed``.
+    """
+    unseen = [name for name, (dtype, change) in PLANTED.items() if _agrees(dtype, name, change, standard)]
+    accused = [str(dtype) for dtype in HONEST if not _agrees(dtype, "", torch.clone, standard)]
+    return {
+        "planted": len(PLANTED),
+        "detected": len(PLANTED) - len(unseen),
+        "honest": len(HONEST),
+        "missed": [*unseen, *(f"an honest result of {dtype} was accused" for dtype in accused)],
+    }
+
+
+def _agrees(dtype: torch.dtype, name: str, change: Callable[[T], T], standard: str) -> bool:
+    expected = _expected(dtype, name)
+    actual = change(expected.to(dtype))
+    honest = expected.to(dtype)  # some standards compare with what a second device makes of it, which is right here
+    return precision.compare(actual, expected, honest=honest, standard=standard or None, dtype=dtype).agrees
+
+
+def _expected(dtype: torch.dtype, name: str) -> T:
+    """Give 1,000 numbers of both signs, in float64 for a floating dtype."""
+    numbers = torch.linspace(-4.0, 4.5, 1000, dtype=torch.float64).reshape(20, 50)
+    if dtype is torch.bool:
+        return numbers > 0
+    if not dtype.is_floating_point:
+        return (numbers * 100).to(dtype)
+    if name == _WITH_NAN:
+        return _with(41, float("nan"))(numbers)
+    return _with(41, float("inf"))(numbers) if name in _WITH_INFINITY else numbers

@@ -1,0 +1,92 @@
+"""Dividing a run among machines: each takes a part of the cases, and the parts are of about equal length.
+
+Every shard works the division out for itself, from the cases alone and from the durations that come with the suites, so
+that all of them come to the same one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.record import ResultRecord
+
+SCHEMA = 1
+#: The file beside the manifest, and what writes it.
+NAME, COMMAND = "durations.json", "pytest-ascend manifest --durations=RUN"
+#: What a case takes that is not in the file; only cases that take longer are.
+USUAL_S = 0.05
+COUNT_LIMIT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Part ``index`` of ``count``, from 1."""
+
+    index: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+
+def parse(text: str) -> Shard:
+    """Read "2/5". Raises UsageError for anything that is no part of a whole."""
+    match = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
+    index, count = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= index <= count <= COUNT_LIMIT:
+        hint = f"give part and number of parts, up to {COUNT_LIMIT}: --ascend-shard=2/5 is the second of five"
+        raise UsageError(f"--ascend-shard={text}: no part of a whole", hint=hint)
+    return Shard(index, count)
+
+
+def unit(case: Case) -> str:
+    """Name what stays together: the cases of one operator or model in one dtype share what they compute."""
+    return "/".join((case.suite, case.subject, case.dtype))
+
+
+def part(cases: Iterable[Case], durations_s: Mapping[str, float], shard: Shard) -> frozenset[str]:
+    """Give the ids of the cases that a shard has to run. Every case is in exactly one of the ``count`` shards.
+
+    The longest unit goes to the shard that has least to do, and so on (R. L. Graham, "Bounds on multiprocessing timing
+    anomalies", SIAM Journal on Applied Mathematics 17, 1969: at most a third longer than the best division).
+    """
+    units: dict[str, list[Case]] = {}
+    for case in cases:
+        units.setdefault(unit(case), []).append(case)
+    lengths = {name: sum(durations_s.get(case.id, USUAL_S) for case in units[name]) for name in units}
+    loads = [0.0] * shard.count
+    mine: set[str] = set()
+    for name in sorted(units, key=lambda each: (-lengths[each], each)):
+        place = loads.index(min(loads))
+        loads[place] += lengths[name]
+        if place == shard.index - 1:
+            mine.update(case.id for case in units[name])
+    return frozenset(mine)
+
+
+def load(suites: Path) -> Mapping[str, float]:
+    """Read the durations in the folder ``suites``, in seconds by case id. Raises UsageError for a damaged file."""
+    path = suites / NAME
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA}")
+        return {str(case_id): max(float(seconds), 0.0) for case_id, seconds in data["durations_s"].items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"the durations cannot be read: {path}: {error}", hint=f"make them anew: {COMMAND}") from error
+
+
+def encode(records: Iterable[ResultRecord]) -> str:
+    """Give the text of the file of durations: one case a line, sorted, those that take longer than most."""
+    found = {record.case.id: record.duration_s for record in records if record.duration_s > USUAL_S}
+    lines = [f"{json.dumps(case_id)}: {found[case_id]:.2g}" for case_id in sorted(found)]
+    body = ",\n".join(lines)
+    return f'{{"schema": {SCHEMA}, "durations_s": {{\n{body}\n}}}}\n'

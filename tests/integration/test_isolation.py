@@ -1,0 +1,158 @@
+"""Cases in child processes: a sick one takes its process down, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SICK = """
+import ctypes, os, signal, warnings
+import pytest, torch
+
+HERE = os.path.dirname(__file__)
+BEGUN = []
+
+def is_first(name):
+    path = os.path.join(HERE, name)
+    if os.path.exists(path):
+        return False
+    open(path, "w").close()
+    return True
+
+@pytest.fixture(scope="session")
+def whole():
+    BEGUN.append(1)
+    yield len(BEGUN)
+    with open(os.path.join(HERE, "torn-down"), "a") as file:
+        file.write("x")
+
+@pytest.fixture
+def right(npu_device, precision_compare):
+    return lambda: precision_compare(torch.ones(3, device=npu_device), torch.ones(3, dtype=torch.float64))
+
+def test_well(right, whole):
+    right()
+    assert whole == 1
+
+def test_says_something(right, whole):
+    print("said by the child")
+    warnings.warn("warned by the child")
+    right()
+    assert whole == 1
+
+def test_segfault(right):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def test_hang(right):
+    ctypes.PyDLL(None).pause()
+
+def test_crashes_once(right):
+    if is_first("crash"):
+        os.abort()
+    right()
+
+def test_fails_once(npu_device, precision_compare):
+    x = torch.ones(3, device=npu_device)
+    precision_compare(x * (2 if is_first("failure") else 1), torch.ones(3, dtype=torch.float64))
+
+def test_killed_once(right):
+    if is_first("kill"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    right()
+
+def test_always_blocking_when_alone(right):
+    if is_first("alone"):
+        os.kill(os.getpid(), signal.SIGSEGV)
+    assert os.environ["ASCEND_LAUNCH_BLOCKING"] == "1"
+    right()
+
+def test_ordinary():
+    print("an ordinary test")
+    raise ValueError("as usual")
+
+@pytest.mark.skip(reason="not now")
+def test_skipped(right):
+    pass
+
+def test_also_well(right, whole, tmp_path):
+    tmp_path.joinpath("file").write_text("x")
+    right()
+"""
+
+Ran = tuple[pytest.RunResult, dict[str, dict[str, Any]], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def ran(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Ran:
+    pytester.makepyfile(test_sick=SICK)
+    monkeypatch.setenv("PATH", "/nonexistent")  # without debuggers, which take their time
+    options = ("--ascend-device=cpu", "--ascend-isolation=on", "--ascend-case-deadline=3", "-rA")
+    result = pytester.runpytest_subprocess("--ascend", *options, "test_sick.py")
+    lines = [json.loads(line) for line in Path(pytester.path, "ascend-report/run.jsonl").read_text().splitlines()]
+    records = {line["node_id"].split("::")[1]: line for line in lines if line["type"] == "record"}
+    return result, records, lines
+
+
+def test_each_case_gets_what_it_deserves_and_the_run_ends(ran: Ran, pytester: pytest.Pytester) -> None:
+    result, records, lines = ran
+    assert {name: record["outcome"] for name, record in records.items()} == {
+        "test_well": "passed",
+        "test_says_something": "passed",
+        "test_segfault": "errored",
+        "test_hang": "errored",
+        "test_crashes_once": "flaky",
+        "test_fails_once": "flaky",
+        "test_killed_once": "passed",
+        "test_always_blocking_when_alone": "flaky",
+        "test_skipped": "not-run",
+        "test_also_well": "passed",
+    }
+    assert result.ret == 1
+    attempts = [attempt["end"] for attempt in records["test_segfault"]["attempts"]]
+    assert attempts == ["crashed", "crashed"]
+    assert [attempt["alone"] for attempt in records["test_segfault"]["attempts"]] == [False, True]
+    assert "test_segfault" in records["test_segfault"]["detail"], "the Python stack is kept"
+    assert "no end within 3 s" in records["test_hang"]["reason"]
+    assert "test_hang" in records["test_hang"]["detail"]
+    assert records["test_killed_once"]["attempts"][0]["end"] == "killed"
+    canaries = next(line for line in lines if line.get("kind") == "canaries")
+    assert canaries["planted"] == canaries["detected"] > 10
+    assert lines[-1]["type"] == "footer"
+    result.stdout.fnmatch_lines(["*an ordinary test*", "*ValueError: as usual*"])
+    result.stdout.fnmatch_lines(["*UserWarning: warned by the child*"])
+    result.stdout.fnmatch_lines(["*, 1 warning*in *"])  # though children that follow know of it from the start
+    assert "x" in Path(pytester.path, "torn-down").read_text(), "fixtures of the session end with their process"
+
+
+SMALL = """
+import pytest, torch
+
+@pytest.mark.parametrize("i", range(4))
+def test_it(npu_device, precision_compare, i):
+    precision_compare(torch.ones(3, device=npu_device) + (i == 1), torch.ones(3, dtype=torch.float64))
+"""
+
+
+def test_the_first_failure_can_stop_it(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_small=SMALL)
+    options = ("--ascend-device=cpu", "--ascend-isolation=on", "-x", "-k", "not 3")
+    result = pytester.runpytest_subprocess("--ascend", *options, "test_small.py")
+    result.assert_outcomes(passed=1, failed=1, deselected=1)
+    result.stdout.fnmatch_lines(["*stopping after 1 failures*"])
+
+
+def test_a_debugger_needs_this_process(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_small=SMALL)
+    result = pytester.runpytest_subprocess("--ascend", "--ascend-device=cpu", "--ascend-isolation=on", "--pdb", ".")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*--pdb cannot look into child processes*"])
+
+
+@pytest.mark.parametrize("option", ["--ascend-case-deadline=soon", "--ascend-deadline=-1", "--ascend-deadline=nan"])
+def test_a_deadline_that_is_no_time_is_refused(pytester: pytest.Pytester, option: str) -> None:
+    result = pytester.runpytest_inprocess("--ascend", "--ascend-device=cpu", option, ".")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*that is no time*"])

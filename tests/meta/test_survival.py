@@ -1,0 +1,24 @@
+"""The short form of benchmarks/survival.py: runs with faults and kills end by themselves, and know what they knew."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import AT_START
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(not importlib.util.find_spec("torch_npu"), reason="needs torch_npu")
+
+
+def test_runs_survive_faults_and_kills() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks/survival.py"), "--faults=5", "--kills=5", "--seed=3"]
+    environment = {**AT_START, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "5 runs with a fault, 0 wrong; 5 with a kill, 0 wrong" in done.stdout

@@ -1,0 +1,151 @@
+"""The loop of the parent, over real child processes that do nothing but live and die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from pytest_ascend.isolation import Attempt, Card, Channel, Child, Decision, Settings, Supervisor, Task, start
+
+#: What a child does with a task: by its index, on a card, the how-many-th process of the run it is in.
+Behaviour = Callable[[int, Card, int], str]
+
+
+class Recorder:
+    """Starts children of one behaviour, and keeps what became of the tasks."""
+
+    def __init__(self, behave: Behaviour, ready: Callable[[Card, int], str] = lambda card, number: "") -> None:
+        self.behave = behave
+        self.ready = ready
+        self.started: list[tuple[str, bool]] = []
+        self.pids: list[int] = []
+        self.outcomes: dict[int, tuple[Decision, list[str]]] = {}
+        self.sick: list[str] = []
+        self.limit: int | None = None
+
+    def start(self, card: Card, *, alone: bool) -> Child:
+        number = len(self.started)
+        self.started.append((card.label, alone))
+
+        def live(channel: Channel) -> None:
+            channel.send(ready=self.ready(card, number))
+            while "run" in (message := channel.receive()):
+                said = self.behave(message["run"], card, number)
+                answer, _, health = said.partition("/")
+                channel.send(finished=message["run"], answer=answer, health=health)
+
+        child = start(live)
+        self.pids.append(child.pid)
+        return child
+
+    def heard(self, card: Card, message: Mapping[str, Any]) -> None: ...
+
+    def attempted(self, task: Task, attempt: Attempt) -> None: ...
+
+    def settled(self, task: Task, decision: Decision, attempts: Sequence[Attempt]) -> None:
+        self.outcomes[task.index] = (decision, [each.said for each in attempts])
+
+    def quarantined(self, card: Card) -> None:
+        self.sick.append(card.label)
+
+    def stopping(self) -> bool:
+        return self.limit is not None and len(self.outcomes) >= self.limit
+
+
+def die(by: int) -> str:
+    os.kill(os.getpid(), by)
+    time.sleep(60)
+    return ""
+
+
+def run(
+    recorder: Recorder, tasks: int, *, cards: int = 1, limit_s: float = 30.0, **settings: Any
+) -> tuple[list[Task], str]:
+    made = [Card(label=f"npu:{index}", index=index) for index in range(cards)]
+    work = [Task(index, limit_s) for index in range(tasks)]
+    left = Supervisor(work, made, recorder, Settings(start_limit_s=20, end_limit_s=5, **settings)).run()
+    for pid in recorder.pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    return left
+
+
+def test_all_is_settled_by_one_process_where_nothing_goes_wrong() -> None:
+    recorder = Recorder(lambda index, card, number: "passed")
+    assert run(recorder, 20) == ([], "")
+    assert recorder.started == [("npu:0", False)]
+    assert recorder.outcomes == dict.fromkeys(range(20), (Decision.SETTLE, ["passed"]))
+
+
+def test_a_crash_is_tried_again_alone_and_blamed() -> None:
+    recorder = Recorder(lambda index, card, number: die(signal.SIGSEGV) if index == 1 else "passed")
+    run(recorder, 4)
+    assert recorder.outcomes[1] == (Decision.BLAME, ["crashed", "crashed"])
+    assert [recorder.outcomes[index][0] for index in (0, 2, 3)] == [Decision.SETTLE] * 3
+    assert recorder.started == [("npu:0", False), ("npu:0", True), ("npu:0", False)]
+
+
+def test_a_hang_ends_at_its_deadline() -> None:
+    recorder = Recorder(lambda index, card, number: die(0) if index == 0 else "passed")
+    began = time.monotonic()
+    run(recorder, 2, limit_s=0.5)
+    assert recorder.outcomes == {0: (Decision.BLAME, ["hung", "hung"]), 1: (Decision.SETTLE, ["passed"])}
+    assert time.monotonic() - began < 55
+
+
+def test_a_case_that_somebody_killed_is_no_flake() -> None:
+    recorder = Recorder(lambda index, card, number: die(signal.SIGKILL) if (index, number) == (1, 0) else "passed")
+    run(recorder, 3)
+    assert recorder.outcomes[1] == (Decision.SETTLE, ["killed", "passed"])
+
+
+def test_an_answer_from_a_sick_device_is_no_answer() -> None:
+    recorder = Recorder(lambda index, card, number: "passed/zeros came" if (index, number) == (1, 0) else "failed")
+    run(recorder, 2)
+    assert recorder.outcomes[1] == (Decision.SETTLE, ["unproven", "failed", "failed"])
+
+
+def test_a_card_that_does_not_come_up_is_quarantined_and_the_others_finish() -> None:
+    recorder = Recorder(lambda index, card, number: "passed", lambda card, number: "sick" if card.index == 1 else "")
+    assert run(recorder, 6, cards=2) == ([], "")
+    assert recorder.sick == ["npu:1"]
+    assert {decision for decision, _ in recorder.outcomes.values()} == {Decision.SETTLE}
+
+
+def test_where_no_card_is_left_the_rest_is_given_back_with_the_reason() -> None:
+    recorder = Recorder(lambda index, card, number: "passed", lambda card, number: "no heartbeat")
+    left, why = run(recorder, 3)
+    assert [task.index for task in left] == [0, 1, 2]
+    assert "no heartbeat" in why
+
+
+def test_a_card_on_which_cases_fail_that_pass_elsewhere_is_quarantined_and_nobody_is_blamed() -> None:
+    def behave(index: int, card: Card, number: int) -> str:
+        time.sleep(0.05)
+        return die(signal.SIGABRT) if card.index == 1 else "passed"
+
+    recorder = Recorder(behave)
+    assert run(recorder, 16, cards=2) == ([], "")
+    assert recorder.sick == ["npu:1"]
+    assert {decision for decision, _ in recorder.outcomes.values()} == {Decision.SETTLE}
+    assert len(recorder.outcomes) == 16
+
+
+def test_the_deadline_of_the_run_leaves_what_is_not_done() -> None:
+    recorder = Recorder(lambda index, card, number: die(0) if index == 1 else "passed")
+    left, why = run(recorder, 3, deadline=time.monotonic() + 1.5)
+    assert [task.index for task in left] == [1, 2]
+    assert "deadline" in why
+
+
+def test_who_wants_to_stop_gets_no_more() -> None:
+    recorder = Recorder(lambda index, card, number: "unsupported")
+    recorder.limit = 2
+    left, _ = run(recorder, 5)
+    assert set(recorder.outcomes) == {0, 1}
+    assert [task.index for task in left] == [2, 3, 4]
