@@ -63,6 +63,12 @@ class Census:
         """Count operators by namespace and kind."""
         return Counter((name.partition("::")[0], kind) for name, kind in self.operators.items())
 
+    def by_namespace(self) -> dict[str, dict[str, int]]:
+        """Count operators by namespace and, in the order of KINDS, by kind."""
+        counts = self.counts()
+        names = sorted({namespace for namespace, _ in counts})
+        return {name: {kind: counts[name, kind] for kind in KINDS if counts[name, kind]} for name in names}
+
     def to_dict(self) -> dict[str, Any]:
         """Give builtins only."""
         return {"schema": SCHEMA, "type": TYPE, "stack": self.stack, "operators": dict(self.operators)}

@@ -60,6 +60,12 @@ class NotEmulated(Outcome):
     name = "not-emulated"
 
 
+class Flaky(Outcome):
+    """Gave one answer, and another when it was asked again. ``reason`` has both."""
+
+    name = "flaky"
+
+
 class Errored(Outcome):
     """No verdict: a crash, a hang, no memory, a lost device, a damaged golden, a test that compared nothing."""
 
@@ -73,5 +79,5 @@ class NotRun(Outcome):
 
 
 OUTCOMES: dict[str, type[Outcome]] = {
-    kind.name: kind for kind in (Passed, Failed, Unsupported, Fallback, Waived, NotEmulated, Errored, NotRun)
+    kind.name: kind for kind in (Passed, Failed, Unsupported, Fallback, Waived, NotEmulated, Flaky, Errored, NotRun)
 }

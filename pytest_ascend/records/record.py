@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import OUTCOMES, Outcome
+
+#: Points of one series, and series of one case: a curve of a long training, and samples of a long benchmark.
+SERIES_POINTS_LIMIT = 10_000
+SERIES_LIMIT = 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -16,7 +20,13 @@ class ResultRecord:
 
     ``verdicts`` holds one dictionary for each comparison (see :meth:`pytest_ascend.records.verdict.Verdict.to_dict`),
     kept for passes too. ``measurements`` are named numbers with their unit in the name (``latency_us``).
-    ``fallbacks`` lists the aten operators that ran elsewhere than on the device, empty for none.
+    ``fallbacks`` lists the aten operators that ran elsewhere than on the device, empty for none. ``series`` are named
+    lists of numbers: samples behind a measurement (``latency_us``), or a curve as the pair ``loss_actual`` and
+    ``loss_expected``, one number a step. ``waiver`` has the reason, issue, owner and
+    expires (a date) of the waiver by which a deviation was excused, empty for none.
+    ``diagnosis`` says what an error means (see :mod:`pytest_ascend.diagnosis`), empty for a case that ended in none.
+    ``attempts`` has each attempt where there was more than one: its ``card``, ``end``, ``outcome``, ``reason``, and
+    whether it ran ``alone``, with blocking launches.
     """
 
     case: Case
@@ -26,6 +36,10 @@ class ResultRecord:
     measurements: Mapping[str, float] = field(default_factory=dict)
     fallbacks: tuple[str, ...] = ()
     duration_s: float = 0.0
+    series: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    waiver: Mapping[str, str] = field(default_factory=dict)
+    diagnosis: Mapping[str, Any] = field(default_factory=dict)
+    attempts: tuple[Mapping[str, Any], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Give builtins only: what travels between processes and into the run log."""
@@ -39,6 +53,10 @@ class ResultRecord:
             "measurements": dict(self.measurements),
             "fallbacks": list(self.fallbacks),
             "duration_s": self.duration_s,
+            **({"waiver": dict(self.waiver)} if self.waiver else {}),
+            **({"diagnosis": dict(self.diagnosis)} if self.diagnosis else {}),
+            **({"series": {name: list(values) for name, values in self.series.items()}} if self.series else {}),
+            **({"attempts": [dict(each) for each in self.attempts]} if self.attempts else {}),
         }
 
     @classmethod
@@ -53,4 +71,8 @@ class ResultRecord:
             measurements=dict(data["measurements"]),
             fallbacks=tuple(data["fallbacks"]),
             duration_s=float(data["duration_s"]),
+            waiver=dict(data.get("waiver", {})),
+            diagnosis=dict(data.get("diagnosis", {})),
+            series={name: tuple(values) for name, values in data.get("series", {}).items()},
+            attempts=tuple(data.get("attempts", ())),
         )

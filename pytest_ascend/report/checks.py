@@ -12,9 +12,22 @@ from typing import Any
 
 from pytest_ascend.records.case import LEVELS, Case
 from pytest_ascend.records.outcome import OUTCOMES
-from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.record import SERIES_LIMIT, SERIES_POINTS_LIMIT, ResultRecord
 from pytest_ascend.records.stack import Stack
-from pytest_ascend.report.contents import FULL, SUBSET, Footer, Header, Selection
+from pytest_ascend.report.contents import (
+    ATTEMPT,
+    CANARIES,
+    EVENTS,
+    FULL,
+    LEFT_BEHIND,
+    LOST,
+    QUARANTINED,
+    RESUMED,
+    SUBSET,
+    Footer,
+    Header,
+    Selection,
+)
 
 #: A check takes a value and its path, and raises ValueError.
 Check = Callable[[Any, str], None]
@@ -38,6 +51,8 @@ def _flag(value: Any, path: str) -> None:
 
 
 def _number(value: Any, path: str) -> None:
+    if type(value) is float:  # nearly all of them, and millions in a large log
+        return
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _fail(path, "a number", value)
     if isinstance(value, int) and abs(value) > _LARGEST:
@@ -90,8 +105,12 @@ def _list_of(each: Check) -> Check:
 def _map_of(each: Check) -> Check:
     def check(value: Any, path: str) -> None:
         _object(value, path)
-        for key, item in value.items():
-            each(item, f"{path}.{key}")
+        try:
+            for item in value.values():
+                each(item, path)
+        except ValueError:  # only what is wrong is worth the name of its place
+            for key, item in value.items():
+                each(item, f"{path}.{key}")
 
     return check
 
@@ -162,6 +181,16 @@ _HEADER = _fields(
         "options": _object,
     }
 )
+_ATTEMPT = _fields({"card": _text, "end": _text, "outcome": _text, "reason": _text, "alone": _flag})
+#: What each kind of event holds beside its kind.
+_EVENTS: Mapping[str, Check] = {
+    ATTEMPT: _fields({"case": _text, "card": _text, "end": _text, "outcome": _text, "reason": _text, "alone": _flag}),
+    LOST: _fields({"case": _text, "reason": _text}),
+    CANARIES: _fields({"planted": _count, "detected": _count, "honest": _count, "missed": _list_of(_text)}),
+    QUARANTINED: _fields({"card": _text, "reason": _text}),
+    LEFT_BEHIND: _fields({"case": _text, "card": _text, "bytes": _count}),
+    RESUMED: _fields({"at": _time, "records": _count}),
+}
 _FOOTER = _fields(
     {
         "finished": _time,
@@ -196,17 +225,58 @@ def header(data: Any) -> Header:
     """Check and read the first line, whose manifest must not name a case twice."""
     _HEADER(data, "header")
     _stack(data["stack"])
-    manifest = tuple(case(each, f"header.manifest[{index}]") for index, each in enumerate(data["manifest"]))
-    no_case_twice(manifest)
     return Header(
         run_id=data["run_id"],
         started=data["started"],
         stack=Stack.from_dict(data["stack"]),
         level=data["level"],
         selection=Selection(data["selection"]["kind"], data["selection"]["reason"]),
-        manifest=manifest,
+        manifest=manifest(data["manifest"]),
         options=data["options"],
+        doctor=_doctor(data.get("doctor", {})),
+        census=_census(data.get("census", {})),
+        used=_used(data.get("used", {})),
+        shard=_shard(data.get("shard", {})),
     )
+
+
+def _census(data: Any) -> Mapping[str, Mapping[str, int]]:
+    _map_of(_map_of(_count))(data, "header.census")
+    found: Mapping[str, Mapping[str, int]] = data
+    return found
+
+
+_SELECTION = _fields({"kind": _one_of(FULL, SUBSET), "reason": _text})
+_SHARD = _fields({"index": _count, "count": _count, "cases": _count, "digest": _text, "selection": _SELECTION})
+
+
+def _shard(data: Any) -> Mapping[str, Any]:
+    _object(data, "header.shard")
+    if data:
+        _SHARD(data, "header.shard")
+        if set(data["selection"]) != {"kind", "reason"} or not 1 <= data["index"] <= data["count"]:
+            raise _fail("header.shard", "a part of a whole", data)
+    found: Mapping[str, Any] = data
+    return found
+
+
+#: What the doctor says of one thing; ``evidence`` are sentences, each with its source.
+_FINDINGS = _list_of(
+    _fields({"severity": _text, "what": _text, "evidence": _list_of(_text), "why": _text, "remedy": _text})
+)
+
+
+def _doctor(data: Any) -> Mapping[str, Any]:
+    _object(data, "header.doctor")
+    _FINDINGS(data.get("findings", []), "header.doctor.findings")
+    found: Mapping[str, Any] = data
+    return found
+
+
+def _used(data: Any) -> Mapping[str, str]:
+    _map_of(_text)(data, "header.used")
+    found: Mapping[str, str] = data
+    return found
 
 
 def _stack(data: Mapping[str, Any]) -> None:
@@ -214,6 +284,13 @@ def _stack(data: Mapping[str, Any]) -> None:
     for each in fields(Stack):
         if each.name != "emulated" and each.name in data:
             _text(data[each.name], f"header.stack.{each.name}")
+
+
+def manifest(data: Any) -> tuple[Case, ...]:
+    """Check and read the cases that must run."""
+    found = tuple(case(each, f"header.manifest[{index}]") for index, each in enumerate(data))
+    no_case_twice(found)
+    return found
 
 
 def no_case_twice(manifest: tuple[Case, ...]) -> None:
@@ -225,15 +302,31 @@ def no_case_twice(manifest: tuple[Case, ...]) -> None:
         seen.add(each.id)
 
 
+def _series(value: Any, path: str) -> None:
+    _map_of(_list_of(_number))(value, path)
+    if len(value) > SERIES_LIMIT or any(len(points) > SERIES_POINTS_LIMIT for points in value.values()):
+        raise ValueError(f"{path}: more than {SERIES_LIMIT} series, or {SERIES_POINTS_LIMIT} points in one")
+
+
 def record(data: Any) -> ResultRecord:
     """Check and read one record."""
     _RECORD(data, "record")
+    _series(data.get("series", {}), "record.series")
+    _map_of(_text)(data.get("waiver", {}), "record.waiver")
     case(data["case"], "record.case")
+    _list_of(_ATTEMPT)(data.get("attempts", []), "record.attempts")
     for index, verdict in enumerate(data["verdicts"]):
         path = f"record.verdicts[{index}]"
         _text(verdict.get("waiver", ""), f"{path}.waiver")
         _list_of(_LEAF)(verdict.get("leaves", []), f"{path}.leaves")
     return ResultRecord.from_dict(data)
+
+
+def event(data: Any) -> dict[str, Any]:
+    """Check and give one event."""
+    _fields({"kind": _one_of(*EVENTS)})(data, "event")
+    _EVENTS[data["kind"]](data, "event")
+    return dict(data)
 
 
 def footer(data: Any) -> Footer:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from pytest_ascend.records.case import Case
@@ -14,8 +15,23 @@ from pytest_ascend.records.stack import Stack
 #: 1: header with the manifest, one record a case, footer with the verdict.
 SCHEMA = 1
 
+#: Kinds of event: an attempt that another one followed; a case of which nothing is known because the machine gave way;
+#: the judge's score on planted faults; a card that is used no more; memory that a case left behind; a continuation.
+ATTEMPT = "attempt"
+LOST = "lost"
+CANARIES = "canaries"
+QUARANTINED = "quarantined"
+LEFT_BEHIND = "left-behind"
+RESUMED = "resumed"
+EVENTS = (ATTEMPT, LOST, CANARIES, QUARANTINED, LEFT_BEHIND, RESUMED)
+
 FULL = "full"
 SUBSET = "subset"
+
+
+def digest(case_ids: Iterable[str]) -> str:
+    """Give a hash of a set of cases, by which shards of the same whole know each other."""
+    return sha256("\n".join(sorted(case_ids)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +47,12 @@ class Header:
     """The first line: what computes, and every case that must run.
 
     ``started`` is a time in ISO 8601 with its offset; ``manifest`` has no case twice; ``options`` are builtins that
-    a reader may want to see, and that nothing is decided by.
+    a reader may want to see, and that nothing is decided by. ``doctor`` is what the doctor found before the run, its
+    ``findings`` each with severity, what, evidence, why and remedy; empty where it was not asked. ``census`` counts
+    operators by namespace ("aten", "npu") and kind (see :mod:`pytest_ascend.records.census`), empty without torch_npu.
+    ``used`` has the SHA-256 of what the run was judged by: ``manifest``, ``goldens``, ``expectations`` and ``rules``.
+    ``shard`` has, for a part of a run, its ``index`` and their ``count``, and of the whole the number of ``cases``, the
+    ``digest`` of their ids and the ``selection``; empty for a run of its own.
     """
 
     run_id: str
@@ -41,6 +62,10 @@ class Header:
     selection: Selection
     manifest: tuple[Case, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
+    doctor: Mapping[str, Any] = field(default_factory=dict)
+    census: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    used: Mapping[str, str] = field(default_factory=dict)
+    shard: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Give builtins only, as they stand in the log."""
@@ -54,6 +79,10 @@ class Header:
             "selection": {"kind": self.selection.kind, "reason": self.selection.reason},
             "manifest": [case.to_dict() for case in self.manifest],
             "options": dict(self.options),
+            **({"doctor": dict(self.doctor)} if self.doctor else {}),
+            **({"census": {name: dict(counts) for name, counts in self.census.items()}} if self.census else {}),
+            **({"used": dict(self.used)} if self.used else {}),
+            **({"shard": dict(self.shard)} if self.shard else {}),
         }
 
 
@@ -82,7 +111,8 @@ class Run:
     """A run log in memory: all that a page, a terminal summary or a comparison of versions is made from.
 
     ``ended`` says that the run came to its own end; ``problems`` are sentences on what is missing from the log;
-    ``path`` names the file, empty for none. Record ``i`` stands in line ``i + 2`` of the file.
+    ``path`` names the file, empty for none. ``events`` are what happened beside the records, each with its ``kind``.
+    ``lines`` gives the line of each record in the file; without it, record ``i`` stands in line ``i + 2``.
     """
 
     header: Header
@@ -91,3 +121,22 @@ class Run:
     problems: tuple[str, ...] = ()
     path: str = ""
     ended: bool = True
+    events: tuple[Mapping[str, Any], ...] = ()
+    lines: tuple[int, ...] = ()
+
+    def line(self, index: int) -> int:
+        """Give the line of the file in which record ``index`` stands."""
+        return self.lines[index] if index < len(self.lines) else index + 2
+
+    @property
+    def lost(self) -> Mapping[str, str]:
+        """Give by case id why the machine, not the case, is the reason that there is no record."""
+        known = {record.case.id for record in self.records}
+        found = [event for event in self.events if event["kind"] == LOST and event.get("case") not in known]
+        return {str(event.get("case")): str(event.get("reason")) for event in found}
+
+    @property
+    def missed_canaries(self) -> tuple[str, ...]:
+        """Name the planted faults that the judge of this run did not see."""
+        found = [event.get("missed", []) for event in self.events if event["kind"] == CANARIES]
+        return tuple(str(each) for missed in found for each in missed)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.report import figures
+from pytest_ascend.report.phrase import Phrase, say
 
 #: Longest texts that a page repeats; the log has them whole.
 LINE_LIMIT = 400
@@ -18,21 +19,20 @@ LEAVES_LIMIT = 400
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One comparison in words. ``metrics`` and ``worst`` are pairs of name and figure."""
+    """One comparison in words. ``metrics`` and ``worst`` are pairs of name and figure, ``by`` names the standard."""
 
     agrees: bool
     headline: str
     path: str
-    standard: str
     pattern: str
     waiver: str
     message: str
-    worst: tuple[tuple[str, str], ...]
+    by: Phrase
+    worst: tuple[tuple[Phrase, str], ...]
     metrics: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(NamedTuple):
     """One measurement in words."""
 
     name: str
@@ -53,25 +53,25 @@ def comparison(verdict: Mapping[str, Any]) -> Comparison:
         agrees=verdict["agrees"],
         headline=line(verdict["headline"]),
         path=line(verdict["path"]),
-        standard=line(verdict["standard"]),
         pattern=line(verdict["pattern"]),
         waiver=line(verdict.get("waiver", "")),
         message=text(verdict["message"]),
-        worst=tuple(worst(verdict)),
+        by=say("case.metrics", standard=line(verdict["standard"])),
+        worst=tuple((say(f"worst.{name}"), figure) for name, figure in worst(verdict)),
         metrics=tuple(_metrics(verdict["metrics"])),
     )
 
 
 def worst(verdict: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Give the worst element and the limit that decided, as pairs of name and figure."""
+    """Give the worst element and the limit that decided, as pairs of a key and a figure."""
     element, limit = verdict["worst"], verdict["limit"]
     if element:
-        yield "worst element", _index(element["index"])
+        yield "element", _index(element["index"])
         yield "actual", line(element["actual"])
         yield "expected", line(element["expected"])
     if limit:
         found = verdict["metrics"].get(limit["name"])
-        yield "decided by", figures.words(line(limit["name"]))
+        yield "by", figures.words(line(limit["name"]))
         if found is not None:
             yield "found", figures.quantity(limit["name"], found)
         yield "allowed", figures.quantity(limit["name"], limit["value"])

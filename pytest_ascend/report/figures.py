@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import math
-import re
 import unicodedata
 from datetime import datetime, timezone
+
+from pytest_ascend.records.text import one_line, visible
+
+__all__ = [
+    "duration",
+    "moment",
+    "number",
+    "one_line",
+    "quantity",
+    "rounded",
+    "share",
+    "sort_key",
+    "unit",
+    "used",
+    "visible",
+    "words",
+]
 
 #: Endings of names that carry their unit -> how the unit is written. The longest ending counts.
 UNITS = {
@@ -20,26 +36,6 @@ UNITS = {
 }
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 
-#: What a page must not pass through: controls other than tab and line end, characters that turn the direction of
-#: writing or cannot be seen, and lone surrogates, which no file can hold.
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
-)
-
-
-def visible(text: str) -> str:
-    """Give ``text`` with everything unseen written as Python escapes it, so that it can neither hide nor act."""
-    return _UNSEEN.sub(_escaped, text)
-
-
-def one_line(text: str) -> str:
-    """Give ``text`` as :func:`visible` does, on one line."""
-    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape", "surrogatepass").decode("ascii")
-
 
 def number(value: float) -> str:
     """Write a number with four significant digits; whole numbers as they are, in groups of three."""
@@ -52,7 +48,7 @@ def rounded(value: float) -> float | str:
     """Give a number with four significant digits for a script to show; a non-finite one by name."""
     if not math.isfinite(value):
         return str(float(value))
-    return int(value) if value == int(value) and abs(value) < 1e15 else float(f"{value:.4g}")
+    return int(value) if value % 1 == 0 and abs(value) < 1e15 else float(f"{value:.4g}")
 
 
 def words(name: str) -> str:

@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.report import figures
-from pytest_ascend.report.summary import ORDER
+from pytest_ascend.report.phrase import Phrase, commas, say
+from pytest_ascend.report.summary import ORDER, counted_outcome
 
 #: Floating point first, from the one that training uses most; what is not named here comes after, by name.
 DTYPE_ORDER = (
@@ -27,7 +28,7 @@ DTYPE_ORDER = (
     "uint8",
     "bool",
 )
-#: With more rows than this only the families with something to see are open at first.
+#: With more rows than this only families with something to see are open at first, as many as have so many rows.
 OPEN_ROWS = 120
 _WELL = ("passed", "waived")
 
@@ -54,8 +55,8 @@ class Row:
 class Family:
     """Subjects that belong together; ``tally`` counts their cases by outcome, in words."""
 
-    name: str
-    tally: str
+    name: str | Phrase
+    tally: Phrase
     is_open: bool
     rows: tuple[Row, ...]
 
@@ -64,7 +65,7 @@ class Family:
 class Grid:
     """A table of families. ``properties`` maps the letters of the marks to the properties they stand for."""
 
-    dtypes: tuple[str, ...]
+    dtypes: tuple[str | Phrase, ...]
     properties: Mapping[str, str]
     families: tuple[Family, ...]
 
@@ -74,13 +75,13 @@ def grid_of(results: Iterable[ResultRecord]) -> Grid:
     results = tuple(results)
     dtypes = tuple(sorted({result.case.dtype for result in results}, key=_dtype_key))
     letters = abbreviations(list(dict.fromkeys(result.case.property for result in results)))
-    subjects = {(result.case.family, result.case.subject) for result in results}
     families = _grouped(results)
+    opened = _opened(families)
     return Grid(
-        dtypes=tuple(figures.one_line(dtype) or "no dtype" for dtype in dtypes),
+        dtypes=tuple(figures.one_line(dtype) or say("grid.no-dtype") for dtype in dtypes),
         properties={short: figures.one_line(name) for name, short in letters.items()},
         families=tuple(
-            _family(name, families[name], dtypes, letters, len(subjects) <= OPEN_ROWS)
+            _family(name, families[name], dtypes, letters, is_open=name in opened)
             for name in sorted(families, key=figures.sort_key)
         ),
     )
@@ -97,8 +98,25 @@ def _grouped(results: Iterable[ResultRecord]) -> dict[str, list[ResultRecord]]:
     return families
 
 
+def _opened(families: Mapping[str, list[ResultRecord]]) -> set[str]:
+    """Choose the families whose rows are seen at first."""
+    rows = {name: len({result.case.subject for result in results}) for name, results in families.items()}
+    if sum(rows.values()) <= OPEN_ROWS:
+        return set(families)
+    opened, left = set(), OPEN_ROWS
+    for name in sorted(families, key=figures.sort_key):
+        left -= 0 if _is_well(families[name]) else rows[name]
+        if left >= 0 and not _is_well(families[name]):
+            opened.add(name)
+    return opened
+
+
+def _is_well(results: Iterable[ResultRecord]) -> bool:
+    return all(result.outcome.name in _WELL for result in results)
+
+
 def _family(
-    name: str, results: list[ResultRecord], dtypes: tuple[str, ...], letters: Mapping[str, str], is_open: bool
+    name: str, results: list[ResultRecord], dtypes: tuple[str, ...], letters: Mapping[str, str], *, is_open: bool
 ) -> Family:
     cells: dict[str, dict[str, list[ResultRecord]]] = {}
     for result in results:
@@ -111,8 +129,7 @@ def _family(
         )
         for subject in sorted(cells, key=figures.sort_key)
     )
-    is_well = all(result.outcome.name in _WELL for result in results)
-    return Family(figures.one_line(name) or "other", tally(results), is_open or not is_well, rows)
+    return Family(figures.one_line(name) or say("grid.other"), tally(results), is_open, rows)
 
 
 def _marks(results: list[ResultRecord], letters: Mapping[str, str], order: list[str]) -> tuple[Mark, ...]:
@@ -131,10 +148,10 @@ def link(case_id: str) -> str:
     return f"#case={quote(figures.one_line(case_id), safe='/')}"
 
 
-def tally(results: Iterable[ResultRecord]) -> str:
+def tally(results: Iterable[ResultRecord]) -> Phrase:
     """Count results by outcome, in words, the worst first."""
     found = Counter(result.outcome.name for result in results)
-    return ", ".join(f"{found[name]:,} {name}" for name in ORDER if found[name])
+    return commas([counted_outcome(name, found[name]) for name in ORDER if found[name]])
 
 
 def abbreviations(names: list[str]) -> dict[str, str]:

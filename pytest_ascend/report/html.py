@@ -2,44 +2,63 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from base64 import b64encode
+from collections.abc import Mapping
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from pytest_ascend.report import codec, figures
+from pytest_ascend.report.outcomes import APPEARANCE
 from pytest_ascend.report.page import Page, page_of
+from pytest_ascend.report.phrase import LANGUAGES, Phrase, Value, say, table
 from pytest_ascend.report.summary import Summary
 
 _TEMPLATES = files("pytest_ascend.report") / "templates"
 
 
-def render(summary: Summary) -> str:
-    """Give the conformance page of a run: HTML that needs no network, in which nothing acts but its own script."""
-    return render_page(page_of(summary))
+def render(summary: Summary, *, against: Summary | None = None) -> str:
+    """Give the conformance page of a run: HTML that needs no network, in which nothing acts but its own script.
+
+    ``against`` is an earlier run, what changed since which is said on the first screen.
+    """
+    return render_page(page_of(summary, against=against))
 
 
 def render_page(page: Page) -> str:
     """Place an arranged page in its template."""
-    style, script = _asset("conformance.css"), _asset("conformance.js")
+    return place("conformance.html", ("common.js", "conformance.js"), page, page.data)
+
+
+def place(template: str, scripts: tuple[str, ...], page: object, data: Mapping[str, Any]) -> str:
+    """Give the page that a template makes of what was arranged for it; ``data`` is for its scripts."""
+    style, script = _asset("page.css"), Markup("").join(_asset(name) for name in scripts)
+    words = {"words": {code: dict(table(code)) for code in LANGUAGES}}
     return (
         _environment()
-        .get_template("conformance.html")
+        .get_template(template)
         .render(
             page=page,
             style=style,
             style_hash=_hash(style),
             script=script,
             script_hash=_hash(script),
-            data=Markup(codec.for_script(page.data)),  # noqa: S704 - for_script leaves nothing that could end the element
+            data=_script_data(data),
+            words=_script_data(words),
         )
     )
+
+
+def _script_data(value: Mapping[str, Any]) -> Markup:
+    return Markup(codec.for_script(value))  # noqa: S704 - for_script leaves nothing that could end the element
 
 
 def write(path: Path, text: str) -> None:
@@ -56,9 +75,10 @@ def write(path: Path, text: str) -> None:
         raise
 
 
+@cache
 def _environment() -> Environment:
     """Give an environment that escapes whatever the name of the template, and where a typo is an error."""
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("pytest_ascend.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -66,6 +86,35 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    words = {"say": _said, "show": _shown, "attr": _attribute, "word": _word}
+    environment.globals.update(words, appearance=APPEARANCE, languages=LANGUAGES)
+    return environment
+
+
+def _said(phrase: Phrase | str, **values: Value) -> Markup:
+    """Write a phrase, or that of a key, so that the script can write it in another language."""
+    phrase = phrase if isinstance(phrase, Phrase) else say(phrase, **values)
+    return Markup('<span data-say="{}">{}</span>').format(_key(phrase), str(phrase))
+
+
+def _shown(value: Phrase | str) -> Markup:
+    """Write what may be a phrase, or text that stands as it is."""
+    return _said(value) if isinstance(value, Phrase) else escape(figures.visible(value))
+
+
+def _attribute(name: str, phrase: Phrase | str) -> Markup:
+    """Write an attribute that holds a phrase."""
+    phrase = phrase if isinstance(phrase, Phrase) else say(phrase)
+    return Markup(' {}="{}" data-say-{}="{}"').format(name, str(phrase), name, _key(phrase))
+
+
+def _word(key: str) -> str:
+    return str(say(key))
+
+
+def _key(phrase: Phrase) -> str:
+    data = phrase.to_data()
+    return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
 def _finalize(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How each outcome is shown and explained to people."""
+"""How each outcome is shown to people; what it means stands in the tables of words."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Appearance:
-    """The sign of an outcome, which tells it apart without colour, and what it means."""
+    """The sign of an outcome, which tells it apart without colour."""
 
     symbol: str
-    meaning: str
 
 
+#: By outcome, in the order of the legend.
 APPEARANCE = {
-    "failed": Appearance("✗", "Ran on the device and computed something else than PyTorch promises."),
-    "errored": Appearance("!", "No verdict could be had: a crash, a hang, no memory, a bad golden, no comparison."),
-    "fallback": Appearance("↩", "The numbers are right, but the CPU computed them. Never a pass."),
-    "unsupported": Appearance("∅", "The device says that it cannot do this."),
-    "not-run": Appearance("–", "Had to run and did not. Never left out of the count."),
-    "not-emulated": Appearance("○", "The emulated device lacks an operator. Says nothing about any NPU."),
-    "waived": Appearance("≈", "Executed and deviating, for a reason that somebody owns until a date."),
-    "passed": Appearance("✓", "Ran on the device, was compared, and agrees."),
+    "failed": Appearance("✗"),
+    "errored": Appearance("!"),
+    "flaky": Appearance("~"),
+    "fallback": Appearance("↩"),
+    "unsupported": Appearance("∅"),
+    "not-run": Appearance("–"),
+    "not-emulated": Appearance("○"),
+    "waived": Appearance("≈"),
+    "passed": Appearance("✓"),
 }

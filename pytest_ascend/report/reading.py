@@ -10,6 +10,7 @@ from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.report import checks, codec
 from pytest_ascend.report.contents import SCHEMA, Footer, Header, Run
+from pytest_ascend.untrusted import open_regular
 
 T = TypeVar("T")
 
@@ -17,8 +18,11 @@ T = TypeVar("T")
 HEADER_LIMIT_BYTES = 64 * 2**20
 #: A record with 400 compared tensors needs about 200 KB.
 RECORD_LIMIT_BYTES = 4 * 2**20
-#: Twenty times what the largest run is expected to hold.
+#: Records and events together: twenty times what the largest run is expected to hold.
 RECORDS_LIMIT = 200_000
+
+#: More than a log of that many records needs, at their usual size.
+SIZE_LIMIT_BYTES = 2**31
 
 _RERUN = "run the suite again; the page cannot be made from a log that cannot be trusted"
 
@@ -31,7 +35,7 @@ def read(path: Path) -> Run:
     twice or one that its manifest lacks.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path, SIZE_LIMIT_BYTES) as file:
             return _Reader(path, file).run()
     except OSError as error:
         raise RunLogError(
@@ -41,6 +45,11 @@ def read(path: Path) -> Run:
         ) from error
 
 
+def read_from(path: Path, file: BinaryIO) -> Run:
+    """Read what stands in ``file``, which is a part of the log ``path``; raises as :func:`read` does."""
+    return _Reader(path, file).run()
+
+
 class _Reader:
     """Goes through the lines of one file once, and knows where it is for the sake of the messages."""
 
@@ -48,6 +57,8 @@ class _Reader:
         self.path = path
         self.file = file
         self.number = 0
+        self.events: list[dict[str, Any]] = []
+        self.lines: list[int] = []
 
     def run(self) -> Run:
         """Read all lines, in their order."""
@@ -56,6 +67,8 @@ class _Reader:
         return Run(
             header=header,
             records=tuple(records),
+            events=tuple(self.events),
+            lines=tuple(self.lines),
             footer=footer,
             problems=tuple(_missing(header, len(records), footer)),
             path=str(self.path),
@@ -78,11 +91,15 @@ class _Reader:
         while (data := self._line(RECORD_LIMIT_BYTES)) is not None:
             if data.get("type") == "footer":
                 return records, self._footer(data, len(records))
+            if data.get("type") == "event":
+                self.events.append(self._checked(checks.event, data))
+                continue
             if data.get("type") != "record":
                 raise self._error(f"a line of unknown type {str(data.get('type'))[:40]!r}")
             record = self._checked(checks.record, data)
             self._take(record.case.id, expected)
             records.append(record)
+            self.lines.append(self.number)
         return records, None
 
     def _take(self, case_id: str, expected: set[str]) -> None:
@@ -103,7 +120,7 @@ class _Reader:
     def _line(self, limit_bytes: int) -> Any | None:
         """Give the next line as an object, or None at the end of the file."""
         if self.number > RECORDS_LIMIT:
-            raise self._error(f"more than {RECORDS_LIMIT} records")
+            raise self._error(f"more than {RECORDS_LIMIT} records and events")
         raw = self.file.readline(limit_bytes + 1)
         if not raw:
             return None

@@ -5,11 +5,13 @@ A crash of the process, the driver or the machine loses at most the case that wa
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -17,44 +19,76 @@ from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.report import checks, codec
-from pytest_ascend.report.contents import Footer, Header, Run
+from pytest_ascend.report.contents import RESUMED, Footer, Header, Run
 from pytest_ascend.report.reading import HEADER_LIMIT_BYTES, RECORD_LIMIT_BYTES, read
+from pytest_ascend.report.resuming import refuse_another, whole_part
 
 __all__ = ["RunLog", "read"]
 
 #: Longest ``detail`` that is written; of a longer one both ends are kept.
 DETAIL_LIMIT_CHARACTERS = 200_000
 
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+
 
 class RunLog:
     """A run log that is being written, by one process at a time."""
 
-    def __init__(self, path: Path, header: Header, file: BinaryIO, lock: FileLock) -> None:
+    def __init__(self, path: Path, run: Run, file: int, lock: FileLock, *, durable: bool = True) -> None:
         self.path = path
-        self.header = header
+        self.header = run.header
         self._file = file
         self._lock = lock
-        self._waiting = {case.id for case in header.manifest}
-        self._records: list[ResultRecord] = []
+        self._durable = durable
+        self._records = list(run.records)
+        self._lines = [run.line(index) for index in range(len(run.records))]
+        self._events = list(run.events)
+        self._waiting = {case.id for case in run.header.manifest} - {record.case.id for record in run.records}
 
     @classmethod
-    def create(cls, path: Path, header: Header) -> RunLog:
+    def create(cls, path: Path, header: Header, *, durable: bool = True) -> RunLog:
         """Begin the log ``path``; an earlier one is kept beside it as previous-NAME, and older ones by number.
 
         Raises RunLogError where another run is writing there, the folder cannot be written, or the header is
-        malformed (a case twice in the manifest).
+        malformed (a case twice in the manifest). What is not ``durable`` can be made again, and waits for no disk.
         """
         line = _header_line(header, path)
         lock = _lock(path)
         try:
             _set_aside(path)
-            log = cls(path, header, path.open("xb"), lock)
+            log = cls(path, Run(header=header, records=()), os.open(path, _NEW, 0o644), lock, durable=durable)
             log._write(line)
             _sync_folder(path.parent)
         except OSError as error:
             lock.release()
             raise _cannot_write(path, error) from error
         return log
+
+    @classmethod
+    def resume(cls, path: Path, header: Header) -> RunLog:
+        """Continue the log ``path``, of which a footer and a torn last line are cut off; begin it where there is none.
+
+        Raises RunLogError for the log of another run than ``header`` describes, and as :meth:`create` and ``read`` do.
+        """
+        lock = _lock(path)
+        try:
+            found = whole_part(path)
+            if found:
+                refuse_another(path, found[0].header, header)
+                log = cls(path, found[0], os.open(path, os.O_WRONLY | os.O_APPEND), lock)
+                os.ftruncate(log._file, found[1])
+                log.note(
+                    RESUMED, at=datetime.now(timezone.utc).isoformat(timespec="seconds"), records=len(log._records)
+                )
+                return log
+        except OSError as error:
+            lock.release()
+            raise _cannot_write(path, error) from error
+        except RunLogError:
+            lock.release()
+            raise
+        lock.release()
+        return cls.create(path, header)
 
     def append(self, record: ResultRecord) -> ResultRecord:
         """Write what became of one case, and give the record as it was written.
@@ -73,7 +107,21 @@ class RunLog:
         self._write(line)
         self._waiting.remove(case_id)
         self._records.append(written)
+        self._lines.append(1 + len(self._records) + len(self._events))
         return written
+
+    def note(self, kind: str, **data: Any) -> None:
+        """Write an event. Raises RunLogError where it is not of the form that a reader expects."""
+        event = {"type": "event", "kind": kind, **data}
+        if len(str(event.get("detail", ""))) > DETAIL_LIMIT_CHARACTERS:
+            event["detail"] = str(event["detail"])[:DETAIL_LIMIT_CHARACTERS]
+        try:
+            checks.event(event)
+            line = _line(event, RECORD_LIMIT_BYTES, self.path)
+        except (TypeError, ValueError) as error:
+            raise RunLogError(str(error), path=str(self.path), hint="this is an error of pytest-ascend") from None
+        self._write(line)
+        self._events.append(event)
 
     def waiting(self) -> frozenset[str]:
         """Give the ids of the cases that have no record yet."""
@@ -81,7 +129,14 @@ class RunLog:
 
     def contents(self, *, ended: bool = True) -> Run:
         """Give what was written so far, for a summary; ``ended`` says that nothing more will come."""
-        return Run(header=self.header, records=tuple(self._records), path=str(self.path), ended=ended)
+        return Run(
+            header=self.header,
+            records=tuple(self._records),
+            path=str(self.path),
+            ended=ended,
+            events=tuple(self._events),
+            lines=tuple(self._lines),
+        )
 
     def finish(self, footer: Footer) -> None:
         """Write the footer and close the log. Without it a log says that its run was stopped before its end."""
@@ -92,17 +147,24 @@ class RunLog:
 
     def close(self) -> None:
         """Close the log as it stands. Does nothing when called again."""
-        self._file.close()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
         self._lock.release()
 
     def _write(self, line: bytes) -> None:
-        if self._file.closed:
+        """Write the whole line or none of it, as far as the disk allows."""
+        if self._file < 0:
             raise RunLogError(f"the run log {self.path} is closed", path=str(self.path), hint="begin a new run")
+        before = os.fstat(self._file).st_size
         try:
-            self._file.write(line)
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            while line:
+                line = line[os.write(self._file, line) :]
+            if self._durable:
+                os.fsync(self._file)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, before)
             raise _cannot_write(self.path, error) from error
 
 

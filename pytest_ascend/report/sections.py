@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import PurePath
 from shlex import quote as shell_quote
 
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.report import evidence, figures
+from pytest_ascend.report import chart, evidence, figures
+from pytest_ascend.report.chart import Chart
 from pytest_ascend.report.grid import Grid, grid_of, link, tally
 from pytest_ascend.report.outcomes import APPEARANCE
+from pytest_ascend.report.phrase import Phrase, counted, say
 from pytest_ascend.report.summary import Summary
 
 #: Cases that are written out in full; all others are a click away.
@@ -24,13 +28,24 @@ TOOLS_ROWS = 8
 
 #: The bundled suites in the order of the page: (suite, title). Others follow under their own names.
 SUITES = (
-    ("ops", "Operators"),
-    ("models", "Models"),
-    ("environment", "Environment"),
-    ("benchmarks", "Benchmarks"),
-    ("user", "Tests of your own"),
+    ("ops", say("suite.ops")),
+    ("fused", say("suite.fused")),
+    ("random", say("suite.random")),
+    ("errors", say("suite.errors")),
+    ("stability", say("suite.stability")),
+    ("numerics", say("suite.numerics")),
+    ("models", say("suite.models")),
+    ("training", say("suite.training")),
+    ("adaptation", say("suite.adaptation")),
+    ("environment", say("suite.environment")),
+    ("benchmarks", say("suite.benchmarks")),
+    ("user", say("suite.user")),
 )
-_WITH_GRID = ("ops", "models")
+#: Pictures in one section. Tensors of a model from which on a picture of them says more than their list.
+CHARTS_LIMIT, LAYERS_FROM = 48, 8
+#: Suites of many cases of a kind; the first ones of so many that a list would say nothing more.
+_ONLY_GRID = ("ops", "fused", "random", "stability")
+_WITH_GRID = (*_ONLY_GRID, "models")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +59,19 @@ class Entry:
     used: str
     duration: str
     measures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waiver:
+    """One waived case; ``is_over`` says that its waiver had expired when the run began."""
+
+    id: str
+    href: str
+    reason: str
+    issue: str
+    owner: str
+    expires: str
+    is_over: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,8 +92,8 @@ class Group:
     """Cases of one outcome and, where they are grouped by it, one reason; ``more`` counts those not listed."""
 
     outcome: str
-    title: str
-    count: str
+    title: Phrase | str
+    count: Phrase
     details: tuple[Detail, ...] = ()
     entries: tuple[Entry, ...] = ()
     more: str = ""
@@ -80,8 +108,11 @@ class SuiteSection:
     """
 
     id: str
-    title: str
-    tally: str
+    title: Phrase
+    tally: Phrase
+    by_dtype: Phrase
+    one_by_one: Phrase
+    charts: tuple[Chart, ...]
     outcomes: tuple[str, ...]
     grid: Grid | None
     has_tools: bool
@@ -94,15 +125,15 @@ class SuiteSection:
 def deviations(summary: Summary) -> Iterator[Group]:
     """Give what ran and is not conformant, by outcome; the first of them all in full."""
     left = DETAILS_LIMIT
-    for name in ("failed", "errored", "fallback", "unsupported"):
+    for name in ("failed", "errored", "flaky", "fallback", "unsupported"):
         results = [each for each in summary.results if each.outcome.name == name]
         details = tuple(detail(each, summary) for each in results[:left])
         left -= len(details)
         if results:
             yield Group(
                 outcome=name,
-                title=APPEARANCE[name].meaning,
-                count=f"{len(results):,}",
+                title=say(f"meaning.{name}"),
+                count=counted("cases", len(results)),
                 details=details,
                 more=_more(results, len(details)),
             )
@@ -118,8 +149,8 @@ def absent(results: Iterable[ResultRecord]) -> Iterator[Group]:
         entries = tuple(entry(each) for each in members[:ROWS_LIMIT])
         yield Group(
             outcome=outcome,
-            title=reason or "no reason given",
-            count="1 case" if len(members) == 1 else f"{len(members):,} cases",
+            title=reason or say("absent.no-reason"),
+            count=counted("cases", len(members)),
             entries=entries,
             more=_more(members, len(entries)),
         )
@@ -133,19 +164,22 @@ def suites(results: Iterable[ResultRecord]) -> Iterator[SuiteSection]:
     known = dict(SUITES)
     order = [*(suite for suite in known if suite in by_suite), *(suite for suite in by_suite if suite not in known)]
     for number, suite in enumerate(order):
-        title = known.get(suite) or f"Suite {evidence.line(suite)}"
+        title = known.get(suite) or say("suite.other", name=evidence.line(suite))
         yield _suite(suite if suite in known else f"suite-{number}", suite, title, by_suite[suite])
 
 
-def _suite(section_id: str, suite: str, title: str, results: list[ResultRecord]) -> SuiteSection:
+def _suite(section_id: str, suite: str, title: Phrase, results: list[ResultRecord]) -> SuiteSection:
     columns = tuple(dict.fromkeys(each.name for result in results for each in evidence.measures(result)))
     columns = columns[:COLUMNS_LIMIT]
-    shown = [] if suite == "ops" else results[:ROWS_LIMIT]
+    shown = [] if suite in _ONLY_GRID else results[:ROWS_LIMIT]
     found = {result.outcome.name for result in results}
     return SuiteSection(
         id=section_id,
         title=title,
         tally=tally(results),
+        by_dtype=say("grid.by-dtype", title=title),
+        one_by_one=say("suite.one-by-one", title=title),
+        charts=tuple(islice(_charts(results), CHARTS_LIMIT)),
         outcomes=tuple(name for name in reversed(APPEARANCE) if name in found),
         grid=grid_of(results) if suite in _WITH_GRID else None,
         has_tools=len({result.case.subject for result in results}) > TOOLS_ROWS,
@@ -153,6 +187,47 @@ def _suite(section_id: str, suite: str, title: str, results: list[ResultRecord])
         is_judged=any(evidence.limit_used(each) is not None for each in shown),
         entries=tuple(entry(each, columns) for each in shown),
         more=_more(results, len(shown)) if shown else "",
+    )
+
+
+def _charts(results: Iterable[ResultRecord]) -> Iterator[Chart]:
+    """Draw the curves, the samples and the layers of a suite, in the order of its cases."""
+    for result in results:
+        yield from _series_charts(result)
+        for verdict in result.verdicts if result.case.suite == "models" else ():
+            leaves = verdict.get("leaves", ())[: evidence.LEAVES_LIMIT]
+            drawn = chart.layers(*_titled(result), leaves) if len(leaves) >= LAYERS_FROM else None
+            if drawn:
+                yield drawn
+
+
+def _series_charts(result: ResultRecord) -> Iterator[Chart]:
+    title, href = _titled(result)
+    for name, values in result.series.items():
+        stem = name.removesuffix("_actual")
+        expected = result.series.get(f"{stem}_expected")
+        if stem != name and expected and values:
+            yield chart.curve(title, href, stem, values, expected)
+        elif name.removesuffix("_expected") == name and stem == name and all(map(math.isfinite, values)) and values:
+            yield chart.samples(title, href, name, values)
+
+
+def _titled(result: ResultRecord) -> tuple[str, str]:
+    return evidence.line(result.case.id), link(result.case.id)
+
+
+def waiver(result: ResultRecord, started: str) -> Waiver:
+    """Give a waived case with who answers for it until when; ``started`` is when its run began."""
+    known = {name: evidence.line(text) for name, text in result.waiver.items()}
+    expires = known.get("expires", "")
+    return Waiver(
+        id=evidence.line(result.case.id),
+        href=link(result.case.id),
+        reason=known.get("reason") or evidence.finding(result),
+        issue=known.get("issue", ""),
+        owner=known.get("owner", ""),
+        expires=expires,
+        is_over=bool(expires) and expires < started[: len("2026-01-01")],
     )
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import (
     Errored,
     Failed,
     Fallback,
+    Flaky,
     NotEmulated,
     NotRun,
     Passed,
@@ -24,6 +26,7 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.report.audit import audited
 from pytest_ascend.report.contents import SUBSET, Footer, Run
+from pytest_ascend.report.phrase import SILENCE, Phrase, counted, say
 
 #: The four kinds of verdict on a run.
 CONFORMS = "conforms"
@@ -32,8 +35,10 @@ INCOMPLETE = "incomplete"
 PARTIAL = "subset"
 
 #: Outcomes in the order in which people want to hear of them: what is wrong, what is missing, what is well.
-ORDER = tuple(kind.name for kind in (Failed, Errored, Fallback, Unsupported, NotRun, NotEmulated, Waived, Passed))
-_DEVIATIONS = (Failed.name, Errored.name, Fallback.name, Unsupported.name)
+ORDER = tuple(
+    kind.name for kind in (Failed, Errored, Flaky, Fallback, Unsupported, NotRun, NotEmulated, Waived, Passed)
+)
+_DEVIATIONS = (Failed.name, Errored.name, Flaky.name, Fallback.name, Unsupported.name)
 _NOT_EXECUTED = (NotRun.name, NotEmulated.name)
 
 
@@ -41,18 +46,18 @@ _NOT_EXECUTED = (NotRun.name, NotEmulated.name)
 class RunVerdict:
     """What a run as a whole says: its ``kind``, whether the combination ``conforms``, and a sentence for people.
 
-    The sentence is made of ``notice`` (empty on an NPU), ``opening`` ("Conforms") and ``body`` ("all 60 cases ...").
+    The sentence is made of ``notice`` (nothing on an NPU), ``opening`` ("Conforms") and ``body`` ("all 60 cases ...").
     """
 
     kind: str
     conforms: bool
-    notice: str
-    opening: str
-    body: str
+    notice: Phrase
+    opening: Phrase
+    body: Phrase
 
     @property
     def sentence(self) -> str:
-        """Give the whole sentence, with the notice before it where there is one."""
+        """Give the whole sentence in English, with the notice before it where there is one."""
         return f"{self.notice} {self.opening}: {self.body}".strip()
 
     def to_dict(self) -> dict[str, str | bool]:
@@ -78,6 +83,11 @@ class Summary:
     lines: Mapping[str, int]
 
     @property
+    def total(self) -> int:
+        """The number of cases that had to run."""
+        return sum(self.counts.values())
+
+    @property
     def deviations(self) -> int:
         """The number of cases that ran and are not conformant."""
         return sum(self.counts[name] for name in _DEVIATIONS)
@@ -96,15 +106,27 @@ class Summary:
 def summarise(run: Run) -> Summary:
     """Judge a run by its records alone; what its footer claims is only compared with that."""
     results = tuple(_results(run))
-    found = Counter(result.outcome.name for result in results)
+    lines = {record.case.id: run.line(index) for index, record in enumerate(run.records)}
+    return judged(run, Counter(result.outcome.name for result in results), results=results, lines=lines)
+
+
+def judged(
+    run: Run,
+    found: Mapping[str, int],
+    *,
+    results: tuple[ResultRecord, ...] = (),
+    lines: Mapping[str, int] = MappingProxyType({}),
+) -> Summary:
+    """Judge a run by the outcomes ``found`` for its cases, each of which is counted once."""
+    counts = {name: found.get(name, 0) for name in ORDER}
     summary = Summary(
         run=run,
         results=results,
-        counts={name: found[name] for name in ORDER},
-        executed=sum(found[name] for name in ORDER if name not in _NOT_EXECUTED),
+        counts=counts,
+        executed=sum(counts[name] for name in ORDER if name not in _NOT_EXECUTED),
         contradictions=(),
-        verdict=RunVerdict(INCOMPLETE, False, notice(run.header.stack), "", ""),
-        lines={record.case.id: index + 2 for index, record in enumerate(run.records)},
+        verdict=RunVerdict(INCOMPLETE, False, notice(run.header.stack), SILENCE, SILENCE),
+        lines=lines,
     )
     summary = replace(summary, verdict=_verdict(summary))
     contradictions = tuple(_contradictions(summary))
@@ -115,20 +137,29 @@ def summarise(run: Run) -> Summary:
 
 
 def exit_code(summary: Summary) -> int:
-    """Give 0 for a run that conforms or a subset without fault, 5 where nothing was executed, otherwise 1."""
+    """Give 0 for a run that conforms or a subset without fault, 1 for one that does not.
+
+    5 where nothing was executed; 7 where nothing that was executed deviates, and cases are missing because the
+    machine gave way.
+    """
+    if summary.run.lost and not summary.deviations:
+        return 7
     if not summary.executed:
         return 5
     faultless = not summary.deviations and not _is_incomplete(summary)
     return 0 if summary.verdict.conforms or (summary.verdict.kind == PARTIAL and faultless) else 1
 
 
-def notice(stack: Stack) -> str:
-    """Say loudly that no NPU computed anything; empty where one did."""
+def notice(stack: Stack) -> Phrase:
+    """Say loudly that no NPU computed anything; nothing where one did."""
     if stack.emulated:
-        return "Emulated device: says nothing about any NPU."
-    if stack.device != "npu":
-        return f"Device {stack.device}: says nothing about any NPU."
-    return ""
+        return say("notice.emulated")
+    return say("notice.other", device=stack.device) if stack.device != "npu" else SILENCE
+
+
+def counted_outcome(name: str, count: int) -> Phrase:
+    """Give "3 failed"."""
+    return say("count-of-outcome", n=f"{count:,}", outcome=say(f"outcome.{name}"))
 
 
 def _results(run: Run) -> Iterator[ResultRecord]:
@@ -136,7 +167,7 @@ def _results(run: Run) -> Iterator[ResultRecord]:
     reason = "no record in the log" if run.ended else "the run was stopped before this case"
     for case in run.header.manifest:
         record = records.get(case.id)
-        yield audited(record, run.header.stack) if record else _not_run(case, reason)
+        yield audited(record, run.header.stack) if record else _not_run(case, run.lost.get(case.id, reason))
 
 
 def _not_run(case: Case, reason: str) -> ResultRecord:
@@ -144,6 +175,8 @@ def _not_run(case: Case, reason: str) -> ResultRecord:
 
 
 def _contradictions(summary: Summary) -> Iterator[str]:
+    for missed in summary.run.missed_canaries:
+        yield f"The judge of this run did not see a planted fault: {missed}."
     footer = summary.run.footer
     if footer is None:
         return
@@ -160,9 +193,8 @@ def _listed(counts: Mapping[str, int]) -> str:
 def _verdict(summary: Summary) -> RunVerdict:
     kind, said = _kind(summary), notice(summary.run.header.stack)
     opening, body = _SENTENCES[kind](summary)
-    if said:
-        opening = _WITHOUT_NPU.get(opening, opening)
-    return RunVerdict(kind, kind == CONFORMS, said, opening, body)
+    promises_less = said and opening.key in _WITHOUT_NPU
+    return RunVerdict(kind, kind == CONFORMS, said, say(f"{opening.key}.other") if promises_less else opening, body)
 
 
 def _kind(summary: Summary) -> str:
@@ -177,76 +209,70 @@ def _is_incomplete(summary: Summary) -> bool:
     return bool(summary.missing or summary.contradictions or not summary.run.ended or not summary.executed)
 
 
-def _conforms(summary: Summary) -> tuple[str, str]:
-    return "Conforms", f"{_well(summary)}, at level {summary.run.header.level}."
+def _conforms(summary: Summary) -> tuple[Phrase, Phrase]:
+    return say("verdict.conforms"), say("verdict.at-level", said=_well(summary), level=summary.run.header.level)
 
 
-def _does_not_conform(summary: Summary) -> tuple[str, str]:
-    return "Does not conform", f"{_bad(summary)} of {_cases(summary)}.{_incompleteness(summary, ' Incomplete: {}.')}"
+def _does_not_conform(summary: Summary) -> tuple[Phrase, Phrase]:
+    return say("verdict.does-not-conform"), _with_gaps(summary, _bad(summary))
 
 
-def _incomplete(summary: Summary) -> tuple[str, str]:
+def _incomplete(summary: Summary) -> tuple[Phrase, Phrase]:
     if not summary.executed:
-        return "Not conformant", f"nothing was executed, of {_cases(summary)}."
-    return "Not conformant: incomplete", _incompleteness(summary, "{}.")
+        return say("verdict.not-conformant"), say("verdict.end", said=say("verdict.nothing", cases=_cases(summary)))
+    return say("verdict.incomplete"), say("verdict.gaps", gaps=_gaps(summary))
 
 
-def _subset(summary: Summary) -> tuple[str, str]:
+def _subset(summary: Summary) -> tuple[Phrase, Phrase]:
     reason = summary.run.header.selection.reason
-    selected = f" (selected: {reason})" if reason else ""
     if not summary.executed:
-        return _SUBSET, f"nothing was executed, of {_cases(summary)}{selected}."
-    body = f"{_bad(summary)} of {_cases(summary)}" if summary.deviations else _well(summary)
-    return _SUBSET, f"{body}{selected}.{_incompleteness(summary, ' Incomplete: {}.')}"
+        body = say("verdict.nothing", cases=_cases(summary))
+    else:
+        body = _bad(summary) if summary.deviations else _well(summary)
+    if reason:
+        body = say("verdict.selected", said=body, reason=reason)
+    return say("verdict.subset"), _with_gaps(summary, body)
 
 
-_SUBSET = "A subset, not a full run"
 _SENTENCES = {
     CONFORMS: _conforms,
     DOES_NOT_CONFORM: _does_not_conform,
     INCOMPLETE: _incomplete,
     PARTIAL: _subset,
 }
-#: Words that promise nothing of any NPU, for devices that are none.
-_WITHOUT_NPU = {
-    "Conforms": "Passes",
-    "Does not conform": "Does not pass",
-    "Not conformant": "Not passed",
-    "Not conformant: incomplete": "Not passed: incomplete",
-}
+#: Openings that a device which is no NPU gets in words that promise nothing of any.
+_WITHOUT_NPU = ("verdict.conforms", "verdict.does-not-conform", "verdict.not-conformant", "verdict.incomplete")
 
 
-def _cases(summary: Summary) -> str:
-    total = len(summary.results)
-    return "1 case" if total == 1 else f"{total:,} cases"
+def _cases(summary: Summary) -> Phrase:
+    return counted("cases", summary.total)
 
 
-def _bad(summary: Summary) -> str:
-    return _joined(f"{summary.counts[name]:,} {name}" for name in _DEVIATIONS if summary.counts[name])
+def _bad(summary: Summary) -> Phrase:
+    found = tuple(counted_outcome(name, summary.counts[name]) for name in _DEVIATIONS if summary.counts[name])
+    return say("verdict.bad", found=found, cases=_cases(summary))
 
 
-def _well(summary: Summary) -> str:
-    passed, total = summary.counts[Passed.name], len(summary.results)
+def _well(summary: Summary) -> Phrase:
+    passed, total = summary.counts[Passed.name], summary.total
     if passed == total:
-        return "the only case passed" if total == 1 else f"all {total:,} cases passed"
-    waived, lacking = summary.counts[Waived.name], summary.counts[NotEmulated.name]
-    said = f"{passed:,} of {_cases(summary)} passed"
-    if waived:
-        said += f", {waived:,} {'is' if waived == 1 else 'are'} waived"
-    if lacking:
-        said += f", {lacking:,} {'needs' if lacking == 1 else 'need'} what the emulated device lacks"
-    return said
+        return counted("verdict.all-passed", total)
+    said = [say("verdict.passed", n=f"{passed:,}", cases=_cases(summary))]
+    said += [
+        counted(f"verdict.{name}", summary.counts[name])
+        for name in (Waived.name, NotEmulated.name)
+        if summary.counts[name]
+    ]
+    return say("verdict.and", said=said[0], more=tuple(said[1:])) if said[1:] else said[0]
 
 
-def _incompleteness(summary: Summary, form: str) -> str:
-    parts = [f"{summary.missing:,} of {_cases(summary)} did not run"] if summary.missing else []
-    if not summary.run.ended:
-        parts.append("the run was stopped before its end")
-    if summary.contradictions:
-        parts.append("the footer contradicts the records")
-    return form.format(_joined(parts)) if parts else ""
+def _with_gaps(summary: Summary, said: Phrase) -> Phrase:
+    gaps = _gaps(summary)
+    return say("verdict.with-gaps", said=said, gaps=gaps) if gaps else say("verdict.end", said=said)
 
 
-def _joined(parts: Iterator[str] | list[str]) -> str:
-    *most, last = list(parts)
-    return f"{', '.join(most)} and {last}" if most else last
+def _gaps(summary: Summary) -> tuple[Phrase, ...]:
+    missing = [say("verdict.missing", n=f"{summary.missing:,}", cases=_cases(summary))] if summary.missing else []
+    stopped = [] if summary.run.ended else [say("verdict.stopped")]
+    contradicted = [say("verdict.contradicted")] if summary.contradictions else []
+    return (*missing, *stopped, *contradicted)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.report import evidence, figures
+from pytest_ascend.report.contents import LEFT_BEHIND, QUARANTINED, RESUMED, Run
 from pytest_ascend.report.grid import tally
 from pytest_ascend.report.summary import CONFORMS, DOES_NOT_CONFORM, ORDER, Summary
 
@@ -17,6 +18,7 @@ CASES_LIMIT = 20
 _COLOURS = {
     "failed": "red",
     "errored": "red",
+    "flaky": "red",
     "fallback": "yellow",
     "unsupported": "yellow",
     "not-run": "yellow",
@@ -40,14 +42,28 @@ class Line:
 def lines(summary: Summary, *, page: Path | None = None, limit: int = CASES_LIMIT) -> Iterator[Line]:
     """Give the closing lines of a run. Foreign text in them cannot steer the terminal."""
     yield from _cases(summary, limit)
-    yield Line(tally(summary.results) or "no cases")
+    yield Line(str(tally(summary.results)) or "no cases")
     if summary.verdict.notice:
-        yield Line(summary.verdict.notice.upper(), "yellow", bold=True)
+        yield Line(str(summary.verdict.notice).upper(), "yellow", bold=True)
     yield Line(figures.one_line(f"{summary.verdict.opening}: {summary.verdict.body}"), _colour(summary), bold=True)
     for each in summary.contradictions:
         yield Line(figures.one_line(each), "red")
     if page:
         yield Line(f"report: {figures.one_line(str(page))}")
+
+
+def beside(run: Run, stopped: str = "") -> Iterator[Line]:
+    """Say what happened beside the cases: cards that were given up, memory left behind, why the run ``stopped``."""
+    for event in run.events:
+        if event["kind"] == QUARANTINED:
+            yield Line(figures.one_line(f"{event['card']} is quarantined: {event['reason']}"), "red")
+        elif event["kind"] == LEFT_BEHIND:
+            left = f"{event['case']} left {event['bytes'] / 2**20:,.1f} MiB allocated on {event['card']}"
+            yield Line(figures.one_line(left), "yellow")
+        elif event["kind"] == RESUMED:
+            yield Line(f"continued: {event['records']:,} cases were recorded before")
+    if stopped:
+        yield Line(figures.one_line(f"stopped: {stopped}; continue with --ascend-resume"), "red")
 
 
 def _cases(summary: Summary, limit: int) -> Iterator[Line]:

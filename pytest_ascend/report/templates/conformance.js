@@ -1,33 +1,10 @@
-"use strict";
-/* Everything foreign enters this page as text (textContent, value), never as markup. */
+/* Cases: their list, their details, their grids. Needs common.js. */
 (() => {
   const STEP = 200;
-  const byId = (id) => document.getElementById(id);
-  const data = JSON.parse(byId("data").textContent);
   const text = (number) => data.texts[number];
   const at = (names) => Object.fromEntries(names.map((name, place) => [name, place]));
   const CASE = at(data.fields);
   const VERDICT = at(data.verdictFields);
-  document.documentElement.classList.add("js");
-
-  const symbols = {};
-  for (const badge of document.querySelectorAll("#about .legend .badge")) {
-    const [sign, ...name] = badge.textContent.trim().split(/\s+/);
-    symbols[name.join(" ")] = sign;
-  }
-
-  function make(tag, attributes, ...children) {
-    const element = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes || {})) element.setAttribute(name, value);
-    element.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
-    return element;
-  }
-
-  function badge(outcome) {
-    return make("span", { class: `badge o-${outcome}` },
-      make("span", { "aria-hidden": "true" }, symbols[outcome]), ` ${outcome}`);
-  }
-
   const cases = data.cases.map((row) => {
     const parts = [CASE.suite, CASE.subject, CASE.property, CASE.dtype].map((place) => text(row[place]));
     return {
@@ -57,7 +34,7 @@
   let shown = 0;
 
   for (const [name, select] of Object.entries(picks)) {
-    select.append(make("option", { value: "" }, "all"));
+    select.append(make("option", { value: "", "data-say": "cases.any" }, say("cases.any")));
     const values = [...new Set(cases.map((each) => each[name]))].filter((value) => value).sort();
     for (const value of values) select.append(make("option", { value }, value));
   }
@@ -105,8 +82,12 @@
     shown = 0;
     body.replaceChildren();
     further();
-    const count = found.length.toLocaleString("en");
-    byId("found").textContent = `${count} of ${cases.length.toLocaleString("en")} cases`;
+    count();
+  }
+
+  function count() {
+    const values = { n: found.length.toLocaleString("en"), total: cases.length.toLocaleString("en") };
+    byId("found").replaceChildren(said("cases.found", values));
   }
 
   function further() {
@@ -189,7 +170,7 @@
   const pre = (content) => (content ? make("pre", { tabindex: "0" }, content) : null);
 
   function inWords(message) {
-    return message ? make("details", { class: "words" }, make("summary", {}, "In words"), pre(message)) : null;
+    return message ? make("details", { class: "words" }, make("summary", {}, said("case.in-words")), pre(message)) : null;
   }
 
   const figure = (value) => (Number.isInteger(value) ? value.toLocaleString("en") : String(value));
@@ -200,23 +181,23 @@
   }
 
   function worst(verdict) {
-    return verdict[VERDICT.worst].map(([name, figure]) => [text(name), figure]);
+    return verdict[VERDICT.worst].map(([name, figure]) => [said(`worst.${text(name)}`), figure]);
   }
 
   function leaves(list) {
     if (!list) return null;
     const names = data.shapes[list[0][VERDICT.shape]];
-    const head = ["Tensor", "Agrees", ...names].map((name) => make("th", { scope: "col" }, name));
+    const head = [said("column.tensor"), said("column.agrees"), ...names].map((name) => make("th", { scope: "col" }, name));
     const rows = list.map((leaf) => {
       const figures = new Map(metrics(leaf));
       return make("tr", { class: leaf[VERDICT.agrees] ? "" : "odd" },
         make("th", { scope: "row" }, text(leaf[VERDICT.path])),
-        make("td", {}, leaf[VERDICT.agrees] ? "yes" : "NO"),
+        make("td", {}, said(leaf[VERDICT.agrees] ? "case.yes" : "case.no")),
         ...names.map((name) => make("td", { class: "n" }, String(figures.get(name) ?? ""))));
     });
-    const caption = `${list.length} tensors`;
-    return make("div", { class: "scroll", role: "region", "aria-label": caption, tabindex: "0" },
-      make("table", { class: "entries" }, make("caption", {}, caption),
+    const values = { n: String(list.length) };
+    return make("div", { class: "scroll", role: "region", "aria-label": say("case.tensors", values), tabindex: "0" },
+      make("table", { class: "entries" }, make("caption", {}, said("case.tensors", values)),
         make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows)));
   }
 
@@ -224,11 +205,11 @@
     const [pattern, waiver] = [text(verdict[VERDICT.pattern]), text(verdict[VERDICT.waiver])];
     return make("div", { class: "comparison" },
       make("p", { class: "headline" }, `${text(verdict[VERDICT.path])}: ${text(verdict[VERDICT.headline])}`),
-      pattern ? make("p", { class: "pattern" }, `Pattern: ${pattern}`) : null,
-      waiver ? make("p", { class: "pattern" }, `Judged by a looser limit: ${waiver}`) : null,
+      pattern ? make("p", { class: "pattern" }, said("case.pattern"), ` ${pattern}`) : null,
+      waiver ? make("p", { class: "pattern" }, said("case.loosened"), ` ${waiver}`) : null,
       make("div", { class: "pair" },
-        table("Worst element and limit", worst(verdict)),
-        table(`Metrics, by ${text(verdict[VERDICT.standard])}`, metrics(verdict))),
+        table(said("case.worst"), worst(verdict)),
+        table(said("case.metrics", { standard: text(verdict[VERDICT.standard]) }), metrics(verdict))),
       inWords(text(verdict[VERDICT.message])),
       leaves(verdict[VERDICT.leaves]));
   }
@@ -237,7 +218,7 @@
     const node = text(row[CASE.file]) + text(row[CASE.parameters]);
     if (!node) return null;
     const command = `${data.command} '${node.replaceAll("'", "'\"'\"'")}'`;
-    return make("p", { class: "again" }, "See it again: ", make("code", {}, command));
+    return make("p", { class: "again" }, said("case.again"), " ", make("code", {}, command));
   }
 
   function fill(each) {
@@ -249,11 +230,12 @@
     byId("case-body").replaceChildren(...[
       make("p", { class: "outcome" }, badge(each.outcome), " ", isSaid ? "" : each.finding),
       ...row[CASE.verdicts].map(comparison),
-      fallbacks ? make("p", {}, "Computed elsewhere than on the device: ", make("code", {}, fallbacks)) : null,
-      table("Measurements", row[CASE.measures].map((pair) => pair.map(text))),
+      fallbacks ? make("p", {}, said("case.fallbacks"), " ", make("code", {}, fallbacks)) : null,
+      table(said("case.measurements"), row[CASE.measures].map((pair) => pair.map(text))),
       pre(text(row[CASE.detail])),
       again(row),
-      make("p", { class: "source" }, row[CASE.line] === null ? "No record in the log." : `${data.log}, line ${row[CASE.line]}`),
+      make("p", { class: "source" }, row[CASE.line] === null
+        ? said("case.no-record") : said("case.line", { log: data.log, line: String(row[CASE.line]) })),
     ].filter((part) => part));
   }
 
@@ -361,18 +343,6 @@
     });
   }
 
-  addEventListener("beforeprint", () => {
-    for (const each of document.querySelectorAll("details:not([open])")) {
-      each.open = true;
-      each.dataset.shut = "";
-    }
-  });
-  addEventListener("afterprint", () => {
-    for (const each of document.querySelectorAll("details[data-shut]")) {
-      each.open = false;
-      delete each.dataset.shut;
-    }
-  });
   addEventListener("hashchange", route);
   update();
   route();

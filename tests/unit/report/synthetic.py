@@ -185,6 +185,7 @@ def record(case: Case, outcome: str, random: Random) -> ResultRecord:
 REASONS = {
     "failed": "3 of 4096 elements are too far from the golden",
     "errored": "RuntimeError: the device was lost (ACL error 507015)",
+    "flaky": "passed, and failed before: another answer each time",
     "fallback": "computed on the CPU: aten::{subject}",
     "unsupported": "the device says: no kernel for {subject} with this dtype",
     "not-run": "the worker crashed before this case",

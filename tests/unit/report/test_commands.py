@@ -1,5 +1,8 @@
 """The command ``pytest-ascend report render``."""
 
+import re
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
@@ -66,3 +69,8 @@ def test_a_damaged_log_is_one_clear_message(log):
 def test_a_place_that_cannot_be_written_is_one_clear_message(log):
     with pytest.raises(UsageError, match="cannot write the page"):
         render(log, "--output", log / "page.html")
+
+
+def test_every_command_has_its_place_in_the_manual_and_the_manual_names_no_other():
+    manual = (Path(__file__).resolve().parents[3] / "docs" / "report.md").read_text()
+    assert set(re.findall(r"^    pytest-ascend report (\w+)", manual, re.MULTILINE)) == set(report.commands)

@@ -167,3 +167,24 @@ def test_more_records_than_anybody_runs_are_refused(path, monkeypatch):
 def test_fields_of_later_versions_are_left_alone(path):
     changed(path, 2, attachments=["plog"])
     assert len(read(path).records) == 4
+
+
+@pytest.mark.parametrize("series", [{"latency_us": ["fast"]}, {"latency_us": [0] * 10_001}, {"a": 1}, []])
+def test_a_series_of_another_form_or_beyond_bounds_is_refused(path, series):
+    changed(path, 2, series=series)
+    assert "record.series" in refusal(path)
+
+
+def test_a_census_is_read_and_checked(path):
+    changed(path, 1, census={"aten": {"native": 1496}, "npu": {"native": 420}})
+    assert read(path).header.census["aten"] == {"native": 1496}
+    changed(path, 1, census={"aten": {"native": "many"}})
+    assert "header.census.aten" in refusal(path)
+
+
+def test_what_the_doctor_found_is_read_and_checked(path):
+    finding = {"severity": "error", "what": "w", "evidence": ["e"], "why": "y", "remedy": "r"}
+    changed(path, 1, doctor={"findings": [finding]})
+    assert read(path).header.doctor["findings"] == [finding]
+    changed(path, 1, doctor={"findings": [{**finding, "evidence": "e"}]})
+    assert "header.doctor.findings[0].evidence" in refusal(path)

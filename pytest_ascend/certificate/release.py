@@ -1,0 +1,104 @@
+"""What a run was judged by: the frozen manifest, goldens, expectations, and every line of the suites and judges.
+
+Each is known by its hash. A run writes the hashes of what it used into its log; a certificate holds the lists behind
+them; whoever verifies it compares both with an installation of the same release.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_ascend import __version__
+from pytest_ascend.bundled import PACKAGE, folder
+from pytest_ascend.errors import AscendError, GoldenError
+from pytest_ascend.golden.codec import canonical_json
+from pytest_ascend.golden.files import read_bounded
+from pytest_ascend.golden.manifest import decode_manifest
+from pytest_ascend.golden.store import SUFFIX
+
+#: Folders inside of an installed package that are no code of ours.
+_BUNDLED = ("suites", "baselines")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Release:
+    """The bytes of what judges, by part: ``manifest``, ``goldens``, ``expectations`` and ``rules``."""
+
+    version: str
+    parts: Mapping[str, bytes]
+
+    def hashes(self) -> dict[str, str]:
+        """Give the SHA-256 of each part, as a run log holds them."""
+        return {name: hashlib.sha256(content).hexdigest() for name, content in self.parts.items()}
+
+
+def used(suites: Path, baselines: Path, expectations: Sequence[Path]) -> dict[str, str]:
+    """Give the hashes of what a run uses, as they stand in the header of its log; "" for what is not there.
+
+    ``expectations`` are the files of known deviations, all of them: with any beside the bundled one, the hash is
+    another one.
+    """
+    found = {
+        "manifest": _bytes(suites / "manifest.json"),
+        "goldens": _bytes(baselines / "golden" / "manifest.json"),
+        "expectations": b"".join(_bytes(path) for path in expectations),
+        "rules": rules(suites),
+    }
+    return Release(version=__version__, parts=found).hashes()
+
+
+def installed() -> Release:
+    """Give what this installation judges by. Raises GoldenError where one of its goldens was altered."""
+    suites, baselines = folder("suites"), folder("baselines")
+    goldens = _read(baselines / "golden" / "manifest.json")
+    for problem in altered_goldens(baselines / "golden", goldens):
+        raise problem
+    parts = {
+        "manifest": _read(suites / "manifest.json"),
+        "goldens": goldens,
+        "expectations": _read(baselines / "expectations.json"),
+        "rules": rules(suites),
+    }
+    return Release(version=__version__, parts=parts)
+
+
+def altered_goldens(root: Path, manifest: bytes) -> Iterator[GoldenError]:
+    """Compare every golden below ``root`` with what the manifest says of it."""
+    try:
+        entries = decode_manifest(manifest)
+    except ValueError as error:
+        path = root / "manifest.json"
+        yield GoldenError(f"{path} is damaged: {error}", path=str(path), hint="install pytest-ascend anew")
+        return
+    for golden_id, entry in entries.items():
+        path = root / f"{golden_id}{SUFFIX}"
+        if hashlib.sha256(read_bounded(root, path, golden_id)).hexdigest() != entry.sha256:
+            message = f"the golden {path} was altered: its SHA-256 is not the one in the manifest"
+            yield GoldenError(message, path=str(path), hint="install pytest-ascend anew")
+
+
+def rules(suites: Path) -> bytes:
+    """Give the hash of each source file of the package and the suites, as canonical JSON."""
+    mine = {f"pytest_ascend/{path.relative_to(PACKAGE).as_posix()}": path for path in PACKAGE.rglob("*.py")}
+    mine = {name: path for name, path in mine.items() if path.relative_to(PACKAGE).parts[0] not in _BUNDLED}
+    theirs = {f"suites/{path.relative_to(suites).as_posix()}": path for path in suites.rglob("*.py")}
+    hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in {**mine, **theirs}.items()}
+    return f"{canonical_json(hashes, indent=1)}\n".encode()
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        message = f"this installation cannot judge: {path}: {error.strerror or error}"
+        raise AscendError(message, hint="install pytest-ascend anew") from error

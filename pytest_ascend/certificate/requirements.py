@@ -1,0 +1,265 @@
+"""Why a run cannot be certified: one small function a reason, all of them asked, so that all are given at once."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
+from typing import Any
+
+from pytest_ascend.certificate.release import Release
+from pytest_ascend.certificate.tiers import ALLOWED, NEEDED, USUAL, Allowance, Tier
+from pytest_ascend.records.case import LEVELS, Case
+from pytest_ascend.records.outcome import OUTCOMES, Fallback, Passed, Waived
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.report.contents import CANARIES, FULL, QUARANTINED
+from pytest_ascend.report.summary import Summary
+
+#: How many names a reason gives.
+_NAMED = 3
+
+#: Findings of the doctor that are no error of the device or the stack, and spoil figures of speed.
+_DISTURBING = ("devices.occupied",)
+_MIXED = ("cann.mixed", "version.disagreement", "cann.other-operators", "cann.library-path", "chip.several")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What is to be certified: a run, by a tier, judged by a release, on a day."""
+
+    summary: Summary
+    tier: Tier
+    release: Release
+    on: date
+
+    @cached_property
+    def results(self) -> tuple[ResultRecord, ...]:
+        """The cases of the suites that the tier is about, each with what became of it."""
+        bundled = {case.suite for case in self.frozen}
+        return tuple(
+            each for each in self.summary.results if each.case.suite in bundled and self.tier.covers(each.case.suite)
+        )
+
+    @cached_property
+    def frozen(self) -> tuple[Case, ...]:
+        """The cases of the release's own manifest, whatever the log says of itself."""
+        return tuple(Case.from_dict(each) for each in json.loads(self.release.parts["manifest"])["cases"])
+
+    @property
+    def findings(self) -> list[dict[str, Any]]:
+        """What the doctor found before the run."""
+        return list(self.summary.run.header.doctor.get("findings", []))
+
+    def of(self, outcome: str) -> list[ResultRecord]:
+        """Give the cases of the tier with this outcome."""
+        return [each for each in self.results if each.outcome.name == outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One reason: ``id`` stays the same over releases, ``says`` is for people."""
+
+    id: str
+    says: str
+
+
+def refusals(subject: Subject) -> tuple[Refusal, ...]:
+    """Give every reason why this cannot be certified; none means that it can."""
+    return tuple(Refusal(name, said) for name, look in REQUIREMENTS.items() for said in look(subject))
+
+
+def required(subject: Subject) -> tuple[Case, ...]:
+    """Give the cases that the release asks for, by the tier's suites and the level of the run."""
+    level = subject.summary.run.header.level
+    return tuple(case for case in subject.frozen if subject.tier.covers(case.suite) and case.is_in(level))
+
+
+def not_an_npu(subject: Subject) -> Iterator[str]:
+    """Only an NPU can be certified."""
+    stack = subject.summary.run.header.stack
+    if stack.emulated:
+        yield "the run was on the emulated device, which says nothing about any NPU"
+    elif stack.device != "npu":
+        yield f"the run was on the device {stack.device!r}, which is no NPU"
+
+
+def a_subset(subject: Subject) -> Iterator[str]:
+    """Everything must have been asked for."""
+    selection, level = subject.summary.run.header.selection, subject.summary.run.header.level
+    if selection.kind != FULL:
+        yield f"the run was a subset ({selection.reason})"
+    if LEVELS.index(level) < LEVELS.index(subject.tier.level):
+        yield f"the run was at level {level}; the tier {subject.tier.name} asks for {subject.tier.level}"
+
+
+def not_ended(subject: Subject) -> Iterator[str]:
+    """The run must have come to its own end, and its log must not contradict itself."""
+    if not subject.summary.run.ended or subject.summary.run.footer is None:
+        yield "the run was stopped before its end"
+    yield from subject.summary.contradictions
+
+
+def missing(subject: Subject) -> Iterator[str]:
+    """Every case of the release must have a result."""
+    known = {each.case.id for each in subject.results}
+    absent = [case.id for case in required(subject) if case.id not in known]
+    absent += [each.case.id for each in subject.of("not-run")]
+    if absent:
+        yield f"{_cases(len(absent))} did not run: {_named(absent)}"
+
+
+def failures(subject: Subject) -> Iterator[str]:
+    """Nothing may deviate without a waiver."""
+    accepted = (Passed.name, Fallback.name, Waived.name, "not-run")
+    for outcome in (name for name in OUTCOMES if name not in accepted):
+        found = [each.case.id for each in subject.of(outcome)]
+        if found:
+            yield f"{_cases(len(found))} {outcome}: {_named(found)}"
+
+
+def fallbacks(subject: Subject) -> Iterator[str]:
+    """No more may be left to the CPU than the tier allows."""
+    yield from _shares(subject, Fallback.name, lambda allowed: allowed.fallbacks, "computed by the CPU")
+
+
+def waivers(subject: Subject) -> Iterator[str]:
+    """No more may be waived than the tier allows, and each waiver must be whole and in force."""
+    yield from _shares(subject, Waived.name, lambda allowed: allowed.waived, "waived")
+    for each in subject.of(Waived.name):
+        waiver = each.waiver or {}
+        lacking = [name for name in ("reason", "issue", "expires") if not waiver.get(name)]
+        if lacking:
+            yield f"the waiver of {each.case.id} lacks its {', '.join(lacking)}"
+        elif _day(str(waiver["expires"])) < subject.on:
+            yield f"the waiver of {each.case.id} expired on {waiver['expires']}"
+
+
+def judged_otherwise(subject: Subject) -> Iterator[str]:
+    """The run must have been judged by this release, whole and unaltered."""
+    used, mine = subject.summary.run.header.used, subject.release.hashes()
+    version = subject.summary.run.header.stack.pytest_ascend
+    if version != subject.release.version:
+        yield f"the run was judged by pytest-ascend {version}, and this is {subject.release.version}"
+    if not used:
+        yield "the log does not say by what the run was judged"
+        return
+    for name, what in _PARTS.items():
+        if used.get(name) != mine[name]:
+            yield f"{what} of the run are not those of this release"
+
+
+_PARTS = {
+    "manifest": "the frozen cases",
+    "goldens": "the goldens",
+    "expectations": "the known deviations",
+    "rules": "the suites and judges",
+}
+
+
+def tampered(subject: Subject) -> Iterator[str]:
+    """No planted fault, no looser standard."""
+    options = subject.summary.run.header.options
+    if options.get("faults"):
+        yield f"faults were planted: {', '.join(map(str, options['faults']))}"
+    if options.get("standard"):
+        yield f"the run was judged by the standard {options['standard']}, and not by the release's own rule"
+
+
+def unhealthy(subject: Subject) -> Iterator[str]:
+    """The doctor must have looked, and found nothing that makes results doubtful."""
+    if not subject.summary.run.header.doctor:
+        yield "the log does not have what the doctor found"
+    elif not subject.summary.run.header.doctor.get("devices"):
+        yield "nobody asked the device for its health: npu-smi did not answer before the run"
+    for each in subject.findings:
+        if each.get("severity") == "error" and each.get("id") not in _MIXED:
+            yield f"the doctor found: {each['what']}"
+        if each.get("id") == "settings.numbers":
+            yield f"a setting changes numbers: {each['what']}"
+
+
+def mixed(subject: Subject) -> Iterator[str]:
+    """The stack must be one, and known."""
+    stack = subject.summary.run.header.stack
+    unknown = [name for name in NEEDED if not getattr(stack, name)]
+    if unknown:
+        yield f"it is not known which {', '.join(unknown)} was tested"
+    for each in subject.findings:
+        if each.get("id") in _MIXED:
+            yield f"the stack is mixed: {each['what']}"
+
+
+def disturbed(subject: Subject) -> Iterator[str]:
+    """Figures of speed need a device of one's own, and figures."""
+    if subject.tier.quiet:
+        yield from (
+            f"the device was in use: {each['what']}" for each in subject.findings if each.get("id") in _DISTURBING
+        )
+        measured = (each for each in subject.of(Passed.name) if each.case.suite == "benchmarks")
+        empty = [each.case.id for each in measured if not _has_figures(each)]
+        if empty:
+            yield f"{_cases(len(empty))} without a figure that is a number: {_named(empty)}"
+
+
+def blind(subject: Subject) -> Iterator[str]:
+    """The judge of the run must have shown that it sees errors, and the devices that they were well all the time."""
+    events = subject.summary.run.events
+    scores = [each for each in events if each["kind"] == CANARIES]
+    if not scores:
+        yield "this log has no canaries: it does not show that the judge of the run sees errors"
+    for each in scores:
+        if each["missed"] or not each["planted"] or each["detected"] < each["planted"]:
+            yield f"the judge of the run did not see {', '.join(each['missed']) or 'every planted error'}"
+    out = (each for each in events if each["kind"] == QUARANTINED)
+    yield from (f"the device {each['card']} was taken out: {each['reason']}" for each in out)
+
+
+REQUIREMENTS: dict[str, Callable[[Subject], Iterator[str]]] = {
+    "device": not_an_npu,
+    "subset": a_subset,
+    "incomplete": not_ended,
+    "missing": missing,
+    "failures": failures,
+    "fallbacks": fallbacks,
+    "waivers": waivers,
+    "release": judged_otherwise,
+    "tampered": tampered,
+    "unhealthy": unhealthy,
+    "mixed": mixed,
+    "disturbed": disturbed,
+    "blind": blind,
+}
+
+
+def _shares(subject: Subject, outcome: str, share: Callable[[Allowance], float], how: str) -> Iterator[str]:
+    totals = Counter(each.case.suite for each in subject.results)
+    found = Counter(each.case.suite for each in subject.of(outcome))
+    for suite, count in sorted(found.items()):
+        limit = int(share(ALLOWED.get(suite, USUAL)) * totals[suite])
+        if count > limit:
+            names = [each.case.id for each in subject.of(outcome) if each.case.suite == suite]
+            yield f"{_cases(count)} of {suite} {how}, {limit} allowed: {_named(names)}"
+
+
+def _has_figures(result: ResultRecord) -> bool:
+    return bool(result.measurements) and all(math.isfinite(value) for value in result.measurements.values())
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return date.min
+
+
+def _cases(count: int) -> str:
+    return "1 case" if count == 1 else f"{count:,} cases"
+
+
+def _named(names: list[str]) -> str:
+    rest = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{rest}"

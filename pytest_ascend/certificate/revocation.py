@@ -1,0 +1,74 @@
+"""The list of certificates that hold no more, signed with the key that issued them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from pytest_ascend.certificate import signing
+from pytest_ascend.certificate.package import CertificateError
+from pytest_ascend.errors import UsageError
+from pytest_ascend.golden.codec import canonical_json, strict_json
+
+SCHEMA = 1
+_PURPOSE = "revocations"
+_LARGEST_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Revocations:
+    """A list whose signature was checked: ``entries`` have ``id``, ``since`` and ``reason``."""
+
+    as_of: str
+    entries: tuple[Mapping[str, str], ...]
+
+    def find(self, certificate_id: str) -> Mapping[str, str] | None:
+        """Give the entry of a certificate, None where it is not revoked."""
+        return next((each for each in self.entries if each["id"] == certificate_id), None)
+
+
+def read(path: Path, key: Ed25519PublicKey) -> Revocations:
+    """Read a list. Raises CertificateError where it was altered or is another key's, UsageError where it is missing."""
+    try:
+        with path.open("rb") as file:
+            said = strict_json(file.read(_LARGEST_BYTES))
+        body = {name: said[name] for name in ("schema", "as_of", "revoked")}
+        entries = tuple({name: str(each[name]) for name in ("id", "since", "reason")} for each in said["revoked"])
+        holds = said["schema"] == SCHEMA and signing.is_signed(key, _PURPOSE, _digest(body), str(said["signature"]))
+    except OSError as error:
+        hint = "give the list that the issuer publishes"
+        raise UsageError(f"cannot read the revocations {path}: {error.strerror or error}", hint=hint) from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CertificateError(f"the list of revocations {path} is damaged: {error}", part=path.name) from error
+    if not holds or _encoded(said) != path.read_bytes():
+        message = f"the list of revocations {path} was altered, or signed by another key"
+        raise CertificateError(message, part=path.name)
+    return Revocations(str(said["as_of"]), entries)
+
+
+def add(path: Path, certificate_id: str, reason: str, key: Ed25519PrivateKey, *, on: date) -> int:
+    """Add a certificate to a list, which is begun where there is none, and sign it anew. Gives its length."""
+    known = read(path, key.public_key()).entries if path.exists() else ()
+    entries = [dict(each) for each in known if each["id"] != certificate_id]
+    entries.append({"id": certificate_id, "since": on.isoformat(), "reason": reason})
+    body: dict[str, Any] = {"schema": SCHEMA, "as_of": on.isoformat(), "revoked": entries}
+    signed = {**body, "signature": signing.sign(key, _PURPOSE, _digest(body))}
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_bytes(_encoded(signed))
+    beside.replace(path)
+    return len(entries)
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical_json(body).encode()).hexdigest()
+
+
+def _encoded(said: Mapping[str, Any]) -> bytes:
+    return f"{canonical_json(said, indent=1)}\n".encode()

@@ -1,0 +1,117 @@
+"""Keys and signatures: Ed25519 (RFC 8032), by the library ``cryptography``. Nothing is invented here."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import re
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from pytest_ascend.errors import UsageError
+
+#: A key in PEM has some hundred bytes.
+_LARGEST_BYTES = 10_000
+
+
+def fingerprint(key: Ed25519PublicKey) -> str:
+    """Give the name of a key: the SHA-256 of its 32 bytes, in hex."""
+    raw = key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    return hashlib.sha256(raw).hexdigest()
+
+
+def make_keys(private: Path, passphrase: str) -> Ed25519PublicKey:
+    """Write a new private key, which nobody else may read, and beside it the public one (``.pub``).
+
+    Raises UsageError where one of the files is there already: a key that is lost cannot be made again.
+    """
+    key = Ed25519PrivateKey.generate()
+    protection: serialization.KeySerializationEncryption = serialization.NoEncryption()
+    if passphrase:
+        protection = serialization.BestAvailableEncryption(passphrase.encode())
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection)
+    shown = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    _write_new(private, pem, 0o600)
+    _write_new(public_path(private), shown, 0o644)
+    return key.public_key()
+
+
+def public_path(private: Path) -> Path:
+    """Give where the public key of a private one is written."""
+    return private.with_name(f"{private.name}.pub")
+
+
+def private_key(path: Path, passphrase: str) -> Ed25519PrivateKey:
+    """Read a private key. Raises UsageError for a file that holds none, or a wrong passphrase."""
+    try:
+        key = serialization.load_pem_private_key(_read(path), passphrase.encode() or None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise _no_key(path, "private", error) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise _no_key(path, "private", "it is a key of another kind")
+    return key
+
+
+def public_key(path: Path) -> Ed25519PublicKey:
+    """Read a public key. Raises UsageError for a file that holds none."""
+    try:
+        key = serialization.load_pem_public_key(_read(path))
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise _no_key(path, "public", error) from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise _no_key(path, "public", "it is a key of another kind")
+    return key
+
+
+def sign(key: Ed25519PrivateKey, purpose: str, digest: str) -> str:
+    """Sign a SHA-256 for one purpose, so that no signature can be used for another; in base64."""
+    return base64.b64encode(key.sign(_message(purpose, digest))).decode("ascii")
+
+
+def is_signed(key: Ed25519PublicKey, purpose: str, digest: str, signature: str) -> bool:
+    """Whether ``signature`` is this key's, of this digest, for this purpose."""
+    try:
+        raw = base64.b64decode(signature, validate=True)
+        if base64.b64encode(raw).decode("ascii") != signature:
+            return False
+        key.verify(raw, _message(purpose, digest))
+    except (InvalidSignature, binascii.Error, ValueError):
+        return False
+    return True
+
+
+def is_digest(text: object) -> bool:
+    """Whether this is a SHA-256 in hex."""
+    return isinstance(text, str) and re.fullmatch(r"[0-9a-f]{64}", text) is not None
+
+
+def _message(purpose: str, digest: str) -> bytes:
+    return f"pytest-ascend {purpose} v1\n{digest}\n".encode()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_LARGEST_BYTES)
+    except OSError as error:
+        hint = "make a pair with 'pytest-ascend certificate-key FILE'"
+        raise UsageError(f"cannot read the key {path}: {error.strerror or error}", hint=hint) from error
+
+
+def _write_new(path: Path, content: bytes, mode: int) -> None:
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
+    except OSError as error:
+        hint = "choose another name: keys are never written over"
+        raise UsageError(f"cannot write the key {path}: {error.strerror or error}", hint=hint) from error
+
+
+def _no_key(path: Path, kind: str, error: object) -> UsageError:
+    hint = "give the file that 'pytest-ascend certificate-key' wrote, and its passphrase where it has one"
+    return UsageError(f"{path} holds no {kind} Ed25519 key that can be read: {error}", hint=hint)

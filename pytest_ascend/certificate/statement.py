@@ -1,0 +1,99 @@
+"""What a certificate says, worked out of a run and a release: the same evidence always gives the same statement."""
+
+from __future__ import annotations
+
+import calendar
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from datetime import date, datetime, timezone
+from typing import Any
+
+from pytest_ascend.certificate.requirements import Subject
+from pytest_ascend.certificate.tiers import MONTHS, TIERS, included
+from pytest_ascend.environment.compatibility import Compatibility
+from pytest_ascend.environment.versions import Version, is_version
+from pytest_ascend.golden.codec import canonical_json
+from pytest_ascend.records.outcome import Fallback, Waived
+from pytest_ascend.report.checks import moment
+
+SCHEMA = 1
+KIND = "pytest-ascend certificate"
+
+#: Fields that the signer chooses; all others follow from the evidence.
+CHOSEN = ("issued", "issuer", "key")
+
+
+def statement(subject: Subject, *, issuer: str, key: str) -> dict[str, Any]:
+    """Give all that is certified, as builtins. ``key`` is the fingerprint of the public key.
+
+    The hashes of the parts are added by the package.
+    """
+    run = subject.summary.run
+    finished = run.footer.finished if run.footer else run.header.started
+    return {
+        "schema": SCHEMA,
+        "kind": KIND,
+        "release": subject.release.version,
+        "tier": subject.tier.name,
+        "means": [tier.means for tier in included(subject.tier)],
+        "issued": subject.on.isoformat(),
+        "issuer": issuer,
+        "key": key,
+        "expires": expiry(finished).isoformat(),
+        "stack": run.header.stack.to_dict(),
+        "run": {
+            "id": run.header.run_id,
+            "started": run.header.started,
+            "finished": finished,
+            "level": run.header.level,
+        },
+        "counts": counts(subject),
+        "figures": {
+            each.case.id: dict(each.measurements) for each in subject.results if each.case.suite == "benchmarks"
+        },
+        "fallbacks": [each.case.id for each in subject.of(Fallback.name)],
+        "waived": [{"case": each.case.id, **dict(each.waiver or {})} for each in subject.of(Waived.name)],
+        "not_covered": not_covered(subject),
+    }
+
+
+def counts(subject: Subject) -> dict[str, dict[str, int]]:
+    """Count the cases of each suite of the tier by outcome."""
+    found = Counter((each.case.suite, each.outcome.name) for each in subject.results)
+    suites = dict.fromkeys(each.case.suite for each in subject.results)
+    return {suite: {name: n for (of, name), n in sorted(found.items()) if of == suite} for suite in suites}
+
+
+def not_covered(subject: Subject) -> list[str]:
+    """Say what nobody may read out of the certificate."""
+    outside = [tier for tier in TIERS.values() if tier not in included(subject.tier)]
+    said = [f"the tier {tier.name}: that {tier.means}" for tier in outside]
+    if subject.summary.run.header.level != "full":
+        said.append(f"cases of higher levels than {subject.summary.run.header.level}")
+    return [*said, "more than one device at a time, and communication between devices", "any other version of any part"]
+
+
+def identity(content: Mapping[str, Any]) -> str:
+    """Give the name of a certificate: by which it is cited, and revoked."""
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:32]
+
+
+def expiry(finished: str) -> date:
+    """Give the last day: the end of the run and twelve months."""
+    day = moment(finished).astimezone(timezone.utc).date()
+    months = day.year * 12 + day.month - 1 + MONTHS
+    year, month = divmod(months, 12)
+    return date(year, month + 1, min(day.day, calendar.monthrange(year, month + 1)[1]))
+
+
+def newer_releases(cann: str, compatibility: Compatibility) -> tuple[str, ...]:
+    """Give the releases of CANN that came after one."""
+    if not is_version(cann):
+        return ()
+    return tuple(str(each) for each in compatibility.cann_releases if each > Version(cann))
+
+
+def today() -> date:
+    """Give the day, the same all over the world."""
+    return datetime.now(timezone.utc).date()

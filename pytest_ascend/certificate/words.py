@@ -1,0 +1,68 @@
+"""The certificate in words, for people: made of the statement alone, so that it cannot say anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pytest_ascend.certificate.tiers import NEWER_CANN
+from pytest_ascend.records.text import one_line
+
+_NAMES = {
+    "chip": "chip",
+    "driver": "driver",
+    "firmware": "firmware",
+    "cann": "CANN",
+    "torch": "torch",
+    "torch_npu": "torch_npu",
+    "torch_npu_commit": "torch_npu commit",
+    "python": "Python",
+    "os": "OS",
+    "host": "host",
+}
+
+
+def words(said: Mapping[str, Any]) -> str:
+    """Give the text of ``certificate.txt``."""
+    return "\n".join(one_line(line) for line in _lines(said)) + "\n"
+
+
+def _lines(said: Mapping[str, Any]) -> Iterator[str]:
+    yield f"CERTIFICATE OF CONFORMANCE, tier: {said['tier']}"
+    yield f"number {said['id']}"
+    yield ""
+    yield f"By the run {said['run']['id']}, which ended on {said['run']['finished']}, pytest-ascend {said['release']}:"
+    yield from (f"  {each}" for each in said["means"])
+    yield ""
+    yield "WHAT WAS TESTED"
+    yield from (f"  {name}: {said['stack'].get(part) or 'not known'}" for part, name in _NAMES.items())
+    yield f"  level: {said['run']['level']}"
+    for suite, counts in said["counts"].items():
+        yield f"  {suite}: {', '.join(f'{count} {name}' for name, count in counts.items())}"
+    yield from _figures(said["figures"])
+    yield ""
+    yield "WHAT WAS NOT TESTED, and is not certified"
+    yield from (f"  {each}" for each in said["not_covered"])
+    yield ""
+    yield "WHAT WAS WAIVED: known deviations that were executed"
+    yield from (
+        f"  {each['case']}: {each['reason']} ({each['issue']}), until {each['expires']}" for each in said["waived"]
+    )
+    yield from [] if said["waived"] else ["  nothing"]
+    yield ""
+    yield "WHAT THE CPU COMPUTED, with right numbers"
+    yield from (f"  {each}" for each in said["fallbacks"] or ["nothing"])
+    yield ""
+    yield "HOW LONG IT HOLDS"
+    yield f"  until {said['expires']}, or until {NEWER_CANN} releases of CANN are newer, or until it is revoked"
+    yield ""
+    yield "WHO SAYS SO"
+    yield f"  issued on {said['issued']} by {said['issuer']}, with the key {said['key']}"
+    yield "  This certificate is independent of Huawei. Huawei has neither issued nor reviewed it."
+    yield "  It states what one run on one machine showed. It is no warranty."
+
+
+def _figures(figures: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    """Give what was measured; each name has its unit."""
+    for case, measured in figures.items():
+        yield f"  {case}: {', '.join(f'{name} {value:.6g}' for name, value in measured.items()) or 'nothing measured'}"

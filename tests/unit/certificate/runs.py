@@ -1,0 +1,154 @@
+"""Logs that look like a real NPU's, and a release that is small: nobody who builds these has an NPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from pytest_ascend import __version__
+from pytest_ascend.certificate.judgement import Issue, certify
+from pytest_ascend.certificate.release import Release
+from pytest_ascend.certificate.tiers import TIERS
+from pytest_ascend.doctor import Diagnosis
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.outcome import OUTCOMES, Passed
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.stack import Stack
+from pytest_ascend.report.contents import FULL, Header, Selection
+from pytest_ascend.report.runlog import RunLog
+from pytest_ascend.report.summary import summarise
+
+STACK = Stack(
+    device="npu",
+    emulated=False,
+    chip="Ascend910B3",
+    driver="25.5.1",
+    firmware="7.8.0.5.216",
+    cann="8.5.0",
+    torch="2.9.0+cpu",
+    torch_npu="2.9.0",
+    torch_npu_commit="0123456789abcdef0123456789abcdef01234567",
+    python="3.11.9",
+    os="openEuler 22.03, Linux 5.10, aarch64",
+    host="aarch64, 192 CPUs",
+    pytest_ascend=__version__,
+)
+STARTED, FINISHED = "2026-03-01T10:00:00+00:00", "2026-03-01T12:00:00+00:00"
+ISSUED = date(2026, 3, 2)
+#: With a seed, so that the same tests give the same bytes.
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+OTHER_KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
+
+CASES = (
+    Case(suite="environment", subject="device", property="found"),
+    *(
+        Case(suite="ops", subject=f"op{index}", property="forward", dtype="float32", family="made up", level="standard")
+        for index in range(120)
+    ),
+    *(Case(suite="fused", subject=f"fused{index}", property="forward", dtype="float16") for index in range(3)),
+    *(Case(suite="models", subject=name, property="loss", dtype="float32") for name in ("resnet50", "vit_b_16")),
+    Case(suite="benchmarks", subject="resnet50", property="inference", dtype="float32", level="standard"),
+    Case(suite="ops", subject="rare", property="forward", level="full"),
+)
+RELEASE = Release(
+    version=__version__,
+    parts={
+        "manifest": json.dumps({"schema": 1, "cases": [case.to_dict() for case in CASES]}).encode(),
+        "goldens": b'{"goldens": {}}\n',
+        "expectations": b'{"schema": 1, "expectations": []}\n',
+        "rules": b'{"pytest_ascend/precision/judge.py": "00", "suites/ops/test_ops.py": "11"}\n',
+    },
+)
+DEVICE = {"npu": 0, "name": "910B3", "bus": "0000:41:00.0", "health": "OK", "memory_total_mb": 65536}
+DOCTOR = Diagnosis(
+    machine="this machine", components=(), findings=(), settings={}, devices=(DEVICE,), judged_by=""
+).to_dict()
+CANARIES: tuple[dict[str, Any], ...] = ({"kind": "canaries", "planted": 15, "detected": 15, "honest": 5, "missed": []},)
+
+#: What becomes of a case, by its id; the others pass.
+Fates = Mapping[str, ResultRecord]
+
+
+def passed(case: Case) -> ResultRecord:
+    verdict: dict[str, Any] = {
+        "path": "output",
+        "agrees": True,
+        "standard": "error-model@1",
+        "headline": "agrees",
+        "message": "",
+        "metrics": {"max_abs": 1e-7},
+        "worst": None,
+        "limit": None,
+        "pattern": "",
+    }
+    figures = {"latency_us": 1234.5} if case.suite == "benchmarks" else {}
+    return ResultRecord(
+        case=case,
+        node_id=f"suites/{case.id}",
+        outcome=Passed(),
+        verdicts=(verdict,),
+        measurements=figures,
+        duration_s=0.1,
+    )
+
+
+def ended(index: int, outcome: str, **changes: Any) -> dict[str, ResultRecord]:
+    """Give another fate to one case."""
+    record = replace(passed(CASES[index]), outcome=OUTCOMES[outcome](reason="made up"), **changes)
+    return {CASES[index].id: record}
+
+
+def finding(rule: str, severity: str = "error") -> dict[str, Any]:
+    found = {"id": rule, "severity": severity, "what": f"seen: {rule}", "evidence": [], "why": "why", "remedy": "do"}
+    return {**DOCTOR, "findings": [found]}
+
+
+def write_log(
+    path: Path,
+    fates: Fates | None = None,
+    *,
+    level: str = "standard",
+    skipped: int = 0,
+    finish: bool = True,
+    events: tuple[dict[str, Any], ...] | None = None,
+    change: Callable[[Header], Header] = lambda header: header,
+) -> Path:
+    """Write the log of a run that conforms, but for what is asked for; the last ``skipped`` cases have no record."""
+    header = Header(
+        run_id="20260301-run",
+        started=STARTED,
+        stack=STACK,
+        level=level,
+        selection=Selection(FULL),
+        manifest=tuple(case for case in CASES if case.is_in(level)),
+        options={"device": "npu", "faults": [], "standard": ""},
+        doctor=DOCTOR,
+        used=RELEASE.hashes(),
+    )
+    header = change(header)
+    log = RunLog.create(path, header)
+    for event in CANARIES if events is None else events:
+        log.note(**event)
+    for case in header.manifest[: len(header.manifest) - skipped]:
+        log.append((fates or {}).get(case.id, passed(case)))
+    if finish:
+        log.finish(summarise(log.contents()).footer(FINISHED))
+    log.close()
+    return path
+
+
+def issue(log: Path, folder: Path, tier: str = "operators") -> Issue:
+    return Issue(log=log, tier=TIERS[tier], issuer="A Vendor", key=KEY, folder=folder)
+
+
+def certificate(folder: Path, tier: str = "performance", fates: Fates | None = None) -> Path:
+    """Write a log and certify it."""
+    log = write_log(folder / "run" / "run.jsonl", fates)
+    certify(issue(log, folder / "certificate", tier), RELEASE, on=ISSUED)
+    return folder / "certificate"

@@ -1,0 +1,93 @@
+"""The commands: keys, certifying, verifying and revoking, as their users call them."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pytest_ascend.certificate import commands
+from pytest_ascend.certificate.commands import PASSPHRASE
+from pytest_ascend.certificate.judgement import Refused
+from pytest_ascend.errors import UsageError
+
+from . import runs
+
+Call = Callable[..., Result]
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Call a command where the small release is installed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(commands, "installed", lambda: runs.RELEASE)
+    monkeypatch.setattr(commands.statement, "today", lambda: runs.ISSUED)
+
+    def invoke(name: str, *arguments: str, **environ: str) -> Result:
+        return CliRunner().invoke(getattr(commands, name), arguments, env=environ, catch_exceptions=False)
+
+    return invoke
+
+
+def test_from_keys_to_a_revoked_certificate(call: Call, tmp_path: Path) -> None:
+    secret = {PASSPHRASE: "a long one"}
+    assert "encrypted" in call("certificate_key", "vendor.key", **secret).output
+    assert stat.S_IMODE((tmp_path / "vendor.key").stat().st_mode) == 0o600
+    runs.write_log(tmp_path / "report" / "run.jsonl")
+    arguments = ("report", "--key=vendor.key", "--tier=models", "--issuer=A Vendor", "--output=certificate")
+    assert call("certify", *arguments, **secret).exit_code == 0
+
+    result = call("verify", "certificate", "--key=vendor.key.pub")
+    assert result.exit_code == 0
+    assert "HOLDS: every byte" in result.output
+    assert "revocations: not looked at" in result.output
+
+    number = json.loads((tmp_path / "certificate/certificate.json").read_text())["id"]
+    call("revoke", number, "--key=vendor.key", "--reason=faulty device", "--list=revoked.json", **secret)
+    result = call("verify", "certificate", "--key=vendor.key.pub", "--revocations=revoked.json")
+    assert result.exit_code == 1
+    assert "DOES NOT HOLD: it was revoked on 2026-03-02: faulty device" in result.output
+    assert call("verify", "certificate", "--key=vendor.key.pub", "--on=2028-01-01").exit_code == 1
+
+
+def test_a_run_that_does_not_earn_it_is_refused(call: Call, tmp_path: Path) -> None:
+    call("certificate_key", "vendor.key")
+    runs.write_log(tmp_path / "report" / "run.jsonl", runs.ended(3, "failed"))
+    with pytest.raises(Refused, match="1 case failed"):
+        call("certify", "report", "--key=vendor.key", "--tier=operators", "--issuer=A Vendor")
+
+
+def test_keys_are_never_written_over(call: Call) -> None:
+    call("certificate_key", "vendor.key")
+    with pytest.raises(UsageError, match="never written over"):
+        call("certificate_key", "vendor.key")
+
+
+@pytest.mark.parametrize("content", ["", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "\0" * 99])
+def test_what_is_no_key_is_refused(call: Call, tmp_path: Path, content: str) -> None:
+    (tmp_path / "no.key").write_text(content)
+    runs.write_log(tmp_path / "report" / "run.jsonl")
+    with pytest.raises(UsageError, match="holds no private Ed25519 key"):
+        call("certify", "report", "--key=no.key", "--tier=operators", "--issuer=A Vendor")
+    with pytest.raises(UsageError, match="holds no public Ed25519 key"):
+        call("verify", "report", "--key=no.key")
+
+
+def test_a_wrong_passphrase_is_refused(call: Call, tmp_path: Path) -> None:
+    call("certificate_key", "vendor.key", **{PASSPHRASE: "right"})
+    runs.write_log(tmp_path / "report" / "run.jsonl")
+    for environ in ({PASSPHRASE: "wrong"}, {}):
+        with pytest.raises(UsageError, match="holds no private Ed25519 key"):
+            call("certify", "report", "--key=vendor.key", "--tier=operators", "--issuer=A Vendor", **environ)
+
+
+def test_numbers_and_days_that_are_none_are_refused(call: Call) -> None:
+    call("certificate_key", "vendor.key")
+    with pytest.raises(UsageError, match="is no number"):
+        call("revoke", "xyz", "--key=vendor.key", "--reason=x", "--list=revoked.json")
+    with pytest.raises(UsageError, match="cannot read the certificate"):
+        call("verify", "nowhere", "--key=vendor.key.pub")

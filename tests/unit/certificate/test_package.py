@@ -1,0 +1,258 @@
+"""A certificate is what was signed, to the last byte; whatever is not is found, and named."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pytest_ascend.certificate import package, revocation, signing
+from pytest_ascend.certificate.judgement import certify, ended, verify
+from pytest_ascend.certificate.package import FILES, CertificateError
+from pytest_ascend.certificate.release import Release
+from pytest_ascend.certificate.statement import expiry
+from pytest_ascend.environment.compatibility import load
+from pytest_ascend.errors import UsageError
+
+from . import runs
+
+PUBLIC = runs.KEY.public_key()
+#: What one may do to a file, given its bytes and a source of chance; never what leaves it as it is.
+ALTERATIONS: tuple[Callable[[bytes, Random], bytes], ...] = (
+    lambda data, chance: _at(data, chance, lambda byte: bytes([byte ^ 1 << chance.randrange(8)])),
+    lambda data, chance: _at(data, chance, lambda byte: bytes([(byte + chance.randrange(1, 256)) % 256])),
+    lambda data, chance: _at(data, chance, lambda _: b""),
+    lambda data, chance: _at(data, chance, lambda byte: bytes([byte, chance.randrange(256)])),
+    lambda data, chance: data[: chance.randrange(len(data))],
+    lambda data, chance: data + bytes([chance.randrange(256)]),
+)
+
+
+def _at(data: bytes, chance: Random, change: Callable[[int], bytes]) -> bytes:
+    index = chance.randrange(len(data))
+    return data[:index] + change(data[index]) + data[index + 1 :]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    waiver = {"reason": "known", "issue": "https://example.org/1", "owner": "kernels", "expires": "2026-06-30"}
+    fates = runs.ended(5, "fallback") | runs.ended(7, "waived", waiver=waiver)
+    return runs.certificate(tmp_path_factory.mktemp("made"), fates=fates)
+
+
+def test_a_certificate_holds(certificate: Path) -> None:
+    assert verify(certificate, PUBLIC, runs.RELEASE).said["tier"] == "performance"
+
+
+def test_a_thousand_random_alterations_are_all_refused_and_named(certificate: Path, tmp_path: Path) -> None:
+    copy, chance = tmp_path / "copy", Random(20260301)  # noqa: S311 (to be repeated, not to be secret)
+    shutil.copytree(certificate, copy)
+    for number in range(1000):
+        name = FILES[number % len(FILES)]
+        original = (certificate / name).read_bytes()
+        altered = ALTERATIONS[chance.randrange(len(ALTERATIONS))](original, chance)
+        (copy / name).write_bytes(altered)
+        with pytest.raises(CertificateError) as raised:
+            verify(copy, PUBLIC, runs.RELEASE)
+        assert raised.value.part == name, (number, raised.value)
+        assert name in str(raised.value)
+        (copy / name).write_bytes(original)
+    verify(copy, PUBLIC, runs.RELEASE)
+
+
+def test_two_parts_that_change_places_are_found(certificate: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(certificate, tmp_path / "copy")
+    (copy / "goldens.json").rename(copy / "x")
+    (copy / "rules.json").rename(copy / "goldens.json")
+    (copy / "x").rename(copy / "rules.json")
+    with pytest.raises(CertificateError, match=r"goldens\.json was altered"):
+        verify(copy, PUBLIC, runs.RELEASE)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_part_that_is_missing_or_a_link_is_named(certificate: Path, tmp_path: Path, name: str) -> None:
+    copy = shutil.copytree(certificate, tmp_path / "copy")
+    (copy / name).unlink()
+    with pytest.raises(CertificateError, match=f"{name} is missing"):
+        verify(copy, PUBLIC, runs.RELEASE)
+    (copy / name).symlink_to(certificate / name)
+    with pytest.raises(CertificateError, match=f"{name} cannot be read"):
+        verify(copy, PUBLIC, runs.RELEASE)
+    (copy / name).unlink()
+    os.mkfifo(copy / name)
+    with pytest.raises(CertificateError, match=f"{name} is no regular file"):
+        verify(copy, PUBLIC, runs.RELEASE)
+
+
+def test_what_does_not_belong_there_is_named(certificate: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(certificate, tmp_path / "copy")
+    (copy / "readme.txt").touch()
+    with pytest.raises(CertificateError, match=r"'readme\.txt' does not belong"):
+        verify(copy, PUBLIC, runs.RELEASE)
+
+
+def test_another_key_is_not_the_issuers(certificate: Path) -> None:
+    with pytest.raises(CertificateError, match="signed by another key"):
+        verify(certificate, runs.OTHER_KEY.public_key(), runs.RELEASE)
+
+
+def test_a_certificate_signed_anew_by_somebody_else_is_not_the_issuers(certificate: Path, tmp_path: Path) -> None:
+    said = json.loads((certificate / "certificate.json").read_text())
+    parts = {name: (certificate / name).read_bytes() for name in (package.LOG, *package.EVIDENCE.values())}
+    forged = {**said, "tier": "models"}
+    package.write(tmp_path / "forged", forged, parts, runs.OTHER_KEY)
+    with pytest.raises(CertificateError):
+        verify(tmp_path / "forged", PUBLIC, runs.RELEASE)
+
+
+@pytest.mark.parametrize("field", sorted({*package.FIELDS} - {"parts", "id", "key"}))
+def test_a_statement_that_lacks_something_is_none_though_it_is_signed(tmp_path: Path, field: str) -> None:
+    honest = runs.certificate(tmp_path)
+    said = json.loads((honest / "certificate.json").read_text())
+    parts = {name: (honest / name).read_bytes() for name in (package.LOG, *package.EVIDENCE.values())}
+    del said["id"], said[field]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(package, "words", lambda said: "")
+        package.write(tmp_path / "forged", said, parts, runs.KEY)
+    with pytest.raises(CertificateError, match=r"certificate\.json is no statement of this form"):
+        verify(tmp_path / "forged", PUBLIC, runs.RELEASE)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("means", ["anything"]),
+        ("expires", "2099-01-01"),
+        ("counts", {}),
+        ("not_covered", []),
+        ("waived", []),
+        ("stack", {}),
+    ],
+)
+def test_the_issuer_cannot_say_more_than_the_run_shows(tmp_path: Path, field: str, value: object) -> None:
+    honest = runs.certificate(tmp_path)
+    said = json.loads((honest / "certificate.json").read_text())
+    parts = {name: (honest / name).read_bytes() for name in (package.LOG, *package.EVIDENCE.values())}
+    changed = {**said, field: value, "run": {**said["run"]}}
+    changed["waived"] = (
+        changed["waived"] if field != "waived" else [{"case": "x", "reason": "", "issue": "", "expires": ""}]
+    )
+    package.write(tmp_path / "forged", changed, parts, runs.KEY)
+    with pytest.raises(CertificateError, match=f"says another '{field}'"):
+        verify(tmp_path / "forged", PUBLIC, runs.RELEASE)
+
+
+def test_the_issuer_cannot_certify_a_run_that_does_not_earn_it(tmp_path: Path) -> None:
+    honest = runs.certificate(tmp_path)
+    said = json.loads((honest / "certificate.json").read_text())
+    parts = {name: (honest / name).read_bytes() for name in (package.LOG, *package.EVIDENCE.values())}
+    parts[package.LOG] = runs.write_log(tmp_path / "bad.jsonl", runs.ended(9, "failed")).read_bytes()
+    package.write(tmp_path / "forged", said, parts, runs.KEY)
+    with pytest.raises(CertificateError, match=r"run\.jsonl does not earn the certificate: 1 case failed"):
+        verify(tmp_path / "forged", PUBLIC, runs.RELEASE)
+
+
+@pytest.mark.parametrize("part", sorted(runs.RELEASE.parts))
+def test_a_release_that_was_altered_is_named(certificate: Path, part: str) -> None:
+    altered = Release(
+        version=runs.RELEASE.version, parts={**runs.RELEASE.parts, part: b'{"suites/ops/test_ops.py": ""}'}
+    )
+    with pytest.raises(CertificateError, match=rf"{part}\.json is not that of pytest-ascend"):
+        verify(certificate, PUBLIC, altered)
+
+
+def test_another_release_says_which_one_is_needed(certificate: Path) -> None:
+    with pytest.raises(CertificateError, match="was made by pytest-ascend") as raised:
+        verify(certificate, PUBLIC, Release(version="99.0", parts=runs.RELEASE.parts))
+    assert "pip install pytest-ascend==" in raised.value.hint
+
+
+@pytest.mark.parametrize("log", [b"", b"{}\n", b"\xff\n"])
+def test_a_log_that_is_none_is_no_evidence(tmp_path: Path, log: bytes) -> None:
+    honest = runs.certificate(tmp_path)
+    said = json.loads((honest / "certificate.json").read_text())
+    parts = {name: (honest / name).read_bytes() for name in package.EVIDENCE.values()}
+    package.write(tmp_path / "forged", said, {**parts, package.LOG: log}, runs.KEY)
+    with pytest.raises(CertificateError, match=r"run\.jsonl does not bear"):
+        verify(tmp_path / "forged", PUBLIC, runs.RELEASE)
+
+
+def test_a_certificate_is_never_written_over(certificate: Path) -> None:
+    with pytest.raises(UsageError, match="it is there already"):
+        certify(runs.issue(certificate.parent / "run/run.jsonl", certificate), runs.RELEASE, on=runs.ISSUED)
+
+
+def reasons(
+    certificate: Path, on: date, revoked: revocation.Revocations | None = None, cann: str = "8.5.0"
+) -> list[str]:
+    said = verify(certificate, PUBLIC, runs.RELEASE).said
+    said = {**said, "stack": {**said["stack"], "cann": cann}}
+    return list(ended(said, on=on, compatibility=load(), revocations=revoked))
+
+
+def test_it_holds_for_twelve_months_from_the_run(certificate: Path) -> None:
+    assert reasons(certificate, date(2027, 3, 1)) == []
+    assert reasons(certificate, date(2027, 3, 2)) == ["it expired on 2027-03-01"]
+    assert "still to come" in reasons(certificate, date(2026, 3, 1))[0]
+
+
+def test_twelve_months_from_a_leap_day_are_the_last_of_february() -> None:
+    assert expiry("2028-02-29T12:00:00+00:00") == date(2029, 2, 28)
+
+
+def test_the_fourth_newer_cann_ends_it(certificate: Path) -> None:
+    assert reasons(certificate, runs.ISSUED, cann="8.3.RC1") == []
+    (reason,) = reasons(certificate, runs.ISSUED, cann="8.2.RC1")
+    assert reason == "4 releases of CANN are newer than 8.2.RC1: 8.3.RC1, 8.5.0, 9.0.0, 9.1.0"
+
+
+def test_a_revoked_certificate_says_since_when_and_why(certificate: Path, tmp_path: Path) -> None:
+    number = json.loads((certificate / "certificate.json").read_text())["id"]
+    path = tmp_path / "revoked.json"
+    assert revocation.add(path, "0" * 32, "another one", runs.KEY, on=runs.ISSUED) == 1
+    assert reasons(certificate, runs.ISSUED, revocation.read(path, PUBLIC)) == []
+    assert revocation.add(path, number, "the device was faulty", runs.KEY, on=runs.ISSUED) == 2
+    said = reasons(certificate, runs.ISSUED, revocation.read(path, PUBLIC))
+    assert said == ["it was revoked on 2026-03-02: the device was faulty"]
+
+
+def test_a_list_of_revocations_cannot_be_altered(tmp_path: Path) -> None:
+    path, chance = tmp_path / "revoked.json", Random(7)  # noqa: S311 (to be repeated)
+    revocation.add(path, "0" * 32, "faulty", runs.KEY, on=runs.ISSUED)
+    original = path.read_bytes()
+    for number in range(200):
+        path.write_bytes(ALTERATIONS[number % len(ALTERATIONS)](original, chance))
+        with pytest.raises(CertificateError):
+            revocation.read(path, PUBLIC)
+    path.write_bytes(original)
+    with pytest.raises(CertificateError, match="signed by another key"):
+        revocation.read(path, runs.OTHER_KEY.public_key())
+
+
+def test_the_words_say_what_was_tested_waived_and_not_tested(certificate: Path) -> None:
+    text = (certificate / "certificate.txt").read_text()
+    for said in (
+        "chip: Ascend910B3",
+        "CANN: 8.5.0",
+        "ops: 1 fallback, 118 passed, 1 waived",
+        "ops/op6/forward/float32: known (https://example.org/1), until 2026-06-30",
+        "ops/op4/forward/float32",
+        "communication between devices",
+        "independent of Huawei",
+        "until 2027-03-01",
+    ):
+        assert said in text
+
+
+def test_a_signature_is_for_one_purpose() -> None:
+    digest = "0" * 64
+    signature = signing.sign(runs.KEY, "certificate", digest)
+    assert signing.is_signed(PUBLIC, "certificate", digest, signature)
+    assert not signing.is_signed(PUBLIC, "revocations", digest, signature)
+    assert not signing.is_signed(PUBLIC, "certificate", digest, f"{signature}\n")

@@ -1,0 +1,132 @@
+"""A run that earns a certificate gets it; each way not to earn it is refused, with the reason and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ascend.certificate.judgement import Refused, certify
+from pytest_ascend.certificate.requirements import REQUIREMENTS
+from pytest_ascend.certificate.tiers import TIERS
+from pytest_ascend.report.contents import SUBSET, Header, Selection
+
+from .runs import CANARIES, ISSUED, RELEASE, STACK, ended, finding, issue, write_log
+
+WAIVER = {"reason": "known", "issue": "https://example.org/1", "owner": "kernels", "expires": "2026-06-30"}
+MODEL, BENCHMARK = 124, 126
+
+
+def stack(**changes: Any) -> Callable[[Header], Header]:
+    return lambda header: replace(header, stack=replace(STACK, **changes))
+
+
+def header(**changes: Any) -> Callable[[Header], Header]:
+    return lambda header: replace(header, **changes)
+
+
+def used(**changes: str) -> Callable[[Header], Header]:
+    return lambda header: replace(header, used={**header.used, **changes})
+
+
+def refused(tmp_path: Path, tier: str = "performance", **how: Any) -> list[str]:
+    """Give the ids of the reasons for which a run is refused."""
+    log = write_log(tmp_path / "run.jsonl", how.pop("fates", None), **how)
+    try:
+        certify(issue(log, tmp_path / "certificate", tier), RELEASE, on=ISSUED)
+    except Refused as error:
+        assert not (tmp_path / "certificate").exists()
+        return [each.id for each in error.refusals]
+    return []
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_run_that_conforms_is_certified(tmp_path: Path, tier: str) -> None:
+    assert refused(tmp_path, tier) == []
+    assert (tmp_path / "certificate" / "certificate.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("how", "reasons"),
+    [
+        ({"change": stack(emulated=True)}, ["device"]),
+        ({"change": stack(device="cuda")}, ["device"]),
+        ({"change": header(selection=Selection(SUBSET, "-k relu"))}, ["subset"]),
+        ({"level": "smoke"}, ["subset"]),
+        ({"skipped": 2}, ["missing"]),
+        ({"change": lambda header: replace(header, manifest=header.manifest[:-1])}, ["missing"]),
+        ({"finish": False}, ["incomplete"]),
+        ({"fates": ended(5, "failed")}, ["failures"]),
+        ({"fates": ended(5, "errored")}, ["failures"]),
+        ({"fates": ended(5, "unsupported")}, ["failures"]),
+        ({"fates": ended(5, "failed") | ended(6, "errored")}, ["failures", "failures"]),
+        ({"fates": ended(5, "fallback") | ended(6, "fallback")}, ["fallbacks"]),
+        ({"fates": ended(MODEL, "fallback")}, ["fallbacks"]),
+        ({"fates": ended(MODEL, "waived", waiver=WAIVER)}, ["waivers"]),
+        ({"fates": ended(5, "waived", waiver={**WAIVER, "expires": "2026-03-01"})}, ["waivers"]),
+        ({"fates": ended(5, "waived", waiver={**WAIVER, "expires": "some day"})}, ["waivers"]),
+        ({"fates": ended(5, "waived", waiver={"reason": "because"})}, ["waivers"]),
+        ({"fates": {k: v for i in range(1, 9) for k, v in ended(i, "waived", waiver=WAIVER).items()}}, ["waivers"]),
+        ({"change": used(goldens="0" * 64)}, ["release"]),
+        ({"change": used(manifest="0" * 64)}, ["release"]),
+        ({"change": used(expectations="0" * 64)}, ["release"]),
+        ({"change": used(rules="0" * 64)}, ["release"]),
+        ({"change": header(used={})}, ["release"]),
+        ({"change": stack(pytest_ascend="0.0.1")}, ["release"]),
+        ({"change": header(options={"faults": ["wrong:LEAKY"]})}, ["tampered"]),
+        ({"change": header(options={"standard": "loose"})}, ["tampered"]),
+        ({"change": header(doctor={})}, ["unhealthy"]),
+        ({"change": header(doctor={**finding("cann.several", "note"), "devices": []})}, ["unhealthy"]),
+        ({"change": header(doctor=finding("health.bad"))}, ["unhealthy"]),
+        ({"change": header(doctor=finding("combination.incompatible"))}, ["unhealthy"]),
+        ({"change": header(doctor=finding("settings.numbers", "warning"))}, ["unhealthy"]),
+        ({"change": header(doctor=finding("cann.mixed"))}, ["mixed"]),
+        ({"change": header(doctor=finding("version.disagreement", "warning"))}, ["mixed"]),
+        ({"change": stack(driver="", cann="")}, ["mixed"]),
+        ({"change": stack(torch_npu_commit="")}, ["mixed"]),
+        ({"change": header(doctor=finding("devices.occupied", "warning"))}, ["disturbed"]),
+        ({"events": ()}, ["blind"]),
+        ({"events": ({**CANARIES[0], "detected": 14},)}, ["blind"]),
+        ({"events": ({**CANARIES[0], "planted": 0, "detected": 0},)}, ["blind"]),
+        ({"events": (*CANARIES, {"kind": "quarantined", "card": "npu:3", "reason": "wrong sums"})}, ["blind"]),
+        ({"fates": ended(BENCHMARK, "passed", measurements={})}, ["disturbed"]),
+        ({"fates": ended(BENCHMARK, "passed", measurements={"latency_us": float("nan")})}, ["disturbed"]),
+    ],
+)  # fmt: skip
+def test_a_run_that_does_not_earn_it_is_refused(tmp_path: Path, how: dict[str, Any], reasons: list[str]) -> None:
+    assert refused(tmp_path, **how) == reasons
+
+
+@pytest.mark.parametrize(
+    ("how", "tier"),
+    [
+        ({"fates": ended(5, "fallback")}, "performance"),
+        ({"fates": ended(5, "waived", waiver=WAIVER)}, "performance"),
+        ({"fates": ended(MODEL, "failed")}, "operators"),
+        ({"fates": ended(BENCHMARK, "errored")}, "models"),
+        ({"change": header(doctor=finding("devices.occupied", "warning"))}, "models"),
+        ({"change": header(doctor=finding("cann.several", "note"))}, "performance"),
+        ({"level": "full"}, "performance"),
+    ],
+)
+def test_what_a_tier_allows_is_allowed(tmp_path: Path, how: dict[str, Any], tier: str) -> None:
+    assert refused(tmp_path, tier, **how) == []
+
+
+def test_every_requirement_is_seen_at_work() -> None:
+    text = Path(__file__).read_text()
+    assert not [name for name in REQUIREMENTS if f'["{name}"' not in text]
+
+
+def test_all_reasons_are_given_at_once(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "run.jsonl", ended(5, "failed"), change=stack(emulated=True), skipped=1)
+    with pytest.raises(Refused) as raised:
+        certify(issue(log, tmp_path / "certificate", "performance"), RELEASE, on=ISSUED)
+    said = str(raised.value)
+    assert "emulated device" in said
+    assert "1 case failed: ops/op4/forward/float32" in said
+    assert "did not run" in said
+    assert raised.value.exit_code == 1
