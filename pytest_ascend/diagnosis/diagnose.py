@@ -1,0 +1,82 @@
+"""From an error's type, code and message to its kind, meaning and remedy. The message itself stays as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_ascend.diagnosis.codes import Code, codes_in
+from pytest_ascend.diagnosis.kinds import BUG, BY_NAME, DTYPE, HCCL, KINDS, LOST, MEMORY, VERSION, Kind
+
+#: Kinds whose codes decide over all others in a message, the most particular first: what follows an error is often
+#: a second code of another kind.
+FIRST = (MEMORY, VERSION, DTYPE, HCCL, LOST)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnosis:
+    """What an error is. ``codes`` are CANN's, with meaning and source; ``findings`` are lines of evidence beside it."""
+
+    kind: str
+    says: str
+    remedy: str
+    codes: tuple[Code, ...] = ()
+    findings: tuple[str, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """Yield the diagnosis as people read it."""
+        yield f"{self.kind}: {self.says}"
+        for code in self.codes:
+            yield f"  {code.code}: {code.says} ({code.source})"
+        yield f"  remedy: {self.remedy}"
+        yield from (f"  {finding}" for finding in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give builtins only, as they stand in a run log."""
+        codes = [{"code": each.code, "says": each.says, "source": each.source} for each in self.codes]
+        return {
+            "kind": self.kind,
+            "says": self.says,
+            "remedy": self.remedy,
+            "codes": codes,
+            "findings": list(self.findings),
+        }
+
+
+def diagnose(type_name: str, message: str, findings: tuple[str, ...] = ()) -> Diagnosis:
+    """Classify an error by its codes, then by its type and phrases; ``findings`` are kept with it."""
+    codes = tuple(codes_in(message))
+    kind = _by_code(codes) or _by_phrase(f"{type_name}: {message}")
+    return Diagnosis(kind=kind.name, says=kind.says, remedy=kind.remedy, codes=codes, findings=findings)
+
+
+def _by_code(codes: tuple[Code, ...]) -> Kind | None:
+    kinds = [code.kind for code in codes if code.kind != BUG]
+    for name in FIRST:
+        if name in kinds:
+            return BY_NAME[name]
+    return BY_NAME[kinds[0]] if kinds else None
+
+
+def _by_phrase(text: str) -> Kind:
+    for kind in KINDS:
+        if any(
+            re.search(pattern, text, re.IGNORECASE if kind.name not in (DTYPE,) else 0) for pattern in kind.patterns
+        ):
+            return kind
+    return BY_NAME[BUG]
+
+
+def as_text(diagnosis: Mapping[str, Any]) -> str:
+    """Give the lines of a diagnosis that was read from a run log."""
+    codes = tuple(Code(each["code"], each["says"], "", each["source"]) for each in diagnosis["codes"])
+    read = Diagnosis(
+        kind=diagnosis["kind"],
+        says=diagnosis["says"],
+        remedy=diagnosis["remedy"],
+        codes=codes,
+        findings=tuple(diagnosis["findings"]),
+    )
+    return "\n".join(read.lines())

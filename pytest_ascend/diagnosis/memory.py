@@ -1,0 +1,126 @@
+"""Where the memory went when there was none left: by module, by tensor, and what batch would fit."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections import Counter
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.migration.running import Step, fitting_batch
+from pytest_ascend.migration.subject import Subject
+from pytest_ascend.sizes import parse_size
+
+#: Modules and tensors that are named.
+NAMED = 5
+
+_CAPACITY = re.compile(r"([\d.]+ [KMG]iB)\s*(?:;\s*)?total capacity|total capacity (?:of )?([\d.]+ [KMG]iB)")
+
+
+def findings(error: BaseException, device_type: str) -> tuple[str, ...]:
+    """Give lines on the memory of a device at the moment of an error, as far as its traceback still holds it."""
+    frames = list(_frames(error.__traceback__))
+    call = _outermost_call(frames)
+    return (*_by_module(call, device_type), *_largest(device_type, _names(call)), *_fitting(call, str(error)))
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[dict[str, Any]]:
+    while traceback is not None:
+        yield traceback.tb_frame.f_locals
+        traceback = traceback.tb_next
+
+
+def _outermost_call(frames: list[dict[str, Any]]) -> Subject | None:
+    """Find the outermost module that was being called, with its arguments; without one, any module of a frame."""
+    for local in frames:
+        module = local.get("self")
+        if isinstance(module, nn.Module) and isinstance(local.get("args"), tuple) and "kwargs" in local:
+            return Subject(
+                name=type(module).__name__, model=module, args=local["args"], kwargs=dict(local["kwargs"] or {})
+            )
+    found = (each for local in frames for each in local.values() if isinstance(each, nn.Module))
+    module = next(found, None)
+    return None if module is None else Subject(name=type(module).__name__, model=module)
+
+
+def _by_module(call: Subject | None, device_type: str) -> Iterator[str]:
+    if call is None:
+        return
+    sizes: Counter[str] = Counter()
+    for name, parameter in call.model.named_parameters():
+        held = (parameter, parameter.grad)
+        sizes[_owner(name)] += sum(_bytes(each) for each in held if each is not None and _is_on(each, device_type))
+    shown = ", ".join(f"{name or call.name} {_size(size)}" for name, size in sizes.most_common(NAMED) if size)
+    if shown:
+        yield f"parameters and gradients by module: {shown}"
+
+
+def _owner(name: str) -> str:
+    """Give the part of a model that a parameter belongs to: its name to the second dot at most."""
+    return ".".join(name.split(".")[:-1][:2])
+
+
+def _largest(device_type: str, names: dict[int, str]) -> Iterator[str]:
+    """Name the largest tensors; of several views of one memory the parameter, or the largest."""
+    known: dict[int, Tensor] = {}
+    for each in gc.get_objects():
+        if _is_tensor(each) and _is_on(each, device_type):
+            key = each.untyped_storage().data_ptr()
+            known[key] = max(known.get(key, each), each, key=lambda one: (id(one) in names, _bytes(one)))
+    largest = sorted(known.values(), key=_bytes, reverse=True)[:NAMED]
+    if largest:
+        total = _size(sum(map(_bytes, known.values())))
+        shown = ", ".join(f"{names.get(id(each), 'a tensor')} {_form(each)}" for each in largest)
+        yield f"{len(known)} tensors on the device hold {total}; the largest: {shown}"
+
+
+def _form(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)} {_size(_bytes(tensor))}"
+
+
+def _is_tensor(value: Any) -> bool:
+    # isinstance would ask proxies of other libraries for their class, and so wake them.
+    return issubclass(type(value), Tensor)
+
+
+def _names(call: Subject | None) -> dict[int, str]:
+    if call is None:
+        return {}
+    return {id(each): name for name, each in (*call.model.named_parameters(), *call.model.named_buffers())}
+
+
+def _fitting(call: Subject | None, message: str) -> Iterator[str]:
+    """Estimate by tracing the call on meta tensors, which takes no memory, what batch would fit."""
+    match = _CAPACITY.search(message)
+    if call is None or not (call.args or call.kwargs) or match is None:
+        return
+    capacity = parse_size((match[1] or match[2]).replace(" ", ""))
+    training = torch.is_grad_enabled() and any(each.requires_grad for each in call.model.parameters())
+    step = Step(optimizer="none", training=training)
+    try:
+        fits = fitting_batch(call, step, capacity)
+    except UsageError:
+        return  # it looks at its values, and so cannot be traced without memory
+    if fits is not None:
+        yield f"a batch of {call.batch} was given; by a trace of {call.name} up to {fits} should fit {_size(capacity)}"
+
+
+def _is_on(tensor: Tensor, device_type: str) -> bool:
+    return tensor.device.type == device_type
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _size(size: int) -> str:
+    for unit, bits in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << bits:
+            return f"{size / (1 << bits):.3g} {unit}"
+    return f"{size} B"

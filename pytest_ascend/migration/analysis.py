@@ -1,0 +1,148 @@
+"""What moving a model to an NPU comes to: its operators and their standing, its memory against a chip's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pytest_ascend.migration.blockers import BLOCKER
+from pytest_ascend.migration.chips import Chip
+from pytest_ascend.migration.sources import Finding
+from pytest_ascend.records.census import FALLBACK, KINDS, MISSING, NATIVE, OTHER_LAYOUT
+
+SCHEMA = 1
+TYPE = "analysis"
+
+COMPOSITE = "composite"
+UNKNOWN = "unknown"
+
+#: What can become of an operator, from good to bad, in words.
+STANDINGS = {
+    NATIVE: "torch_npu has a kernel for it",
+    COMPOSITE: "made of others that run on the NPU, or a view",
+    OTHER_LAYOUT: "kernel for sparse or quantized tensors only",
+    UNKNOWN: "not in the census that was asked",
+    FALLBACK: "computed on the CPU: tensors cross to the host and back, and the NPU waits",
+    MISSING: "no kernel anywhere: raises",
+}
+
+#: Gives the kind of an operator by its name ("aten::add.Tensor"); "" for one that it does not know.
+Kind = Callable[[str], str]
+
+FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
+PHASES = (FORWARD, BACKWARD, OPTIMIZER)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Memory:
+    """What one step takes at a batch size, in bytes. ``activations`` is what the forward pass keeps for the backward.
+
+    The peaks hold everything that is alive at once. Not in them: workspaces of CANN, the allocator's fragmentation,
+    and what the driver keeps.
+    """
+
+    batch: int
+    parameters: int
+    buffers: int
+    gradients: int
+    optimizer: int
+    activations: int
+    training_peak: int
+    inference_peak: int
+
+    @property
+    def peak(self) -> int:
+        """The peak of what was asked for: training, or inference alone."""
+        return self.training_peak or self.inference_peak
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operator:
+    """One operator with its standing, and what one step calls of it, by phase."""
+
+    name: str
+    standing: str
+    calls: Mapping[str, int]
+    flops: int
+    moved_bytes: int
+    signatures: tuple[tuple[str, int], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give builtins only."""
+        return {**asdict(self), "calls": dict(self.calls), "signatures": [list(each) for each in self.signatures]}
+
+    @property
+    def all_calls(self) -> int:
+        """Calls in one step."""
+        return sum(self.calls.values())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Analysis:
+    """All that is known before a model is moved. ``largest_batch`` is what should fit the chip; None if unknown.
+
+    ``asked`` says whose standings these are; ``way`` how tensors were stood in for; ``source`` the folder looked at.
+    """
+
+    chip: Chip
+    model: str = ""
+    way: str = ""
+    asked: str = ""
+    optimizer: str = ""
+    operators: tuple[Operator, ...] = ()
+    memory: tuple[Memory, ...] = ()
+    largest_batch: int | None = None
+    source: str = ""
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Count operators by standing, in the order of STANDINGS."""
+        found = Counter(each.standing for each in self.operators)
+        return {standing: found[standing] for standing in STANDINGS if found[standing]}
+
+    @property
+    def blocking(self) -> tuple[Operator, ...]:
+        """Operators that raise, then those that fall back, the costliest first."""
+        bad = [each for each in self.operators if each.standing in (FALLBACK, MISSING)]
+        return tuple(sorted(bad, key=lambda each: (each.standing == FALLBACK, -each.moved_bytes, -each.all_calls)))
+
+    @property
+    def heaviest(self) -> tuple[Operator, ...]:
+        """Operators by arithmetic, the most first; those without a formula are left out."""
+        return tuple(sorted((each for each in self.operators if each.flops), key=lambda each: -each.flops))
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether something keeps the model from running as it is."""
+        missing = any(each.standing == MISSING for each in self.operators)
+        return missing or any(each.severity == BLOCKER for each in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give builtins only."""
+        return {
+            "schema": SCHEMA,
+            "type": TYPE,
+            "model": self.model,
+            "traced_with": self.way,
+            "standings_of": self.asked,
+            "chip": asdict(self.chip),
+            "optimizer": self.optimizer,
+            "counts": self.counts,
+            "operators": [each.to_dict() for each in self.operators],
+            "memory": [asdict(each) for each in self.memory],
+            "largest_batch": self.largest_batch,
+            "source": self.source,
+            "findings": [asdict(each) for each in self.findings],
+            "notes": list(self.notes),
+        }
+
+
+def standing(kind: str) -> str:
+    """Give the standing that a kind of the census comes to."""
+    if kind in STANDINGS:
+        return kind
+    return COMPOSITE if kind in KINDS else UNKNOWN

@@ -1,0 +1,116 @@
+"""The command ``pytest-ascend analyze``."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.golden.codec import canonical_json
+from pytest_ascend.migration import census, page, terminal
+from pytest_ascend.migration.analysis import Analysis, Kind
+from pytest_ascend.migration.chips import CHIPS, DEFAULT, chip_of
+from pytest_ascend.migration.sources import scan
+
+#: Exit code where something was found that keeps the model from running.
+FOUND = 1
+
+#: How tensors are stood in for, from the most telling way to the one that takes most; the first needs torch_npu.
+WAYS = ("npu", "meta", "cpu")
+OFF_DEVICE = ("meta", "cpu")
+
+OPTIMIZER_NAMES = ("adamw", "adam", "momentum", "sgd", "none")
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+
+_path = click.Path(path_type=Path)
+
+
+def _batches(ctx: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:  # noqa: ARG001
+    if not value:
+        return ()
+    try:
+        sizes = tuple(int(part) for part in value.split(","))
+    except ValueError:
+        sizes = (0,)
+    if min(sizes) < 1:
+        raise UsageError(f"--batch {value}: no batch sizes", hint="give whole numbers with commas, as in 1,8,32")
+    return tuple(sorted(set(sizes)))
+
+
+@click.command()
+@click.argument("model", required=False, default="")
+@click.option("-i", "--input", "inputs", default="", help="What it is called with: package.module:function or shapes.")
+@click.option("-b", "--batch", default="", callback=_batches, help="Batch sizes to measure memory at, as in 1,8,32.")
+@click.option("--chip", default=DEFAULT, show_default=True, help=f"One of {', '.join(each.name for each in CHIPS)}.")
+@click.option("--census", "census_file", type=_path, help="Judge by this census instead of the installed torch_npu.")
+@click.option("--optimizer", default="adamw", show_default=True, type=click.Choice(OPTIMIZER_NAMES))
+@click.option("--dtype", type=click.Choice(DTYPES), help="Convert parameters and floating inputs first.")
+@click.option("--autocast", type=click.Choice(("bfloat16", "float16")), help="Run the forward pass under autocast.")
+@click.option("--no-training", is_flag=True, help="Leave the backward pass and the optimizer out.")
+@click.option("--source", type=_path, help="Also look for blockers in the Python files of a folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+@click.option("--html", type=_path, help="Write a page.")
+def analyze(
+    *,
+    model: str,
+    inputs: str,
+    batch: tuple[int, ...],
+    chip: str,
+    census_file: Path | None,
+    optimizer: str,
+    dtype: str | None,
+    autocast: str | None,
+    no_training: bool,
+    source: Path | None,
+    as_json: bool,
+    html: Path | None,
+) -> None:
+    """Tell what moving MODEL (package.module:factory) to an NPU takes, before any code is moved.
+
+    Every operator that the model calls, forward and backward, with its standing on the installed torch_npu or on that
+    of a census; memory at each batch size against the chip's; blockers in the source. Nothing is computed, and no
+    device is touched. Exit code 1 where an operator is missing or the source has a blocker.
+    """
+    if not model and not source:
+        raise UsageError("nothing to analyze", hint="name a model as package.module:factory, or --source DIR")
+    analysis = Analysis(chip=chip_of(chip))
+    if model:
+        kind, asked, ways = _standings(census_file)
+        from pytest_ascend.migration import traced  # noqa: PLC0415 - loads torch, which torch_npu has to come before
+
+        wanted = traced.Wanted(model, inputs, batch, dtype, autocast, optimizer, training=not no_training)
+        analysis = traced.analyse(analysis, wanted, kind, asked, ways)
+    if source:
+        findings, notes = scan(source)
+        analysis = replace(analysis, source=str(source), findings=tuple(findings), notes=(*analysis.notes, *notes))
+    _give(analysis, as_json=as_json, html=html)
+    sys.exit(FOUND if analysis.is_blocked else 0)
+
+
+def _give(analysis: Analysis, *, as_json: bool, html: Path | None) -> None:
+    if as_json:
+        click.echo(canonical_json(analysis.to_dict(), indent=1))
+    else:
+        terminal.show(analysis)
+    if html:
+        page.write(html, analysis)
+        click.echo(f"page: {html}", err=as_json)
+
+
+def _standings(census_file: Path | None) -> tuple[Kind, str, tuple[str, ...]]:
+    """Give who knows the standings, how that is called, and how to trace."""
+    if census_file:
+        taken = census.read(census_file)
+        return lambda name: taken.operators.get(name, ""), f"torch_npu {taken.torch_npu} ({census_file})", OFF_DEVICE
+    if importlib.util.find_spec("torch_npu") is None:
+        return lambda _: "", "", OFF_DEVICE
+    census.bring_up()
+    from pytest_ascend.device import dispatcher  # noqa: PLC0415
+    from pytest_ascend.environment import collect  # noqa: PLC0415
+
+    return dispatcher.kind, f"torch_npu {collect('npu', emulated=False, chip='').torch_npu}, installed here", WAYS

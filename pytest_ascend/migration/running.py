@@ -1,0 +1,208 @@
+"""One step of a model while every operator and every byte of it is noted."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.migration.analysis import BACKWARD, OPTIMIZER, Memory
+from pytest_ascend.migration.fitting import largest_batch
+from pytest_ascend.migration.subject import Subject, floating, rebatched
+from pytest_ascend.migration.tracing import Recorder, Use, size_bytes, tensors_in
+
+#: Optimizers by the name of the option; their state is measured, not assumed.
+OPTIMIZERS: Mapping[str, Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]] = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-3),
+    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-3),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-3),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Traced:
+    """What one way of tracing found: uses by (phase, operator), the memory, and how tensors were stood in for."""
+
+    way: str
+    uses: Mapping[tuple[str, str], Use]
+    memory: Memory
+    notes: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """How a step is made: the optimizer's name or "none", autocast's dtype if any, evaluation only or training."""
+
+    optimizer: str = "adamw"
+    autocast: torch.dtype | None = None
+    training: bool = True
+
+
+def trace(subject: Subject, step: Step, ways: tuple[str, ...]) -> Traced:
+    """Trace one step in the first of ``ways`` in which it runs. Raises UsageError where it runs in none."""
+    notes: list[str] = []
+    for way in ways:
+        traced = _tried(subject, step, way)
+        if isinstance(traced, Traced):
+            return replace(traced, notes=tuple(notes))
+        notes.append(f"not traced with {way} tensors: {type(traced).__name__}: {_first_line(traced)}")
+    hint = "see that model(*inputs) and its backward pass run on the CPU; --no-training leaves the latter out"
+    raise UsageError(f"{subject.name} does not run: " + "; ".join(notes), hint=hint)
+
+
+def fitting_batch(subject: Subject, step: Step, capacity_bytes: int) -> int | None:
+    """Give the largest batch of a model that fits, by traces on meta tensors. Raises UsageError where it has none."""
+    args, kwargs = tree_map(
+        lambda each: _meta(each) if isinstance(each, Tensor) else each, (subject.args, dict(subject.kwargs))
+    )
+
+    def peak(batch: int) -> int:
+        again = rebatched(args, kwargs, batch)
+        of_batch = Subject(name=subject.name, model=subject.model, args=again[0], kwargs=again[1])
+        return trace(of_batch, step, ("meta",)).memory.peak
+
+    return largest_batch(peak, capacity_bytes, subject.batch)
+
+
+def _tried(subject: Subject, step: Step, way: str) -> Traced | Exception:
+    try:
+        with _standing_in(way) as convert:
+            return _Run(subject, step, way, convert).traced()
+    except UsageError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a model raises without values, with values it may run
+        return error
+
+
+@contextlib.contextmanager
+def _standing_in(way: str) -> Iterator[Callable[[Any], Any]]:
+    """Give what turns modules and tensors into ones that stand in for them."""
+    if way != "npu":
+        yield lambda each: _meta(each) if way == "meta" else each
+        return
+    from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415 - loads torch's symbolic shapes
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        yield lambda each: _empty(each, torch.device("npu", 0))
+
+
+def _meta(each: Any) -> Any:
+    return _empty(each, torch.device("meta"))
+
+
+def _empty(each: Any, device: torch.device) -> Any:
+    """Give a tensor, or a copy of a module with parameters and buffers, of the same form without values."""
+    if isinstance(each, Tensor):
+        return torch.empty_strided(each.size(), each.stride(), dtype=each.dtype, device=device)
+    known: dict[int, Any] = {}
+    for tensor in (*each.parameters(), *each.buffers()):
+        stand_in = _empty(tensor.detach(), device)
+        is_parameter = isinstance(tensor, nn.Parameter)
+        known[id(tensor)] = nn.Parameter(stand_in, requires_grad=tensor.requires_grad) if is_parameter else stand_in
+    return copy.deepcopy(each, known)  # what is known counts as copied already, and what is shared stays shared
+
+
+class _Run:
+    """One model with stand-ins for its tensors: an inference first, then a step of training."""
+
+    def __init__(self, subject: Subject, step: Step, way: str, convert: Callable[[Any], Any]) -> None:
+        self.step, self.way, self.batch = step, way, subject.batch
+        self.model = convert(copy.deepcopy(subject.model) if way == "cpu" else subject.model)
+        self.model.train(step.training)
+        self.args, self.kwargs = tree_map(
+            lambda each: convert(each) if isinstance(each, Tensor) else each, (subject.args, dict(subject.kwargs))
+        )
+        self.inputs = list(tensors_in((self.args, self.kwargs)))
+        self.parameters = _bytes(self.model.parameters())
+        self.buffers = _bytes(self.model.buffers())
+        self.before = self.parameters + self.buffers + _bytes(self.inputs)
+
+    def traced(self) -> Traced:
+        """Run both, and give what was noted."""
+        inference = self._inference_peak()
+        recorder = self._recorder()
+        optimizer = _optimizer(self.model, self.step)
+        with torch.set_grad_enabled(self.step.training), recorder:
+            output = self._forward()
+            kept = recorder.live.bytes
+            if self.step.training:
+                recorder.phase = BACKWARD
+                _backward(output)
+        peak = recorder.live.peak_bytes
+        gradients = _bytes(each.grad for each in self.model.parameters() if each.grad is not None)
+        state = _stepped(recorder, optimizer)
+        memory = Memory(
+            batch=self.batch,
+            parameters=self.parameters,
+            buffers=self.buffers,
+            gradients=gradients,
+            optimizer=state,
+            activations=kept if self.step.training else 0,
+            training_peak=(peak + self.before + state) if self.step.training else 0,
+            inference_peak=inference,
+        )
+        return Traced(way=self.way, uses=recorder.uses, memory=memory)
+
+    def _inference_peak(self) -> int:
+        recorder = self._recorder()
+        with torch.no_grad(), recorder:
+            self._forward()
+        return recorder.live.peak_bytes + self.before
+
+    def _recorder(self) -> Recorder:
+        recorder = Recorder()
+        recorder.live.know((*self.model.parameters(), *self.model.buffers(), *self.inputs))
+        return recorder
+
+    def _forward(self) -> Any:
+        with _casting(self.step, self.way):
+            return self.model(*self.args, **self.kwargs)
+
+
+def _optimizer(model: nn.Module, step: Step) -> torch.optim.Optimizer | None:
+    trainable = [each for each in model.parameters() if each.requires_grad]
+    if not step.training or step.optimizer == "none" or not trainable:
+        return None
+    return OPTIMIZERS[step.optimizer](iter(trainable))
+
+
+def _stepped(recorder: Recorder, optimizer: torch.optim.Optimizer | None) -> int:
+    """Make the optimizer's step, and give the bytes of its state."""
+    if optimizer is None:
+        return 0
+    recorder.phase = OPTIMIZER
+    with recorder:
+        optimizer.step()
+    return _bytes(tensors_in(list(optimizer.state.values())))
+
+
+def _backward(output: Any) -> None:
+    """Start gradients from the loss where the model gives one, else from every output, with no operator more."""
+    found = {name: each for name, each in floating(output).items() if each.requires_grad}
+    loss = found.get("output.loss")
+    starts = [loss] if loss is not None else list(found.values())
+    if starts:
+        torch.autograd.backward(starts, [torch.empty_like(each) for each in starts])
+
+
+def _casting(step: Step, way: str) -> Any:
+    device = "npu" if way == "npu" else "cpu"
+    if step.autocast is None:
+        return contextlib.nullcontext()
+    return torch.autocast(device, dtype=step.autocast)
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(map(size_bytes, tensors))
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:200]

@@ -1,0 +1,194 @@
+"""Known blockers in a user's source, by file and line, from the syntax tree: comments and prose do not count."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.migration.blockers import METHODS, NAMES, SEVERITIES, STRINGS, Blocker
+
+#: Folders that hold no source of the user's.
+SKIPPED = {".git", ".tox", ".venv", "venv", "__pycache__", "build", "dist", "node_modules", "site-packages"}
+
+#: Larger files are made by programs.
+LARGEST_BYTES = 4 * 2**20
+
+#: Calls whose strings are read by people.
+SAYING = {"print", "debug", "info", "warning", "warn", "error", "exception", "log", "critical"}
+
+_DEVICE = re.compile(r"(?P<name>cuda|nccl)(:\d+)?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One place in a source: ``what`` as it is written there, what that means on an NPU, and what to use instead."""
+
+    path: str
+    line: int
+    what: str
+    severity: str
+    says: str
+    instead: str
+    source: str
+
+
+def scan(folder: Path) -> tuple[list[Finding], list[str]]:
+    """Give findings in every Python file below ``folder`` (or in one file), and a note for each file not understood.
+
+    Links that lead out of the folder are not followed. Raises UsageError where there is no such folder.
+    """
+    if not folder.exists():
+        raise UsageError(f"--source {folder}: there is no such folder", hint="name the folder of your program")
+    found: list[Finding] = []
+    notes: list[str] = []
+    for path in _files(folder):
+        shown = str(path.relative_to(folder)) if folder.is_dir() else path.name
+        try:
+            found += scan_text(_read(path), shown)
+        except (SyntaxError, ValueError, OSError, RecursionError) as error:
+            notes.append(f"{shown} was not read: {type(error).__name__}: {error}")
+    return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), each.path, each.line, each.what)), notes
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    if folder.is_file():
+        yield folder
+        return
+    root = folder.resolve()
+    for path in sorted(folder.rglob("*.py")):
+        outside = SKIPPED.intersection(path.relative_to(folder).parts[:-1])
+        if not outside and path.is_file() and path.resolve().is_relative_to(root):
+            yield path
+
+
+def _read(path: Path) -> bytes:
+    if path.stat().st_size > LARGEST_BYTES:
+        raise ValueError(f"it has more than {LARGEST_BYTES} bytes")
+    return path.read_bytes()
+
+
+def scan_text(source: str | bytes, path: str) -> list[Finding]:
+    """Give the findings of one file. Raises SyntaxError or ValueError for what is no Python."""
+    visitor = _Visitor(path)
+    visitor.visit(ast.parse(source, filename=path))
+    return visitor.found
+
+
+def _only_says(function: ast.expr) -> bool:
+    """Whether a call prints or logs its arguments, where a string names no device."""
+    name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+    return name in SAYING
+
+
+class _Visitor(ast.NodeVisitor):
+    """Follows what names are imported as, and notes each use of a known one once a line."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.names: dict[str, str] = {}
+        self._found: dict[tuple[int, str], Finding] = {}
+
+    @property
+    def found(self) -> list[Finding]:
+        return list(self._found.values())
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            bound = alias.asname or alias.name.partition(".")[0]
+            self.names[bound] = alias.name if alias.asname else bound
+            self._name(node, alias.name)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        if node.level or not node.module:
+            return  # the program's own
+        for alias in node.names:
+            full = f"{node.module}.{alias.name}"
+            self.names[alias.asname or alias.name] = full
+            self._name(node, full)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        full = self._full(node)
+        if full is not None:
+            self._name(node, full)
+            return
+        if node.attr == "is_cuda":
+            self._note(node, f".{node.attr}", METHODS[node.attr])
+        self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        full = self.names.get(node.id)
+        if full is not None and isinstance(node.ctx, ast.Load):
+            self._name(node, full)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "cuda" and self._full(node.func) is None:
+            self._note(node, ".cuda()", METHODS["cuda"])
+        if not _only_says(node.func):
+            for argument in (*node.args, *(each.value for each in node.keywords)):
+                self._strings(argument)
+        self.generic_visit(node)
+
+    def visit_arguments(self, node: ast.arguments) -> None:
+        for default in (*node.defaults, *node.kw_defaults):
+            if default is not None:
+                self._strings(default)
+        self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        for each in (node.left, *node.comparators):
+            self._strings(each)
+        self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self._strings(node.value)
+        self.generic_visit(node)
+
+    def _full(self, node: ast.expr) -> str | None:
+        """Give the full name of a.b.c where a is imported; None for attributes of anything else."""
+        if isinstance(node, ast.Name):
+            return self.names.get(node.id)
+        if isinstance(node, ast.Attribute):
+            base = self._full(node.value)
+            return f"{base}.{node.attr}" if base else None
+        return None
+
+    def _strings(self, node: ast.expr) -> None:
+        """Look at a string where a device may stand: itself, or either branch of a condition, or its head in f"..."."""
+        if isinstance(node, ast.IfExp):
+            self._strings(node.body)
+            self._strings(node.orelse)
+        elif isinstance(node, ast.JoinedStr) and node.values:
+            first = node.values[0]
+            if isinstance(first, ast.Constant) and str(first.value) == "cuda:":
+                self._note(node, 'f"cuda:…"', STRINGS["cuda"])
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            match = _DEVICE.fullmatch(node.value)
+            if match:
+                self._note(node, repr(node.value), STRINGS[match["name"]])
+
+    def _name(self, node: ast.AST, full: str) -> None:
+        fitting = [each for each in NAMES if full == each.name or full.startswith(f"{each.name}.")]
+        if fitting:
+            self._note(node, full, max(fitting, key=lambda each: len(each.name)))
+
+    def _note(self, node: ast.AST, what: str, blocker: Blocker) -> None:
+        line = int(getattr(node, "lineno", 0))
+        # One line often names a module and then its function: the longer name says more.
+        for (at, other), finding in list(self._found.items()):
+            if at == line and finding.says == blocker.says and (what in other or other in what):
+                if len(other) >= len(what):
+                    return
+                del self._found[at, other]
+        self._found[line, what] = Finding(
+            path=self.path,
+            line=line,
+            what=what,
+            severity=blocker.severity,
+            says=blocker.says,
+            instead=blocker.instead,
+            source=blocker.source,
+        )

@@ -1,0 +1,132 @@
+"""What a model calls, from torch's own dispatch: every operator below autograd, in the forward and backward pass.
+
+Nothing is computed: tensors are fake ones of an NPU where torch_npu is there (so that what it dispatches to is seen),
+meta tensors elsewhere, and real ones on the CPU only where a model looks at its values.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten
+from torch.utils.flop_counter import flop_registry
+
+from pytest_ascend.dispatching import EagerDispatchMode
+
+#: What is asked of tensors, but computes nothing.
+NO_OPERATORS = ("prim::", "profiler::")
+
+#: Shapes and dtypes of the tensors that one call takes, as text.
+Signature = str
+
+
+@dataclass(kw_only=True, slots=True)
+class Use:
+    """How often an operator was called in one phase, on what, and what that costs.
+
+    ``moved_bytes`` is the size of all tensors that went in and came out: what crosses to the host where it falls back.
+    ``flops`` counts multiplications and additions where torch knows a formula, else 0.
+    """
+
+    calls: int = 0
+    flops: int = 0
+    moved_bytes: int = 0
+    signatures: Counter[Signature] = field(default_factory=Counter)
+
+
+class Live:
+    """Memory of the tensors that were made and are still referenced, and its peak, in bytes."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.peak_bytes = 0
+        self._known: set[int] = set()
+
+    def add(self, tensor: Tensor) -> None:
+        """Count the storage of a tensor once, until nothing refers to it."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata  # noqa: SLF001 - the address by which two wrappers are known as one
+        if key in self._known:
+            return
+        size = storage.nbytes()
+        self._known.add(key)
+        self.bytes += size
+        self.peak_bytes = max(self.peak_bytes, self.bytes)
+        weakref.finalize(storage, self._drop, key, size).atexit = False
+
+    def know(self, tensors: Iterable[Tensor]) -> None:
+        """Leave out what was there before."""
+        self._known.update(each.untyped_storage()._cdata for each in tensors)  # noqa: SLF001
+
+    def _drop(self, key: int, size: int) -> None:
+        self._known.discard(key)
+        self.bytes -= size
+
+
+class Recorder(EagerDispatchMode):
+    """Notes every operator by phase and name. ``phase`` is set by whoever runs the model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.phase = "forward"
+        self.uses: dict[tuple[str, str], Use] = {}
+        self.live = Live()
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call the operator, and note it."""
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        name = str(func.name())  # type: ignore[no-untyped-call]
+        if not name.startswith(NO_OPERATORS):
+            self._note(name, func, args, kwargs, result)
+        return result
+
+    def _note(
+        self, name: str, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
+    ) -> None:
+        use = self.uses.setdefault((self.phase, name), Use())
+        given, out = list(tensors_in((args, kwargs))), list(tensors_in(result))
+        use.calls += 1
+        use.moved_bytes += sum(size_bytes(each) for each in (*given, *out))
+        use.signatures[", ".join(map(described, given))] += 1
+        use.flops += _flops(func, args, kwargs, result)
+        for each in out:
+            self.live.add(each)
+
+
+def tensors_in(tree: Any) -> Iterator[Tensor]:
+    """Give every tensor anywhere in arguments."""
+    leaves, _ = tree_flatten(tree)
+    return (leaf for leaf in leaves if isinstance(leaf, Tensor))
+
+
+def size_bytes(tensor: Tensor) -> int:
+    """Give the bytes that the elements of a tensor take."""
+    return tensor.numel() * tensor.element_size()
+
+
+def described(tensor: Tensor) -> str:
+    """Give dtype and shape as in "float32[8, 3, 224, 224]"."""
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def _flops(func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
+    formula = flop_registry.get(func.overloadpacket)
+    if formula is None:
+        return 0
+    try:
+        return int(formula(*args, **kwargs, out_val=result))
+    except (TypeError, ValueError, AssertionError, IndexError):  # formulas are torch's, and of arguments of its own
+        return 0

@@ -1,0 +1,95 @@
+"""What is right, and how far honest results lie apart: one computation in float64, and several in the device's dtype.
+
+The exact result of slightly other weights is what a backward-stable implementation gives. So the CPU computes from
+weights that are moved by an ulp: what a device may honestly differ by follows from how far these results drift, which
+grows from step to step of a training as it does on the device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from pytest_ascend.precision import Samples
+from pytest_ascend.run import inputs
+
+#: What was computed, by kind ("forward", "gradients") and then by the name of a tensor.
+Observed: TypeAlias = Mapping[str, Mapping[str, Tensor]]
+#: Computes with a model of its own.
+Compute: TypeAlias = Callable[[nn.Module], Observed]
+
+#: Integers in which a unit in the last place is one.
+BITS = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float64: torch.int64}
+
+#: Honest results beside the usual one. Their largest error stands for all honest ones: five of them miss it by little.
+MOVES = 5
+
+#: Units of float32 by which a weight is moved under autocast, so that some are rounded to a neighbour of where they
+#: were: half a unit of bfloat16 or float16 is 2**15 and 2**12 units of float32.
+MOVED_BY = {None: 1, torch.bfloat16: 2**14, torch.float16: 2**11}
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What is right, in float64, and honest results in the device's own dtype."""
+
+    exact: Observed
+    honest: tuple[Observed, ...]
+
+    def expected(self, kind: str) -> dict[str, Tensor]:
+        """Give what is right of one kind."""
+        return dict(self.exact[kind])
+
+    def samples(self, kind: str) -> Samples:
+        """Give honest results of one kind."""
+        return Samples(dict(each[kind]) for each in self.honest)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute in one thread: tensors of these sizes take longer in several, and much longer on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def reference(
+    model: nn.Module, exactly: Compute, honestly: Compute, autocast: torch.dtype | None = None, moves: int = MOVES
+) -> Reference:
+    """Compute on the CPU from copies of ``model``: once in float64, then in its own dtype, once and with moved weights.
+
+    ``exactly`` is given the copy in float64, ``honestly`` the others; under ``autocast`` the weights move further.
+    """
+    by = MOVED_BY[autocast]
+    moved = (move(copy.deepcopy(model), f"move {number}", by) for number in range(moves))
+    honest = tuple(honestly(each) for each in (copy.deepcopy(model), *moved))
+    return Reference(exactly(copy.deepcopy(model).double()), honest)
+
+
+def move(model: nn.Module, key: str, by: int = 1) -> nn.Module:
+    """Move every weight by -1, 0 or 1 times ``by`` units in the last place, drawn by ``key``; give the model."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            bits = BITS.get(parameter.dtype)
+            if bits is None:
+                continue
+            step = inputs.integers(f"parity/{key}/{name}", tuple(parameter.shape), low=-1, high=2).to(bits)
+            step[parameter == 0] = 0  # zero has no neighbours among the bits
+            changed = parameter.detach().clone()
+            changed.view(bits).add_(step * by)
+            parameter.copy_(changed)
+    return model
+
+
+def widened(value: Any) -> Any:
+    """Give floating tensors in float64; anything else as it is."""
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value

@@ -1,0 +1,181 @@
+"""Any model against itself on the CPU: outputs, layers, gradients, a short training, memory."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from pytest_ascend.device import Device
+from pytest_ascend.migration.subject import Subject, floating
+from pytest_ascend.parity.ensemble import Observed, Reference, one_thread, reference
+from pytest_ascend.parity.training import Batch, Recipe, train
+from pytest_ascend.precision import Samples
+from pytest_ascend.records.case import Case
+from pytest_ascend.run import inputs
+from pytest_ascend.run.comparing import PrecisionCompare
+
+Measure: TypeAlias = Callable[[str, float | list[float]], None]
+
+#: Steps of a training, and its rate: enough for the optimizer's state to matter, of a model that nobody knows.
+STEPS, RATE, EPS = 6, 1e-4, 1e-3
+
+#: Honest runs of a model of unknown size beside the usual one.
+MOVES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ModelParity:
+    """The cases of one model on one device. ``compare`` and ``measure`` are those of the test that runs a case."""
+
+    subject: Subject
+    device: Device
+    compare: PrecisionCompare
+    measure: Measure
+
+    def check(self, case: Case) -> None:
+        """Run one case. Raises Disagreement where device and CPU disagree."""
+        autocast, _, what = case.property.rpartition("-")
+        dtype = getattr(torch, case.dtype)
+        with one_thread():
+            if what == "layers":
+                self.layers()
+            elif what == "memory":
+                self.memory()
+            elif autocast:
+                self._compare(what, torch.float32, dtype)
+            else:
+                self._compare(what, dtype, None)
+
+    def layers(self) -> None:
+        """Judge every module by itself, forward and backward; the first wrong one is named."""
+        self.compare.layers(_still(self.subject.model), *self.subject.args, **self.subject.kwargs)
+
+    def memory(self) -> None:
+        """Measure the peaks of inference and of a step of training, and see that memory does not grow with steps."""
+        model = copy.deepcopy(self.subject.model).to(self.device.torch_device())
+        plan = _recipe(self.subject, None)
+        self.device.reset_peak_memory()
+        train(model, plan, self.device.torch_device())
+        first = self.device.peak_memory_bytes()
+        self.device.reset_peak_memory()
+        train(model, plan, self.device.torch_device())
+        again = self.device.peak_memory_bytes()
+        self.measure("memory_training_bytes", float(first))
+        # The gradients of the first training are still there when the second begins.
+        kept = sum(each.numel() * each.element_size() for each in model.parameters())
+        self.compare(again <= first + kept + first // 50, True, name="memory does not grow from training to training")
+
+    def _compare(self, what: str, dtype: torch.dtype, autocast: torch.dtype | None) -> None:
+        compute = partial(COMPUTE[what], self.subject)
+        model = _still(self.subject.model).to(dtype)
+        actual = compute(copy.deepcopy(model), self.device.torch_device(), autocast)
+        right = reference(
+            model,
+            lambda each: compute(each, torch.device("cpu"), None),
+            lambda each: compute(each, torch.device("cpu"), autocast),
+            autocast,
+            MOVES,
+        )
+        self._judge(actual, right, under_autocast=autocast is not None)
+
+    def _judge(self, actual: Observed, right: Reference, *, under_autocast: bool) -> None:
+        for kind, found in actual.items():
+            if kind == "curve":
+                self.measure("loss_actual", found["losses"].double().tolist())
+                self.measure("loss_expected", right.expected(kind)["losses"].tolist())
+            if found:
+                branching = kind in {"gradients", "weights", "state"}
+                honest = right.samples(kind)
+                if under_autocast:  # devices have lists of their own, by which results have other dtypes
+                    honest = Samples(_as(each, found) for each in honest)
+                self.compare(dict(found), right.expected(kind), honest=honest, name=kind, branching=branching)
+
+
+def _as(honest: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: each.to(found[name].dtype) if name in found else each for name, each in honest.items()}
+
+
+def _still(model: nn.Module) -> nn.Module:
+    """Give a copy in evaluation mode: what is random in training can be compared with nothing."""
+    return copy.deepcopy(model).eval()
+
+
+def _called(
+    subject: Subject, model: nn.Module, device: torch.device, autocast: torch.dtype | None
+) -> dict[str, Tensor]:
+    dtype = next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
+    args, kwargs = _on(device, dtype, (subject.args, dict(subject.kwargs)))
+    model.to(device)
+    with torch.autocast(device.type, dtype=autocast or torch.bfloat16, enabled=autocast is not None):
+        return floating(model(*args, **kwargs))
+
+
+def _on(device: torch.device, dtype: torch.dtype, tree: Any) -> Any:
+    def move(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return value.to(device=device, dtype=dtype if value.is_floating_point() else value.dtype)
+
+    return tree_map(move, tree)
+
+
+def forward(subject: Subject, model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> Observed:
+    """Give every floating tensor of the output, by name."""
+    with torch.no_grad():
+        output = _called(subject, model, device, autocast)
+    return {"forward": {name: each.cpu() for name, each in output.items()}}
+
+
+def gradients(subject: Subject, model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> Observed:
+    """Give the gradient of every parameter, from fixed random gradients of the outputs, or from the model's loss."""
+    output = {name: each for name, each in _called(subject, model, device, autocast).items() if each.requires_grad}
+    starts = {"output.loss": output["output.loss"]} if "output.loss" in output else output
+    seeds = [_seed(name, each) for name, each in starts.items()]
+    torch.autograd.backward(list(starts.values()), seeds)
+    found = {name: each.grad.cpu() for name, each in model.named_parameters() if each.grad is not None}
+    return {"gradients": found}
+
+
+def _seed(name: str, output: Tensor) -> Tensor:
+    if not output.dim():
+        return torch.ones_like(output)
+    return inputs.uniform(f"parity/seed/{name}", tuple(output.shape)).to(output)
+
+
+def training(subject: Subject, model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> Observed:
+    """Give what a few steps of AdamW make of the model, in evaluation mode."""
+    return train(model, _recipe(subject, autocast), device)
+
+
+def _recipe(subject: Subject, autocast: torch.dtype | None) -> Recipe:
+    return Recipe(
+        batches=(Batch(subject.args, dict(subject.kwargs)),),
+        loss=loss_of,
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=RATE, eps=EPS),
+        steps=STEPS,
+        autocast=autocast,
+        evaluation=True,
+    )
+
+
+def loss_of(output: Any, batch: Batch) -> Tensor:  # noqa: ARG001 - as other losses are called
+    """Give the model's own loss, or the mean square distance of its outputs from fixed random numbers."""
+    found = floating(output)
+    if "output.loss" in found:
+        return found["output.loss"]
+    gaps = (_wide(each) - _seed(name, _wide(each)) for name, each in found.items() if each.requires_grad)
+    return torch.stack([gap.square().mean() for gap in gaps]).sum()
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype is torch.float64 else tensor.float()
+
+
+COMPUTE: Mapping[str, Callable[..., Observed]] = {"forward": forward, "gradients": gradients, "training": training}

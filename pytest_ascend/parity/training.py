@@ -1,0 +1,130 @@
+"""A short training of any model: the curve of its loss, and what it left in weights, optimizer and statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils._pytree import tree_map
+
+
+class Batch(NamedTuple):
+    """What one call of a model takes, and whatever the loss needs beside the output."""
+
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = MappingProxyType({})
+    target: Any = None
+
+
+#: The loss of an output on its batch, which is on the output's device.
+Loss: TypeAlias = Callable[[Any, Batch], Tensor]
+
+#: Far from overflow with models of these sizes; a power of two, so that scaling and unscaling are exact.
+LOSS_SCALE = 1024.0
+
+KINDS = ("curve", "weights", "state", "statistics")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """How a model is trained: the batches in turn for ``steps`` steps; float16 autocast with a GradScaler.
+
+    With ``evaluation`` the model stays in evaluation mode, where dropout and its like are off.
+    """
+
+    batches: tuple[Batch, ...]
+    loss: Loss
+    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]
+    schedule: Callable[[Optimizer], LRScheduler] | None = None
+    steps: int = 20
+    autocast: torch.dtype | None = None
+    evaluation: bool = False
+
+    def context(self, device_type: str) -> AbstractContextManager[Any]:
+        """Give autocast for a device, switched off where there is none."""
+        return torch.autocast(device_type, dtype=self.autocast or torch.bfloat16, enabled=self.autocast is not None)
+
+
+def train(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") -> dict[str, dict[str, Tensor]]:
+    """Train ``model``, which is changed, and give what came of it on the CPU, by KINDS.
+
+    "curve" holds the losses (steps,), "weights" what each parameter changed by, "state" the optimizer's tensors by
+    parameter, "statistics" the floating buffers. Batches take the dtype of the model's parameters.
+    """
+    device = torch.device(device)
+    model.to(device).train(not recipe.evaluation)
+    dtype = next((each.dtype for each in model.parameters()), torch.float32)
+    before = {name: each.detach().to("cpu", copy=True) for name, each in model.named_parameters()}
+    optimizer = recipe.optimizer(model.parameters())
+    losses = [loss.detach().cpu() for loss in _steps(model, recipe, device, dtype, optimizer)]
+    return {
+        "curve": {"losses": torch.stack(losses)},
+        "weights": {name: _change(each, before[name]) for name, each in model.named_parameters()},
+        "state": dict(_state(model, optimizer)),
+        "statistics": {name: each.cpu() for name, each in model.named_buffers() if each.is_floating_point()},
+    }
+
+
+def _steps(
+    model: nn.Module, recipe: Recipe, device: torch.device, dtype: torch.dtype, optimizer: Optimizer
+) -> Iterator[Tensor]:
+    schedule = recipe.schedule(optimizer) if recipe.schedule else None
+    scaler = scaler_of(device.type, LOSS_SCALE) if recipe.autocast is torch.float16 else None
+    batches = [_moved(batch, device, dtype) for batch in recipe.batches]
+    for step in range(recipe.steps):
+        batch = batches[step % len(batches)]
+        optimizer.zero_grad()
+        with recipe.context(device.type):
+            output = model(*batch.args, **batch.kwargs)
+        loss = recipe.loss(output, batch)
+        make_step(loss, optimizer, scaler)
+        if schedule is not None:
+            schedule.step()
+        yield loss
+
+
+def make_step(loss: Tensor, optimizer: Optimizer, scaler: Any = None) -> None:
+    """Go back from the loss, and make the optimizer's step, through a GradScaler if one is given."""
+    if scaler is None:
+        torch.autograd.backward(loss)
+        optimizer.step()
+        return
+    torch.autograd.backward(scaler.scale(loss))
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def scaler_of(device_type: str, scale: float, **settings: Any) -> Any:
+    """Make a GradScaler for any device. torch.amp has one from torch 2.3 on."""
+    if hasattr(torch.amp, "GradScaler"):
+        return torch.amp.GradScaler(device_type, init_scale=scale, **settings)
+    return getattr(torch, device_type).amp.GradScaler(init_scale=scale, **settings)
+
+
+def _moved(batch: Batch, device: torch.device, dtype: torch.dtype) -> Batch:
+    def move(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return value.to(device=device, dtype=dtype if value.is_floating_point() else value.dtype)
+
+    return Batch(*tree_map(move, (batch.args, dict(batch.kwargs), batch.target)))
+
+
+def _change(after: Tensor, before: Tensor) -> Tensor:
+    """Give what a parameter changed by, which shows an optimizer's faults better than where it is now."""
+    return (after.detach().cpu().double() - before.double()).to(before.dtype)
+
+
+def _state(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
+    """Name the optimizer's tensors by the parameter that they belong to; counters of steps are left out."""
+    for name, parameter in model.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor) and value.dim():
+                yield f"{name}.{key}", value.detach().cpu()

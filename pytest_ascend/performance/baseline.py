@@ -1,0 +1,210 @@
+"""Stored measurements of one stack on one kind of host: several runs of each benchmark, as distributions.
+
+They are files ``measured/<chip>/<cann>_<torch_npu>/<host>.json`` below a folder of baselines, written by
+``pytest-ascend baseline record`` only. The runs of one file are runs of the same thing (A/A): how much they differ is
+what a later run is judged by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pytest_ascend.environment.versions import Version, is_version
+from pytest_ascend.errors import GoldenError
+from pytest_ascend.golden.files import write_if_new
+from pytest_ascend.performance.estimate import Estimate, estimate
+from pytest_ascend.performance.noise import Noise, noise_of
+from pytest_ascend.records.stack import Stack
+from pytest_ascend.report import codec
+from pytest_ascend.untrusted import read_regular
+
+SCHEMA = 1
+#: Far above a file of 200 benchmarks in 20 runs; a file that claims more is not read.
+LARGEST_BYTES = 64 * 1024 * 1024
+#: Each run keeps the percentiles 0 to 100 of its latencies: enough to draw it, and always of one size.
+PERCENTILES = 101
+FOLDER = "measured"
+HINT = "delete the file, or record it anew: pytest-ascend baseline record"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredRun:
+    """One benchmark in one run: its estimate, and the percentiles 0 to 100 of its latencies in us."""
+
+    estimate: Estimate
+    percentiles_us: tuple[float, ...]
+
+    @classmethod
+    def of(cls, latencies_us: Sequence[float], peers_us: Sequence[float] = ()) -> MeasuredRun:
+        """Make it from the rounds of a run."""
+        percentiles = np.percentile(np.asarray(latencies_us), np.linspace(0, 100, PERCENTILES))
+        return cls(
+            estimate=estimate(latencies_us, peers_us),
+            percentiles_us=tuple(float(f"{each:.6g}") for each in percentiles),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Baseline:
+    """What was measured of one stack: ``benchmarks`` by the id of their case, ``settings`` that change numbers.
+
+    ``profiles`` are the microseconds of each benchmark's operators, see :mod:`pytest_ascend.performance.profiling`.
+    """
+
+    recorded: str
+    stack: Stack
+    settings: Mapping[str, Any]
+    benchmarks: Mapping[str, Sequence[MeasuredRun]]
+    profiles: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    noise: Mapping[str, Noise] = field(init=False)
+
+    def __post_init__(self) -> None:
+        values = {name: [run.estimate.value for run in runs] for name, runs in self.benchmarks.items()}
+        object.__setattr__(self, "noise", noise_of(values))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give builtins only, as they stand in the file."""
+        return {
+            "schema": SCHEMA,
+            "recorded": self.recorded,
+            "stack": self.stack.to_dict(),
+            "settings": dict(self.settings),
+            "profiles": {name: dict(profile) for name, profile in sorted(self.profiles.items())},
+            "benchmarks": {name: [_run_dict(run) for run in runs] for name, runs in sorted(self.benchmarks.items())},
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Baseline:
+        """Read what :meth:`to_dict` wrote. Raises KeyError, TypeError or ValueError on anything else."""
+        if data["schema"] != SCHEMA:
+            raise ValueError(f"schema {data['schema']!r}, and this release reads {SCHEMA}")
+        return cls(
+            recorded=str(data["recorded"]),
+            stack=Stack.from_dict(data["stack"]),
+            settings=dict(data["settings"]),
+            profiles={str(name): _read_profile(profile) for name, profile in data["profiles"].items()},
+            benchmarks={str(name): tuple(map(_read_run, runs)) for name, runs in data["benchmarks"].items()},
+        )
+
+
+def _run_dict(run: MeasuredRun) -> dict[str, Any]:
+    found = run.estimate
+    return {
+        "estimate": found.value,
+        "error": found.error,
+        "scale": found.scale,
+        "percentiles_us": list(run.percentiles_us),
+    }
+
+
+def _read_run(data: Mapping[str, Any]) -> MeasuredRun:
+    found = Estimate(value=float(data["estimate"]), error=float(data["error"]), scale=str(data["scale"]))
+    percentiles = tuple(float(each) for each in data["percentiles_us"])
+    if not np.isfinite([found.value, *percentiles]).all() or found.error < 0 or len(percentiles) != PERCENTILES:
+        raise ValueError("an estimate that is no number, or not 101 percentiles")
+    return MeasuredRun(estimate=found, percentiles_us=percentiles)
+
+
+def _read_profile(data: Mapping[str, Any]) -> dict[str, float]:
+    return {str(name): float(value) for name, value in data.items()}
+
+
+def read(path: Path) -> Baseline:
+    """Read one file. Raises GoldenError for one that is damaged, of another schema, too large or not a file."""
+    try:
+        if path.is_symlink():
+            raise ValueError("a link, and no regular file")
+        return Baseline.from_dict(codec.loads(read_regular(path, LARGEST_BYTES).decode("utf-8")))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        message = f"{path} is no baseline: {type(error).__name__}: {error}"
+        raise GoldenError(message, path=str(path), hint=HINT) from error
+
+
+def write(baseline: Baseline, root: Path) -> Path:
+    """Write a baseline below the folder ``root`` of baselines, beside and then in its place, and give its path."""
+    path = root / FOLDER / place(baseline.stack)
+    write_if_new(path, f"{codec.dumps(baseline.to_dict())}\n".encode())
+    return path
+
+
+def place(stack: Stack) -> Path:
+    """Give where a stack's baseline is kept: chip, versions, host."""
+    host = hashlib.sha256(stack.host.encode()).hexdigest()[:12]
+    return Path(chip_folder(stack), f"{_slug(stack.cann)}_{_slug(_framework(stack))}", f"{host}.json")
+
+
+def chip_folder(stack: Stack) -> str:
+    """Give the folder of a chip; emulated ones are called so."""
+    return ("emulated-" if stack.emulated else "") + _slug(stack.chip or stack.device)
+
+
+def _framework(stack: Stack) -> str:
+    return stack.torch_npu or stack.torch
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.+-]+", "-", text).strip("-.") or "none"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """The baseline that a run is compared with, in words; ``other_host`` where its times say nothing of this one."""
+
+    baseline: Baseline
+    said: str
+    other_host: bool = False
+
+
+def choose(root: Path, stack: Stack) -> Choice | None:
+    """Give the baseline of exactly this combination and host, else the nearest older one, else one of another host.
+
+    Raises GoldenError for a damaged file among those of the chip.
+    """
+    found = [read(path) for path in sorted((root / FOLDER / chip_folder(stack)).glob("*/*.json"))]
+    here = [each for each in found if each.stack.host == stack.host]
+    exact = [each for each in here if _versions(each.stack) == _versions(stack)]
+    if exact:
+        return Choice(baseline=exact[-1], said=f"the baseline of exactly this combination, of {exact[-1].recorded}")
+    if older := _older(here, stack):
+        return Choice(baseline=older, said=f"the nearest older baseline: {_named(older.stack)}, of {older.recorded}")
+    others = [each for each in found if each not in here]
+    if nearest := next(iter(_by_version(others)), None):
+        said = f"a baseline of another host ({nearest.stack.host}), shown only: {_named(nearest.stack)}"
+        return Choice(baseline=nearest, said=said, other_host=True)
+    return None
+
+
+def _versions(stack: Stack) -> tuple[str, ...]:
+    return (stack.cann, stack.torch, stack.torch_npu, stack.driver)
+
+
+def _named(stack: Stack) -> str:
+    named = {"CANN": stack.cann, "torch": stack.torch, "torch_npu": stack.torch_npu, "driver": stack.driver}
+    return ", ".join(f"{name} {version}" for name, version in named.items() if version)
+
+
+def _older(baselines: Sequence[Baseline], stack: Stack) -> Baseline | None:
+    own = _order(stack)
+    return next((each for each in _by_version(baselines) if _order(each.stack) <= own), None)
+
+
+def _by_version(baselines: Sequence[Baseline]) -> Iterator[Baseline]:
+    """Give the newest first."""
+    yield from sorted(baselines, key=lambda each: _order(each.stack), reverse=True)
+
+
+def _order(stack: Stack) -> tuple[Version, ...]:
+    return tuple(map(_version, (stack.cann, _framework(stack), stack.driver)))
+
+
+def _version(text: str) -> Version:
+    """Read a version without its build ("+cpu"); what is none is older than all that are."""
+    plain = text.partition("+")[0]
+    return Version(plain if is_version(plain) else "0")

@@ -1,0 +1,86 @@
+"""A benchmark of this run beside its baseline, as a verdict that stands in the run log like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pytest_ascend.performance.baseline import Baseline, Choice
+from pytest_ascend.performance.estimate import Estimate
+from pytest_ascend.performance.profiling import became_slower
+from pytest_ascend.performance.verdict import CANNOT_TELL, SLOWER, Answer, Gate, judge
+from pytest_ascend.records.verdict import Limit, Verdict
+
+STANDARD = "slowdown@1"
+
+#: Measures the same again.
+Again: TypeAlias = Callable[[], Estimate]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """What the benchmarks of a run are compared with; ``choice`` is None where no baseline fits."""
+
+    choice: Choice | None
+    tolerance: float
+
+    def verdict(
+        self,
+        case_id: str,
+        now: Estimate,
+        again: Again,
+        *,
+        remarks: Sequence[str] = (),
+        profile: Mapping[str, float] | None = None,
+    ) -> Verdict | None:
+        """Judge one benchmark; None where there is nothing to compare with.
+
+        ``profile`` is where the time went, in us by operator: of a slower benchmark, the operators that grew are named.
+        A slow-down has to show twice, in the rounds at hand and in those of ``again``: what disturbs the machine for a
+        second is no regression.
+        """
+        if self.choice is None or case_id not in self.choice.baseline.noise:
+            return None
+        answer = _answer(self.choice.baseline, case_id, now, self.tolerance)
+        if answer.answer == SLOWER and not self.choice.other_host:
+            second = _answer(self.choice.baseline, case_id, again(), self.tolerance)
+            answer = min(answer, second, key=lambda each: each.slowdown)
+        before = self.choice.baseline.profiles.get(case_id, {})
+        grown = became_slower(profile or {}, before) if answer.answer == SLOWER else []
+        return _verdict(answer, self.choice, (*grown, *remarks))
+
+
+def _answer(baseline: Baseline, case_id: str, now: Estimate, tolerance: float) -> Answer:
+    runs = [run.estimate for run in baseline.benchmarks[case_id]]
+    gate = Gate(tolerance=tolerance, benchmarks=len(baseline.noise))
+    return judge(now, runs, baseline.noise[case_id], gate)
+
+
+def _verdict(answer: Answer, choice: Choice, remarks: Sequence[str]) -> Verdict:
+    told = CANNOT_TELL if choice.other_host else answer.answer
+    lines = (
+        f"compared with {choice.said}",
+        f"noise of this machine: slow-downs from {_percent(answer.threshold)} on are called slower, "
+        f"and from {_percent(answer.detectable)} on it would have been seen with 95 % certainty",
+        f"chance of so much by noise alone: {answer.p_value:.2g}",
+        *remarks,
+    )
+    return Verdict(
+        path="latency",
+        agrees=told != SLOWER,
+        standard=STANDARD,
+        headline=_headline(told, answer),
+        message="\n".join(lines),
+        metrics=answer.figures(),
+        limit=Limit(name="slowdown", value=answer.threshold),
+    )
+
+
+def _headline(told: str, answer: Answer) -> str:
+    change = f"{_percent(abs(answer.slowdown))} {'slower' if answer.slowdown >= 0 else 'faster'} than the baseline"
+    return f"{told}: {change} (slow-down between {_percent(answer.low)} and {_percent(answer.high)})"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

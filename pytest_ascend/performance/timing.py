@@ -1,0 +1,209 @@
+"""How long a piece of work takes on a device: warmed up, waited for, beside its peer, through pytest-benchmark.
+
+A round calls the work once, or as often as it takes to fill ROUND_US, and waits for the device. Garbage is collected
+before and not during the rounds (pytest-benchmark's ``--benchmark-disable-gc`` is not needed). The first call, which
+loads and compiles kernels, is timed apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pytest_ascend.device import Device
+
+if TYPE_CHECKING:
+    import torch
+
+#: Does the work once.
+Call: TypeAlias = Callable[[], object]
+#: Prepares the work on a device: weights and inputs are made here, and are not timed.
+Make: TypeAlias = "Callable[[torch.device], Call]"
+
+#: A round shorter than this would mostly show what the clock and the wait cost.
+ROUND_US = 200.0
+#: A device is warm when the median of so many rounds is within STABLE of that of the ones before.
+WARM_ROUNDS, STABLE = 5, 0.02
+#: Share of the time budget after which it counts as warm all the same.
+WARM_SHARE = 0.3
+#: Fewest and most rounds. The run log takes no longer series.
+FEWEST, MOST = 5, 10_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timing:
+    """What was timed, in us a call. ``peers_us`` is empty without a peer, ``device_us`` without a device's clock."""
+
+    first_us: float
+    calls: int
+    latencies_us: tuple[float, ...]
+    peers_us: tuple[float, ...] = ()
+    device_us: tuple[float, ...] = ()
+
+
+@dataclass(kw_only=True, slots=True)
+class Rounds:
+    """The work of one round on the device, and what is done before it: the peer's round.
+
+    ``before`` and ``run`` are called in turn, by pytest-benchmark or by :func:`plain`.
+    """
+
+    call: Call
+    device: Device
+    calls: int = 1
+    peer: Call | None = None
+    peers_us: list[float] = field(default_factory=list)
+    device_us: list[float] = field(default_factory=list)
+
+    def before(self) -> None:
+        """Time the peer's round."""
+        if self.peer is not None:
+            self.peers_us.append(_round_us(self.peer, self.calls))
+
+    def run(self) -> None:
+        """Do the work and wait for it."""
+        call = self.call
+        if self.calls == 1:
+            call()
+        else:
+            for _ in itertools.repeat(None, self.calls):
+                call()
+        self.device.synchronize()
+
+    def run_between_events(self) -> None:
+        """Do the same, timed by the device's own clock too."""
+        events = self.device.events()
+        if events is None:
+            self.run()
+            return
+        start, stop = events
+        start.record()
+        for _ in range(self.calls):
+            self.call()
+        stop.record()
+        self.device.synchronize()
+        self.device_us.append(start.elapsed_time(stop) * 1e3 / self.calls)
+
+
+def shares_the_host(device: Device) -> bool:
+    """Whether the device's work is done by the processor that everything else on the machine uses too."""
+    return device.emulated or device.kind == "cpu"
+
+
+@contextlib.contextmanager
+def one_thread(device: Device) -> Iterator[None]:
+    """Keep torch to one thread where the host computes: with more, any other process decides how long it takes."""
+    import torch
+
+    threads = torch.get_num_threads()
+    try:
+        if shares_the_host(device):
+            torch.set_num_threads(1)
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def time_rounds(make: Make, device: Device, *, budget_s: float, benchmark: Any = None) -> Timing:
+    """Time the work that ``make`` prepares, for about ``budget_s`` seconds.
+
+    ``benchmark`` is the fixture of pytest-benchmark that keeps the rounds; without it they are timed by a plain loop.
+    """
+    import torch
+
+    call = make(device.torch_device())
+    has_peer = shares_the_host(device) and device.kind != "cpu"
+    peer = make(torch.device("cpu")) if has_peer else None
+    device.synchronize()
+    first_us = _first_us(call, device)
+    if peer is not None:
+        peer()
+    rounds = Rounds(call=call, device=device, peer=peer)
+    rounds.calls = _calls(rounds)
+    count = _count(_warm_up(rounds, budget_s * WARM_SHARE), budget_s)
+    rounds.peers_us.clear()
+    gc.collect()
+    run = rounds.run if shares_the_host(device) else rounds.run_between_events
+    seconds = _through(benchmark, rounds, run, count) if benchmark is not None else plain(rounds, run, count)
+    return Timing(
+        first_us=first_us,
+        calls=rounds.calls,
+        latencies_us=tuple(each * 1e6 / rounds.calls for each in seconds),
+        peers_us=tuple(rounds.peers_us),
+        device_us=tuple(rounds.device_us),
+    )
+
+
+def plain(rounds: Rounds, run: Call, count: int) -> list[float]:
+    """Give the seconds of so many rounds, without pytest-benchmark."""
+    seconds = []
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for _ in range(count):
+            rounds.before()
+            start = time.perf_counter()
+            run()
+            seconds.append(time.perf_counter() - start)
+    finally:
+        if was_enabled:
+            gc.enable()
+    return seconds
+
+
+def _through(benchmark: Any, rounds: Rounds, run: Call, count: int) -> list[float]:
+    benchmark.extra_info["calls_per_round"] = rounds.calls
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        benchmark.pedantic(run, setup=rounds.before, rounds=count)
+    finally:
+        if was_enabled:
+            gc.enable()
+    return [float(each) for each in benchmark.stats.stats.data]
+
+
+def _first_us(call: Call, device: Device) -> float:
+    start = time.perf_counter_ns()
+    call()
+    device.synchronize()
+    return (time.perf_counter_ns() - start) / 1000
+
+
+def _round_us(call: Call, calls: int) -> float:
+    """Give the time of one call of a peer, which is done when the call returns."""
+    start = time.perf_counter_ns()
+    for _ in itertools.repeat(None, calls):
+        call()
+    return (time.perf_counter_ns() - start) / 1000 / calls
+
+
+def _calls(rounds: Rounds) -> int:
+    """Choose how often a round calls, from the quickest of a few."""
+    quickest_us = min(_first_us(rounds.call, rounds.device) for _ in range(3))
+    return max(1, math.ceil(ROUND_US / quickest_us))
+
+
+def _warm_up(rounds: Rounds, budget_s: float) -> float:
+    """Run until a few rounds take as long as the few before, and give the seconds of a round with its peer."""
+    seconds: list[float] = []
+    begin = time.perf_counter()
+    while not _is_warm(seconds) and time.perf_counter() - begin < budget_s:
+        seconds.extend(plain(rounds, rounds.run, 1))
+    return (time.perf_counter() - begin) / len(seconds)
+
+
+def _is_warm(seconds: Sequence[float]) -> bool:
+    last, before = seconds[-WARM_ROUNDS:], seconds[-2 * WARM_ROUNDS : -WARM_ROUNDS]
+    return len(before) == WARM_ROUNDS and abs(median(last) / median(before) - 1) < STABLE
+
+
+def _count(round_s: float, budget_s: float) -> int:
+    return min(MOST, max(FEWEST, int(budget_s / round_s)))

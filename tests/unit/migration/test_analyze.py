@@ -1,0 +1,175 @@
+"""``pytest-ascend analyze``: operators with their standing, memory, and a page on which nothing can act."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from torch import nn
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.migration import page
+from pytest_ascend.migration.analysis import Analysis, Memory, Operator
+from pytest_ascend.migration.analyze import analyze
+from pytest_ascend.migration.census import write
+from pytest_ascend.migration.chips import chip_of
+from pytest_ascend.migration.fitting import largest_batch
+from pytest_ascend.migration.sources import Finding
+from pytest_ascend.records.census import Census
+
+NATIVE = ("aten::convolution", "aten::convolution_backward", "aten::native_group_norm", "aten::add.Tensor")
+
+
+@pytest.fixture
+def census(tmp_path: Path) -> Path:
+    operators = dict.fromkeys(NATIVE, "native") | {"aten::silu": "fallback", "aten::silu_backward": "missing"}
+    path = tmp_path / "census.json"
+    write(path, Census(torch="2.13.0", torch_npu="2.13.0", torch_npu_commit="", operators=operators))
+    return path
+
+
+def asked(*arguments: str) -> tuple[int, dict[str, Any]]:
+    result = CliRunner().invoke(analyze, [*arguments, "--json"], catch_exceptions=False)
+    return result.exit_code, json.loads(result.output)
+
+
+def test_operators_are_counted_by_phase_with_standing_and_shapes(census: Path) -> None:
+    code, said = asked("tests.architectures:unet", "--census", str(census))
+    operators = {each["name"]: each for each in said["operators"]}
+    assert operators["aten::convolution"]["calls"] == {"forward": 6}
+    assert operators["aten::convolution_backward"]["calls"] == {"backward": 6}
+    assert operators["aten::silu"]["standing"] == "fallback"
+    assert operators["aten::silu_backward"]["standing"] == "missing"
+    assert operators["aten::cat"]["standing"] == "unknown"
+    assert ["float32[2, 8, 16, 16]", 2] in operators["aten::silu"]["signatures"]
+    assert (code, said["traced_with"]) == (1, "meta")
+
+
+def test_memory_is_what_the_tensors_take(census: Path) -> None:
+    _, said = asked("torch.nn:Flatten", "-i", "4x10", "-b", "4,8", "--census", str(census))
+    assert [each["parameters"] for each in said["memory"]] == [0, 0]
+    _, said = asked("tests.architectures:unet", "-b", "2,6", "--census", str(census), "--optimizer", "adamw")
+    first, last = said["memory"]
+    parameters = sum(each.numel() * 4 for each in subject_parameters())
+    assert first["parameters"] == first["gradients"] == parameters
+    assert 2 * parameters <= first["optimizer"] <= 2.2 * parameters
+    assert (first["batch"], last["batch"]) == (2, 6)
+    assert last["activations"] == 3 * first["activations"]
+    assert said["largest_batch"] > 6
+
+
+def subject_parameters() -> list[nn.Parameter]:
+    from tests import architectures
+
+    return list(architectures.unet()[0].parameters())
+
+
+def test_a_model_that_looks_at_its_values_is_traced_on_the_cpu(census: Path) -> None:
+    model = ("tests.architectures:experts", "-i", "tests.architectures:experts_inputs")
+    _, said = asked(*model, "--census", str(census))
+    assert said["traced_with"] == "cpu"
+    assert "meta" in said["notes"][0]
+    assert any(each["name"] == "aten::nonzero" for each in said["operators"])
+
+
+def test_without_training_there_is_no_backward_pass(census: Path) -> None:
+    _, said = asked("tests.architectures:unet", "--census", str(census), "--no-training")
+    assert all(set(each["calls"]) == {"forward"} for each in said["operators"])
+    assert said["memory"][0]["training_peak"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "nothing to analyze"),
+        (("tests.architectures:unet", "-b", "2,x"), "no batch sizes"),
+        (("tests.architectures:unet", "--chip", "H100"), "no chip"),
+        (("tests.architectures:tagger", "-i", "2x3"), "does not run"),
+    ],
+)
+def test_bad_input_is_said(arguments: tuple[str, ...], said: str, census: Path) -> None:
+    with pytest.raises(UsageError, match=said):
+        CliRunner().invoke(analyze, [*arguments, "--census", str(census)], catch_exceptions=False)
+
+
+def test_the_source_alone_can_be_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import apex\n")
+    code, said = asked("--source", str(tmp_path))
+    assert (code, len(said["findings"]), said["operators"]) == (1, 1, [])
+
+
+def test_on_the_installed_torch_npu_its_own_operators_are_seen() -> None:
+    program = "from pytest_ascend.cli import main; main()"
+    command = ["analyze", "tests.architectures:decoder", "-i", "tests.architectures:decoder_inputs", "--json"]
+    done = subprocess.run([sys.executable, "-c", program, *command], capture_output=True, text=True, check=False)
+    said = json.loads(done.stdout)
+    standings = {each["name"]: each["standing"] for each in said["operators"]}
+    assert (said["traced_with"], done.returncode) == ("npu", 0)
+    assert any(name.startswith("npu::npu_fusion_attention") for name in standings)
+    assert "torch_npu 2.13" in said["standings_of"]
+
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def test_everything_on_the_page_is_escaped() -> None:
+    memory = Memory(
+        batch=1,
+        parameters=10,
+        buffers=0,
+        gradients=10,
+        optimizer=20,
+        activations=5,
+        training_peak=50,
+        inference_peak=12,
+    )
+    operator = Operator(
+        name=HOSTILE,
+        standing="fallback",
+        calls={"forward": 1},
+        flops=0,
+        moved_bytes=8,
+        signatures=((HOSTILE, 1),),
+    )
+    finding = Finding(
+        path=HOSTILE, line=1, what=HOSTILE, severity="blocker", says=HOSTILE, instead=HOSTILE, source=HOSTILE
+    )
+    text = page.render(
+        Analysis(
+            chip=chip_of("910b3"),
+            model=HOSTILE,
+            way="meta",
+            asked=HOSTILE,
+            optimizer="adamw",
+            operators=(operator,),
+            memory=(memory,),
+            source=HOSTILE,
+            findings=(finding,),
+            notes=(HOSTILE, "\u202eevil"),
+        )
+    )
+    assert "<script" not in text
+    assert "\u202e" not in text
+    assert text.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 10
+    assert not re.search(r"(src|href)\s*=", text)
+
+
+@pytest.mark.parametrize(("capacity", "expected"), [(10_000, 995), (300, 25), (99, 0)])
+def test_the_largest_batch_is_found_where_another_phase_has_the_peak(capacity: int, expected: int) -> None:
+    found = largest_batch(lambda batch: max(100 + batch, 50 + 10 * batch), capacity)
+    assert found is not None
+    assert 0.97 * expected <= found <= expected
+
+
+def test_a_peak_that_hides_the_growth_does_not_hide_the_batch() -> None:
+    assert largest_batch(lambda batch: max(5000, 8 * batch), 10_000) == 1250
+
+
+def test_memory_that_does_not_grow_says_nothing_on_batches() -> None:
+    assert largest_batch(lambda _: 100, 1000) is None

@@ -1,0 +1,95 @@
+"""What keeps a program from an NPU is found in its syntax tree, and nothing else is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.migration.blockers import BLOCKER, CHANGE
+from pytest_ascend.migration.sources import scan, scan_text
+
+
+def found(text: str) -> list[tuple[int, str, str]]:
+    return sorted((each.line, each.what, each.severity) for each in scan_text(text, "program.py"))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from torch.nn import DataParallel",
+        "from apex.optimizers import FusedAdam",
+        "import bmtrain as bmt",
+        "import bitsandbytes",
+        "from colossalai.nn.optimizer import HybridAdam",
+        "import xformers.ops",
+        "from grouped_gemm import ops",
+        "from composer import Trainer",
+    ],
+)
+def test_the_known_blockers_are_found_where_they_are_imported(statement: str) -> None:
+    findings = scan_text(f"import os\n{statement}\n", "program.py")
+    assert [(each.line, each.severity) for each in findings] == [(2, BLOCKER)]
+    assert findings[0].instead
+
+
+def test_a_name_is_followed_through_what_it_is_imported_as() -> None:
+    text = "import torch.nn as layers\nfrom torch import nn as also\nlayers.DataParallel(m)\nalso.DataParallel(m)\n"
+    assert found(text) == [(3, "torch.nn.DataParallel", BLOCKER), (4, "torch.nn.DataParallel", BLOCKER)]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("model.cuda()", ".cuda()"),
+        ("build(x).layers[0].cuda(non_blocking=True)", ".cuda()"),
+        ("x.to('cuda:1')", "'cuda:1'"),
+        ("def run(device='cuda'): ...", "'cuda'"),
+        ("def run(*, device='cuda'): ...", "'cuda'"),
+        ("device = 'cuda' if big else 'cpu'", "'cuda'"),
+        ("x.to(f'cuda:{rank}')", 'f"cuda:…"'),
+        ("init(backend='nccl')", "'nccl'"),
+        ("if x.is_cuda: ...", ".is_cuda"),
+        ("if x.device.type == 'cuda': ...", "'cuda'"),
+        ("import torch\ntorch.cuda.synchronize()", "torch.cuda.synchronize"),
+    ],
+)
+def test_what_only_cuda_has_is_found(text: str, what: str) -> None:
+    assert [(each[1], each[2]) for each in found(text)] == [(what, CHANGE)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# model.cuda()",
+        '"""model.cuda() and torch.nn.DataParallel"""',
+        "print('cuda')",
+        "log.info('cuda')",
+        "x.to('npu:0')",
+        "name = 'barracuda'",
+        "from .apex import helper",
+        "apex = build()\napex.optimizers.FusedAdam()",
+        "class DataParallel: ...\nDataParallel()",
+        "from torch.nn.parallel import DistributedDataParallel",
+    ],
+)
+def test_what_only_looks_like_it_is_left_alone(text: str) -> None:
+    assert found(text) == []
+
+
+def test_a_folder_is_scanned_and_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "train.py").write_text("import apex\n")
+    (tmp_path / "broken.py").write_text("def\n")
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "theirs.py").write_text("import apex\n")
+    findings, notes = scan(tmp_path)
+    assert [(each.path, each.line) for each in findings] == [("pkg/train.py", 1)]
+    assert len(notes) == 1
+    assert notes[0].startswith("broken.py was not read: SyntaxError")
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such folder"):
+        scan(tmp_path / "nowhere")

@@ -1,0 +1,115 @@
+"""Stored measurements: written, read, chosen; and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pytest_ascend.errors import GoldenError
+from pytest_ascend.performance import baseline as files
+from pytest_ascend.performance.baseline import Baseline, MeasuredRun
+from pytest_ascend.performance.comparison import Comparison
+from pytest_ascend.performance.estimate import Estimate, estimate
+from pytest_ascend.records.stack import Stack
+
+STACK = Stack(
+    device="npu", emulated=False, chip="Ascend910B3", cann="8.3.RC1", torch_npu="2.7.1", torch="2.7.1", host="h"
+)
+NAME = "benchmarks/gelu-mlp/latency/float32"
+
+
+def made(stack: Stack = STACK, recorded: str = "2026-01-01T00:00:00+00:00") -> Baseline:
+    rng = np.random.default_rng(0)
+    runs = tuple(MeasuredRun.of(100 * np.exp(0.004 * rng.standard_normal(100))) for _ in range(6))
+    return Baseline(recorded=recorded, stack=stack, settings={}, benchmarks={NAME: runs, "other": runs})
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = files.write(made(), tmp_path)
+    assert path.relative_to(tmp_path).parts[:3] == ("measured", "Ascend910B3", "8.3.RC1_2.7.1")
+    assert files.read(path) == made()
+
+
+def test_the_exact_combination_is_preferred(tmp_path: Path) -> None:
+    files.write(made(), tmp_path)
+    files.write(made(replace(STACK, cann="8.2.RC1")), tmp_path)
+    choice = files.choose(tmp_path, STACK)
+    assert choice is not None
+    assert choice.baseline.stack.cann == "8.3.RC1"
+    assert "exactly" in choice.said
+
+
+def test_else_the_nearest_older_and_it_says_so(tmp_path: Path) -> None:
+    for cann in ("8.1.RC1", "8.2.RC1", "9.0.0"):
+        files.write(made(replace(STACK, cann=cann)), tmp_path)
+    choice = files.choose(tmp_path, STACK)
+    assert choice is not None
+    assert "nearest older baseline: CANN 8.2.RC1" in choice.said
+
+
+def test_times_of_another_host_are_shown_and_decide_nothing(tmp_path: Path) -> None:
+    files.write(made(replace(STACK, host="another")), tmp_path)
+    comparison = Comparison(choice=files.choose(tmp_path, STACK), tolerance=0.05)
+    verdict = comparison.verdict(NAME, estimate([200.0] * 10), lambda: estimate([200.0] * 10))
+    assert verdict is not None
+    assert verdict.agrees
+    assert verdict.headline.startswith("cannot tell: 10")
+
+
+def test_an_emulated_device_is_never_compared_with_a_real_one(tmp_path: Path) -> None:
+    files.write(made(), tmp_path)
+    assert files.choose(tmp_path, replace(STACK, emulated=True)) is None
+
+
+def test_a_slowdown_has_to_show_twice(tmp_path: Path) -> None:
+    files.write(made(), tmp_path)
+    comparison = Comparison(choice=files.choose(tmp_path, STACK), tolerance=0.05)
+    slow, usual = Estimate(value=np.log(120), error=0, scale="log of microseconds"), estimate([99.5] * 10)
+    once = comparison.verdict(NAME, slow, lambda: usual)
+    twice = comparison.verdict(NAME, slow, lambda: slow)
+    assert once is not None
+    assert twice is not None
+    assert (once.agrees, twice.agrees) == (True, False)
+    assert twice.headline.startswith("slower: 2")
+
+
+def test_a_benchmark_without_baseline_gets_no_verdict(tmp_path: Path) -> None:
+    files.write(made(), tmp_path)
+    comparison = Comparison(choice=files.choose(tmp_path, STACK), tolerance=0.05)
+    assert (
+        comparison.verdict("benchmarks/new/latency/float32", estimate([1.0, 1.0]), lambda: estimate([1.0, 1.0])) is None
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data.clear(),
+        lambda data: data.update(schema=99),
+        lambda data: data.update(benchmarks=[]),
+        lambda data: data["benchmarks"][NAME][0].update(estimate="x"),
+        lambda data: data["benchmarks"][NAME][0].update(percentiles_us=[1.0]),
+        lambda data: data["benchmarks"][NAME][0].update(error=-1),
+        lambda data: data["benchmarks"].update({NAME: 3}),
+        lambda data: data.pop("stack"),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path: Path, change: object) -> None:
+    path = files.write(made(), tmp_path)
+    data = json.loads(path.read_text())
+    change(data)  # type: ignore[operator]
+    path.write_text(json.dumps(data))
+    with pytest.raises(GoldenError, match="is no baseline"):
+        files.choose(tmp_path, STACK)
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    path = files.write(made(), tmp_path)
+    moved = path.rename(tmp_path / "elsewhere.json")
+    path.symlink_to(moved)
+    with pytest.raises(GoldenError, match="no regular file"):
+        files.read(path)

@@ -1,0 +1,118 @@
+"""Rounds, warm-up, clocks, memory: on devices that are made for the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_ascend.device.cpu import Cpu
+from pytest_ascend.performance import conditions, memory
+from pytest_ascend.performance.benchmarking import AscendBenchmark, Work, clock_remarks
+from pytest_ascend.performance.comparison import Comparison
+from pytest_ascend.performance.peaks import shares_of_peak
+from pytest_ascend.performance.profiling import became_slower, profile_of
+from pytest_ascend.performance.timing import Timing, time_rounds
+
+
+def counting(calls: list[str]) -> Callable[[torch.device], Callable[[], object]]:
+    def make(device: torch.device) -> Callable[[], object]:
+        return lambda: calls.append(device.type)
+
+    return make
+
+
+def test_the_cpu_has_no_peer() -> None:
+    calls: list[str] = []
+    timing = time_rounds(counting(calls), Cpu(), budget_s=0.01)
+    assert not timing.peers_us
+    assert len(timing.latencies_us) >= 5
+    assert len(calls) > timing.calls * len(timing.latencies_us)
+
+
+def test_short_work_is_called_often_in_a_round() -> None:
+    assert time_rounds(counting([]), Cpu(), budget_s=0.01).calls > 10
+
+
+class WithEvents(Cpu):
+    """A device with a clock of its own, which says that each round took 3 ms."""
+
+    kind = "clocked"
+
+    def events(self) -> Any:
+        class Event:
+            def record(self) -> None: ...
+
+            def elapsed_time(self, _stop: object) -> float:
+                return 3.0
+
+        return Event(), Event()
+
+
+def test_a_device_with_a_clock_is_timed_by_it() -> None:
+    object.__setattr__(device := WithEvents(), "kind", "clocked")
+    timing = time_rounds(counting([]), device, budget_s=0.01)
+    assert timing.device_us == pytest.approx([3000 / timing.calls] * len(timing.latencies_us))
+    assert clock_remarks(timing) != ()
+
+
+def test_what_is_measured_is_kept_with_the_case() -> None:
+    kept: dict[str, Any] = {}
+    benchmark = AscendBenchmark(
+        device=Cpu(),
+        case_id="x",
+        comparison=Comparison(choice=None, tolerance=0.05),
+        measure=kept.__setitem__,
+        note=lambda _: None,
+        budget_s=0.01,
+    )
+    benchmark(counting([]), Work(items=4))
+    assert {"latency_us", "latency_p50_us", "latency_p99_us", "first_call_us", "throughput_items_per_s"} <= set(kept)
+
+
+def test_clocks_that_agree_are_not_remarked() -> None:
+    assert clock_remarks(Timing(first_us=1, calls=1, latencies_us=(100.0,) * 3, device_us=(95.0,) * 3)) == ()
+
+
+@pytest.mark.parametrize(
+    ("by_step", "leaks"),
+    [
+        ([1000] * 40, False),
+        ([1000, 5000] * 20, False),
+        ([1000 + 4096 * (step // 10) for step in range(40)], True),
+        ([1000 + 10 * step for step in range(20)], False),
+        ([100_000 - 1000 * step for step in range(40)], False),
+    ],
+)
+def test_a_tensor_kept_in_every_tenth_step_is_a_leak(by_step: list[int], leaks: bool) -> None:
+    assert bool(memory.leak(by_step)) == leaks
+
+
+def test_a_busy_machine_and_a_throttled_card_are_said() -> None:
+    said = conditions.remarks({"host_load_per_cpu": 3.0, "npu_frequency_mhz": 800, "npu_rated_frequency_mhz": 1650})
+    assert len(said) == 2
+
+
+def test_npu_smi_is_read() -> None:
+    text = "  Temperature(C)                 : 45\n  NPU Real-time Power(W) : 92.6\n  Aicore Usage Rate(%) : NA\n"
+    assert dict(conditions._figures(text)) == {"npu_temperature_c": 45.0, "npu_power_w": 92.6}
+
+
+def test_shares_are_given_of_known_chips_only() -> None:
+    assert shares_of_peak("Ascend310P3", "float16", 7e12, 0) == pytest.approx(
+        {"share_of_peak_compute": 0.1, "share_of_peak_bandwidth": 0}
+    )
+    assert shares_of_peak("Ascend999", "float16", 1, 1) == {}
+
+
+def test_a_profile_names_operators() -> None:
+    x = torch.ones(64, 64)
+    assert profile_of(lambda: x @ x)["aten::mm"] > 0
+
+
+def test_the_operator_that_grew_most_comes_first() -> None:
+    before = {"aten::mm": 100.0, "aten::add": 10.0, "aten::sum": 5.0}
+    now = {"aten::mm": 110.0, "aten::add": 30.0, "aten::sum": 4.0}
+    assert became_slower(now, before) == ["operator aten::add: 10 -> 30 us", "operator aten::mm: 100 -> 110 us"]

@@ -1,0 +1,120 @@
+"""Slower, not slower, cannot tell: on noise whose size is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.performance.estimate import ALONE, PAIRED, Estimate, estimate
+from pytest_ascend.performance.noise import Noise, noise_of
+from pytest_ascend.performance.student import quantile, tail
+from pytest_ascend.performance.verdict import ALARMS, CANNOT_TELL, NOT_SLOWER, SLOWER, Gate, judge
+
+CALM = Noise(variance=0.005**2, degrees_of_freedom=20)
+
+
+def at(value: float, error: float = 0.0) -> Estimate:
+    return Estimate(value=value, error=error, scale=ALONE)
+
+
+def runs(value: float = 0.0) -> list[Estimate]:
+    return [at(value + each) for each in (-0.003, 0.001, 0.002, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "answer"), [(0.0, NOT_SLOWER), (0.01, NOT_SLOWER), (0.1, SLOWER), (0.3, SLOWER), (-0.2, NOT_SLOWER)]
+)
+def test_a_calm_machine_tells(slowdown: float, answer: str) -> None:
+    assert judge(at(math.log1p(slowdown)), runs(), CALM, Gate(benchmarks=40)).answer == answer
+
+
+def test_a_noisy_machine_cannot_tell() -> None:
+    noisy = Noise(variance=0.1**2, degrees_of_freedom=5)
+    assert judge(at(0.05), runs(), noisy, Gate()).answer == CANNOT_TELL
+
+
+def test_a_run_more_disturbed_than_its_baseline_cannot_tell() -> None:
+    assert judge(at(0.06, error=0.05), runs(), CALM, Gate()).answer == CANNOT_TELL
+
+
+def test_the_slowdown_is_a_share() -> None:
+    answer = judge(at(math.log(1.25)), runs(), CALM, Gate())
+    assert answer.slowdown == pytest.approx(0.25, abs=1e-3)
+    assert answer.low < 0.25 < answer.high
+
+
+def test_more_benchmarks_need_more_evidence() -> None:
+    one, many = (judge(at(0.0), runs(), CALM, Gate(benchmarks=each)).threshold for each in (1, 1000))
+    assert one < many
+
+
+def test_what_is_detectable_is_detected() -> None:
+    rng = np.random.default_rng(1)
+    detectable = math.log1p(judge(at(0.0), runs(), CALM, Gate()).detectable)
+    noisy = [judge(at(detectable + 0.005 * each), runs(), CALM, Gate()).answer for each in rng.standard_normal(50)]
+    assert noisy.count(SLOWER) >= 45
+
+
+def test_false_alarms_stay_below_what_is_stated() -> None:
+    """Ten benchmarks with noise of their own, 40 times: less than one alarm is expected."""
+    rng = np.random.default_rng(2)
+    alarms = 0
+    for _ in range(40):
+        deviations = 0.01 * np.exp(rng.normal(0, 0.5, 10))
+        values = {str(i): list(rng.standard_normal(6) * deviation) for i, deviation in enumerate(deviations)}
+        noise, gate = noise_of(values), Gate(benchmarks=10)
+        for i, deviation in enumerate(deviations):
+            now, baseline = at(rng.standard_normal() * deviation), [at(each) for each in values[str(i)]]
+            alarms += judge(now, baseline, noise[str(i)], gate).answer == SLOWER
+    assert alarms <= 40 * ALARMS * 8
+
+
+def test_estimates_of_different_kinds_are_not_compared() -> None:
+    with pytest.raises(UsageError, match="cannot be compared"):
+        judge(Estimate(value=0, error=0, scale=PAIRED), runs(), CALM, Gate())
+    with pytest.raises(UsageError, match="nothing"):
+        judge(at(0), [], CALM, Gate())
+
+
+def test_variances_move_towards_what_is_usual() -> None:
+    calm = {str(i): [0.0, 0.01, -0.01, 0.005] for i in range(10)}
+    found = noise_of({**calm, "odd": [0.0, 0.2, -0.2, 0.1]})
+    own = float(np.var([0.0, 0.2, -0.2, 0.1], ddof=1))
+    assert found["0"].variance < found["odd"].variance < own
+    assert found["odd"].degrees_of_freedom > 3
+
+
+def test_a_benchmark_measured_once_has_no_noise() -> None:
+    assert noise_of({"once": [1.0]}) == {}
+
+
+@pytest.mark.parametrize(
+    ("probability", "freedom", "expected"),
+    [(0.95, 4, 2.1318), (0.99, 4, 3.7469), (0.999, 30, 3.3852), (0.975, 1, 12.706)],
+)
+def test_quantiles_are_those_of_the_tables(probability: float, freedom: int, expected: float) -> None:
+    assert quantile(probability, freedom) == pytest.approx(expected, rel=1e-4)
+    assert tail(expected, freedom) == pytest.approx(1 - probability, rel=1e-3)
+
+
+def test_what_slows_the_machine_down_cancels_out() -> None:
+    rng = np.random.default_rng(3)
+    work, load = 100 + rng.exponential(2, 200), np.repeat([1.0, 1.4, 1.0, 1.3], 50)
+    calm, loaded = estimate(work, work / 2), estimate(work * load * 1.2, work / 2 * load * 1.2)
+    assert calm.scale == PAIRED
+    assert loaded.value == pytest.approx(calm.value, abs=0.01)
+
+
+def test_without_a_peer_the_quickest_rounds_count() -> None:
+    disturbed = [100.0] * 30 + [400.0] * 70
+    found = estimate(disturbed)
+    assert (found.scale, found.value) == (ALONE, pytest.approx(math.log(100)))
+
+
+@pytest.mark.parametrize("times", [[], [1.0], [1.0, 0.0], [1.0, float("nan")]])
+def test_senseless_times_are_refused(times: list[float]) -> None:
+    with pytest.raises(UsageError, match="cannot be estimated"):
+        estimate(times)
