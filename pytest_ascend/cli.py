@@ -12,15 +12,31 @@ from pytest_ascend.errors import AscendError
 
 #: Command: where it is, and its line in ``--help``, which is given without loading it.
 COMMANDS = {
-    "baseline": ("pytest_ascend.golden.commands:baseline", "Make, check and show the stored goldens."),
+    "analyze": (
+        "pytest_ascend.migration.analyze:analyze",
+        "Tell what moving a model to an NPU takes.",
+    ),
+    "baseline": ("pytest_ascend.golden.commands:baseline", "Make, check and show stored goldens; record measurements."),
+    "certificate-key": ("pytest_ascend.certificate.commands:certificate_key", "Make keys to sign certificates with."),
+    "certify": ("pytest_ascend.certificate.commands:certify", "Sign that a run conforms."),
     "census": ("pytest_ascend.migration.commands:census", "Tell who computes each operator: NPU, CPU or nobody."),
+    "doctor": ("pytest_ascend.doctor.commands:doctor", "Tell what is installed, and why an NPU does not come up."),
     "emulate": (
         "pytest_ascend.emulator.commands:emulate",
         "Run a program, and what it starts, on the emulated device.",
     ),
     "manifest": ("pytest_ascend.run.commands:manifest", "Freeze the list of cases of the bundled suites."),
+    "revoke": (
+        "pytest_ascend.certificate.commands:revoke",
+        "Put a certificate on the list of those that hold no more.",
+    ),
+    "verify": ("pytest_ascend.certificate.commands:verify", "Check a certificate, without a network or a device."),
     "report": ("pytest_ascend.report.commands:report", "Make pages from run logs, and check them."),
 }
+
+
+#: Commands of a group that live in another room than the group.
+SUBCOMMANDS = {"baseline": {"record": "pytest_ascend.performance.commands:record"}}
 
 
 class LazyGroup(click.Group):
@@ -34,16 +50,24 @@ class LazyGroup(click.Group):
         """Load one command."""
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
-        module, _, name = COMMANDS[cmd_name][0].partition(":")
-        command = getattr(importlib.import_module(module), name)
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{COMMANDS[cmd_name][0]} is no command")
+        command = _load(COMMANDS[cmd_name][0])
+        for name, where in SUBCOMMANDS.get(cmd_name, {}).items():
+            if isinstance(command, click.Group):
+                command.add_command(_load(where), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without loading any."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in sorted(COMMANDS.items())])
+
+
+def _load(where: str) -> click.Command:
+    module, _, name = where.partition(":")
+    command = getattr(importlib.import_module(module), name)
+    if not isinstance(command, click.Command):
+        raise TypeError(f"{where} is no command")
+    return command
 
 
 @click.group(cls=LazyGroup)
@@ -59,3 +83,7 @@ def main() -> None:
     except AscendError as error:
         click.echo(f"ERROR: {error}", err=True)
         sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,75 +2,41 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_ascend import options
-from pytest_ascend.bundled import folder
-from pytest_ascend.errors import AscendError, DeviceUnavailable, UsageError
-from pytest_ascend.records.case import Case
-from pytest_ascend.records.outcome import Errored, Failed, NotRun, Outcome
+from pytest_ascend import companions, isolated, options
+from pytest_ascend.cases import case_known, take_cases
+from pytest_ascend.child import on_card
+from pytest_ascend.device import Device
+from pytest_ascend.diagnosis import Diagnosis, diagnose
+from pytest_ascend.diagnosis.kinds import MEMORY
+from pytest_ascend.errors import AscendError, DeviceUnavailable, RunLogError
+from pytest_ascend.keys import CASE, SETUP, TRIAL
+from pytest_ascend.records.outcome import Errored, Failed, NotRun, Outcome, Unsupported
 from pytest_ascend.report import terminal
-from pytest_ascend.run import selection
+from pytest_ascend.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, STATUS, restate
+from pytest_ascend.run import benchmarked, selection
 from pytest_ascend.run.outcomes import classify
-from pytest_ascend.run.preparation import prepare
 from pytest_ascend.run.selection import Collected
 from pytest_ascend.run.trial import Trial
 from pytest_ascend.run.watching import lost, watching
 from pytest_ascend.session import Ledger, Setup, header_lines
+from pytest_ascend.sharding import Sharding
+from pytest_ascend.starting import one_clear_message, set_up
 
-CASE: pytest.StashKey[Case] = pytest.StashKey()
-TRIAL: pytest.StashKey[Trial] = pytest.StashKey()
+__all__ = ["Conformance", "register", "set_up"]
 
-#: Names under which outcomes travel with pytest's reports, from xdist's workers too.
-OUTCOME_PROPERTY = "ascend_outcome"
-RECORD_PROPERTY = "ascend"
+#: What a run ends with when its log cannot be written: the machine gave way, not the device.
+CANNOT_WRITE = 7
 
-#: A test that uses one of these is a case, even if nobody marked it as one.
-CASE_FIXTURES = {"npu_device", "precision_compare", "ascend_measure"}
-
-#: How the terminal calls what pytest has no word for: category, letter, word.
-STATUS = {
-    "not-emulated": ("not-emulated", "n", "NOT-EMULATED"),
-    "unsupported": ("unsupported", "u", "UNSUPPORTED"),
-    "fallback": ("fallback", "b", "FALLBACK"),
-    "errored": ("error", "E", "ERROR"),
-}
-
-
-@contextlib.contextmanager
-def one_clear_message() -> Iterator[None]:
-    """Turn what the user can act on into pytest's own kind of error: a message, no traceback, the right exit code."""
-    try:
-        yield
-    except DeviceUnavailable as error:
-        # pytest knows no way to end with a code of one's own before it is configured.
-        sys.stderr.write(f"ERROR: {error}\n")
-        raise SystemExit(error.exit_code) from None
-    except AscendError as error:
-        raise pytest.UsageError(str(error)) from None
-
-
-def set_up(config: pytest.Config, args: list[str]) -> Setup:
-    """Read what was asked for and bring the device up; without a path in ``args``, put the bundled suites there."""
-    namespace, here = config.known_args_namespace, config.invocation_params.dir
-    with one_clear_message():
-        settings, suites = options.read(namespace, here), folder("suites").resolve()
-        chosen = options.chosen(namespace)
-        scope = selection.scope(chosen.paths, suites, here)
-        memory_bytes = settings.emulated_memory_bytes
-        prepared = prepare(settings.device, faults=settings.faults, emulated_memory_bytes=memory_bytes)
-        _refuse_unknown(settings.standard)
-    if scope != selection.OWN:
-        _keep_to(suites, config, args)
-    return Setup(options=settings, chosen=chosen, scope=scope, suites=suites, prepared=prepared)
+#: A test that uses one of these is timed.
+TIMED_FIXTURES = {"benchmark", "ascend_benchmark"}
 
 
 def register(config: pytest.Config, setup: Setup | None) -> None:
@@ -80,7 +46,16 @@ def register(config: pytest.Config, setup: Setup | None) -> None:
         raise pytest.UsageError(f"{message}\n  hint: load it on the command line: -p pytest_ascend.plugin")
     for line in _not_the_users_doing(setup):
         config.addinivalue_line("filterwarnings", line)
-    config.pluginmanager.register(Conformance(config, setup), "ascend-conformance")
+    if setup.prepared.apart:
+        # The number of workers that pytest-xdist was asked for is the number of cards; the children are our own.
+        config.option.dist, config.option.tx = "no", []
+    conformance = Conformance(config, setup)
+    if conformance.ledger:
+        companions.register(config, conformance.ledger, RECORD_PROPERTY, OUTCOME_PROPERTY)
+    if conformance.sharding:
+        config.pluginmanager.register(conformance.sharding, "ascend-sharding")
+    # Last, so that it is told first of each result.
+    config.pluginmanager.register(conformance, "ascend-conformance")
     if setup.scope != selection.OWN:
         # The ini-file is about other tests, and may call files and functions otherwise.
         config.addinivalue_line("python_files", "test_*.py")
@@ -96,47 +71,9 @@ def _not_the_users_doing(setup: Setup) -> list[str]:
     return [f"ignore:::{module}" for module in emulator.kernel_modules()]
 
 
-def _refuse_unknown(standard: str) -> None:
-    """Raise UsageError for a standard that does not exist. Loads torch, and so comes after the device."""
-    if standard:
-        from pytest_ascend import precision  # noqa: PLC0415  (loads torch)
-
-        precision.standard_of(standard)
-
-
-def _keep_to(suites: Path, config: pytest.Config, args: list[str]) -> None:
-    """Collect the bundled suites as what they are, whatever folder pytest was started in.
-
-    The conftests of that folder are about other tests, and its virtual environment, which pytest does not look into,
-    may be where the suites are.
-    """
-    namespace = config.known_args_namespace
-    if not namespace.file_or_dir:
-        args.insert(0, str(suites))
-        namespace.file_or_dir = [str(suites)]
-    namespace.confcutdir = str(suites)
-
-
-def case_of(item: pytest.Item) -> Case | None:
-    """Give the case that a test decides: by its marker or parameter, or the test itself where it uses the fixtures."""
-    marker = item.get_closest_marker("ascend_case")
-    if marker is not None:
-        return _marked(marker, item)
-    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    given = [value for value in parameters if isinstance(value, Case)]
-    if given:
-        return given[0]
-    uses = CASE_FIXTURES.intersection(getattr(item, "fixturenames", ()))
-    return Case(suite="user", subject=item.nodeid, property="test") if uses else None
-
-
-def _marked(marker: pytest.Mark, item: pytest.Item) -> Case:
-    if len(marker.args) != 1 or not isinstance(marker.args[0], Case):
-        raise UsageError(
-            f"{item.nodeid}: the marker ascend_case has {marker.args!r}",
-            hint="give it one Case: @pytest.mark.ascend_case(Case(suite=..., subject=..., property=...))",
-        )
-    return marker.args[0]
+def _case_id(item: pytest.Item) -> str:
+    """Give the id of a test's case, "" for an ordinary test."""
+    return item.stash[CASE].id if CASE in item.stash else ""
 
 
 class Conformance:
@@ -148,10 +85,19 @@ class Conformance:
         self.device = setup.prepared.device
         self.lost = ""
         self.deselected = 0
+        shard = setup.options.shard
+        self.sharding = Sharding(setup, shard, self._collected, case_known) if shard else None
         #: What xdist gives to each worker; None in the process that pytest was started as.
         self.worker: dict[str, Any] | None = getattr(config, "workerinput", None)
         self.ledger = None if self.worker else Ledger(setup)
         self.messages = tempfile.TemporaryDirectory(prefix="pytest-ascend-")
+
+    def become_child(self, index: int) -> Device:
+        """Be the plugin of a child process, which tests the device with this index and keeps no account."""
+        self.setup = on_card(self.setup, index)
+        self.config.stash[SETUP] = self.setup
+        self.device, self.ledger = self.setup.prepared.device, None
+        return self.device
 
     def pytest_unconfigure(self) -> None:
         """Leave nothing behind."""
@@ -159,7 +105,7 @@ class Conformance:
 
     def pytest_report_header(self) -> list[str]:
         """Say what is going to be tested."""
-        return list(header_lines(self.setup, self.setup.stack()))
+        return list(header_lines(self.setup, self.setup.stack(), self.ledger.diagnosis if self.ledger else None))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
@@ -171,7 +117,7 @@ class Conformance:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Find the cases, and leave those of higher levels out."""
         with one_clear_message():
-            _take_cases(items)
+            take_cases(items)
         level = self.setup.options.level
         above = [item for item in items if CASE in item.stash and not item.stash[CASE].is_in(level)]
         if above:
@@ -192,18 +138,25 @@ class Conformance:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Write the plan down, or tell the process that does."""
-        items = [item for item in session.items if CASE in item.stash]
-        collected = Collected(
-            cases={item.nodeid: item.stash[CASE] for item in items},
-            places={item.nodeid: self._place(item) for item in items},
-            deselected=self.deselected,
-        )
+        collected = self._collected(session.items)
+        if self.sharding:
+            collected = self.sharding.completed(collected)
         if self.worker:
             path = Path(self.worker["ascend_messages"], f"{self.worker['workerid']}.json")
             path.write_text(json.dumps(collected.to_dict()), encoding="utf-8")
         elif self.ledger and not options.only_looks(self.config.option) and not session.testsfailed:
             with one_clear_message():
                 self.ledger.begin(collected)
+            done = self.ledger.settled()
+            session.items[:] = [each for each in session.items if _case_id(each) not in done]
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """Run the tests in child processes, where the device may take the process that uses it down."""
+        has_errors = session.testsfailed and not session.config.option.continue_on_collection_errors
+        if not self.setup.prepared.apart or self.ledger is None or options.only_looks(self.config.option) or has_errors:
+            return None
+        with one_clear_message():
+            return isolated.run(self, session)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -223,7 +176,9 @@ class Conformance:
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Begin with an empty trial, and not at all on a device that is lost."""
         if CASE in item.stash:
-            item.stash[TRIAL] = Trial(case=item.stash[CASE], node_id=self._place(item))
+            case = item.stash[CASE]
+            expectation = self.setup.expectations.find(case.id)
+            item.stash[TRIAL] = Trial(case=case, node_id=self._place(item), expectation=expectation)
             self._missing()
             if self.lost:
                 raise DeviceUnavailable(f"the device is lost: {self.lost}", hint="start again when it is well")
@@ -234,7 +189,7 @@ class Conformance:
         trial = item.stash.get(TRIAL, None)
         if trial is None:
             return (yield)
-        with watching(trial, self.device, timed="benchmark" in getattr(item, "fixturenames", ())):
+        with watching(trial, self.device, timed=bool(TIMED_FIXTURES.intersection(getattr(item, "fixturenames", ())))):
             return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -248,16 +203,26 @@ class Conformance:
         return report
 
     def pytest_report_teststatus(self, report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, str] | None:
-        """Give outcomes that pytest has no word for a category of their own."""
+        """Give outcomes that pytest has no word for a category of their own.
+
+        The report of the teardown says the outcome once more, for JUnit XML, and is not another case.
+        """
+        if getattr(report, "when", "") == "teardown" and report.passed:
+            return None
         return STATUS.get(str(dict(getattr(report, "user_properties", ())).get(OUTCOME_PROPERTY)))
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write the record of a case down as soon as it is known."""
         record = dict(report.user_properties).get(RECORD_PROPERTY)
-        if self.ledger and isinstance(record, dict):
-            self.ledger.take(record)
-        elif self.ledger and report.when not in ("setup", "call", "teardown"):
-            self.ledger.take_crash(report.nodeid, report.longreprtext)
+        try:
+            if self.ledger and isinstance(record, dict):
+                self.ledger.take(record)
+            elif self.ledger and report.when not in ("setup", "call", "teardown"):
+                self.ledger.take_crash(report.nodeid, report.longreprtext)
+        except RunLogError as error:
+            self.ledger = None  # what stands in the log is whole, and can be continued
+            pytest.exit(f"{error}\n  then continue with --ascend-resume", returncode=CANNOT_WRITE)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -269,7 +234,8 @@ class Conformance:
         """Say what came out and where the report is."""
         if self.ledger and self.ledger.summary:
             terminalreporter.section("ascend conformance")
-            for line in terminal.lines(self.ledger.summary, page=self.ledger.page):
+            beside = terminal.beside(self.ledger.summary.run, self.ledger.stopped)
+            for line in (*beside, *terminal.lines(self.ledger.summary, page=self.ledger.page)):
                 terminalreporter.write_line(line.text, **line.markup)
 
     def _conclude(
@@ -277,12 +243,16 @@ class Conformance:
     ) -> None:
         if call.excinfo is not None and trial.interrupted is None:
             trial.interrupted = self._interpret(call.excinfo.value, report)
+            self._diagnose(trial, call.excinfo.value)
             self.lost = self.lost or self._health(trial)
         if report.when == "call":
             trial.duration_s = call.duration
-            trial.measurements.update(_benchmarked(item))
+            fixture = getattr(item, "funcargs", {}).get("benchmark")
+            if "latency_us" not in trial.series:
+                trial.measurements.update(benchmarked.figures(fixture))
+                trial.series.update(benchmarked.samples(fixture))
         if report.when == "call" or (report.when == "setup" and trial.interrupted):
-            _restate(report, trial.outcome())
+            restate(report, trial.outcome())
         if report.when == "teardown":
             report.user_properties.append((RECORD_PROPERTY, trial.record().to_dict()))
 
@@ -294,6 +264,26 @@ class Conformance:
             return Failed(reason=str(error), detail=report.longreprtext)
         outcome = classify(error, emulated=self.device.emulated, missing=self._missing())
         return Errored(reason=outcome.reason, detail=report.longreprtext) if outcome.name == Errored.name else outcome
+
+    def _diagnose(self, trial: Trial, error: BaseException) -> None:
+        """Say what an error means, in the record and before the raw message, which stays."""
+        outcome = trial.interrupted
+        if isinstance(error, AscendError) or not isinstance(outcome, (Errored, Unsupported)):
+            return
+        found = _diagnosis(error, self.device.kind)
+        trial.diagnosis = found.to_dict()
+        said = "\n".join(found.lines())
+        trial.interrupted = type(outcome)(
+            reason=f"{found.kind}: {outcome.reason}", detail=f"{said}\n\n{outcome.detail}"
+        )
+
+    def _collected(self, items: list[pytest.Item]) -> Collected:
+        found = [item for item in items if CASE in item.stash]
+        return Collected(
+            cases={item.nodeid: item.stash[CASE] for item in found},
+            places={item.nodeid: self._place(item) for item in found},
+            deselected=self.deselected,
+        )
 
     def _place(self, item: pytest.Item) -> str:
         return selection.place(item.path, item.nodeid, self.config.invocation_params.dir)
@@ -316,35 +306,11 @@ class Conformance:
         return f"after {trial.case.id}: {wrong}" if wrong else ""
 
 
-def _take_cases(items: list[pytest.Item]) -> None:
-    """Attach each test's case to it. Raises UsageError where two tests claim the same one."""
-    owners: dict[str, str] = {}
-    for item in items:
-        case = case_of(item)
-        if case is None:
-            continue
-        other = owners.setdefault(case.id, item.nodeid)
-        if other != item.nodeid:
-            raise UsageError(f"two tests decide the case {case.id}: {other} and {item.nodeid}", hint="rename one case")
-        item.stash[CASE] = case
+def _diagnosis(error: BaseException, device_type: str) -> Diagnosis:
+    name, message = type(error).__name__, str(error)
+    found = diagnose(name, message)
+    if found.kind != MEMORY:
+        return found
+    from pytest_ascend.diagnosis import memory  # noqa: PLC0415  (needed in this case only)
 
-
-def _restate(report: pytest.TestReport, outcome: Outcome) -> None:
-    """Make pytest's report agree with the outcome: nothing but a pass may look like one, and no pass is a skip."""
-    report.user_properties.append((OUTCOME_PROPERTY, outcome.name))
-    if outcome.name == "not-emulated":
-        report.outcome = "skipped"
-        report.longrepr = (report.location[0], report.location[1] or 0, outcome.reason)
-    elif outcome.name != "passed" and report.passed and not hasattr(report, "wasxfail"):
-        report.outcome = "failed"
-        report.longrepr = f"{outcome.name}: {outcome.reason}\n{outcome.detail}".rstrip()
-
-
-def _benchmarked(item: pytest.Item) -> dict[str, float]:
-    """Give what pytest-benchmark measured in a test."""
-    metadata = getattr(getattr(item, "funcargs", {}).get("benchmark"), "stats", None)
-    if metadata is None:
-        return {}
-    names = {"latency_min_us": "min", "latency_median_us": "median", "latency_mean_us": "mean"}
-    figures = {name: float(getattr(metadata.stats, figure)) * 1e6 for name, figure in names.items()}
-    return {**figures, "rounds": float(metadata.stats.rounds)}
+    return diagnose(name, message, memory.findings(error, device_type))

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pytest_ascend.bundled import folder
+from pytest_ascend.certificate.release import used
+from pytest_ascend.doctor import Diagnosis, examine
 from pytest_ascend.environment import collect
+from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.options import Chosen, Options
+from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
-from pytest_ascend.report.contents import FULL, SUBSET, Header, Selection
+from pytest_ascend.report.contents import FULL, SUBSET, Header, Selection, digest
+from pytest_ascend.report.resuming import recorded
 from pytest_ascend.report.runlog import RunLog, read
 from pytest_ascend.report.summary import Summary, exit_code, notice, summarise
-from pytest_ascend.run import manifest
+from pytest_ascend.run import expectations, manifest, shards
+from pytest_ascend.run.expectations import Expectations
 from pytest_ascend.run.preparation import Prepared
-from pytest_ascend.run.selection import Collected, plan
+from pytest_ascend.run.selection import Collected, Plan, plan
 
 LOG = "run.jsonl"
 PAGE = "conformance.html"
@@ -37,6 +45,13 @@ class Setup:
     scope: str
     suites: Path
     prepared: Prepared
+    expectations: Expectations = field(default_factory=Expectations)
+
+    @property
+    def expected_by(self) -> tuple[Path, ...]:
+        """The files of known deviations: the bundled one, then the user's."""
+        bundled = folder("baselines") / expectations.NAME
+        return (*((bundled,) if bundled.exists() else ()), *self.options.expectations)
 
     def stack(self) -> Stack:
         """Describe the combination under test."""
@@ -51,20 +66,52 @@ class Ledger:
         self.setup = setup
         self.stack = setup.stack()
         self.summary: Summary | None = None
+        self.stopped = ""
+        self.durations: Mapping[str, float] = {}
         self._collected = Collected(cases={})
+        self._against: Summary | None = None
         self._log: RunLog | None = None
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        """What the doctor says of the machine before the run."""
+        return examine(this_machine(limit_s=PATIENT_S))
 
     @property
     def page(self) -> Path:
         """Where the report is, or will be."""
         return self.setup.options.report / PAGE
 
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """Give the cases that this run has to execute; none before it began."""
+        return self._log.header.manifest if self._log else ()
+
     def begin(self, collected: Collected) -> None:
         """Write the plan down, once. Raises RunLogError where another run writes in the same folder."""
         if self._log is not None:
             return
         self._collected = collected
-        self._log = RunLog.create(self.setup.options.report / LOG, self._header(collected))
+        self.durations = {**shards.load(self.setup.suites), **recorded(self.setup.options.report)}
+        # Now, since the folder of the earlier run may be the one that this run is going to write to.
+        self._against = summarise(read(against)) if (against := self.setup.options.against) else None
+        begin = RunLog.resume if self.setup.options.resume else RunLog.create
+        self._log = begin(self.setup.options.report / LOG, self._header(collected))
+
+    def settled(self) -> frozenset[str]:
+        """Give the ids of the cases that need not run, as an earlier part of this run proved them."""
+        if self._log is None or not self.setup.options.resume:
+            return frozenset()
+        return frozenset(case.id for case in self._log.header.manifest) - self._log.waiting()
+
+    def events(self, kind: str) -> list[Mapping[str, Any]]:
+        """Give what was noted so far, in an earlier part of this run too."""
+        return [event for event in self._log.contents().events if event["kind"] == kind] if self._log else []
+
+    def note(self, kind: str, **data: Any) -> None:
+        """Write down what happened beside the records."""
+        if self._log is not None:
+            self._log.note(kind, **data)
 
     def take(self, record: Mapping[str, Any]) -> None:
         """Write what became of one case. Of a case that is tried again, the first try counts."""
@@ -87,52 +134,98 @@ class Ledger:
         """
         if self._log is None or self.summary is not None:
             return exit_status
-        ended = exit_status not in PYTEST_ONLY
+        ended = exit_status not in PYTEST_ONLY and not self.stopped
         self.summary = summarise(self._log.contents(ended=ended))
         if ended:
             self._log.finish(self.summary.footer(_now()))
         self._log.close()
-        write_page(self._log.path, self.page)
-        return (exit_code(self.summary) or exit_status) if ended else exit_status
+        write_page(self._log.path, self.page, self._against)
+        return (exit_code(self.summary) or exit_status) if ended or self.stopped else exit_status
 
     def _header(self, collected: Collected) -> Header:
-        setup = self.setup
-        planned = plan(
-            collected,
-            manifest.load(setup.suites),
-            level=setup.options.level,
-            scope=setup.scope,
-            paths=setup.chosen.paths,
-            narrowed_by=setup.chosen.narrowed_by,
-        )
+        setup, frozen = self.setup, manifest.load(self.setup.suites)
+        planned = whole(setup, collected)
+        mine, selection, shard = _part(setup, planned)
+        if not planned.narrowed:
+            known = {case.id for case in (*frozen, *planned.cases)}
+            setup.expectations.refuse_unmatched(known)
         return Header(
             run_id=uuid.uuid4().hex,
             started=_now(),
             stack=self.stack,
             level=setup.options.level,
-            selection=Selection(SUBSET if planned.narrowed else FULL, planned.narrowed),
-            manifest=planned.cases,
-            options={**setup.options.to_dict(), "numerics": dict(setup.prepared.numerics)},
+            selection=selection,
+            manifest=mine,
+            options=_in_force(setup),
+            doctor=self.diagnosis.to_dict(),
+            census=_census(setup),
+            used=used(setup.suites, setup.options.baselines, setup.expected_by),
+            shard=shard,
         )
 
 
-def write_page(log: Path, page: Path) -> None:
-    """Render the log, and nothing but the log."""
+def _census(setup: Setup) -> dict[str, dict[str, int]]:
+    """Count the operators of the torch_npu that is loaded, by namespace and kind; nothing where none is."""
+    if setup.prepared.device.kind != "npu":
+        return {}
+    from pytest_ascend.migration import census
+
+    return census.take().by_namespace()
+
+
+def whole(setup: Setup, collected: Collected) -> Plan:
+    """Plan the run, all shards together."""
+    return plan(
+        collected,
+        manifest.load(setup.suites),
+        level=setup.options.level,
+        scope=setup.scope,
+        paths=setup.chosen.paths,
+        narrowed_by=setup.chosen.narrowed_by,
+    )
+
+
+def _part(setup: Setup, planned: Plan) -> tuple[tuple[Case, ...], Selection, Mapping[str, Any]]:
+    """Give the cases of this run, what they were selected by, and what they are a shard of."""
+    kind, shard = SUBSET if planned.narrowed else FULL, setup.options.shard
+    if shard is None:
+        return planned.cases, Selection(kind, planned.narrowed), {}
+    ids = shards.part(planned.cases, shards.load(setup.suites), shard)
+    reason = "; ".join(part for part in (f"shard {shard}", planned.narrowed) if part)
+    known = {"index": shard.index, "count": shard.count, "cases": len(planned.cases)}
+    selection = {"kind": kind, "reason": planned.narrowed}
+    of = {**known, "digest": digest(case.id for case in planned.cases), "selection": selection}
+    return tuple(case for case in planned.cases if case.id in ids), Selection(SUBSET, reason), of
+
+
+def _in_force(setup: Setup) -> dict[str, object]:
+    """Give the options together with what was found or set where nothing was said."""
+    found = {"emulated_numerics": setup.prepared.emulated_numerics} if setup.prepared.emulated_numerics else {}
+    numerics, expectations = dict(setup.prepared.numerics), setup.expectations.said()
+    return {**setup.options.to_dict(), **found, "numerics": numerics, "expectations": expectations}
+
+
+def write_page(log: Path, page: Path, against: Summary | None = None) -> None:
+    """Render the log, and nothing but the log; ``against`` is an earlier run, what changed since which is said."""
     from pytest_ascend.report import html
 
-    html.write(page, html.render(summarise(read(log))))
+    html.write(page, html.render(summarise(read(log)), against=against))
 
 
-def header_lines(setup: Setup, stack: Stack) -> Iterator[str]:
+def header_lines(setup: Setup, stack: Stack, diagnosis: Diagnosis | None = None) -> Iterator[str]:
     """Say at the top of the terminal what is going to be tested."""
     prepared, options = setup.prepared, setup.options
     where = f"{prepared.device.label}{_in_brackets(prepared.chip)}"
+    if prepared.emulated_numerics not in ("", "exact"):
+        where += f", numerics {prepared.emulated_numerics}"
     yield f"ascend: {where}, level {options.level}, report {options.report}"
     yield f"ascend stack: {', '.join(_versions(stack))}"
-    if said := " ".join(part for part in (prepared.notice, notice(stack)) if part):
+    if said := " ".join(part for part in (prepared.notice, str(notice(stack))) if part):
         yield f"ascend: {said}"
     if options.faults:
         yield f"ascend: FAULTS ARE PLANTED: {', '.join(options.faults)}"
+    for finding in diagnosis.grave if diagnosis else ():
+        yield f"ascend doctor: {finding.severity}: {finding.what} [{finding.id}]"
 
 
 def _versions(stack: Stack) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Sizes of memory as people write them."""
+"""Sizes of memory, and shares, as people write them."""
 
 from __future__ import annotations
 
@@ -28,3 +28,12 @@ def parse_size(text: str) -> int:
             f"{text!r} is no size of memory", hint="give bytes, or a number and a unit, as in 512MiB or 8G"
         )
     return size
+
+
+def parse_share(text: str) -> float:
+    """Give the share that ``5%`` or ``0.05`` is. Raises UsageError for all else, for 0 and for 100 % and more."""
+    match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,9})?)\s*(%?)", text.strip(), flags=re.ASCII)
+    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < share < 1:
+        raise UsageError(f"{text!r} is no share", hint="give percent, as in 5%, or a number below 1, as in 0.05")
+    return share

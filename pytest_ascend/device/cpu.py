@@ -28,9 +28,16 @@ class Cpu:
     def synchronize(self) -> None:
         """Do nothing: everything is done already."""
 
+    def events(self) -> None:
+        """Give none: the host's clock is the CPU's."""
+
     def chip(self) -> str:
         """Give the architecture."""
         return platform.machine()
+
+    def allocated_bytes(self) -> int:
+        """Give 0: torch does not count the CPU's memory."""
+        return 0
 
     def reset_peak_memory(self) -> None:
         """Do nothing: see :meth:`peak_memory_bytes`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.errors import DeviceUnavailable
 
@@ -37,11 +37,24 @@ class Cuda:
 
         torch.cuda.synchronize(self.index)
 
+    def events(self) -> tuple[Any, Any]:
+        """Give two events of the current stream, which know the time between them."""
+        import torch
+
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        return start, stop
+
     def chip(self) -> str:
         """Give the name of the GPU."""
         import torch
 
         return str(torch.cuda.get_device_name(self.index))
+
+    def allocated_bytes(self) -> int:
+        """Give how much memory tensors hold now."""
+        import torch
+
+        return int(torch.cuda.memory_allocated(self.index))
 
     def reset_peak_memory(self) -> None:
         """Begin to measure the peak of memory anew."""

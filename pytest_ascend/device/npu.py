@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +22,60 @@ def _npu() -> Any:
 def load() -> None:
     """Import torch_npu, which registers its kernels with torch; no device is touched."""
     _npu()
+
+
+def operator(name: str) -> Any:
+    """Give ``torch_npu.NAME``. Raises NotImplementedError where there is no torch_npu, or it has no such operator."""
+    torch_npu = sys.modules.get("torch_npu")
+    if torch_npu is None:
+        raise NotImplementedError(f"{name} is an operator of torch_npu, which is not loaded for this device")
+    if not hasattr(torch_npu, name):
+        raise NotImplementedError(f"torch_npu {getattr(torch_npu, '__version__', '')} has no operator {name}")
+    return getattr(torch_npu, name)
+
+
+@contextlib.contextmanager
+def with_modes(modes: Mapping[str, bool]) -> Iterator[None]:
+    """Set modes that change numbers, by the names that :meth:`Npu.pin_numerics` gives, and put them back as they were.
+
+    Raises NotImplementedError where there is no torch_npu to have such modes.
+    """
+    operator("npu_format_cast")
+    npu = _npu()
+    before = {name: _mode(npu, name) for name in modes}
+    try:
+        for name, value in modes.items():
+            _set_mode(npu, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            _set_mode(npu, name, value)
+
+
+def _mode(npu: Any, name: str) -> bool:
+    part, _, attribute = name.partition(".")
+    return bool(getattr(getattr(npu, part), attribute)) if attribute else False  # pinned to this, and cannot be asked
+
+
+def _set_mode(npu: Any, name: str, value: bool) -> None:
+    part, _, attribute = name.partition(".")
+    if attribute:
+        setattr(getattr(npu, part), attribute, value)
+    elif name == "jit_compile":
+        npu.set_compile_mode(jit_compile=value)
+    else:
+        npu.config.allow_internal_format = value
+
+
+def optimizer(name: str) -> Any:
+    """Give ``torch_npu.optim.NAME``. Raises NotImplementedError where torch_npu is not loaded, or has none such."""
+    if "torch_npu" not in sys.modules:
+        raise NotImplementedError(f"{name} is an optimizer of torch_npu, which is not loaded for this device")
+    from torch_npu import optim
+
+    if not hasattr(optim, name):
+        raise NotImplementedError(f"this torch_npu has no optimizer {name}")
+    return getattr(optim, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +99,21 @@ class Npu:
         _npu().set_device(self.index)
         return torch.device("npu", self.index)
 
+    def load(self) -> None:
+        """Import torch_npu and touch no device."""
+        load()
+
+    def allocated_bytes(self) -> int:
+        """Give how much memory tensors hold now."""
+        return int(_npu().memory_allocated(self.index))
+
     def synchronize(self) -> None:
         """Wait for the NPU and for torch_npu's queue in front of it."""
         _npu().synchronize(self.index)
+
+    def events(self) -> tuple[Any, Any]:
+        """Give two events of the current stream, which know the time between them."""
+        return _npu().Event(enable_timing=True), _npu().Event(enable_timing=True)
 
     def chip(self) -> str:
         """Give the SoC's name, such as "Ascend910B3"."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -67,14 +68,24 @@ def _question(index: int) -> dict[str, Any]:
 def known_answer(device: Any) -> str:
     """Compute what is known beforehand; "" where the device gets it right, else what it gave.
 
-    After a fatal error an NPU's queue turns every operator into one that does nothing, with no error to be seen.
+    After a fatal error an NPU's queue turns every operator into one that does nothing, with no error to be seen. The
+    numbers are others each time: the memory that a result is expected in may still hold the one of the last time.
     """
     import torch
 
-    numbers = torch.arange(8, dtype=torch.float32)
-    actual = (numbers.to(device) + numbers.to(device)).cpu().tolist()
-    expected = [2.0 * number for number in range(8)]
-    return "" if actual == expected else f"{expected} was to come of an addition, and {actual} came"
+    first = random.randrange(1, 1000)  # noqa: S311  (no secret)
+    numbers = torch.arange(first, first + 8, dtype=torch.float32)
+    square = numbers.reshape(2, 4)
+    on_device = numbers.to(device)
+    made = {
+        "an addition": (on_device + on_device, 2 * numbers),
+        "a product": (on_device * on_device, numbers * numbers),
+        "a product of matrices": (on_device.reshape(2, 4) @ on_device.reshape(2, 4).T, square @ square.T),
+    }
+    for name, (actual, expected) in made.items():
+        if actual.cpu().tolist() != expected.tolist():
+            return f"{expected.tolist()} was to come of {name}, and {actual.cpu().tolist()} came"
+    return ""
 
 
 def main(arguments: Sequence[str]) -> None:

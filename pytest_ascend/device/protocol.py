@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import torch
@@ -39,8 +39,16 @@ class Device(Protocol):
         """Wait until everything that was launched is done. Raises what the device has to complain about."""
         ...
 
+    def events(self) -> tuple[Any, Any] | None:
+        """Give two events with ``record()`` and ``elapsed_time()`` in ms; None where only the host has a clock."""
+        ...
+
     def chip(self) -> str:
         """Give the name of the chip, "" where none is known."""
+        ...
+
+    def allocated_bytes(self) -> int:
+        """Give how much memory tensors hold now, 0 where the device cannot tell."""
         ...
 
     def reset_peak_memory(self) -> None:

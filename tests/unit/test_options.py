@@ -17,11 +17,24 @@ def given(**values: object) -> argparse.Namespace:
         "ascend_device": "auto",
         "ascend_level": "standard",
         "ascend_baselines": None,
+        "ascend_against": None,
+        "ascend_shard": None,
         "ascend_report": "ascend-report",
         "ascend_standard": None,
         "ascend_fault": [],
+        "ascend_expectations": [],
         "ascend_emulated_memory": None,
+        "ascend_emulated_numerics": "",
+        "ascend_slowdown": "5%",
         "ascend_store_goldens": False,
+        "ascend_isolation": "auto",
+        "ascend_case_deadline": None,
+        "ascend_deadline": None,
+        "ascend_resume": False,
+        "ascend_model": None,
+        "ascend_model_input": None,
+        "usepdb": False,
+        "trace": False,
         "help": False,
         "version": 0,
         "keyword": "",
@@ -83,3 +96,8 @@ def test_collecting_only_executes_nothing() -> None:
 )
 def test_what_narrows_a_run_is_named(values: dict[str, object], expected: tuple[str, ...]) -> None:
     assert chosen(given(**values)).narrowed_by == expected
+
+
+def test_inputs_without_a_model_are_refused() -> None:
+    with pytest.raises(UsageError, match="nothing without a model"):
+        read(given(ascend_model_input="2x3"), Path())

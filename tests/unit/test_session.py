@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_ascend.device.cpu import Cpu
+from pytest_ascend.doctor import Diagnosis, Finding
+from pytest_ascend.doctor.findings import SEVERITIES
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.options import Chosen, Options
 from pytest_ascend.records.case import Case
@@ -108,3 +111,15 @@ def test_the_top_of_the_terminal_says_what_is_tested_and_how(setup: Setup) -> No
     text = "\n".join(header_lines(setup, setup.stack()))
     for part in ("cpu (x86_64)", "level standard", "torch ", "Nothing else is here.", "FAULTS ARE PLANTED: leak"):
         assert part in text
+
+
+def test_the_top_of_the_terminal_says_what_the_doctor_warns_of(setup: Setup) -> None:
+    found = [
+        Finding(id=severity, severity=severity, what="x", evidence=(), why="", remedy="") for severity in SEVERITIES
+    ]
+    nothing = Diagnosis(machine="", components=(), findings=(), settings={}, devices=(), judged_by="")
+    lines = list(header_lines(setup, setup.stack(), replace(nothing, findings=tuple(found))))
+    assert [line for line in lines if "doctor" in line] == [
+        "ascend doctor: error: x [error]",
+        "ascend doctor: warning: x [warning]",
+    ]

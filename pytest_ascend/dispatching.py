@@ -1,0 +1,17 @@
+"""Seeing each operator that torch dispatches, at the price of a Python call and no more."""
+
+from __future__ import annotations
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class EagerDispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A dispatch mode for which torch does not load its compiler."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from loading its compiler, which takes seconds, just to keep it away from this class."""
+        return False

@@ -1,0 +1,44 @@
+"""What pytest's reports say of a case: its outcome and its record, as builtins, which survive any process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_ascend.records.outcome import Outcome
+
+#: Names under which outcomes and records travel with pytest's reports, from other processes too.
+OUTCOME_PROPERTY = "ascend_outcome"
+RECORD_PROPERTY = "ascend"
+
+#: How the terminal calls what pytest has no word for: category, letter, word.
+STATUS = {
+    "not-emulated": ("not-emulated", "n", "NOT-EMULATED"),
+    "unsupported": ("unsupported", "u", "UNSUPPORTED"),
+    "fallback": ("fallback", "b", "FALLBACK"),
+    "flaky": ("flaky", "y", "FLAKY"),
+    "errored": ("error", "E", "ERROR"),
+    "waived": ("waived", "w", "WAIVED"),
+}
+
+
+def restate(report: pytest.TestReport, outcome: Outcome) -> None:
+    """Make pytest's report agree with the outcome: nothing but a pass may look like one, and no pass is a skip."""
+    report.user_properties.append((OUTCOME_PROPERTY, outcome.name))
+    if outcome.name in ("not-emulated", "waived"):
+        report.outcome = "skipped"
+        report.longrepr = (report.location[0], report.location[1] or 0, outcome.reason)
+    elif outcome.name != "passed" and report.passed and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"{outcome.name}: {outcome.reason}\n{outcome.detail}".rstrip()
+
+
+def restored(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport:
+    """Read a report that came as JSON, which knows no tuples."""
+    data["user_properties"] = [(name, value) for name, value in data["user_properties"]]
+    data["location"] = tuple(data["location"])
+    if isinstance(data.get("longrepr"), list):
+        data["longrepr"] = tuple(data["longrepr"])
+    report: pytest.TestReport = config.hook.pytest_report_from_serializable(config=config, data=data)
+    return report
