@@ -36,7 +36,7 @@ def suites(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     folder = environment / "suites"
     (folder / "small").mkdir(parents=True)
     set_cases(folder, THREE, THREE)
-    monkeypatch.setattr("pytest_ascend.hooks.folder", lambda name: folder.parent / name)
+    monkeypatch.setattr("pytest_ascend.starting.folder", lambda name: folder.parent / name)
     return folder
 
 
@@ -95,7 +95,7 @@ def test_suites_in_a_virtual_environment_inside_the_folder_are_found(
     inside.parent.mkdir(parents=True)
     (pytester.path / ".venv/pyvenv.cfg").touch()
     suites.rename(inside)
-    monkeypatch.setattr("pytest_ascend.hooks.folder", lambda name: inside.parent / name)
+    monkeypatch.setattr("pytest_ascend.starting.folder", lambda name: inside.parent / name)
     pytester.makeini("[pytest]\n")
     ascend(paths=()).assert_outcomes(passed=2, deselected=1)
 

@@ -41,7 +41,13 @@ def test_an_empty_cann_folder_stops_the_run_and_is_named(
     result = ascend_apart()
     assert result.ret == 6
     result.stderr.fnmatch_lines(
-        ["ERROR: this machine shows signs of Ascend*", "*found: ASCEND_HOME_PATH=*", "*failed: *", "*hint: *"]
+        [
+            "ERROR: this machine shows signs of Ascend*",
+            "*found: ASCEND_HOME_PATH=*",
+            "*failed: *",
+            "*doctor: *[[]cann.home-gone]",
+            "*hint: *",
+        ]
     )
     assert "Traceback" not in str(result.stderr)
     assert not (pytester.path / "ascend-report").exists()

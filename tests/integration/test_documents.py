@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ascend.certificate.package import FILES
+from pytest_ascend.certificate.requirements import REQUIREMENTS
+from pytest_ascend.certificate.tiers import TIERS
+from pytest_ascend.doctor import RULES
 from pytest_ascend.options import OPTIONS
 from pytest_ascend.records.outcome import OUTCOMES
 
@@ -37,6 +41,24 @@ def test_the_test_of_the_readme_passes(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_my_block=block[1])
     pytester.runpytest_subprocess("--ascend", "--ascend-device=cpu", "test_my_block.py").assert_outcomes(passed=1)
     pytester.runpytest_subprocess("test_my_block.py").assert_outcomes(skipped=1)
+
+
+def test_the_custom_operator_of_the_manual_passes_and_a_wrong_one_fails(pytester: pytest.Pytester) -> None:
+    block = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "custom-operators.md").read_text(), re.DOTALL)
+    assert block
+    arguments = ("--ascend", "--ascend-device=cpu", "test_my_op.py")
+    pytester.makepyfile(test_my_op=block[1])
+    pytester.runpytest_subprocess(*arguments).assert_outcomes(passed=8)
+    pytester.makepyfile(test_my_op=block[1].replace("silu(gate.clamp(max=limit))", "silu(gate)"))
+    pytester.runpytest_subprocess(*arguments).assert_outcomes(failed=7, passed=1)  # wrong, but always the same
+
+
+def test_the_benchmark_of_the_manual_runs(pytester: pytest.Pytester) -> None:
+    block = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "benchmarks.md").read_text(), re.DOTALL)
+    assert block
+    pytester.makepyfile(test_product=block[1])
+    pytester.runpytest_subprocess("--ascend", "--ascend-device=cpu", "test_product.py").assert_outcomes(passed=1)
+    pytester.runpytest_subprocess("test_product.py").assert_outcomes(skipped=1)
 
 
 def test_the_program_of_the_emulators_manual_runs(pytester: pytest.Pytester) -> None:
@@ -79,3 +101,13 @@ def test_the_integration_runs_what_the_readme_says() -> None:
 @pytest.mark.parametrize("link", re.findall(r"\]\(([^)#:]+)\)", README))
 def test_links_of_the_readme_lead_somewhere(link: str) -> None:
     assert (ROOT / link).exists()
+
+
+def test_every_tier_and_reason_is_in_the_manual_of_certification() -> None:
+    manual = (ROOT / "docs" / "certification.md").read_text()
+    assert not [name for name in [*TIERS, *REQUIREMENTS, *FILES] if f"`{name}`" not in manual]
+
+
+def test_every_rule_of_the_doctor_is_in_its_manual() -> None:
+    manual = (ROOT / "docs" / "doctor.md").read_text()
+    assert not [rule.id for rule in RULES if f"| `{rule.id}` | {rule.severity} | {rule.why} |" not in manual]

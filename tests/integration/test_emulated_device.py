@@ -24,7 +24,7 @@ def test_right(npu_device, cpu_reference, precision_compare):
     precision_compare(torch.relu(x.to(npu_device)).cpu(), cpu_reference(torch.relu, x))
 
 def test_absent(npu_device, ascend_measure):
-    torch.norm(torch.rand(3, 3).to(npu_device), p=0.5)
+    torch.ops.npu.npu_nms_with_mask(torch.rand(16, 5).to(npu_device), 0.5)
 
 def test_on_the_cpu(npu_device, cpu_reference, precision_compare):
     x = torch.linspace(1, 2, 9)
@@ -65,6 +65,7 @@ def test_each_case_has_its_outcome_and_the_device_is_named_loudly(ascend_apart: 
     assert records["test_on_the_cpu"]["fallbacks"] == ["aten::special_bessel_j0"]
     assert "out of memory" in records["test_too_large"]["reason"]
     stack = lines("header")[0]["stack"]
+    assert "emulated" in [each["id"] for each in lines("header")[0]["doctor"]["findings"]]
     assert (stack["device"], stack["emulated"]) == ("npu", True)
     assert stack["torch_npu_commit"]
 
@@ -89,6 +90,18 @@ def test_a_planted_fault_is_caught_and_said_at_the_top(
     result.stdout.fnmatch_lines(["ascend: FAULTS ARE PLANTED: wrong:LEAKY", "failed *user/test_cases.py::test_right*"])
     assert lines("record")[0]["outcome"] == "failed"
     assert lines("header")[0]["options"]["faults"] == ["wrong:LEAKY"]
+
+
+def test_numerics_of_a_chip_are_said_and_written_down(ascend_apart: Run, cases: Path, lines: Lines) -> None:
+    result = ascend_apart("--ascend-emulated-numerics=chip:2", "-k", "right")
+    result.stdout.fnmatch_lines(["ascend: emulated npu:0*numerics chip:2*"])
+    assert lines("header")[0]["options"]["emulated_numerics"] == "chip:2"
+
+
+def test_numerics_that_do_not_exist_are_one_message(ascend_apart: Run, cases: Path) -> None:
+    result = ascend_apart("--ascend-emulated-numerics=gpu")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: there are no numerics 'gpu'*"])
 
 
 def test_a_fault_that_does_not_exist_is_one_message(ascend_apart: Run, cases: Path) -> None:

@@ -29,3 +29,58 @@ def test_the_first_wrong_layer_is_named(ascend_apart: Run, pytester: pytest.Pyte
     result = ascend_apart("--ascend-device=emulated", "--ascend-fault=gelu-by-tanh")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*first wrong layer: 1 (GELU)*"])
+
+
+HARD = """
+import copy
+import pytest, torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+class Block(nn.Module):
+    def __init__(self, use_reentrant):
+        super().__init__()
+        self.shared, self.activation, self.norm = nn.Linear(8, 8), nn.ReLU(inplace=True), nn.LayerNorm(8)
+        self.inner, self.use_reentrant = nn.Sequential(nn.Linear(8, 8), nn.GELU()), use_reentrant
+
+    def forward(self, x):
+        y = self.activation(self.shared(x))
+        y = self.norm(self.shared(y) + x)
+        return checkpoint(self.inner, y, use_reentrant=self.use_reentrant), {"hidden": y}
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+@pytest.mark.parametrize("autocast", [None, torch.bfloat16])
+def test_hard(precision_compare, use_reentrant, autocast):
+    torch.manual_seed(0)
+    report = precision_compare.layers(Block(use_reentrant), torch.randn(16, 8, requires_grad=True), autocast=autocast)
+    judged = {leaf.path for layer in report.layers for leaf in (layer.backward.leaves if layer.backward else ())}
+    assert {"shared (call 2) backward['grad weight']", "norm backward['grad bias']",
+            "inner.0 backward['grad weight']", "shared backward['grad_input[0]']"} <= judged
+    assert "inner.1" in "\\n".join(report.table())
+
+class Rewritten(nn.Module):
+    def __init__(self, original):
+        super().__init__()
+        self.up, self.act, self.down = copy.deepcopy(original[0]), nn.GELU(), copy.deepcopy(original[2])
+
+    def forward(self, x):
+        return self.down(self.act(self.up(x)))
+
+def test_rewritten(precision_compare):
+    torch.manual_seed(0)
+    original = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+    names = {"up": "0", "act": "1", "down": "2"}
+    report = precision_compare.models(Rewritten(original), original, torch.randn(4, 8), names=names)
+    assert [layer.label for layer in report.layers] == ["up = 0", "act = 1", "down = 2"]
+    other = copy.deepcopy(original)
+    other[2].weight.data[1, 2] += 1e-3
+    with pytest.raises(AssertionError, match="first wrong layer: down = 2"):
+        precision_compare.models(Rewritten(other), original, torch.randn(4, 8), names=names)
+"""
+
+
+def test_models_of_every_kind_are_judged_on_the_device(ascend_apart: Run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(HARD)
+    result = ascend_apart("--ascend-device=emulated", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=4, failed=1)
+    result.stdout.fnmatch_lines(["failed *test_rewritten/test: 4 of 16 elements differ*"])

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -31,3 +35,49 @@ def test_their_reports_are_written_beside_ours(ascend: Run, three_cases: Path, p
     assert "test_fails" in (pytester.path / "theirs.html").read_text()
     assert "test_raises" in (pytester.path / "theirs.xml").read_text()
     assert (pytester.path / "ascend-report/conformance.html").exists()
+
+
+HOSTILE = """
+    import pytest, torch
+
+    @pytest.mark.parametrize("x", ["<script>harm()</script>", "a\\x1bb", "'\\"<b>"])
+    def test_x(npu_device, precision_compare, ascend_measure, x):
+        ascend_measure("latency_us", 12.5)
+        precision_compare(torch.ones(3).to(npu_device).cpu(), torch.ones(3, dtype=torch.float64) + ("b" in x[:5]))
+    """
+
+
+def test_junits_xml_has_outcome_and_figures_as_properties(ascend: Run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(HOSTILE)
+    ascend("--junitxml=theirs.xml")
+    root = ET.parse(pytester.path / "theirs.xml").getroot()  # noqa: S314 - made here
+    found = [{each.get("name"): each.get("value") for each in case.iter("property")} for case in root.iter("testcase")]
+    assert [each["ascend_outcome"] for each in found] == ["passed", "failed", "failed"]
+    assert found[0]["ascend_limit_used"] == "0"
+    assert found[0]["ascend_latency_us"] == "12.5"
+    assert found[0]["ascend_standard"].startswith("error-model@")
+    assert set(found[0]) == {
+        "ascend_case", "ascend_outcome", "ascend_limit_used", "ascend_standard", "ascend_latency_us",
+    }  # fmt: skip
+
+
+def test_pytest_html_has_our_columns_and_shows_hostile_names_as_text(ascend: Run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(HOSTILE)
+    ascend("--html=theirs.html", "--self-contained-html")
+    text = (pytester.path / "theirs.html").read_text()
+    blob = re.search(r'data-jsonblob="([^"]*)"', text)
+    assert blob
+    rows = [row for tests in json.loads(unescape(blob[1]))["tests"].values() for row in tests]
+    cells = [row["resultsTableRow"] for row in rows]
+    assert [row[3] for row in cells] == ["<td>passed</td>", "<td>failed</td>", "<td>failed</td>"]
+    assert cells[0][4:6] == ["<td>0 %</td>", "<td>error-model@1</td>"]
+    assert not [cell for row in cells for cell in row if re.search("<(?!/?(td|a)[ >])", cell)]
+    assert [[extra["name"] for extra in row["extras"]] for row in rows] == [[], ["ascend"], ["ascend"]]
+
+
+def test_progress_is_said_now_and_then_in_a_log_and_never_where_quiet_is_wanted(
+    ascend: Run, three_cases: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_ascend.progress.LOG_EVERY_S", 0.0)
+    ascend().stdout.fnmatch_lines(["ascend: 2 of 3 cases, *left, 1 failed, worst * of its limit: *test_fails*"])
+    ascend("-q").stdout.no_fnmatch_line("*of 3 cases, about*")

@@ -64,3 +64,24 @@ def test_an_error_of_collection_writes_no_log(ascend: Run, pytester: pytest.Pyte
     pytester.makepyfile("import nowhere_to_be_found\n")
     assert ascend().ret == 2
     assert not (pytester.path / "ascend-report/run.jsonl").exists()
+
+
+def test_the_page_says_what_changed_since_an_earlier_run_in_the_same_folder(
+    ascend: Run, three_cases: Path, pytester: pytest.Pytester
+) -> None:
+    ascend("-k", "passes or fails")
+    ascend("--ascend-against=ascend-report", "-k", "passes or raises")
+    page = (pytester.path / "ascend-report/conformance.html").read_text()
+    assert "1 case vanished, 1 new case." in page
+
+
+def test_an_earlier_run_that_is_not_there_or_damaged_is_one_message(
+    ascend: Run, three_cases: Path, pytester: pytest.Pytester
+) -> None:
+    result = ascend("--ascend-against=nowhere")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: --ascend-against=nowhere: there is no run log*", "*hint:*"])
+    pytester.makefile(".jsonl", damaged="{")
+    result = ascend("--ascend-against=damaged.jsonl")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: *damaged.jsonl, line 1: cut short*", "*hint:*"])

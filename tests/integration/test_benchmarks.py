@@ -1,0 +1,54 @@
+"""Benchmarks in a run: pytest-benchmark shows and stores them, a baseline judges them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+#: Without a path, the bundled suites would run.
+OWN = "test_own.py"
+TEST = """
+    import torch
+
+    def test_gelu(ascend_benchmark):
+        def prepared(device):
+            x = torch.ones(256, 256, device=device)
+            return lambda: torch.nn.functional.gelu(x)
+        ascend_benchmark(prepared)
+"""
+
+
+@pytest.fixture(autouse=True)
+def as_users_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
+
+
+@pytest.mark.parametrize("device", ["cpu", "emulated"])
+def test_pytest_benchmark_stores_what_was_measured(pytester: pytest.Pytester, device: str) -> None:
+    pytester.makepyfile(test_own=TEST)
+    result = pytester.runpytest_subprocess("--ascend", OWN, f"--ascend-device={device}", "--benchmark-json=out.json")
+    result.assert_outcomes(passed=1)
+    (stored,) = json.loads(Path("out.json").read_text())["benchmarks"]
+    assert stored["name"] == "test_gelu"
+    assert stored["stats"]["rounds"] >= 5
+    assert stored["extra_info"]["calls_per_round"] >= 1
+
+
+def test_benchmark_disable_measures_nothing(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_own=TEST)
+    result = pytester.runpytest_subprocess("--ascend", OWN, "--ascend-device=cpu", "--benchmark-disable")
+    result.assert_outcomes(skipped=1)
+
+
+def test_a_baseline_needs_several_runs_of_one_kind(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_own=TEST)
+    pytester.runpytest_subprocess("--ascend", OWN, "--ascend-device=cpu")
+    pytester.mkdir("baselines")
+    result = pytester.run(
+        sys.executable, "-m", "pytest_ascend.cli", "baseline", "record", "--baselines=baselines", "ascend-report"
+    )
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: 1 runs make no baseline", "  hint: at least 3*"])

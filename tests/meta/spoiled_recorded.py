@@ -1,0 +1,53 @@
+"""Faults in operators that only recordings ask for: some of each class of defect, to be planted all together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pytest_ascend.emulator.planted import (
+    Fault,
+    _argument,
+    _densely,
+    _from_line_start,
+    _given,
+    _gives,
+    _in_half,
+    _instead,
+    _without_nan,
+)
+
+T = torch.Tensor
+
+
+def _almost(honest: Any, x: T, y: T) -> T:
+    largest = torch.maximum(x, y)
+    return largest + (honest(x, y) - largest) * 1.001
+
+
+def _polynomial(_: Any, x: T) -> T:
+    y = (torch.pi * x) ** 2
+    return 1 - y / 6 * (1 - y / 20 * (1 - y / 42))
+
+
+SPOILED: Fault = {
+    # other arithmetic than promised
+    "aclnnLogAddExp2": _instead(_almost),
+    "aclnnSinc": _instead(_polynomial),
+    # computed in half
+    "aclnnCdist": _gives(_in_half),
+    # NaN dropped
+    "aclnnXLogYTensor": _gives(_without_nan),
+    # strides, offsets
+    "aclnnLogit": _given(_densely),
+    "aclnnTrace": _given(_densely),
+    "aclnnGridSampler2D": _given(_from_line_start),
+    "aclnnHistc": _given(_from_line_start),
+    # arguments ignored
+    "aclnnRenorm": _argument(1, 1.0),
+    "aclnnStdMeanCorrection": _argument(2, 1),
+    # gradients
+    "aclnnLogitGrad": _gives(lambda x: 2 * x),
+    "aclnnAdaptiveAvgPool3dBackward": _gives(lambda x: x / 2),
+}

@@ -1,0 +1,65 @@
+"""Recorded operators: a device with faults in twelve of them is told all of them, by name, at level standard."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_ascend.bundled import folder
+from suites.ops.catalogue import CASES, is_recorded
+from tests.meta.spoiled_recorded import SPOILED
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: The operator of CANN that is wrong, and the case that has to fail.
+CAUGHT: Mapping[str, str] = {
+    "aclnnLogAddExp2": "ops/logaddexp2/forward/float32",
+    "aclnnSinc": "ops/sinc/forward/float32",
+    "aclnnCdist": "ops/cdist/forward/float32",
+    "aclnnXLogYTensor": "ops/xlogy/special/float32",
+    "aclnnLogit": "ops/logit/layout/float32",
+    "aclnnTrace": "ops/trace/layout/float32",
+    "aclnnGridSampler2D": "ops/grid_sampler_2d/layout/float32",
+    "aclnnHistc": "ops/histc/layout/float32",
+    "aclnnRenorm": "ops/renorm/forward/float32",
+    "aclnnStdMeanCorrection": "ops/std_mean/forward/float32",
+    "aclnnLogitGrad": "ops/logit/backward/float32",
+    "aclnnAdaptiveAvgPool3dBackward": "ops/adaptive_avg_pool3d/backward/float32",
+}
+
+
+def run(report: Path, *options: str) -> dict[str, Any]:
+    """Run these cases on the emulated device, at level standard; give the record of each."""
+    nodes = [f"{folder('suites')}/ops/test_ops.py::test_{case.split('/')[2]}[{case}]" for case in CAUGHT.values()]
+    command = [sys.executable, "-m", "pytest", "--ascend", "--ascend-device=emulated", "-q", "-p", "no:cacheprovider"]
+    command += [f"--ascend-report={report}", *options, *nodes]
+    subprocess.run(command, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    lines = [json.loads(line) for line in (report / "run.jsonl").read_text(encoding="utf-8").splitlines()]
+    return {line["case"]["id"]: line for line in lines if line["type"] == "record"}
+
+
+def test_every_fault_is_in_an_operator_that_is_recorded() -> None:
+    assert CAUGHT.keys() == SPOILED.keys()
+    known = {case.id: case for case in CASES}
+    assert all(is_recorded(known[case].subject, known[case].dtype) for case in CAUGHT.values())
+
+
+def test_without_a_fault_nothing_is_said(tmp_path: Path) -> None:
+    found = run(tmp_path / "report")
+    assert {case: found[case]["reason"] for case in CAUGHT.values() if found[case]["outcome"] != "passed"} == {}
+
+
+def test_each_fault_is_caught_by_the_name_of_its_operator(tmp_path: Path) -> None:
+    found = run(tmp_path / "report", "--ascend-fault=tests.meta.spoiled_recorded:SPOILED")
+    missed = [f"{fault}: {found[case]['outcome']}" for fault, case in CAUGHT.items() if not named(found[case])]
+    assert not missed, "\n".join(missed)
+
+
+def named(record: Mapping[str, Any]) -> bool:
+    """Whether a case failed, and the first word of it is its operator."""
+    return bool(record["outcome"] == "failed" and record["reason"].startswith(record["case"]["subject"]))

@@ -1,0 +1,207 @@
+"""Trainings are judged by how far honest ones drift: what is wrong is seen, and what is only different is not."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pytest_ascend.parity.ensemble import Reference, move, one_thread, reference
+from pytest_ascend.parity.training import KINDS, Recipe, train
+from pytest_ascend.precision import compare
+from suites.training.models import Attention, make
+from suites.training.recipes import ADAM_SETTINGS, SGD_SETTINGS, recipe
+
+OF_MODEL = {"small-resnet": "sgd-steplr", "small-vit": "adamw"}
+STEPS = 8
+
+Change = Callable[[nn.Module, Recipe], tuple[nn.Module, Recipe]]
+
+
+@pytest.fixture(autouse=True)
+def in_one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+@cache
+def right(model: str) -> Reference:
+    usual = recipe(OF_MODEL[model], steps=STEPS)
+    return reference(make(model), lambda each: train(each, usual), lambda each: train(each, usual))
+
+
+def wrong(model: str, change: Change) -> dict[str, str]:
+    """Give what disagrees of a training on the CPU that was changed, by kind."""
+    changed, plan = change(make(model), recipe(OF_MODEL[model], steps=STEPS))
+    actual, expected = train(changed, plan), right(model)
+    found = {}
+    for kind in KINDS:
+        verdict = compare(
+            actual[kind],
+            expected.expected(kind),
+            honest=expected.samples(kind),
+            name=kind,
+            branching=model == "small-resnet" and kind in {"weights", "state"},
+        )
+        if not verdict.agrees:
+            found[kind] = verdict.headline
+    return found
+
+
+def with_optimizer(make_optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]) -> Change:
+    from dataclasses import replace
+
+    return lambda model, plan: (model, replace(plan, optimizer=make_optimizer))
+
+
+def on(name: str, change: Callable[[nn.Module], Any]) -> Change:
+    def fault(model: nn.Module, plan: Recipe) -> tuple[nn.Module, Recipe]:
+        change(model.get_submodule(name))
+        return model, plan
+
+    return fault
+
+
+class EpsInTheRoot(torch.optim.AdamW):
+    """Takes the root of the second moment and epsilon together."""
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            eps = group["eps"]
+            for each in group["params"]:
+                state = self.state[each]
+                state.setdefault("step", torch.tensor(0.0))
+                state["step"] += 1
+                mean = state.setdefault("exp_avg", torch.zeros_like(each))
+                square = state.setdefault("exp_avg_sq", torch.zeros_like(each))
+                first, second = group["betas"]
+                with torch.no_grad():
+                    each.mul_(1 - group["lr"] * group["weight_decay"])
+                    mean.lerp_(each.grad, 1 - first)
+                    square.mul_(second).addcmul_(each.grad, each.grad, value=1 - second)
+                    count = float(state["step"])
+                    root = (square / (1 - second**count) + eps**2).sqrt()
+                    each.sub_(group["lr"] / (1 - first**count) * mean / root)
+
+
+class DecayedTwice(torch.optim.AdamW):
+    def step(self, closure: Any = None) -> None:
+        with torch.no_grad():
+            for group in self.param_groups:
+                for each in group["params"]:
+                    each.mul_(1 - group["lr"] * group["weight_decay"])
+        super().step()
+
+
+def momentum(model: nn.Module) -> None:
+    model.momentum = 0.2
+
+
+def lose_the_bias_gradient(module: nn.Module) -> None:
+    module.bias.register_hook(lambda gradient: gradient * 1.001)
+
+
+def half_softmax(module: nn.Module) -> None:
+    assert isinstance(module, Attention)
+
+    def forward(x: Tensor) -> Tensor:
+        batch, tokens, _ = x.shape
+        q, k, v = module.qkv(x).reshape(batch, tokens, 3, 4, -1).permute(2, 0, 3, 1, 4)
+        scores = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).half().softmax(-1).to(q.dtype)
+        return module.out((scores @ v).transpose(1, 2).reshape(batch, tokens, -1))
+
+    module.forward = forward
+
+
+def tanh_gelu(module: nn.Module) -> None:
+    module.approximate = "tanh"
+
+
+def as_channels_last_read_wrongly(module: nn.Module) -> None:
+    def shuffle(given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        x = given[0]
+        return (x.contiguous(memory_format=torch.channels_last).permute(0, 2, 3, 1).reshape(x.shape),)
+
+    module.register_forward_pre_hook(lambda _, given: shuffle(given))
+
+
+def eps_of_norm(module: nn.Module) -> None:
+    module.eps = 1e-5
+
+
+def scaled_twice(module: nn.Module) -> None:
+    module.weight.register_hook(lambda gradient: gradient * 2)
+
+
+FAULTS = [
+    pytest.param("small-resnet", on("block1.bn1", momentum), "statistics", "block1.bn1.running", id="bn momentum"),
+    pytest.param("small-vit", on("head", lose_the_bias_gradient), "state", "head.bias", id="bias gradient 0.1 % off"),
+    pytest.param("small-resnet", on("block2.conv1", as_channels_last_read_wrongly), "curve", "", id="strides ignored"),
+    pytest.param("small-resnet", on("block2.conv2", scaled_twice), "weights", "", id="a gradient accumulated twice"),
+    pytest.param(
+        "small-resnet",
+        with_optimizer(lambda p: torch.optim.SGD(p, **{**SGD_SETTINGS, "nesterov": True})),
+        "curve",
+        "",
+        id="another momentum rule",
+    ),
+    pytest.param("small-vit", on("layers.0.attention", half_softmax), "curve", "", id="softmax in half"),
+    pytest.param("small-vit", on("layers.1.mlp.1", tanh_gelu), "curve", "", id="tanh GELU"),
+    pytest.param("small-vit", on("layers.1.ln2", eps_of_norm), "state", "", id="epsilon of a layer norm"),
+    pytest.param(
+        "small-vit", with_optimizer(lambda p: EpsInTheRoot(p, **ADAM_SETTINGS)), "curve", "", id="epsilon in the root"
+    ),
+    pytest.param(
+        "small-vit", with_optimizer(lambda p: DecayedTwice(p, **ADAM_SETTINGS)), "weights", "", id="decayed twice"
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "fault", "kind", "where"), FAULTS)
+def test_a_fault_of_a_training_is_seen(model: str, fault: Change, kind: str, where: str) -> None:
+    found = wrong(model, fault)
+    assert kind in found, found
+    assert where in found[kind]
+
+
+def unfused(module: nn.Module) -> None:
+    def forward(x: Tensor) -> Tensor:
+        batch, tokens, _ = x.shape
+        q, k, v = module.qkv(x).reshape(batch, tokens, 3, 4, -1).permute(2, 0, 3, 1, 4)
+        scores = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1)
+        return module.out((scores @ v).transpose(1, 2).reshape(batch, tokens, -1))
+
+    module.forward = forward
+
+
+def summed_backwards(module: nn.Module) -> None:
+    assert isinstance(module, nn.Linear)
+    module.forward = lambda x: F.linear(x.flip(-1), module.weight.flip(-1), module.bias)
+
+
+HONEST = [
+    pytest.param("small-vit", on("layers.0.attention", unfused), id="unfused attention"),
+    pytest.param("small-vit", on("layers.0.mlp.0", summed_backwards), id="another order of a sum"),
+    pytest.param(
+        "small-vit",
+        with_optimizer(lambda p: torch.optim.AdamW(p, **ADAM_SETTINGS, foreach=False)),
+        id="a loop for foreach",
+    ),
+    pytest.param("small-vit", lambda model, plan: (move(copy.deepcopy(model), "another"), plan), id="moved by an ulp"),
+    pytest.param(
+        "small-resnet",
+        lambda model, plan: (model.to(memory_format=torch.channels_last), plan),
+        id="channels last",
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "variation"), HONEST)
+def test_an_honest_variation_is_accused_of_nothing(model: str, variation: Change) -> None:
+    assert wrong(model, variation) == {}
