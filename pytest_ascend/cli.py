@@ -36,7 +36,12 @@ COMMANDS = {
 
 
 #: Commands of a group that live in another room than the group.
-SUBCOMMANDS = {"baseline": {"record": "pytest_ascend.performance.commands:record"}}
+SUBCOMMANDS = {
+    "baseline": {
+        "published": "pytest_ascend.performance.commands:published",
+        "record": "pytest_ascend.performance.commands:record",
+    }
+}
 
 
 class LazyGroup(click.Group):

@@ -111,6 +111,7 @@ def achieved(timing: Timing, work: Work, chip: str) -> dict[str, float]:
     """Give what was done in a second at the median latency, and its share of what the chip can do."""
     seconds = float(np.median(timing.device_us or timing.latencies_us)) * 1e-6
     rates = {
+        "items_per_call": work.items,
         "throughput_items_per_s": work.items / seconds,
         "compute_gflop_per_s": work.flop / seconds * 1e-9,
         "traffic_gb_per_s": work.moved_bytes / seconds * 1e-9,

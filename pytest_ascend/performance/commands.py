@@ -1,4 +1,4 @@
-"""The command ``pytest-ascend baseline record``: run the benchmark suite several times, and keep what was measured."""
+"""The commands ``pytest-ascend baseline record`` and ``published``: measure and keep; show what others measured."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from pytest_ascend.performance.baseline import Baseline
 from pytest_ascend.performance.estimate import Estimate
 from pytest_ascend.performance.recording import FEWEST_RUNS, baseline_of
 from pytest_ascend.performance.verdict import Gate, judge
+from pytest_ascend.report import figures
+from pytest_ascend.report.published import published as published_figures
 from pytest_ascend.report.reading import read
 
 LOG = "run.jsonl"
@@ -56,6 +58,14 @@ def record(runs: int, device: str, only: str, level: str, baselines: Path | None
     path = files.write(made, root)
     console.print(_table(made))
     console.print(f"{len(made.benchmarks)} benchmarks in {len(next(iter(made.benchmarks.values())))} runs: {path}")
+
+
+@click.command()
+def published() -> None:
+    """Show figures from elsewhere with their source. They stand beside a run's own on its page, and decide nothing."""
+    for each in published_figures():
+        value = f"{figures.words(each.measurement)} {figures.quantity(each.measurement, each.value)}"
+        click.echo(f"{each.subject}/{each.property}: {value} ({each.work}; {each.stack})\n  source: {each.source}")
 
 
 def _log(path: Path) -> Path:

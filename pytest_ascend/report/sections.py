@@ -16,6 +16,7 @@ from pytest_ascend.report.grid import Grid, grid_of, link, tally
 from pytest_ascend.report.outcomes import APPEARANCE
 from pytest_ascend.report.phrase import Phrase, counted, say
 from pytest_ascend.report.summary import Summary
+from pytest_ascend.report.tables import FigureTable, tables
 
 #: Cases that are written out in full; all others are a click away.
 DETAILS_LIMIT = 60
@@ -112,6 +113,7 @@ class SuiteSection:
     tally: Phrase
     by_dtype: Phrase
     one_by_one: Phrase
+    tables: tuple[FigureTable, ...]
     charts: tuple[Chart, ...]
     outcomes: tuple[str, ...]
     grid: Grid | None
@@ -179,6 +181,7 @@ def _suite(section_id: str, suite: str, title: Phrase, results: list[ResultRecor
         tally=tally(results),
         by_dtype=say("grid.by-dtype", title=title),
         one_by_one=say("suite.one-by-one", title=title),
+        tables=tuple(tables(results)),
         charts=tuple(islice(_charts(results), CHARTS_LIMIT)),
         outcomes=tuple(name for name in reversed(APPEARANCE) if name in found),
         grid=grid_of(results) if suite in _WITH_GRID else None,

@@ -73,6 +73,7 @@ def test_memory(case: Case, ascend_device: Device, ascend_measure: Measure) -> N
     sizes = sizes_of(ascend_device)
     step = training(MEMORY[case], MODES["float32"], sizes, sizes.batch)(ascend_device.torch_device())
     use = use_of(step, ascend_device, steps=STEPS)
+    ascend_measure("items_per_call", sizes.batch)
     ascend_measure("peak_memory_bytes", use.peak_bytes)
     ascend_measure("steady_memory_bytes", use.steady_bytes)
     ascend_measure("memory_by_step_bytes", [float(each) for each in use.by_step])
