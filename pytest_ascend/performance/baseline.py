@@ -94,6 +94,12 @@ class Baseline:
         )
 
 
+def pooled_us(runs: Sequence[MeasuredRun]) -> tuple[float, ...]:
+    """Give the percentiles 0 to 100 of the latencies of several runs together, each run counting alike."""
+    together = np.concatenate([run.percentiles_us for run in runs])
+    return tuple(float(f"{each:.6g}") for each in np.percentile(together, np.linspace(0, 100, PERCENTILES)))
+
+
 def _run_dict(run: MeasuredRun) -> dict[str, Any]:
     found = run.estimate
     return {

@@ -11,6 +11,7 @@ import numpy as np
 
 from pytest_ascend.device import Device
 from pytest_ascend.performance import conditions
+from pytest_ascend.performance.baseline import pooled_us
 from pytest_ascend.performance.comparison import Comparison
 from pytest_ascend.performance.estimate import Estimate, estimate
 from pytest_ascend.performance.peaks import shares_of_peak
@@ -71,6 +72,11 @@ class AscendBenchmark:
         for name, series in (("peer_us", timing.peers_us), ("device_us", timing.device_us)):
             if series:
                 self.measure(name, series)
+        if choice := self.comparison.choice:
+            # What a baseline has is of the clock that counts.
+            counts = "device_us" if timing.device_us else "latency_us"
+            if runs := choice.baseline.benchmarks.get(self.case_id):
+                self.measure(f"baseline_{counts}", pooled_us(runs))
         profile = profile_of(make(self.device.torch_device()))
         for name, value in profile.items():
             self.measure(f"{PREFIX}{name}", value)

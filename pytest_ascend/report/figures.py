@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from pytest_ascend.records.text import one_line, visible
 
 __all__ = [
+    "brief",
     "duration",
     "moment",
     "number",
@@ -64,6 +65,13 @@ def quantity(name: str, value: float) -> str:
         return f"{value / 1024**power:.3g} {_BINARY[power]}"
     text = f"{value:,.0f}" if 1000 <= abs(value) < 1e12 else number(value)
     return f"{text}/s" if written == "/s" else f"{text} {written}".rstrip()
+
+
+def brief(name: str, value: float) -> str:
+    """Write a measurement in few letters, for beside an axis: ("latency_us", 400000.0) -> "400 ms"."""
+    if unit(name) == "µs" and abs(value) >= 1000:
+        return quantity("_s", value / 1e6) if abs(value) >= 1e6 else quantity("_ms", value / 1e3)
+    return quantity(name, value)
 
 
 def unit(name: str) -> str:

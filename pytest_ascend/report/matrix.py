@@ -20,7 +20,15 @@ from pytest_ascend.report.summary import ORDER, Summary, counted_outcome
 #: Parts of a stack by which runs are sorted, and that the table of combinations shows.
 SHOWN = ("chip", "driver", "cann", "torch", "torch_npu", "python")
 #: Pictures of speed, the suites of benchmarks first.
-CHARTS_LIMIT = 60
+CHARTS_LIMIT = 120
+#: Figures that say most of a benchmark; those of all benchmarks come before the rest.
+_FIRST = (
+    "device_p50_us",
+    "latency_p50_us",
+    "throughput_items_per_s",
+    "best_throughput_items_per_s",
+    "peak_memory_bytes",
+)
 #: Ends of the names of figures that are a speed or a size.
 _SPEEDS = ("_us", "_ms", "_s", "_bytes")
 
@@ -134,14 +142,25 @@ def _place(suite: str, order: list[str]) -> int:
 
 
 def _charts(runs: Sequence[Outline]) -> Iterator[Chart]:
-    """Draw each speed and size over the runs of one chip, as long as at least two have it."""
-    points: dict[tuple[str, str, str], list[tuple[str, float]]] = {}
-    for run in runs:
+    """Draw each speed and size over the runs of one chip on one kind of host, as long as at least two have it."""
+    points: dict[tuple[str, str, str, str], list[tuple[int, str, float]]] = {}
+    for index, run in enumerate(runs):
         stack = run.summary.run.header.stack
         for (case_id, name), value in run.measurements.items() if not stack.emulated else ():
             if name.endswith(_SPEEDS) and 0 <= value < float("inf"):
-                points.setdefault((_chip(stack), case_id, name), []).append((name_of(stack), value))
+                key = (_chip(stack), evidence.line(stack.host), case_id, name)
+                points.setdefault(key, []).append((index + 1, name_of(stack), value))
     wanted = [key for key, values in points.items() if len(values) > 1]
-    wanted.sort(key=lambda key: (not key[1].startswith("benchmarks/"), key[1], key[2], key[0]))
-    for chip, case_id, name in wanted[:CHARTS_LIMIT]:
-        yield chart.speeds(f"{evidence.line(case_id)} · {chip}", name, points[chip, case_id, name])
+    wanted.sort(key=lambda key: (not key[2].startswith("benchmarks/"), key[3] not in _FIRST, *key[2:], *key[:2]))
+    for chip, host, case_id, name in wanted[:CHARTS_LIMIT]:
+        found = points[chip, host, case_id, name]
+        first, last = (figures.quantity(name, value) for *_, value in (found[0], found[-1]))
+        yield chart.row(
+            f"{evidence.line(case_id)} · {chip}{f', {host}' if host else ''}",
+            "",
+            say("chart.speeds", name=figures.words(name), n=f"{len(found):,}", first=first, last=last),
+            name,
+            [(f"{number}: {label}", value) for number, label, value in found],
+            over="combination",
+            labels=[f"{number}" for number, *_ in found],
+        )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import PurePath
 from shlex import quote as shell_quote
 
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.report import chart, evidence, figures
+from pytest_ascend.report import evidence, figures
 from pytest_ascend.report.chart import Chart
+from pytest_ascend.report.drawing import charts
 from pytest_ascend.report.grid import Grid, grid_of, link, tally
 from pytest_ascend.report.outcomes import APPEARANCE
 from pytest_ascend.report.phrase import Phrase, counted, say
@@ -42,8 +41,6 @@ SUITES = (
     ("benchmarks", say("suite.benchmarks")),
     ("user", say("suite.user")),
 )
-#: Pictures in one section. Tensors of a model from which on a picture of them says more than their list.
-CHARTS_LIMIT, LAYERS_FROM = 48, 8
 #: Suites of many cases of a kind; the first ones of so many that a list would say nothing more.
 _ONLY_GRID = ("ops", "fused", "random", "stability")
 _WITH_GRID = (*_ONLY_GRID, "models")
@@ -182,7 +179,7 @@ def _suite(section_id: str, suite: str, title: Phrase, results: list[ResultRecor
         by_dtype=say("grid.by-dtype", title=title),
         one_by_one=say("suite.one-by-one", title=title),
         tables=tuple(tables(results)),
-        charts=tuple(islice(_charts(results), CHARTS_LIMIT)),
+        charts=charts(results),
         outcomes=tuple(name for name in reversed(APPEARANCE) if name in found),
         grid=grid_of(results) if suite in _WITH_GRID else None,
         has_tools=len({result.case.subject for result in results}) > TOOLS_ROWS,
@@ -191,32 +188,6 @@ def _suite(section_id: str, suite: str, title: Phrase, results: list[ResultRecor
         entries=tuple(entry(each, columns) for each in shown),
         more=_more(results, len(shown)) if shown else "",
     )
-
-
-def _charts(results: Iterable[ResultRecord]) -> Iterator[Chart]:
-    """Draw the curves, the samples and the layers of a suite, in the order of its cases."""
-    for result in results:
-        yield from _series_charts(result)
-        for verdict in result.verdicts if result.case.suite == "models" else ():
-            leaves = verdict.get("leaves", ())[: evidence.LEAVES_LIMIT]
-            drawn = chart.layers(*_titled(result), leaves) if len(leaves) >= LAYERS_FROM else None
-            if drawn:
-                yield drawn
-
-
-def _series_charts(result: ResultRecord) -> Iterator[Chart]:
-    title, href = _titled(result)
-    for name, values in result.series.items():
-        stem = name.removesuffix("_actual")
-        expected = result.series.get(f"{stem}_expected")
-        if stem != name and expected and values:
-            yield chart.curve(title, href, stem, values, expected)
-        elif name.removesuffix("_expected") == name and stem == name and all(map(math.isfinite, values)) and values:
-            yield chart.samples(title, href, name, values)
-
-
-def _titled(result: ResultRecord) -> tuple[str, str]:
-    return evidence.line(result.case.id), link(result.case.id)
 
 
 def waiver(result: ResultRecord, started: str) -> Waiver:

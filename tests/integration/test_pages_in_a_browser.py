@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -143,6 +144,20 @@ def test_arrow_keys_walk_the_grid_and_enter_opens(opened: Open) -> None:
     assert first != second
     tab.keyboard.press("Enter")
     expect(tab, "#case[open]").to_have_count(1)
+
+
+def test_the_numbers_behind_a_picture_are_a_table_and_a_file(opened: Open) -> None:
+    tab = opened("run")
+    picture = tab.locator("figure", has_text="median 6 µs of 3 samples")
+    picture.locator(".numbers summary").click()
+    rows = picture.locator(".numbers tbody tr")
+    playwright.expect(rows.first).to_be_visible()
+    with tab.expect_download() as waiting:
+        picture.locator("a[download]").click()
+    saved = json.loads(Path(waiting.value.path()).read_text())
+    assert saved["columns"] == ["from (µs)", "share of samples"]
+    assert len(saved["rows"]) == rows.count()
+    assert sum(share for _, share in saved["rows"]) == pytest.approx(1, abs=1e-4)
 
 
 def test_a_chinese_browser_reads_chinese_and_may_choose(opened: Open) -> None:

@@ -81,8 +81,24 @@ function badge(outcome) {
     make("span", { "aria-hidden": "true" }, symbols[outcome]), " ", said(`outcome.${outcome}`));
 }
 
+/* The numbers behind a picture become a table when somebody asks for them. */
+function tabulate(details) {
+  const numbers = JSON.parse(details.dataset.numbers);
+  const cells = (names, tag, attributes) => names.map((each) => make(tag, attributes, String(each)));
+  const name = details.closest("figure").querySelector(".id").textContent.replace(/[^\w.-]+/g, "_");
+  const save = make("a", { download: `${name}.json`,
+    href: `data:application/json,${encodeURIComponent(details.dataset.numbers)}` }, said("chart.json"));
+  details.append(save, make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": say("chart.numbers") },
+    make("table", { class: "entries" },
+      make("thead", {}, make("tr", {}, ...cells(numbers.columns, "th", { scope: "col" }))),
+      make("tbody", {}, ...numbers.rows.map((row) => make("tr", {}, ...cells(row, "td", { class: "n" })))))));
+}
+for (const details of document.querySelectorAll("details.numbers")) {
+  details.addEventListener("toggle", () => { if (details.open && !details.querySelector("table")) tabulate(details); });
+}
+
 addEventListener("beforeprint", () => {
-  for (const each of document.querySelectorAll("details:not([open])")) {
+  for (const each of document.querySelectorAll("details:not([open]):not(.numbers)")) {
     each.open = true;
     each.dataset.shut = "";
   }

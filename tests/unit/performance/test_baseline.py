@@ -113,3 +113,10 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     path.symlink_to(moved)
     with pytest.raises(GoldenError, match="no regular file"):
         files.read(path)
+
+
+def test_the_runs_of_a_baseline_count_alike_when_pooled() -> None:
+    low, high = (MeasuredRun.of([value] * count) for value, count in ((100.0, 10), (200.0, 1000)))
+    pooled = files.pooled_us([low, high])
+    assert len(pooled) == files.PERCENTILES
+    assert (pooled[0], pooled[25], pooled[75], pooled[100]) == (100, 100, 200, 200)

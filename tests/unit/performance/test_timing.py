@@ -10,11 +10,13 @@ import torch
 
 from pytest_ascend.device.cpu import Cpu
 from pytest_ascend.performance import conditions, memory
+from pytest_ascend.performance.baseline import Baseline, Choice, MeasuredRun
 from pytest_ascend.performance.benchmarking import AscendBenchmark, Work, clock_remarks
 from pytest_ascend.performance.comparison import Comparison
 from pytest_ascend.performance.peaks import shares_of_peak
 from pytest_ascend.performance.profiling import became_slower, profile_of
 from pytest_ascend.performance.timing import Timing, time_rounds
+from pytest_ascend.records.stack import Stack
 
 
 def counting(calls: list[str]) -> Callable[[torch.device], Callable[[], object]]:
@@ -70,6 +72,23 @@ def test_what_is_measured_is_kept_with_the_case() -> None:
     )
     benchmark(counting([]), Work(items=4))
     assert {"latency_us", "latency_p50_us", "latency_p99_us", "first_call_us", "throughput_items_per_s"} <= set(kept)
+
+
+def test_the_baseline_is_kept_beside_what_was_measured() -> None:
+    kept: dict[str, Any] = {}
+    runs = tuple(MeasuredRun.of([value] * 9) for value in (10.0, 11.0, 12.0))
+    stack = Stack(device="cpu", emulated=False)
+    baseline = Baseline(recorded="then", stack=stack, settings={}, benchmarks={"x": runs, "y": runs})
+    benchmark = AscendBenchmark(
+        device=Cpu(),
+        case_id="x",
+        comparison=Comparison(choice=Choice(baseline=baseline, said="a baseline"), tolerance=0.05),
+        measure=kept.__setitem__,
+        note=lambda _: None,
+        budget_s=0.01,
+    )
+    benchmark(counting([]))
+    assert (min(kept["baseline_latency_us"]), max(kept["baseline_latency_us"])) == (10, 12)
 
 
 def test_clocks_that_agree_are_not_remarked() -> None:

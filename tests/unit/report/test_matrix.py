@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
+from pytest_ascend.records.case import Case
 from pytest_ascend.report.commands import report
 from pytest_ascend.report.matrix import natural, render_matrix
 from pytest_ascend.report.outline import outline
@@ -75,6 +76,27 @@ def test_speed_is_drawn_where_two_runs_of_one_chip_have_it_and_none_is_emulated(
     found = page(runs)
     titles = [text for text in found.texts("figcaption") if "latency over 2 combinations" in text]
     assert len(titles) == 3
+
+
+def test_the_history_of_a_figure_names_its_combinations_and_keeps_hosts_apart(tmp_path):
+    paths = [
+        written(tmp_path / f"{index}", cann=cann, host=host)
+        for index, (cann, host) in enumerate([("8.1.0", "a"), ("8.2.0", "a"), ("8.3.0", "b")])
+    ]
+    histories = [json.loads(dict(each)["data-numbers"]) for each in page(paths).all("details")]
+    found = [each for each in histories if each["columns"] == ["combination", "latency_us"]]
+    assert len(found) == 3
+    for each in found:
+        names = [name for name, _ in each["rows"]]
+        assert [name.split(" · ")[1] for name in names] == ["CANN 8.1.0", "CANN 8.2.0"]
+
+
+def test_the_figures_that_say_most_come_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(synthetic, "_measurements", lambda *_: {"first_call_us": 1.0, "latency_p50_us": 2.0})
+    cases = [Case(suite="benchmarks", subject=name, property="latency") for name in ("a", "b")]
+    paths = [written(tmp_path / cann, cases=cases, cann=cann) for cann in ("8.1.0", "8.2.0")]
+    histories = [json.loads(dict(each)["data-numbers"])["columns"][1] for each in page(paths).all("details")]
+    assert histories == ["latency_p50_us"] * 2 + ["first_call_us"] * 2
 
 
 def test_hostile_text_adds_no_element(tmp_path):
