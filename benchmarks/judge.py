@@ -119,20 +119,27 @@ def _better(one: tuple[float, float], other: tuple[float, float]) -> tuple[float
 
 
 def small_speed() -> Iterator[str]:
-    """Time both on ten elements, in turns: equal, off by an ulp, beside a float64 reference, and an honest result."""
+    """Time both on ten elements, in turns, each on the same task; an honest result is a second comparison for both."""
     torch.manual_seed(0)
     actual = torch.randn(10)
-    close, wide = actual + 1e-7 * torch.randn(10), 1.1 * actual.double()
-    tasks: dict[str, Callable[[], object]] = {
-        "that are equal": lambda: compare(actual, actual.clone()),
-        "that differ by some ulp": lambda: compare(close, actual),
-        "beside a float64 reference": lambda: compare(1.1 * actual, wide),
-        "beside that and an honest result": lambda: compare(1.1 * actual, wide, honest=1.1 * actual),
+    close, wide, scaled = actual + 1e-7 * torch.randn(10), 1.1 * actual.double(), 1.1 * actual
+    usual = torch.testing.assert_close
+    tasks: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+        "that are equal": (lambda: compare(actual, actual.clone()), lambda: usual(actual, actual.clone())),
+        "that differ by some ulp": (lambda: compare(close, actual), lambda: usual(close, actual)),
+        "beside a float64 reference": (
+            lambda: compare(scaled, wide),
+            lambda: usual(scaled, wide.to(scaled.dtype)),
+        ),
+        "and 10 of an honest result beside one": (
+            lambda: compare(scaled, wide, honest=scaled),
+            lambda: (usual(scaled, wide.to(scaled.dtype)), usual(scaled, wide.to(scaled.dtype))),
+        ),
     }
-    for name, task in tasks.items():
+    for name, (task, peer) in tasks.items():
         theirs, ours = float("inf"), float("inf")
         for _ in range(9):
-            theirs = min(theirs, _cpu_seconds(lambda: torch.testing.assert_close(actual, actual.clone())))
+            theirs = min(theirs, _cpu_seconds(peer))
             ours = min(ours, _cpu_seconds(task))
         yield f"| 10 {name} | {ours / theirs:.1f} | | |"
 

@@ -59,7 +59,9 @@ def _readable(value: torch.Tensor, path: str) -> torch.Tensor:
         value = value.to_dense()
     if value.is_quantized:
         value = value.int_repr()
-    return value.detach().resolve_conj().resolve_neg()
+    if value.requires_grad:
+        value = value.detach()
+    return value.resolve_conj().resolve_neg() if value.is_conj() or value.is_neg() else value
 
 
 def promised_dtype(expected: torch.Tensor, honest: Sequence[torch.Tensor], promise: Promise) -> torch.dtype | None:

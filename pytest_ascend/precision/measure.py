@@ -14,7 +14,7 @@ import torch
 
 from pytest_ascend.precision.chunks import pieces
 from pytest_ascend.precision.dense import Dense
-from pytest_ascend.precision.few import add_few
+from pytest_ascend.precision.few import Expected, add_few
 from pytest_ascend.precision.formats import Format
 from pytest_ascend.precision.nonfinite import Nonfinite
 from pytest_ascend.precision.spread import EXACT_UP_TO
@@ -63,7 +63,9 @@ def measure(
 ) -> Measurement:
     """Measure real floating-point tensors of equal shape; ``form`` is the format that ulps are counted in."""
     block = block_size(actual.numel()) if honest and actual.numel() > EXACT_UP_TO // 32 else 0
-    found = Measurement(Sums(form, block=block), [Sums(form, block=block) for _ in honest], Nonfinite(), observer)
+    found = Measurement(
+        Sums(form, block=block), [Sums(form, is_beside=True, block=block) for _ in honest], Nonfinite(), observer
+    )
     tensors = [actual, expected, *honest]
     work = work_dtype(tensors)
     size = CHUNK if work is torch.float32 else CHUNK // 2
@@ -82,7 +84,7 @@ def _measure_range(
     elements = tensors[0].numel()
     with np.errstate(all="ignore"):
         if elements <= EXACT_UP_TO:
-            add_chunk(found, [each.reshape(-1).to("cpu", work) for each in tensors], start)
+            add_chunk(found, [_flattened(each).to("cpu", work) for each in tensors], start)
             return
         dense = Dense(min(size, elements), work)
         for piece in pieces(tensors, size):
@@ -108,7 +110,8 @@ def _measure_in_threads(found: Measurement, tensors: Sequence[torch.Tensor], wor
 
 def _part(whole: Measurement, tensors: Sequence[torch.Tensor], work: torch.dtype, size: int, start: int) -> Measurement:
     form, block = whole.actual.format, whole.actual.block
-    part = Measurement(Sums(form, block=block), [Sums(form, block=block) for _ in whole.honest], Nonfinite())
+    beside = [Sums(form, is_beside=True, block=block) for _ in whole.honest]
+    part = Measurement(Sums(form, block=block), beside, Nonfinite())
     _measure_range(part, tensors, work, size, start)
     return part
 
@@ -132,16 +135,18 @@ def work_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
 def add_chunk(found: Measurement, tensors: Sequence[torch.Tensor], start: int, dense: Dense | None = None) -> None:
     """Take in a chunk: actual, expected and each honest result as flat tensors of one dtype."""
     actual, expected, *honest = tensors
-    is_finite = _add(found.actual, actual, expected, start, dense)
+    form = found.actual.format
+    prepared = _prepared(expected, form)
+    is_finite = _add(found.actual, actual, prepared, start, dense)
     if not is_finite:
         arrays = [each.to(torch.float64).numpy() for each in tensors]
-        found.nonfinite.add(arrays[0], arrays[1], arrays[2:], found.actual.format, start)
+        found.nonfinite.add(arrays[0], arrays[1], arrays[2:], form, start)
         _add_finite(found.actual, actual, expected, start)
     if found.observer is not None:
-        places = slice(None) if is_finite else _finite(actual, expected, found.actual.format)
+        places = slice(None) if is_finite else _finite(actual, expected, form)
         found.observer.add(*(each[places].to(torch.float64).numpy() for each in tensors))
     for sums, values in zip(found.honest, honest, strict=True):
-        if not _add(sums, values, expected, start, dense):
+        if not _add(sums, values, prepared, start, dense):
             _add_finite(sums, values, expected, start)
 
 
@@ -150,13 +155,24 @@ def _finite(actual: torch.Tensor, expected: torch.Tensor, form: Format) -> torch
     return torch.nonzero(torch.isfinite(actual) & (expected.abs() <= form.largest)).reshape(-1)
 
 
-def _add(sums: Sums, actual: torch.Tensor, expected: torch.Tensor, start: int, dense: Dense | None) -> bool:
+def _prepared(expected: torch.Tensor, form: Format) -> Expected | torch.Tensor:
+    """Of a few elements, compute at once what every comparison with them needs."""
+    return Expected.of(_float64(expected), form) if 0 < expected.numel() <= EXACT_UP_TO else expected
+
+
+def _add(sums: Sums, actual: torch.Tensor, expected: Expected | torch.Tensor, start: int, dense: Dense | None) -> bool:
+    if isinstance(expected, Expected):
+        return add_few(sums, _float64(actual), expected, start)
     size = actual.numel()
-    if size <= EXACT_UP_TO:
-        return not size or add_few(sums, _float64(actual), _float64(expected), start)
+    if not size:
+        return True
     if dense is None or dense.size != size or dense.dtype is not actual.dtype:
         dense = Dense(size, actual.dtype)
     return dense.add(sums, actual, expected, start)
+
+
+def _flattened(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.dim() == 1 else tensor.reshape(-1)
 
 
 def _float64(values: torch.Tensor) -> Floats:
@@ -167,8 +183,8 @@ def _add_finite(sums: Sums, actual: torch.Tensor, expected: torch.Tensor, start:
     """Take in the pairs in which both are finite, as float64."""
     places = _finite(actual, expected, sums.format)
     if places.numel():
-        part = Sums(sums.format)
-        _add(part, actual[places].double(), expected[places].double(), 0, None)
+        part = Sums(sums.format, is_beside=sums.is_beside)
+        _add(part, actual[places].double(), _prepared(expected[places].double(), part.format), 0, None)
         part.abs_argmax = start + int(places[part.abs_argmax])
         sums.merge(part)
     if sums.block:

@@ -44,6 +44,8 @@ class Sums:
     """
 
     format: Format
+    #: Whether this is an honest result: of few elements, only what the model asks of one is summed.
+    is_beside: bool = False
     count: int = 0
     abs_sum: float = 0.0
     abs_max: float = 0.0
