@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Generator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from pytest_ascend.errors import AscendError, DeviceUnavailable, RunLogError
 from pytest_ascend.keys import CASE, SETUP, TRIAL
 from pytest_ascend.records.outcome import Errored, Failed, NotRun, Outcome, Unsupported
 from pytest_ascend.report import terminal
+from pytest_ascend.report.contents import CANARIES
+from pytest_ascend.report.resuming import recorded
 from pytest_ascend.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, STATUS, restate
 from pytest_ascend.run import benchmarked, selection
 from pytest_ascend.run.outcomes import classify
@@ -92,6 +95,11 @@ class Conformance:
         self.ledger = None if self.worker else Ledger(setup)
         self.messages = tempfile.TemporaryDirectory(prefix="pytest-ascend-")
 
+    @cached_property
+    def proved(self) -> frozenset[str]:
+        """The cases that need not run where this run continues another, by id; the same for all workers of xdist."""
+        return frozenset(recorded(self.setup.options.report)) if self.setup.options.resume else frozenset()
+
     def become_child(self, index: int) -> Device:
         """Be the plugin of a child process, which tests the device with this index and keeps no account."""
         self.setup = on_card(self.setup, index)
@@ -136,19 +144,32 @@ class Conformance:
         level = self.setup.options.level
         self.deselected += sum(1 for item in items if CASE in item.stash and item.stash[CASE].is_in(level))
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Write the plan down, or tell the process that does."""
+        """Write the plan down, or tell the process that does; then leave out what a run that is resumed has proved."""
         collected = self._collected(session.items)
         if self.sharding:
             collected = self.sharding.completed(collected)
         if self.worker:
             path = Path(self.worker["ascend_messages"], f"{self.worker['workerid']}.json")
             path.write_text(json.dumps(collected.to_dict()), encoding="utf-8")
+            done = frozenset(self.worker["ascend_done"])
         elif self.ledger and not options.only_looks(self.config.option) and not session.testsfailed:
-            with one_clear_message():
-                self.ledger.begin(collected)
+            self._begin(collected)
             done = self.ledger.settled()
-            session.items[:] = [each for each in session.items if _case_id(each) not in done]
+        else:
+            return
+        session.items[:] = [each for each in session.items if _case_id(each) not in done]
+
+    def _begin(self, collected: Collected) -> None:
+        """Begin the log. Children try their judge themselves, each run's first one for all; else it is done here."""
+        assert self.ledger is not None  # noqa: S101  (callers looked)
+        with one_clear_message():
+            begins = self.ledger.begin(collected)
+        if begins and not self.setup.prepared.apart:
+            from pytest_ascend.run.canaries import score  # noqa: PLC0415  (loads torch)
+
+            self.ledger.note(CANARIES, **score(self.setup.options.standard))
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Run the tests in child processes, where the device may take the process that uses it down."""
@@ -160,17 +181,17 @@ class Conformance:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker of xdist where to say what it collected."""
+        """Tell a worker of xdist where to say what it collected, and what an earlier part of this run has proved."""
         node.workerinput["ascend_messages"] = self.messages.name
+        node.workerinput["ascend_done"] = sorted(self.proved)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any) -> None:
         """Write the plan down when the first worker knows it; all of them collect the same."""
         path = Path(self.messages.name, f"{node.workerinput['workerid']}.json")
         collected = Collected.from_dict(json.loads(path.read_text(encoding="utf-8")))
-        with one_clear_message():
-            if self.ledger:
-                self.ledger.begin(collected)
+        if self.ledger:
+            self._begin(collected)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:

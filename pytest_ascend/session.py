@@ -87,16 +87,20 @@ class Ledger:
         """Give the cases that this run has to execute; none before it began."""
         return self._log.header.manifest if self._log else ()
 
-    def begin(self, collected: Collected) -> None:
-        """Write the plan down, once. Raises RunLogError where another run writes in the same folder."""
+    def begin(self, collected: Collected) -> bool:
+        """Write the plan down, once, and say whether this was the time for it.
+
+        Raises RunLogError where another run writes in the same folder.
+        """
         if self._log is not None:
-            return
+            return False
         self._collected = collected
         self.durations = {**shards.load(self.setup.suites), **recorded(self.setup.options.report)}
         # Now, since the folder of the earlier run may be the one that this run is going to write to.
         self._against = summarise(read(against)) if (against := self.setup.options.against) else None
         begin = RunLog.resume if self.setup.options.resume else RunLog.create
         self._log = begin(self.setup.options.report / LOG, self._header(collected))
+        return True
 
     def settled(self) -> frozenset[str]:
         """Give the ids of the cases that need not run, as an earlier part of this run proved them."""

@@ -22,6 +22,8 @@ def test_the_records_of_all_workers_are_in_one_log(ascend: Run, three_cases: Pat
     assert outcomes == {"test_passes": "passed", "test_fails": "failed", "test_raises": "errored"}
     assert len(lines("header")[0]["manifest"]) == 3
     assert len(lines("footer")) == 1
+    (canaries,) = (line for line in lines("event") if line["kind"] == "canaries")
+    assert canaries["planted"] == canaries["detected"] > 10
 
 
 def test_a_worker_that_dies_is_an_error_of_its_case(ascend: Run, pytester: pytest.Pytester, lines: Lines) -> None:
@@ -50,3 +52,29 @@ def test_a_keyword_makes_a_subset(ascend: Run, three_cases: Path, lines: Lines) 
     assert header["selection"]["kind"] == "subset"
     assert "-k passes" in header["selection"]["reason"]
     assert len(header["manifest"]) == 1
+
+
+def test_a_run_is_resumed_without_running_again_what_it_proved(
+    ascend: Run, pytester: pytest.Pytester, lines: Lines
+) -> None:
+    pytester.makepyfile(
+        """
+        import pathlib
+        import pytest
+
+        @pytest.mark.parametrize("i", range(6))
+        def test_case(npu_device, ascend_measure, i):
+            pathlib.Path("ran").open("a").write(f"{i} ")
+            ascend_measure("latency_us", 1)
+        """
+    )
+    assert ascend("-n2").ret == 0
+    log = pytester.path / "ascend-report" / "run.jsonl"
+    written = log.read_text().splitlines(keepends=True)
+    kept = [line for line in written if '"type":"footer"' not in line]
+    log.write_text("".join(kept[:-2]) + kept[-1][:40])
+    assert ascend("-n2", "--ascend-resume").ret == 0
+    assert len(lines("record")) == 6
+    again = sorted((pytester.path / "ran").read_text().split())
+    assert len(again) == 8
+    assert set(again) == set("012345")
