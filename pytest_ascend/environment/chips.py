@@ -1,12 +1,13 @@
-"""The chips that torch_npu knows, by family, and what is particular to each.
-
-Source: NpuVariables.{h,cpp}, OpCommand and the environment variable pages of Ascend/pytorch@9e73e708ab93.
-"""
+"""What is known of chips: the families in which they compute alike, their memory, and what they can do at best."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+
+from pytest_ascend.errors import UsageError
+
+GB = 2**30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +27,7 @@ class Family:
     saturates: bool
 
 
+#: Source: NpuVariables.{h,cpp}, OpCommand and the environment variable pages of Ascend/pytorch@9e73e708ab93.
 #: A bare 910B is of the first generation; only 910B with a digit is an Atlas A2.
 FAMILIES = (
     Family(name="A2", pattern=r"Ascend910B\d.*", kernels="ascend910b", bfloat16=True, halves=False, saturates=False),
@@ -46,6 +48,99 @@ FAMILIES = (
 )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chip:
+    """A chip by the name that npu-smi and torch_npu give it, or a GPU; ``pattern`` fits what else drivers call it.
+
+    ``memory_bytes`` is what one device of torch.npu has, nominal: the driver keeps some. ``half_flop_per_s`` is its
+    best in dense products of matrices in half precision, ``bytes_per_s`` that of its memory. 0 is not known: a figure
+    without a source would be worse than none.
+    """
+
+    name: str
+    source: str
+    pattern: str = ""
+    memory_bytes: int = 0
+    half_flop_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+
+    @property
+    def is_ascend(self) -> bool:
+        """Whether it is an NPU, and not another maker's chip to set beside."""
+        return self.name.startswith("Ascend")
+
+
+_SMI = "the HBM or memory column of `npu-smi info` on such cards"
+_ROADMAP = "Huawei Connect 2025, roadmap of Ascend chips"
+
+
+def _gpu(name: str, pattern: str, half_flop_per_s: float, bytes_per_s: float) -> Chip:
+    source = f"NVIDIA, data sheet of the {name}"
+    return Chip(name=name, pattern=pattern, half_flop_per_s=half_flop_per_s, bytes_per_s=bytes_per_s, source=source)
+
+
+#: One row a chip. A2: Ascend910B1 to B4-1; A3 has two of these dies on a card, each a device of its own.
+CHIPS = (
+    Chip(
+        name="Ascend910A",
+        pattern=r"Ascend910Pro.*",
+        memory_bytes=32 * GB,
+        half_flop_per_s=256e12,
+        bytes_per_s=1.2e12,
+        source=f"{_SMI}; Huawei at Hot Chips 31 (2019): DaVinci, Ascend 910",
+    ),
+    Chip(name="Ascend910B1", memory_bytes=64 * GB, source=_SMI),
+    Chip(name="Ascend910B2", memory_bytes=64 * GB, source=_SMI),
+    Chip(name="Ascend910B2C", memory_bytes=64 * GB, source=_SMI),
+    Chip(name="Ascend910B3", memory_bytes=64 * GB, source=_SMI),
+    Chip(name="Ascend910B4", memory_bytes=32 * GB, source=_SMI),
+    Chip(name="Ascend910B4-1", memory_bytes=64 * GB, source=_SMI),
+    Chip(
+        name="Ascend910_9392",
+        memory_bytes=64 * GB,
+        source="SGLang, Ascend NPU reference: Atlas A3, 64 GB a die",
+    ),
+    Chip(
+        name="Ascend310P3",
+        pattern=r"Ascend310P.*",
+        memory_bytes=24 * GB,
+        half_flop_per_s=70e12,
+        bytes_per_s=204.8e9,
+        source="Huawei, product page and data sheet of the Atlas 300I Pro, 24 GB",
+    ),
+    Chip(
+        name="Ascend310B4",
+        memory_bytes=12 * GB,
+        source="Huawei, npu-smi reference of the Atlas 200I A2: 12288 MB",
+    ),
+    Chip(name="Ascend950PR", memory_bytes=128 * GB, source=_ROADMAP),
+    Chip(name="Ascend950DT", memory_bytes=144 * GB, source=_ROADMAP),
+    _gpu("Tesla V100 (SXM2)", r".*V100.*", 125e12, 900e9),
+    _gpu("A100 80GB (SXM)", r".*A100.*80GB.*", 312e12, 2039e9),
+    _gpu("H100 (SXM)", r".*H100.*", 989e12, 3350e9),
+    _gpu("H200 (SXM)", r".*H200.*", 989e12, 4800e9),
+)
+#: The NPUs whose memory is known, by the names that a user may give.
+NPUS = tuple(each for each in CHIPS if each.is_ascend and each.memory_bytes)
+DEFAULT = "Ascend910B3"
+
+
 def family(soc: str) -> Family | None:
     """Give the family of a SoC such as "Ascend910B3"; None for one that nobody knows."""
     return next((each for each in FAMILIES if re.fullmatch(each.pattern, soc)), None)
+
+
+def npu_of(name: str) -> Chip:
+    """Find an NPU, with or without "Ascend" and in any case. Raises UsageError, listing the known ones."""
+    wanted = name.lower().removeprefix("ascend")
+    for chip in NPUS:
+        if chip.name.lower().removeprefix("ascend") == wanted:
+            return chip
+    raise UsageError(f"no chip {name!r} is known", hint=f"choose one of {', '.join(each.name for each in NPUS)}")
+
+
+def chip_of(driver_name: str) -> Chip | None:
+    """Give the chip that a driver calls so, None for one that is not known."""
+    named = (each for each in CHIPS if each.name == driver_name)
+    alike = (each for each in CHIPS if each.pattern and re.fullmatch(each.pattern, driver_name))
+    return next(named, None) or next(alike, None)

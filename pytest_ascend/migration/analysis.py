@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pytest_ascend.environment.chips import Chip
 from pytest_ascend.migration.blockers import BLOCKER
-from pytest_ascend.migration.chips import Chip
 from pytest_ascend.migration.sources import Finding
 from pytest_ascend.records.census import FALLBACK, KINDS, MISSING, NATIVE, OTHER_LAYOUT
 
@@ -129,7 +129,7 @@ class Analysis:
             "model": self.model,
             "traced_with": self.way,
             "standings_of": self.asked,
-            "chip": asdict(self.chip),
+            "chip": {name: getattr(self.chip, name) for name in ("name", "memory_bytes", "source")},
             "optimizer": self.optimizer,
             "counts": self.counts,
             "operators": [each.to_dict() for each in self.operators],

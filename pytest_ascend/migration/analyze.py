@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
+from pytest_ascend.environment.chips import DEFAULT, NPUS, npu_of
 from pytest_ascend.errors import UsageError
 from pytest_ascend.golden.codec import canonical_json
 from pytest_ascend.migration import census, page, terminal
 from pytest_ascend.migration.analysis import Analysis, Kind
-from pytest_ascend.migration.chips import CHIPS, DEFAULT, chip_of
 from pytest_ascend.migration.sources import scan
 
 #: Exit code where something was found that keeps the model from running.
@@ -46,7 +46,7 @@ def _batches(ctx: click.Context, parameter: click.Parameter, value: str) -> tupl
 @click.argument("model", required=False, default="")
 @click.option("-i", "--input", "inputs", default="", help="What it is called with: package.module:function or shapes.")
 @click.option("-b", "--batch", default="", callback=_batches, help="Batch sizes to measure memory at, as in 1,8,32.")
-@click.option("--chip", default=DEFAULT, show_default=True, help=f"One of {', '.join(each.name for each in CHIPS)}.")
+@click.option("--chip", default=DEFAULT, show_default=True, help=f"One of {', '.join(each.name for each in NPUS)}.")
 @click.option("--census", "census_file", type=_path, help="Judge by this census instead of the installed torch_npu.")
 @click.option("--optimizer", default="adamw", show_default=True, type=click.Choice(OPTIMIZER_NAMES))
 @click.option("--dtype", type=click.Choice(DTYPES), help="Convert parameters and floating inputs first.")
@@ -78,7 +78,7 @@ def analyze(
     """
     if not model and not source:
         raise UsageError("nothing to analyze", hint="name a model as package.module:factory, or --source DIR")
-    analysis = Analysis(chip=chip_of(chip))
+    analysis = Analysis(chip=npu_of(chip))
     if model:
         kind, asked, ways = _standings(census_file)
         from pytest_ascend.migration import traced  # noqa: PLC0415 - loads torch, which torch_npu has to come before

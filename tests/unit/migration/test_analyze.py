@@ -13,12 +13,12 @@ import pytest
 from click.testing import CliRunner
 from torch import nn
 
+from pytest_ascend.environment.chips import npu_of
 from pytest_ascend.errors import UsageError
 from pytest_ascend.migration import page
 from pytest_ascend.migration.analysis import Analysis, Memory, Operator
 from pytest_ascend.migration.analyze import analyze
 from pytest_ascend.migration.census import write
-from pytest_ascend.migration.chips import chip_of
 from pytest_ascend.migration.fitting import largest_batch
 from pytest_ascend.migration.sources import Finding
 from pytest_ascend.records.census import Census
@@ -142,7 +142,7 @@ def test_everything_on_the_page_is_escaped() -> None:
     )
     text = page.render(
         Analysis(
-            chip=chip_of("910b3"),
+            chip=npu_of("910b3"),
             model=HOSTILE,
             way="meta",
             asked=HOSTILE,
