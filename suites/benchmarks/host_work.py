@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
+from pytest_ascend.device import npu
 from pytest_ascend.performance.timing import Call
 
 MIB = 2**20
@@ -46,27 +49,38 @@ COPIES = tuple(
 )
 
 
+Make: TypeAlias = Callable[[list[Tensor]], torch.optim.Optimizer]
+
+
 @dataclass(frozen=True, slots=True)
 class Stepping:
-    """An optimizer in one of the ways in which torch applies it."""
+    """An optimizer in one of the ways in which it is applied; ``fused`` makes one that only an NPU has."""
 
     name: str
-    optimizer: Callable[..., torch.optim.Optimizer]
-    foreach: bool
+    usual: Make
+    fused: Make | None = None
 
     def make(self, device: torch.device) -> Call:
         """Prepare a step over 64 parameters of 128x128, whose gradients stay as they are."""
-        parameters = [torch.nn.Parameter(torch.ones(128, 128, device=device)) for _ in range(64)]
+        parameters: list[Tensor] = [torch.nn.Parameter(torch.ones(128, 128, device=device)) for _ in range(64)]
         for parameter in parameters:
             parameter.grad = torch.full_like(parameter, 1e-3)
-        return self.optimizer(parameters, lr=1e-3, foreach=self.foreach).step
+        # The CPU, as a peer, does the same work in torch's way.
+        chosen = self.fused if self.fused and device.type != "cpu" else self.usual
+        return chosen(parameters).step
+
+
+def _ways(name: str, optimizer: Callable[..., torch.optim.Optimizer], fused: str) -> Iterator[Stepping]:
+    """Give an optimizer parameter by parameter, with torch's foreach, and as torch_npu's operator over all of them."""
+    foreach = partial(optimizer, lr=1e-3, foreach=True)
+    yield Stepping(f"{name}-loop", partial(optimizer, lr=1e-3, foreach=False))
+    yield Stepping(f"{name}-foreach", foreach)
+    yield Stepping(f"{name}-fused", foreach, lambda parameters: npu.optimizer(fused)(parameters, lr=1e-3))
 
 
 OPTIMIZERS = (
-    Stepping("sgd-loop", torch.optim.SGD, foreach=False),
-    Stepping("sgd-foreach", torch.optim.SGD, foreach=True),
-    Stepping("adamw-loop", torch.optim.AdamW, foreach=False),
-    Stepping("adamw-foreach", torch.optim.AdamW, foreach=True),
+    *_ways("sgd", torch.optim.SGD, "NpuFusedSGD"),
+    *_ways("adamw", torch.optim.AdamW, "NpuFusedAdamW"),
 )
 
 
