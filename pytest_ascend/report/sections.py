@@ -36,6 +36,7 @@ SUITES = (
     ("numerics", say("suite.numerics")),
     ("models", say("suite.models")),
     ("training", say("suite.training")),
+    ("fusion", say("suite.fusion")),
     ("adaptation", say("suite.adaptation")),
     ("environment", say("suite.environment")),
     ("benchmarks", say("suite.benchmarks")),

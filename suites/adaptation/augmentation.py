@@ -52,6 +52,22 @@ def contrast(x: Tensor, factor: float = 1.4) -> Tensor:
     return _blended(x, _grey(x).mean((1, 2, 3), keepdim=True), factor)
 
 
+def hue(x: Tensor, shift: float = 0.15) -> Tensor:
+    """Turn the hue of each pixel by a share of the circle; value and saturation of HSV stay."""
+    red, green, blue = x.unbind(1)
+    value, chroma = x.amax(1), x.amax(1) - x.amin(1)
+    divisor = torch.where(chroma == 0, torch.ones_like(chroma), chroma)  # grey has no hue, and stays grey
+    sixths = torch.where(
+        value == red,
+        (green - blue) / divisor,
+        torch.where(value == green, (blue - red) / divisor + 2, (red - green) / divisor + 4),
+    )
+    # A channel is the value where its own colour is within a sixth, less by the chroma from two sixths on.
+    turned = ((sixths + 6 * shift + place).remainder(6) for place in (5, 3, 1))
+    channels = [value - chroma * torch.minimum(each, 4 - each).clamp(0, 1) for each in turned]
+    return torch.stack(channels, 1)
+
+
 def gaussian_blur(x: Tensor, size: int = 5, sigma: float = 1.2) -> Tensor:
     """Convolve each channel with a Gaussian, with mirrored borders."""
     places = torch.linspace(-(size - 1) / 2, (size - 1) / 2, size, dtype=x.dtype, device=x.device)
@@ -69,6 +85,7 @@ AUGMENT: Mapping[str, Callable[[Tensor], Tensor]] = {
     "brightness": lambda x: (1.3 * x).clamp(0, 1),
     "contrast": contrast,
     "saturation": lambda x: _blended(x, _grey(x), 0.6),
+    "hue": hue,
     "gaussian-blur": gaussian_blur,
     "normalise": lambda x: (x - _channels(MEAN, x)) / _channels(STD, x),
     "resize": lambda x: F.interpolate(x, size=(24, 20), mode="bilinear", align_corners=False),

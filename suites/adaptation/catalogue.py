@@ -1,17 +1,28 @@
-"""The cases of the adaptation suite: augmentation on the device, and a CUDA program under automatic migration."""
+"""The cases of the adaptation suite: what is done to images, programs and models on their way to the device."""
 
 from __future__ import annotations
 
 from pytest_ascend.records.case import Case
 
 AUGMENTATIONS = (
-    "horizontal-flip", "vertical-flip", "rotation", "affine", "brightness", "contrast", "saturation", "gaussian-blur",
-    "normalise", "resize", "centre-crop",
+    "horizontal-flip", "vertical-flip", "rotation", "affine", "brightness", "contrast", "saturation", "hue",
+    "gaussian-blur", "normalise", "resize", "centre-crop",
 )  # fmt: skip
 
 CASES_OF_AUGMENTATION = tuple(
     (name, Case(suite="adaptation", subject="augmentation", property=name, family="augmentation", level="standard"))
     for name in AUGMENTATIONS
+)
+
+#: Workers of a DataLoader, by the name of the case.
+WORKERS = ("workers-0", "workers-1", "workers-2", "workers-4", "workers-2-persistent", "workers-2-pinned")
+
+CASES_OF_PIPELINE = tuple(
+    (
+        name,
+        Case(suite="adaptation", subject="input-pipeline", property=name, family="input-pipeline", level="standard"),
+    )
+    for name in WORKERS
 )
 
 MIGRATION = Case(
@@ -23,4 +34,26 @@ MIGRATION = Case(
     level="standard",
 )
 
-CASES = (*(case for _, case in CASES_OF_AUGMENTATION), MIGRATION)
+
+def _rewritten(subject: str, prop: str, level: str) -> Case:
+    return Case(
+        suite="adaptation", subject=subject, property=prop, dtype="float32", family="rewritten-model", level=level
+    )
+
+
+#: Models that are rewritten and stay the same.
+CASES_OF_REWRITING = tuple(
+    (name, _rewritten(f"rewritten-{name}", "separate-projections", level))
+    for name, level in (("small-vit", "standard"), ("vit_b_16", "full"))
+)
+#: Slips that make another model of a rewritten one.
+CASES_OF_SLIPS = tuple(
+    (name, _rewritten("rewritten-small-vit", name, "standard"))
+    for name in ("tanh-gelu", "causal-mask", "active-dropout")
+)
+
+CASES = tuple(
+    case
+    for cases in (CASES_OF_AUGMENTATION, CASES_OF_PIPELINE, CASES_OF_REWRITING, CASES_OF_SLIPS, (("", MIGRATION),))
+    for _, case in cases
+)

@@ -17,7 +17,8 @@ from pytest_ascend.run.comparing import PrecisionCompare
 
 from . import cuda_program
 from .augmentation import AUGMENT
-from .catalogue import CASES_OF_AUGMENTATION, MIGRATION
+from .catalogue import CASES_OF_AUGMENTATION, CASES_OF_PIPELINE, MIGRATION
+from .pipeline import WORKERS, Augmented, bits, epochs, expected
 
 #: Runs a program unchanged, after torch_npu has put itself in CUDA's place. As everywhere in the suites, float32 is
 #: to be computed as float32: by default a chip rounds the inputs of convolutions to HF32, and the curve is 1e-4 off.
@@ -40,6 +41,18 @@ def test_augmentation(name: str, npu_device: torch.device, precision_compare: Pr
     images = inputs.uniform("adaptation/images", (2, 3, 32, 32), low=0.0, high=1.0)
     actual = AUGMENT[name](images.to(npu_device))
     precision_compare(actual, AUGMENT[name](images.double()), honest=AUGMENT[name](images), name=name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.ascend_case(case), id=case.id) for name, case in CASES_OF_PIPELINE],
+)
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")  # more workers than the machine has cores
+def test_input_pipeline(name: str, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+    """Whoever makes the samples, they are the same bits, in the same order."""
+    data = Augmented()
+    actual = epochs(data, WORKERS[name], npu_device)
+    precision_compare(bits(actual), bits(expected(data.__getitem__)), name=name)
 
 
 @pytest.mark.ascend_case(MIGRATION)

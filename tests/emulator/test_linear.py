@@ -81,3 +81,23 @@ def test_hf32_rounds_the_operands_to_eleven_bits() -> None:
 
 def _inputs(shapes: Shapes, dtype: torch.dtype) -> list[torch.Tensor]:
     return [floats(*shape, dtype=dtype, seed=seed) for seed, shape in enumerate(shapes)]
+
+
+@pytest.mark.parametrize(
+    ("then", "rest"),
+    [
+        ("", lambda y, _: y),
+        ("add", lambda y, x3: y + x3),
+        ("mul", lambda y, x3: y * x3),
+        ("relu", lambda y, _: y.relu()),
+        ("gelu_erf", lambda y, _: F.gelu(y)),
+        ("gelu_tanh", lambda y, _: F.gelu(y, approximate="tanh")),
+    ],
+)
+def test_a_product_with_what_comes_next(then: str, rest: Callable[..., torch.Tensor]) -> None:
+    import torch_npu
+
+    x1, x2, bias, x3 = _inputs(((5, 7), (7, 3), (3,), (5, 3)), torch.float32)
+    third = {"x3": x3.npu()} if then in {"add", "mul"} else {}
+    actual = torch_npu.npu_fused_matmul(x1.npu(), x2.npu(), bias=bias.npu(), fused_op_type=then, **third)
+    torch.testing.assert_close(actual.cpu(), rest(x1 @ x2 + bias, x3))

@@ -105,6 +105,10 @@ def _as_coarse_as_bfloat16(honest: Body, left: T, right: T, cube_math_type: int)
     return honest(left, right, cube_math_type)
 
 
+def _without_bias(honest: Body, x1: T, x2: T, bias: T, *rest: Any) -> Any:
+    return honest(x1, x2, torch.zeros_like(bias), *rest)
+
+
 SPOILED = {
     # torch_npu's own operators
     "aclnnSwiGlu": _instead(_halves_exchanged),
@@ -129,4 +133,7 @@ SPOILED = {
     "aclnnExp": _instead(_otherwise_alone),
     # numeric modes
     "aclnnMm": _instead(_as_coarse_as_bfloat16),
+    # fused forms, augmentation
+    "aclnnFusedMatmul": _instead(_without_bias),
+    "aclnnMinimum": _instead(lambda honest, left, _: honest(left, left)),
 }

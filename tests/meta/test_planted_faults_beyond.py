@@ -35,9 +35,11 @@ CAUGHT: Mapping[str, tuple[str, str]] = {
     "stability/sum/stale-memory/float32": ("in memory full of", "aclnnReduceSum"),
     "stability/exp/batch-invariance/float32": ("the first row", "aclnnExp"),
     "numerics/mm/matmul-hf32/float32": ("mm in matmul-hf32", "aclnnMm"),
+    "fusion/linear-relu.npu_fused_matmul/precision/float32": ("npu_fused_matmul", "aclnnFusedMatmul"),
+    "adaptation/augmentation/hue": ("hue", "aclnnMinimum"),
 }
 #: The test of a case, where it is not called as the property.
-TEST = {"fused": "fused", "errors": "refused", "numerics": "mode"}
+TEST = {"fused": "fused", "errors": "refused", "numerics": "mode", "adaptation": "augmentation"}
 
 
 def node(case: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pytest_ascend.emulator.kernels.cube import narrowed, widened
 from pytest_ascend.emulator.registry import Family
@@ -147,3 +148,26 @@ def transpose_batch_mat_mul(
 def batch_mat_mul(left: T, right: T, adj_x1: bool, adj_x2: bool) -> T:
     """Multiply; what is to be transposed comes as it lies in memory."""
     return (left.mT if adj_x1 else left) @ (right.mT if adj_x2 else right)
+
+
+#: What a product can be given to at once, by the name that CANN has for it; "add" and "mul" take a third operand.
+_THEN: Mapping[str, Callable[[T, Any], T]] = {
+    "": lambda y, _: y,
+    "16cast32": lambda y, _: y,
+    "add": lambda y, x3: y + x3,
+    "mul": lambda y, x3: y * x3,
+    "relu": lambda y, _: y.relu(),
+    "gelu_erf": lambda y, _: F.gelu(y),
+    "gelu_tanh": lambda y, _: F.gelu(y, approximate="tanh"),
+}
+
+
+@family.kernel(
+    "aclnnFusedMatmul(Tensor x1, Tensor x2, Tensor bias, Tensor x3, text fusedOpType, int8 cube, out Tensor y)"
+)
+def fused_matmul(x1: T, x2: T, bias: T | None, x3: T | None, then: str, cube: int) -> T:
+    if then not in _THEN:
+        raise NotImplementedError(f"fusing a product with {then!r} is not emulated")
+    x1, x2 = widened(*narrowed(cube, x1, x2))
+    made = x1 @ x2 if bias is None else torch.addmm(bias.to(x1.dtype), x1, x2)
+    return _THEN[then](made, None if x3 is None else x3.to(made.dtype))

@@ -1,0 +1,211 @@
+"""A vision transformer as it is rewritten for another device: other names, separate projections, and slips of the pen.
+
+It takes its weights from an original, whose modules correspond to its own by a map of names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor, nn
+
+from ..models import vit_b_16
+from ..models.computation import MODES
+from ..models.computation import make as make_model
+from ..models.weights import images
+from ..training import models as small
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Original:
+    """A vision transformer: its sizes, where its parts are, and one input.
+
+    ``modules`` are the original's modules by the name that the rewritten one has for them; ``{}`` is a block's number.
+    ``leading`` is the parameter before the patches, ``places`` what is added to all of them;
+    ``qkv`` are weight and bias of the common projection within a block.
+    """
+
+    make: Callable[[], nn.Module]
+    input: Callable[[], Tensor]
+    width: int
+    heads: int
+    depth: int
+    patch: int
+    inner: int
+    classes: int
+    modules: Mapping[str, str]
+    leading: str
+    places: str
+    qkv: tuple[str, str]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Give the map of names, from the rewritten model to its original."""
+        numbers = range(self.depth)
+        return {
+            mine.format(number): theirs.format(number)
+            for mine, theirs in self.modules.items()
+            for number in (numbers if "{}" in mine else (0,))
+        }
+
+
+ORIGINALS: Mapping[str, Original] = {
+    "small-vit": Original(
+        make=lambda: small.make("small-vit"),
+        input=lambda: small.images("rewritten", 2),
+        width=small.WIDTH,
+        heads=small.HEADS,
+        depth=small.DEPTH,
+        patch=small.PATCH,
+        inner=2 * small.WIDTH,
+        classes=small.CLASSES,
+        modules={
+            "stem": "patches",
+            "blocks.{}.before": "layers.{}.ln1",
+            "blocks.{}.attend.out": "layers.{}.attention.out",
+            "blocks.{}.attend": "layers.{}.attention",
+            "blocks.{}.between": "layers.{}.ln2",
+            "blocks.{}.up": "layers.{}.mlp.0",
+            "blocks.{}.act": "layers.{}.mlp.1",
+            "blocks.{}.down": "layers.{}.mlp.2",
+            "blocks.{}": "layers.{}",
+            "after": "ln",
+            "classifier": "head",
+        },
+        leading="token",
+        places="places",
+        qkv=("layers.{}.attention.qkv.weight", "layers.{}.attention.qkv.bias"),
+    ),
+    "vit_b_16": Original(
+        make=lambda: make_model("vit_b_16", MODES["float32"], torch.device("cpu")),
+        input=lambda: images(1),
+        width=vit_b_16.WIDTH,
+        heads=vit_b_16.HEADS,
+        depth=vit_b_16.LAYERS,
+        patch=vit_b_16.PATCH,
+        inner=vit_b_16.MLP_WIDTH,
+        classes=1000,
+        modules={
+            "stem": "conv_proj",
+            "blocks.{}.before": "encoder.layers.encoder_layer_{}.ln_1",
+            "blocks.{}.attend.out": "encoder.layers.encoder_layer_{}.self_attention.out_proj",
+            "blocks.{}.attend": "encoder.layers.encoder_layer_{}.self_attention",
+            "blocks.{}.between": "encoder.layers.encoder_layer_{}.ln_2",
+            "blocks.{}.up": "encoder.layers.encoder_layer_{}.mlp.0",
+            "blocks.{}.act": "encoder.layers.encoder_layer_{}.mlp.1",
+            "blocks.{}.down": "encoder.layers.encoder_layer_{}.mlp.3",
+            "blocks.{}": "encoder.layers.encoder_layer_{}",
+            "after": "encoder.ln",
+            "classifier": "heads.head",
+        },
+        leading="class_token",
+        places="encoder.pos_embedding",
+        qkv=(
+            "encoder.layers.encoder_layer_{}.self_attention.in_proj_weight",
+            "encoder.layers.encoder_layer_{}.self_attention.in_proj_bias",
+        ),
+    ),
+}
+
+
+class TanhGelu(nn.Module):
+    """GELU by its approximation with tanh, written out: torch_npu may take ``approximate="tanh"`` for the exact one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+class Attention(nn.Module):
+    """Attention with a projection each for queries, keys and values."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, False
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in (self.q, self.k, self.v))
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        out: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
+        return out
+
+
+class Block(nn.Module):
+    """Attention, then two linear layers, each added to what came in."""
+
+    def __init__(self, width: int, heads: int, inner: int, eps: float) -> None:
+        super().__init__()
+        self.before, self.attend = nn.LayerNorm(width, eps), Attention(width, heads)
+        self.between, self.act = nn.LayerNorm(width, eps), nn.GELU()
+        self.up, self.drop, self.down = nn.Linear(width, inner), nn.Dropout(0.0), nn.Linear(inner, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attend(self.before(x))
+        out: Tensor = x + self.down(self.drop(self.act(self.up(self.between(x)))))
+        return out
+
+
+class RewrittenViT(nn.Module):
+    """The vision transformer of an :class:`Original`, with its weights."""
+
+    def __init__(self, of: Original, original: nn.Module) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, of.width, of.patch, of.patch)
+        self.token = nn.Parameter(original.get_parameter(of.leading).detach().clone())
+        self.places = nn.Parameter(original.get_parameter(of.places).detach().clone())
+        self.blocks = nn.ModuleList(Block(of.width, of.heads, of.inner, 1e-6) for _ in range(of.depth))
+        self.after, self.classifier = nn.LayerNorm(of.width, 1e-6), nn.Linear(of.width, of.classes)
+        for mine, theirs in of.names.items():
+            module = self.get_submodule(mine)
+            if not any(True for _ in module.children()):
+                module.load_state_dict(original.get_submodule(theirs).state_dict())
+        for number, block in enumerate(self.blocks):
+            _split(block.get_submodule("attend"), *(original.get_parameter(key.format(number)) for key in of.qkv))
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.stem(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(len(tokens), -1, -1), tokens], 1) + self.places
+        for block in self.blocks:
+            x = block(x)
+        logits: Tensor = self.classifier(self.after(x)[:, 0])
+        return logits
+
+
+def _split(attention: nn.Module, weight: Tensor, bias: Tensor) -> None:
+    """Give the thirds of a common projection to the separate ones."""
+    for name, w, b in zip("qkv", weight.chunk(3), bias.chunk(3), strict=True):
+        attention.get_submodule(name).load_state_dict({"weight": w, "bias": b})
+
+
+@dataclass(frozen=True, slots=True)
+class Slip:
+    """A change that makes another model: in the last block. ``where`` is the module in which it shows first."""
+
+    change: Callable[[nn.Module], None]
+    where: str
+
+
+def _tanh_gelu(block: nn.Module) -> None:
+    block.add_module("act", TanhGelu())
+
+
+def _causal_mask(block: nn.Module) -> None:
+    attention = block.get_submodule("attend")
+    assert isinstance(attention, Attention)
+    attention.causal = True
+
+
+def _active_dropout(block: nn.Module) -> None:
+    block.add_module("drop", nn.Dropout(0.1).train())
+
+
+#: What people write by mistake. Dropout has no counterpart in the original: what comes after it shows it.
+SLIPS: Mapping[str, Slip] = {
+    "tanh-gelu": Slip(_tanh_gelu, "act"),
+    "causal-mask": Slip(_causal_mask, "attend.out"),
+    "active-dropout": Slip(_active_dropout, "down"),
+}

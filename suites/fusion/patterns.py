@@ -1,0 +1,186 @@
+"""What people fuse: a few layers as they are written, and forms that compute the same with fewer or cheaper kernels."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from pytest_ascend.device import npu
+from pytest_ascend.precision import Samples
+from pytest_ascend.run import inputs
+
+CHANNELS, SIDE, WIDTH, TOKENS, HEADS, DEPTH = 64, 28, 768, 197, 12, 64
+
+
+class Attention(nn.Module):
+    """Queries, keys and values (N, 3, heads, tokens, depth) to (N, heads, tokens, depth), in two products."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = x.unbind(1)
+        mixed: Tensor = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).softmax(-1) @ v
+        return mixed
+
+
+class Rewritten(nn.Module):
+    """The layers of a pattern, computed by another function of them and the input."""
+
+    def __init__(self, layers: nn.Module, compute: Callable[[nn.Module, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layers, self.compute = layers, compute
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.compute(self.layers, x)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Layers as they are written, and the shape of one sample of their input."""
+
+    layers: Callable[[], nn.Module]
+    sample: tuple[int, ...]
+
+    def make(self, name: str) -> nn.Module:
+        """Give the layers in evaluation mode, float32 on the CPU, with weights that are a formula of ``name``."""
+        model = self.layers().eval()
+        with torch.no_grad():
+            for key, tensor in model.state_dict().items():
+                if tensor.is_floating_point():
+                    tensor.copy_(_weights(f"fusion/{name}/{key}", tensor))
+        return model
+
+    def batch(self, name: str, count: int) -> Tensor:
+        """Give ``count`` samples, float32 on the CPU."""
+        return inputs.normal(f"fusion/{name}/input", (count, *self.sample))
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """``fuse`` makes the fused form of a pattern's layers. ``everywhere``: it needs no operator of torch_npu."""
+
+    pattern: str
+    fuse: Callable[[nn.Module], nn.Module]
+    everywhere: bool = True
+
+
+def _weights(key: str, like: Tensor) -> Tensor:
+    if key.endswith("running_var") or (key.endswith("weight") and like.dim() == 1):
+        return inputs.uniform(key, like.shape, low=0.75, high=1.25)
+    reach = math.sqrt(3 / like[0].numel()) if like.dim() > 1 else 0.25
+    return inputs.uniform(key, like.shape, low=-reach, high=reach)
+
+
+def _convolution() -> nn.Conv2d:
+    return nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, bias=False)
+
+
+PATTERNS: Mapping[str, Pattern] = {
+    "conv-bn": Pattern(
+        lambda: nn.Sequential(_convolution(), nn.BatchNorm2d(CHANNELS)),
+        (CHANNELS, SIDE, SIDE),
+    ),
+    "conv-bn-relu": Pattern(
+        lambda: nn.Sequential(_convolution(), nn.BatchNorm2d(CHANNELS), nn.ReLU()),
+        (CHANNELS, SIDE, SIDE),
+    ),
+    "linear-relu": Pattern(lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()), (TOKENS, WIDTH)),
+    "layer-norm-gelu": Pattern(lambda: nn.Sequential(nn.LayerNorm(WIDTH), nn.GELU()), (TOKENS, WIDTH)),
+    "attention": Pattern(Attention, (3, HEADS, TOKENS, DEPTH)),
+}
+
+
+def _by(compute: Callable[[nn.Module, Tensor], Tensor]) -> Callable[[nn.Module], nn.Module]:
+    return lambda layers: Rewritten(copy.deepcopy(layers), compute).eval()
+
+
+def _folded(layers: nn.Module) -> nn.Module:
+    """Put the normalisation into the convolution's weights; a ReLU then overwrites what it is given."""
+    convolution, norm, *rest = layers.children()
+    assert isinstance(convolution, nn.Conv2d)
+    assert isinstance(norm, nn.BatchNorm2d)
+    return nn.Sequential(fuse_conv_bn_eval(convolution, norm), *(nn.ReLU(inplace=True) for _ in rest)).eval()
+
+
+def _relu_in_place(layers: nn.Module, x: Tensor) -> Tensor:
+    out: Tensor = layers.get_submodule("0")(x)
+    return out.relu_()
+
+
+def _product_with_relu(layers: nn.Module, x: Tensor) -> Tensor:
+    linear = layers.get_submodule("0")
+    made: Tensor = npu.operator("npu_fused_matmul")(
+        x.flatten(0, 1), linear.get_parameter("weight").t(), bias=linear.get_parameter("bias"), fused_op_type="relu"
+    )
+    return made.reshape(*x.shape[:2], -1)
+
+
+def _gelu_in_place(layers: nn.Module, x: Tensor) -> Tensor:
+    out: Tensor = torch.ops.aten.gelu_(layers.get_submodule("0")(x))
+    return out
+
+
+def _normed_for_inference(layers: nn.Module, x: Tensor) -> Tensor:
+    """Normalise by the kernel that keeps no statistics for a backward pass."""
+    norm = layers.get_submodule("0")
+    out = npu.operator("npu_layer_norm_eval")(
+        x, [x.shape[-1]], norm.get_parameter("weight"), norm.get_parameter("bias"), 1e-5
+    )
+    made: Tensor = torch.ops.aten.gelu_(out)
+    return made
+
+
+def _by_torch(_layers: nn.Module, x: Tensor) -> Tensor:
+    q, k, v = x.unbind(1)
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+def _by_torch_npu(_layers: nn.Module, x: Tensor) -> Tensor:
+    q, k, v = x.unbind(1)
+    found = npu.operator("npu_fusion_attention")(q, k, v, q.shape[1], "BNSD", scale=1 / math.sqrt(q.shape[-1]))
+    made: Tensor = found[0]
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What a form gives on a device, and the plain layers there, in float64, and honestly on the CPU."""
+
+    fused: Tensor
+    plain: Tensor
+    expected: Tensor
+    honest: Samples
+
+
+def numbers(form: Form, device: torch.device, samples: int = 1) -> Numbers:
+    """Compute a form and its pattern; ``honest`` has every form that the CPU can compute."""
+    pattern, cpu = PATTERNS[form.pattern], torch.device("cpu")
+    layers, x = pattern.make(form.pattern), pattern.batch(form.pattern, samples)
+    fused, plain = _run(form.fuse(layers), x, device), _run(layers, x, device)
+    known = [each for each in FORMS.values() if each.pattern == form.pattern and each.everywhere]
+    honest = Samples(_run(each, x, cpu) for each in (layers, *(known_form.fuse(layers) for known_form in known)))
+    return Numbers(fused, plain, _run(layers.double(), x.double(), cpu), honest)
+
+
+def _run(model: nn.Module, x: Tensor, device: torch.device) -> Tensor:
+    with torch.no_grad():
+        out: Tensor = copy.deepcopy(model).to(device)(x.to(device))
+    return out.cpu()
+
+
+#: By name, as cases have it: the pattern, and what is done to it.
+FORMS: Mapping[str, Form] = {
+    "conv-bn.folded": Form("conv-bn", _folded),
+    "conv-bn-relu.folded": Form("conv-bn-relu", _folded),
+    "linear-relu.in-place": Form("linear-relu", _by(_relu_in_place)),
+    "linear-relu.npu_fused_matmul": Form("linear-relu", _by(_product_with_relu), everywhere=False),
+    "layer-norm-gelu.in-place": Form("layer-norm-gelu", _by(_gelu_in_place)),
+    "layer-norm-gelu.npu_layer_norm_eval": Form("layer-norm-gelu", _by(_normed_for_inference), everywhere=False),
+    "attention.scaled_dot_product_attention": Form("attention", _by(_by_torch)),
+    "attention.npu_fusion_attention": Form("attention", _by(_by_torch_npu), everywhere=False),
+}

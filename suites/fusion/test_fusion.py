@@ -1,0 +1,119 @@
+"""Fused layers give the numbers of the plain ones, in less time and hardly more memory."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from pytest_ascend.device import Device
+from pytest_ascend.performance.benchmarking import AscendBenchmark, Work
+from pytest_ascend.performance.estimate import estimate
+from pytest_ascend.performance.timing import Call, Make, Rounds, one_thread, plain, shares_the_host
+from pytest_ascend.records.case import Case
+from pytest_ascend.run.comparing import PrecisionCompare
+
+from ..benchmarks.sizes import sizes_of
+from .catalogue import MEMORY, PRECISION, TIME
+from .limits import complaint_about_loss, complaint_about_memory, complaint_about_time, precision_loss, saved
+from .patterns import FORMS, PATTERNS, Form, numbers
+
+Measure = Callable[[str, float | Sequence[float]], None]
+
+#: Pairs of rounds before and while both forms are timed.
+WARM_ROUNDS, ROUNDS = 5, 40
+
+
+def _each(cases: Mapping[str, Case]) -> pytest.MarkDecorator:
+    found = [pytest.param(name, marks=pytest.mark.ascend_case(case), id=case.id) for name, case in cases.items()]
+    return pytest.mark.parametrize("name", found)
+
+
+@_each(PRECISION)
+def test_precision(
+    name: str, npu_device: torch.device, precision_compare: PrecisionCompare, ascend_measure: Measure
+) -> None:
+    found = numbers(FORMS[name], npu_device)
+    loss = precision_loss(found.fused, found.plain)
+    ascend_measure("precision_loss", loss)
+    precision_compare(found.fused, found.expected, honest=found.honest, name=name)
+    said = complaint_about_loss(loss)
+    assert not said, said
+
+
+@_each(TIME)
+def test_time(name: str, ascend_device: Device, ascend_benchmark: AscendBenchmark, ascend_measure: Measure) -> None:
+    """Time both forms in turn. Only the NPU's own time is judged."""
+    form, batch = FORMS[name], sizes_of(ascend_device).batch
+    ascend_benchmark(_prepared(form, batch), Work(items=batch))
+    call = _prepared(form, batch)(ascend_device.torch_device())
+    other = _prepared(form, batch, fused=False)(ascend_device.torch_device())
+    with one_thread(ascend_device):
+        share, low, high = saved(estimate(*_in_turn(call, other, ascend_device)))
+    for figure, value in (("time_saved_share", share), ("time_saved_low", low), ("time_saved_high", high)):
+        ascend_measure(figure, value)
+    if shares_the_host(ascend_device):
+        raise NotImplementedError("an NPU's time is not emulated: what is saved here says nothing of it")
+    said = complaint_about_time(share, low, high)
+    assert not said, said
+
+
+@_each(MEMORY)
+def test_memory(name: str, ascend_device: Device, ascend_measure: Measure) -> None:
+    """Measure the peak of both forms, weights and input included. Only the NPU's own is judged."""
+    form, batch = FORMS[name], sizes_of(ascend_device).batch
+    fused, other = (_peak_bytes(_prepared(form, batch, fused=each), ascend_device) for each in (True, False))
+    if not other:
+        raise NotImplementedError(f"measuring memory is not supported on {ascend_device.label}")
+    ascend_measure("peak_memory_fused_bytes", fused)
+    ascend_measure("peak_memory_plain_bytes", other)
+    ascend_measure("peak_memory_ratio", fused / other)
+    if shares_the_host(ascend_device):
+        raise NotImplementedError("an NPU's memory is not emulated: its kernels take more than what is counted here")
+    said = complaint_about_memory(fused, other)
+    assert not said, said
+
+
+def _prepared(form: Form, batch: int, *, fused: bool = True) -> Make:
+    def prepared(device: torch.device) -> Call:
+        layers, x = PATTERNS[form.pattern].make(form.pattern), PATTERNS[form.pattern].batch(form.pattern, batch)
+        # The peer of a benchmark is on the CPU, which lacks the operators of torch_npu: it does the plain work.
+        is_there = form.everywhere or device.type == "npu"
+        model = (form.fuse(layers) if fused and is_there else layers).to(device)
+        x = x.to(device)
+
+        def call() -> Tensor:
+            with torch.no_grad():
+                out: Tensor = model(x)
+            return out
+
+        return call
+
+    return prepared
+
+
+def _in_turn(call: Call, other: Call, device: Device) -> tuple[list[float], list[float]]:
+    """Give the times in us of so many rounds of ``call``, and of the round of ``other`` before each."""
+
+    def waited_for() -> None:
+        other()
+        device.synchronize()
+
+    rounds = Rounds(call=call, device=device, peer=waited_for)
+    plain(rounds, rounds.run, WARM_ROUNDS)
+    rounds.peers_us.clear()
+    gc.collect()
+    return [each * 1e6 for each in plain(rounds, rounds.run, ROUNDS)], rounds.peers_us
+
+
+def _peak_bytes(make: Make, device: Device) -> int:
+    """Give the most memory that preparing and calling take, above what was taken before."""
+    gc.collect()
+    before = device.allocated_bytes()
+    device.reset_peak_memory()
+    make(device.torch_device())()
+    device.synchronize()
+    return max(0, device.peak_memory_bytes() - before)

@@ -1,0 +1,32 @@
+"""The tables of the adaptation suite belong together, and hue is turned as by the standard library."""
+
+from __future__ import annotations
+
+import colorsys
+
+import pytest
+import torch
+
+from suites.adaptation import catalogue
+from suites.adaptation.augmentation import AUGMENT, hue
+from suites.adaptation.pipeline import WORKERS
+from suites.adaptation.rewritten import ORIGINALS, SLIPS
+
+
+def test_every_case_has_its_row() -> None:
+    assert {name for name, _ in catalogue.CASES_OF_AUGMENTATION} == AUGMENT.keys()
+    assert {name for name, _ in catalogue.CASES_OF_PIPELINE} == WORKERS.keys()
+    assert {name for name, _ in catalogue.CASES_OF_REWRITING} == ORIGINALS.keys()
+    assert {name for name, _ in catalogue.CASES_OF_SLIPS} == SLIPS.keys()
+
+
+@pytest.mark.parametrize("shift", [0.15, -0.4, 0.0])
+def test_hue_is_that_of_the_standard_library(shift: float) -> None:
+    torch.manual_seed(0)
+    image = torch.rand(1, 3, 6, 6, dtype=torch.float64)
+    image[0, :, 0, 0] = 0.3  # grey
+    image[0, :, 0, 1] = torch.tensor([0.5, 0.5, 0.2])  # two channels alike
+    turned = hue(image, shift)
+    for pixel, found in zip(image[0].flatten(1).T.tolist(), turned[0].flatten(1).T.tolist(), strict=True):
+        h, s, v = colorsys.rgb_to_hsv(*pixel)
+        assert found == pytest.approx(colorsys.hsv_to_rgb((h + shift) % 1, s, v), abs=1e-12)
