@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from pytest_ascend.device import Device
-from pytest_ascend.performance.benchmarking import AscendBenchmark, Work
 from pytest_ascend.performance.estimate import estimate
 from pytest_ascend.performance.timing import Call, Make, Rounds, one_thread, plain, shares_the_host
 from pytest_ascend.records.case import Case
@@ -45,18 +45,15 @@ def test_precision(
 
 
 @_each(TIME)
-def test_time(name: str, ascend_device: Device, ascend_benchmark: AscendBenchmark, ascend_measure: Measure) -> None:
+def test_time(name: str, ascend_device: Device, benchmark: Any, ascend_measure: Measure) -> None:
     """Time both forms in turn. Only the NPU's own time is judged."""
     form, batch = FORMS[name], sizes_of(ascend_device).batch
-    ascend_benchmark(_prepared(form, batch), Work(items=batch))
-    call = _prepared(form, batch)(ascend_device.torch_device())
-    other = _prepared(form, batch, fused=False)(ascend_device.torch_device())
+    fused, other = (_prepared(form, batch, fused=each)(ascend_device.torch_device()) for each in (True, False))
     with one_thread(ascend_device):
-        share, low, high = saved(estimate(*_in_turn(call, other, ascend_device)))
+        share, low, high = saved(estimate(*_in_turn(fused, other, ascend_device, benchmark)))
     for figure, value in (("time_saved_share", share), ("time_saved_low", low), ("time_saved_high", high)):
         ascend_measure(figure, value)
-    if shares_the_host(ascend_device):
-        raise NotImplementedError("an NPU's time is not emulated: what is saved here says nothing of it")
+    _refuse_to_judge("time", ascend_device)
     said = complaint_about_time(share, low, high)
     assert not said, said
 
@@ -71,18 +68,23 @@ def test_memory(name: str, ascend_device: Device, ascend_measure: Measure) -> No
     ascend_measure("peak_memory_fused_bytes", fused)
     ascend_measure("peak_memory_plain_bytes", other)
     ascend_measure("peak_memory_ratio", fused / other)
-    if shares_the_host(ascend_device):
-        raise NotImplementedError("an NPU's memory is not emulated: its kernels take more than what is counted here")
+    _refuse_to_judge("memory", ascend_device)
     said = complaint_about_memory(fused, other)
     assert not said, said
 
 
-def _prepared(form: Form, batch: int, *, fused: bool = True) -> Make:
+def _refuse_to_judge(what: str, device: Device) -> None:
+    """Raise NotImplementedError where the host computes: what is measured there says nothing of an NPU."""
+    if device.emulated:
+        raise NotImplementedError(f"an NPU's {what} is not emulated: the figures are those of this machine's processor")
+    if shares_the_host(device):
+        raise NotImplementedError(f"judging {what} is not supported on {device.label}: the limits are an NPU's")
+
+
+def _prepared(form: Form, batch: int, *, fused: bool) -> Make:
     def prepared(device: torch.device) -> Call:
         layers, x = PATTERNS[form.pattern].make(form.pattern), PATTERNS[form.pattern].batch(form.pattern, batch)
-        # The peer of a benchmark is on the CPU, which lacks the operators of torch_npu: it does the plain work.
-        is_there = form.everywhere or device.type == "npu"
-        model = (form.fuse(layers) if fused and is_there else layers).to(device)
+        model = (form.fuse(layers) if fused else layers).to(device)
         x = x.to(device)
 
         def call() -> Tensor:
@@ -95,7 +97,7 @@ def _prepared(form: Form, batch: int, *, fused: bool = True) -> Make:
     return prepared
 
 
-def _in_turn(call: Call, other: Call, device: Device) -> tuple[list[float], list[float]]:
+def _in_turn(call: Call, other: Call, device: Device, benchmark: Any) -> tuple[list[float], list[float]]:
     """Give the times in us of so many rounds of ``call``, and of the round of ``other`` before each."""
 
     def waited_for() -> None:
@@ -106,7 +108,10 @@ def _in_turn(call: Call, other: Call, device: Device) -> tuple[list[float], list
     plain(rounds, rounds.run, WARM_ROUNDS)
     rounds.peers_us.clear()
     gc.collect()
-    return [each * 1e6 for each in plain(rounds, rounds.run, ROUNDS)], rounds.peers_us
+    if not benchmark.enabled:
+        return [each * 1e6 for each in plain(rounds, rounds.run, ROUNDS)], rounds.peers_us
+    benchmark.pedantic(rounds.run, setup=rounds.before, rounds=ROUNDS)
+    return [each * 1e6 for each in benchmark.stats.stats.data], rounds.peers_us
 
 
 def _peak_bytes(make: Make, device: Device) -> int:
