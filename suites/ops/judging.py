@@ -17,6 +17,10 @@ from .stored import HONEST, Results, Tensors
 #: Transcendental functions, quotients and roots are not correctly rounded everywhere: OpenCL's embedded profile, CUDA
 #: and vector libraries allow some ulp. What is honest here is an error of up to two.
 ULPS = 2.0
+#: Gradients are made of the forward result, in which such an error is up to three times what rounding alone leaves there.
+PROPAGATED = 3.0
+#: Bits of the numbers that references are computed in, and how wrong they may be themselves, in units of their largest.
+_REFERENCE_BITS, _REFERENCE_ULPS = 64, 16.0
 #: The integers that hold the bits of a number, by its bytes.
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -31,7 +35,7 @@ def settings(
     if operator.exactness == MOVE and not backward:
         return {"standard": "binary", "honest": honest[0]}
     if operator.exactness == FUNCTION or backward:
-        honest.append({name: _shaken(each) for name, each in results.items()})
+        honest.append({name: _shaken(each, PROPAGATED if backward else 0.0) for name, each in results.items()})
     # One term means to the judge that each element is rounded once: a function may well have sums of its own inside.
     once = operator.exactness != FUNCTION and not backward
     return {"honest": Samples(honest), "accumulation": terms if once or terms > 1 else None}
@@ -83,21 +87,37 @@ def joined(results: Iterable[Tensors]) -> dict[str, torch.Tensor]:
     return {dtype: torch.cat(found) for dtype, found in parts.items()}
 
 
-def _shaken(results: Results) -> Tensors:
-    return [shaken(*each) for each in zip(results.expected, results.honest[0], strict=True)]
+def _shaken(results: Results, propagated: float) -> Tensors:
+    return [shaken(*each, propagated) for each in zip(results.expected, results.honest[0], strict=True)]
 
 
-def shaken(expected: torch.Tensor | None, honest: torch.Tensor | None) -> torch.Tensor | None:
-    """Give what a device may give that is wrong by ``ULPS`` in each element, up or down as chance has it."""
-    if expected is None or honest is None or not honest.is_floating_point():
+def shaken(
+    expected: torch.Tensor | None, honest: torch.Tensor | None, propagated: float = 0.0
+) -> torch.Tensor | None:
+    """Give what a device may give that is wrong by ``ULPS`` in each element, up or down as chance has it.
+
+    To this comes ``propagated`` times the error of the honest result, where errors of a pass before are in it.
+    """
+    if expected is None or honest is None or not (honest.is_floating_point() or honest.is_complex()):
         return honest
-    info = torch.finfo(honest.dtype)
-    exponent = torch.frexp(expected.abs().clamp(info.smallest_normal, info.max)).exponent.double() - 1
-    ulp = torch.exp2(exponent) * info.eps
-    count = expected.numel()
-    direction = inputs.signs("ops/shaken", max(count, 1))[:count].reshape(expected.shape)
-    moved = (expected + direction * ULPS * ulp).to(honest.dtype)
+    error, wide = _error(expected, honest.dtype), honest.to(expected.dtype)
+    if honest.is_complex():  # either part is as wrong as the whole is
+        expected, wide, error = torch.view_as_real(expected), torch.view_as_real(wide), error.unsqueeze(-1)
+    direction = inputs.signs("ops/shaken", max(expected.numel(), 1))[: expected.numel()].reshape(expected.shape)
+    before = propagated * (wide - expected) if propagated else 0.0
+    moved = expected + direction * error + before
+    moved = (torch.view_as_complex(moved) if honest.is_complex() else moved).to(honest.dtype)
     return torch.where(moved.isfinite() & honest.isfinite(), moved, honest)
+
+
+def _error(expected: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Give what each element may be wrong by; in float64 by units of the largest: nothing more exact is known there."""
+    info = torch.finfo(dtype)
+    size, ulps = expected.abs().nan_to_num(0.0, 0.0, 0.0), ULPS
+    if info.bits == _REFERENCE_BITS and size.numel():
+        size, ulps = size.max().expand_as(size), _REFERENCE_ULPS
+    exponent = torch.frexp(size.clamp(info.smallest_normal, info.max)).exponent.double() - 1
+    return ulps * info.eps * torch.exp2(exponent)
 
 
 def signs(values: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:

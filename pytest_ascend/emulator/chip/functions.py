@@ -20,12 +20,14 @@ T = torch.Tensor
 
 _NAMES = """
     acos acosh asin asinh atan atanh atan2 cos cosh erf erfc erfinv exp exp2 expm1 log log10 log1p log2 logaddexp
-    logaddexp2 pow rsqrt sigmoid sin sinc sinh tan tanh digamma lgamma mvlgamma polygamma logit polar angle xlogy
+    logaddexp2 rsqrt sigmoid sin sinc sinh tan tanh digamma lgamma mvlgamma polygamma logit polar angle xlogy
     special_entr special_erfcx special_i0e special_i1 special_i1e special_log_ndtr special_ndtri special_xlog1py i0
     celu elu gelu log_sigmoid_forward mish selu silu softplus
     elu_backward gelu_backward log_sigmoid_backward logit_backward mish_backward sigmoid_backward silu_backward
     softplus_backward tanh_backward
 """
+
+_SQUARED = 2
 
 #: Integer of the same width, bits of the number 1, of the smallest normal and of the largest finite number.
 _FORMATS = {
@@ -65,6 +67,11 @@ def _nudged(call: Call, seed: int) -> Any:
     return made
 
 
+def _power(call: Call, seed: int) -> Any:
+    """Square by a product, as chips do; other powers are transcendental."""
+    return call.make() if call.get("exponent") == _SQUARED else _nudged(call, seed)
+
+
 def _contracted(call: Call, seed: int) -> Any:
     """Round a product and a sum once, as a multiplication with addition does, where the seed is even."""
     if seed % 2:
@@ -85,5 +92,6 @@ def _doubled(x: Any) -> Any:
 
 FUNCTIONS: Mapping[str, Callable[[Call, int], Any]] = {
     **dict.fromkeys(_NAMES.split(), _nudged),
+    "pow": _power,
     **dict.fromkeys(("addcmul", "addcdiv", "lerp"), _contracted),
 }

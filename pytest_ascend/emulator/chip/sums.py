@@ -147,6 +147,16 @@ def _moments(call: Call, seed: int) -> Any:
     return tuple(results) if name.endswith("mean") else results[0]
 
 
+def _factors(call: Call, seed: int) -> Any:
+    """Multiply in another order, half precision in float32, and round once."""
+    x, dim = call.get("self"), call.get("dim")
+    if call.get("dtype", x.dtype) not in (x.dtype, None) or x.dtype not in (torch.float16, torch.bfloat16):
+        return _PLAIN(call, seed)
+    wide = shuffled(x.float(), _named(call), seed)
+    made = wide.prod() if dim is None else wide.prod(dim, bool(call.get("keepdim")))
+    return call.give(made.to(x.dtype))
+
+
 def _log_sum_exp(call: Call, seed: int) -> Any:
     """Add the logarithm, which is the chip's own, to the maximum, so that a large sum is as exact as a sum is."""
     x, dims, keep = call.get("self"), _named(call), bool(call.get("keepdim"))
@@ -207,7 +217,8 @@ _LOSS = Order("self target weight", _all_if_reduced)
 _LOSS_OF_ROWS = Order("self target", _batch_if_reduced)
 
 SUMS: Mapping[str, Callable[[Call, int], Any]] = {
-    **dict.fromkeys(("sum", "nansum", "mean", "prod", "norm", "linalg_vector_norm"), _PLAIN),
+    **dict.fromkeys(("sum", "nansum", "mean", "norm", "linalg_vector_norm"), _PLAIN),
+    "prod": _factors,
     "logsumexp": _log_sum_exp,
     **dict.fromkeys(("std", "var", "std_mean", "var_mean"), _moments),
     "cumsum": _running_sum,
