@@ -31,7 +31,7 @@ def complaint(case: Case) -> str:
     test: Callable[..., None] = getattr(test_ops, f"test_{case.property.replace('-', '_')}")
     try:
         test(kind(case, torch.device("npu", 0), _STORE), PrecisionCompare(note=_forget))
-    except BaseException as error:  # noqa: BLE001  (pytest's own failures are none of Exception)
+    except BaseException as error:  # pytest's own failures are none of Exception
         if isinstance(error, KeyboardInterrupt):
             raise
         return f"{type(error).__name__}: {error}".partition("\n")[0] or type(error).__name__

@@ -2,9 +2,9 @@
 
     python benchmarks/operator_faults.py [--faults 300] [--seed 0] [--operators 40] [--json FILE]
 
-First every case at level standard runs on the honest device, which tells what kernels it calls; then one fault after the
-other is planted, and the cases that call its kernel run until one complains. A fault that changes no bit of any result
-is none, and counts for nothing; one that changes some and is not complained of is a blind spot, and named.
+First every case at level standard runs on the honest device, which tells what kernels it calls; then one fault after
+the other is planted, and the cases that call its kernel run until one complains. A fault that changes no bit of any
+result is none, and counts for nothing; one that changes some and is not complained of is a blind spot, and named.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ os.environ["PYTEST_ASCEND_FAULTS"] = "operator_switch:EVERY_KERNEL"
 
 import torch  # noqa: E402  (after the activation)
 from operator_cases import STANDARD, complaint  # noqa: E402
-from operator_damage import ON_THE_WAY_IN, ON_THE_WAY_OUT  # noqa: E402
+from operator_damage_in import ON_THE_WAY_IN  # noqa: E402
+from operator_damage_out import ON_THE_WAY_OUT  # noqa: E402
 from operator_switch import SWITCH  # noqa: E402
 
 from pytest_ascend.records.case import Case  # noqa: E402
@@ -41,13 +42,13 @@ MOST_CASES = 200
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A fault that was planted: how often it changed a result, how many cases ran, and the first that complained."""
+    """A fault that was planted: how often it changed a result, cases that there were, and the first that complained."""
 
     kernel: str
     damage: str
     seed: int
     effects: int
-    ran: int
+    cases: int
     case: str
     complaint: str
 
@@ -74,13 +75,10 @@ def trial(kernel: str, damage: str, seed: int, cases: Sequence[Case]) -> Trial:
     SWITCH.kernel, SWITCH.effects = kernel, 0
     chosen = list(cases) if len(cases) <= MOST_CASES else chance.sample(list(cases), MOST_CASES)
     chance.shuffle(chosen)
-    said, ran, name = "", 0, ""
-    for ran, case in enumerate(chosen, 1):
-        if said := complaint(case):
-            name = case.id
-            break
+    complaints = ((case.id, complaint(case)) for case in chosen)
+    name, said = next(((name, said) for name, said in complaints if said), ("", ""))
     SWITCH.kernel = ""
-    return Trial(kernel, damage, seed, SWITCH.effects, ran, name, said)
+    return Trial(kernel, damage, seed, SWITCH.effects, len(chosen), name, said)
 
 
 def trials(seed: int, callers: Mapping[str, Sequence[Case]]) -> Iterator[Trial]:
@@ -118,7 +116,9 @@ def main(faults: int, seed: int, operators: int, file: Path | None) -> None:
     click.echo(f"noticed: {len(caught)} ({len(caught) / len(visible):.1%}); by name: {sum(map(is_named, caught))}")
     for each in visible:
         if not each.case:
-            click.echo(f"not noticed: {each.kernel}: {each.damage} ({each.seed}; {each.effects} calls in {each.ran} cases)")
+            click.echo(
+                f"not noticed: {each.kernel}: {each.damage} ({each.seed}; {each.effects} calls in {each.cases} cases)"
+            )
     for damage, count in Counter(each.damage for each in found if not each.effects).most_common():
         click.echo(f"no effect: {damage}: {count}")
     if file:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from operator_damage import OnTheWayIn, OnTheWayOut, Seen
+from operator_damage import OnTheWayIn, OnTheWayOut, Seen, has_same_bits
 
 from pytest_ascend.emulator.kernels import all_kernels
 from pytest_ascend.emulator.registry import Body, Kernel
@@ -22,7 +22,7 @@ from pytest_ascend.emulator.registry import Body, Kernel
 class Switch:
     """Which kernel is damaged, and how; what kernels were called with, and whether the damage changed a bit.
 
-    ``seen`` grows with each call while ``records`` is set. ``effects`` counts the calls whose results are other than honest.
+    ``seen`` grows with each call while ``records`` is set. ``effects`` counts calls with other results.
     """
 
     kernel: str = ""
@@ -38,7 +38,11 @@ SWITCH = Switch()
 
 
 def _plant(kernel: Kernel, honest: Body) -> Body:
-    places = [i for i, each in enumerate(each for each in kernel.signature.parameters if each.is_input) if each.role == "inout"]
+    places = [
+        i
+        for i, each in enumerate(each for each in kernel.signature.parameters if each.is_input)
+        if each.role == "inout"
+    ]
 
     def body(*arguments: Any) -> Any:
         if SWITCH.records:
@@ -57,7 +61,9 @@ def _apart(honest: Body, places: Sequence[int], arguments: Sequence[Any]) -> tup
     return honest(*copies), [copies[i] for i in places]
 
 
-def _damaged(run: Callable[[Sequence[Any]], tuple[Any, list[Any]]], arguments: Sequence[Any], places: Sequence[int]) -> Any:
+def _damaged(
+    run: Callable[[Sequence[Any]], tuple[Any, list[Any]]], arguments: Sequence[Any], places: Sequence[int]
+) -> Any:
     found, changed = run(arguments)
     wanted = [_copied(each) for each in _tensors((found, changed))]
     try:
@@ -69,7 +75,7 @@ def _damaged(run: Callable[[Sequence[Any]], tuple[Any, list[Any]]], arguments: S
                 target.copy_(value)
     except Exception:  # noqa: BLE001  (a damage that cannot be done to this call is none)
         found, changed = run(arguments)
-    SWITCH.effects += not all(map(_is_same, _tensors((found, changed)), wanted))
+    SWITCH.effects += not all(map(has_same_bits, _tensors((found, changed)), wanted))
     for place, value in zip(places, changed, strict=True):
         for target, written in zip(_tensors(arguments[place]), _tensors(value), strict=True):
             target.copy_(written)
@@ -86,15 +92,6 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     if isinstance(value, list | tuple):
         return [tensor for each in value for tensor in _tensors(each)]
     return [value] if isinstance(value, torch.Tensor) else []
-
-
-def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two results are the same in every bit; all NaN are one."""
-    if one.shape != other.shape or one.dtype != other.dtype or not one.numel():
-        return one.shape == other.shape and one.dtype == other.dtype
-    if not other.isnan().any():
-        return one.contiguous().view(-1).view(torch.uint8).equal(other.view(-1).view(torch.uint8))
-    return one.isnan().equal(other.isnan()) and one.nan_to_num(nan=0.0).equal(other.nan_to_num(nan=0.0))
 
 
 def _is_list(value: Any) -> bool:

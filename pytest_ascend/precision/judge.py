@@ -69,10 +69,12 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
     if not few.is_broken:
         return few
     entries = found.actual.spread.entries()
+    honest_entries = [each.spread.entries() for each in found.honest]
     lowest, highest = exponents_of(entries)
+    # Where the device overflows, honest results may have numbers above all of its own.
+    highest = max(highest, *(exponents_of(each)[1] for each in honest_entries)) if honest_entries else highest
     length = highest - lowest + 1
     device = octaves(_nonzero(entries), setting.format, lowest, length)
-    honest_entries = [each.spread.entries() for each in found.honest]
     honest = [octaves(_nonzero(each), setting.format, lowest, length) for each in honest_entries]
     model = ErrorModel(honest, setting, np.arange(lowest, highest + 1), use)
     allowed = _with_zero(model.limits(found.actual.count), honest_entries, device, setting, use)

@@ -17,9 +17,9 @@ from .stored import HONEST, Results, Tensors
 #: Transcendental functions, quotients and roots are not correctly rounded everywhere: OpenCL's embedded profile, CUDA
 #: and vector libraries allow some ulp. What is honest here is an error of up to two.
 ULPS = 2.0
-#: Gradients are made of the forward result, in which such an error is up to three times what rounding alone leaves there.
+#: Gradients are made of the forward result, in which such an error is up to three times that of rounding alone.
 PROPAGATED = 3.0
-#: Bits of the numbers that references are computed in, and how wrong they may be themselves, in units of their largest.
+#: Bits of the numbers that references are computed in, and how wrong these may be, in units of the largest of them.
 _REFERENCE_BITS, _REFERENCE_ULPS = 64, 16.0
 #: The integers that hold the bits of a number, by its bytes.
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -34,7 +34,7 @@ def settings(
     honest = [{name: each.honest[layout] for name, each in results.items()} for layout in layouts]
     if operator.exactness == MOVE and not backward:
         return {"standard": "binary", "honest": honest[0]}
-    if operator.exactness == FUNCTION or backward:
+    if operator.exactness == FUNCTION or (backward and operator.exactness != MOVE):
         honest.append({name: _shaken(each, PROPAGATED if backward else 0.0) for name, each in results.items()})
     # One term means to the judge that each element is rounded once: a function may well have sums of its own inside.
     once = operator.exactness != FUNCTION and not backward
@@ -91,9 +91,7 @@ def _shaken(results: Results, propagated: float) -> Tensors:
     return [shaken(*each, propagated) for each in zip(results.expected, results.honest[0], strict=True)]
 
 
-def shaken(
-    expected: torch.Tensor | None, honest: torch.Tensor | None, propagated: float = 0.0
-) -> torch.Tensor | None:
+def shaken(expected: torch.Tensor | None, honest: torch.Tensor | None, propagated: float = 0.0) -> torch.Tensor | None:
     """Give what a device may give that is wrong by ``ULPS`` in each element, up or down as chance has it.
 
     To this comes ``propagated`` times the error of the honest result, where errors of a pass before are in it.

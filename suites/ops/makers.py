@@ -131,6 +131,7 @@ def binary(
         if dtype.is_floating_point and special:
             for named in ({}, *arguments):
                 yield call(*pairs(special), group=SPECIAL, **named)
+            yield from (call(numbers(*special), each, group=SPECIAL) for each in scalars)
         for shape in SIZES:
             yield call(*both(shape, shape), group=SHAPES)
         for left, right in BROADCAST:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import pytest
@@ -18,8 +18,12 @@ from .corpus.subject import RecordedSubject
 from .evaluate import forward, on_tensors, tensors
 from .judging import expected, honest_twin, joined, settings, signs
 from .operator import LAYOUT, USUAL_TERMS
+from .properties import applies, chosen
 from .stored import Results
 from .subject import Subject
+
+#: Families of functions of one number.
+_OF_ONE = ("activation", "elementwise")
 
 #: Results by the name of the sample, and of the layout where there are several.
 Found: TypeAlias = dict[str, list[Any]]
@@ -232,14 +236,31 @@ def test_repeat(subject: Subject, precision_compare: PrecisionCompare) -> None:
     for sample in subject.samples:
         before[sample.name] = subject.on_cpu(sample)
         args, kwargs = subject.arguments(sample)
-        first[sample.name] = subject.fetched(forward(subject.operator.function, args, kwargs))
-        _leave_poison(first[sample.name], subject.device)
-        second[sample.name] = subject.fetched(forward(subject.operator.function, args, kwargs))
+        for way, computed in _ways(subject, sample, args, kwargs).items():
+            name = f"{sample.name}, {way}" if way else sample.name
+            first[name] = computed()
+            _leave_poison(first[name], subject.device)
+            second[name] = computed()
         after[sample.name] = on_tensors(torch.Tensor.cpu, (args, kwargs))
     name = subject.operator.name
     precision_compare(second, first, standard="binary", name=f"{name}, called again")
     given, left = ({key: tensors(each) for key, each in found.items()} for found in (before, after))
     precision_compare(left, given, standard="binary", name=f"{name}: its inputs, after the calls")
+
+
+def _ways(subject: Subject, sample: Any, args: Any, kwargs: Any) -> dict[str, Callable[[], list[Any]]]:
+    """Give how a sample can be computed: forward, in place on a copy, and back, as far as the operator has these.
+
+    Back only where there is one gradient, of one number each: no device promises the order of sums.
+    """
+    operator, case = subject.operator, subject.case
+    ways: dict[str, Callable[[], list[Any]]] = {"": lambda: subject.fetched(forward(operator.function, args, kwargs))}
+    if applies(operator, "in-place", case.dtype):
+        ways["in place"] = lambda: subject.fetched([subject.in_place()(args[0].clone(), *args[1:], **kwargs)])
+    is_of_one = operator.family in _OF_ONE and len(sample.values()) == 1
+    if is_of_one and sample in chosen(operator, "backward", case.dtype):
+        ways["backward"] = lambda: [each for each in subject.go_back(sample) if each is not None]
+    return ways
 
 
 def _leave_poison(like: list[torch.Tensor], device: torch.device) -> None:

@@ -69,7 +69,8 @@ def _nudged(call: Call, seed: int) -> Any:
 
 def _power(call: Call, seed: int) -> Any:
     """Square by a product, as chips do; other powers are transcendental."""
-    return call.make() if call.get("exponent") == _SQUARED else _nudged(call, seed)
+    exponent = call.get("exponent")
+    return call.make() if not isinstance(exponent, T) and exponent == _SQUARED else _nudged(call, seed)
 
 
 def _contracted(call: Call, seed: int) -> Any:

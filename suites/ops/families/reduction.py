@@ -19,6 +19,7 @@ _dtypes = ({"dim": 1, "dtype": torch.float32}, {"dim": 0, "dtype": torch.int64})
 _orders = tuple({"ord": order, "dim": -1} for order in (1, 2, 3, float("inf"), 0))
 _spreads = reduction(dims=(*ONE_DIM, *_spread), long=1025, empty=False)
 
+
 def _variance_and_mean(x: torch.Tensor, **how: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Torch's own gives NaN for the mean of a row with an infinity, which is an infinity."""
     over = {name: value for name, value in how.items() if name in ("dim", "keepdim")}

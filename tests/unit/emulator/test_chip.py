@@ -204,3 +204,18 @@ def _asked_for(numerics: str, cube: int) -> int:
 def test_float32_is_multiplied_in_hf32_where_that_is_allowed() -> None:
     assert [_asked_for("chip:1", cube) for cube in (0, 1, 2, 3)] == [0, 3, 2, 3]
     assert [_asked_for("exact", cube) for cube in (0, 1, 2, 3)] == [0, 1, 2, 3]
+
+
+def test_a_square_is_a_product() -> None:
+    (found,) = _of_chip(lambda: X**2, 1)
+    assert torch.equal(found, X * X)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_factors_are_rounded_once(dtype: torch.dtype) -> None:
+    factors = (1 + _drawn(5, 17) / 8).to(dtype)
+    for seed in SEEDS:
+        (found,) = _of_chip(lambda: factors.prod(1), seed)
+        exact = factors.double().prod(1)
+        assert found.dtype is dtype
+        assert float(((found - exact).abs() / exact).max()) <= torch.finfo(dtype).eps * 0.51

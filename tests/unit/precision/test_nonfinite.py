@@ -123,3 +123,11 @@ def test_blocks_with_nan_leave_the_others_judged():
     verdict = compare(actual, expected, honest=honest)
     assert not verdict.agrees
     assert "block" in verdict.limit.name
+
+
+def test_a_wrong_device_that_overflows_at_the_end_of_its_dtype_is_judged_by_its_other_elements():
+    largest = torch.finfo(torch.bfloat16).max
+    expected = tensor(1, -1, 2, 8, largest, dtype=torch.float64)
+    actual = tensor(1.1, -1.1, 2.2, 8.8, INF, dtype=torch.bfloat16)
+    honest = expected.to(torch.bfloat16)
+    assert not compare(actual, expected, honest=honest, accumulation=1).agrees
