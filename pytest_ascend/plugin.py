@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_ascend.performance.comparison import Comparison
     from pytest_ascend.run.comparing import PrecisionCompare
     from pytest_ascend.run.reference import CpuReference
-    from pytest_ascend.run.trial import Trial
+    from pytest_ascend.run.trial import Reproduce, Trial
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -156,6 +156,22 @@ def ascend_measure(request: pytest.FixtureRequest) -> Callable[[str, float | Seq
     """
     trial = _trial(request)
     return trial.measure if trial else _forget
+
+
+@pytest.fixture
+def ascend_reproduce(request: pytest.FixtureRequest) -> Callable[[Reproduce], None]:
+    """Say how to write a program that shows what is wrong with the case: ``ascend_reproduce(write)``.
+
+    Where the case does not pass, ``write`` gets the verdict that disagreed, or None, and gives Python to be pasted; it
+    stands in the run log and on the page. It may raise ValueError with the reason why there is none.
+    """
+    trial = _trial(request)
+
+    def keep(write: Reproduce) -> None:
+        if trial:
+            trial.reproduce = write
+
+    return keep
 
 
 @pytest.fixture(scope="session")

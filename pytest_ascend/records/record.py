@@ -26,7 +26,8 @@ class ResultRecord:
     expires (a date) of the waiver by which a deviation was excused, empty for none.
     ``diagnosis`` says what an error means (see :mod:`pytest_ascend.diagnosis`), empty for a case that ended in none.
     ``attempts`` has each attempt where there was more than one: its ``card``, ``end``, ``outcome``, ``reason``, and
-    whether it ran ``alone``, with blocking launches.
+    whether it ran ``alone``, with blocking launches. ``snippet`` is a Python program that shows what is wrong with the
+    case, empty where nothing is, and where nobody knows how to write one.
     """
 
     case: Case
@@ -40,6 +41,7 @@ class ResultRecord:
     waiver: Mapping[str, str] = field(default_factory=dict)
     diagnosis: Mapping[str, Any] = field(default_factory=dict)
     attempts: tuple[Mapping[str, Any], ...] = ()
+    snippet: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Give builtins only: what travels between processes and into the run log."""
@@ -57,6 +59,7 @@ class ResultRecord:
             **({"diagnosis": dict(self.diagnosis)} if self.diagnosis else {}),
             **({"series": {name: list(values) for name, values in self.series.items()}} if self.series else {}),
             **({"attempts": [dict(each) for each in self.attempts]} if self.attempts else {}),
+            **({"snippet": self.snippet} if self.snippet else {}),
         }
 
     @classmethod
@@ -75,4 +78,5 @@ class ResultRecord:
             diagnosis=dict(data.get("diagnosis", {})),
             series={name: tuple(values) for name, values in data.get("series", {}).items()},
             attempts=tuple(data.get("attempts", ())),
+            snippet=data.get("snippet", ""),
         )

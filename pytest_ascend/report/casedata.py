@@ -32,6 +32,7 @@ CASE_FIELDS = (
     "measures",
     "fallbacks",
     "detail",
+    "snippet",
 )
 VERDICT_FIELDS = (
     "agrees",
@@ -48,6 +49,8 @@ VERDICT_FIELDS = (
 )
 #: Bytes of long texts (messages, tracebacks) on one page. What comes later is left to the log.
 TEXT_BUDGET_BYTES = 2_000_000
+#: The same for programs of cases that do not conform, and of those that do.
+SNIPPETS_BUDGET_BYTES = {False: 1_000_000, True: 300_000}
 _LONG = 200
 _LEFT_OUT = "(left out to keep this page small; the log has it)"
 
@@ -59,6 +62,7 @@ class _Packing:
         self.texts: dict[str, int] = {}
         self.shapes: dict[tuple[str, ...], int] = {}
         self.budget_bytes = TEXT_BUDGET_BYTES
+        self.snippets_budget_bytes = dict(SNIPPETS_BUDGET_BYTES)
 
     def text(self, text: str) -> int:
         """Give the number of a text, which may be a new one."""
@@ -67,6 +71,15 @@ class _Packing:
             if self.budget_bytes < 0:
                 text = _LEFT_OUT
         return self.texts.setdefault(text, len(self.texts))
+
+    def snippet(self, result: ResultRecord) -> int:
+        """Give the number of a case's program: it is shown whole or not at all, since half of it would not run."""
+        program = evidence.program(result)
+        if program:
+            conforms = result.outcome.conforms
+            self.snippets_budget_bytes[conforms] -= len(codec.for_script(program).encode())
+            program = program if self.snippets_budget_bytes[conforms] >= 0 else f"# {_LEFT_OUT}"
+        return self.texts.setdefault(program, len(self.texts))
 
     def case(self, result: ResultRecord, line: int | None) -> list[Any]:
         """Pack one case, in the order of CASE_FIELDS."""
@@ -88,6 +101,7 @@ class _Packing:
             [[self.text(each.name), self.text(each.value)] for each in evidence.measures(result)],
             [self.text(evidence.line(name)) for name in result.fallbacks],
             self.text(evidence.text(result.outcome.detail)),
+            self.snippet(result),
         ]
 
     def _is_wanted_whole(self, result: ResultRecord) -> bool:

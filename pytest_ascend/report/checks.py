@@ -313,6 +313,7 @@ def record(data: Any) -> ResultRecord:
     _RECORD(data, "record")
     _series(data.get("series", {}), "record.series")
     _map_of(_text)(data.get("waiver", {}), "record.waiver")
+    _text(data.get("snippet", ""), "record.snippet")
     case(data["case"], "record.case")
     _list_of(_ATTEMPT)(data.get("attempts", []), "record.attempts")
     for index, verdict in enumerate(data["verdicts"]):

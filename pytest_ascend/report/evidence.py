@@ -15,6 +15,8 @@ LINE_LIMIT = 400
 TEXT_LIMIT = 6_000
 #: A model's gradients are a few hundred tensors.
 LEAVES_LIMIT = 400
+#: A longer program is none that this package wrote.
+PROGRAM_LIMIT = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,11 @@ def limit_used(result: ResultRecord) -> float | None:
     """
     found = [verdict["metrics"].get("limit_used") for verdict in result.verdicts]
     return max((each for each in found if each is not None), default=None)
+
+
+def program(result: ResultRecord) -> str:
+    """Give the program that shows what is wrong with a case, with nothing in it that cannot be seen; "" for none."""
+    return figures.visible(result.snippet) if len(result.snippet) <= PROGRAM_LIMIT else ""
 
 
 def loosened(result: ResultRecord) -> str:

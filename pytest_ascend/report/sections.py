@@ -83,6 +83,7 @@ class Detail:
     fallbacks: tuple[str, ...]
     text: str
     command: str
+    program: str
     line: str
 
 
@@ -231,6 +232,7 @@ def detail(result: ResultRecord, summary: Summary) -> Detail:
         fallbacks=tuple(evidence.line(name) for name in result.fallbacks),
         text=evidence.text(result.outcome.detail),
         command=f"{command(summary)} {figures.one_line(shell_quote(result.node_id))}" if result.node_id else "",
+        program=evidence.program(result),
         line=f"{log_name(summary)}, line {line}" if line else "",
     )
 

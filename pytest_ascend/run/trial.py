@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored, Failed, Fallback, Outcome, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.text import one_line
 from pytest_ascend.run.expectations import Expectation, today
+
+#: Of the reason why there is no program, so much is kept.
+REASON_CHARACTERS = 200
+
+#: Takes the verdict that disagreed, None where none did, and gives a program. May raise ValueError with the reason why
+#: there is none.
+Reproduce: TypeAlias = Callable[[Mapping[str, Any] | None], str]
 
 
 @dataclass(kw_only=True, slots=True)
 class Trial:
     """A case on its way through its test. ``interrupted`` is the outcome of whatever ended the test early.
 
-    ``expectation`` is the known deviation that the case is to show, None where it is to pass.
+    ``expectation`` is the known deviation that the case is to show, None where it is to pass. ``reproduce`` writes a
+    program that shows what is wrong; it is asked only where something is.
     """
 
     case: Case
@@ -30,6 +39,7 @@ class Trial:
     expectation: Expectation | None = None
     duration_s: float = 0.0
     diagnosis: Mapping[str, Any] = field(default_factory=dict)
+    reproduce: Reproduce | None = None
 
     def measure(self, name: str, value: float | Sequence[float]) -> None:
         """Keep a figure, or a series of them. Raises UsageError for what is no number, or a name that stands already.
@@ -71,6 +81,16 @@ class Trial:
         """Give the reasons for which comparisons were judged by looser limits than their standard's."""
         return list(dict.fromkeys(str(verdict["waiver"]) for verdict in self.verdicts if verdict.get("waiver")))
 
+    def snippet(self) -> str:
+        """Give the program that shows what is wrong with a case, or a comment on why there is none; "" for a pass."""
+        if self.reproduce is None or self.outcome().name == Passed.name:
+            return ""
+        disagreeing = next((verdict for verdict in self.verdicts if not verdict["agrees"]), None)
+        try:
+            return self.reproduce(disagreeing)
+        except Exception as error:  # noqa: BLE001  (nothing that happens here may cost the record)
+            return f"# no program: {one_line(str(error))[:REASON_CHARACTERS]}"
+
     def record(self) -> ResultRecord:
         """Give the case's line of the run log."""
         outcome = self.outcome()
@@ -88,6 +108,7 @@ class Trial:
             duration_s=self.duration_s,
             diagnosis=self.diagnosis,
             series=dict(self.series),
+            snippet=self.snippet(),
         )
 
 

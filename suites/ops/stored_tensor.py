@@ -12,13 +12,15 @@ class StoredTensor:
     """A tensor on the CPU, contiguous, to be given the dtype of the case and a layout.
 
     ``follows`` is false for a tensor that has a dtype of its own: an index, a mask. ``grad`` tells whether a gradient
-    may be asked for. ``stride`` is that of the recorded tensor where it was not contiguous.
+    may be asked for. ``stride`` is that of the recorded tensor where it was not contiguous. ``number`` is its own in
+    the recording, -1 where it is in none as it is.
     """
 
     tensor: torch.Tensor
     follows: bool = True
     grad: bool = False
     stride: tuple[int, ...] | None = None
+    number: int = -1
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -52,14 +54,14 @@ class StoredTensor:
         flat = changed.view(-1)
         for place, number in ((0, "nan"), (flat.numel() // 2, "inf"), (-1, "-inf")):
             flat[place] = float(number)
-        return replace(self, tensor=changed)
+        return replace(self, tensor=changed, number=-1)
 
     def expanded(self) -> StoredTensor:
         """Give the same with stride 0 along the first dimension."""
         if not self.can_repeat:
             return self
         stride = (0, *self.tensor.stride()[1:])
-        return replace(self, tensor=self.tensor[:1].expand(self.shape).contiguous(), stride=stride)
+        return replace(self, tensor=self.tensor[:1].expand(self.shape).contiguous(), stride=stride, number=-1)
 
 
 def laid_out(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:

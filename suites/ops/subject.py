@@ -27,6 +27,8 @@ class Subject:
         self.dtype: torch.dtype = getattr(torch, case.dtype)
         self.operator = self.found()
         self.samples = self.chosen()
+        #: The sample that was called last, and how it was placed.
+        self.latest: tuple[Sample, Placing] | None = None
 
     def found(self) -> Operator:
         """Give the operator."""
@@ -40,9 +42,20 @@ class Subject:
         """Make the arguments of a sample on the CPU: a tuple and a dictionary."""
         return sample.arguments(self.operator.name, self.dtype)
 
-    def arguments(self, sample: Sample, placing: Placing = layouts.contiguous) -> Any:
-        """Make the arguments of a sample on the device."""
-        return on_tensors(onto(self.device, placing), self.on_cpu(sample))
+    def arguments(
+        self, sample: Sample, placing: Placing = layouts.contiguous, device: torch.device | None = None
+    ) -> Any:
+        """Make the arguments of a sample on a device: the one under test, unless another is named."""
+        self.latest = sample, placing
+        return self.placed(self.on_cpu(sample), placing, device or self.device)
+
+    def placed(self, arguments: Any, placing: Placing, device: torch.device) -> Any:
+        """Put arguments onto a device."""
+        return on_tensors(onto(device, placing), arguments)
+
+    def said(self, _: Any) -> str:
+        """Give the Python that reads a tensor of a sample from where it is stored; "" where it is not stored."""
+        return ""
 
     def stored(self, sample: Sample) -> Results:
         """Give the stored results of a sample."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 import pytest
@@ -19,6 +20,7 @@ from .evaluate import forward, on_tensors, tensors
 from .judging import expected, honest_twin, joined, settings, signs
 from .operator import LAYOUT, USUAL_TERMS
 from .properties import applies, chosen
+from .reproducing import program
 from .stored import Results
 from .subject import Subject
 
@@ -36,10 +38,14 @@ def of(property_: str) -> pytest.MarkDecorator:
 
 
 @pytest.fixture
-def subject(case: Case, npu_device: torch.device, golden_store: GoldenStore) -> Subject:
+def subject(
+    case: Case, npu_device: torch.device, golden_store: GoldenStore, ascend_reproduce: Callable[..., None]
+) -> Subject:
     """Give what a case is about."""
     kind = RecordedSubject if is_recorded(case.subject, case.dtype) else Subject
-    return kind(case, npu_device, golden_store)
+    made = kind(case, npu_device, golden_store)
+    ascend_reproduce(partial(program, made))
+    return made
 
 
 def judge(

@@ -124,22 +124,33 @@ def _sprinkled(tensor: torch.Tensor) -> torch.Tensor:
 def _uniform(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
     if dtype.is_floating_point:
         return inputs.uniform(key, values.shape, low=values.low, high=values.high, dtype=dtype)
-    return _integers(key, values.shape, values.low, values.high, dtype)
+    return _integers(values, key, dtype)
 
 
 def _normal(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
     if dtype.is_floating_point:
         return inputs.normal(key, values.shape, std=values.high, dtype=dtype)
-    end = 1 if dtype is torch.bool else min(2**40, torch.iinfo(dtype).max // 4)
-    return _integers(key, values.shape, -end, end, dtype)
+    return _integers(values, key, dtype)
 
 
-def _integers(key: str, shape: tuple[int, ...], low: float, high: float, dtype: torch.dtype) -> torch.Tensor:
-    """Give integers over as much of [low, high] as the dtype holds; in steps, where that is more than 2**32."""
+def _integers(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
+    first, step, count = range_of(values, dtype)
+    return inputs.integers(key, values.shape, low=0, high=count) * step + first
+
+
+def range_of(values: Values, dtype: torch.dtype) -> tuple[int, int, int]:
+    """Give the first of the integers to draw from, their distance and their number.
+
+    They cover as much of [low, high] as the dtype holds; in steps, where that is more than 2**32.
+    """
+    low, high = values.low, values.high
+    if values.kind == "normal":
+        high = 1 if dtype is torch.bool else min(2**40, torch.iinfo(dtype).max // 4)
+        low = -high
     least, most = (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
     first, last = max(math.ceil(low), least), min(math.floor(high), most)
     step = (last - first) // 2**31 + 1
-    return inputs.integers(key, shape, low=0, high=(last - first) // step + 1) * step + first
+    return first, step, (last - first) // step + 1
 
 
 def _distinct(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
@@ -149,7 +160,7 @@ def _distinct(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _few(values: Values, key: str, _: torch.dtype) -> torch.Tensor:
-    return _integers(key, values.shape, values.low, values.high, torch.uint8)
+    return _integers(values, key, torch.uint8)
 
 
 def _given(values: Values, _: str, dtype: torch.dtype) -> torch.Tensor:

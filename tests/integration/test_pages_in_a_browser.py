@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -133,6 +134,15 @@ def test_a_case_has_a_link_and_neighbours_and_closes_by_key(opened: Open) -> Non
     expect(tab, "#case-title").not_to_have_text(CASES[0].id)
     tab.keyboard.press("Escape")
     expect(tab, "#case[open]").to_have_count(0)
+
+
+def test_a_program_can_be_copied(opened: Open) -> None:
+    failed = next(case.id for index, case in enumerate(CASES) if index % 28 == 20 and case.suite == "ops")
+    tab = opened("run", f"#case={failed}")
+    tab.locator("#case-body .program summary").click()
+    assert tab.inner_text("#case-body .program pre").startswith(f"# {failed}\nimport torch")
+    tab.click("#case-body .copy")
+    expect(tab, "#case-body .copy").to_have_text(re.compile("Copied|Selected"))
 
 
 def test_arrow_keys_walk_the_grid_and_enter_opens(opened: Open) -> None:

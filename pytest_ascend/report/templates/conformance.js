@@ -221,6 +221,31 @@
     return make("p", { class: "again" }, said("case.again"), " ", make("code", {}, command));
   }
 
+  function program(content) {
+    if (!content) return null;
+    return make("details", { class: "words program" },
+      make("summary", {}, said("case.program")),
+      make("button", { type: "button", class: "copy" }, said("case.copy")),
+      make("pre", { tabindex: "0" }, content));
+  }
+
+  /* Where the browser keeps its clipboard shut (a page opened as a file, say), what is to be copied is selected. */
+  async function copy(button) {
+    const held = button.parentElement.querySelector("pre");
+    try {
+      await navigator.clipboard.writeText(held.textContent);
+      button.replaceChildren(said("case.copied"));
+    } catch {
+      getSelection().selectAllChildren(held);
+      button.replaceChildren(said(document.execCommand("copy") ? "case.copied" : "case.selected"));
+    }
+  }
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button.copy");
+    if (button) copy(button);
+  });
+
   function fill(each) {
     const row = each.row;
     const fallbacks = row[CASE.fallbacks].map(text).join(", ");
@@ -234,6 +259,7 @@
       table(said("case.measurements"), row[CASE.measures].map((pair) => pair.map(text))),
       pre(text(row[CASE.detail])),
       again(row),
+      program(text(row[CASE.snippet])),
       make("p", { class: "source" }, row[CASE.line] === null
         ? said("case.no-record") : said("case.line", { log: data.log, line: String(row[CASE.line]) })),
     ].filter((part) => part));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,6 +63,17 @@ class Recording:
         layouts = [self._honest(expected, each) for each in honest]
         return Results(expected, tuple(layouts + layouts[:1] * (len(HONEST) - len(layouts))))
 
+    def expression(self, number: int, dtype: torch.dtype | None) -> str:
+        """Give the Python that reads a tensor from the file, in ``dtype`` or its own; "" where it is not there."""
+        if number < 0:
+            return ""
+        name, storage, first, shape = self._golden.meta["table"][number]
+        parts = 2 if getattr(torch, name).is_complex else 1
+        held = f"load_file({self._path!r})[{storage!r}][{first}:{first + parts * math.prod(shape)}]"
+        if parts > 1:
+            held = f"torch.view_as_complex({held}.double().reshape({(*shape, 2)}))"
+        return f"{held}.to({dtype or f'torch.{name}'}).reshape({tuple(shape)})"
+
     def _asked(self, said: Mapping[str, Any], dtype: str) -> Sequence[str]:
         found: Sequence[str] = said["dtypes"].get(dtype, {}).get("asked", ())
         return found
@@ -83,6 +95,7 @@ class Recording:
             follows=bool(held["follows"]),
             grad=bool(held.get("grad", False)),
             stride=stride,
+            number=int(held["number"]),
         )
 
     def _honest(self, expected: Tensors, said: Sequence[int | str | None]) -> Tensors:

@@ -14,6 +14,7 @@ from ..catalogue import RECORDED
 from ..evaluate import on_tensors
 from ..operator import Operator, Sample
 from ..stored import BACKWARD, Results
+from ..stored_tensor import StoredTensor
 from ..subject import Subject
 from .callables import Function, resolve
 from .index import Entry
@@ -44,11 +45,15 @@ class RecordedSubject(Subject):
         """Give the samples that show the property."""
         return self.recording.chosen(self.case.property, self.case.dtype)
 
-    def arguments(self, sample: Sample, placing: Placing = layouts.contiguous) -> Any:
-        """Make the arguments of a sample on the device; where no other layout is asked for, in the recorded one."""
+    def placed(self, arguments: Any, placing: Placing, device: torch.device) -> Any:
+        """Put arguments onto a device; where no other layout is asked for, in the recorded one."""
         there = layouts.as_it_is if placing is layouts.contiguous else placing
-        placed = on_tensors(onto(self.device, there), self.on_cpu(sample))
-        return tree_map(lambda leaf: self.device if isinstance(leaf, torch.device) else leaf, placed)
+        placed = on_tensors(onto(device, there), arguments)
+        return tree_map(lambda leaf: device if isinstance(leaf, torch.device) else leaf, placed)
+
+    def said(self, source: StoredTensor) -> str:
+        """Give the Python that reads a tensor from the recording."""
+        return self.recording.expression(source.number, self.dtype if source.follows else None)
 
     def stored(self, sample: Sample) -> Results:
         """Give the stored results of a sample."""

@@ -179,6 +179,7 @@ def record(case: Case, outcome: str, random: Random) -> ResultRecord:
         measurements=_measurements(case, random),
         fallbacks=(f"aten::{case.subject}",) if outcome == "fallback" else (),
         duration_s=random.random() / 10,
+        snippet="" if outcome == "passed" or case.suite != "ops" else f"# {case.id}\n{SNIPPET}",
     )
 
 
@@ -192,6 +193,7 @@ REASONS = {
     "not-emulated": "the emulated device lacks aclnn{subject}",
     "waived": "known deviation of the last bit; issue 12, owner: kernels, until 2026-06-30",
 }
+SNIPPET = "import torch\n" + "x = torch.tensor([0.5, 0.25, -1.75])  # <not> markup\n" * 60
 DETAIL = 'Traceback (most recent call last):\n  File "suites/ops/test_ops.py", line 12\nRuntimeError: <device lost>'
 
 

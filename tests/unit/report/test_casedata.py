@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pytest_ascend.records.case import Case
-from pytest_ascend.report import codec
+from pytest_ascend.report import casedata, codec
 from pytest_ascend.report.casedata import CASE_FIELDS, VERDICT_FIELDS, case_data
 from pytest_ascend.report.contents import Run
 from pytest_ascend.report.summary import summarise
@@ -65,3 +65,21 @@ def test_non_finite_figures_travel_by_name():
 def test_a_case_without_a_record_has_no_line():
     data = case_data(summarise(Run(header=synthetic.header([RELU]), records=())))
     assert data["cases"][0][CASE_FIELDS.index("line")] is None
+
+
+def test_a_program_stands_beside_a_case_that_failed_and_beside_no_other():
+    found, data = packed(RELU, "failed", snippet="import torch\nprint(1)")
+    assert data["texts"][found["snippet"]] == "import torch\nprint(1)"
+    found, data = packed(RELU, snippet="")
+    assert data["texts"][found["snippet"]] == ""
+
+
+def test_a_program_hides_nothing_from_who_copies_it():
+    found, data = packed(RELU, "failed", snippet="x = 1\u202e # 2")
+    assert data["texts"][found["snippet"]] == "x = 1\\u202e # 2"
+
+
+def test_a_program_is_whole_or_left_out(monkeypatch):
+    monkeypatch.setattr(casedata, "SNIPPETS_BUDGET_BYTES", {False: 10, True: 10})
+    found, data = packed(RELU, "failed", snippet="print('more than ten bytes')")
+    assert data["texts"][found["snippet"]].startswith("# (left out")

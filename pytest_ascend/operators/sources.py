@@ -1,0 +1,129 @@
+"""A function as Python that needs nothing but torch: its name there, or its source with all that this refers to."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+#: Where torch's functions are looked for by their identity, in this order.
+_PUBLIC = (
+    "torch",
+    "torch.nn.functional",
+    "torch.linalg",
+    "torch.fft",
+    "torch.special",
+    "torch.Tensor",
+    "torch.masked",
+    "torch.signal.windows",
+)
+
+
+class Unwritable(ValueError):
+    """What cannot be said in a few lines of Python: a closure, a module with weights, a tensor that is too large."""
+
+
+@dataclass(slots=True)
+class Source:
+    """Python that is being collected: ``imports`` and ``definitions``, each by the name that it gives a meaning."""
+
+    imports: dict[str, None] = field(default_factory=dict)
+    definitions: dict[str, str] = field(default_factory=dict)
+
+    def function(self, function: Callable[..., Any]) -> str:
+        """Give the expression for a function, and take in what it needs. Raises Unwritable."""
+        if isinstance(function, functools.partial):
+            given = [self.value(each) for each in function.args]
+            given += [f"{key}={self.value(each)}" for key, each in function.keywords.items()]
+            self.imports["import functools"] = None
+            return f"functools.partial({', '.join([self.function(function.func), *given])})"
+        if name := _public_name(function):
+            return name
+        module, name = getattr(function, "__module__", None) or "", getattr(function, "__qualname__", "")
+        if module.partition(".")[0] == "torch" and name.isidentifier():
+            self.imports[f"import {module}"] = None
+            return f"{module}.{name}"
+        if isinstance(function, FunctionType) and name.isidentifier() and not function.__closure__:
+            self._define(name, function)
+            return name
+        raise Unwritable(f"{name or function!r} is no function of torch, nor of a module")
+
+    def value(self, value: Any) -> str:
+        """Give the expression for a plain value or a function. Raises Unwritable."""
+        if value is None or isinstance(value, bool | int | str | torch.dtype | torch.memory_format | torch.layout):
+            return repr(value)
+        if isinstance(value, float | complex):
+            return number(value)
+        if callable(value):
+            return self.function(value)
+        raise Unwritable(f"{type(value).__name__} cannot be written down")
+
+    def _define(self, name: str, function: FunctionType) -> None:
+        if name in self.definitions:
+            return
+        self.definitions[name] = ""  # a function that calls itself is being defined already
+        text = textwrap.dedent(inspect.getsource(function))
+        for each in _names(text):
+            if each in function.__globals__ and each != name:
+                self._refer(each, function.__globals__[each])
+        self.definitions[name] = self.definitions.pop(name) or text.rstrip()
+
+    def _refer(self, name: str, value: Any) -> None:
+        """Give a global name its meaning."""
+        if isinstance(value, ModuleType):
+            same = value.__name__ == name
+            self.imports[f"import {value.__name__}" + ("" if same else f" as {name}")] = None
+        elif isinstance(value, FunctionType) and value.__name__ == name and not _public_name(value):
+            self.function(value)
+        elif value is not torch.Tensor or name != "torch":
+            said = "torch.Tensor" if value is torch.Tensor else self.value(value)
+            self.definitions[name] = f"{name} = {said}"
+
+
+def number(value: complex) -> str:
+    """Write a number so that Python reads the same one: infinities and NaN have no literal."""
+    if isinstance(value, complex):
+        return f"complex({number(value.real)}, {number(value.imag)})"
+    said = repr(value)
+    return said if said[-1].isdigit() else f'float("{said}")'
+
+
+@functools.cache
+def _public_names() -> Mapping[int, str]:
+    """Give the public names of torch's functions by their identity: those are never collected."""
+    found: dict[int, str] = {}
+    for where in _PUBLIC:
+        holder = functools.reduce(getattr, where.split(".")[1:], torch)
+        for name, each in vars(holder).items():
+            if callable(each) and not isinstance(each, type):
+                found.setdefault(id(each), f"{where}.{name}")
+    return found
+
+
+def _public_name(function: Any) -> str:
+    """Give the name of a function of torch, "" for any other."""
+    if isinstance(function, torch._ops.OpOverloadPacket | torch._ops.OpOverload):  # noqa: SLF001
+        return f"torch.ops.{function}"
+    found = _public_names().get(id(function), "")
+    if found or not getattr(function, "__name__", "").isidentifier():
+        return found
+    # Methods of a base class of Tensor are no entries of its own.
+    name = str(function.__name__)
+    return f"torch.Tensor.{name}" if getattr(torch.Tensor, name, None) is function else ""
+
+
+def _names(text: str) -> Iterator[str]:
+    """Give the names that a definition reads, those of annotations left out."""
+    (definition,) = ast.parse(text).body
+    if not isinstance(definition, ast.FunctionDef):
+        raise Unwritable("it is no function of its own")
+    defaults = [*definition.args.defaults, *filter(None, definition.args.kw_defaults)]
+    for part in (*definition.body, *definition.decorator_list, *defaults):
+        yield from (each.id for each in ast.walk(part) if isinstance(each, ast.Name))

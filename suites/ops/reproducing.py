@@ -1,0 +1,171 @@
+"""From a case that does not pass to a program that shows why: which sample, placed how, called by what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import torch
+
+from pytest_ascend.operators import layouts
+from pytest_ascend.operators.layouts import LAYOUTS, Placing, poisoned, steps, surrounded
+from pytest_ascend.operators.snippet import Reproduction, snippet
+from pytest_ascend.operators.sources import Unwritable
+
+from .evaluate import tensors, upstream, with_grad
+from .operator import Sample
+from .subject import Subject
+from .values import Values, range_of
+
+#: Gives the Python that makes a tensor which is too large to be written down, "" where none is known.
+Large: TypeAlias = Callable[[torch.Tensor], str]
+
+CPU = torch.device("cpu")
+#: Properties whose gradients are compared.
+_BACKWARD = ("backward", "backward-layout")
+
+
+def program(subject: Subject, verdict: Mapping[str, Any] | None) -> str:
+    """Write the program of a case: of the worst sample of a disagreement, else of the one that was called last.
+
+    Raises Unwritable where it cannot be written.
+    """
+    leaf = _worst_leaf(verdict) if verdict else None
+    path = str(leaf["path"]) if leaf else ""
+    found = next((each for each in _named(subject) if f"[{each[0]!r}]" in path), None)
+    name, sample, placing = found or _latest(subject)
+    worst = leaf["worst"] if leaf and found else None
+    # A path of another beginning is one of strides or signs, whose indices are others.
+    element = (_place(path), tuple(worst["index"])) if worst and path.startswith(f"{subject.operator.name}[") else None
+    return snippet(_reproduction(subject, name, sample, placing, element), subject.device)
+
+
+def _worst_leaf(verdict: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give the part of a verdict that its own figures are those of."""
+    wrong = [each for each in verdict.get("leaves", ()) if not each["agrees"]]
+    same = (each for each in wrong if each["worst"] == verdict["worst"])
+    return next(same, wrong[0] if wrong else verdict)
+
+
+def _named(subject: Subject) -> Iterator[tuple[str, Sample, Placing]]:
+    """Give what a verdict may call a sample, with the sample and how it was placed."""
+    for sample in subject.samples:
+        yield sample.name, sample, layouts.contiguous
+        for layout, placing in LAYOUTS.items():
+            yield f"{sample.name}, {layout}", sample, placing
+        for kind in ("ready", "to be resized"):
+            yield f"{sample.name}, {kind}", sample, layouts.contiguous
+
+
+def _latest(subject: Subject) -> tuple[str, Sample, Placing]:
+    sample, placing = subject.latest or (subject.samples[0], layouts.contiguous)
+    return sample.name, sample, placing
+
+
+def _place(path: str) -> int:
+    """Give the number of the output at the end of a path: 1 for "sort['3x5'][1]"."""
+    last = path.rpartition("[")[2].rstrip("]")
+    return int(last) if last.isdigit() else 0
+
+
+def _reproduction(
+    subject: Subject, name: str, sample: Sample, placing: Placing, element: tuple[int, tuple[int, ...]] | None
+) -> Reproduction:
+    """Put together what the test called; in place and into ``out=`` a layout is one of what is written."""
+    property_, operator = subject.case.property, subject.operator
+    inside = property_ in ("out", "in-place")
+    args, kwargs = subject.arguments(sample, layouts.contiguous if inside else placing, CPU)
+    function, definition = operator.function, operator.reference
+    made = tensors((args, kwargs))
+    if property_ == "in-place":
+        function, definition = subject.in_place(), None
+        if placing is layouts.stepped:
+            args = (_within(args[0]), *args[1:])
+    if property_ == "out":
+        kwargs = {**kwargs, "out": _target(subject, sample, name, placing)}
+    leaves: tuple[int, ...] = ()
+    above: tuple[torch.Tensor, ...] = ()
+    if property_ in _BACKWARD:
+        leaves = tuple(place for place, each in enumerate(sample.values()) if each.wants_grad(subject.dtype))
+        above = tuple(placing(each, CPU) for each in _above(subject, sample))
+    return Reproduction(
+        title=f"{subject.case.id}: {name}",
+        function=function,
+        args=tuple(args),
+        kwargs=kwargs,
+        definition=definition,
+        leaves=leaves,
+        above=above,
+        element=element,
+        repeats=property_ == "repeat",
+        large=_large(subject, sample, made, above),
+    )
+
+
+def _within(first: torch.Tensor) -> torch.Tensor:
+    """Give the view that is changed in place, with what surrounds it."""
+    return steps(surrounded(first))
+
+
+def _target(subject: Subject, sample: Sample, name: str, placing: Placing) -> torch.Tensor:
+    """Give the tensor that ``out=`` is asked to be written into."""
+    like = subject.stored(sample).first
+    if name.endswith("to be resized"):
+        return torch.empty(0, dtype=like.dtype)
+    ready = poisoned(tuple(like.shape), like.dtype)
+    return _within(ready) if placing is layouts.stepped else ready
+
+
+def _above(subject: Subject, sample: Sample) -> list[torch.Tensor]:
+    """Make what comes from above, from outputs on the CPU. Raises Unwritable where the CPU has none in the dtype."""
+    args, kwargs = subject.arguments(sample, layouts.contiguous, CPU)
+    with_grad(sample, (args, kwargs), subject.dtype)
+    try:
+        outputs = tensors(subject.operator.function(*args, **kwargs))
+    except RuntimeError as error:
+        raise Unwritable(f"the CPU does not compute it in {subject.case.dtype}: {error}") from error
+    return upstream(subject.operator, sample, outputs, subject.dtype)
+
+
+def _large(subject: Subject, sample: Sample, made: list[torch.Tensor], above: tuple[torch.Tensor, ...]) -> Large:
+    """Give what says how a tensor among the arguments is made, "" for one that has to be written down."""
+    known = {id(each): place for place, each in enumerate(made)}
+    from_above = {id(each): place for place, each in enumerate(above)}
+    key = f"ops/{subject.operator.name}/{sample.name}"
+
+    def expression(tensor: torch.Tensor) -> str:
+        if id(tensor) in from_above:
+            return _normal_above(subject, f"{key}/up/{from_above[id(tensor)]}", tensor)
+        if id(tensor) not in known:
+            return ""
+        place = known[id(tensor)]
+        source = sample.values()[place]
+        return _drawn(source, f"{key}/{place}", subject.dtype) if isinstance(source, Values) else subject.said(source)
+
+    return expression
+
+
+def _normal_above(subject: Subject, key: str, tensor: torch.Tensor) -> str:
+    """Say how what comes from above is drawn, as :func:`upstream` does it."""
+    shape = tuple(tensor.shape)
+    if not subject.operator.recorded:
+        return f"inputs.normal({key!r}, {shape}, dtype={subject.dtype})"
+    drawn = f"inputs.normal({key!r}, {shape}, dtype=torch.bfloat16).to(torch.float16)"
+    return "" if tensor.is_complex() else f"{drawn}.to({tensor.dtype})"
+
+
+def _drawn(values: Values, key: str, case_dtype: torch.dtype) -> str:
+    """Say how values are drawn, as Values.make does it; "" for the kinds that are small."""
+    dtype = getattr(torch, values.dtype) if values.dtype else case_dtype
+    shape = values.shape
+    if values.sprinkled or values.kind not in ("uniform", "normal", "few"):
+        return ""
+    if values.repeated and values.can_repeat:
+        return f"{_drawn(replace(values, repeated=False), key, case_dtype)}[:1].expand({shape})"
+    if values.kind == "few" or not dtype.is_floating_point:
+        first, step, count = range_of(values, torch.uint8 if values.kind == "few" else dtype)
+        return f"(inputs.integers({key!r}, {shape}, low=0, high={count}) * {step} + {first}).to({dtype})"
+    if values.kind == "normal":
+        return f"inputs.normal({key!r}, {shape}, std={values.high}, dtype={dtype})"
+    return f"inputs.uniform({key!r}, {shape}, low={values.low}, high={values.high}, dtype={dtype})"

@@ -1,0 +1,72 @@
+"""What stands beside a case that failed runs by itself, in a process of its own, and shows the wrong element."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from pytest_ascend.bundled import folder
+
+ROOT = Path(__file__).resolve().parents[2]
+FAULTS = ("sort-ignores-descending", "tanh-ignores-strides", "silu-gradient-halved", "add-forgets-views")
+RECORDED_FAULTS = "tests.meta.spoiled_recorded:SPOILED"
+CASES = (
+    "ops/sort/forward/int64",
+    "ops/tanh/layout/float32",
+    "ops/silu/backward/bfloat16",
+    "ops/add/in-place/float32",
+    "ops/logit/layout/float32",
+    "ops/std_mean/forward/float32",
+)
+#: Runs each program as if it was the only one.
+_ALL = "import runpy, sys\nfor path in sys.argv[1:]: print(path); runpy.run_path(path)"
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        capture_output=True,
+        check=False,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    return done.stdout + done.stderr
+
+
+def failing(report: Path) -> dict[str, Any]:
+    tests = ((case, case.split("/")[2].replace("-", "_")) for case in CASES)
+    nodes = [f"{folder('suites')}/ops/test_ops.py::test_{test}[{case}]" for case, test in tests]
+    planted = [f"--ascend-fault={fault}" for fault in (*FAULTS, RECORDED_FAULTS)]
+    run("pytest", "--ascend", "--ascend-device=emulated", "-q", f"--ascend-report={report}", *planted, *nodes)
+    lines = [json.loads(line) for line in (report / "run.jsonl").read_text(encoding="utf-8").splitlines()]
+    return {line["case"]["id"]: line for line in lines if line["type"] == "record"}
+
+
+def test_the_program_of_each_failed_case_shows_the_wrong_element(tmp_path: Path) -> None:
+    records = failing(tmp_path / "report")
+    assert {case: records[case]["outcome"] for case in CASES} == dict.fromkeys(CASES, "failed")
+    paths = {case: tmp_path / f"{place}.py" for place, case in enumerate(CASES)}
+    for case, path in paths.items():
+        path.write_text(records[case]["snippet"], encoding="utf-8")
+    planted = [part for fault in (*FAULTS, RECORDED_FAULTS) for part in ("--fault", fault)]
+    program = tmp_path / "all.py"
+    program.write_text(_ALL, encoding="utf-8")
+    files = [str(path) for path in paths.values()]
+    said = run("pytest_ascend.cli", "emulate", *planted, "--", "python", str(program), *files)
+    for case, path in paths.items():
+        shown = said.partition(f"{path}\n")[2].partition(str(tmp_path))[0]
+        index = tuple(records[case]["verdicts"][-1]["worst"]["index"])
+        assert f"element {index}: " in shown, f"{case}: {shown or said}"
+        assert any(not line.endswith("difference 0") for line in shown.splitlines() if line), f"{case}: {shown}"
+
+
+def test_a_case_that_passes_has_none(tmp_path: Path) -> None:
+    node = f"{folder('suites')}/ops/test_ops.py::test_forward[ops/sort/forward/int64]"
+    report = tmp_path / "report"
+    run("pytest", "--ascend", "--ascend-device=emulated", "-q", f"--ascend-report={report}", node)
+    assert '"snippet"' not in (report / "run.jsonl").read_text(encoding="utf-8")

@@ -1,0 +1,113 @@
+"""A program of one call runs by itself and shows what the device makes of it, whatever the inputs look like."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_ascend.operators.snippet import LIMIT_CHARACTERS, Reproduction, snippet
+from pytest_ascend.operators.sources import Unwritable
+
+CPU = torch.device("cpu")
+_OFFSET = 3
+
+
+def _shifted(x: torch.Tensor) -> torch.Tensor:
+    return x + _OFFSET
+
+
+def _shifted_twice(x: torch.Tensor, *, times: int = 2) -> Any:
+    return functools.reduce(lambda found, _: _shifted(found), range(times), x)
+
+
+def shown(capsys: pytest.CaptureFixture[str], **named: Any) -> str:
+    """Run a program, and give what it says."""
+    program = snippet(Reproduction(title="a test", **named), CPU)
+    exec(compile(program, "snippet", "exec"), {})  # noqa: S102  (it was written a line above)
+    return capsys.readouterr().out
+
+
+def test_a_wrong_element_stands_beside_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:
+    said = shown(capsys, function=torch.exp, definition=torch.expm1, args=(torch.tensor([0.0, 1.0]),))
+    assert said == "output 0, element (0,): 1.0 on cpu, 0.0 expected; largest difference 1\n"
+
+
+def test_the_element_that_the_judge_named_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    x = torch.tensor([[0.0, 1.0], [2.0, 8.0]])
+    said = shown(capsys, function=torch.exp, definition=torch.expm1, args=(x,), element=(0, (1, 0)))
+    assert said.startswith("output 0, element (1, 0): 7.389")
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.tensor([float("nan"), float("inf"), -0.0, 1e-45, 0.1]),
+        torch.tensor([0.1, -3.4e38], dtype=torch.bfloat16),
+        torch.tensor([0.1, 65504.0, 6e-8], dtype=torch.float16),
+        torch.tensor([complex(0.1, float("nan")), complex(-0.0, 2)], dtype=torch.complex64),
+        torch.tensor([2**62 + 1, -5]),
+        torch.tensor(True),
+        torch.empty(0, 3),
+        torch.arange(24.0).reshape(2, 3, 4).transpose(0, -1),
+        torch.arange(24.0)[3::2],
+        torch.arange(4.0).expand(3, 4),
+    ],
+    ids=str,
+)
+def test_inputs_arrive_bit_for_bit_in_their_strides(x: torch.Tensor) -> None:
+    program = snippet(Reproduction(title="a test", function=torch.Tensor.clone, args=(x,)), CPU)
+    held: dict[str, Any] = {}
+    exec(compile(program, "snippet", "exec"), held)  # noqa: S102
+    found = held["on_device"](held["x0"])
+    assert (found.dtype, found.stride(), found.storage_offset()) == (x.dtype, x.stride(), x.storage_offset())
+    assert torch.equal(found.isnan(), x.isnan())
+    if not x.is_complex():
+        assert torch.equal(found.nan_to_num(7), x.nan_to_num(7))
+        assert torch.equal(found.signbit() & ~x.isnan(), x.signbit() & ~x.isnan())
+
+
+def test_gradients_are_compared_where_leaves_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    named = {"args": (torch.tensor([2.0]),), "leaves": (0,), "above": (torch.tensor([10.0]),)}
+    said = shown(capsys, function=torch.square, definition=torch.exp2, **named)
+    assert said.startswith("output 0, element (0,): 40.0 on cpu, 27.7258")
+
+
+def test_what_is_changed_in_place_is_the_same_at_first_on_both_sides(capsys: pytest.CaptureFixture[str]) -> None:
+    said = shown(capsys, function=torch.Tensor.add_, args=(torch.tensor([1.0]), 1))
+    assert said == "output 0, element (0,): 2.0 on cpu, 2.0 expected; largest difference 0\n"
+
+
+def test_a_function_of_a_module_brings_what_it_refers_to(capsys: pytest.CaptureFixture[str]) -> None:
+    function = functools.partial(_shifted_twice, times=3)
+    said = shown(capsys, function=function, definition=_shifted, args=(torch.tensor([1.0]),))
+    assert said.startswith("output 0, element (0,): 10.0 on cpu, 4.0 expected")
+
+
+def test_a_larger_input_is_made_where_somebody_says_how(capsys: pytest.CaptureFixture[str]) -> None:
+    large = torch.zeros(5_000)
+    said = shown(capsys, function=torch.sum, args=(large,), large=lambda _: "torch.zeros(5_000)")
+    assert "largest difference 0" in said
+    with pytest.raises(Unwritable, match="5,000 elements"):
+        snippet(Reproduction(title="a test", function=torch.sum, args=(large,)), CPU)
+
+
+def test_a_program_that_would_be_too_long_is_not_written() -> None:
+    many = [torch.rand(30) for _ in range(100)]
+    with pytest.raises(Unwritable, match=f"more than {LIMIT_CHARACTERS:,}"):
+        snippet(Reproduction(title="a test", function=torch.cat, args=(many,)), CPU)
+
+
+def test_a_closure_is_refused_by_its_name() -> None:
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    with pytest.raises(Unwritable, match="inner"):
+        snippet(Reproduction(title="a test", function=inner, args=(torch.ones(1),)), CPU)
+
+
+def test_a_title_stays_in_its_comment() -> None:
+    program = snippet(Reproduction(title="x\nimport os", function=torch.neg, args=(torch.ones(1),)), CPU)
+    assert program.startswith("# x\\nimport os\n")
