@@ -11,12 +11,13 @@ One is written as its kind and, after colons, when and where it happens::
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -64,17 +65,21 @@ class Sickness:
     met: int = field(default=0, init=False)
     happened: int = field(default=0, init=False)
 
-    def fits(self, name: str, tensors: Sequence[torch.Tensor]) -> bool:
-        """Whether the fault happens in this call, which is counted."""
+    def fits(self, name: str, values: Any) -> bool:
+        """Whether the fault happens in this call, which is counted. ``values`` are all that the operator is given.
+
+        Only what is asked for is looked at: looking takes longer than a small operator, which it would slow down.
+        """
         if self.operator and name != f"aclnn{self.operator}":
             return False
-        if self.numel and all(tensor.numel() != self.numel for tensor in tensors):
+        if self.numel and all(tensor.numel() != self.numel for tensor in _tensors(values)):
             return False
-        if self.device not in {-1, _current_device()}:
+        if self.device != -1 and self.device != _current_device():
             return False
         self.met += 1
         is_due = self.met > self.after and not (self.times and self.happened >= self.times)
-        if not is_due or random.random() >= self.rate or not self._is_first():  # noqa: S311  (chance, no secret)
+        is_chosen = is_due and (self.rate >= 1 or random.random() < self.rate)  # noqa: S311  (chance, no secret)
+        if not is_chosen or not self._is_first():
             return False
         self.happened += 1
         return True
@@ -228,7 +233,7 @@ def _sick(kernel: Kernel, sickness: Sickness) -> Body:
     honest = kernel.body
 
     def body(*arguments: Any, **out: Any) -> Any:
-        hit = sickness.fits(kernel.name, list(_tensors((arguments, out))))
+        hit = sickness.fits(kernel.name, (arguments, out))
         if hit:
             KINDS[sickness.kind](sickness)
         if sickness.poisoned:
@@ -270,6 +275,7 @@ def _current_device() -> int:
     return device.value
 
 
+@functools.cache
 def _runtime() -> ctypes.CDLL:
     return ctypes.CDLL(str(Path(os.environ["ASCEND_HOME_PATH"], "lib64", "libascendcl.so")))
 
