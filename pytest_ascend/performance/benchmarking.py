@@ -51,16 +51,18 @@ class AscendBenchmark:
     benchmark: Any = None
     budget_s: float = BUDGET_S
 
-    def __call__(self, make: Make, work: Work | None = None, *, budget_s: float = 0.0) -> Timing:
+    def __call__(self, make: Make, work: Work | None = None, *, budget_s: float = 0.0, preparations: int = 1) -> Timing:
         """Time what ``make(device)`` gives, a call without arguments, and give the rounds.
 
-        ``make`` is asked for the CPU's as well where the device shares the host's processor: that is the peer. The
-        verdict is noted: a test need not look at it.
+        ``make`` is asked for the CPU's as well where the device shares the host's processor: that is the peer; and
+        there, for both as often as ``preparations`` says. The verdict is noted: a test need not look at it.
         """
-        make = functools.cache(make)  # models are large: rounds, profile and a second look share one
+        if preparations == 1:
+            make = functools.cache(make)  # models are large: rounds, profile and a second look share one
         seconds = max(budget_s, self.budget_s)
+        timed = functools.partial(time_rounds, make, self.device, budget_s=seconds, preparations=preparations)
         with one_thread(self.device):
-            timing = time_rounds(make, self.device, budget_s=seconds, benchmark=self.benchmark)
+            timing = timed(benchmark=self.benchmark)
         found = {**conditions.host_conditions(), **self._card()}
         for name, value in {
             **figures(timing),
@@ -84,7 +86,7 @@ class AscendBenchmark:
         verdict = self.comparison.verdict(
             self.case_id,
             _estimate(timing),
-            lambda: self._again(make, seconds),
+            lambda: self._again(timed),
             remarks=remarks,
             profile=profile,
         )
@@ -92,9 +94,9 @@ class AscendBenchmark:
             self.note(verdict.as_whole().to_dict())
         return timing
 
-    def _again(self, make: Make, seconds: float) -> Estimate:
+    def _again(self, timed: Callable[[], Timing]) -> Estimate:
         with one_thread(self.device):
-            return _estimate(time_rounds(make, self.device, budget_s=seconds))
+            return _estimate(timed())
 
     def _card(self) -> dict[str, float]:
         is_card = self.device.kind == "npu" and not self.device.emulated

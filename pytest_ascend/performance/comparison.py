@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from pytest_ascend.performance.baseline import Baseline, Choice
 from pytest_ascend.performance.estimate import Estimate
 from pytest_ascend.performance.profiling import became_slower
-from pytest_ascend.performance.verdict import CANNOT_TELL, SLOWER, Answer, Gate, judge
+from pytest_ascend.performance.verdict import CANNOT_TELL, CONFIDENCE, NEGLIGIBLE, SLOWER, Answer, Gate, judge
 from pytest_ascend.records.verdict import Limit, Verdict
 
 STANDARD = "slowdown@1"
@@ -37,15 +37,14 @@ class Comparison:
         """Judge one benchmark; None where there is nothing to compare with.
 
         ``profile`` is where the time went, in us by operator: of a slower benchmark, the operators that grew are named.
-        A slow-down has to show twice, in the rounds at hand and in those of ``again``: what disturbs the machine for a
-        second is no regression.
+        A slow-down has to show twice: in the rounds at hand, which keep the rate of false alarms, and in those of
+        ``again`` with CONFIDENCE, as what disturbs the machine for a second is no regression.
         """
         if self.choice is None or case_id not in self.choice.baseline.noise:
             return None
         answer = _answer(self.choice.baseline, case_id, now, self.tolerance)
         if answer.answer == SLOWER and not self.choice.other_host:
-            second = _answer(self.choice.baseline, case_id, again(), self.tolerance)
-            answer = min(answer, second, key=lambda each: each.slowdown)
+            answer = _confirmed(answer, _answer(self.choice.baseline, case_id, again(), self.tolerance))
         before = self.choice.baseline.profiles.get(case_id, {})
         grown = became_slower(profile or {}, before) if answer.answer == SLOWER else []
         return _verdict(answer, self.choice, (*grown, *remarks))
@@ -55,6 +54,13 @@ def _answer(baseline: Baseline, case_id: str, now: Estimate, tolerance: float) -
     runs = [run.estimate for run in baseline.benchmarks[case_id]]
     gate = Gate(tolerance=tolerance, benchmarks=len(baseline.noise))
     return judge(now, runs, baseline.noise[case_id], gate)
+
+
+def _confirmed(first: Answer, second: Answer) -> Answer:
+    """Give the answer of two looks: the second one where it sees no slow-down, else what both show at least."""
+    if second.p_value > 1 - CONFIDENCE or second.slowdown < NEGLIGIBLE:
+        return second
+    return replace(min(first, second, key=lambda each: each.slowdown), answer=SLOWER)
 
 
 def _verdict(answer: Answer, choice: Choice, remarks: Sequence[str]) -> Verdict:

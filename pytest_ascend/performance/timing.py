@@ -61,9 +61,14 @@ class Rounds:
     peer: Call | None = None
     peers_us: list[float] = field(default_factory=list)
     device_us: list[float] = field(default_factory=list)
+    #: Gives the work anew, its peer too, and how many rounds there are until then; 0 for none.
+    anew: Callable[[], tuple[Call, Call | None]] | None = None
+    every: int = 0
 
     def before(self) -> None:
-        """Time the peer's round."""
+        """Time the peer's round, of work that is prepared anew now and then."""
+        if self.anew is not None and self.every and self.peers_us and len(self.peers_us) % self.every == 0:
+            self.call, self.peer = self.anew()
         if self.peer is not None:
             self.peers_us.append(_round_us(self.peer, self.calls))
 
@@ -111,16 +116,14 @@ def one_thread(device: Device) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def time_rounds(make: Make, device: Device, *, budget_s: float, benchmark: Any = None) -> Timing:
+def time_rounds(make: Make, device: Device, *, budget_s: float, benchmark: Any = None, preparations: int = 1) -> Timing:
     """Time the work that ``make`` prepares, for about ``budget_s`` seconds.
 
     ``benchmark`` is the fixture of pytest-benchmark that keeps the rounds; without it they are timed by a plain loop.
+    Beside a peer, the work is prepared ``preparations`` times in the course of the rounds: where in memory it happens
+    to lie changes the speed of a processor by up to ten per cent, and the quickest rounds are what counts.
     """
-    import torch
-
-    call = make(device.torch_device())
-    has_peer = shares_the_host(device) and device.kind != "cpu"
-    peer = make(torch.device("cpu")) if has_peer else None
+    call, peer = _prepared(make, device)
     device.synchronize()
     first_us = _first_us(call, device)
     if peer is not None:
@@ -129,6 +132,8 @@ def time_rounds(make: Make, device: Device, *, budget_s: float, benchmark: Any =
     rounds.calls = _calls(rounds)
     count = _count(_warm_up(rounds, budget_s * WARM_SHARE), budget_s)
     rounds.peers_us.clear()
+    if preparations > 1:
+        rounds.anew, rounds.every = _renewed(make, device, rounds), math.ceil(count / preparations)
     gc.collect()
     run = rounds.run if shares_the_host(device) else rounds.run_between_events
     seconds = _through(benchmark, rounds, run, count) if benchmark is not None else plain(rounds, run, count)
@@ -139,6 +144,25 @@ def time_rounds(make: Make, device: Device, *, budget_s: float, benchmark: Any =
         peers_us=tuple(rounds.peers_us),
         device_us=tuple(rounds.device_us),
     )
+
+
+def _prepared(make: Make, device: Device) -> tuple[Call, Call | None]:
+    """Give the work on the device, and the same on the CPU where that shares the processor: the peer."""
+    import torch
+
+    has_peer = shares_the_host(device) and device.kind != "cpu"
+    return make(device.torch_device()), make(torch.device("cpu")) if has_peer else None
+
+
+def _renewed(make: Make, device: Device, rounds: Rounds) -> Callable[[], tuple[Call, Call | None]]:
+    """Give what prepares the work elsewhere in memory: what was prepared before keeps its place until the end."""
+    kept = [(rounds.call, rounds.peer)]
+
+    def anew() -> tuple[Call, Call | None]:
+        kept.append(_prepared(make, device))
+        return kept[-1]
+
+    return anew
 
 
 def plain(rounds: Rounds, run: Call, count: int) -> list[float]:

@@ -77,6 +77,16 @@ def test_a_slowdown_has_to_show_twice(tmp_path: Path) -> None:
     assert twice.headline.startswith("slower: 2")
 
 
+@pytest.mark.parametrize(("second_us", "agrees"), [(100.5, True), (102.5, False)])
+def test_the_second_look_may_be_less_certain_than_the_first(tmp_path: Path, second_us: float, agrees: bool) -> None:
+    files.write(made(), tmp_path)
+    comparison = Comparison(choice=files.choose(tmp_path, STACK), tolerance=0.05)
+    slow, second = (Estimate(value=np.log(us), error=0, scale="log of microseconds") for us in (110, second_us))
+    verdict = comparison.verdict(NAME, slow, lambda: second)
+    assert verdict is not None
+    assert verdict.agrees is agrees
+
+
 def test_a_benchmark_without_baseline_gets_no_verdict(tmp_path: Path) -> None:
     files.write(made(), tmp_path)
     comparison = Comparison(choice=files.choose(tmp_path, STACK), tolerance=0.05)

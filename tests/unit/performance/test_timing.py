@@ -38,6 +38,19 @@ def test_short_work_is_called_often_in_a_round() -> None:
     assert time_rounds(counting([]), Cpu(), budget_s=0.01).calls > 10
 
 
+@pytest.mark.parametrize("preparations", [1, 4])
+def test_work_is_prepared_as_often_as_asked_for_beside_a_peer(preparations: int) -> None:
+    device, made = Cpu(kind="sharing", emulated=True), list[str]()
+
+    def make(on: torch.device) -> Callable[[], object]:
+        made.append(on.type)
+        return lambda: None
+
+    timing = time_rounds(make, device, budget_s=0.02, preparations=preparations)
+    assert len(timing.peers_us) == len(timing.latencies_us)
+    assert len(made) == 2 * preparations
+
+
 class WithEvents(Cpu):
     """A device with a clock of its own, which says that each round took 3 ms."""
 
