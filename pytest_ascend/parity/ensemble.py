@@ -62,17 +62,45 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+@contextlib.contextmanager
+def without_onednn() -> Iterator[None]:
+    """Compute by torch's own kernels."""
+    enabled = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = enabled
+
+
+def channels_last(model: nn.Module) -> nn.Module:
+    """Let convolutions run channels-last, by other kernels."""
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
 def reference(
-    model: nn.Module, exactly: Compute, honestly: Compute, autocast: torch.dtype | None = None, moves: int = MOVES
+    model: nn.Module,
+    exactly: Compute,
+    honestly: Compute,
+    autocast: torch.dtype | None = None,
+    moves: int = MOVES,
+    *,
+    orders: bool = False,
 ) -> Reference:
     """Compute on the CPU from copies of ``model``: once in float64, then in its own dtype, once and with moved weights.
 
     ``exactly`` is given the copy in float64, ``honestly`` the others; under ``autocast`` the weights move further.
+    With ``orders`` honest results in other orders of summation go with them: where few steps were made, moved weights
+    show less than these do.
     """
     by = MOVED_BY[autocast]
     moved = (move(copy.deepcopy(model), f"move {number}", by) for number in range(moves))
-    honest = tuple(honestly(each) for each in (copy.deepcopy(model), *moved))
-    return Reference(exactly(copy.deepcopy(model).double()), honest)
+    honest = [honestly(each) for each in (copy.deepcopy(model), *moved)]
+    if orders:
+        honest.append(honestly(channels_last(copy.deepcopy(model))))
+        with without_onednn():
+            honest.append(honestly(copy.deepcopy(model)))
+    return Reference(exactly(copy.deepcopy(model).double()), tuple(honest))
 
 
 def move(model: nn.Module, key: str, by: int = 1) -> nn.Module:

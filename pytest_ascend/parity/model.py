@@ -15,9 +15,11 @@ from torch.utils._pytree import tree_map
 from pytest_ascend.device import Device
 from pytest_ascend.migration.subject import Subject, floating
 from pytest_ascend.parity.ensemble import Observed, Reference, one_thread, reference
+from pytest_ascend.parity.steps import Fit, first_wrong, trace
 from pytest_ascend.parity.training import Batch, Recipe, train
 from pytest_ascend.precision import Samples
 from pytest_ascend.records.case import Case
+from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 
@@ -73,7 +75,27 @@ class ModelParity:
         self.compare(again <= first + kept + first // 50, True, name="memory does not grow from training to training")
 
     def _compare(self, what: str, dtype: torch.dtype, autocast: torch.dtype | None) -> None:
-        compute = partial(COMPUTE[what], self.subject)
+        actual, right = self._on_both(COMPUTE[what], dtype, autocast)
+        # Devices have lists of their own of what autocast does, by which results have other dtypes.
+        fit = _as if autocast is not None else None
+        for kind, found in actual.items():
+            if kind == "curve":
+                self.measure("loss_actual", found["losses"].double().tolist())
+                self.measure("loss_expected", right.expected(kind)["losses"].tolist())
+            if found:
+                self.compare(
+                    dict(found),
+                    right.expected(kind),
+                    honest=Samples(fit(each, found) for each in right.samples(kind)) if fit else right.samples(kind),
+                    name=kind,
+                    branching=kind in {"gradients", "weights", "state"},
+                    locate=partial(self._first_wrong_step, dtype, autocast, fit) if what == "training" else None,
+                )
+
+    def _on_both(
+        self, by: Callable[..., Observed], dtype: torch.dtype, autocast: torch.dtype | None
+    ) -> tuple[Observed, Reference]:
+        compute = partial(by, self.subject)
         model = _still(self.subject.model).to(dtype)
         actual = compute(copy.deepcopy(model), self.device.torch_device(), autocast)
         right = reference(
@@ -82,20 +104,12 @@ class ModelParity:
             lambda each: compute(each, torch.device("cpu"), autocast),
             autocast,
             MOVES,
+            orders=by is traced,
         )
-        self._judge(actual, right, under_autocast=autocast is not None)
+        return actual, right
 
-    def _judge(self, actual: Observed, right: Reference, *, under_autocast: bool) -> None:
-        for kind, found in actual.items():
-            if kind == "curve":
-                self.measure("loss_actual", found["losses"].double().tolist())
-                self.measure("loss_expected", right.expected(kind)["losses"].tolist())
-            if found:
-                branching = kind in {"gradients", "weights", "state"}
-                honest = right.samples(kind)
-                if under_autocast:  # devices have lists of their own, by which results have other dtypes
-                    honest = Samples(_as(each, found) for each in honest)
-                self.compare(dict(found), right.expected(kind), honest=honest, name=kind, branching=branching)
+    def _first_wrong_step(self, dtype: torch.dtype, autocast: torch.dtype | None, fit: Fit | None, _: Verdict) -> str:
+        return first_wrong(*self._on_both(traced, dtype, autocast), branching=True, fit=fit)
 
 
 def _as(honest: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -152,6 +166,11 @@ def _seed(name: str, output: Tensor) -> Tensor:
 def training(subject: Subject, model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> Observed:
     """Give what a few steps of AdamW make of the model, in evaluation mode."""
     return train(model, _recipe(subject, autocast), device)
+
+
+def traced(subject: Subject, model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> Observed:
+    """Give fingerprints of what every step of the same training makes."""
+    return trace(model, _recipe(subject, autocast), device)
 
 
 def _recipe(subject: Subject, autocast: torch.dtype | None) -> Recipe:

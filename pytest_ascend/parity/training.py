@@ -58,23 +58,23 @@ def train(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") 
     "curve" holds the losses (steps,), "weights" what each parameter changed by, "state" the optimizer's tensors by
     parameter, "statistics" the floating buffers. Batches take the dtype of the model's parameters.
     """
-    device = torch.device(device)
-    model.to(device).train(not recipe.evaluation)
-    dtype = next((each.dtype for each in model.parameters()), torch.float32)
+    model.to(device)
     before = {name: each.detach().to("cpu", copy=True) for name, each in model.named_parameters()}
-    optimizer = recipe.optimizer(model.parameters())
-    losses = [loss.detach().cpu() for loss in _steps(model, recipe, device, dtype, optimizer)]
+    made = [(loss.detach().cpu(), optimizer) for loss, optimizer in steps(model, recipe, device)]
     return {
-        "curve": {"losses": torch.stack(losses)},
-        "weights": {name: _change(each, before[name]) for name, each in model.named_parameters()},
-        "state": dict(_state(model, optimizer)),
-        "statistics": {name: each.cpu() for name, each in model.named_buffers() if each.is_floating_point()},
+        "curve": {"losses": torch.stack([loss for loss, _ in made])},
+        "weights": changes(model, before),
+        "state": dict(optimizer_state(model, made[-1][1])),
+        "statistics": running_statistics(model),
     }
 
 
-def _steps(
-    model: nn.Module, recipe: Recipe, device: torch.device, dtype: torch.dtype, optimizer: Optimizer
-) -> Iterator[Tensor]:
+def steps(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") -> Iterator[tuple[Tensor, Optimizer]]:
+    """Train ``model``, and after each step give its loss and the optimizer; gradients are still there."""
+    device = torch.device(device)
+    model.to(device).train(not recipe.evaluation)
+    dtype = next((each.dtype for each in model.parameters()), torch.float32)
+    optimizer = recipe.optimizer(model.parameters())
     schedule = recipe.schedule(optimizer) if recipe.schedule else None
     scaler = scaler_of(device.type, LOSS_SCALE) if recipe.autocast is torch.float16 else None
     batches = [_moved(batch, device, dtype) for batch in recipe.batches]
@@ -87,7 +87,7 @@ def _steps(
         make_step(loss, optimizer, scaler)
         if schedule is not None:
             schedule.step()
-        yield loss
+        yield loss, optimizer
 
 
 def make_step(loss: Tensor, optimizer: Optimizer, scaler: Any = None) -> None:
@@ -117,14 +117,24 @@ def _moved(batch: Batch, device: torch.device, dtype: torch.dtype) -> Batch:
     return Batch(*tree_map(move, (batch.args, dict(batch.kwargs), batch.target)))
 
 
-def _change(after: Tensor, before: Tensor) -> Tensor:
-    """Give what a parameter changed by, which shows an optimizer's faults better than where it is now."""
-    return (after.detach().cpu().double() - before.double()).to(before.dtype)
+def changes(model: nn.Module, before: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Give what each parameter changed by, which shows an optimizer's faults better than where it is now."""
+    return {
+        name: (each.detach().cpu().double() - before[name].double()).to(before[name].dtype)
+        for name, each in model.named_parameters()
+    }
 
 
-def _state(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
+def optimizer_state(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
     """Name the optimizer's tensors by the parameter that they belong to; counters of steps are left out."""
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, Tensor) and value.dim():
                 yield f"{name}.{key}", value.detach().cpu()
+
+
+def running_statistics(model: nn.Module) -> dict[str, Tensor]:
+    """Give the floating buffers on the CPU."""
+    return {
+        name: each.detach().to("cpu", copy=True) for name, each in model.named_buffers() if each.is_floating_point()
+    }

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import torch
 
 from pytest_ascend import precision
 from pytest_ascend.errors import UsageError
+
+#: Says where it began that a verdict disagrees.
+Locate: TypeAlias = Callable[[precision.Verdict], str]
 
 
 class Disagreement(AssertionError):
@@ -29,14 +32,18 @@ class PrecisionCompare:
     device: str = "cpu"
     marked: Mapping[str, Any] = field(default_factory=dict)
 
-    def __call__(self, actual: Any, expected: Any, **settings: Any) -> precision.Verdict:
+    def __call__(
+        self, actual: Any, expected: Any, *, locate: Locate | None = None, **settings: Any
+    ) -> precision.Verdict:
         """Judge ``actual`` of the device by ``expected``, and give the verdict; ``settings`` are those of
-        :func:`pytest_ascend.precision.compare`.
+        :func:`pytest_ascend.precision.compare`. Of a disagreement ``locate`` says where it began, as the message does.
 
         Raises Disagreement, an AssertionError, where they disagree, and UsageError on senseless arguments.
         """
         __tracebackhide__ = True
         verdict = precision.compare(actual, expected, **self._settled(settings))
+        if not verdict.agrees and locate is not None:
+            verdict = _located(verdict, locate(verdict))
         self.note(verdict.to_dict())
         if not verdict.agrees:
             raise Disagreement("\n".join(precision.explain(verdict)))
@@ -78,6 +85,11 @@ class PrecisionCompare:
         if "standard" in settings:
             return dict(settings)
         return {**({"standard": self.standard} if self.standard else {}), **self.marked, **settings}
+
+
+def _located(verdict: precision.Verdict, where: str) -> precision.Verdict:
+    """Give the verdict that begins with where things went wrong."""
+    return replace(verdict, headline=f"{where}; {verdict.headline}", message=f"{where}\n{verdict.message}")
 
 
 #: What the marker ascend_standard can say besides the name of the standard.

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor, nn
 
+from pytest_ascend.parity.ensemble import channels_last, without_onednn
 from pytest_ascend.run import inputs
 
 from .computation import MODES, Observed, Prepare, as_it_is, forward, train
@@ -19,11 +20,6 @@ from .computation import MODES, Observed, Prepare, as_it_is, forward, train
 CPU = torch.device("cpu")
 #: Of all ways, the results with the largest errors that a golden keeps, for each of its tensors.
 KEPT_WAYS = 3
-
-
-def channels_last(model: nn.Module) -> nn.Module:
-    """Let convolutions run channels-last, by other kernels."""
-    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
 def moved(key: str, by: int = 1) -> Prepare:
@@ -62,17 +58,6 @@ def unfused_attention() -> AbstractContextManager[None]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     return sdpa_kernel(SDPBackend.MATH)
-
-
-@contextlib.contextmanager
-def without_onednn() -> Iterator[None]:
-    """Compute by torch's own kernels."""
-    enabled = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        torch.backends.mkldnn.enabled = enabled
 
 
 Way = tuple[Callable[[], AbstractContextManager[None]], Prepare]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -53,5 +54,5 @@ def compare(
         {key: product.function(hf32(a, bits), hf32(b, bits)).detach() for key, (a, b) in pairs.items()}
         for bits in rounds
     ]
-    terms = {} if rounds else {"accumulation": 512}
+    terms: dict[str, Any] = {} if rounds else {"accumulation": 512}
     judge(found, expected, honest=Samples([plain, *rounded]), name=name, **terms)

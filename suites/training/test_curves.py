@@ -8,9 +8,11 @@ from typing import TypeAlias
 
 import pytest
 import torch
+from torch import nn
 
 from pytest_ascend.parity.ensemble import Observed, Reference, one_thread, reference
-from pytest_ascend.parity.training import train
+from pytest_ascend.parity.steps import first_wrong, trace
+from pytest_ascend.parity.training import Recipe, train
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from .catalogue import CASES_OF_RUNS, Run
@@ -18,6 +20,7 @@ from .models import make
 from .recipes import MODES, recipe
 
 Trained: TypeAlias = Callable[[Run], tuple[Observed, Reference]]
+Train: TypeAlias = Callable[[nn.Module, Recipe, torch.device | str], Observed]
 Measure: TypeAlias = Callable[[str, float | list[float]], None]
 
 
@@ -27,19 +30,23 @@ def trained(npu_device: torch.device) -> Trained:
 
     @cache
     def both(run: Run) -> tuple[Observed, Reference]:
-        with one_thread():
-            actual = train(make(run.model), recipe(run.optimizer, run.mode, on_device=True), npu_device)
-            return actual, expected(run)
+        return on_both(run, train, npu_device)
 
     return both
 
 
-def expected(run: Run) -> Reference:
-    """Train on the CPU: in float64, and honestly in several ways."""
+def on_both(run: Run, by: Train, device: torch.device) -> tuple[Observed, Reference]:
+    """Train ``by`` a function on the device, and on the CPU: in float64, and honestly in several ways."""
     exact, honest = recipe(run.optimizer), recipe(run.optimizer, run.mode)
-    return reference(
-        make(run.model), lambda model: train(model, exact), lambda model: train(model, honest), MODES[run.mode]
-    )
+    with one_thread():
+        actual = by(make(run.model), recipe(run.optimizer, run.mode, on_device=True), device)
+        return actual, reference(
+            make(run.model),
+            lambda model: by(model, exact, "cpu"),
+            lambda model: by(model, honest, "cpu"),
+            MODES[run.mode],
+            orders=by is trace,
+        )
 
 
 @pytest.mark.parametrize(
@@ -47,7 +54,12 @@ def expected(run: Run) -> Reference:
     [pytest.param(run, kind, marks=pytest.mark.ascend_case(case), id=case.id) for run, kind, case in CASES_OF_RUNS],
 )
 def test_training(
-    run: Run, kind: str, trained: Trained, precision_compare: PrecisionCompare, ascend_measure: Measure
+    run: Run,
+    kind: str,
+    trained: Trained,
+    npu_device: torch.device,
+    precision_compare: PrecisionCompare,
+    ascend_measure: Measure,
 ) -> None:
     actual, right = trained(run)
     if kind == "curve":
@@ -56,11 +68,12 @@ def test_training(
     found, wanted = actual[kind], right.expected(kind)
     shared = found.keys() & wanted.keys()
     # Rounding moves a value across the kink of a ReLU here and there, which some gradients show and no sum does.
-    branching = run.model == "small-resnet" and kind in {"weights", "state"}
+    branching = run.model == "small-resnet"
     precision_compare(
         {name: found[name] for name in sorted(found) if name in shared or kind != "state"},
         {name: wanted[name] for name in sorted(wanted) if name in shared or kind != "state"},
         honest=right.samples(kind),
         name=kind,
-        branching=branching,
+        branching=branching and kind in {"weights", "state"},
+        locate=lambda _: first_wrong(*on_both(run, trace, npu_device), branching=branching),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import StepLR
 
-from pytest_ascend.parity.ensemble import Reference, move, one_thread, reference
+from pytest_ascend.parity.ensemble import Observed, Reference, move, one_thread, reference
+from pytest_ascend.parity.steps import first_wrong, trace
 from pytest_ascend.parity.training import KINDS, Recipe, train
 from pytest_ascend.precision import compare
 from suites.training.models import Attention, make
@@ -22,6 +25,7 @@ OF_MODEL = {"small-resnet": "sgd-steplr", "small-vit": "adamw"}
 STEPS = 8
 
 Change = Callable[[nn.Module, Recipe], tuple[nn.Module, Recipe]]
+Train = Callable[[nn.Module, Recipe], Observed]
 
 
 @pytest.fixture(autouse=True)
@@ -31,15 +35,19 @@ def in_one_thread() -> Iterator[None]:
 
 
 @cache
-def right(model: str) -> Reference:
+def right(model: str, by: Train) -> Reference:
     usual = recipe(OF_MODEL[model], steps=STEPS)
-    return reference(make(model), lambda each: train(each, usual), lambda each: train(each, usual))
+    return reference(make(model), lambda each: by(each, usual), lambda each: by(each, usual), orders=by is trace)
+
+
+def changed(model: str, change: Change, by: Train) -> Observed:
+    """Train on the CPU what was changed."""
+    return by(*change(make(model), recipe(OF_MODEL[model], steps=STEPS)))
 
 
 def wrong(model: str, change: Change) -> dict[str, str]:
     """Give what disagrees of a training on the CPU that was changed, by kind."""
-    changed, plan = change(make(model), recipe(OF_MODEL[model], steps=STEPS))
-    actual, expected = train(changed, plan), right(model)
+    actual, expected = changed(model, change, train), right(model, train)
     found = {}
     for kind in KINDS:
         verdict = compare(
@@ -54,10 +62,17 @@ def wrong(model: str, change: Change) -> dict[str, str]:
     return found
 
 
-def with_optimizer(make_optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]) -> Change:
-    from dataclasses import replace
+def first_of(model: str, change: Change) -> str:
+    """Give the first wrong step of a training that was changed, as messages say it."""
+    return first_wrong(changed(model, change, trace), right(model, trace), branching=model == "small-resnet")
 
+
+def with_optimizer(make_optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]) -> Change:
     return lambda model, plan: (model, replace(plan, optimizer=make_optimizer))
+
+
+def with_schedule(schedule: Callable[[torch.optim.Optimizer], StepLR]) -> Change:
+    return lambda model, plan: (model, replace(plan, schedule=schedule))
 
 
 def on(name: str, change: Callable[[nn.Module], Any]) -> Change:
@@ -96,6 +111,16 @@ class DecayedTwice(torch.optim.AdamW):
             for group in self.param_groups:
                 for each in group["params"]:
                     each.mul_(1 - group["lr"] * group["weight_decay"])
+        super().step()
+
+
+class Forgetful(torch.optim.AdamW):
+    """Starts one parameter's second moment anew at the fourth step."""
+
+    def step(self, closure: Any = None) -> None:
+        state = self.state[self.param_groups[0]["params"][0]]
+        if state and int(state["step"]) == 3:
+            state["exp_avg_sq"].zero_()
         super().step()
 
 
@@ -139,35 +164,98 @@ def scaled_twice(module: nn.Module) -> None:
     module.weight.register_hook(lambda gradient: gradient * 2)
 
 
+#: Model, fault, the kind of results that disagrees, whose message names this, and the first wrong of all.
 FAULTS = [
-    pytest.param("small-resnet", on("block1.bn1", momentum), "statistics", "block1.bn1.running", id="bn momentum"),
-    pytest.param("small-vit", on("head", lose_the_bias_gradient), "state", "head.bias", id="bias gradient 0.1 % off"),
-    pytest.param("small-resnet", on("block2.conv1", as_channels_last_read_wrongly), "curve", "", id="strides ignored"),
-    pytest.param("small-resnet", on("block2.conv2", scaled_twice), "weights", "", id="a gradient accumulated twice"),
+    pytest.param(
+        "small-resnet",
+        on("block1.bn1", momentum),
+        "statistics",
+        "block1.bn1.running",
+        "step 1, running statistics of block1.bn1.running_mean",
+        id="bn momentum",
+    ),
+    pytest.param(
+        "small-vit",
+        on("head", lose_the_bias_gradient),
+        "state",
+        "head.bias",
+        "step 1, gradient of head.bias",
+        id="bias gradient 0.1 % off",
+    ),
+    pytest.param(
+        "small-resnet",
+        on("block2.conv1", as_channels_last_read_wrongly),
+        "curve",
+        "",
+        "step 1, loss",
+        id="strides ignored",
+    ),
+    pytest.param(
+        "small-resnet",
+        on("block2.conv2", scaled_twice),
+        "weights",
+        "",
+        "step 1, gradient of block2.conv2.weight",
+        id="a gradient accumulated twice",
+    ),
     pytest.param(
         "small-resnet",
         with_optimizer(lambda p: torch.optim.SGD(p, **{**SGD_SETTINGS, "nesterov": True})),
         "curve",
         "",
+        "step 1, weight of conv.weight (23 of 23 are)",
         id="another momentum rule",
     ),
-    pytest.param("small-vit", on("layers.0.attention", half_softmax), "curve", "", id="softmax in half"),
-    pytest.param("small-vit", on("layers.1.mlp.1", tanh_gelu), "curve", "", id="tanh GELU"),
-    pytest.param("small-vit", on("layers.1.ln2", eps_of_norm), "state", "", id="epsilon of a layer norm"),
     pytest.param(
-        "small-vit", with_optimizer(lambda p: EpsInTheRoot(p, **ADAM_SETTINGS)), "curve", "", id="epsilon in the root"
+        "small-vit", on("layers.0.attention", half_softmax), "curve", "", "step 1, loss", id="softmax in half"
+    ),
+    pytest.param("small-vit", on("layers.1.mlp.1", tanh_gelu), "curve", "", "step 1, loss", id="tanh GELU"),
+    pytest.param(
+        "small-vit", on("layers.1.ln2", eps_of_norm), "state", "", "step 1, gradient of", id="epsilon of a layer norm"
     ),
     pytest.param(
-        "small-vit", with_optimizer(lambda p: DecayedTwice(p, **ADAM_SETTINGS)), "weights", "", id="decayed twice"
+        "small-vit",
+        with_optimizer(lambda p: EpsInTheRoot(p, **ADAM_SETTINGS)),
+        "curve",
+        "",
+        "step 1, weight of token (32 of 32 are)",
+        id="epsilon in the root",
+    ),
+    pytest.param(
+        "small-vit",
+        with_optimizer(lambda p: DecayedTwice(p, **ADAM_SETTINGS)),
+        "weights",
+        "",
+        "step 1, weight of token (32 of 32 are)",
+        id="decayed twice",
+    ),
+    pytest.param(
+        "small-resnet",
+        with_schedule(lambda optimizer: StepLR(optimizer, step_size=4, gamma=0.25)),
+        "weights",
+        "",
+        "step 5, weight of conv.weight (",
+        id="a rate that falls too early",
+    ),
+    pytest.param(
+        "small-vit",
+        with_optimizer(lambda p: Forgetful(p, **ADAM_SETTINGS)),
+        "state",
+        "",
+        "step 4, optimizer state of token.exp_avg_sq",
+        id="a second moment lost at the fourth step",
     ),
 ]
 
 
-@pytest.mark.parametrize(("model", "fault", "kind", "where"), FAULTS)
-def test_a_fault_of_a_training_is_seen(model: str, fault: Change, kind: str, where: str) -> None:
+@pytest.mark.parametrize(("model", "fault", "kind", "where", "first"), FAULTS)
+def test_a_fault_of_a_training_is_seen_and_its_first_step_named(
+    model: str, fault: Change, kind: str, where: str, first: str
+) -> None:
     found = wrong(model, fault)
     assert kind in found, found
     assert where in found[kind]
+    assert f"first wrong at {first}" in first_of(model, fault)
 
 
 def unfused(module: nn.Module) -> None:
@@ -193,6 +281,7 @@ HONEST = [
         with_optimizer(lambda p: torch.optim.AdamW(p, **ADAM_SETTINGS, foreach=False)),
         id="a loop for foreach",
     ),
+    pytest.param("small-resnet", on("fc", summed_backwards), id="another order of a sum behind batch normalisation"),
     pytest.param("small-vit", lambda model, plan: (move(copy.deepcopy(model), "another"), plan), id="moved by an ulp"),
     pytest.param(
         "small-resnet",
@@ -205,3 +294,4 @@ HONEST = [
 @pytest.mark.parametrize(("model", "variation"), HONEST)
 def test_an_honest_variation_is_accused_of_nothing(model: str, variation: Change) -> None:
     assert wrong(model, variation) == {}
+    assert "nothing deviates" in first_of(model, variation)
