@@ -183,7 +183,8 @@ def ascend_baseline(pytestconfig: pytest.Config) -> Comparison:
     setup = pytestconfig.stash.get(SETUP, None)
     if setup is None:
         pytest.skip("needs --ascend")
-    return Comparison(choice=choose(setup.options.baselines, setup.stack()), tolerance=setup.options.slowdown)
+    choice = choose(setup.options.baselines, setup.stack(), setup.timing())
+    return Comparison(choice=choice, tolerance=setup.options.slowdown)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from pytest_ascend.doctor import Diagnosis, examine
 from pytest_ascend.environment import collect
 from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.options import Chosen, Options
+from pytest_ascend.performance.settings import NAME, Settings, settings_of
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
@@ -57,6 +59,12 @@ class Setup:
         """Describe the combination under test."""
         device = self.prepared.device
         return collect(device.kind, emulated=device.emulated, chip=self.prepared.chip)
+
+    def timing(self) -> Settings:
+        """Give the settings that change how long work takes."""
+        options = self.options
+        memory_bytes = options.emulated_memory_bytes
+        return settings_of(self.prepared, cards=options.cards, memory_bytes=memory_bytes, environ=os.environ)
 
 
 class Ledger:
@@ -206,7 +214,13 @@ def _in_force(setup: Setup) -> dict[str, object]:
     """Give the options together with what was found or set where nothing was said."""
     found = {"emulated_numerics": setup.prepared.emulated_numerics} if setup.prepared.emulated_numerics else {}
     numerics, expectations = dict(setup.prepared.numerics), setup.expectations.said()
-    return {**setup.options.to_dict(), **found, "numerics": numerics, "expectations": expectations}
+    return {
+        **setup.options.to_dict(),
+        **found,
+        "numerics": numerics,
+        "expectations": expectations,
+        NAME: setup.timing(),
+    }
 
 
 def write_page(log: Path, page: Path, against: Summary | None = None) -> None:

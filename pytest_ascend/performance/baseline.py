@@ -21,6 +21,7 @@ from pytest_ascend.errors import GoldenError
 from pytest_ascend.golden.files import write_if_new
 from pytest_ascend.performance.estimate import Estimate, estimate
 from pytest_ascend.performance.noise import Noise, noise_of
+from pytest_ascend.performance.settings import Settings, differences
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.report import codec
 from pytest_ascend.untrusted import read_regular
@@ -55,14 +56,16 @@ class MeasuredRun:
 class Baseline:
     """What was measured of one stack: ``benchmarks`` by the id of their case, ``settings`` that change numbers.
 
-    ``profiles`` are the microseconds of each benchmark's operators, see :mod:`pytest_ascend.performance.profiling`.
+    ``profiles`` are the microseconds of each benchmark's operators, see :mod:`pytest_ascend.performance.profiling`;
+    ``work`` is what one call of each did, see :func:`pytest_ascend.performance.benchmarking.per_call`.
     """
 
     recorded: str
     stack: Stack
-    settings: Mapping[str, Any]
+    settings: Settings
     benchmarks: Mapping[str, Sequence[MeasuredRun]]
     profiles: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    work: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     noise: Mapping[str, Noise] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -77,6 +80,7 @@ class Baseline:
             "stack": self.stack.to_dict(),
             "settings": dict(self.settings),
             "profiles": {name: dict(profile) for name, profile in sorted(self.profiles.items())},
+            "work": {name: dict(work) for name, work in sorted(self.work.items())},
             "benchmarks": {name: [_run_dict(run) for run in runs] for name, runs in sorted(self.benchmarks.items())},
         }
 
@@ -89,7 +93,8 @@ class Baseline:
             recorded=str(data["recorded"]),
             stack=Stack.from_dict(data["stack"]),
             settings=dict(data["settings"]),
-            profiles={str(name): _read_profile(profile) for name, profile in data["profiles"].items()},
+            profiles={str(name): _read_numbers(profile) for name, profile in data["profiles"].items()},
+            work={str(name): _read_numbers(work) for name, work in data["work"].items()},
             benchmarks={str(name): tuple(map(_read_run, runs)) for name, runs in data["benchmarks"].items()},
         )
 
@@ -118,7 +123,7 @@ def _read_run(data: Mapping[str, Any]) -> MeasuredRun:
     return MeasuredRun(estimate=found, percentiles_us=percentiles)
 
 
-def _read_profile(data: Mapping[str, Any]) -> dict[str, float]:
+def _read_numbers(data: Mapping[str, Any]) -> dict[str, float]:
     return {str(name): float(value) for name, value in data.items()}
 
 
@@ -161,30 +166,42 @@ def _slug(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """The baseline that a run is compared with, in words; ``other_host`` where its times say nothing of this one."""
+    """The baseline that a run is compared with, in words; ``shown_only`` where it says too little to decide by."""
 
     baseline: Baseline
     said: str
-    other_host: bool = False
+    shown_only: bool = False
 
 
-def choose(root: Path, stack: Stack) -> Choice | None:
-    """Give the baseline of exactly this combination and host, else the nearest older one, else one of another host.
+def choose(root: Path, stack: Stack, settings: Settings) -> Choice | None:
+    """Give the baseline of exactly this combination, host and settings, else the nearest older one.
 
-    Raises GoldenError for a damaged file among those of the chip.
+    Without such, one that was recorded with other settings or on another host is shown. Raises GoldenError for a
+    damaged file among those of the chip.
     """
     found = [read(path) for path in sorted((root / FOLDER / chip_folder(stack)).glob("*/*.json"))]
     here = [each for each in found if each.stack.host == stack.host]
-    exact = [each for each in here if _versions(each.stack) == _versions(stack)]
-    if exact:
-        return Choice(baseline=exact[-1], said=f"the baseline of exactly this combination, of {exact[-1].recorded}")
-    if older := _older(here, stack):
-        return Choice(baseline=older, said=f"the nearest older baseline: {_named(older.stack)}, of {older.recorded}")
-    others = [each for each in found if each not in here]
-    if nearest := next(iter(_by_version(others)), None):
+    if fit := _nearest([each for each in here if not differences(each.settings, settings)], stack):
+        return Choice(baseline=fit, said=_standing(fit, stack))
+    if other := _nearest(here, stack):
+        changed = "; ".join(differences(other.settings, settings))
+        said = f"{_standing(other, stack)}, shown only: it was recorded with other settings: {changed}"
+        return Choice(baseline=other, said=said, shown_only=True)
+    if nearest := next(iter(_by_version([each for each in found if each not in here])), None):
         said = f"a baseline of another host ({nearest.stack.host}), shown only: {_named(nearest.stack)}"
-        return Choice(baseline=nearest, said=said, other_host=True)
+        return Choice(baseline=nearest, said=said, shown_only=True)
     return None
+
+
+def _nearest(baselines: Sequence[Baseline], stack: Stack) -> Baseline | None:
+    exact = [each for each in baselines if _versions(each.stack) == _versions(stack)]
+    return exact[-1] if exact else _older(baselines, stack)
+
+
+def _standing(baseline: Baseline, stack: Stack) -> str:
+    if _versions(baseline.stack) == _versions(stack):
+        return f"the baseline of exactly this combination, of {baseline.recorded}"
+    return f"the nearest older baseline: {_named(baseline.stack)}, of {baseline.recorded}"
 
 
 def _versions(stack: Stack) -> tuple[str, ...]:

@@ -64,11 +64,9 @@ class AscendBenchmark:
         with one_thread(self.device):
             timing = timed(benchmark=self.benchmark)
         found = {**conditions.host_conditions(), **self._card()}
-        for name, value in {
-            **figures(timing),
-            **achieved(timing, work or Work(), self.device.chip()),
-            **found,
-        }.items():
+        work = work or Work()
+        done = achieved(timing, work, self.device.chip())
+        for name, value in {**figures(timing), **done, **per_call(work), **found}.items():
             self.measure(name, value)
         self.measure("latency_us", timing.latencies_us)
         for name, series in (("peer_us", timing.peers_us), ("device_us", timing.device_us)):
@@ -83,7 +81,7 @@ class AscendBenchmark:
         for name, value in profile.items():
             self.measure(f"{PREFIX}{name}", value)
         remarks = (*conditions.remarks(found), *clock_remarks(timing))
-        verdict = self.comparison.verdict(
+        verdict = self.comparison.of_same_work(self.case_id, per_call(work)).verdict(
             self.case_id,
             _estimate(timing),
             lambda: self._again(timed),
@@ -115,11 +113,20 @@ def figures(timing: Timing) -> dict[str, float]:
     return {**found, **device, "first_call_us": timing.first_us, "calls_per_round": float(timing.calls)}
 
 
+#: What one call does, by the names of its measurements.
+WORK = ("items_per_call", "gflop_per_call", "moved_bytes_per_call")
+
+
+def per_call(work: Work) -> dict[str, float]:
+    """Give what one call does, by name, as far as it is known."""
+    known = zip(WORK, (work.items, work.flop * 1e-9, work.moved_bytes), strict=True)
+    return {name: value for name, value in known if value}
+
+
 def achieved(timing: Timing, work: Work, chip: str) -> dict[str, float]:
     """Give what was done in a second at the median latency, and its share of what the chip can do."""
     seconds = float(np.median(timing.device_us or timing.latencies_us)) * 1e-6
     rates = {
-        "items_per_call": work.items,
         "throughput_items_per_s": work.items / seconds,
         "compute_gflop_per_s": work.flop / seconds * 1e-9,
         "traffic_gb_per_s": work.moved_bytes / seconds * 1e-9,

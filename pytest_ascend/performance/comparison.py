@@ -9,6 +9,7 @@ from typing import TypeAlias
 from pytest_ascend.performance.baseline import Baseline, Choice
 from pytest_ascend.performance.estimate import Estimate
 from pytest_ascend.performance.profiling import became_slower
+from pytest_ascend.performance.settings import differences
 from pytest_ascend.performance.verdict import CANNOT_TELL, CONFIDENCE, NEGLIGIBLE, SLOWER, Answer, Gate, judge
 from pytest_ascend.records.verdict import Limit, Verdict
 
@@ -24,6 +25,14 @@ class Comparison:
 
     choice: Choice | None
     tolerance: float
+
+    def of_same_work(self, case_id: str, work: Mapping[str, float]) -> Comparison:
+        """Give what a benchmark is compared with that does ``work`` in a call: of other work, times are only shown."""
+        then = self.choice.baseline.work.get(case_id, {}) if self.choice else {}
+        if self.choice is None or then == work:
+            return self
+        said = f"{self.choice.said}, shown only: one call did other work: {'; '.join(differences(then, work))}"
+        return replace(self, choice=replace(self.choice, said=said, shown_only=True))
 
     def verdict(
         self,
@@ -43,7 +52,7 @@ class Comparison:
         if self.choice is None or case_id not in self.choice.baseline.noise:
             return None
         answer = _answer(self.choice.baseline, case_id, now, self.tolerance)
-        if answer.answer == SLOWER and not self.choice.other_host:
+        if answer.answer == SLOWER and not self.choice.shown_only:
             answer = _confirmed(answer, _answer(self.choice.baseline, case_id, again(), self.tolerance))
         before = self.choice.baseline.profiles.get(case_id, {})
         grown = became_slower(profile or {}, before) if answer.answer == SLOWER else []
@@ -64,7 +73,7 @@ def _confirmed(first: Answer, second: Answer) -> Answer:
 
 
 def _verdict(answer: Answer, choice: Choice, remarks: Sequence[str]) -> Verdict:
-    told = CANNOT_TELL if choice.other_host else answer.answer
+    told = CANNOT_TELL if choice.shown_only else answer.answer
     lines = (
         f"compared with {choice.said}",
         f"noise of this machine: slow-downs from {_percent(answer.threshold)} on are called slower, "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.performance.baseline import Baseline, MeasuredRun
+from pytest_ascend.performance.benchmarking import WORK
 from pytest_ascend.performance.profiling import PREFIX
+from pytest_ascend.performance.settings import FAULTS, NAME
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.report.contents import Run
 
@@ -26,6 +28,7 @@ def baseline_of(runs: Sequence[Run]) -> Baseline:
         _refuse_other(first.stack.to_dict(), each.header.stack.to_dict())
         _refuse_other(_settings(runs[0]), _settings(each))
     measured = [dict(_measured(run)) for run in runs]
+    works = [_works(run) for run in runs]
     common = set.intersection(*(set(each) for each in measured))
     if not common:
         raise UsageError("no benchmark was measured in all of the runs", hint="run the suite: suites/benchmarks")
@@ -35,12 +38,14 @@ def baseline_of(runs: Sequence[Run]) -> Baseline:
         settings=_settings(runs[0]),
         benchmarks={name: tuple(each[name] for each in measured) for name in sorted(common)},
         profiles={record.case.id: _profile(record) for record in runs[0].records if record.case.id in common},
+        work={name: _common_work(name, works) for name in sorted(common)},
     )
 
 
 def _measured(run: Run) -> Iterator[tuple[str, MeasuredRun]]:
     for record in run.records:
-        if record.case.suite == "benchmarks" and len(record.series.get("latency_us", ())) > 1:
+        # Whoever keeps latencies and their median was timed by the fixture, in a bundled suite or in a user's own test.
+        if "latency_p50_us" in record.measurements and len(record.series.get("latency_us", ())) > 1:
             yield record.case.id, _run_of(record)
 
 
@@ -49,14 +54,30 @@ def _run_of(record: ResultRecord) -> MeasuredRun:
     return MeasuredRun.of(timed, record.series.get("peer_us", ()))
 
 
+def _works(run: Run) -> dict[str, dict[str, float]]:
+    """Give what one call of each benchmark did."""
+    return {
+        record.case.id: {name: record.measurements[name] for name in WORK if name in record.measurements}
+        for record in run.records
+    }
+
+
+def _common_work(name: str, works: Sequence[Mapping[str, Mapping[str, float]]]) -> Mapping[str, float]:
+    first = works[0][name]
+    if any(each[name] != first for each in works):
+        raise UsageError(f"the runs do different work in {name}", hint="record all runs with one release")
+    return first
+
+
 def _profile(record: ResultRecord) -> dict[str, float]:
     named = record.measurements.items()
     return {name.removeprefix(PREFIX): value for name, value in named if name.startswith(PREFIX)}
 
 
 def _settings(run: Run) -> dict[str, object]:
-    names = ("numerics", "faults", "emulated_memory_bytes")
-    return {name: run.header.options[name] for name in names if name in run.header.options}
+    options = run.header.options
+    faults = {FAULTS: options[FAULTS]} if options.get(FAULTS) else {}
+    return {**options.get(NAME, {}), **faults}
 
 
 def _refuse_other(expected: dict[str, object], found: dict[str, object]) -> None:

@@ -24,6 +24,9 @@ TEST = """
 @pytest.fixture(autouse=True)
 def as_users_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
+    # Where these tests run in workers of pytest-xdist, what they start is none: pytest-benchmark stands by in those.
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize("device", ["cpu", "emulated"])
@@ -52,3 +55,27 @@ def test_a_baseline_needs_several_runs_of_one_kind(pytester: pytest.Pytester) ->
     )
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: 1 runs make no baseline", "  hint: at least 3*"])
+
+
+def test_a_baseline_recorded_with_other_settings_is_shown_and_said(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(test_own=TEST)
+    pytester.runpytest_subprocess("--ascend", OWN, "--ascend-device=cpu").assert_outcomes(passed=1)
+    pytester.mkdir("baselines")
+    recording = ("-m", "pytest_ascend.cli", "baseline", "record", "--baselines=baselines")
+    # One log thrice: how much runs differ is no matter here.
+    assert pytester.run(sys.executable, *recording, *["ascend-report"] * 3).ret == 0
+
+    def message() -> str:
+        pytester.runpytest_subprocess("--ascend", OWN, "--ascend-device=cpu", "--ascend-baselines=baselines")
+        lines = map(json.loads, Path("ascend-report/run.jsonl").read_text().splitlines())
+        (record,) = (line for line in lines if line["type"] == "record")
+        assert len(record["series"]["baseline_latency_us"]) == 101
+        return str(record["verdicts"][0]["message"])
+
+    same = message()
+    assert same.startswith("compared with the baseline of exactly this combination")
+    assert "shown only" not in same
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert "shown only: it was recorded with other settings: OMP_NUM_THREADS not set then, 3 now" in message()

@@ -37,7 +37,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_the_exact_combination_is_preferred(tmp_path: Path) -> None:
     files.write(made(), tmp_path)
     files.write(made(replace(STACK, cann="8.2.RC1")), tmp_path)
-    choice = files.choose(tmp_path, STACK)
+    choice = files.choose(tmp_path, STACK, {})
     assert choice is not None
     assert choice.baseline.stack.cann == "8.3.RC1"
     assert "exactly" in choice.said
@@ -46,14 +46,14 @@ def test_the_exact_combination_is_preferred(tmp_path: Path) -> None:
 def test_else_the_nearest_older_and_it_says_so(tmp_path: Path) -> None:
     for cann in ("8.1.RC1", "8.2.RC1", "9.0.0"):
         files.write(made(replace(STACK, cann=cann)), tmp_path)
-    choice = files.choose(tmp_path, STACK)
+    choice = files.choose(tmp_path, STACK, {})
     assert choice is not None
     assert "nearest older baseline: CANN 8.2.RC1" in choice.said
 
 
 def test_times_of_another_host_are_shown_and_decide_nothing(tmp_path: Path) -> None:
     files.write(made(replace(STACK, host="another")), tmp_path)
-    comparison = Comparison(choice=files.choose(tmp_path, STACK), tolerance=0.05)
+    comparison = Comparison(choice=files.choose(tmp_path, STACK, {}), tolerance=0.05)
     verdict = comparison.verdict(NAME, estimate([200.0] * 10), lambda: estimate([200.0] * 10))
     assert verdict is not None
     assert verdict.agrees
@@ -62,12 +62,12 @@ def test_times_of_another_host_are_shown_and_decide_nothing(tmp_path: Path) -> N
 
 def test_an_emulated_device_is_never_compared_with_a_real_one(tmp_path: Path) -> None:
     files.write(made(), tmp_path)
-    assert files.choose(tmp_path, replace(STACK, emulated=True)) is None
+    assert files.choose(tmp_path, replace(STACK, emulated=True), {}) is None
 
 
 def test_a_slowdown_has_to_show_twice(tmp_path: Path) -> None:
     files.write(made(), tmp_path)
-    comparison = Comparison(choice=files.choose(tmp_path, STACK), tolerance=0.05)
+    comparison = Comparison(choice=files.choose(tmp_path, STACK, {}), tolerance=0.05)
     slow, usual = Estimate(value=np.log(120), error=0, scale="log of microseconds"), estimate([99.5] * 10)
     once = comparison.verdict(NAME, slow, lambda: usual)
     twice = comparison.verdict(NAME, slow, lambda: slow)
@@ -80,7 +80,7 @@ def test_a_slowdown_has_to_show_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("second_us", "agrees"), [(100.5, True), (102.5, False)])
 def test_the_second_look_may_be_less_certain_than_the_first(tmp_path: Path, second_us: float, agrees: bool) -> None:
     files.write(made(), tmp_path)
-    comparison = Comparison(choice=files.choose(tmp_path, STACK), tolerance=0.05)
+    comparison = Comparison(choice=files.choose(tmp_path, STACK, {}), tolerance=0.05)
     slow, second = (Estimate(value=np.log(us), error=0, scale="log of microseconds") for us in (110, second_us))
     verdict = comparison.verdict(NAME, slow, lambda: second)
     assert verdict is not None
@@ -89,7 +89,7 @@ def test_the_second_look_may_be_less_certain_than_the_first(tmp_path: Path, seco
 
 def test_a_benchmark_without_baseline_gets_no_verdict(tmp_path: Path) -> None:
     files.write(made(), tmp_path)
-    comparison = Comparison(choice=files.choose(tmp_path, STACK), tolerance=0.05)
+    comparison = Comparison(choice=files.choose(tmp_path, STACK, {}), tolerance=0.05)
     assert (
         comparison.verdict("benchmarks/new/latency/float32", estimate([1.0, 1.0]), lambda: estimate([1.0, 1.0])) is None
     )
@@ -106,6 +106,7 @@ def test_a_benchmark_without_baseline_gets_no_verdict(tmp_path: Path) -> None:
         lambda data: data["benchmarks"][NAME][0].update(error=-1),
         lambda data: data["benchmarks"].update({NAME: 3}),
         lambda data: data.pop("stack"),
+        lambda data: data.pop("work"),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, change: object) -> None:
@@ -114,7 +115,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, change: object) -> None:
     change(data)  # type: ignore[operator]
     path.write_text(json.dumps(data))
     with pytest.raises(GoldenError, match="is no baseline"):
-        files.choose(tmp_path, STACK)
+        files.choose(tmp_path, STACK, {})
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

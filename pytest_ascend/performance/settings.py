@@ -1,0 +1,68 @@
+"""What a user may set that changes how long work takes: two runs are compared where all of it is the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from pytest_ascend.performance.timing import shares_the_host
+from pytest_ascend.run.preparation import Prepared
+
+#: Names and values, builtins only.
+Settings: TypeAlias = Mapping[str, object]
+
+#: Under this name they stand among the options of a run log.
+NAME = "timing"
+#: Faults are planted to be found: a run that has them is compared with a baseline that has none.
+FAULTS = "faults"
+
+#: Variables that change how operators are queued and launched, where memory comes from, what the host computes with.
+VARIABLES = (
+    "TASK_QUEUE_ENABLE",
+    "ASCEND_LAUNCH_BLOCKING",
+    "COMBINED_ENABLE",
+    "ACLNN_CACHE_LIMIT",
+    "CPU_AFFINITY_CONF",
+    "PYTORCH_NPU_ALLOC_CONF",
+    "CUDA_LAUNCH_BLOCKING",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+)
+
+
+def settings_of(prepared: Prepared, *, cards: int | str, memory_bytes: int, environ: Mapping[str, str]) -> Settings:
+    """Give what is in force on a prepared device: ``cards`` are used at once, emulated ones have ``memory_bytes``."""
+    emulated = {"emulated_numerics": prepared.emulated_numerics, "emulated_memory_bytes": memory_bytes}
+    return {
+        "cards": cards,
+        "cpus": len(os.sched_getaffinity(0)),
+        "torch_threads": _threads(prepared),
+        **prepared.numerics,
+        **(emulated if prepared.device.emulated else {}),
+        **{name: environ[name] for name in VARIABLES if name in environ},
+    }
+
+
+def _threads(prepared: Prepared) -> int:
+    """Give the threads that torch computes with while work is timed."""
+    import torch
+
+    if shares_the_host(prepared.device):
+        return 1
+    return prepared.threads if prepared.apart else torch.get_num_threads()
+
+
+def differences(then: Settings, now: Settings) -> list[str]:
+    """Say which settings are not the same, as in "TASK_QUEUE_ENABLE 1 then, not set now"."""
+    names = sorted({*then, *now} - ({FAULTS} if not then.get(FAULTS) else set()))
+    return [f"{name} {_said(then, name)} then, {_said(now, name)} now" for name in names if not _same(then, now, name)]
+
+
+def _same(then: Settings, now: Settings, name: str) -> bool:
+    return (name in then) == (name in now) and then.get(name) == now.get(name)
+
+
+def _said(settings: Settings, name: str) -> str:
+    return str(settings[name]) if name in settings else "not set"
