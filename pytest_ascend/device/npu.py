@@ -78,6 +78,13 @@ def optimizer(name: str) -> Any:
     return getattr(optim, name)
 
 
+def profiler() -> Any:
+    """Give ``torch_npu.profiler``."""
+    import torch_npu.profiler
+
+    return torch_npu.profiler
+
+
 @dataclass(frozen=True, slots=True)
 class Npu:
     """The NPU with this index, through torch_npu; ``emulated`` where the CANN below it is ours."""

@@ -77,16 +77,16 @@ class AscendBenchmark:
             counts = "device_us" if timing.device_us else "latency_us"
             if runs := choice.baseline.benchmarks.get(self.case_id):
                 self.measure(f"baseline_{counts}", pooled_us(runs))
-        profile = profile_of(make(self.device.torch_device()))
-        for name, value in profile.items():
+        profile = profile_of(make(self.device.torch_device()), self.device)
+        for name, value in profile.times_us.items():
             self.measure(f"{PREFIX}{name}", value)
-        remarks = (*conditions.remarks(found), *clock_remarks(timing))
+        remarks = (*conditions.remarks(found), *clock_remarks(timing), *profile.remarks)
         verdict = self.comparison.of_same_work(self.case_id, per_call(work)).verdict(
             self.case_id,
             _estimate(timing),
             lambda: self._again(timed),
             remarks=remarks,
-            profile=profile,
+            profile=profile.times_us,
         )
         if verdict is not None:
             self.note(verdict.as_whole().to_dict())

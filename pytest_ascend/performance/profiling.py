@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import os
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_ascend.device import Device
 
 #: Operators that are kept of a profile, the most expensive first.
 KEPT = 12
@@ -12,13 +19,51 @@ KEPT = 12
 CALLS, PATIENCE_S = 3, 0.2
 
 PREFIX = "profile_us_"
+#: Before the names of operators whose time is the NPU's.
+ON_NPU = "npu:"
+#: What torch_npu.profiler writes for each operator of torch, and the columns that count.
+TABLE, NAME, TAKEN = "operator_details.csv", "Name", "Device Self Duration(us)"
 
 
-def profile_of(call: Callable[[], object]) -> dict[str, float]:
-    """Give the microseconds that each operator takes in one call, itself and no operator inside it, by aten's name.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+    """Microseconds of one call by operator, itself and no operator inside it, the most expensive first.
 
-    They are the host's: of a device that computes by itself, what launching costs.
+    They are the host's, which of a device that computes by itself is what launching costs; or the NPU's, with ON_NPU
+    before each name. ``reason`` says why an NPU's are missing.
     """
+
+    times_us: Mapping[str, float]
+    reason: str = ""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Say whose times they are, where that is not to be expected."""
+        return (f"the profile is the host's: {self.reason}",) if self.reason else ()
+
+
+def profile_of(call: Callable[[], object], device: Device, profiler: Callable[[], Any] | None = None) -> Profile:
+    """Profile a piece of work on the device that it is for, by torch_npu.profiler on an NPU and by torch's elsewhere.
+
+    ``profiler`` gives the module torch_npu.profiler; left out, the installed one. Where it gives nothing, the host's
+    profile is given with the reason.
+    """
+    if device.kind != "npu":
+        return Profile(times_us=_longest(_host_us(call)))
+    if device.emulated:
+        return Profile(times_us=_longest(_host_us(call)), reason="the emulated CANN has no profiler")
+    try:
+        return Profile(times_us=_longest(_npu_us(call, device, (profiler or _torch_npus)())))
+    except Exception as error:  # noqa: BLE001  (a profile is no reason to lose the benchmark)
+        reason = f"torch_npu.profiler gave nothing: {type(error).__name__}: {error}"
+        return Profile(times_us=_longest(_host_us(call)), reason=reason)
+
+
+def _longest(times_us: Mapping[str, float]) -> Mapping[str, float]:
+    return {name: times_us[name] for name in sorted(times_us, key=times_us.__getitem__, reverse=True)[:KEPT]}
+
+
+def _host_us(call: Callable[[], object]) -> Mapping[str, float]:
     # Kineto, below torch's profiler, writes a line on each start and stop.
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
     from torch.profiler import ProfilerActivity, profile
@@ -32,12 +77,52 @@ def profile_of(call: Callable[[], object]) -> dict[str, float]:
         found = {name: min(taken, found.get(name, taken)) for name, taken in times.items()}
         if time.perf_counter() - begin > PATIENCE_S:
             break
-    longest = sorted(found, key=found.__getitem__, reverse=True)[:KEPT]
-    return {name: found[name] for name in longest}
+    return found
+
+
+def _torch_npus() -> Any:
+    from pytest_ascend.device import npu
+
+    return npu.profiler()
+
+
+def _npu_us(call: Callable[[], object], device: Device, profiler: Any) -> Mapping[str, float]:
+    """Profile one call: what follows it, reading what CANN wrote, takes seconds."""
+    with tempfile.TemporaryDirectory(prefix="pytest-ascend-profile-") as folder:
+        with profiler.profile(
+            activities=[profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.NPU],
+            on_trace_ready=profiler.tensorboard_trace_handler(folder),
+        ):
+            call()
+            device.synchronize()
+        tables = list(Path(folder).rglob(TABLE))
+        if not tables:
+            raise FileNotFoundError(f"it wrote no {TABLE}")
+        found: dict[str, float] = {}
+        for name, taken in _rows(tables[0]):
+            found[ON_NPU + name] = found.get(ON_NPU + name, 0.0) + taken
+    if not found:
+        raise ValueError(f"{TABLE} has no operator that took time on the NPU")
+    return found
+
+
+def _rows(table: Path) -> Iterator[tuple[str, float]]:
+    """Give name and time of what took time on the NPU. Raises KeyError or ValueError for a table of another form."""
+    with table.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if (taken := float(row[TAKEN])) > 0:
+                yield row[NAME], taken
 
 
 def became_slower(now: Mapping[str, float], before: Mapping[str, float]) -> list[str]:
-    """Say which operators take longer than before, worst first, in a line each."""
+    """Say which operators take longer than before, worst first, in a line each.
+
+    Of two profiles by different clocks, the one of now is given alone.
+    """
+    if before and now and not set(now) & set(before):
+        return [
+            f"operator {name}: {taken:.0f} us; the baseline has no profile of this kind" for name, taken in now.items()
+        ]
     grown = {name: now[name] - before.get(name, 0.0) for name in now}
     worst = sorted((name for name in grown if before and grown[name] > 0), key=grown.__getitem__, reverse=True)
     return [f"operator {name}: {before.get(name, 0.0):.0f} -> {now[name]:.0f} us" for name in worst]

@@ -14,7 +14,6 @@ from pytest_ascend.performance.baseline import Baseline, Choice, MeasuredRun
 from pytest_ascend.performance.benchmarking import AscendBenchmark, Work, clock_remarks
 from pytest_ascend.performance.comparison import Comparison
 from pytest_ascend.performance.peaks import shares_of_peak
-from pytest_ascend.performance.profiling import became_slower, profile_of
 from pytest_ascend.performance.timing import Timing, time_rounds
 from pytest_ascend.records.stack import Stack
 
@@ -137,14 +136,3 @@ def test_shares_are_given_of_known_chips_only() -> None:
         {"share_of_peak_compute": 0.1, "share_of_peak_bandwidth": 0}
     )
     assert shares_of_peak("Ascend999", "float16", 1, 1) == {}
-
-
-def test_a_profile_names_operators() -> None:
-    x = torch.ones(64, 64)
-    assert profile_of(lambda: x @ x)["aten::mm"] > 0
-
-
-def test_the_operator_that_grew_most_comes_first() -> None:
-    before = {"aten::mm": 100.0, "aten::add": 10.0, "aten::sum": 5.0}
-    now = {"aten::mm": 110.0, "aten::add": 30.0, "aten::sum": 4.0}
-    assert became_slower(now, before) == ["operator aten::add: 10 -> 30 us", "operator aten::mm: 100 -> 110 us"]
