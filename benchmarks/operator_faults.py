@@ -25,8 +25,7 @@ from pytest_ascend import emulator
 emulator.activate()
 os.environ["PYTEST_ASCEND_FAULTS"] = "operator_switch:EVERY_KERNEL"
 
-import torch  # noqa: E402  (after the activation)
-from operator_cases import STANDARD, complaint  # noqa: E402
+from operator_cases import STANDARD, complaint  # noqa: E402  (after the activation)
 from operator_damage_in import ON_THE_WAY_IN  # noqa: E402
 from operator_damage_out import ON_THE_WAY_OUT  # noqa: E402
 from operator_switch import SWITCH  # noqa: E402
@@ -102,7 +101,6 @@ def is_named(found: Trial) -> bool:
 def main(faults: int, seed: int, operators: int, file: Path | None) -> None:
     """Plant faults at random; print the share that is noticed, and what is not."""
     warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
     subjects = sorted({case.subject for case in STANDARD})
     chosen = set(random.Random(seed).sample(subjects, operators) if operators else subjects)  # noqa: S311
     callers = watched([case for case in STANDARD if case.subject in chosen])

@@ -102,8 +102,9 @@ def shaken(expected: torch.Tensor | None, honest: torch.Tensor | None, propagate
     if honest.is_complex():  # either part is as wrong as the whole is
         expected, wide, error = torch.view_as_real(expected), torch.view_as_real(wide), error.unsqueeze(-1)
     direction = inputs.signs("ops/shaken", max(expected.numel(), 1))[: expected.numel()].reshape(expected.shape)
-    before = propagated * (wide - expected) if propagated else 0.0
-    moved = expected + direction * error + before
+    if propagated:
+        error = error + propagated * (wide - expected).abs()
+    moved = expected + direction * error
     moved = (torch.view_as_complex(moved) if honest.is_complex() else moved).to(honest.dtype)
     return torch.where(moved.isfinite() & honest.isfinite(), moved, honest)
 

@@ -29,15 +29,15 @@ _NAMES = """
 
 _SQUARED = 2
 
-#: Integer of the same width, bits of the number 1, of the smallest normal and of the largest finite number.
+#: Integer of the same width, bits of a fraction, of the smallest normal and of the largest finite number.
 _FORMATS = {
-    torch.float32: (torch.int32, 0x3F800000, 0x00800000, 0x7F7FFFFF),
-    torch.float16: (torch.int16, 0x3C00, 0x0400, 0x7BFF),
+    torch.float32: (torch.int32, 0x007FFFFF, 0x00800000, 0x7F7FFFFF),
+    torch.float16: (torch.int16, 0x03FF, 0x0400, 0x7BFF),
 }
 
 
 def nudge(result: Any, seed: int) -> Any:
-    """Move the tensors of a result by at most one ulp, in place; 0, 1, -1, NaN and infinities stay what they are."""
+    """Move the tensors of a result by at most one ulp, in place; zeros, powers of two, NaN and infinities stay."""
     for tensor in floating(result):
         real = torch.view_as_real(tensor) if tensor.is_complex() and not tensor.is_conj() else tensor
         if real.dtype in _FORMATS:
@@ -46,10 +46,10 @@ def nudge(result: Any, seed: int) -> Any:
 
 
 def _nudge(x: T, seed: int) -> None:
-    integer, one, smallest, largest = _FORMATS[x.dtype]
+    integer, fraction, smallest, largest = _FORMATS[x.dtype]
     bits = x.view(integer)
     size = bits & (largest | (largest + 1))
-    moves = (size > smallest) & (size < largest) & (size != one)
+    moves = (size > smallest) & (size < largest) & (size & fraction != 0)
     chance = _mixed(bits, seed) & 7
     bits.add_((moves & (chance == 1)).to(integer)).sub_((moves & (chance == 2)).to(integer))
 
