@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+
+from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -15,3 +18,8 @@ class EagerDispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _should_skip_dynamo(cls) -> bool:
         """Keep torch from loading its compiler, which takes seconds, just to keep it away from this class."""
         return False
+
+
+def undisturbed() -> contextlib.AbstractContextManager[None]:
+    """Put away every mode of this thread for a while: torch's tracer loses sight of tensors behind a mode."""
+    return _python_dispatch._disable_current_modes()  # noqa: SLF001

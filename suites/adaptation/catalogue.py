@@ -52,8 +52,21 @@ CASES_OF_SLIPS = tuple(
     for name in ("tanh-gelu", "causal-mask", "active-dropout")
 )
 
-CASES = tuple(
-    case
-    for cases in (CASES_OF_AUGMENTATION, CASES_OF_PIPELINE, CASES_OF_REWRITING, CASES_OF_SLIPS, (("", MIGRATION),))
-    for _, case in cases
+
+def _exported(prop: str) -> dict[str, Case]:
+    return {
+        model: Case(suite="adaptation", subject=model, property=prop, dtype="float32", family="export", level="full")
+        for model in ("resnet50", "vit_b_16")
+    }
+
+
+#: Models as ONNX, and as CANN's offline models.
+CASES_OF_ONNX, CASES_OF_OFFLINE = _exported("onnx"), _exported("offline")
+
+CASES = (
+    *(case for cases in (CASES_OF_AUGMENTATION, CASES_OF_PIPELINE, CASES_OF_REWRITING) for _, case in cases),
+    *(case for _, case in CASES_OF_SLIPS),
+    *CASES_OF_ONNX.values(),
+    *CASES_OF_OFFLINE.values(),
+    MIGRATION,
 )
