@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from pytest_ascend.programs import Reply, run
 
 #: The first use of a healthy NPU takes up to half a minute; kernels may have to be compiled.
 LIMIT_S = 180.0
@@ -37,19 +38,17 @@ def ask(index: int, *, limit_s: float = LIMIT_S, command: Sequence[str] = ()) ->
     asking = list(command) or [sys.executable, "-m", "pytest_ascend.device.probe", str(index)]
     # Without this, `import torch` itself would fail on the way, with a message about autoloading.
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    try:
-        done = subprocess.run(asking, env=environment, capture_output=True, text=True, timeout=limit_s, check=False)  # noqa: S603  (ourselves)
-    except subprocess.TimeoutExpired:
-        return Answer(failure=f"it gave no answer within {limit_s:g} s")
-    return _understand(done.stdout, done.stderr, done.returncode)
+    return _understand(run(asking, environment, limit_s))
 
 
-def _understand(stdout: str, stderr: str, code: int) -> Answer:
-    answers = [line.removeprefix(_MARK) for line in stdout.splitlines() if line.startswith(_MARK)]
+def _understand(reply: Reply) -> Answer:
+    answers = [line.removeprefix(_MARK) for line in reply.text.splitlines() if line.startswith(_MARK)]
     if answers:
         return Answer(**json.loads(answers[-1]))
-    last = next((line for line in reversed(stderr.splitlines()) if line.strip()), "it printed nothing")
-    return Answer(failure=f"the process that asked ended with code {code}: {last}")
+    if reply.late:
+        return Answer(failure=f"it {reply.failure}")
+    last = next((line for line in reversed(reply.text.splitlines()) if line.strip()), "it printed nothing")
+    return Answer(failure=f"the process that asked {reply.failure or f'ended without an answer: {last}'}")
 
 
 def _question(index: int) -> dict[str, Any]:

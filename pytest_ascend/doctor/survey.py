@@ -14,10 +14,11 @@ from pytest_ascend.environment.chips import Family, family
 from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.environment.components import Component, gather
 from pytest_ascend.environment.evidence import CHIP, field
-from pytest_ascend.environment.machine import Machine, Reply
+from pytest_ascend.environment.machine import Machine
 from pytest_ascend.environment.npu_smi import NpuSmi, parse
 from pytest_ascend.environment.packages import Package, installed
 from pytest_ascend.environment.signs import EMULATED_VARIABLE
+from pytest_ascend.programs import Reply
 
 T = TypeVar("T")
 

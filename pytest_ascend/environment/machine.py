@@ -6,39 +6,25 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from pytest_ascend.environment.tree import Tree
+from pytest_ascend.programs import Reply, run
 
 #: npu-smi asks each device in turn, and hangs where a driver does: what somebody who waits for the doctor gives it,
 #: and what a run does that takes minutes anyway.
 NPU_SMI_LIMIT_S = 1.2
 PATIENT_S = 20.0
-#: How long a killed program is given to be gone.
-_KILLED_S = 0.2
-#: More than the output for the largest machines, by far.
-_MOST_OUTPUT = 1 << 20
 
 #: Folders of Python packages on a machine that is not this one.
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 _PYTHON_HOMES = ("usr/local", "usr", "opt/conda", "root/miniconda3", "opt/venv", "usr/local/miniconda3")
 _PYTHON = re.compile(r"python3\.\d{1,2}")
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What a program printed, or why there is nothing; ``late`` where it was not waited for any longer."""
-
-    text: str = ""
-    failure: str = ""
-    late: bool = False
 
 
 NOT_INSTALLED = Reply(failure="not installed")
@@ -123,36 +109,6 @@ def _said(reply: Reply) -> Reply:
 def _ask(environ: Mapping[str, str], limit_s: float) -> Reply:
     program = shutil.which("npu-smi", path=environ.get("PATH", "")) if limit_s else None
     return run([program, "info"], environ, limit_s) if program else NOT_INSTALLED
-
-
-def run(command: Sequence[str], environ: Mapping[str, str], limit_s: float) -> Reply:
-    """Start a program, wait ``limit_s`` at most, and give what it printed. Never raises."""
-    try:
-        process = subprocess.Popen(  # noqa: S603 (the driver's own tool, found where the user's PATH says)
-            command, env=dict(environ), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-    except OSError as error:
-        return Reply(failure=f"cannot be started: {error.strerror or error}")
-    try:
-        printed, complained = process.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        _leave(process)
-        return Reply(failure=f"gave no answer within {limit_s:g} s", late=True)
-    text = (printed[:_MOST_OUTPUT] + complained[:4096]).decode("utf-8", errors="replace")
-    last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")
-    return Reply(text) if process.returncode == 0 else Reply(text, f"ended with code {process.returncode}: {last}")
-
-
-def _leave(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program and do not wait for its end: inside a driver that hangs, nothing can be killed."""
-    process.kill()
-    try:
-        process.communicate(timeout=_KILLED_S)
-    except subprocess.TimeoutExpired:
-        for pipe in (process.stdout, process.stderr):
-            if pipe:
-                pipe.close()
-        threading.Thread(target=process.wait, daemon=True).start()
 
 
 def _package_folders(tree: Tree, environ: Mapping[str, str]) -> Iterator[str]:

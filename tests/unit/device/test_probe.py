@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -17,6 +18,25 @@ def asked(code: str, *, limit_s: float = 30.0) -> Answer:
 
 def test_a_device_that_hangs_is_given_up() -> None:
     assert "no answer within 0.5 s" in asked("import time; time.sleep(60)", limit_s=0.5).failure
+
+
+def test_a_process_that_cannot_be_killed_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[subprocess.Popen[bytes]] = []
+    kill = subprocess.Popen.kill
+
+    def leave(process: subprocess.Popen[bytes]) -> None:
+        left.append(process)
+
+    monkeypatch.setattr(subprocess.Popen, "kill", leave)
+    assert "no answer within 0.05 s" in ask(0, limit_s=0.05, command=["sleep", "60"]).failure
+    (process,) = left
+    assert process.poll() is None
+    kill(process)
+    process.wait()
+
+
+def test_what_cannot_be_started_is_said() -> None:
+    assert "cannot be started" in ask(0, command=["/nowhere/python"]).failure
 
 
 def test_a_device_that_kills_who_asks_is_told_by_the_code_and_the_last_line() -> None:

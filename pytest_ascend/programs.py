@@ -1,0 +1,52 @@
+"""Programs that ask a driver, which may hang: they are waited for so long and no longer."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+#: How long a killed program is given to be gone.
+_KILLED_S = 0.2
+#: More than the output for the largest machines, by far; of complaints, the last ones.
+_MOST_OUTPUT, _MOST_COMPLAINTS = 1 << 20, 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a program printed, or why there is nothing; ``late`` where it was not waited for any longer."""
+
+    text: str = ""
+    failure: str = ""
+    late: bool = False
+
+
+def run(command: Sequence[str], environ: Mapping[str, str], limit_s: float) -> Reply:
+    """Start a program, wait ``limit_s`` at most, and give what it printed. Never raises."""
+    try:
+        process = subprocess.Popen(  # noqa: S603 (the driver's own tool, found where the user's PATH says)
+            command, env=dict(environ), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    except OSError as error:
+        return Reply(failure=f"cannot be started: {error.strerror or error}")
+    try:
+        printed, complained = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        _leave(process)
+        return Reply(failure=f"gave no answer within {limit_s:g} s", late=True)
+    text = (printed[:_MOST_OUTPUT] + complained[-_MOST_COMPLAINTS:]).decode("utf-8", errors="replace")
+    last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")
+    return Reply(text) if process.returncode == 0 else Reply(text, f"ended with code {process.returncode}: {last}")
+
+
+def _leave(process: subprocess.Popen[bytes]) -> None:
+    """Kill a program and do not wait for its end: inside a driver that hangs, nothing can be killed."""
+    process.kill()
+    try:
+        process.communicate(timeout=_KILLED_S)
+    except subprocess.TimeoutExpired:
+        for pipe in (process.stdout, process.stderr):
+            if pipe:
+                pipe.close()
+        threading.Thread(target=process.wait, daemon=True).start()
