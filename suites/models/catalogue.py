@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from pytest_ascend.records.case import Case
 
+from .variants import CASES_ALONE, CASES_OF_VARIANTS
+
 #: What is looked at, in the order in which it is computed.
 PROPERTIES = ("forward", "loss", "gradients", "training")
 
@@ -29,4 +31,8 @@ def _cases(model: str, mode: str, level: str) -> Iterator[Case]:
 
 #: The cases of a run, by model and mode.
 CASES_OF_RUN = {(model, mode): tuple(_cases(model, mode, level)) for model, mode, level in RUNS}
-CASES = tuple(case for cases in CASES_OF_RUN.values() for case in cases)
+CASES = (
+    *(case for cases in CASES_OF_RUN.values() for case in cases),
+    *(case for _, _, case in CASES_OF_VARIANTS),
+    *(case for _, _, case in CASES_ALONE),
+)

@@ -1,0 +1,88 @@
+"""Ways in which a model is run beside those that have goldens: batch sizes, layouts, modes and dtypes, as a table.
+
+All pairs of batch size, dtype, layout and train or eval occur, not all combinations. Their references are computed on
+the CPU while testing: they would be some megabytes each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pytest_ascend.records.case import Case
+
+#: What is looked at of a variant, all from one pass forwards and backwards.
+ASPECTS = ("forward", "loss", "layers", "gradients")
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to run a model. ``mode`` is one of ``passing.MODES``."""
+
+    model: str
+    mode: str
+    batch: int
+    training: bool
+    channels_last: bool
+
+    def case(self, aspect: str) -> Case:
+        """Give the case of one aspect."""
+        autocast, dtype = self.mode.rpartition("-")[::2]
+        layout, mode = "channels-last" if self.channels_last else "", "train" if self.training else "eval"
+        name = "-".join(filter(None, (mode, f"batch-{self.batch}", layout, autocast, aspect)))
+        return Case(suite="models", subject=self.model, property=name, dtype=dtype, family=self.model, level="full")
+
+
+#: Mode, batch, whether in training mode, whether channels-last. Of ResNet50, which is quick:
+RESNET50 = (
+    ("float32", 1, False, True),
+    ("float32", 3, True, False),
+    ("float32", 8, True, True),
+    ("bfloat16", 1, True, False),
+    ("bfloat16", 3, False, True),
+    ("bfloat16", 8, False, False),
+    ("float16", 1, False, False),
+    ("float16", 3, True, True),
+    ("float16", 8, True, False),
+    ("autocast-bfloat16", 1, True, True),
+    ("autocast-bfloat16", 3, False, False),
+    ("autocast-bfloat16", 8, False, True),
+    ("autocast-float16", 1, True, False),
+    ("autocast-float16", 3, False, True),
+    ("autocast-float16", 8, True, False),
+)
+
+#: Of ViT-B/16, which takes four times as long: each dtype, each batch.
+VIT_B_16 = (
+    ("float32", 1, True, True),
+    ("float32", 8, False, False),
+    ("bfloat16", 1, False, True),
+    ("bfloat16", 3, True, False),
+    ("float16", 1, True, False),
+    ("autocast-bfloat16", 3, True, True),
+    ("autocast-bfloat16", 8, False, False),
+    ("autocast-float16", 1, False, False),
+)
+
+VARIANTS = (
+    *(Variant("resnet50", *row) for row in RESNET50),
+    *(Variant("vit_b_16", *row) for row in VIT_B_16),
+)
+
+CASES_OF_VARIANTS = tuple((variant, aspect, variant.case(aspect)) for variant in VARIANTS for aspect in ASPECTS)
+
+
+def alone() -> Iterator[tuple[str, str, Case]]:
+    """Give model, mode and case of those where every module is judged by itself, on what the device gave it."""
+    for model in ("resnet50", "vit_b_16"):
+        for mode in ("float32", "autocast-bfloat16"):
+            autocast, dtype = mode.rpartition("-")[::2]
+            name = "-".join(filter(None, (autocast, "layers-alone")))
+            yield (
+                model,
+                mode,
+                Case(suite="models", subject=model, property=name, dtype=dtype, family=model, level="full"),
+            )
+
+
+CASES_ALONE = tuple(alone())

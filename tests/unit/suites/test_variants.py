@@ -1,0 +1,59 @@
+"""The table of variants covers what it says, and one float64 result is right for all dtypes of a variant."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from itertools import combinations, product
+
+import torch
+
+from pytest_ascend.parity.half import products_in_float32
+from suites.models.passing import short, strided
+from suites.models.variants import RESNET50, VARIANTS, VIT_B_16
+from suites.models.weights import images
+
+MODES = {"float32", "bfloat16", "float16", "autocast-bfloat16", "autocast-float16"}
+VALUES = (MODES, {1, 3, 8}, {False, True}, {False, True})
+
+
+def test_all_pairs_occur_of_resnet50() -> None:
+    for one, other in combinations(range(4), 2):
+        assert {(row[one], row[other]) for row in RESNET50} == set(product(VALUES[one], VALUES[other]))
+
+
+def test_each_value_occurs_of_vit() -> None:
+    for place, values in enumerate(VALUES):
+        assert {row[place] for row in VIT_B_16} == values
+
+
+def test_cases_are_distinct_and_at_level_full() -> None:
+    cases = [variant.case("forward") for variant in VARIANTS]
+    assert len({case.id for case in cases}) == len(cases) == len({str(asdict(variant)) for variant in VARIANTS})
+    assert {case.level for case in cases} == {"full"}
+
+
+def test_short_numbers_are_the_same_in_every_dtype() -> None:
+    tensor = short(torch.cat([images(1).flatten(), torch.logspace(-12, 3, 999)]))
+    assert tensor.equal(tensor.half().float())
+    assert tensor.equal(tensor.bfloat16().float())
+    assert (tensor != 0).float().mean() > 0.99
+
+
+def test_strided_tensors_hold_the_same_with_channels_innermost() -> None:
+    tensor = torch.randn(2, 3, 4, 5)
+    assert strided(tensor).equal(tensor)
+    assert strided(tensor).stride() == tensor.to(memory_format=torch.channels_last).stride()
+
+
+def test_products_of_half_precision_are_those_of_float32_rounded_once() -> None:
+    left, right = torch.randn(64, 64).half(), torch.randn(64, 64).half()
+    q = torch.randn(1, 2, 16, 8).half().requires_grad_()
+    with products_in_float32():
+        assert (left @ right).equal((left.float() @ right.float()).half())
+        out = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+        out.sum().backward()  # type: ignore[no-untyped-call]
+    assert out.dtype is torch.float16
+    assert q.grad is not None
+    assert q.grad.dtype is torch.float16
+    wide = q.detach().float()
+    assert out.equal(torch.nn.functional.scaled_dot_product_attention(wide, wide, wide).half())
