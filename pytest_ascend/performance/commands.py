@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from pytest_ascend.bundled import folder
 from pytest_ascend.errors import UsageError
@@ -93,8 +93,11 @@ def _environment() -> dict[str, str]:
 
 
 def _table(made: Baseline) -> Table:
-    """Show each benchmark with what a run compared with this baseline could see."""
-    table = Table("benchmark", "median us", "runs differ by", "called slower from", "seen with 95 % from")
+    """Show each benchmark with what a run compared with this baseline could see.
+
+    It calls slow-downs slower from the one on, and would see them with 95 % certainty from the other.
+    """
+    table = Table(Column("benchmark", overflow="fold"), "median us", "runs differ by", "slower from", "seen from")
     gate = Gate(benchmarks=len(made.noise))
     for name, runs in made.benchmarks.items():
         estimates: list[Estimate] = [run.estimate for run in runs]
