@@ -78,6 +78,17 @@ def optimizer(name: str) -> Any:
     return getattr(optim, name)
 
 
+def compiler(*, emulated: bool) -> Any:
+    """Give the backend by which torch.compile makes programs for an NPU. Raises NotImplementedError without one."""
+    if emulated:
+        raise NotImplementedError("torchair is not emulated: CANN's graph engine, which it calls, is missing")
+    try:
+        import torchair
+    except ImportError as error:
+        raise NotImplementedError(f"torch_npu compiles through torchair, which cannot be loaded: {error}") from error
+    return torchair.get_npu_backend()
+
+
 def profiler() -> Any:
     """Give ``torch_npu.profiler``."""
     import torch_npu.profiler

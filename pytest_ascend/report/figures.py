@@ -26,6 +26,8 @@ __all__ = [
 
 #: Endings of names that carry their unit -> how the unit is written. The longest ending counts.
 UNITS = {
+    "_gflop_per_s": "GFLOP/s",
+    "_gb_per_s": "GB/s",
     "_per_s": "/s",
     "_us": "µs",
     "_ms": "ms",

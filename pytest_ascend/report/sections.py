@@ -23,6 +23,8 @@ DETAILS_LIMIT = 60
 ROWS_LIMIT = 300
 #: Columns of measurements in one table.
 COLUMNS_LIMIT = 8
+#: Measurements that say of one case where its time went: they stand with the case, and are no column.
+_PROFILE = "profile_us_"
 #: A grid with fewer rows is taken in at a glance and needs no tools.
 TOOLS_ROWS = 8
 
@@ -170,7 +172,8 @@ def suites(results: Iterable[ResultRecord]) -> Iterator[SuiteSection]:
 
 
 def _suite(section_id: str, suite: str, title: Phrase, results: list[ResultRecord]) -> SuiteSection:
-    columns = tuple(dict.fromkeys(each.name for result in results for each in evidence.measures(result)))
+    names = dict.fromkeys(name for result in results for name in result.measurements if not name.startswith(_PROFILE))
+    columns = tuple(dict.fromkeys(figures.words(name) for name in names))
     columns = columns[:COLUMNS_LIMIT]
     shown = [] if suite in _ONLY_GRID else results[:ROWS_LIMIT]
     found = {result.outcome.name for result in results}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 
 import pytest
 import torch
 
-from pytest_ascend.device import Device
+from pytest_ascend.device import Device, npu
 from pytest_ascend.performance.benchmarking import AscendBenchmark, Work
 from pytest_ascend.performance.memory import use_of
 from pytest_ascend.records.case import Case
@@ -83,12 +82,12 @@ def test_memory(case: Case, ascend_device: Device, ascend_measure: Measure) -> N
 
 @pytest.mark.parametrize("case", COMPILED, ids=lambda case: case.id)
 def test_compiled(case: Case, ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
-    if ascend_device.kind == "npu" and not find_spec("torchair"):
-        raise NotImplementedError("torch_npu compiles through torchair, which is not installed")
+    on_npu = ascend_device.kind == "npu"
+    settings = {"backend": npu.compiler(emulated=ascend_device.emulated)} if on_npu else {}
     sizes = sizes_of(ascend_device)
 
     def prepared(device: torch.device) -> Callable[[], object]:
-        model = torch.compile(model_of(COMPILED[case], sizes).eval().to(device))
+        model = torch.compile(model_of(COMPILED[case], sizes).eval().to(device), **settings)
         x = batch_of(COMPILED[case], sizes, sizes.batch).to(device)
 
         def call() -> object:

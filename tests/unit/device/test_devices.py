@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from pytest_ascend.device import Device
+from pytest_ascend.device import Device, npu
 from pytest_ascend.device.cpu import Cpu
 from pytest_ascend.device.cuda import open_cuda
 from pytest_ascend.device.npu import Npu
@@ -30,3 +33,16 @@ def test_a_gpu_that_is_not_there_is_unavailable() -> None:
 def test_an_emulated_npu_says_so_in_its_label(*, emulated: bool, label: str) -> None:
     device: Device = Npu(1, emulated=emulated)
     assert device.label == label
+
+
+def test_what_torch_compile_goes_through_is_torchairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchair", SimpleNamespace(get_npu_backend=lambda: "its backend"))
+    assert npu.compiler(emulated=False) == "its backend"
+
+
+def test_without_torchair_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchair", None)
+    with pytest.raises(NotImplementedError, match="torchair, which cannot be loaded"):
+        npu.compiler(emulated=False)
+    with pytest.raises(NotImplementedError, match="torchair is not emulated"):
+        npu.compiler(emulated=True)

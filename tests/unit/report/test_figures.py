@@ -108,3 +108,22 @@ def test_moments_are_given_in_utc():
 )
 def test_figures_for_a_script_are_short_and_never_bare_nan(value, shown):
     assert figures.rounded(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "written"),
+    [
+        ("traffic_gb_per_s", 6.2714, "6.271 GB/s"),
+        ("compute_gflop_per_s", 1234.5, "1,234 GFLOP/s"),
+        ("throughput_items_per_s", 92.75, "92.75/s"),
+    ],
+)
+def test_a_rate_has_its_unit(name, value, written):
+    assert figures.quantity(name, value) == written
+
+
+@pytest.mark.parametrize(
+    ("value", "written"), [(12.5, "12.5 µs"), (400_000.0, "400 ms"), (2.5e6, "2.5 s"), (0.0, "0 µs")]
+)
+def test_beside_an_axis_times_are_brief(value, written):
+    assert figures.brief("latency_us", value) == written
