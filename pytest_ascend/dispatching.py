@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import torch
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -23,3 +24,12 @@ class EagerDispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def undisturbed() -> contextlib.AbstractContextManager[None]:
     """Put away every mode of this thread for a while: torch's tracer loses sight of tensors behind a mode."""
     return _python_dispatch._disable_current_modes()  # noqa: SLF001
+
+
+def unseen() -> contextlib.AbstractContextManager[object]:
+    """Keep operators from every such mode: for work on the CPU that is no business of theirs, which it makes faster.
+
+    On a device nothing may be computed within, only copied: the emulated one computes by such a mode too.
+    """
+    guard: contextlib.AbstractContextManager[object] = torch._C._DisableTorchDispatch()  # noqa: SLF001
+    return guard

@@ -74,7 +74,7 @@ def channels_last(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 def poisoned(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """Give a tensor full of what no result has."""
-    return torch.full(shape, _POISON[dtype.is_floating_point], dtype=torch.float64).to(dtype)
+    return torch.full(shape, _POISON[dtype.is_floating_point], dtype=dtype)
 
 
 #: By the name that a verdict shows.

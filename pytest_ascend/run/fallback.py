@@ -5,6 +5,7 @@ The dispatcher is asked, as torch_npu's own warning comes once a process, and ca
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from pytest_ascend.dispatching import EagerDispatchMode
 from pytest_ascend.records.census import FALLBACK
 
 
+@functools.cache
 def falls_back(operator: torch._ops.OpOverload) -> bool:
     """Whether torch_npu has the CPU compute ``operator``: it has no kernel for it, and torch none for any device."""
     return kind(_name(operator)) == FALLBACK

@@ -28,6 +28,8 @@ SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
 CHUNK = 1 << 15
 #: The standard deviation of the sum of four independent integers that are even below 2**16.
 STD_OF_SUM = math.sqrt((2**32 - 1) / 3)
+#: Numpy's kinds that are drawn, by torch's names.
+_TORCH = {np.float32: torch.float32, np.int64: torch.int64}
 #: The lower half of each half of a word.
 LOW_HALVES = np.uint64(0x0000FFFF0000FFFF)
 
@@ -107,13 +109,14 @@ def signs(key: str, count: int) -> Tensor:
 
 def _tensor(key: str, shape: Sequence[int], kind: Any, fill: Any) -> Tensor:
     """Let ``fill(out, words)`` write an array chunk by chunk, one word an element."""
-    array = np.empty(int(np.prod(shape, dtype=np.int64)), dtype=kind)
+    array = np.empty(math.prod(shape), dtype=kind)
+    dtype = _TORCH[kind]
     for part in _chunks(array.size):
         fill(array[part], words(key, part.stop - part.start, start=part.start))
     if not array.size:
-        return torch.empty(tuple(shape), dtype=getattr(torch, array.dtype.name))
+        return torch.empty(tuple(shape), dtype=dtype)
     # By the buffer protocol: torch 2.1's from_numpy does not work with numpy 2.
-    return torch.frombuffer(array, dtype=getattr(torch, array.dtype.name)).reshape(tuple(shape))
+    return torch.frombuffer(array, dtype=dtype).reshape(tuple(shape))
 
 
 def _chunks(size: int) -> Iterator[slice]:

@@ -6,24 +6,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map
 
 from pytest_ascend.run import inputs
 
 from .operator import Operator, Sample
+from .trees import leaves, on_leaves
 
 _DOUBLE = torch.float64
 
 
 def tensors(tree: Any) -> list[torch.Tensor]:
     """Give the tensors of a nested structure, in order."""
-    leaves, _ = tree_flatten(tree)
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return [leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def on_tensors(change: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
     """Give the structure with each tensor changed."""
-    return tree_map(lambda leaf: change(leaf) if isinstance(leaf, torch.Tensor) else leaf, tree)
+    return on_leaves(lambda leaf: change(leaf) if isinstance(leaf, torch.Tensor) else leaf, tree)
 
 
 def forward(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:

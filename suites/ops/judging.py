@@ -56,24 +56,29 @@ def honest_twin(actual: Tensors, results: Results) -> Tensors | None:
 
     A device that computes what torch's CPU kernels compute is honest by the meaning of the word.
     """
-    return next((honest for honest in results.honest if _are_twins(actual, honest)), None)
+    return next((honest for honest in results.honest if are_twins(actual, honest)), None)
 
 
-def _are_twins(actual: Tensors, honest: Tensors) -> bool:
+def are_twins(actual: Tensors, honest: Tensors) -> bool:
+    """Whether tensors are equal in dtype, shape and every bit; all NaN are one."""
     return len(actual) == len(honest) and all(_is_twin(*pair) for pair in zip(actual, honest, strict=True))
 
 
 def _is_twin(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
     if one is None or other is None:
         return one is other
-    return one.dtype is other.dtype and one.shape == other.shape and _bits(one).equal(_bits(other))
+    if one.dtype is not other.dtype or one.shape != other.shape:
+        return False
+    if _bits(one, one_nan=False).equal(_bits(other, one_nan=False)):
+        return True
+    return (one.is_floating_point() or one.is_complex()) and _bits(one).equal(_bits(other))
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Give a tensor's bits; all NaN are one."""
+def _bits(tensor: torch.Tensor, *, one_nan: bool = True) -> torch.Tensor:
+    """Give a tensor's bits; where ``one_nan``, all NaN are one."""
     plain = tensor.resolve_conj().resolve_neg().contiguous()
     plain = torch.view_as_real(plain) if plain.is_complex() else plain
-    if plain.is_floating_point():
+    if one_nan and plain.is_floating_point():
         plain = torch.where(plain.isnan(), torch.nan, plain)
     return plain.view(_INTEGERS[plain.element_size()]) if plain.dtype is not torch.bool else plain
 

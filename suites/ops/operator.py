@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -10,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map
 
 from .stored_tensor import StoredTensor
+from .trees import leaves, on_leaves
 from .values import Values
 
 #: What stands in a sample in place of a tensor.
@@ -44,26 +45,25 @@ class Sample:
 
     def values(self) -> list[Source]:
         """Give the tensors to be made, in order."""
-        leaves, _ = tree_flatten((self.args, dict(self.kwargs)))
-        return [leaf for leaf in leaves if isinstance(leaf, Source)]
+        return [leaf for leaf in leaves((self.args, dict(self.kwargs))) if isinstance(leaf, Source)]
 
     def arguments(self, operator: str, dtype: torch.dtype) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Make the arguments, with tensors on the CPU: the same for the same operator and sample everywhere."""
-        places = iter(range(len(self.values())))
+        places = itertools.count()
 
         def made(leaf: Any) -> Any:
             if not isinstance(leaf, Source):
                 return leaf
             return leaf.make(f"ops/{operator}/{self.name}/{next(places)}", dtype)
 
-        args, kwargs = tree_map(made, (self.args, dict(self.kwargs)))
+        args, kwargs = on_leaves(made, (self.args, dict(self.kwargs)))
         return args, kwargs
 
     def with_nonfinite(self, dtype: torch.dtype) -> Sample:
         """Give the same call with NaN and infinities in the first tensor that could be differentiated by."""
         first = next(each for each in self.values() if each.wants_grad(dtype) and each.shape)
         swap = lambda leaf: leaf.with_nonfinite() if leaf is first else leaf  # noqa: E731
-        args, kwargs = tree_map(swap, (self.args, dict(self.kwargs)))
+        args, kwargs = on_leaves(swap, (self.args, dict(self.kwargs)))
         return replace(self, name=f"{self.name}, not all finite", args=args, kwargs=kwargs, group=SPECIAL)
 
     @property
@@ -74,7 +74,7 @@ class Sample:
     def expanded(self) -> Sample:
         """Give the same call with every tensor expanded along its first dimension."""
         swap = lambda leaf: leaf.expanded() if isinstance(leaf, Source) else leaf  # noqa: E731
-        args, kwargs = tree_map(swap, (self.args, dict(self.kwargs)))
+        args, kwargs = on_leaves(swap, (self.args, dict(self.kwargs)))
         return replace(self, name=f"{self.name}, expanded", args=args, kwargs=kwargs, group=LAYOUT)
 
 

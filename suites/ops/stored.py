@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import torch
 
+from pytest_ascend.dispatching import unseen
 from pytest_ascend.errors import GoldenError
 from pytest_ascend.golden import Golden, GoldenStore
 
@@ -92,6 +93,11 @@ def read(store: GoldenStore, operator: Operator, dtype: str, part: str, sample: 
     Raises GoldenError as :func:`load` does.
     """
     tensors = load(store, operator).tensors
+    with unseen():
+        return _results(tensors, dtype, part, sample, count)
+
+
+def _results(tensors: Mapping[str, torch.Tensor], dtype: str, part: str, sample: Sample, count: int) -> Results:
     names = (place(dtype, part, sample, position) for position in itertools.count())
     found = list(itertools.islice(names, count) if count else itertools.takewhile(tensors.__contains__, names))
     expected = [_expected(tensors, name) for name in found]

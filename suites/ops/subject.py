@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from pytest_ascend.dispatching import unseen
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators import layouts
 from pytest_ascend.operators.layouts import Placing, onto
@@ -27,6 +28,7 @@ class Subject:
         self.dtype: torch.dtype = getattr(torch, case.dtype)
         self.operator = self.found()
         self.samples = self.chosen()
+        self._drawn: dict[str, Any] = {}
         #: The sample that was called last, and how it was placed.
         self.latest: tuple[Sample, Placing] | None = None
 
@@ -40,14 +42,22 @@ class Subject:
 
     def on_cpu(self, sample: Sample) -> Any:
         """Make the arguments of a sample on the CPU: a tuple and a dictionary."""
-        return sample.arguments(self.operator.name, self.dtype)
+        drawn = self._drawn.get(sample.name)
+        if drawn is None:
+            with unseen():
+                drawn = sample.arguments(self.operator.name, self.dtype)
+            if self.device.type != "cpu":  # where nothing is copied, what is drawn would be written to
+                self._drawn[sample.name] = drawn
+        return drawn
 
     def arguments(
         self, sample: Sample, placing: Placing = layouts.contiguous, device: torch.device | None = None
     ) -> Any:
         """Make the arguments of a sample on a device: the one under test, unless another is named."""
         self.latest = sample, placing
-        return self.placed(self.on_cpu(sample), placing, device or self.device)
+        given = self.on_cpu(sample)
+        with unseen():  # copies only
+            return self.placed(given, placing, device or self.device)
 
     def placed(self, arguments: Any, placing: Placing, device: torch.device) -> Any:
         """Put arguments onto a device."""
@@ -76,7 +86,8 @@ class Subject:
 
     def fetched(self, outputs: Iterable[torch.Tensor | None]) -> list[Any]:
         """Bring results to the CPU, having seen that they are where they were to be computed."""
-        return [each if each is None else self._fetched(each) for each in outputs]
+        with unseen():
+            return [each if each is None else self._fetched(each) for each in outputs]
 
     def _fetched(self, output: torch.Tensor) -> torch.Tensor:
         name, where = self.operator.name, output.device
@@ -92,7 +103,9 @@ class Subject:
         """Call on the device, go back, and bring the gradients to the CPU; what comes from above is placed as well."""
 
         def above(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-            return [placing(each, self.device) for each in upstream(self.operator, sample, outputs, self.dtype)]
+            with unseen():
+                drawn = upstream(self.operator, sample, outputs, self.dtype)
+                return [placing(each, self.device) for each in drawn]
 
         args, kwargs = self.arguments(sample, placing)
         leaves = with_grad(sample, (args, kwargs), self.dtype)

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 import torch
 
+from pytest_ascend.dispatching import unseen
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.layouts import LAYOUTS, changes, contiguous, onto, poisoned, steps, surrounded
 from pytest_ascend.records.case import Case
@@ -17,7 +18,7 @@ from pytest_ascend.run.comparing import PrecisionCompare
 from .catalogue import cases, is_recorded
 from .corpus.subject import RecordedSubject
 from .evaluate import forward, on_tensors, tensors
-from .judging import expected, honest_twin, joined, settings, signs
+from .judging import are_twins, expected, honest_twin, joined, settings, signs
 from .operator import LAYOUT, USUAL_TERMS
 from .properties import applies, chosen
 from .reproducing import program
@@ -57,12 +58,29 @@ def judge(
     backward: bool = False,
 ) -> None:
     """Compare all results of a case: first those that are an honest one to the last bit, which need no judging."""
+    with unseen():
+        _judge(subject, compare, actual, results, backward=backward)
+
+
+def _judge(
+    subject: Subject, compare: PrecisionCompare, actual: Found, results: Mapping[str, Results], *, backward: bool
+) -> None:
     settled = {name: same for name, each in results.items() if (same := honest_twin(actual[name], each)) is not None}
     if settled:
         found, honest = joined(actual[name] for name in settled), joined(settled.values())
         compare(found, honest, standard="binary", name=f"{subject.operator.name}, {len(settled)} as an honest device")
     open_ = {name: each for name, each in results.items() if name not in settled}
     _judge_values(subject, compare, actual, open_, backward=backward)
+
+
+def same(compare: PrecisionCompare, actual: Found, wanted: Found, name: str, **settings: Any) -> None:
+    """Compare what has to be equal to the last bit: where it is, all at once."""
+    with unseen():
+        if actual and actual.keys() == wanted.keys() and all(are_twins(actual[key], wanted[key]) for key in actual):
+            found, expected_ = joined(actual.values()), joined(wanted.values())
+            compare(found, expected_, standard="binary", name=name)
+        else:
+            compare(actual, wanted, name=name, **settings)
 
 
 def _judge_values(
@@ -103,7 +121,7 @@ def test_special(subject: Subject, precision_compare: PrecisionCompare) -> None:
     if subject.operator.signed_zero:
         negative = {name: signs(each.expected) for name, each in results.items()}
         found = {name: signs(each) for name, each in actual.items()}
-        precision_compare(found, negative, name=f"{subject.operator.name}: is negative")
+        same(precision_compare, found, negative, f"{subject.operator.name}: is negative")
 
 
 @of("layout")
@@ -120,7 +138,7 @@ def test_layout(subject: Subject, precision_compare: PrecisionCompare) -> None:
     judge(subject, precision_compare, actual, results)
     if subject.operator.strides:
         here, wanted = _strides(subject, subject.device), _strides(subject, torch.device("cpu"))
-        precision_compare(here, wanted, name=f"{subject.operator.name}: strides of its results")
+        same(precision_compare, here, wanted, f"{subject.operator.name}: strides of its results")
 
 
 def _strides(subject: Subject, device: torch.device) -> Found:
@@ -170,25 +188,28 @@ def test_out(subject: Subject, precision_compare: PrecisionCompare) -> None:
             if kind == "stepped":
                 gaps[name] = _gaps(target)
     judge(subject, precision_compare, actual, results)
-    precision_compare(gaps, _untouched(gaps), name=f"{subject.operator.name}: beside out=")
+    same(precision_compare, gaps, _untouched(gaps), f"{subject.operator.name}: beside out=")
 
 
 def _targets(like: torch.Tensor, device: torch.device) -> dict[str, torch.Tensor]:
     """Give what to write into: a tensor that is ready, one with gaps, one to be resized; all full of poison."""
-    ready = poisoned(tuple(like.shape), like.dtype)
-    targets = {"ready": ready.to(device), "to be resized": torch.empty(0, dtype=like.dtype, device=device)}
-    return targets | ({"stepped": surrounded(ready).to(device)} if like.ndim else {})
+    with unseen():
+        ready = poisoned(tuple(like.shape), like.dtype)
+        targets = {"ready": ready.to(device), "to be resized": torch.empty(0, dtype=like.dtype, device=device)}
+        return targets | ({"stepped": surrounded(ready).to(device)} if like.ndim else {})
 
 
 def _gaps(whole: torch.Tensor) -> list[torch.Tensor]:
     """Give what is left of a surrounding tensor without the elements."""
-    left = whole.cpu().clone()
-    steps(left).copy_(poisoned(tuple(steps(left).shape), left.dtype))
+    with unseen():
+        left = whole.cpu().clone()
+        steps(left).copy_(poisoned(tuple(steps(left).shape), left.dtype))
     return [left]
 
 
 def _untouched(gaps: Found) -> Found:
-    return {name: [poisoned(tuple(each.shape), each.dtype) for each in found] for name, found in gaps.items()}
+    with unseen():
+        return {name: [poisoned(tuple(each.shape), each.dtype) for each in found] for name, found in gaps.items()}
 
 
 @of("in-place")
@@ -203,7 +224,7 @@ def test_in_place(subject: Subject, precision_compare: PrecisionCompare) -> None
         actual[name], gaps[name] = _changed_within(subject, sample)
         results[name] = stored
     judge(subject, precision_compare, actual, results)
-    precision_compare(gaps, _untouched(gaps), name=f"{subject.operator.name}_: beside the view")
+    same(precision_compare, gaps, _untouched(gaps), f"{subject.operator.name}_: beside the view")
     if subject.operator.family == "arithmetic" and not subject.operator.recorded:
         _must_not_grow(subject)
 
@@ -222,7 +243,8 @@ def _changed_within(subject: Subject, sample: Any) -> tuple[list[torch.Tensor], 
     """Change a view in place; give the view and what is beside it."""
     (first, *_), _ = subject.on_cpu(sample)
     (_, *rest), kwargs = subject.arguments(sample)
-    whole = surrounded(first).to(subject.device)
+    with unseen():
+        whole = surrounded(first).to(subject.device)
     subject.in_place()(steps(whole), *rest, **kwargs)
     return subject.fetched([steps(whole)]), _gaps(whole)
 
@@ -249,9 +271,9 @@ def test_repeat(subject: Subject, precision_compare: PrecisionCompare) -> None:
             second[name] = computed()
         after[sample.name] = on_tensors(torch.Tensor.cpu, (args, kwargs))
     name = subject.operator.name
-    precision_compare(second, first, standard="binary", name=f"{name}, called again")
+    same(precision_compare, second, first, f"{name}, called again", standard="binary")
     given, left = ({key: tensors(each) for key, each in found.items()} for found in (before, after))
-    precision_compare(left, given, standard="binary", name=f"{name}: its inputs, after the calls")
+    same(precision_compare, left, given, f"{name}: its inputs, after the calls", standard="binary")
 
 
 def _ways(subject: Subject, sample: Any, args: Any, kwargs: Any) -> dict[str, Callable[[], list[Any]]]:

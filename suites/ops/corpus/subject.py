@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from pytest_ascend.operators import layouts
 from pytest_ascend.operators.layouts import Placing, onto
@@ -16,6 +15,7 @@ from ..operator import Operator, Sample
 from ..stored import BACKWARD, Results
 from ..stored_tensor import StoredTensor
 from ..subject import Subject
+from ..trees import on_leaves
 from .callables import Function, resolve
 from .index import Entry
 from .replay import Recording, operator_of, recording
@@ -49,7 +49,7 @@ class RecordedSubject(Subject):
         """Put arguments onto a device; where no other layout is asked for, in the recorded one."""
         there = layouts.as_it_is if placing is layouts.contiguous else placing
         placed = on_tensors(onto(device, there), arguments)
-        return tree_map(lambda leaf: device if isinstance(leaf, torch.device) else leaf, placed)
+        return on_leaves(lambda leaf: device if isinstance(leaf, torch.device) else leaf, placed)
 
     def said(self, source: StoredTensor) -> str:
         """Give the Python that reads a tensor from the recording."""
