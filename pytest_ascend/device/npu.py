@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     import torch
@@ -34,8 +35,24 @@ def operator(name: str) -> Any:
     return getattr(torch_npu, name)
 
 
+#: What a mode that changes numbers can be set to.
+Mode: TypeAlias = bool | int | str
+
+_PRECISION_MODE, _KEEPS_DTYPE = "ACL_PRECISION_MODE", "must_keep_origin_dtype"
+_DETERMINISTIC_LEVEL = "deterministic_level"
+
+
+def knows_infinities() -> bool:
+    """Whether the NPU is in the mode in which results overflow to infinities; in the other, they saturate.
+
+    Raises NotImplementedError where there is no torch_npu to have such modes.
+    """
+    operator("npu_format_cast")
+    return bool(_npu().utils.is_support_inf_nan())
+
+
 @contextlib.contextmanager
-def with_modes(modes: Mapping[str, bool]) -> Iterator[None]:
+def with_modes(modes: Mapping[str, Mode]) -> Iterator[None]:
     """Set modes that change numbers, by the names that :meth:`Npu.pin_numerics` gives, and put them back as they were.
 
     Raises NotImplementedError where there is no torch_npu to have such modes.
@@ -52,19 +69,39 @@ def with_modes(modes: Mapping[str, bool]) -> Iterator[None]:
             _set_mode(npu, name, value)
 
 
-def _mode(npu: Any, name: str) -> bool:
+def _mode(npu: Any, name: str) -> Mode:
     part, _, attribute = name.partition(".")
-    return bool(getattr(getattr(npu, part), attribute)) if attribute else False  # pinned to this, and cannot be asked
+    if attribute:
+        return bool(getattr(getattr(npu, part), attribute))
+    if name == _DETERMINISTIC_LEVEL and not hasattr(npu, "set_deterministic_level"):
+        raise NotImplementedError("this torch_npu has no set_deterministic_level")
+    return PINNED.get(name, 0)  # these cannot be asked
 
 
-def _set_mode(npu: Any, name: str, value: bool) -> None:
+def _set_mode(npu: Any, name: str, value: Mode) -> None:
     part, _, attribute = name.partition(".")
     if attribute:
         setattr(getattr(npu, part), attribute, value)
     elif name == "jit_compile":
         npu.set_compile_mode(jit_compile=value)
+    elif name == _PRECISION_MODE:
+        npu.set_option({name: value})
+    elif name == _DETERMINISTIC_LEVEL:
+        with warnings.catch_warnings():  # that torch's own setting follows, which is what is wanted
+            warnings.simplefilter("ignore")
+            npu.set_deterministic_level(value)
     else:
         npu.config.allow_internal_format = value
+
+
+#: The modes that every run sets, so that float32 is computed as float32, by operators that are compiled kernels.
+PINNED: Mapping[str, Mode] = {
+    "conv.allow_hf32": False,
+    "matmul.allow_hf32": False,
+    "allow_internal_format": False,
+    "jit_compile": False,
+    _PRECISION_MODE: _KEEPS_DTYPE,
+}
 
 
 def optimizer(name: str) -> Any:
@@ -137,17 +174,16 @@ class Npu:
         """Give the SoC's name, such as "Ascend910B3"."""
         return str(_npu().get_device_name(self.index))
 
-    def pin_numerics(self) -> dict[str, bool]:
+    def pin_numerics(self) -> dict[str, Mode]:
         """Have float32 computed as float32, and operators called as compiled kernels; give what was set, by name.
 
-        By default a chip rounds the inputs of float32 convolutions to HF32, which has 10 or 11 bits of fraction, and
-        old ones compute in formats of their own: neither is what PyTorch promises.
+        By default a chip rounds the inputs of float32 convolutions to HF32, which has 10 or 11 bits of fraction, old
+        ones multiply float32 in half precision, and compute in formats of their own: neither is what PyTorch promises.
         """
         npu = _npu()
-        npu.conv.allow_hf32 = npu.matmul.allow_hf32 = False
-        npu.config.allow_internal_format = False
-        npu.set_compile_mode(jit_compile=False)
-        return dict.fromkeys(("conv.allow_hf32", "matmul.allow_hf32", "allow_internal_format", "jit_compile"), False)
+        for name, value in PINNED.items():
+            _set_mode(npu, name, value)
+        return dict(PINNED)
 
     def reset_peak_memory(self) -> None:
         """Begin to measure the peak of memory anew."""

@@ -57,7 +57,7 @@ class Prepared:
     device: Device
     chip: str = ""
     notice: str = ""
-    numerics: Mapping[str, bool] = field(default_factory=dict)
+    numerics: Mapping[str, bool | int | str] = field(default_factory=dict)
     emulated_numerics: str = ""
     apart: bool = False
     indices: tuple[int, ...] = (0,)
@@ -158,7 +158,7 @@ def _emulated(
         )
 
 
-def _asked_apart(npu: Npu) -> tuple[str, Mapping[str, bool]]:
+def _asked_apart(npu: Npu) -> tuple[str, Mapping[str, bool | int | str]]:
     """Have a child process ask the device for its name, and pin its arithmetic as every process of the run will."""
     from pytest_ascend.isolation import Channel, start
 

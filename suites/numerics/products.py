@@ -49,6 +49,11 @@ def hf32(x: T, fraction_bits: int) -> T:
     return ((x.contiguous().view(torch.int32) + (1 << (cut - 1))) & -(1 << cut)).view(torch.float32)
 
 
+def half(x: T) -> T:
+    """Round float32 to half precision."""
+    return x.half().float()
+
+
 _conv2d = partial(F.conv2d, padding=1)
 _IMAGES, _KERNELS = (2, 16, 12, 13), (24, 16, 3, 3)
 

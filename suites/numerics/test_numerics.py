@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 import torch
 
-from pytest_ascend.device.npu import with_modes
+from pytest_ascend.device.npu import knows_infinities, with_modes
 from pytest_ascend.precision import Samples
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from .catalogue import CASES, MODES
-from .products import FRACTION_BITS, PRODUCTS, Product, hf32
+from .catalogue import DETERMINISTIC, MODES, OF_PRODUCTS, OVERFLOWING
+from .overflows import OVERFLOWS, inputs, saturated
+from .products import FRACTION_BITS, PRODUCTS, Product, half, hf32
 
+T = torch.Tensor
 _BY_NAME = {product.name: product for product in PRODUCTS}
+_HF32 = tuple(lambda x, bits=bits: hf32(x, bits) for bits in FRACTION_BITS)
+
+#: Mode -> how it may round inputs; in any other they stay float32.
+ROUNDS: Mapping[str, Sequence[Callable[[T], T]]] = {
+    "conv-hf32": _HF32,
+    "matmul-hf32": _HF32,
+    "half-allowed": (half, *_HF32),
+}
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+@pytest.mark.parametrize("case", OF_PRODUCTS, ids=[case.id for case in OF_PRODUCTS])
 def test_mode(
     case: Case,
     npu_device: torch.device,
@@ -28,15 +37,19 @@ def test_mode(
 ) -> None:
     product, modes = _BY_NAME[case.subject], MODES[case.property]
     for mode, value in modes.items():
-        ascend_measure(f"mode_{mode}", int(value))
+        ascend_measure(f"mode_{mode}", float(value) if not isinstance(value, str) else 1.0)
+    name = f"{product.name} in {case.property}"
     with with_modes(modes):
         found = computed(product, npu_device)
-    rounds = FRACTION_BITS if case.property == product.mode else ()
-    compare(precision_compare, product, found, rounds, f"{product.name} in {case.property}")
+        again = computed(product, npu_device) if case.property in DETERMINISTIC else found
+    if case.property == "half-allowed":  # outside of its range half precision promises nothing
+        found, again = {"usual": found["usual"]}, {"usual": again["usual"]}
+    compare(precision_compare, product, found, ROUNDS.get(case.property, ()), name)
+    precision_compare(again, found, standard="binary", name=f"{name}, called again")
     compare(precision_compare, product, computed(product, npu_device), (), f"{product.name} in float32 again")
 
 
-def computed(product: Product, device: torch.device) -> dict[str, torch.Tensor]:
+def computed(product: Product, device: torch.device) -> dict[str, T]:
     return {
         name: product.function(first.to(device), second.to(device)).detach().cpu()
         for name, (first, second) in product.pairs().items()
@@ -44,15 +57,38 @@ def computed(product: Product, device: torch.device) -> dict[str, torch.Tensor]:
 
 
 def compare(
-    judge: PrecisionCompare, product: Product, found: dict[str, torch.Tensor], rounds: tuple[int, ...], name: str
+    judge: PrecisionCompare,
+    product: Product,
+    found: dict[str, T],
+    rounds: Sequence[Callable[[T], T]],
+    name: str,
 ) -> None:
-    """Judge by float64; honest is float32, and what comes of inputs that are rounded to so many bits."""
-    pairs = product.pairs()
+    """Judge by float64; honest is float32, and what comes of inputs that are rounded so."""
+    pairs = {key: pair for key, pair in product.pairs().items() if key in found}
     expected = {key: product.function(a.double(), b.double()).detach() for key, (a, b) in pairs.items()}
     plain = {key: product.function(a, b).detach() for key, (a, b) in pairs.items()}
     rounded = [
-        {key: product.function(hf32(a, bits), hf32(b, bits)).detach() for key, (a, b) in pairs.items()}
-        for bits in rounds
+        {key: product.function(change(a), change(b)).detach() for key, (a, b) in pairs.items()} for change in rounds
     ]
-    terms: dict[str, Any] = {} if rounds else {"accumulation": 512}
-    judge(found, expected, honest=Samples([plain, *rounded]), name=name, **terms)
+    terms = None if rounds else 512
+    judge(found, expected, honest=Samples([plain, *rounded]), name=name, accumulation=terms)
+
+
+@pytest.mark.parametrize("case", OVERFLOWING, ids=[case.id for case in OVERFLOWING])
+def test_inf_nan(
+    case: Case,
+    npu_device: torch.device,
+    precision_compare: PrecisionCompare,
+    ascend_measure: Callable[[str, float], None],
+) -> None:
+    dtype, has_infinities = getattr(torch, case.dtype), knows_infinities()
+    ascend_measure("mode_inf_nan", float(has_infinities))
+    x = inputs(dtype)
+    found = {name: function(x.to(npu_device)).cpu() for name, function in OVERFLOWS.items()}
+    honest = {name: function(x) for name, function in OVERFLOWS.items()}
+    expected = {name: function(x.double()) for name, function in OVERFLOWS.items()}
+    if not has_infinities:
+        honest = {name: saturated(each, dtype) for name, each in honest.items()}
+        expected = {name: saturated(each, dtype) for name, each in expected.items()}
+    mode = "infinities" if has_infinities else "saturation"
+    precision_compare(found, expected, honest=honest, name=f"overflow, in the mode of {mode}")

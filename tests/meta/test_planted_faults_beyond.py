@@ -35,16 +35,23 @@ CAUGHT: Mapping[str, tuple[str, str]] = {
     "stability/sum/stale-memory/float32": ("in memory full of", "aclnnReduceSum"),
     "stability/exp/batch-invariance/float32": ("the first row", "aclnnExp"),
     "numerics/mm/matmul-hf32/float32": ("mm in matmul-hf32", "aclnnMm"),
+    "numerics/overflow/inf-nan/float16": ("mode of infinities", "aclnnSqrt"),
     "fusion/linear-relu.npu_fused_matmul/precision/float32": ("npu_fused_matmul", "aclnnFusedMatmul"),
     "adaptation/augmentation/hue": ("hue", "aclnnMinimum"),
 }
 #: The test of a case, where it is not called as the property.
-TEST = {"fused": "fused", "errors": "refused", "numerics": "mode", "adaptation": "augmentation"}
+TEST = {
+    "fused": "fused",
+    "errors": "refused",
+    "numerics": "mode",
+    "numerics/overflow": "inf_nan",
+    "adaptation": "augmentation",
+}
 
 
 def node(case: str) -> str:
-    suite, _, property_ = case.split("/")[:3]
-    name = TEST.get(suite, property_.replace("-", "_"))
+    suite, subject, property_ = case.split("/")[:3]
+    name = TEST.get(f"{suite}/{subject}") or TEST.get(suite, property_.replace("-", "_"))
     return f"{folder('suites')}/{suite}/test_{suite}.py::test_{name}[{case}]"
 
 

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 
+from pytest_ascend import precision
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
-from suites.numerics.products import FRACTION_BITS, PRODUCTS, Product, hf32
-from suites.numerics.test_numerics import compare
+from suites.numerics.overflows import OVERFLOWS, inputs, saturated
+from suites.numerics.products import PRODUCTS, Product, half
+from suites.numerics.test_numerics import ROUNDS, compare
 
 MODES = [pytest.param(each, id=each.name) for each in PRODUCTS]
 Change = Callable[[torch.Tensor], torch.Tensor]
 
 
-def judged(product: Product, change: Change, rounds: tuple[int, ...]) -> None:
+def judged(product: Product, change: Change, rounds: Sequence[Change]) -> None:
     found = {name: product.function(change(a), change(b)).detach() for name, (a, b) in product.pairs().items()}
     compare(PrecisionCompare(lambda _: None), product, found, rounds, product.name)
 
 
 @pytest.mark.parametrize("product", MODES)
 def test_hf32_is_what_the_mode_promises_and_nothing_else(product: Product) -> None:
-    for bits in FRACTION_BITS:
-        judged(product, lambda x, bits=bits: hf32(x, bits), FRACTION_BITS)
+    for change in ROUNDS[product.mode]:
+        judged(product, change, ROUNDS[product.mode])
         with pytest.raises(Disagreement):
-            judged(product, lambda x, bits=bits: hf32(x, bits), ())
-    judged(product, lambda x: x, FRACTION_BITS)
+            judged(product, change, ())
+    judged(product, lambda x: x, ROUNDS[product.mode])
     judged(product, lambda x: x, ())
 
 
@@ -34,11 +36,39 @@ def test_hf32_is_what_the_mode_promises_and_nothing_else(product: Product) -> No
     "change",
     [
         pytest.param(lambda x: x.bfloat16().float(), id="bfloat16"),
-        pytest.param(lambda x: x.half().float(), id="float16"),
+        pytest.param(half, id="float16"),
         pytest.param(lambda x: x * (1 + 2.0**-9), id="a bias"),
     ],
 )
 @pytest.mark.parametrize("product", MODES)
 def test_coarser_than_hf32_is_refused(product: Product, change: Change) -> None:
     with pytest.raises(Disagreement):
-        judged(product, change, FRACTION_BITS)
+        judged(product, change, ROUNDS[product.mode])
+
+
+@pytest.mark.parametrize("product", MODES)
+def test_half_precision_passes_where_it_is_allowed_and_nothing_coarser(product: Product) -> None:
+    def usual(change: Change) -> None:
+        first, second = product.pairs()["usual"]
+        found = {"usual": product.function(change(first), change(second)).detach()}
+        compare(PrecisionCompare(lambda _: None), product, found, ROUNDS["half-allowed"], product.name)
+
+    usual(half)
+    usual(lambda x: x)
+    with pytest.raises(Disagreement):
+        usual(lambda x: x.bfloat16().float())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_saturation_is_told_from_infinities(dtype: torch.dtype) -> None:
+    x = inputs(dtype)
+    for function in OVERFLOWS.values():
+        honest = function(x)
+        assert not honest.isfinite().all()
+        assert saturated(honest, dtype).isfinite().all()
+        assert compared(honest, function(x.double()), honest)
+        assert not compared(saturated(honest, dtype), function(x.double()), honest)
+
+
+def compared(actual: torch.Tensor, expected: torch.Tensor, honest: torch.Tensor) -> bool:
+    return precision.compare(actual, expected, honest=honest).agrees
