@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 MISSING, DTYPE, MEMORY, LOST = "operator-missing", "dtype", "out-of-memory", "device-lost"
-CORE, HCCL, VERSION, BUG = "aicore-error", "hccl", "version-mismatch", "bug"
+CORE, HCCL, VERSION, TOOL, BUG = "aicore-error", "hccl", "version-mismatch", "tool-missing", "bug"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,12 @@ KINDS = (
             r"must have the same dtype",
             r"does not has any binary",
         ),
+    ),
+    Kind(
+        TOOL,
+        "a tool of CANN that this takes is not installed",
+        "install the CANN toolkit and source its set_env.sh; `pytest-ascend doctor` tells what is there",
+        (r"without ATC\b",),
     ),
     Kind(
         MISSING,

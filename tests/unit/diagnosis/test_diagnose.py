@@ -31,6 +31,7 @@ REPORTED = [
     ("RuntimeError", "\"addmm_impl_cpu_\" not implemented for 'Half'", "dtype"),
     ("RuntimeError", "expected scalar type Float but found Half", "dtype"),
     ("RuntimeError", "EZ9010: Tensor dtype DT_DOUBLE is not supported", "dtype"),
+    ("NotImplementedError", "offline inference is not supported without ATC, which is neither on PATH", "tool-missing"),
     ("NotImplementedError", "Could not run 'aten::foo' with arguments from the 'NPU' backend", "operator-missing"),
     ("RuntimeError", "ERR01007 OPS feature not supported", "operator-missing"),
     ("ValueError", "not enough values to unpack (expected 2, got 1)", "bug"),
