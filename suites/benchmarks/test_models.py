@@ -69,6 +69,8 @@ def _quickest_s(model: str, batch: int, device: Device) -> float:
 @pytest.mark.parametrize("case", MEMORY, ids=lambda case: case.id)
 def test_memory(case: Case, ascend_device: Device, ascend_measure: Measure) -> None:
     """A training step leaves nothing behind, and takes nothing from other devices."""
+    if ascend_device.kind == "cpu":
+        raise NotImplementedError("torch does not tell how much memory tensors hold on the CPU")
     sizes = sizes_of(ascend_device)
     step = training(MEMORY[case], MODES["float32"], sizes, sizes.batch)(ascend_device.torch_device())
     use = use_of(step, ascend_device, steps=STEPS)
