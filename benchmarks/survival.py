@@ -279,9 +279,15 @@ def main(faults: int, kills: int, seed: int, seconds: float) -> None:
         raise SystemExit(f"the undisturbed run is wrong: {wrong} {base} [{folder}]")
     click.echo(f"an undisturbed run takes {usual_s:.1f} s")
     done: Counter[str] = Counter()
-    for number in range(max(faults, kills)):
-        for kind, count in (("fault", faults), ("kill", kills)):
-            if number < count and not (seconds and time.monotonic() - began > seconds):
+    planned = [
+        (number, kind)
+        for number in range(max(faults, kills))
+        for kind, count in (("fault", faults), ("kill", kills))
+        if number < count
+    ]
+    with click.progressbar(planned, file=sys.stderr, show_pos=True) as progress:
+        for number, kind in progress:
+            if not (seconds and time.monotonic() - began > seconds):
                 done[kind] += 1
                 done[f"{kind}, wrong"] += bool(run_one(number, seed, kind, base, usual_s))
     click.echo(f"{done['fault']} runs with a fault, {done['fault, wrong']} wrong; ", nl=False)
