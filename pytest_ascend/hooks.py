@@ -15,17 +15,15 @@ from pytest_ascend import companions, isolated, options
 from pytest_ascend.cases import case_known, take_cases
 from pytest_ascend.child import on_card
 from pytest_ascend.device import Device
-from pytest_ascend.diagnosis import Diagnosis, diagnose
-from pytest_ascend.diagnosis.kinds import MEMORY
-from pytest_ascend.errors import AscendError, DeviceUnavailable, RunLogError
+from pytest_ascend.errors import DeviceUnavailable, RunLogError
+from pytest_ascend.interrupted import interrupt
 from pytest_ascend.keys import CASE, SETUP, TRIAL
-from pytest_ascend.records.outcome import Errored, Failed, NotRun, Outcome, Unsupported
+from pytest_ascend.records.outcome import Errored
 from pytest_ascend.report import terminal
 from pytest_ascend.report.contents import CANARIES
 from pytest_ascend.report.resuming import recorded
 from pytest_ascend.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, STATUS, restate
 from pytest_ascend.run import benchmarked, selection
-from pytest_ascend.run.outcomes import classify
 from pytest_ascend.run.selection import Collected
 from pytest_ascend.run.trial import Trial
 from pytest_ascend.run.watching import lost, watching
@@ -263,8 +261,7 @@ class Conformance:
         self, item: pytest.Item, trial: Trial, call: pytest.CallInfo[None], report: pytest.TestReport
     ) -> None:
         if call.excinfo is not None and trial.interrupted is None:
-            trial.interrupted = self._interpret(call.excinfo.value, report)
-            self._diagnose(trial, call.excinfo.value)
+            interrupt(trial, call.excinfo.value, report, self.device, self._missing())
             self.lost = self.lost or self._health(trial)
         if report.when == "call":
             trial.duration_s = call.duration
@@ -276,27 +273,6 @@ class Conformance:
             restate(report, trial.outcome())
         if report.when == "teardown":
             report.user_properties.append((RECORD_PROPERTY, trial.record().to_dict()))
-
-    def _interpret(self, error: BaseException, report: pytest.TestReport) -> Outcome:
-
-        if isinstance(error, (pytest.skip.Exception, pytest.xfail.Exception)):
-            return NotRun(reason=f"skipped: {error}")
-        if isinstance(error, pytest.fail.Exception):
-            return Failed(reason=str(error), detail=report.longreprtext)
-        outcome = classify(error, emulated=self.device.emulated, missing=self._missing())
-        return Errored(reason=outcome.reason, detail=report.longreprtext) if outcome.name == Errored.name else outcome
-
-    def _diagnose(self, trial: Trial, error: BaseException) -> None:
-        """Say what an error means, in the record and before the raw message, which stays."""
-        outcome = trial.interrupted
-        if isinstance(error, AscendError) or not isinstance(outcome, (Errored, Unsupported)):
-            return
-        found = _diagnosis(error, self.device.kind)
-        trial.diagnosis = found.to_dict()
-        said = "\n".join(found.lines())
-        trial.interrupted = type(outcome)(
-            reason=f"{found.kind}: {outcome.reason}", detail=f"{said}\n\n{outcome.detail}"
-        )
 
     def _collected(self, items: list[pytest.Item]) -> Collected:
         found = [item for item in items if CASE in item.stash]
@@ -325,13 +301,3 @@ class Conformance:
         is_suspect = isinstance(trial.interrupted, Errored) and not self.device.emulated
         wrong = lost(self.device) if is_suspect else ""
         return f"after {trial.case.id}: {wrong}" if wrong else ""
-
-
-def _diagnosis(error: BaseException, device_type: str) -> Diagnosis:
-    name, message = type(error).__name__, str(error)
-    found = diagnose(name, message)
-    if found.kind != MEMORY:
-        return found
-    from pytest_ascend.diagnosis import memory  # noqa: PLC0415  (needed in this case only)
-
-    return diagnose(name, message, memory.findings(error, device_type))
