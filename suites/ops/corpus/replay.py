@@ -15,7 +15,7 @@ from pytest_ascend.golden import Golden, GoldenStore
 
 from ..operator import Operator, Sample
 from ..stored import HONEST, Results, Tensors
-from ..stored_tensor import StoredTensor
+from ..stored_tensor import StoredTensor, laid_out
 from .callables import resolve
 from .index import Entry
 from .literals import read
@@ -55,7 +55,8 @@ class Recording:
     def chosen(self, property_: str, dtype: str) -> tuple[Sample, ...]:
         """Give the samples that a property is shown with."""
         found = (place for place, said in enumerate(self._said) if property_ in self._asked(said, dtype))
-        return tuple(self._sample(place) for place in found)
+        samples = tuple(self._sample(place) for place in found)
+        return tuple(filter(_can_change, samples)) if property_ == "in-place" else samples
 
     def results(self, sample: Sample, dtype: str, part: str) -> Results:
         """Give what a sample has to give in a dtype; ``part`` is "forward" or "backward"."""
@@ -122,6 +123,15 @@ class Recording:
     def _damaged(self, reason: str) -> GoldenError:
         hint = f"restore it from version control, or make it anew: 'pytest-ascend baseline build {self._golden.id}'"
         return GoldenError(f"{self._path} is damaged: {reason}", path=self._path, hint=hint)
+
+
+def _can_change(sample: Sample) -> bool:
+    """Whether the first tensor can be changed in place: what lies twice in the same memory is not defined then."""
+    first = sample.values()[0]
+    if not isinstance(first, StoredTensor) or first.stride is None:
+        return True
+    numbers = torch.arange(first.tensor.numel()).reshape(first.shape)
+    return torch.equal(laid_out(numbers, first.stride), numbers)
 
 
 @functools.cache

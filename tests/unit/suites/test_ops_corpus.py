@@ -210,6 +210,15 @@ def test_every_recorded_operator_has_a_golden_of_the_same_promises() -> None:
         assert index.Entry.from_dict(store.read(RECORDED[name].golden_id).meta["entry"]) == RECORDED[name]
 
 
+def test_what_overlaps_itself_is_not_changed_in_place() -> None:
+    store = GoldenStore(folder("baselines") / "golden")
+    recording = Recording(store.read("ops/opinfo/square"), "")
+    read, changed = ({each.name for each in recording.chosen(asked, "float64")} for asked in ("forward", "in-place"))
+    assert changed
+    assert any("5x5x2 strided" in name for name in read)
+    assert not any("5x5x2 strided" in name for name in changed)
+
+
 def test_what_is_unsettled_is_asked_of_no_device_and_would_be_a_case() -> None:
     assert not index.unsettled().keys() & {case.id for case in CASES}
     promised = {
