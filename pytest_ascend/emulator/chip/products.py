@@ -27,6 +27,13 @@ def _is_inexact(*operands: T) -> bool:
     return all(each.is_floating_point() or each.is_complex() for each in operands)
 
 
+def _fit(left: T, right: T) -> bool:
+    """Whether two operands can be multiplied as they are: blocks of them might be, where they cannot."""
+    contracted = right.shape[0] if right.dim() == 1 else right.shape[-2]
+    batches = left.shape[:-2] == right.shape[:-2] if left.dim() == right.dim() else True
+    return left.dtype is right.dtype and left.shape[-1] == contracted and batches
+
+
 def parts(length: int, seed: int) -> Iterator[slice]:
     """Give the blocks of a dimension that partial products are made of: at least two where there are two elements."""
     block = max(_BLOCKS[seed % len(_BLOCKS)], -(-length // _MOST_PARTS))
@@ -68,8 +75,8 @@ class Product:
     def __call__(self, call: Call, seed: int) -> Any:
         """Multiply, add, round once."""
         left, right = call.get(self.left), call.get(self.right)
-        if not _is_inexact(left, right):
-            return call.make()
+        if not _is_inexact(left, right) or not _fit(left, right):
+            return call.make()  # which refuses what does not fit
         dtype = call.targets()[0].dtype if call.written else call.get("out_dtype") or left.dtype
         made = _product(left.conj() if self.conjugated else left, right, seed)
         made = made.sum(0) if self.over_batch else made

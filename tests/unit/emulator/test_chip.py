@@ -219,3 +219,18 @@ def test_half_precision_factors_are_rounded_once(dtype: torch.dtype) -> None:
         exact = factors.double().prod(1)
         assert found.dtype is dtype
         assert float(((found - exact).abs() / exact).max()) <= torch.finfo(dtype).eps * 0.51
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda: X @ ROW[:60], id="mv"),
+        pytest.param(lambda: ROW[:60] @ ROW, id="dot"),
+        pytest.param(lambda: torch.mm(X, X), id="mm"),
+        pytest.param(lambda: torch.mm(X, W.half()), id="two dtypes"),
+        pytest.param(lambda: torch.bmm(X[None], W.expand(3, 70, 50)), id="batches"),
+    ],
+)
+def test_what_does_not_fit_is_refused(function: Callable[[], Any]) -> None:
+    with pytest.raises(RuntimeError):
+        _of_chip(function, 1)
