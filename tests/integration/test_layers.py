@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from tests.integration.conftest import Run
@@ -29,6 +32,26 @@ def test_the_first_wrong_layer_is_named(ascend_apart: Run, pytester: pytest.Pyte
     result = ascend_apart("--ascend-device=emulated", "--ascend-fault=gelu-by-tanh")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*first wrong layer: 1 (GELU)*"])
+
+
+TRAINED = """
+import torch
+
+def test_training(model_parity):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4))
+    model_parity(model, torch.linspace(-3, 3, 64).reshape(8, 8), property="training")
+"""
+
+
+def test_the_first_wrong_step_of_a_training_is_named(
+    ascend_apart: Run, pytester: pytest.Pytester, lines: Callable[..., list[dict[str, Any]]]
+) -> None:
+    pytester.makepyfile(TRAINED)
+    result = ascend_apart("--ascend-device=emulated", "--ascend-fault=gelu-by-tanh")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["failed *curve: first wrong at step 1, loss; curve*losses*"])
+    assert "first wrong at step 1, loss" in str(lines("record"))
 
 
 HARD = """
