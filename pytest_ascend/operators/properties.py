@@ -90,7 +90,7 @@ def _backward(subject: Subject) -> None:
     wanted: dict[str, Wanted] = {}
     operator = subject.operator
     for call in subject.calls():
-        above = _above(subject, call)
+        above = drawn_above(subject.operator, call, subject.dtype)
         compute = partial(judging.backward, operator, operator.definition, above=above)
         expected = compute(judging.in_float64(call))
         wanted[call.name] = _with_honest(subject, call, compute, expected, [subject.dtype] * len(expected))
@@ -99,12 +99,12 @@ def _backward(subject: Subject) -> None:
     _judge(subject, actual, wanted)
 
 
-def _above(subject: Subject, call: Call) -> list[torch.Tensor]:
+def drawn_above(operator: Operator, call: Call, dtype: torch.dtype) -> list[torch.Tensor]:
     """Make what comes from above, in the dtype of the case."""
-    outputs = judging.forward(subject.operator, subject.operator.definition, judging.in_float64(call))
-    floating = [each for each in outputs if each is not None and each.is_floating_point()][: subject.operator.above]
-    key = f"operators/{subject.operator.name}/{call.name}/above"
-    return [inputs.normal(f"{key}/{i}", each.shape, dtype=subject.dtype) for i, each in enumerate(floating)]
+    outputs = judging.forward(operator, operator.definition, judging.in_float64(call))
+    floating = [each for each in outputs if each is not None and each.is_floating_point()][: operator.above]
+    key = f"operators/{operator.name}/{call.name}/above"
+    return [inputs.normal(f"{key}/{i}", each.shape, dtype=dtype) for i, each in enumerate(floating)]
 
 
 def _repeat(subject: Subject) -> None:

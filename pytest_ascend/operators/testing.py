@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from pytest_ascend.errors import UsageError
 from pytest_ascend.operators.operator import Operator, cases_of
 from pytest_ascend.operators.properties import check
+from pytest_ascend.operators.reproducing import program
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
@@ -25,7 +27,14 @@ def conformance_tests(*operators: Operator, suite: str = "user") -> Callable[...
     cases = cases_of(*operators, suite=suite)
 
     @pytest.mark.parametrize("case", cases, ids=[case.id for case in cases])
-    def test(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+    def test(
+        case: Case,
+        npu_device: torch.device,
+        precision_compare: PrecisionCompare,
+        ascend_reproduce: Callable[..., None],
+    ) -> None:
+        ascend_reproduce(partial(program, case, table[case.subject], npu_device))
         check(case, table[case.subject], npu_device, precision_compare)
 
-    return test
+    found: Callable[..., None] = test
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pytest_ascend.device import npu
@@ -22,12 +23,15 @@ def fused(
 
     ``through`` gets the operator before the arguments of a call, where they are not simply handed on.
     """
+    return Operator(
+        name=name, function=partial(called, name, through), definition=definition, inputs=inputs, **settings
+    )
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        operator = npu.operator(name)
-        return through(operator, *args, **kwargs) if through else operator(*args, **kwargs)
 
-    return Operator(name=name, function=call, definition=definition, inputs=inputs, **settings)
+def called(name: str, through: Callable[..., Any] | None, *args: Any, **kwargs: Any) -> Any:
+    """Call ``torch_npu.NAME``, by way of ``through`` where there is one."""
+    operator = npu.operator(name)
+    return through(operator, *args, **kwargs) if through else operator(*args, **kwargs)
 
 
 def in_family(family: str, *operators: Operator) -> tuple[Operator, ...]:

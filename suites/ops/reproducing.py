@@ -10,6 +10,7 @@ import torch
 
 from pytest_ascend.operators import layouts
 from pytest_ascend.operators.layouts import LAYOUTS, Placing, poisoned, steps, surrounded
+from pytest_ascend.operators.reproducing import place_of, worst_leaf
 from pytest_ascend.operators.snippet import Reproduction, snippet
 from pytest_ascend.operators.sources import Unwritable
 
@@ -31,21 +32,16 @@ def program(subject: Subject, verdict: Mapping[str, Any] | None) -> str:
 
     Raises Unwritable where it cannot be written.
     """
-    leaf = _worst_leaf(verdict) if verdict else None
+    leaf = worst_leaf(verdict) if verdict else None
     path = str(leaf["path"]) if leaf else ""
     found = next((each for each in _named(subject) if f"[{each[0]!r}]" in path), None)
     name, sample, placing = found or _latest(subject)
     worst = leaf["worst"] if leaf and found else None
     # A path of another beginning is one of strides or signs, whose indices are others.
-    element = (_place(path), tuple(worst["index"])) if worst and path.startswith(f"{subject.operator.name}[") else None
+    element = (
+        (place_of(path), tuple(worst["index"])) if worst and path.startswith(f"{subject.operator.name}[") else None
+    )
     return snippet(_reproduction(subject, name, sample, placing, element), subject.device)
-
-
-def _worst_leaf(verdict: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give the part of a verdict that its own figures are those of."""
-    wrong = [each for each in verdict.get("leaves", ()) if not each["agrees"]]
-    same = (each for each in wrong if each["worst"] == verdict["worst"])
-    return next(same, wrong[0] if wrong else verdict)
 
 
 def _named(subject: Subject) -> Iterator[tuple[str, Sample, Placing]]:
@@ -61,12 +57,6 @@ def _named(subject: Subject) -> Iterator[tuple[str, Sample, Placing]]:
 def _latest(subject: Subject) -> tuple[str, Sample, Placing]:
     sample, placing = subject.latest or (subject.samples[0], layouts.contiguous)
     return sample.name, sample, placing
-
-
-def _place(path: str) -> int:
-    """Give the number of the output at the end of a path: 1 for "sort['3x5'][1]"."""
-    last = path.rpartition("[")[2].rstrip("]")
-    return int(last) if last.isdigit() else 0
 
 
 def _reproduction(

@@ -13,7 +13,7 @@ from pytest_ascend.bundled import folder
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = ("sort-ignores-descending", "tanh-ignores-strides", "silu-gradient-halved", "add-forgets-views")
-RECORDED_FAULTS = "tests.meta.spoiled_recorded:SPOILED"
+SPOILED = ("tests.meta.spoiled_recorded:SPOILED", "tests.meta.spoiled:SPOILED")
 CASES = (
     "ops/sort/forward/int64",
     "ops/tanh/layout/float32",
@@ -21,6 +21,7 @@ CASES = (
     "ops/add/in-place/float32",
     "ops/logit/layout/float32",
     "ops/std_mean/forward/float32",
+    "fused/npu_rms_norm/forward/float16",
 )
 #: Runs each program as if it was the only one.
 _ALL = "import runpy, sys\nfor path in sys.argv[1:]: print(path); runpy.run_path(path)"
@@ -38,10 +39,14 @@ def run(*command: str) -> str:
     return done.stdout + done.stderr
 
 
+def place(case: str) -> str:
+    suite, _, asked, _ = case.split("/")
+    return "fused/test_fused.py::test_fused" if suite == "fused" else f"ops/test_ops.py::test_{asked.replace('-', '_')}"
+
+
 def failing(report: Path) -> dict[str, Any]:
-    tests = ((case, case.split("/")[2].replace("-", "_")) for case in CASES)
-    nodes = [f"{folder('suites')}/ops/test_ops.py::test_{test}[{case}]" for case, test in tests]
-    planted = [f"--ascend-fault={fault}" for fault in (*FAULTS, RECORDED_FAULTS)]
+    nodes = [f"{folder('suites')}/{place(case)}[{case}]" for case in CASES]
+    planted = [f"--ascend-fault={fault}" for fault in (*FAULTS, *SPOILED)]
     run("pytest", "--ascend", "--ascend-device=emulated", "-q", f"--ascend-report={report}", *planted, *nodes)
     lines = [json.loads(line) for line in (report / "run.jsonl").read_text(encoding="utf-8").splitlines()]
     return {line["case"]["id"]: line for line in lines if line["type"] == "record"}
@@ -53,7 +58,7 @@ def test_the_program_of_each_failed_case_shows_the_wrong_element(tmp_path: Path)
     paths = {case: tmp_path / f"{place}.py" for place, case in enumerate(CASES)}
     for case, path in paths.items():
         path.write_text(records[case]["snippet"], encoding="utf-8")
-    planted = [part for fault in (*FAULTS, RECORDED_FAULTS) for part in ("--fault", fault)]
+    planted = [part for fault in (*FAULTS, *SPOILED) for part in ("--fault", fault)]
     program = tmp_path / "all.py"
     program.write_text(_ALL, encoding="utf-8")
     files = [str(path) for path in paths.values()]
