@@ -20,7 +20,8 @@ def test_the_folder_holds_the_log_and_the_page(
     result = ascend("--ascend-report=there/here")
     folder = pytester.path / "there/here"
     result.stdout.fnmatch_lines([f"report: {folder}/conformance.html"])
-    assert [line["type"] for line in lines(folder="there/here")] == ["header", *["record"] * 3, "footer"]
+    kinds = [line["type"] for line in lines(folder="there/here")]
+    assert kinds == ["header", "event", *["record"] * 3, "footer"]  # the event: the judge on trial
     assert "test_fails" in (folder / "conformance.html").read_text()
 
 
@@ -56,7 +57,7 @@ def test_an_interrupted_run_has_no_footer_and_keeps_its_exit_code(
     )
     result = ascend_apart("--ascend-device=cpu")
     assert result.ret == 2
-    assert [line["type"] for line in lines()] == ["header", "record"]
+    assert [line["type"] for line in lines()] == ["header", "event", "record"]
     assert "stopped" in (pytester.path / "ascend-report/conformance.html").read_text()
 
 
