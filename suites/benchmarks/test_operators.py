@@ -7,20 +7,21 @@ import torch
 
 from pytest_ascend.device import Device
 from pytest_ascend.performance.benchmarking import AscendBenchmark, Work
+from pytest_ascend.performance.estimate import PLACES
 from pytest_ascend.performance.timing import Call
 from pytest_ascend.records.case import Case
 
 from .catalogue import LAUNCH, OPERATORS
 from .sizes import sizes_of
 
-#: In so many places in memory each operator's inputs lie in turn, where the device shares the host's processor.
-PREPARATIONS = 8
+#: Seconds of rounds: inputs lie at many places in turn where the device shares the host's processor.
+BUDGET_S = 1.5
 
 
 @pytest.mark.parametrize("case", OPERATORS, ids=lambda case: case.id)
 def test_operator(case: Case, ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
     row, sizes, dtype = OPERATORS[case], sizes_of(ascend_device), getattr(torch, case.dtype)
-    ascend_benchmark(row.make(sizes, dtype), row.work(sizes, dtype), preparations=PREPARATIONS)
+    ascend_benchmark(row.make(sizes, dtype), row.work(sizes, dtype), budget_s=BUDGET_S, preparations=PLACES)
 
 
 @pytest.mark.ascend_case(LAUNCH)
