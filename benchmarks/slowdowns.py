@@ -34,17 +34,18 @@ from pytest_ascend.report.reading import read
 
 ROOT = Path(__file__).resolve().parents[1]
 
-#: Benchmark -> the operator that it spends its time in.
+#: Benchmark -> the operator that it spends its time in. Only one does little but pass through memory: beside another
+#: process, such ones (relu-stem, log-softmax-vocabulary, sum-rows) differ by 2 to 6 % from run to run.
 KERNELS: Mapping[str, str] = {
     "matmul-1024": "Matmul",
     "bmm-scores": "BatchMatMul",
-    "relu-stem": "Relu",
+    "conv2d-patches": "Convolution",
     "gelu-mlp": "Gelu",
     "softmax-scores": "Softmax",
-    "log-softmax-vocabulary": "LogSoftmax",
+    "topk-vocabulary": "TopkV2",
     "layer-norm-vit": "LayerNorm",
     "max-pool-stem": "MaxPool2dWithMask",
-    "sum-rows": "ReduceSum",
+    "batch-norm-stem": "BatchNorm",
     "add-residual": "Add",
 }
 
@@ -119,7 +120,7 @@ def second_process(wanted: bool) -> Iterator[None]:
 @click.option("--load", is_flag=True, help="Keep a second process busy.")
 def main(short: bool, load: bool) -> None:
     """Print how often each answer was right."""
-    recorded, rounds = (3, {0.0: 1, 0.3: 1}) if short else (8, {0.0: 20, 0.05: 4, 0.1: 8, 0.3: 4})
+    recorded, rounds = (3, {0.0: 1, 0.3: 1}) if short else (6, {0.0: 12, 0.05: 3, 0.1: 8, 0.3: 4})
     table = Table("slowed down by", "slower", "not slower", "cannot tell", "others called slower", title="answers")
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as name, second_process(load):
