@@ -81,7 +81,7 @@ WAYS: Mapping[tuple[str, str], tuple[Way, ...]] = {
     ("resnet50", "autocast-bfloat16"): (USUAL, CHANNELS_LAST, *_moves(3, by=2**14)),
     ("resnet50", "autocast-float16"): (USUAL, *_moves(2, by=2**11)),
     ("vit_b_16", "float32"): (USUAL, WITHOUT_ONEDNN, UNFUSED, *_moves(3, by=1)),
-    ("vit_b_16", "autocast-bfloat16"): (USUAL, UNFUSED, *_moves(6, by=2**14)),
+    ("vit_b_16", "autocast-bfloat16"): (USUAL, UNFUSED, *_moves(12, by=2**14)),
 }
 
 
