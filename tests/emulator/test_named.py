@@ -91,3 +91,38 @@ def test_a_malformed_call_is_an_error_and_the_device_goes_on() -> None:
     with pytest.raises(RuntimeError, match="emulated CANN: Slice failed"):
         torch_npu.npu_slice(floats(3, 4).npu(), [9, 9], [1, 1]).cpu()
     assert operators(lambda: floats(3).npu() + 1)
+
+
+@pytest.mark.filterwarnings("ignore:LSTM fallback to acl_op")  # of torch_npu, which has two ways
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_an_lstm_and_its_gradients(layers: int, bidirectional: bool, bias: bool) -> None:
+    torch.manual_seed(0)
+    usual = torch.nn.LSTM(5, 4, num_layers=layers, bidirectional=bidirectional, bias=bias, batch_first=True)
+    there = torch.nn.LSTM(5, 4, num_layers=layers, bidirectional=bidirectional, bias=bias, batch_first=True)
+    there.load_state_dict(usual.state_dict())
+    states = [floats(layers * (1 + bidirectional), 3, 4, seed=seed) for seed in (1, 2)]
+    found = []
+    for model, device in ((usual, "cpu"), (there.npu(), "npu")):
+        x = floats(3, 6, 5).to(device).requires_grad_()
+        hidden, cell = (each.detach().to(device).requires_grad_() for each in states)
+        out, (last, kept) = model(x, (hidden, cell))
+        (out.square().sum() + last.sum() + (3 * kept).sum()).backward()
+        leaves = [x, hidden, cell, *model.parameters()]
+        found.append([each.detach().cpu() for each in (out, last, kept, *(leaf.grad for leaf in leaves))])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
+
+
+def test_an_lstm_in_half_precision() -> None:
+    torch.manual_seed(0)
+    model, x = torch.nn.LSTM(5, 4), floats(6, 3, 5)
+    wanted = model.double()(x.double())[0].float()
+    found = model.half().npu()(x.half().npu())[0].float().cpu()
+    torch.testing.assert_close(found, wanted, rtol=2e-3, atol=2e-3)
+
+
+def test_an_lstm_over_sequences_of_different_lengths_says_that_it_is_not_emulated() -> None:
+    packed = torch.nn.utils.rnn.pack_padded_sequence(floats(6, 3, 5).npu(), torch.tensor([6, 4, 2]))
+    with pytest.raises(RuntimeError):
+        torch.nn.LSTM(5, 4).npu()(packed)[0].data.cpu()
