@@ -61,13 +61,13 @@ class Rounds:
     peer: Call | None = None
     peers_us: list[float] = field(default_factory=list)
     device_us: list[float] = field(default_factory=list)
-    #: Gives the work anew, its peer too, and how many rounds there are until then; 0 for none.
+    #: Gives the work anew, its peer too, and how many rounds there are until then.
     anew: Callable[[], tuple[Call, Call | None]] | None = None
     every: int = 0
 
     def before(self) -> None:
         """Time the peer's round, of work that is prepared anew now and then."""
-        if self.anew is not None and self.every and self.peers_us and len(self.peers_us) % self.every == 0:
+        if self.anew is not None and self.peers_us and len(self.peers_us) % self.every == 0:
             self.call, self.peer = self.anew()
         if self.peer is not None:
             self.peers_us.append(_round_us(self.peer, self.calls))

@@ -10,8 +10,8 @@ import click
 
 from pytest_ascend.bundled import folder
 from pytest_ascend.errors import UsageError
+from pytest_ascend.golden.files import write_if_new
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.report import html
 from pytest_ascend.run import shards
 from pytest_ascend.run.manifest import NAME, collect, encode, write
 
@@ -49,5 +49,5 @@ def _note_durations(run: Path) -> None:
         records = [ResultRecord.from_dict(line) for line in lines if line["type"] == "record"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"cannot read the run log {log}: {error}", hint="name the folder of a run") from error
-    html.write(path, shards.encode(records))  # beside, then in its place
+    write_if_new(path, shards.encode(records).encode())
     click.echo(f"{len(shards.load(path.parent))} of {len(records)} cases take longer than {shards.USUAL_S} s: {path}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,6 +12,7 @@ from types import ModuleType
 
 from pytest_ascend.bundled import PACKAGE
 from pytest_ascend.errors import UsageError
+from pytest_ascend.golden.files import write_if_new
 from pytest_ascend.records.case import LEVELS, Case
 
 SCHEMA = 1
@@ -51,9 +51,8 @@ def encode(cases: Iterable[Case]) -> str:
 def write(suites: Path, cases: Iterable[Case]) -> Path:
     """Replace the manifest in the folder ``suites``, and give its path."""
     path = suites / NAME
-    beside = path.with_name(f".{NAME}.{os.getpid()}")
-    beside.write_text(encode(cases), encoding="utf-8")
-    return beside.replace(path)
+    write_if_new(path, encode(cases).encode())
+    return path
 
 
 def _checked(cases: Iterable[Case]) -> tuple[Case, ...]:

@@ -39,8 +39,9 @@ def _steps(x: T, weight: T, bias: T, hidden: T, cell: T) -> tuple[T, ...]:
         i, f, o = (gates[place].sigmoid() for place in (0, 1, 3))
         j = gates[2].tanh()
         cell = f * cell + i * j
-        hidden = o * cell.tanh()
-        kept.append((hidden, cell, i, j, f, o, cell.tanh()))
+        tanh = cell.tanh()
+        hidden = o * tanh
+        kept.append((hidden, cell, i, j, f, o, tanh))
     return tuple(torch.stack(each) for each in zip(*kept, strict=True))
 
 
