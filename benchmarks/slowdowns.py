@@ -120,7 +120,7 @@ def second_process(wanted: bool) -> Iterator[None]:
 @click.option("--load", is_flag=True, help="Keep a second process busy.")
 def main(short: bool, load: bool) -> None:
     """Print how often each answer was right."""
-    recorded, rounds = (3, {0.0: 1, 0.3: 1}) if short else (6, {0.0: 12, 0.05: 3, 0.1: 8, 0.3: 4})
+    recorded, rounds = (3, {0.0: 1, 0.3: 1}) if short else (8, {0.0: 12, 0.05: 3, 0.1: 8, 0.3: 4})
     table = Table("slowed down by", "slower", "not slower", "cannot tell", "others called slower", title="answers")
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as name, second_process(load):

@@ -3,13 +3,17 @@
 Times of one machine vary by tens of percent from minute to minute: another process on the sibling of a core, a clock
 that follows the temperature. Two things hold out against that:
 
-* Disturbances only ever add time, so that the quickest rounds count.
-* Where the work shares the host's processor (the emulated device), the same work is done on plain CPU tensors between
-  the rounds: the *peer*. What slows the machine down as a whole slows both, and their ratio stays. It does not stay
-  where inputs lie elsewhere in memory, by up to ten per cent: the work is prepared anew some thirty times in the course
-  of the rounds, and the median of what is found at each place counts. On a machine with two cores and another process
-  that wanted them on and off, of ten operators the estimates of eight runs varied by 0.4 to 2 % from run to run (one of
-  the whole run's quickest tenths by 0.3 to 5 %), and of two that do nothing but pass through memory by 2 to 6 %.
+* Of a device that has no peer the quickest rounds count, as disturbances only ever add time.
+* Where the work shares the host's processor (the emulated device), the same work is done on plain CPU tensors before
+  each round: the *peer*. What slows the machine down slows both rounds of a pair, or as often one as the other, and the
+  median of their ratios stays. It does not stay where inputs lie elsewhere in memory: a product of matrices takes half
+  as long again at one place in four. The work is prepared anew some thirty times in the course of the rounds, and the
+  median of what is found at each place counts.
+
+On a machine with two cores, and another process that wanted them on and off, the estimates of ten operators varied by
+0.4 to 1.8 % from one run to the next, fourteen times; where the quickest tenth of each side was compared instead, by
+0.5 to 2 %, and those of the product, of which there are three rounds at a place, by 15 %. Operators that do nothing but
+pass through memory vary by 2 to 6 % either way.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from numpy.typing import NDArray
 
 from pytest_ascend.errors import UsageError
 
-#: Share of the rounds, the quickest, that counts.
+#: Share of the rounds, the quickest, that counts without a peer.
 QUICKEST = 0.1
 #: Rounds that follow one another share their disturbances, so that the error is told from means of blocks.
 BLOCKS = 8
@@ -64,10 +68,9 @@ def estimate(latencies_us: Sequence[float], peers_us: Sequence[float] = ()) -> E
 
 
 def _paired(times: Floats, peers: Floats) -> Estimate:
-    """Give the median over the places in memory of how the quickest rounds there compare with the peer's."""
+    """Give the median over the places in memory of how a round there compares with the peer's before it."""
     places = max(1, min(PLACES, len(times) // FEWEST_AT_A_PLACE))
-    split = zip(np.array_split(times, places), np.array_split(peers, places), strict=True)
-    found = np.array([np.quantile(ours, QUICKEST) - np.quantile(theirs, QUICKEST) for ours, theirs in split])
+    found = np.array([np.median(ratios) for ratios in np.array_split(times - peers, places)])
     middle = float(np.median(found))
     spread = OF_DEVIATIONS * float(np.median(np.abs(found - middle)))
     error = OF_MEDIANS * spread / np.sqrt(places) if places > 1 else float("inf")

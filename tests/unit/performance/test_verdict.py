@@ -108,6 +108,14 @@ def test_what_slows_the_machine_down_cancels_out() -> None:
     assert loaded.value == pytest.approx(calm.value, abs=0.01)
 
 
+def test_a_round_elsewhere_in_memory_does_not_count_for_its_place() -> None:
+    """Of three rounds at each place one has a peer that happens to be quick, in half of the runs."""
+    rng = np.random.default_rng(4)
+    work = 20_000 * (1 + 0.01 * rng.random(36))
+    usual, lucky = np.full(36, 30_000.0), np.tile([30_000.0, 30_000.0, 20_000.0], 12)
+    assert estimate(work, lucky).value == pytest.approx(estimate(work, usual).value, abs=0.01)
+
+
 def test_without_a_peer_the_quickest_rounds_count() -> None:
     disturbed = [100.0] * 30 + [400.0] * 70
     found = estimate(disturbed)
