@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ _FORWARD: dict[str, Callable[..., Any]] = {
     "aclnnLeakyRelu(Tensor self, Scalar negativeSlope, out Tensor out)": aten.leaky_relu.out,
     "aclnnLogSigmoid(Tensor self, out Tensor out)": aten.log_sigmoid.out,
     "aclnnMish(Tensor self, out Tensor out)": aten.mish.out,
-    "aclnnRelu(Tensor self, out Tensor out)": aten.relu.out,
+    "aclnnRelu(Tensor self, out Tensor out)": partial(aten.clamp_min.out, min=0),  # relu.out copies
     "aclnnSilu(Tensor self, out Tensor out)": aten.silu.out,
     "aclnnSoftplus(Tensor self, Scalar beta, Scalar threshold, out Tensor out)": aten.softplus.out,
     "aclnnSoftshrink(Tensor self, Scalar lambd, out Tensor out)": aten.softshrink.out,
