@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -16,6 +15,7 @@ from pytest_ascend.certificate import signing
 from pytest_ascend.certificate.package import CertificateError
 from pytest_ascend.errors import UsageError
 from pytest_ascend.golden.codec import canonical_json, strict_json
+from pytest_ascend.golden.files import write_if_new
 
 SCHEMA = 1
 _PURPOSE = "revocations"
@@ -60,9 +60,7 @@ def add(path: Path, certificate_id: str, reason: str, key: Ed25519PrivateKey, *,
     entries.append({"id": certificate_id, "since": on.isoformat(), "reason": reason})
     body: dict[str, Any] = {"schema": SCHEMA, "as_of": on.isoformat(), "revoked": entries}
     signed = {**body, "signature": signing.sign(key, _PURPOSE, _digest(body))}
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(_encoded(signed))
-    beside.replace(path)
+    write_if_new(path, _encoded(signed))
     return len(entries)
 
 

@@ -1,4 +1,4 @@
-"""Rules on versions: whether driver, firmware, CANN, torch, torch_npu and Python belong together."""
+"""Rules on versions: whether CANN, torch, torch_npu and Python belong together."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ import re
 from collections.abc import Iterator
 
 from pytest_ascend.doctor.findings import ERROR, NOTE, WARNING, Rule, Seen
-from pytest_ascend.doctor.survey import TBE_NEEDS, Survey
+from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.compatibility import INCOMPATIBLE, PAIRED, Statement
 from pytest_ascend.environment.evidence import (
     CHIP,
     COMMIT,
-    DRIVER,
-    FIRMWARE,
     PYTHON,
     RUNTIME,
     TOOLKIT,
     TORCH,
     TORCH_NPU,
-    field,
 )
-from pytest_ascend.environment.versions import Version, in_range, is_version, matches
+from pytest_ascend.environment.versions import matches
 
 CHOOSE = "choose a row of the table in Ascend/pytorch's COMPATIBILITY.md, and install all of it"
 
@@ -42,7 +39,7 @@ def no_torch(survey: Survey) -> Iterator[Seen]:
 def no_torch_npu(survey: Survey) -> Iterator[Seen]:
     """A machine for an NPU with torch and without torch_npu."""
     if survey.concerns_ascend and survey.version(TORCH) and not survey.version(TORCH_NPU):
-        pairs = survey.compatibility.paired(torch=_base(survey.version(TORCH)), cann=_cann(survey))
+        pairs = survey.compatibility.paired(torch=_base(survey.version(TORCH)), cann=survey.cann)
         remedy = f"pip install torch-npu=={pairs[0]['torch_npu']}" if pairs else ""
         yield Seen("torch_npu is not installed in this Python", (survey.source(TORCH),), remedy)
 
@@ -76,7 +73,7 @@ def ambiguous(survey: Survey) -> Iterator[Seen]:
 
 def incompatible(survey: Survey) -> Iterator[Seen]:
     """Said to be incompatible, or said to belong to other CANNs only."""
-    npu, cann = _base(survey.version(TORCH_NPU)), _cann(survey)
+    npu, cann = _base(survey.version(TORCH_NPU)), survey.cann
     said = _statements(survey)
     fitting = [each for each in said if each.says != INCOMPATIBLE and _speaks_of(each, cann)]
     if said and cann and not fitting:
@@ -86,7 +83,7 @@ def incompatible(survey: Survey) -> Iterator[Seen]:
 
 def disputed(survey: Survey) -> Iterator[Seen]:
     """Said to be incompatible in one place, and compatible in another."""
-    cann = _cann(survey)
+    cann = survey.cann
     here = [each for each in _statements(survey) if _speaks_of(each, cann)]
     if {each.says == INCOMPATIBLE for each in here} == {True, False} and not any(each.says == PAIRED for each in here):
         what = f"sources disagree on torch_npu {_base(survey.version(TORCH_NPU))} with CANN {cann}"
@@ -95,7 +92,7 @@ def disputed(survey: Survey) -> Iterator[Seen]:
 
 def unpaired(survey: Survey) -> Iterator[Seen]:
     """Said to work, and not the pair that is recommended."""
-    cann = _cann(survey)
+    cann = survey.cann
     here = [each for each in _statements(survey) if _speaks_of(each, cann)]
     says = {each.says for each in here}
     if here and PAIRED not in says and INCOMPATIBLE not in says:
@@ -121,57 +118,9 @@ def wrong_python(survey: Survey) -> Iterator[Seen]:
         yield Seen(f"Python {minor} is none that torch_npu for torch {torch} supports", evidence)
 
 
-def firmware_range(survey: Survey) -> Iterator[Seen]:
-    """A firmware that the driver does not name, or a driver that the firmware does not name."""
-    folder = survey.driver_folder.removesuffix("driver")
-    for mine, other, path, name in (
-        (DRIVER, FIRMWARE, f"{folder}driver/version.info", "compatible_version_fw"),
-        (FIRMWARE, DRIVER, f"{folder}firmware/version.info", "compatible_version_drv"),
-    ):
-        version, text = survey.version(other), field(survey.machine.tree.read(path).content, name)
-        if version and in_range(version, text) is False:
-            evidence = (f"{path}: {name}={text[:120]}", survey.source(other))
-            yield Seen(f"{other} {version} is outside of what {mine} {survey.version(mine)} accepts", evidence)
-
-
-def inner_versions(survey: Survey) -> Iterator[Seen]:
-    """A CANN of a line that the driver does not name."""
-    path = f"{survey.driver_folder}/version.info"
-    accepted = re.findall(r"V100R001C\d\d", field(survey.machine.tree.read(path).content, "compatible_version"))
-    inner, record = survey.inner_version
-    if accepted and inner and inner[:11] not in accepted:
-        evidence = (f"{path}: compatible_version names {', '.join(accepted[:8])}", f"{record}: innerversion={inner}")
-        yield Seen(f"CANN {_cann(survey)} ({inner[:11]}) is of a line that the driver does not accept", evidence)
-
-
-def older_driver(survey: Survey) -> Iterator[Seen]:
-    """A driver that is older than all that the CANN was released with."""
-    released, source = survey.compatibility.hdk(_cann(survey)) if _cann(survey) else ((), "")
-    driver = survey.version(DRIVER)
-    is_950 = survey.family is not None and survey.family.name == "950"
-    if released and is_version(driver) and not is_950 and Version(driver) < min(map(Version, released)):
-        evidence = (survey.source(DRIVER), f"CANN {_cann(survey)} was released with {', '.join(released)} ({source})")
-        yield Seen(f"driver {driver} is older than those that CANN {_cann(survey)} was released with", evidence)
-
-
-def compiler_needs(survey: Survey) -> Iterator[Seen]:
-    """Python packages that CANN's compiler of operators imports."""
-    missing = [name for name in TBE_NEEDS if name not in survey.packages]
-    if survey.home and missing and survey.machine.packages:
-        what = f"CANN's compiler of operators lacks {', '.join(missing)}"
-        yield Seen(what, ("not in Python's packages",), f"pip install {' '.join(missing)}")
-
-
-def new_numpy(survey: Survey) -> Iterator[Seen]:
-    """numpy 2 under a CANN that was made before it."""
-    numpy, cann = survey.packages.get("numpy"), _cann(survey)
-    if numpy and numpy.version[:2] == "2." and is_version(cann) and Version(cann) < Version("8.2.RC1"):
-        yield Seen(f"numpy {numpy.version} is newer than CANN {cann}", (numpy.path,), "pip install 'numpy<2'")
-
-
 def nearest(survey: Survey) -> str:
     """Name the official pairs that ask for the least change: the same torch, the same CANN, best both."""
-    torch, cann = _base(survey.version(TORCH)), _cann(survey)
+    torch, cann = _base(survey.version(TORCH)), survey.cann
     both = survey.compatibility.paired(torch=torch, cann=cann) if torch and cann else ()
     same_cann = survey.compatibility.paired(cann=cann)[:2] if cann else ()
     same_torch = survey.compatibility.paired(torch=torch)[:2] if torch else ()
@@ -215,10 +164,6 @@ def _base(version: str) -> str:
 
 def _cann_name(survey: Survey) -> str:
     return TOOLKIT if survey.version(TOOLKIT) else RUNTIME
-
-
-def _cann(survey: Survey) -> str:
-    return survey.version(TOOLKIT) or survey.version(RUNTIME)
 
 
 def _as_of(survey: Survey) -> str:
@@ -306,40 +251,5 @@ RULES = (
         look=wrong_python,
         why="There is no official wheel for it; this one was built by somebody else.",
         remedy="use one of the Pythons that are named",
-    ),
-    Rule(
-        id="driver.firmware",
-        severity=ERROR,
-        look=firmware_range,
-        why="Driver and firmware speak a protocol of their own; outside of the range devices fail or vanish.",
-        remedy="upgrade both to one release: firmware first, then the driver, then reboot",
-    ),
-    Rule(
-        id="driver.cann",
-        severity=ERROR,
-        look=inner_versions,
-        why="The driver names the lines of CANN that it was made for.",
-        remedy="install the driver that belongs to this CANN, or a CANN that the driver names",
-    ),
-    Rule(
-        id="driver.older",
-        severity=WARNING,
-        look=older_driver,
-        why="CANN may ask the driver for what it does not have.",
-        remedy="upgrade firmware and driver to one of the releases that are named",
-    ),
-    Rule(
-        id="python.compiler-needs",
-        severity=WARNING,
-        look=compiler_needs,
-        why="The first operator that has to be compiled fails with 500001.",
-        remedy="pip install what is missing",
-    ),
-    Rule(
-        id="python.numpy",
-        severity=WARNING,
-        look=new_numpy,
-        why="The compiler of operators uses what numpy 2 has removed.",
-        remedy="pip install 'numpy<2'",
     ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pytest_ascend.doctor import cann, combination, devices, files, settings
+from pytest_ascend.doctor import cann, combination, devices, drivers, files, packages, settings
 from pytest_ascend.doctor.findings import SEVERITIES, Diagnosis, Finding, Rule
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.compatibility import Compatibility, load
@@ -17,7 +17,15 @@ from pytest_ascend.environment.signs import EMULATED_VARIABLE
 from pytest_ascend.records.text import one_line
 
 #: All rules. Their order is that of the findings of one severity: what keeps others from working comes first.
-RULES: tuple[Rule, ...] = (*devices.RULES, *cann.RULES, *combination.RULES, *settings.RULES, *files.RULES)
+RULES: tuple[Rule, ...] = (
+    *devices.RULES,
+    *cann.RULES,
+    *combination.RULES,
+    *drivers.RULES,
+    *packages.RULES,
+    *settings.RULES,
+    *files.RULES,
+)
 
 #: No machine has as many; damaged output may.
 _MOST_DEVICES = 256

@@ -13,7 +13,7 @@ from pytest_ascend.environment.cann import Home, driver_root, homes
 from pytest_ascend.environment.chips import Family, family
 from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.environment.components import Component, gather
-from pytest_ascend.environment.evidence import CHIP, field
+from pytest_ascend.environment.evidence import CHIP, RUNTIME, TOOLKIT, field
 from pytest_ascend.environment.machine import Machine
 from pytest_ascend.environment.npu_smi import NpuSmi, parse
 from pytest_ascend.environment.packages import Package, installed
@@ -111,6 +111,11 @@ class Survey:
     def source(self, name: str) -> str:
         """Say what a component's version is, and where that stands."""
         return next((f"{each.source}: {name} {each.value}" for each in self.components[name].evidence), "")
+
+    @property
+    def cann(self) -> str:
+        """Give the version of CANN: of the toolkit, where there is none of the runtime."""
+        return self.version(TOOLKIT) or self.version(RUNTIME)
 
     @cached_property
     def family(self) -> Family | None:
