@@ -49,9 +49,13 @@ class Operator:
     terms: int = 0
     ulps: float = 2.0
 
-    def calls(self, dtype: torch.dtype) -> list[Call]:
+    def draw(self, dtype: torch.dtype, *what: str) -> Draw:
+        """Give what the inputs of a dtype are drawn with, or ``what`` else."""
+        return Draw("/".join(("operators", self.name, *what)), dtype)
+
+    def calls(self, dtype: torch.dtype, draw: Draw | None = None) -> list[Call]:
         """Draw all calls for a dtype. Raises UsageError where there is none, or two have one name."""
-        calls = list(self.inputs(Draw(f"operators/{self.name}", dtype)))
+        calls = list(self.inputs(draw or self.draw(dtype)))
         names = [each.name for each in calls]
         if not calls or len(set(names)) < len(names):
             raise UsageError(

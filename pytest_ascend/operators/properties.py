@@ -10,13 +10,12 @@ from typing import Any
 import torch
 
 from pytest_ascend.operators import judging, layouts
-from pytest_ascend.operators.draw import Call
+from pytest_ascend.operators.draw import Call, Draw
 from pytest_ascend.operators.judging import Tensors, tensors
 from pytest_ascend.operators.layouts import LAYOUTS, Placing
 from pytest_ascend.operators.operator import BACKWARD, FORWARD, LAYOUT, REPEAT, Operator
 from pytest_ascend.precision import Samples
 from pytest_ascend.records.case import Case
-from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
 
@@ -90,7 +89,7 @@ def _backward(subject: Subject) -> None:
     wanted: dict[str, Wanted] = {}
     operator = subject.operator
     for call in subject.calls():
-        above = drawn_above(subject.operator, call, subject.dtype)
+        _, above = drawn_above(subject.operator, call, subject.dtype)
         compute = partial(judging.backward, operator, operator.definition, above=above)
         expected = compute(judging.in_float64(call))
         wanted[call.name] = _with_honest(subject, call, compute, expected, [subject.dtype] * len(expected))
@@ -99,12 +98,12 @@ def _backward(subject: Subject) -> None:
     _judge(subject, actual, wanted)
 
 
-def drawn_above(operator: Operator, call: Call, dtype: torch.dtype) -> list[torch.Tensor]:
-    """Make what comes from above, in the dtype of the case."""
+def drawn_above(operator: Operator, call: Call, dtype: torch.dtype) -> tuple[Draw, list[torch.Tensor]]:
+    """Make what comes from above, in the dtype of the case, and give what it was drawn with."""
     outputs = judging.forward(operator, operator.definition, judging.in_float64(call))
     floating = [each for each in outputs if each is not None and each.is_floating_point()][: operator.above]
-    key = f"operators/{operator.name}/{call.name}/above"
-    return [inputs.normal(f"{key}/{i}", each.shape, dtype=dtype) for i, each in enumerate(floating)]
+    draw = operator.draw(dtype, call.name, "above")
+    return draw, [draw.normal(*each.shape, grad=False) for each in floating]
 
 
 def _repeat(subject: Subject) -> None:

@@ -25,15 +25,22 @@ def program(case: Case, operator: Operator, device: torch.device, verdict: Mappi
     Raises Unwritable where it cannot be written.
     """
     dtype = getattr(torch, case.dtype)
-    calls = operator.calls(dtype)
+    draw = operator.draw(dtype)
+    calls = operator.calls(dtype, draw)
     leaf = worst_leaf(verdict) if verdict else None
     path = str(leaf["path"]) if leaf else ""
     found = next((each for each in _named(calls) if f"[{each[0]!r}]" in path), None)
     name, call, placing = found or (calls[0].name, calls[0], layouts.contiguous)
     worst = leaf["worst"] if leaf and found else None
+    drawn = tensors((call.args, dict(call.kwargs)))
     args, kwargs = judging.on_tensors(lambda each: placing(each, CPU), (call.args, dict(call.kwargs)))
-    is_backward = case.property == BACKWARD
-    wanted = enumerate(tensors((call.args, dict(call.kwargs))))
+    said = {id(each): draw.expression(one) for each, one in zip(tensors((args, kwargs)), drawn, strict=True)}
+    leaves: tuple[int, ...] = ()
+    above: list[torch.Tensor] = []
+    if case.property == BACKWARD:
+        leaves = tuple(place for place, each in enumerate(drawn) if each.requires_grad)
+        draw, above = drawn_above(operator, call, dtype)
+        said |= {id(each): draw.expression(each) for each in above}
     return snippet(
         Reproduction(
             title=f"{case.id}: {name}",
@@ -41,10 +48,11 @@ def program(case: Case, operator: Operator, device: torch.device, verdict: Mappi
             definition=operator.definition,
             args=tuple(args),
             kwargs=kwargs,
-            leaves=tuple(place for place, each in wanted if each.requires_grad) if is_backward else (),
-            above=tuple(drawn_above(operator, call, dtype)) if is_backward else (),
+            leaves=leaves,
+            above=tuple(above),
             element=(place_of(path), tuple(worst["index"])) if worst else None,
             repeats=case.property == REPEAT,
+            large=lambda each: said.get(id(each), ""),
         ),
         device,
     )

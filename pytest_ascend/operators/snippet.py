@@ -52,8 +52,8 @@ _FORWARD = """\
 _BACKWARD = """\
     inputs = [tensors((given, named))[place].requires_grad_() for place in {leaves}]
     outputs = [x for x in tensors(function(*given, **named)) if x.requires_grad]
-    above = [change(up).to(out.dtype) for up, out in zip({above}, outputs)]
-    found = torch.autograd.grad(outputs, inputs, above, allow_unused=True)
+    pairs = [(out, change(up).to(out.dtype)) for up, out in zip({above}, outputs)]
+    found = torch.autograd.grad([out for out, _ in pairs], inputs, [up for _, up in pairs], allow_unused=True)
 """
 
 _RUN = """\
@@ -191,7 +191,6 @@ class _Writer:
         return f"[{', '.join(parts)}]" if isinstance(value, list) else f"({''.join(f'{each}, ' for each in parts)})"
 
     def _tensor(self, tensor: torch.Tensor) -> str:
-        tensor = tensor.detach()
         made = self._elements(tensor)
         if (tensor.is_contiguous() and not tensor.storage_offset()) or not tensor.numel():
             return made
@@ -201,7 +200,7 @@ class _Writer:
     def _elements(self, tensor: torch.Tensor) -> str:
         dtype, shape = tensor.dtype, tuple(tensor.shape)
         if tensor.numel() > self._most:
-            made = self._large(tensor) if self._large else ""
+            made = (self._large(tensor) if self._large else "") or _constant(tensor)
             if not made:
                 raise Unwritable(f"an input has {tensor.numel():,} elements")
             self.source.imports |= {line: None for name, line in _MADE_BY.items() if f"{name}(" in made}
@@ -213,9 +212,20 @@ class _Writer:
         return flat if len(shape) == 1 else f"{flat}.reshape({shape})"
 
 
+def _constant(tensor: torch.Tensor) -> str:
+    """Give the expression for a tensor of one number, as what an ``out=`` holds at first, "" for any other."""
+    if tensor.is_complex():
+        return ""
+    plain = tensor.detach().reshape(-1)
+    same = (plain == plain[0]) & (plain.signbit() == plain[0].signbit()) | plain.isnan() & plain[0].isnan()
+    if not same.all():
+        return ""
+    return f"torch.full({tuple(tensor.shape)}, {_numbers(plain[:1])[0]}, dtype={tensor.dtype})"
+
+
 def _numbers(tensor: torch.Tensor) -> Sequence[str]:
     """Write the elements so that a tensor of the same dtype made of them has the same bits, but for kinds of NaN."""
-    plain = tensor.reshape(-1)
+    plain = tensor.detach().reshape(-1)
     if tensor.dtype in (torch.float32, torch.float16):
         short = [str(each) for each in plain.numpy()]  # the fewest digits that tell a number from its neighbours
         said = [each if each[-1].isdigit() or each[-1] == "." else f'float("{each}")' for each in short]

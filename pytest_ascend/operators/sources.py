@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import linecache
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Any
@@ -24,6 +25,10 @@ _PUBLIC = (
     "torch.masked",
     "torch.signal.windows",
 )
+
+
+#: What Python calls a function without a name.
+LAMBDA = "<lambda>"
 
 
 class Unwritable(ValueError):
@@ -50,9 +55,12 @@ class Source:
         if module.partition(".")[0] == "torch" and name.isidentifier():
             self.imports[f"import {module}"] = None
             return f"{module}.{name}"
-        if isinstance(function, FunctionType) and name.isidentifier() and not function.__closure__:
-            self._define(name, function)
-            return name
+        if isinstance(function, FunctionType) and not function.__closure__:
+            if name.isidentifier():
+                self._define(name, function)
+                return name
+            if function.__name__ == LAMBDA:
+                return self._lambda(function)
         raise Unwritable(f"{name or function!r} is no function of torch, nor of a module")
 
     def value(self, value: Any) -> str:
@@ -61,6 +69,8 @@ class Source:
             return repr(value)
         if isinstance(value, float | complex):
             return number(value)
+        if isinstance(value, Mapping):
+            return f"{{{', '.join(f'{self.value(key)}: {self.value(each)}' for key, each in value.items())}}}"
         if callable(value):
             return self.function(value)
         raise Unwritable(f"{type(value).__name__} cannot be written down")
@@ -70,10 +80,24 @@ class Source:
             return
         self.definitions[name] = ""  # a function that calls itself is being defined already
         text = textwrap.dedent(inspect.getsource(function))
-        for each in _names(text):
-            if each in function.__globals__ and each != name:
-                self._refer(each, function.__globals__[each])
+        (definition,) = ast.parse(text).body
+        if not isinstance(definition, ast.FunctionDef):
+            raise Unwritable(f"{name} is no function of its own")
+        self._refer_to_all(function, definition.args, [*definition.body, *definition.decorator_list])
         self.definitions[name] = self.definitions.pop(name) or text.rstrip()
+
+    def _lambda(self, function: FunctionType) -> str:
+        found = _lambda_of(function)
+        self._refer_to_all(function, found.args, [found.body])
+        return f"({ast.unparse(found)})"
+
+    def _refer_to_all(self, function: FunctionType, arguments: ast.arguments, body: Sequence[ast.AST]) -> None:
+        """Take in the global names that a function reads, those of annotations left out."""
+        defaults = [*arguments.defaults, *filter(None, arguments.kw_defaults)]
+        read = (each.id for part in (*body, *defaults) for each in ast.walk(part) if isinstance(each, ast.Name))
+        for name in read:
+            if name in function.__globals__ and name != function.__name__:
+                self._refer(name, function.__globals__[name])
 
     def _refer(self, name: str, value: Any) -> None:
         """Give a global name its meaning."""
@@ -119,11 +143,22 @@ def _public_name(function: Any) -> str:
     return f"torch.Tensor.{name}" if getattr(torch.Tensor, name, None) is function else ""
 
 
-def _names(text: str) -> Iterator[str]:
-    """Give the names that a definition reads, those of annotations left out."""
-    (definition,) = ast.parse(text).body
-    if not isinstance(definition, ast.FunctionDef):
-        raise Unwritable("it is no function of its own")
-    defaults = [*definition.args.defaults, *filter(None, definition.args.kw_defaults)]
-    for part in (*definition.body, *definition.decorator_list, *defaults):
-        yield from (each.id for each in ast.walk(part) if isinstance(each, ast.Name))
+def _lambda_of(function: FunctionType) -> ast.Lambda:
+    """Find a lambda in the file that it stands in, by its line and its arguments. Raises Unwritable where two fit."""
+    code = function.__code__
+    named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    found = [
+        each
+        for each in _lambdas(code.co_filename)
+        if each.lineno == code.co_firstlineno
+        and tuple(arg.arg for arg in (*each.args.posonlyargs, *each.args.args, *each.args.kwonlyargs)) == named
+    ]
+    if len(found) != 1:
+        raise Unwritable(f"{len(found)} lambdas of these arguments stand in line {code.co_firstlineno}")
+    return found[0]
+
+
+@functools.cache
+def _lambdas(file: str) -> tuple[ast.Lambda, ...]:
+    text = "".join(linecache.getlines(file))
+    return tuple(each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.Lambda))

@@ -11,6 +11,7 @@ import torch
 from pytest_ascend.errors import UsageError
 from pytest_ascend.operators import Call, Draw, Operator, call, cases_of, conformance_tests
 from pytest_ascend.operators.properties import check
+from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
 Function = Callable[..., Any]
@@ -111,6 +112,17 @@ def test_draws_are_the_same_everywhere_and_differ_from_one_another() -> None:
     assert one.requires_grad
     assert not first.normal(5, grad=False).requires_grad
     assert not first.uniform(5, dtype=torch.float32).requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_what_is_drawn_can_be_drawn_again_by_what_is_said_of_it(dtype: torch.dtype) -> None:
+    draw = Draw("key", dtype)
+    drawn = (draw.normal(5, std=0.1), draw.uniform(2, 3, low=-6), draw.integers(4, high=9), draw.mask(7))
+    for each in drawn:
+        again = eval(draw.expression(each), {"inputs": inputs, "torch": torch})  # noqa: S307  (our own words)
+        assert again.dtype == each.dtype
+        assert torch.equal(again, each)
+    assert not draw.expression(drawn[0] + 1)
 
 
 def test_calls_of_one_name_are_refused() -> None:

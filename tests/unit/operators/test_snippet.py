@@ -86,9 +86,38 @@ def test_a_function_of_a_module_brings_what_it_refers_to(capsys: pytest.CaptureF
     assert said.startswith("output 0, element (0,): 10.0 on cpu, 4.0 expected")
 
 
+def test_a_lambda_is_written_with_what_it_refers_to(capsys: pytest.CaptureFixture[str]) -> None:
+    said = shown(capsys, function=lambda x, times=_OFFSET: _shifted(x) * times, args=(torch.tensor([1.0]),))
+    assert said.startswith("output 0, element (0,): 12.0 on cpu, 12.0 expected")
+
+
+def test_of_two_lambdas_that_look_alike_none_is_written() -> None:
+    alike = (lambda x: x + 1, lambda x: x + 2)
+    with pytest.raises(Unwritable, match="2 lambdas"):
+        snippet(Reproduction(title="a test", function=alike[0], args=(torch.ones(1),)), CPU)
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, float("nan"), float("inf"), 77, True])
+def test_a_large_input_of_one_number_is_written(value: float) -> None:
+    x = torch.full((5_000,), value)
+    held: dict[str, Any] = {}
+    exec(snippet(Reproduction(title="a test", function=torch.isnan, args=(x,)), CPU), held)  # noqa: S102
+    assert held["x0"].dtype == x.dtype
+    assert repr(held["x0"]) == repr(x)
+
+
+def test_of_several_outputs_gradients_come_from_those_that_something_comes_down_to(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    named = {"args": (torch.tensor([3.0, 4.0]), 1), "leaves": (0,), "above": (torch.tensor([10.0]),)}
+    said = shown(capsys, function=torch.split, definition=torch.split, **named)
+    assert "largest difference 0" in said
+
+
 def test_a_larger_input_is_made_where_somebody_says_how(capsys: pytest.CaptureFixture[str]) -> None:
-    large = torch.zeros(5_000)
-    said = shown(capsys, function=torch.sum, args=(large,), large=lambda _: "torch.zeros(5_000)")
+    large = torch.arange(5_000.0, requires_grad=True)
+    expressions = {id(large): "torch.arange(5_000.)"}
+    said = shown(capsys, function=torch.sum, args=(large,), large=lambda each: expressions[id(each)])
     assert "largest difference 0" in said
     with pytest.raises(Unwritable, match="5,000 elements"):
         snippet(Reproduction(title="a test", function=torch.sum, args=(large,)), CPU)
