@@ -1,0 +1,71 @@
+"""The program of a failing case makes the inputs that the case was asked with, bit for bit, however large they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_ascend.bundled import folder
+from pytest_ascend.golden import GoldenStore
+from suites.ops.catalogue import CASES, is_recorded
+from suites.ops.corpus.subject import RecordedSubject
+from suites.ops.evaluate import tensors
+from suites.ops.operator import Sample
+from suites.ops.reproducing import program
+from suites.ops.subject import Subject
+
+CPU = torch.device("cpu")
+BY_ID = {case.id: case for case in CASES}
+
+
+def subject_of(case_id: str) -> Subject:
+    case = BY_ID[case_id]
+    kind = RecordedSubject if is_recorded(case.subject, case.dtype) else Subject
+    return kind(case, CPU, GoldenStore(folder("baselines") / "golden"))
+
+
+def about(subject: Subject, sample: Sample) -> dict[str, Any]:
+    """Give a verdict that names a sample."""
+    path = f"{subject.operator.name}[{sample.name!r}][0]"
+    return {"path": path, "worst": None, "agrees": False}
+
+
+def largest(subject: Subject, sample: Sample) -> int:
+    return max((each.numel() for each in tensors(subject.on_cpu(sample))), default=0)
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.dtype != other.dtype or one.shape != other.shape or not torch.equal(one.isnan(), other.isnan()):
+        return False
+    return torch.equal(one.nan_to_num(7), other.nan_to_num(7)) and torch.equal(one.signbit(), other.signbit())
+
+
+@pytest.mark.parametrize(
+    "case_id",
+    [
+        "ops/sort/forward/float32",
+        "ops/sort/forward/int64",
+        "ops/conv2d/forward/float16",
+        "ops/exp/forward/bfloat16",
+        "ops/sum/forward/float32",
+        "ops/linalg.matrix_norm/forward/float32",
+    ],
+)
+def test_inputs_are_those_of_the_case(case_id: str, capsys: pytest.CaptureFixture[str]) -> None:
+    subject = subject_of(case_id)
+    sample = max(subject.samples, key=lambda each: largest(subject, each))
+    held: dict[str, Any] = {}
+    exec(compile(program(subject, about(subject, sample)), "program", "exec"), held)  # noqa: S102
+    assert "largest difference" in capsys.readouterr().out
+    expected = tensors(subject.on_cpu(sample))
+    assert expected
+    for place, each in enumerate(expected):
+        assert same_bits(held[f"x{place}"], each)
+
+
+def test_some_of_these_inputs_are_too_large_to_be_written_down() -> None:
+    subject = subject_of("ops/exp/forward/float32")
+    sample = max(subject.samples, key=lambda each: largest(subject, each))
+    assert "inputs.uniform(" in program(subject, about(subject, sample))
