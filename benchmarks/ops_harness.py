@@ -48,7 +48,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "the operator, forward and back": ("forward", "gradients"),
     "bringing results back": ("fetched", "_gaps"),
     "reading what is expected": ("stored", "stored_gradients", "stored_in_place"),
-    "comparing bits with honest results": ("honest_twin", "joined"),
+    "comparing bits with honest results": ("honest_twin", "alike"),
     "allowances for the judge": ("settings", "expected"),
     "judging": ("__call__",),
 }

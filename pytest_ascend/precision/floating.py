@@ -17,7 +17,7 @@ from pytest_ascend.precision.explain import explain
 from pytest_ascend.precision.figures import figures
 from pytest_ascend.precision.formats import FORMATS, Format
 from pytest_ascend.precision.judge import Finding, judge_by_model
-from pytest_ascend.precision.measure import CHUNK, Measurement, measure
+from pytest_ascend.precision.measure import CHUNK, Measurement, measure, measured_equal
 from pytest_ascend.precision.nonfinite import FINITE, NAMES, accepts, classes, classes_in
 from pytest_ascend.precision.pattern import Sample, pattern_of
 from pytest_ascend.precision.rules import RULES
@@ -43,7 +43,8 @@ def judge_floating(
     standard = adjusted(request.standard, form.name, request.limits, request.waiver)
     numbers = standard.numbers(form.name)
     rule = None if standard.rule == "model" else RULES[standard.rule](numbers, form)
-    found = measure(actual, expected, honest, form, rule)
+    equal = measured_equal(actual, expected, form) if standard.rule == "binary" else None
+    found = equal or measure(actual, expected, honest, form, rule)
     finding = _nonfinite(found)
     if finding is None:
         with np.errstate(all="ignore"):

@@ -18,7 +18,7 @@ from pytest_ascend.precision.few import Expected, add_few
 from pytest_ascend.precision.formats import Format
 from pytest_ascend.precision.nonfinite import Nonfinite
 from pytest_ascend.precision.spread import EXACT_UP_TO
-from pytest_ascend.precision.sums import Sums
+from pytest_ascend.precision.sums import SHARES, Sums
 
 Floats: TypeAlias = npt.NDArray[Any]
 
@@ -28,6 +28,9 @@ CHUNK = 3 << 13
 PARALLEL_FROM, MOST_THREADS = 1 << 21, 4
 #: Below this, every figure is computed in float64, whatever the inputs are.
 WIDE_UP_TO = 1 << 16
+
+#: The integers that hold the bits of a number, by its bytes; of 8 bits torch does not say what is finite.
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Observer(Protocol):
@@ -75,6 +78,23 @@ def measure(
         _measure_range(found, tensors, work, size, 0)
     found.nonfinite.settle(form)
     return found
+
+
+def measured_equal(actual: torch.Tensor, expected: torch.Tensor, form: Format) -> Measurement | None:
+    """Give what :func:`measure` finds of two tensors of one dtype with the same bits, at once; None of any others.
+
+    The sizes of the expected values are not looked at, as there is no error to be held against them.
+    """
+    if (actual.dtype, actual.device) != (expected.dtype, expected.device):
+        return None
+    bits = _BITS.get(actual.element_size())
+    if bits is None or not torch.equal(actual.view(bits), expected.view(bits)):
+        return None
+    count, finite = actual.numel(), int(torch.count_nonzero(actual.isfinite()))
+    nan = int(torch.count_nonzero(actual.isnan())) if finite < count else 0
+    infinite = count - finite - nan
+    special = Nonfinite(nan_actual=nan, nan_expected=nan, inf_actual=infinite, inf_expected=infinite)
+    return Measurement(Sums(form, count=finite, within=[finite] * len(SHARES)), [], special)
 
 
 def _measure_range(

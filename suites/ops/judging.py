@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import torch
 
@@ -23,6 +23,9 @@ PROPAGATED = 3.0
 _REFERENCE_BITS, _REFERENCE_ULPS = 64, 16.0
 #: The integers that hold the bits of a number, by its bytes.
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+#: All elements of several results in one flat tensor for each dtype, by its name.
+Joined: TypeAlias = dict[str, torch.Tensor]
 
 
 def settings(
@@ -56,19 +59,37 @@ def honest_twin(actual: Tensors, results: Results) -> Tensors | None:
 
     A device that computes what torch's CPU kernels compute is honest by the meaning of the word.
     """
-    return next((honest for honest in results.honest if are_twins(actual, honest)), None)
+    return next((honest for honest in results.honest if alike({"": actual}, {"": honest})), None)
 
 
-def are_twins(actual: Tensors, honest: Tensors) -> bool:
-    """Whether tensors are equal in dtype, shape and every bit; all NaN are one."""
-    return len(actual) == len(honest) and all(_is_twin(*pair) for pair in zip(actual, honest, strict=True))
+def alike(actual: Mapping[str, Tensors], wanted: Mapping[str, Tensors]) -> tuple[Joined, Joined] | None:
+    """Give all elements of both, joined, where they are equal in dtype, shape and every bit; else None.
+
+    All NaN are one.
+    """
+    if actual.keys() != wanted.keys():
+        return None
+    found = {name: actual[name] for name in wanted}
+    if _forms(found) != _forms(wanted):
+        return None
+    ours, theirs = _joined(found), _joined(wanted)
+    return (ours, theirs) if all(_is_twin(ours[dtype], theirs[dtype]) for dtype in theirs) else None
 
 
-def _is_twin(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    if one.dtype is not other.dtype or one.shape != other.shape:
-        return False
+def _forms(results: Mapping[str, Tensors]) -> list[Any]:
+    return [[each if each is None else (each.dtype, each.shape) for each in found] for found in results.values()]
+
+
+def _joined(results: Mapping[str, Tensors]) -> Joined:
+    """Give all elements in one flat tensor for each dtype, in the same order for results of the same forms."""
+    parts: dict[torch.dtype, list[torch.Tensor]] = {}
+    for each in itertools.chain.from_iterable(results.values()):
+        if each is not None:
+            parts.setdefault(each.dtype, []).append(each.reshape(-1))
+    return {str(dtype): torch.cat(found) for dtype, found in parts.items()}
+
+
+def _is_twin(one: torch.Tensor, other: torch.Tensor) -> bool:
     if _bits(one, one_nan=False).equal(_bits(other, one_nan=False)):
         return True
     return (one.is_floating_point() or one.is_complex()) and _bits(one).equal(_bits(other))
@@ -81,15 +102,6 @@ def _bits(tensor: torch.Tensor, *, one_nan: bool = True) -> torch.Tensor:
     if one_nan and plain.is_floating_point():
         plain = torch.where(plain.isnan(), torch.nan, plain)
     return plain.view(_INTEGERS[plain.element_size()]) if plain.dtype is not torch.bool else plain
-
-
-def joined(results: Iterable[Tensors]) -> dict[str, torch.Tensor]:
-    """Give all elements in one flat tensor for each dtype, in the same order for results of the same forms."""
-    parts: dict[str, list[torch.Tensor]] = {}
-    for each in itertools.chain.from_iterable(results):
-        if each is not None:
-            parts.setdefault(str(each.dtype), []).append(each.reshape(-1))
-    return {dtype: torch.cat(found) for dtype, found in parts.items()}
 
 
 def _shaken(results: Results, propagated: float) -> Tensors:

@@ -18,7 +18,7 @@ from pytest_ascend.run.comparing import PrecisionCompare
 from .catalogue import cases, is_recorded
 from .corpus.subject import RecordedSubject
 from .evaluate import forward, on_tensors, tensors
-from .judging import are_twins, expected, honest_twin, joined, settings, signs
+from .judging import alike, expected, honest_twin, settings, signs
 from .operator import LAYOUT, USUAL_TERMS
 from .properties import applies, chosen
 from .reproducing import program
@@ -65,10 +65,15 @@ def judge(
 def _judge(
     subject: Subject, compare: PrecisionCompare, actual: Found, results: Mapping[str, Results], *, backward: bool
 ) -> None:
-    settled = {name: same for name, each in results.items() if (same := honest_twin(actual[name], each)) is not None}
-    if settled:
-        found, honest = joined(actual[name] for name in settled), joined(settled.values())
-        compare(found, honest, standard="binary", name=f"{subject.operator.name}, {len(settled)} as an honest device")
+    settled = {name: each.honest[0] for name, each in results.items()}
+    pair = alike(actual, settled)
+    if pair is None:
+        settled = {
+            name: each for name, found in results.items() if (each := honest_twin(actual[name], found)) is not None
+        }
+        pair = alike({name: actual[name] for name in settled}, settled)
+    if settled and pair:
+        compare(*pair, standard="binary", name=f"{subject.operator.name}, {len(settled)} as an honest device")
     open_ = {name: each for name, each in results.items() if name not in settled}
     _judge_values(subject, compare, actual, open_, backward=backward)
 
@@ -76,9 +81,9 @@ def _judge(
 def same(compare: PrecisionCompare, actual: Found, wanted: Found, name: str, **settings: Any) -> None:
     """Compare what has to be equal to the last bit: where it is, all at once."""
     with unseen():
-        if actual and actual.keys() == wanted.keys() and all(are_twins(actual[key], wanted[key]) for key in actual):
-            found, expected_ = joined(actual.values()), joined(wanted.values())
-            compare(found, expected_, standard="binary", name=name)
+        pair = alike(actual, wanted)
+        if actual and pair:
+            compare(*pair, standard="binary", name=name)
         else:
             compare(actual, wanted, name=name, **settings)
 
@@ -91,9 +96,9 @@ def _judge_values(
     long = {name for name in results if operator.terms > USUAL_TERMS and subject.is_long(name)}
     for names, terms in ((results.keys() - long, USUAL_TERMS), (long, operator.terms)):
         part = {name: each for name, each in results.items() if name in names}
-        wanted = {name: each.expected if backward else expected(operator, each) for name, each in part.items()}
-        how = settings(operator, part, terms=min(terms, operator.terms), backward=backward)
         if part:
+            wanted = {name: each.expected if backward else expected(operator, each) for name, each in part.items()}
+            how = settings(operator, part, terms=min(terms, operator.terms), backward=backward)
             compare({name: actual[name] for name in part}, wanted, name=operator.name, **how)
 
 

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ascend.precision import compare
+from pytest_ascend.precision.figures import figures
 from pytest_ascend.precision.formats import FORMATS
+from pytest_ascend.precision.measure import measure, measured_equal
 
 WIDTHS = {torch.float64: 64, torch.float32: 32, torch.float16: 16}
 
@@ -148,3 +150,24 @@ def test_shares_and_percentiles():
     assert (metrics["within_0.001"], metrics["within_0.005"]) == (0.9, 1.0)
     assert metrics["ulp_p50"] == 0
     assert metrics["ulp_p99"] == pytest.approx(0.004 * 2**23, rel=1e-3)
+
+
+@pytest.mark.parametrize("special", [(), (math.nan,), (math.inf, -math.inf, math.nan), (0.0, -0.0)])
+@pytest.mark.parametrize("count", [0, 5, 3000])
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_what_is_equal_has_the_figures_of_the_long_way(dtype, count, special):
+    x = torch.linspace(-3, 3, count, dtype=torch.float64)
+    x[: len(special)] = torch.tensor(special, dtype=x.dtype)[:count]
+    x = x.to(dtype)
+    at_once = measured_equal(x, x.clone(), FORMATS[dtype])
+    assert (at_once is None) == (dtype.itemsize == 1)
+    if at_once:
+        assert figures(at_once) == pytest.approx(figures(measure(x, x.clone(), [], FORMATS[dtype])))
+
+
+@pytest.mark.parametrize("other", [[0.0, 1.0, -2.0], [-0.0, 1.0, 2.0]])
+def test_what_is_not_equal_goes_the_long_way(other):
+    x = torch.tensor([0.0, 1.0, 2.0])
+    assert measured_equal(x, torch.tensor(other), FORMATS[x.dtype]) is None
+    assert measured_equal(x, x.double(), FORMATS[x.dtype]) is None
+    assert not compare(x, torch.tensor(other), standard="binary").agrees

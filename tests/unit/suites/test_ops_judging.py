@@ -9,10 +9,10 @@ from pytest_ascend import precision
 from pytest_ascend.bundled import folder
 from pytest_ascend.golden import GoldenStore
 from suites.ops.catalogue import OPERATORS
-from suites.ops.judging import expected, settings
+from suites.ops.judging import alike, expected, settings
 from suites.ops.operator import FLOATS, FUNCTION, MOVE
 from suites.ops.properties import chosen
-from suites.ops.stored import Results, read
+from suites.ops.stored import Results, Tensors, read
 
 FUNCTIONS = sorted(name for name, each in OPERATORS.items() if each.exactness == FUNCTION and each.terms == 1)
 
@@ -80,3 +80,36 @@ def test_one_bit_of_what_is_only_moved_is_caught(dtype: str, store: GoldenStore)
     last = actual[samples[-1].name][0].view(-1)
     last[-1] = torch.nextafter(last[-1].float(), torch.tensor(9.0)).to(last.dtype) + torch.finfo(last.dtype).eps * 4
     assert not agrees("cat", results, dict(actual)).agrees
+
+
+ONE, TWO, NAN = torch.ones(2), torch.full((2,), 2.0), torch.full((2,), torch.nan)
+
+
+@pytest.mark.parametrize(
+    ("actual", "wanted", "is_alike"),
+    [
+        ({"a": [ONE], "b": [TWO, None]}, {"b": [TWO, None], "a": [ONE]}, True),
+        ({"a": [ONE], "b": [TWO]}, {"a": [TWO], "b": [ONE]}, False),
+        ({"a": [ONE, TWO], "b": [ONE]}, {"a": [ONE], "b": [TWO, ONE]}, False),
+        ({"a": [ONE]}, {"a": [ONE.reshape(2, 1)]}, False),
+        ({"a": [ONE]}, {"a": [ONE.double()]}, False),
+        ({"a": [ONE]}, {"a": [None]}, False),
+        ({"a": [ONE]}, {}, False),
+        ({"a": [torch.zeros(2)]}, {"a": [-torch.zeros(2)]}, False),
+        ({"a": [NAN]}, {"a": [-NAN]}, True),
+        ({"a": [NAN * 1j]}, {"a": [NAN * 1j]}, True),
+        ({"a": [NAN]}, {"a": [ONE]}, False),
+    ],
+)
+def test_results_are_alike_in_names_forms_and_bits(
+    actual: dict[str, Tensors], wanted: dict[str, Tensors], *, is_alike: bool
+) -> None:
+    assert (alike(actual, wanted) is not None) == is_alike
+
+
+def test_what_is_alike_is_joined_in_one_order() -> None:
+    found = alike({"a": [ONE, TWO.long()], "b": [TWO]}, {"b": [TWO], "a": [ONE, TWO.long()]})
+    assert found is not None
+    assert [{dtype: each.tolist() for dtype, each in side.items()} for side in found] == [
+        {"torch.float32": [2.0, 2.0, 1.0, 1.0], "torch.int64": [2, 2]}
+    ] * 2
