@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_ascend import companions, isolated, options
+from pytest_ascend.asking import Asking
 from pytest_ascend.cases import case_known, take_cases
 from pytest_ascend.child import on_card
 from pytest_ascend.device import Device
@@ -53,6 +54,8 @@ def register(config: pytest.Config, setup: Setup | None) -> None:
     conformance = Conformance(config, setup)
     if conformance.ledger:
         companions.register(config, conformance.ledger, RECORD_PROPERTY, OUTCOME_PROPERTY)
+    # Before shards, which divide what is asked: of those that come last, who registers later is called later.
+    config.pluginmanager.register(conformance.asking, "ascend-asking")
     if conformance.sharding:
         config.pluginmanager.register(conformance.sharding, "ascend-sharding")
     # Last, so that it is told first of each result.
@@ -88,6 +91,7 @@ class Conformance:
         self.deselected = 0
         shard = setup.options.shard
         self.sharding = Sharding(setup, shard, self._collected, case_known) if shard else None
+        self.asking = Asking(setup.expectations)
         #: What xdist gives to each worker; None in the process that pytest was started as.
         self.worker: dict[str, Any] | None = getattr(config, "workerinput", None)
         self.ledger = None if self.worker else Ledger(setup)
@@ -280,6 +284,7 @@ class Conformance:
             cases={item.nodeid: item.stash[CASE] for item in found},
             places={item.nodeid: self._place(item) for item in found},
             deselected=self.deselected,
+            left=self.asking.left,
         )
 
     def _place(self, item: pytest.Item) -> str:

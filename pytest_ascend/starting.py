@@ -15,6 +15,7 @@ from pytest_ascend import options
 from pytest_ascend.bundled import folder
 from pytest_ascend.errors import AscendError, DeviceUnavailable
 from pytest_ascend.run import expectations, selection
+from pytest_ascend.run.asking import held_against
 from pytest_ascend.run.expectations import Expectations
 from pytest_ascend.run.preparation import prepare
 from pytest_ascend.session import Setup
@@ -67,8 +68,14 @@ def _put_model(suites: Path, namespace: argparse.Namespace, args: list[str]) -> 
 
 
 def _expected(setup: Setup) -> Expectations:
-    """Read the known deviations of this combination: the bundled ones, then the user's."""
-    return expectations.load(setup.expected_by, setup.stack())
+    """Read the known deviations of this combination, the bundled ones, then the user's; hold them against torch_npu."""
+    found = expectations.load(setup.expected_by, setup.stack())
+    if setup.prepared.device.kind != "npu":
+        return found
+    from pytest_ascend.device import dispatcher  # noqa: PLC0415  (loads torch)
+
+    asks_all = setup.options.ask_all or setup.chosen.names_cases
+    return held_against(dispatcher.kind_if_known, found, expectations.today(), asks_all=asks_all)
 
 
 def _refuse_unknown(standard: str) -> None:

@@ -43,6 +43,11 @@ def arrives(name: str, key: str) -> bool:
     return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, key))  # noqa: SLF001
 
 
+def kind_if_known(name: str) -> str:
+    """Give the kind of an operator, "" for one that this version of torch does not have."""
+    return kind(name) if torch._C._dispatch_has_kernel(name) else ""  # noqa: SLF001
+
+
 @functools.cache
 def kind(name: str) -> str:
     """Tell what becomes of an operator, such as "aten::add.Tensor", on strided tensors of an NPU: one of KINDS.

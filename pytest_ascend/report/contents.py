@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 from pytest_ascend.records.case import Case
+from pytest_ascend.records.left import Left
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 
@@ -53,6 +54,7 @@ class Header:
     ``used`` has the SHA-256 of what the run was judged by: ``manifest``, ``goldens``, ``expectations`` and ``rules``.
     ``shard`` has, for a part of a run, its ``index`` and their ``count``, and of the whole the number of ``cases``, the
     ``digest`` of their ids and the ``selection``; empty for a run of its own.
+    ``left`` are the cases that are not asked, each for one case of the manifest that stands for them.
     """
 
     run_id: str
@@ -66,6 +68,7 @@ class Header:
     census: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     used: Mapping[str, str] = field(default_factory=dict)
     shard: Mapping[str, Any] = field(default_factory=dict)
+    left: tuple[Left, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Give builtins only, as they stand in the log."""
@@ -83,6 +86,7 @@ class Header:
             **({"census": {name: dict(counts) for name, counts in self.census.items()}} if self.census else {}),
             **({"used": dict(self.used)} if self.used else {}),
             **({"shard": dict(self.shard)} if self.shard else {}),
+            **({"left_to_cpu": [each.to_dict() for each in self.left]} if self.left else {}),
         }
 
 

@@ -30,7 +30,7 @@ DTYPE_ORDER = (
 )
 #: With more rows than this only families with something to see are open at first, as many as have so many rows.
 OPEN_ROWS = 120
-_WELL = ("passed", "waived")
+_WELL = ("passed", "waived", "left-to-cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def _marks(results: list[ResultRecord], letters: Mapping[str, str], order: list[
 def _mark(result: ResultRecord, letters: str) -> Mark:
     case, outcome = result.case, result.outcome.name
     label = figures.one_line(" ".join(part for part in (case.subject, case.property, case.dtype) if part))
-    return Mark(letters, outcome, link(case.id), f"{label}: {outcome}")
+    return Mark(letters, outcome, link(case.id), f"{label}: {say(f'outcome.{outcome}')}")
 
 
 def link(case_id: str) -> str:

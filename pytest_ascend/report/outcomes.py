@@ -22,5 +22,6 @@ APPEARANCE = {
     "not-run": Appearance("–"),
     "not-emulated": Appearance("○"),
     "waived": Appearance("≈"),
+    "left-to-cpu": Appearance("»"),
     "passed": Appearance("✓"),
 }

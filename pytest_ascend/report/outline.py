@@ -23,6 +23,7 @@ from pytest_ascend.report import checks, codec
 from pytest_ascend.report.audit import audited
 from pytest_ascend.report.contents import SCHEMA, Footer, Header, Run
 from pytest_ascend.report.reading import HEADER_LIMIT_BYTES, RECORD_LIMIT_BYTES, RECORDS_LIMIT
+from pytest_ascend.report.standing import not_asked
 from pytest_ascend.report.summary import ORDER, Summary, judged
 
 RANKS: Mapping[str, int] = {name: rank for rank, name in enumerate(ORDER)}
@@ -105,6 +106,7 @@ class _Outlining:
         self.cases = _by_id(self.header.manifest)
         self.ranks: dict[str, int] = {}
         self.measurements: dict[tuple[str, str], float] = {}
+        self.fallbacks: dict[str, list[str]] = {}
         self.events: list[dict[str, Any]] = []
 
     def outline(self) -> Outline:
@@ -134,7 +136,9 @@ class _Outlining:
         data = {name: codec.loads(part.decode()) for name, part in parts.items() if name != "manifest"}
         if data.get("type") != "header" or data.get("schema") != SCHEMA:
             raise ValueError(f"no header of a run log of schema {SCHEMA}")
-        return replace(checks.header({**data, "manifest": []}), manifest=_manifest(parts["manifest"]))
+        due = _manifest(parts["manifest"])
+        left = checks.left(data.pop("left_to_cpu", []), due)
+        return replace(checks.header({**data, "manifest": []}), manifest=due, left=left)
 
     def _records(self) -> Footer | None:
         while line := self._line(RECORD_LIMIT_BYTES):
@@ -161,6 +165,8 @@ class _Outlining:
             raise ValueError(f"the case {case_id!r} is not in the manifest, or has a record already")
         if len(self.ranks) >= RECORDS_LIMIT:
             raise ValueError(f"more than {RECORDS_LIMIT} records")
+        if record.fallbacks:
+            self.fallbacks[case_id] = record.fallbacks
         self.ranks[case_id] = RANKS[_outcome(record, self.cases[case_id], self.header.stack)]
         for name, value in record.measurements.items():
             if isinstance(value, float | int):
@@ -171,6 +177,10 @@ class _Outlining:
         for case_id, case in self.cases.items():
             tally = found.setdefault((case.suite, case.family, case.subject), [0] * len(ORDER))
             tally[self.ranks.get(case_id, missing)] += 1
+        for each in not_asked(self.header, self.fallbacks):
+            case = each.case
+            tally = found.setdefault((case.suite, case.family, case.subject), [0] * len(ORDER))
+            tally[RANKS[each.outcome.name]] += 1
         return found
 
 

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from pytest_ascend.records.census import KINDS
+from pytest_ascend.records.outcome import LeftToCpu
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.report import checks, evidence, figures, sections
@@ -93,6 +94,7 @@ class Page:
     deviations: tuple[Group, ...]
     suites: tuple[SuiteSection, ...]
     absent: tuple[Group, ...]
+    left: tuple[Group, ...]
     waivers: tuple[Waiver, ...]
     loosened: tuple[Entry, ...]
     standards: tuple[Fact, ...]
@@ -128,6 +130,7 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> Page:
         deviations=tuple(sections.deviations(summary)),
         suites=tuple(sections.suites(results)),
         absent=tuple(sections.absent(results)),
+        left=tuple(sections.absent(results, (LeftToCpu.name,))),
         waivers=tuple(sections.waiver(each, header.started) for each in waived[:ROWS_LIMIT]),
         loosened=tuple(sections.entry(each) for each in loosened[:ROWS_LIMIT]),
         standards=tuple(_standards(results)),
@@ -193,7 +196,7 @@ def _run_facts(summary: Summary) -> Iterator[Fact]:
     started = checks.moment(header.started)
     yield Fact(say("run.level"), header.level)
     yield Fact(say("run.selection"), _selection(summary))
-    executed = say("run.executed-of", n=f"{summary.executed:,}", cases=counted("cases", len(summary.results)))
+    executed = say("run.executed-of", n=f"{summary.executed:,}", cases=counted("cases", summary.total))
     yield Fact(say("run.executed"), executed)
     yield Fact(say("run.started"), figures.moment(started))
     if footer:

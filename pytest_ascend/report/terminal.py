@@ -11,6 +11,7 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.report import evidence, figures
 from pytest_ascend.report.contents import LEFT_BEHIND, QUARANTINED, RESUMED, Run
 from pytest_ascend.report.grid import tally
+from pytest_ascend.report.phrase import counted
 from pytest_ascend.report.summary import CONFORMS, DOES_NOT_CONFORM, ORDER, Summary
 
 #: Cases that are named on the terminal; the page names all.
@@ -43,6 +44,11 @@ def lines(summary: Summary, *, page: Path | None = None, limit: int = CASES_LIMI
     """Give the closing lines of a run. Foreign text in them cannot steer the terminal."""
     yield from _cases(summary, limit)
     yield Line(str(tally(summary.results)) or "no cases")
+    if summary.left:
+        shown_by = counted("cases", len(summary.run.header.left))
+        yield Line(
+            f"not asked: {counted('cases', summary.left)} without a kernel, as shown by {shown_by} (--ascend-ask-all)"
+        )
     if summary.verdict.notice:
         yield Line(str(summary.verdict.notice).upper(), "yellow", bold=True)
     yield Line(figures.one_line(f"{summary.verdict.opening}: {summary.verdict.body}"), _colour(summary), bold=True)

@@ -34,7 +34,8 @@ EXPECTED = (Failed.name, Unsupported.name, Fallback.name)
 #: Parts of a stack that an expectation can be limited to by a range of versions (PEP 440).
 RANGES = ("torch_npu", "cann", "torch")
 _NEEDED = ("cases", "outcome", "reason", "source", "expires")
-_OPTIONAL = ("chip", "emulated", "owner", *RANGES)
+_OPTIONAL = ("chip", "emulated", "owner", "operators", "asked", *RANGES)
+_OPERATOR = re.compile(r"\w+::[\w.]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +45,11 @@ class Expectation:
     ``cases`` and ``chip`` are patterns (``*`` and ``?``) of case ids and names of chips; ``versions`` maps parts of the
     stack to ranges of versions. ``emulated`` limits it to emulated devices (True) or real ones (False). ``source`` says
     where the deviation is documented or was seen; ``file`` where this entry stands.
+
+    ``operators`` are aten operators, with overload, that torch_npu has no kernel for, and ``asked`` is the id of the
+    one case that shows it, for all that the entry is about; both empty for none. ``asks_once`` says that the dispatcher
+    of this run bears it out (:mod:`pytest_ascend.run.asking`), so that the others need not run; ``gained`` are those
+    of ``operators`` that it has a kernel for, in spite of the entry, which waives nothing then.
     """
 
     cases: str
@@ -56,6 +62,10 @@ class Expectation:
     emulated: bool | None = None
     owner: str = ""
     file: str
+    operators: tuple[str, ...] = ()
+    asked: str = ""
+    asks_once: bool = False
+    gained: tuple[str, ...] = ()
 
     def applies(self, stack: Stack) -> bool:
         """Whether it is about this combination. A version that is not known is in no range."""
@@ -71,13 +81,23 @@ class Expectation:
     def judge(self, found: Outcome, today: date) -> Outcome:
         """Give what becomes of a case of which this was expected. What the emulated device lacks stays as it is."""
         if found.name == self.outcome:
+            if self.gained:
+                return replace(found, reason=f"{found.reason} (expected: {self.reason}; {self.outlived})")
             return self._expired(found) if today > self.expires else self._waived(found)
         if isinstance(found, Passed):
             reason = f"expected to be {self.outcome} ({self.reason}), and passed: remove the expectation"
+            reason += f"; {self.outlived}" if self.gained else ""
             return Failed(reason=reason, detail=f"{self.cases} in {self.file}, from {self.source}")
         if found.name in EXPECTED:
             return replace(found, reason=f"{found.reason} (expected was {self.outcome}: {self.reason})")
         return found
+
+    @property
+    def outlived(self) -> str:
+        """Say which operators have a kernel in spite of the entry; "" for none."""
+        if not self.gained:
+            return ""
+        return f"outlived is the entry {self.cases} in {self.file}: torch_npu has a kernel for {', '.join(self.gained)}"
 
     def waiver(self) -> dict[str, str]:
         """Give what a reader of the run log needs to look after it."""
@@ -105,16 +125,20 @@ class Expectations:
     def refuse_unmatched(self, case_ids: Iterable[str]) -> None:
         """Raise UsageError where one is about no case at all: a slip of the pen, or its case is gone."""
         known = tuple(case_ids)
-        stray = [each for each in self.entries if not any(map(each.matches, known))]
-        if stray:
-            raise UsageError(
-                f"{stray[0].file}: an expectation matches no case: {stray[0].cases!r}",
-                hint="correct its pattern, or remove it; 'pytest --ascend --collect-only -q' lists the cases",
-            )
+        hint = "correct it, or remove it; 'pytest --ascend --ascend-ask-all --collect-only -q' lists the cases"
+        for each in self.entries:
+            if not any(map(each.matches, known)):
+                raise UsageError(f"{each.file}: an expectation matches no case: {each.cases!r}", hint=hint)
+            if each.asked and (each.asked not in known or self.find(each.asked) is not each):
+                message = f"{each.file}: {each.asked!r} is to stand for {each.cases!r}, and is no case of that entry"
+                raise UsageError(message, hint=hint)
 
     def said(self) -> list[str]:
         """Give each in a few words, for the run log."""
-        return [f"{each.cases}: {each.outcome} until {each.expires}" for each in self.entries]
+        return [
+            f"{each.cases}: {each.outcome} until {each.expires}{f'; {each.outlived}' if each.gained else ''}"
+            for each in self.entries
+        ]
 
 
 @functools.cache
@@ -125,8 +149,16 @@ def _pattern(text: str) -> tuple[str, re.Pattern[str]]:
 
 def load(files: Sequence[Path], stack: Stack) -> Expectations:
     """Read what these files expect of a combination. Raises UsageError for a file that is missing or malformed."""
-    found = [entry for file in files for entry in _read(file)]
-    return Expectations(tuple(entry for entry in found if entry.applies(stack)))
+    return _applying((entry for file in files for entry in _read(file)), stack)
+
+
+def parse(content: bytes, stack: Stack) -> Expectations:
+    """Read what the bytes of a file expect of a combination. Raises ValueError where they are malformed."""
+    return _applying(_entries(content, NAME), stack)
+
+
+def _applying(entries: Iterable[Expectation], stack: Stack) -> Expectations:
+    return Expectations(tuple(entry for entry in entries if entry.applies(stack)))
 
 
 def today() -> date:
@@ -143,17 +175,21 @@ def _contains(allowed: SpecifierSet, version: str) -> bool:
 
 def _read(file: Path) -> list[Expectation]:
     try:
-        data = json.loads(read_regular(file, LIMIT_BYTES).decode("utf-8"))
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA or not isinstance(data.get("expectations"), list):
-            raise ValueError(f'expected {{"schema": {SCHEMA}, "expectations": [...]}}')
-        return [_entry(each, file, number) for number, each in enumerate(data["expectations"], 1)]
+        return _entries(read_regular(file, LIMIT_BYTES), str(file))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(
             f"the expectations in {file} cannot be read: {error}", hint="docs/expectations.md describes the file"
         ) from error
 
 
-def _entry(given: Any, file: Path, number: int) -> Expectation:
+def _entries(content: bytes, file: str) -> list[Expectation]:
+    data = json.loads(content.decode("utf-8"))
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA or not isinstance(data.get("expectations"), list):
+        raise ValueError(f'expected {{"schema": {SCHEMA}, "expectations": [...]}}')
+    return [_entry(each, file, number) for number, each in enumerate(data["expectations"], 1)]
+
+
+def _entry(given: Any, file: str, number: int) -> Expectation:
     place = f"entry {number}"
     if not isinstance(given, dict):
         raise ValueError(f"{place} is no object")
@@ -166,15 +202,34 @@ def _entry(given: Any, file: Path, number: int) -> Expectation:
         raise ValueError(f"{place}: outcome is {given['outcome']!r}, expected one of {', '.join(EXPECTED)}")
     if given.get("emulated") not in (None, True, False):
         raise ValueError(f"{place}: emulated is {given['emulated']!r}, expected true or false")
-    texts = {name: str(given[name]) for name in ("chip", "owner") if name in given}
+    operators, asked = _asked_once(given, place)
     return Expectation(
         **{name: given[name] for name in ("cases", "outcome", "reason", "source")},
         expires=_date(given["expires"], place),
         versions={name: _range(given[name], f"{place}: {name}") for name in RANGES if name in given},
         emulated=given.get("emulated"),
-        file=str(file),
-        **texts,
+        chip=str(given.get("chip", "*")),
+        owner=str(given.get("owner", "")),
+        file=file,
+        operators=operators,
+        asked=asked,
     )
+
+
+def _asked_once(given: Mapping[str, Any], place: str) -> tuple[tuple[str, ...], str]:
+    """Give the operators that lack a kernel and the case that shows it; nothing where the entry names none."""
+    operators, asked = given.get("operators"), given.get("asked")
+    if operators is None and asked is None:
+        return (), ""
+    if not isinstance(operators, list) or not operators or not isinstance(asked, str):
+        raise ValueError(f"{place}: operators, a list, and asked, the id of a case, go together")
+    if strange := [each for each in operators if not (isinstance(each, str) and _OPERATOR.fullmatch(each))]:
+        raise ValueError(f"{place}: operators has {strange[0]!r}, expected names as 'aten::special_entr.out'")
+    if given["outcome"] != Fallback.name:
+        raise ValueError(f"{place}: operators without a kernel are expected as {Fallback.name}, not {given['outcome']}")
+    if not fnmatch.fnmatchcase(asked, given["cases"]):
+        raise ValueError(f"{place}: asked is {asked!r}, which is none of {given['cases']!r}")
+    return tuple(operators), asked
 
 
 def _date(text: str, place: str) -> date:

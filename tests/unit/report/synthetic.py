@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import cycle
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from pytest_ascend.records.case import Case
-from pytest_ascend.records.outcome import OUTCOMES, Passed
+from pytest_ascend.records.left import Left
+from pytest_ascend.records.outcome import OUTCOMES, Fallback, LeftToCpu, Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.report.contents import Header, Selection
@@ -217,26 +219,45 @@ def write_log(
     finish: bool = True,
 ) -> Path:
     """Write a log of ``cases``, whose outcomes repeat those given; only the first ``recorded`` get a record."""
-    log = RunLog.create(path, header(cases, stack=stack, selection=selection))
-    random = Random(20)  # noqa: S311 - made-up figures, not secrets
-    for index, case in enumerate(cases[:recorded]):
-        log.append(record(case, outcomes[index % len(outcomes)], random))
+    log = RunLog.create(path, header(cases, outcomes, stack=stack, selection=selection))
+    for each in records(cases[:recorded], outcomes, Random(20)):  # noqa: S311 - made-up figures, not secrets
+        log.append(each)
     if finish:
         log.finish(summarise(log.contents()).footer(FINISHED))
     log.close()
     return path
 
 
-def header(cases: Sequence[Case], *, stack: Stack = EMULATED, selection: Selection | None = None) -> Header:
-    """Make up the first line of a log."""
+def records(cases: Sequence[Case], outcomes: Sequence[str], random: Random) -> Iterator[ResultRecord]:
+    """Make up what became of cases, whose outcomes repeat those given; what was not asked has no record."""
+    for case, outcome in zip(cases, cycle(outcomes), strict=False):
+        if outcome != LeftToCpu.name:
+            yield record(case, outcome, random)
+
+
+def header(
+    cases: Sequence[Case],
+    outcomes: Sequence[str] = ("passed",),
+    *,
+    stack: Stack = EMULATED,
+    selection: Selection | None = None,
+) -> Header:
+    """Make up the first line of a log of cases, whose outcomes repeat those given."""
+    named = list(zip(cases, cycle(outcomes), strict=False))
+    left = tuple(case for case, outcome in named if outcome == LeftToCpu.name)
+    shown_by = [next(case for case, outcome in named if outcome == Fallback.name)] if left else []
     return Header(
         run_id="20260102-030405-5f1c",
         started=STARTED,
         stack=stack,
         level="smoke",
         selection=selection or Selection("full"),
-        manifest=tuple(cases),
+        manifest=tuple(case for case, outcome in named if outcome != LeftToCpu.name),
         options={"device": "auto", "baselines": "bundled"},
+        left=tuple(
+            Left(asked=case.id, operators=(f"aten::{case.subject}",), reason="no kernel", cases=left)
+            for case in shown_by
+        ),
     )
 
 

@@ -58,9 +58,8 @@ class Reader(HTMLParser):
 
 
 def run(cases, outcomes=("passed",), *, stack=synthetic.EMULATED, selection=None):
-    random = synthetic.Random(5)
-    records = tuple(synthetic.record(case, outcomes[index % len(outcomes)], random) for index, case in enumerate(cases))
-    return Run(header=synthetic.header(cases, stack=stack, selection=selection), records=records)
+    records = tuple(synthetic.records(cases, outcomes, synthetic.Random(5)))
+    return Run(header=synthetic.header(cases, outcomes, stack=stack, selection=selection), records=records)
 
 
 def page(*args, **kwargs):
@@ -176,6 +175,16 @@ def test_what_did_not_run_is_grouped_by_reason():
     found = page(synthetic.op_cases(12), ["passed", "not-run"])
     assert "6 cases" in found.text
     assert "the worker crashed before this case" in found.text
+
+
+def test_what_is_left_to_the_cpu_stands_in_its_cells_with_the_reason():
+    cases = synthetic.op_cases(12)
+    found = page(cases, ["fallback", "left-to-cpu"])
+    marks = [each for each in found.all("a") if "o-left-to-cpu" in each.get("class", "").split()]
+    assert len(marks) == 6
+    assert all("left to the CPU" in each["aria-label"] for each in marks)
+    assert f"no kernel; asked once: {cases[0].id}" in found.text
+    assert "Every case that had to run did." in found.text
 
 
 def test_with_nothing_missing_and_nothing_waived_the_page_says_so():

@@ -182,6 +182,24 @@ def test_a_census_is_read_and_checked(path):
     assert "header.census.aten" in refusal(path)
 
 
+def test_what_is_left_to_the_cpu_is_read_and_checked(path):
+    asked, *others = read(path).header.manifest
+    left = {"asked": asked.id, "operators": ["aten::x"], "reason": "no kernel", "cases": []}
+    stranger = {**asked.to_dict(), "subject": "other", "id": asked.id.replace("relu", "other")}
+    changed(path, 1, left_to_cpu=[{**left, "cases": [stranger]}])
+    assert read(path).header.left[0].cases[0].id == stranger["id"]
+    for wrong, said in (
+        ([{**left, "operators": "aten::x"}], "header.left_to_cpu[0].operators"),
+        ([{**left, "cases": [{**stranger, "level": "some"}]}], "header.left_to_cpu[0].cases[0].level"),
+        ([{**left, "cases": [{**stranger, "id": "ops/else"}]}], "header.left_to_cpu[0].cases[0].id"),
+        ([{**left, "cases": [others[0].to_dict()]}], "twice"),
+        ([{**left, "cases": [stranger]}] * 2, "twice"),
+        ([{**left, "asked": stranger["id"]}], "not in the manifest"),
+    ):
+        changed(path, 1, left_to_cpu=wrong)
+        assert said in refusal(path)
+
+
 def test_what_the_doctor_found_is_read_and_checked(path):
     finding = {"severity": "error", "what": "w", "evidence": ["e"], "why": "y", "remedy": "r"}
     changed(path, 1, doctor={"findings": [finding]})

@@ -14,7 +14,7 @@ from pytest_ascend.bundled import folder
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.outcome import Errored, Failed, Fallback, NotEmulated, Outcome, Passed
 from pytest_ascend.records.stack import Stack
-from pytest_ascend.run.expectations import NAME, Expectations, load
+from pytest_ascend.run.expectations import NAME, Expectations, load, parse
 from pytest_ascend.run.manifest import load as load_manifest
 
 STACK = Stack(device="npu", emulated=False, chip="Ascend910B1", cann="8.0.RC3", torch_npu="2.5.1.post1")
@@ -108,9 +108,36 @@ def test_one_that_matches_nothing_is_refused(written: Write) -> None:
         found.refuse_unmatched(["ops/gelu/forward/float32"])
 
 
+ONCE = {**ENTRY, "outcome": "fallback", "operators": ["aten::gelu.out"], "asked": "ops/gelu/out/float16"}
+
+
+def test_the_operators_without_a_kernel_and_the_case_that_shows_it_are_read(written: Write) -> None:
+    [entry] = load([written(ONCE)], STACK).entries
+    assert (entry.operators, entry.asked, entry.asks_once) == (("aten::gelu.out",), "ops/gelu/out/float16", False)
+    assert parse(written(ONCE).read_bytes(), STACK).entries[0].operators == entry.operators
+
+
+@pytest.mark.parametrize(
+    "later", [(), ({**ENTRY, "cases": "ops/gelu/out/*"},)], ids=["no such case", "a later entry's"]
+)
+def test_a_case_that_cannot_stand_for_its_entry_is_refused(written: Write, later: tuple[Any, ...]) -> None:
+    found = load([written(ONCE, *later)], STACK)
+    known = ["ops/gelu/forward/float16", *(["ops/gelu/out/float16"] if later else [])]
+    with pytest.raises(UsageError, match="'ops/gelu/out/float16' is to stand for"):
+        found.refuse_unmatched(known)
+
+
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
+        ({**ONCE, "asked": None}, "go together"),
+        ({**ENTRY, "asked": "ops/gelu/out/float16"}, "go together"),
+        ({**ONCE, "operators": []}, "go together"),
+        ({**ONCE, "operators": "aten::gelu"}, "go together"),
+        ({**ONCE, "operators": ["gelu"]}, "operators has 'gelu'"),
+        ({**ONCE, "operators": [1]}, "operators has 1"),
+        ({**ONCE, "outcome": "failed"}, "expected as fallback, not failed"),
+        ({**ONCE, "asked": "ops/gelu/out/float32"}, "which is none of"),
         ({**ENTRY, "outcome": "errored"}, "outcome is 'errored'"),
         ({**ENTRY, "expires": "soon"}, "expires is 'soon'"),
         ({**ENTRY, "source": " "}, "no source"),

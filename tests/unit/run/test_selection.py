@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_ascend.records.case import Case
+from pytest_ascend.records.left import Left
 from pytest_ascend.run.selection import BUNDLED, OWN, PART, Collected, plan, scope
 
 RELU = Case(suite="ops", subject="relu", property="forward")
@@ -31,6 +34,19 @@ def test_everything_of_the_level_is_a_full_run() -> None:
 
 def test_a_case_that_was_lost_without_anybody_asking_is_due_all_the_same() -> None:
     assert planned(collected(RELU)) == ({RELU.id, GELU.id}, "")
+
+
+LEFT = Left(asked=RELU.id, operators=("aten::gelu",), reason="no kernel", cases=(GELU,))
+
+
+def test_what_is_not_asked_is_not_due_and_makes_no_subset() -> None:
+    assert planned(replace(collected(RELU), left=(LEFT,))) == ({RELU.id}, "")
+    assert planned(replace(collected(), left=(LEFT,))) == ({RELU.id}, "")
+
+
+def test_what_a_worker_tells_has_what_is_not_asked() -> None:
+    found = replace(collected(RELU), left=(LEFT,))
+    assert Collected.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
 def test_a_keyword_makes_a_subset() -> None:

@@ -1,0 +1,26 @@
+"""The hook by which cases of operators that torch_npu leaves to the CPU are not asked, but for one of each operator."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ascend.cases import case_known
+from pytest_ascend.records.left import Left
+from pytest_ascend.run.asking import left_out
+from pytest_ascend.run.expectations import Expectations
+
+
+class Asking:
+    """Leaves out what another case of the same run stands for, and keeps account of it in ``left``."""
+
+    def __init__(self, expectations: Expectations) -> None:
+        self.left: tuple[Left, ...] = ()
+        self._expectations = expectations
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Choose when others have: where the case that stands for others was not selected, these are asked."""
+        cases = {item: case_known(item) for item in items}
+        self.left = left_out(self._expectations, (case for case in cases.values() if case))
+        gone = {case.id for each in self.left for case in each.cases}
+        items[:] = [item for item, case in cases.items() if case is None or case.id not in gone]
