@@ -33,11 +33,10 @@ Open = Callable[..., Any]
 
 
 def summary_of(cases: list[Any], outcomes: list[str]) -> Any:
-    random = synthetic.Random(5)
-    records = [synthetic.record(case, outcomes[index % len(outcomes)], random) for index, case in enumerate(cases)]
+    records = list(synthetic.records(cases, outcomes, synthetic.Random(5)))
     curves = {"loss_actual": (3.0, 2.0, 1.0), "loss_expected": (3.0, 2.0, 1.1), "latency_us": (5.0, 6.0, 7.0)}
     records[-1] = replace(records[-1], series=curves)
-    header = replace(synthetic.header(cases, stack=synthetic.HARDWARE), doctor={"findings": [FINDING]})
+    header = replace(synthetic.header(cases, outcomes, stack=synthetic.HARDWARE), doctor={"findings": [FINDING]})
     return summarise(Run(header=header, records=tuple(records)))
 
 
