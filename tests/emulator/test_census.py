@@ -9,9 +9,12 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from pytest_ascend.bundled import folder
 from pytest_ascend.migration.census import take
 from pytest_ascend.migration.commands import census
-from pytest_ascend.records.census import Census
+from pytest_ascend.records.census import FALLBACK, Census
+from pytest_ascend.records.stack import Stack
+from pytest_ascend.run import expectations
 
 #: Where the dispatcher's table says that a kernel comes from, and what it says of it; the kinds that this may be.
 SOURCES = (
@@ -55,6 +58,14 @@ def test_torch_npu_2_13_has_the_known_numbers(taken: Census) -> None:
     if (taken.torch.partition("+")[0], taken.torch_npu) != ("2.13.0", "2.13.0"):
         pytest.skip("the numbers are of torch_npu 2.13.0")
     assert taken.counts() == COUNTS
+
+
+def test_no_bundled_expectation_claims_that_an_operator_lacks_a_kernel_which_has_one(taken: Census) -> None:
+    stack = Stack(device="npu", emulated=True, torch_npu=taken.torch_npu)
+    known = expectations.load([folder("baselines") / expectations.NAME], stack)
+    named = {name for entry in known.entries for name in entry.operators}
+    assert named
+    assert {name: taken.operators.get(name) for name in named if taken.operators.get(name) != FALLBACK} == {}
 
 
 def test_what_is_missing_raises_and_what_falls_back_computes(taken: Census) -> None:

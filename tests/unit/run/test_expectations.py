@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from pytest_ascend.bundled import folder
 from pytest_ascend.errors import UsageError
+from pytest_ascend.records.case import LEVELS
 from pytest_ascend.records.outcome import Errored, Failed, Fallback, NotEmulated, Outcome, Passed
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.run.expectations import NAME, Expectations, load, parse
@@ -167,3 +169,16 @@ def test_the_bundled_ones_are_about_cases_of_the_manifest() -> None:
     found = load([folder("baselines") / NAME], stack)
     assert found.entries
     found.refuse_unmatched(case.id for case in load_manifest(folder("suites")))
+
+
+def test_what_is_asked_once_is_asked_at_every_level_that_has_a_case_of_it() -> None:
+    found = load([folder("baselines") / NAME], replace(STACK, torch_npu="2.13.0"))
+    cases = load_manifest(folder("suites"))
+    levels = {case.id: LEVELS.index(case.level) for case in cases}
+    lowest: dict[str, int] = {}
+    for case in cases:
+        entry = found.find(case.id)
+        if entry and entry.asked:
+            lowest[entry.asked] = min(lowest.get(entry.asked, len(LEVELS)), levels[case.id])
+    assert lowest
+    assert lowest == {asked: levels[asked] for asked in lowest}
