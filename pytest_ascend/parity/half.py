@@ -15,18 +15,17 @@ from torch.utils._pytree import tree_map
 
 from pytest_ascend.dispatching import EagerDispatchMode
 
-ATEN = torch.ops.aten
-
-#: Products, by the number of results that are in half precision; others, as attention's logarithms, are not.
-PRODUCTS: Mapping[Any, int] = {
-    ATEN.mm: 1,
-    ATEN.addmm: 1,
-    ATEN.bmm: 1,
-    ATEN.baddbmm: 1,
-    ATEN.convolution: 1,
-    ATEN.convolution_backward: 3,
-    ATEN._scaled_dot_product_flash_attention_for_cpu: 1,  # noqa: SLF001 - as autograd calls it
-    ATEN._scaled_dot_product_flash_attention_for_cpu_backward: 3,  # noqa: SLF001
+#: Products, by the number of results that are in half precision; others, as attention's logarithms, are not. By name:
+#: a torch before 2.2 has no attention of this kind.
+PRODUCTS: Mapping[str, int] = {
+    "aten.mm": 1,
+    "aten.addmm": 1,
+    "aten.bmm": 1,
+    "aten.baddbmm": 1,
+    "aten.convolution": 1,
+    "aten.convolution_backward": 3,
+    "aten._scaled_dot_product_flash_attention_for_cpu": 1,
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward": 3,
 }
 
 
@@ -42,7 +41,7 @@ class products_in_float32(EagerDispatchMode):  # type: ignore[no-untyped-call]  
     ) -> Any:
         """Compute one operator."""
         kwargs = kwargs or {}
-        short = PRODUCTS.get(getattr(function, "overloadpacket", None))
+        short = PRODUCTS.get(str(getattr(function, "overloadpacket", "")))
         if short is None or not any(_is_half(each) for each in args):
             return function(*args, **kwargs)
         found = function(*tree_map(_wide, args), **tree_map(_wide, dict(kwargs)))

@@ -102,10 +102,16 @@ def make_step(loss: Tensor, optimizer: Optimizer, scaler: Any = None) -> None:
 
 
 def scaler_of(device_type: str, scale: float, **settings: Any) -> Any:
-    """Make a GradScaler for any device. torch.amp has one from torch 2.3 on."""
+    """Make a GradScaler. torch.amp has one for any device from torch 2.3 on; before that some devices have their own.
+
+    Raises NotImplementedError for others, as an operator does that a device lacks.
+    """
     if hasattr(torch.amp, "GradScaler"):
         return torch.amp.GradScaler(device_type, init_scale=scale, **settings)
-    return getattr(torch, device_type).amp.GradScaler(init_scale=scale, **settings)
+    own = getattr(getattr(torch, device_type).amp, "GradScaler", None)
+    if own is None:
+        raise NotImplementedError(f"torch {torch.__version__} has no GradScaler for {device_type}; 2.3 has")
+    return own(init_scale=scale, **settings)
 
 
 def _moved(batch: Batch, device: torch.device, dtype: torch.dtype) -> Batch:

@@ -12,6 +12,8 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
+from pytest_ascend.parity.training import scaler_of
+
 from .observation import observe
 from .resnet50 import ResNet50
 from .vit_b_16 import VisionTransformer
@@ -92,7 +94,7 @@ def train(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_
     model = prepare(make(name, mode, device)).train()
     before = {key: value.to("cpu", copy=True) for key, value in model.state_dict().items()}
     optimizer = MODELS[name].optimizer(model.parameters())
-    scaler = _scaler(device.type) if mode.autocast is torch.float16 else None
+    scaler = scaler_of(device.type, LOSS_SCALE) if mode.autocast is torch.float16 else None
     x, y = images(BATCH).to(device=device, dtype=mode.dtype), targets(BATCH).to(device)
     seen: Observed = {}
     losses = []
@@ -146,10 +148,3 @@ def _changes(model: nn.Module, before: Mapping[str, Tensor]) -> dict[str, Tensor
 
 def _at_least_float32(logits: Tensor) -> Tensor:
     return logits if logits.dtype is torch.float64 else logits.float()
-
-
-def _scaler(device_type: str) -> Any:
-    """Make a GradScaler whose scale stays as it is. torch.amp has one for every device from torch 2.3 on."""
-    if hasattr(torch.amp, "GradScaler"):
-        return torch.amp.GradScaler(device_type, init_scale=LOSS_SCALE)
-    return getattr(torch, device_type).amp.GradScaler(init_scale=LOSS_SCALE)

@@ -64,7 +64,7 @@ def _anti_inputs(draw: Draw) -> Iterator[Call]:
 
 
 def _rms_norm_quant(x: T, gamma: T, beta: T, scale: T, offset: T, epsilon: float = 1e-6) -> T:
-    normal = F.rms_norm(x, x.shape[-1:], eps=epsilon) * gamma + beta
+    normal = x * x.square().mean(-1, keepdim=True).add(epsilon).rsqrt() * gamma + beta
     return (normal * scale + offset).round().clamp(-128, 127).to(torch.int8)
 
 
