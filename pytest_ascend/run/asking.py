@@ -37,14 +37,15 @@ def _held(entry: Expectation, dispatcher: Dispatcher, day: date, *, asks_all: bo
 def left_out(expectations: Expectations, cases: Iterable[Case]) -> tuple[Left, ...]:
     """Give the cases among ``cases`` that need not be asked, each with the one of ``cases`` that stands for it."""
     known = {case.id: case for case in cases}
-    groups: dict[str, list[Case]] = {}
-    standing = {each.asked: each for each in expectations.entries if each.asks_once and each.asked in known}
-    for case in known.values() if standing else ():
-        entry = expectations.find(case.id)
+    asked_once = (each for each in expectations.entries if each.asks_once and each.asked in known)
+    standing = {each.asked: each for each in asked_once if expectations.find(each.asked) is each}
+    others: dict[str, list[Case]] = {}
+    beginnings = tuple(each.beginning for each in standing.values())
+    for case in known.values():
+        entry = expectations.find(case.id) if case.id.startswith(beginnings) else None
         if entry and entry.asked != case.id and standing.get(entry.asked) is entry:
-            groups.setdefault(entry.asked, []).append(case)
-    return tuple(_left(standing[asked], tuple(found)) for asked, found in groups.items())
-
-
-def _left(entry: Expectation, cases: tuple[Case, ...]) -> Left:
-    return Left(asked=entry.asked, operators=entry.operators, reason=entry.reason, cases=cases)
+            others.setdefault(entry.asked, []).append(case)
+    return tuple(
+        Left(asked=asked, operators=standing[asked].operators, reason=standing[asked].reason, cases=tuple(found))
+        for asked, found in others.items()
+    )

@@ -73,6 +73,11 @@ class Expectation:
             return False
         return all(_contains(allowed, getattr(stack, part)) for part, allowed in self.versions.items())
 
+    @property
+    def beginning(self) -> str:
+        """What the id of every case begins with that it is about."""
+        return _pattern(self.cases)[0]
+
     def matches(self, case_id: str) -> bool:
         """Whether it is about this case."""
         beginning, whole = _pattern(self.cases)

@@ -87,6 +87,7 @@ def test_one_case_is_asked_and_the_others_are_counted_and_said(
     assert len(lines("header")[0]["manifest"]) == lines("footer")[0]["records"] == 4
     result.stdout.fnmatch_lines(
         [
+            "ascend: 2 more are not asked, as torch_npu has no kernel for them",
             "1 waived, 2 left to the CPU, 3 passed",
             "not asked: 2 cases without a kernel, as shown by 1 case (--ascend-ask-all)",
             "*3 of 4 cases passed, 1 is waived and 2 more are left to the CPU and not asked*",

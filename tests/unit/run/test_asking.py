@@ -56,6 +56,15 @@ def test_what_another_entry_is_about_is_asked() -> None:
     assert gone(held(LACKING, ENTRY, STATE)) == [OUT]
 
 
+def test_a_case_that_another_entry_is_about_stands_for_none() -> None:
+    assert gone(held(LACKING, ENTRY, replace(STATE, cases=ASKED.id))) == []
+
+
+def test_an_entry_whose_case_is_a_later_entry_s_leaves_nothing_out() -> None:
+    wider = replace(ENTRY, cases="ops/*")
+    assert gone(held(LACKING, wider, ENTRY)) == [OUT, CASES[2]]
+
+
 def test_where_the_one_case_is_not_selected_the_others_are_asked() -> None:
     assert gone(held(), (OUT, *OTHERS)) == []
 
