@@ -16,6 +16,7 @@ import msgspec
 
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.case import Case
+from pytest_ascend.records.left import Left
 from pytest_ascend.records.outcome import OUTCOMES, NotRun, Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
@@ -25,6 +26,9 @@ from pytest_ascend.report.contents import SCHEMA, Footer, Header, Run
 from pytest_ascend.report.reading import HEADER_LIMIT_BYTES, RECORD_LIMIT_BYTES, RECORDS_LIMIT
 from pytest_ascend.report.standing import not_asked
 from pytest_ascend.report.summary import ORDER, Summary, judged
+
+#: Parts of a header that list cases: they are long, and the same in most runs.
+_CASES = ("manifest", "left_to_cpu")
 
 RANKS: Mapping[str, int] = {name: rank for rank, name in enumerate(ORDER)}
 
@@ -133,12 +137,11 @@ class _Outlining:
             parts = {name: bytes(part) for name, part in _PARTS.decode(line).items()}
         except msgspec.DecodeError:  # as of a lone surrogate, which JSON may hold and msgspec does not read
             parts = {name: codec.dumps(part).encode() for name, part in codec.loads(line.decode()).items()}
-        data = {name: codec.loads(part.decode()) for name, part in parts.items() if name != "manifest"}
+        data = {name: codec.loads(part.decode()) for name, part in parts.items() if name not in _CASES}
         if data.get("type") != "header" or data.get("schema") != SCHEMA:
             raise ValueError(f"no header of a run log of schema {SCHEMA}")
-        due = _manifest(parts["manifest"])
-        left = checks.left(data.pop("left_to_cpu", []), due)
-        return replace(checks.header({**data, "manifest": []}), manifest=due, left=left)
+        left = _left(parts.get("left_to_cpu", b"[]"), parts["manifest"])
+        return replace(checks.header({**data, "manifest": []}), manifest=_manifest(parts["manifest"]), left=left)
 
     def _records(self) -> Footer | None:
         while line := self._line(RECORD_LIMIT_BYTES):
@@ -191,6 +194,12 @@ def _manifest(text: bytes) -> tuple[Case, ...]:
     if not isinstance(data, list):
         raise TypeError("the manifest is no list")
     return checks.manifest(data)
+
+
+@lru_cache(maxsize=8)
+def _left(text: bytes, manifest: bytes) -> tuple[Left, ...]:
+    """Read once what was not asked beside a manifest."""
+    return checks.left(codec.loads(text.decode()), _manifest(manifest))
 
 
 @lru_cache(maxsize=8)
