@@ -167,7 +167,7 @@ class ErrorModel:
         """
         bound = np.full(self.exponents.shape, np.inf)
         for half_width in WINDOWS[WIDE:]:
-            largest = np.max([sliding_max(self._law(each)[0], half_width) for each in self.honest], axis=0)
+            largest = sliding_max(np.max([self._law(each)[0] for each in self.honest], axis=0), half_width)
             usual = self._scale(half_width, chance, sums)
             allowed = np.maximum(self.use.largest * largest * self._unit, usual)
             bound = np.where((self._count(half_width) >= self._enough) & np.isinf(bound), allowed, bound)
@@ -226,7 +226,7 @@ class ErrorModel:
         """Root mean square inner error in each window: corrected for how few elements there are, and as of many."""
         if half_width not in self._by_window:
             count = np.maximum(self._count(half_width), 1)
-            square = sum(sliding_sum(self._law(each)[1], half_width) for each in self.honest)
+            square = sliding_sum(np.sum([self._law(each)[1] for each in self.honest], axis=0), half_width)
             shown = np.sqrt(square / count) * self._unit
             unseen = 0.3 * self.ulp * np.minimum(1, 8 / count)
             careful = few(count, self.use) * np.maximum(shown, unseen)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -63,10 +63,9 @@ def uniform(
     half, centre = np.float32((high - low) / 2), np.float32((high + low) / 2)
 
     def fill(out: npt.NDArray[Any], word: Words) -> None:
-        out[:] = (word >> np.uint64(40)).astype(np.float32)  # 24 bits: exact
+        out[:] = word >> np.uint64(40)  # 24 bits: exact
         out -= np.float32(2**23)
-        out *= np.float32(2**-23)
-        out *= half
+        out *= half * np.float32(2**-23)
         out += centre
 
     return _tensor(key, shape, np.float32, fill).to(dtype)
@@ -81,7 +80,7 @@ def normal(key: str, shape: Sequence[int], *, std: float = 1.0, dtype: torch.dty
 
     def fill(out: npt.NDArray[Any], word: Words) -> None:
         pairs = (word & LOW_HALVES) + (word >> np.uint64(16) & LOW_HALVES)
-        out[:] = (pairs + (pairs >> np.uint64(32))).astype(np.uint32) & np.uint32(0x3FFFF)
+        out[:] = (pairs + (pairs >> np.uint64(32))) & np.uint64(0x3FFFF)
         out -= np.float32(2 * 65535)
         out *= scale
 
@@ -111,14 +110,10 @@ def _tensor(key: str, shape: Sequence[int], kind: Any, fill: Any) -> Tensor:
     """Let ``fill(out, words)`` write an array chunk by chunk, one word an element."""
     array = np.empty(math.prod(shape), dtype=kind)
     dtype = _TORCH[kind]
-    for part in _chunks(array.size):
-        fill(array[part], words(key, part.stop - part.start, start=part.start))
+    for start in range(0, array.size, CHUNK):
+        part = array[start : start + CHUNK]
+        fill(part, words(key, part.size, start=start))
     if not array.size:
         return torch.empty(tuple(shape), dtype=dtype)
     # By the buffer protocol: torch 2.1's from_numpy does not work with numpy 2.
     return torch.frombuffer(array, dtype=dtype).reshape(tuple(shape))
-
-
-def _chunks(size: int) -> Iterator[slice]:
-    for start in range(0, size, CHUNK):
-        yield slice(start, min(start + CHUNK, size))

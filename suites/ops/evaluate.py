@@ -17,6 +17,8 @@ _DOUBLE = torch.float64
 
 def tensors(tree: Any) -> list[torch.Tensor]:
     """Give the tensors of a nested structure, in order."""
+    if isinstance(tree, torch.Tensor):  # as most results are
+        return [tree]
     return [leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
@@ -26,8 +28,8 @@ def on_tensors(change: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any
 
 
 def forward(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-    """Call, and give the tensors that came out, detached."""
-    return [each.detach() for each in tensors(function(*args, **kwargs))]
+    """Call with inputs of which no gradient is asked, and give the tensors that came out."""
+    return tensors(function(*args, **kwargs))
 
 
 def upstream(

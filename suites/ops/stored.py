@@ -22,6 +22,8 @@ from .properties import STORED, chosen
 #: What comes after the place of a result: the same, computed by torch's CPU kernels in the dtype of the case, from
 #: contiguous inputs and from those of other layouts.
 HONEST = ("~", "~stepped", "~transposed")
+#: What is expected, and the honest results.
+_SIDES = 1 + len(HONEST)
 #: A shape that no result has.
 NO_ELEMENTS = (0, 0, 0, 0, 0)
 BACKWARD = "backward"
@@ -100,22 +102,20 @@ def read(store: GoldenStore, operator: Operator, dtype: str, part: str, sample: 
 def _results(tensors: Mapping[str, torch.Tensor], dtype: str, part: str, sample: Sample, count: int) -> Results:
     names = (place(dtype, part, sample, position) for position in itertools.count())
     found = list(itertools.islice(names, count) if count else itertools.takewhile(tensors.__contains__, names))
-    expected = [_expected(tensors, name) for name in found]
-    return Results(expected, tuple([_honest(tensors, name, suffix) for name in found] for suffix in HONEST))
+    expected, *honest = zip(*(_result(tensors, name) for name in found), strict=True) if found else [()] * _SIDES
+    return Results(list(expected), tuple(map(list, honest)))
 
 
-def _expected(tensors: Mapping[str, torch.Tensor], name: str) -> torch.Tensor | None:
-    found = tensors.get(name)
-    return found if found is None or name + HONEST[0] in tensors else double(found)
-
-
-def _honest(tensors: Mapping[str, torch.Tensor], name: str, suffix: str) -> torch.Tensor | None:
-    """Give an honest result: as it is stored, or else the first one, or else what is expected."""
-    expected = tensors.get(name)
-    found = tensors.get(name + suffix, tensors.get(name + HONEST[0], expected))
-    if expected is None or found is None or found.shape == expected.shape:
-        return found
-    return expected.to(found.dtype)
+def _result(tensors: Mapping[str, torch.Tensor], name: str) -> tuple[torch.Tensor | None, ...]:
+    """Give what is expected, then the honest results: as they are stored, or else the first, or else the expected."""
+    expected, usual = tensors.get(name), tensors.get(name + HONEST[0])
+    if expected is None:
+        return (None,) * _SIDES
+    if usual is None:
+        expected, usual = double(expected), expected
+    elif usual.shape != expected.shape:
+        usual = expected.to(usual.dtype)
+    return expected, usual, *(tensors.get(name + suffix, usual) for suffix in HONEST[1:])
 
 
 def named(dtype: str, part: str, sample: Sample, results: Results) -> Iterable[tuple[str, torch.Tensor]]:

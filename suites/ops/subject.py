@@ -10,14 +10,15 @@ import torch
 from pytest_ascend.dispatching import unseen
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators import layouts
-from pytest_ascend.operators.layouts import Placing, onto
+from pytest_ascend.operators.layouts import Placing
 from pytest_ascend.records.case import Case
 
 from .catalogue import OPERATORS
-from .evaluate import double, forward, gradients, on_tensors, upstream, with_grad
+from .evaluate import double, forward, gradients, upstream, with_grad
 from .operator import Operator, Sample
 from .properties import chosen
 from .stored import BACKWARD, HONEST, Results, read
+from .trees import on_leaves
 
 
 class Subject:
@@ -60,8 +61,14 @@ class Subject:
             return self.placed(given, placing, device or self.device)
 
     def placed(self, arguments: Any, placing: Placing, device: torch.device) -> Any:
-        """Put arguments onto a device."""
-        return on_tensors(onto(device, placing), arguments)
+        """Put arguments onto a device, and that device where one is named among them."""
+
+        def put(leaf: Any) -> Any:
+            if isinstance(leaf, torch.Tensor):
+                return placing(leaf, device)
+            return device if isinstance(leaf, torch.device) else leaf
+
+        return on_leaves(put, arguments)
 
     def said(self, _: Any) -> str:
         """Give the Python that reads a tensor of a sample from where it is stored; "" where it is not stored."""
@@ -92,7 +99,7 @@ class Subject:
     def _fetched(self, output: torch.Tensor) -> torch.Tensor:
         name, where = self.operator.name, output.device
         assert where == self.device, f"{name}: a result is on {where} instead of {self.device}"
-        return output.detach().cpu()
+        return output.cpu()
 
     def stored_gradients(self, sample: Sample) -> Results:
         """Give the stored gradients of a sample, one for each input that has one."""
@@ -125,5 +132,6 @@ def in_dtype(results: Results, dtype: torch.dtype) -> Results:
     """Give results as they stand in a tensor of this dtype: comparisons give 0 and 1."""
     if results.first.dtype is not torch.bool or dtype is torch.bool:
         return results
-    written: torch.Tensor | None = results.first.to(dtype)
-    return Results([double(results.first.to(dtype))], tuple([written] for _ in HONEST))
+    with unseen():
+        written: torch.Tensor = results.first.to(dtype)
+        return Results([double(written)], tuple([written] for _ in HONEST))

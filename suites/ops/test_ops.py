@@ -11,7 +11,7 @@ import torch
 
 from pytest_ascend.dispatching import unseen
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.operators.layouts import LAYOUTS, changes, contiguous, onto, poisoned, steps, surrounded
+from pytest_ascend.operators.layouts import LAYOUTS, changes, contiguous, poisoned, steps, surrounded
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
@@ -136,10 +136,11 @@ def test_layout(subject: Subject, precision_compare: PrecisionCompare) -> None:
     for sample in subject.samples:
         given = tensors(subject.on_cpu(sample))
         usual = {"": contiguous} if sample.group == LAYOUT else {}
+        stored = subject.stored(sample)
         for layout, placing in (usual or subject.placings()).items():
             if usual or any(changes(placing, each) for each in given):
                 name = f"{sample.name}, {layout}" if layout else sample.name
-                actual[name], results[name] = subject.run(sample, placing), subject.stored(sample)
+                actual[name], results[name] = subject.run(sample, placing), stored
     judge(subject, precision_compare, actual, results)
     if subject.operator.strides:
         here, wanted = _strides(subject, subject.device), _strides(subject, torch.device("cpu"))
@@ -151,7 +152,7 @@ def _strides(subject: Subject, device: torch.device) -> Found:
     found: Found = {}
     for sample in (each for each in subject.samples if each.group != LAYOUT):
         for layout, placing in subject.placings().items():
-            args, kwargs = on_tensors(onto(device, placing), subject.on_cpu(sample))
+            args, kwargs = subject.arguments(sample, placing, device)
             results = forward(subject.operator.function, args, kwargs)
             found[f"{sample.name}, {layout}"] = [torch.tensor(each.stride()) for each in results]
     return found
@@ -169,10 +170,11 @@ def test_backward_layout(subject: Subject, precision_compare: PrecisionCompare) 
     actual: Found = {}
     results: dict[str, Results] = {}
     for sample in subject.samples[:2]:
+        stored = subject.stored_gradients(sample)
         for layout in ("transposed", "stepped"):
             name = f"{sample.name}, {layout}"
             actual[name] = list(subject.go_back(sample, LAYOUTS[layout]))
-            results[name] = subject.stored_gradients(sample)
+            results[name] = stored
     judge(subject, precision_compare, actual, results, backward=True)
 
 
@@ -207,7 +209,7 @@ def _targets(like: torch.Tensor, device: torch.device) -> dict[str, torch.Tensor
 def _gaps(whole: torch.Tensor) -> list[torch.Tensor]:
     """Give what is left of a surrounding tensor without the elements."""
     with unseen():
-        left = whole.cpu().clone()
+        left = whole.to("cpu", copy=True)
         steps(left).copy_(poisoned(tuple(steps(left).shape), left.dtype))
     return [left]
 
@@ -246,10 +248,10 @@ def _changed(subject: Subject, sample: Any) -> list[torch.Tensor]:
 
 def _changed_within(subject: Subject, sample: Any) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Change a view in place; give the view and what is beside it."""
-    (first, *_), _ = subject.on_cpu(sample)
-    (_, *rest), kwargs = subject.arguments(sample)
+    (first, *others), named = subject.on_cpu(sample)
     with unseen():
-        whole = surrounded(first).to(subject.device)
+        given = (surrounded(first), *others), named
+        (whole, *rest), kwargs = subject.placed(given, contiguous, subject.device)
     subject.in_place()(steps(whole), *rest, **kwargs)
     return subject.fetched([steps(whole)]), _gaps(whole)
 
@@ -298,5 +300,6 @@ def _ways(subject: Subject, sample: Any, args: Any, kwargs: Any) -> dict[str, Ca
 
 def _leave_poison(like: list[torch.Tensor], device: torch.device) -> None:
     """Let the memory that the next results are put into hold what no result has."""
-    junk = [poisoned(tuple(each.shape), each.dtype).to(device) for each in like for _ in range(4)]
+    with unseen():
+        junk = [poisoned(tuple(each.shape), each.dtype).to(device) for each in like for _ in range(4)]
     del junk

@@ -7,15 +7,13 @@ from typing import Any
 import torch
 
 from pytest_ascend.operators import layouts
-from pytest_ascend.operators.layouts import Placing, onto
+from pytest_ascend.operators.layouts import Placing
 
 from ..catalogue import RECORDED
-from ..evaluate import on_tensors
 from ..operator import Operator, Sample
 from ..stored import BACKWARD, Results
 from ..stored_tensor import StoredTensor
 from ..subject import Subject
-from ..trees import on_leaves
 from .callables import Function, resolve
 from .index import Entry
 from .replay import Recording, operator_of, recording
@@ -47,9 +45,7 @@ class RecordedSubject(Subject):
 
     def placed(self, arguments: Any, placing: Placing, device: torch.device) -> Any:
         """Put arguments onto a device; where no other layout is asked for, in the recorded one."""
-        there = layouts.as_it_is if placing is layouts.contiguous else placing
-        placed = on_tensors(onto(device, there), arguments)
-        return on_leaves(lambda leaf: device if isinstance(leaf, torch.device) else leaf, placed)
+        return super().placed(arguments, layouts.as_it_is if placing is layouts.contiguous else placing, device)
 
     def said(self, source: StoredTensor) -> str:
         """Give the Python that reads a tensor from the recording."""
