@@ -13,6 +13,8 @@ from .operator import Operator, Sample
 from .trees import leaves, on_leaves
 
 _DOUBLE = torch.float64
+#: Dtypes to round to, one after the other, for numbers that every floating dtype holds.
+_FOR_ALL = (torch.bfloat16, torch.float16)
 
 
 def tensors(tree: Any) -> list[torch.Tensor]:
@@ -39,15 +41,17 @@ def upstream(
     attached = [each for each in outputs if each.requires_grad]
     keys = [f"ops/{operator.name}/{sample.name}/up/{position}" for position in range(len(attached))]
     if operator.recorded:
-        return [_in_every_dtype(key, each) for key, each in zip(keys, attached, strict=True)]
+        held_by = (dtype.to_real(),) if sample.all_bits else _FOR_ALL
+        return [_normal(key, each, held_by) for key, each in zip(keys, attached, strict=True)]
     return [inputs.normal(key, each.shape, dtype=dtype) for key, each in zip(keys, attached, strict=True)]
 
 
-def _in_every_dtype(key: str, output: torch.Tensor) -> torch.Tensor:
-    """Give what comes from above in numbers that bfloat16 and float16 hold: the same in a case of each dtype."""
-    shape = (*output.shape, 2) if output.is_complex() else output.shape
-    drawn = inputs.normal(key, shape, dtype=torch.bfloat16).to(torch.float64)
-    drawn = drawn.to(torch.float16).to(torch.float64)  # which has no numbers as small as the smallest of these
+def _normal(key: str, output: torch.Tensor, held_by: Sequence[torch.dtype]) -> torch.Tensor:
+    """Draw what comes from above an output in numbers that all of these dtypes hold: the same in a case of each."""
+    drawn = inputs.normal(key, (*output.shape, 2) if output.is_complex() else output.shape)
+    for dtype in held_by:
+        drawn = drawn.to(dtype)
+    drawn = drawn.to(_DOUBLE)
     return (torch.view_as_complex(drawn) if output.is_complex() else drawn).to(output.dtype)
 
 

@@ -36,12 +36,16 @@ FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT = "forward", "special", "shapes", "p
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """One call: its arguments, with a :data:`Source` in place of each tensor. ``group`` says what it shows."""
+    """One call: its arguments, with a :data:`Source` in place of each tensor. ``group`` says what it shows.
+
+    ``all_bits`` tells of a recorded one that its numbers are of one dtype, with all bits that this has.
+    """
 
     name: str
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     group: str = FORWARD
+    all_bits: bool = False
 
     def values(self) -> list[Source]:
         """Give the tensors to be made, in order."""

@@ -126,7 +126,7 @@ def _large(subject: Subject, sample: Sample, made: list[torch.Tensor], above: tu
 
     def expression(tensor: torch.Tensor) -> str:
         if id(tensor) in from_above:
-            return _normal_above(subject, f"{key}/up/{from_above[id(tensor)]}", tensor)
+            return _normal_above(subject, sample, f"{key}/up/{from_above[id(tensor)]}", tensor)
         if id(tensor) not in known:
             return ""
         place = known[id(tensor)]
@@ -136,13 +136,15 @@ def _large(subject: Subject, sample: Sample, made: list[torch.Tensor], above: tu
     return expression
 
 
-def _normal_above(subject: Subject, key: str, tensor: torch.Tensor) -> str:
+def _normal_above(subject: Subject, sample: Sample, key: str, tensor: torch.Tensor) -> str:
     """Say how what comes from above is drawn, as :func:`upstream` does it."""
     shape = tuple(tensor.shape)
     if not subject.operator.recorded:
         return f"inputs.normal({key!r}, {shape}, dtype={subject.dtype})"
-    drawn = f"inputs.normal({key!r}, {shape}, dtype=torch.bfloat16).to(torch.float16)"
-    return "" if tensor.is_complex() else f"{drawn}.to({tensor.dtype})"
+    if tensor.is_complex():
+        return ""
+    held_by = f"{subject.dtype.to_real()})" if sample.all_bits else "torch.bfloat16).to(torch.float16)"
+    return f"inputs.normal({key!r}, {shape}, dtype={held_by}.to({tensor.dtype})"
 
 
 def _drawn(values: Values, key: str, case_dtype: torch.dtype) -> str:

@@ -91,7 +91,13 @@ class Recording:
                 args, kwargs = read(said["args"], self._source), read(said["kwargs"], self._source)
             except (ValueError, KeyError, TypeError) as error:
                 raise self._damaged(f"the sample {said['name']!r}: {error}") from error
-            self._samples[place] = Sample(name=said["name"], args=tuple(args), kwargs=kwargs, group=said["group"])
+            self._samples[place] = Sample(
+                name=said["name"],
+                args=tuple(args),
+                kwargs=kwargs,
+                group=said["group"],
+                all_bits=said.get("all_bits", False),
+            )
         return self._samples[place]
 
     def _source(self, held: Mapping[str, Any]) -> StoredTensor:

@@ -30,6 +30,25 @@ def choose(candidates: Iterable[Sample], at_most: int) -> tuple[Sample, ...]:
     return tuple(sample for _, sample in sorted(taken, key=lambda one: one[0]))
 
 
+def in_turn(candidates: Iterable[Sample]) -> Iterator[Sample]:
+    """Give all samples: each time the one that shows most that none before it showed; when all was shown, anew."""
+    left = [(each, features(each)) for each in candidates]
+    seen: set[Hashable] = set()
+    while left:
+        best = max(left, key=lambda one: (size(one[0]) <= LARGEST, len(one[1] - seen), *_ease(one[0])))
+        if not best[1] - seen:
+            seen = set()
+            continue
+        seen |= best[1]
+        left.remove(best)
+        yield best[0]
+
+
+def _ease(sample: Sample) -> tuple[bool, float]:
+    """Give what is the larger the easier a sample is to look at: it lies densely, and is of a good size."""
+    return not any(isinstance(each, StoredTensor) and each.stride for each in sample.values()), -_awkward(sample)
+
+
 def _awkward(sample: Sample) -> float:
     """Give how far a sample is from a good size: one that shows something, and costs little."""
     return abs(math.log2(1 + size(sample)) - math.log2(GOOD))

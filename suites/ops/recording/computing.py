@@ -41,6 +41,10 @@ class Subject:
     has_out: bool
     differentiable: frozenset[str]
 
+    def differentiates(self, sample: Sample, dtype: str) -> bool:
+        """Whether a sample has an input to differentiate by, in a dtype in which the operator has gradients."""
+        return dtype in self.differentiable and any(each.wants_grad(getattr(torch, dtype)) for each in sample.values())
+
 
 class Disputed(ValueError):
     """A sample that cannot be judged by."""
@@ -76,8 +80,8 @@ def _in_dtype(subject: Subject, sample: Sample, dtype: str, packed: Packed, tall
         return said
     said["asked"] += ["layout"] if in_layouts else []
     said["asked"] += _shown(subject, sample, dtype, results)
-    if dtype in subject.differentiable and any(each.wants_grad(getattr(torch, dtype)) for each in sample.values()):
-        gradients = _gradients(subject, sample, dtype, tally, PLACINGS if in_layouts else PLACINGS[:1])
+    if subject.differentiates(sample, dtype):
+        gradients = gradients_of(subject, sample, dtype, tally, PLACINGS if in_layouts else PLACINGS[:1])
         if gradients is not None:
             said[BACKWARD] = _packed(gradients, packed)
             said["asked"].append(BACKWARD)
@@ -106,7 +110,7 @@ def _check(results: Results, dtype: str) -> None:
         raise Disputed(f"{dtype}: its shapes depend on the dtype")
 
 
-def _gradients(
+def gradients_of(
     subject: Subject, sample: Sample, dtype: str, tally: Tally, placings: tuple[Placing, ...]
 ) -> Results | None:
     """Give gradients where they exist and agree with differences."""
@@ -222,7 +226,8 @@ def written(sample: Sample, packed: Packed) -> Mapping[str, Any]:
         return said | ({"stride": list(source.stride)} if source.stride else {})
 
     args, kwargs = write(list(sample.args), held), write(dict(sample.kwargs), held)
-    return {"name": sample.name, "group": sample.group, "args": args, "kwargs": kwargs}
+    said = {"name": sample.name, "group": sample.group, "args": args, "kwargs": kwargs}
+    return said | ({"all_bits": True} if sample.all_bits else {})
 
 
 @contextlib.contextmanager

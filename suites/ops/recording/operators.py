@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import cmath
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from ..corpus.packed import Packed
 from ..corpus.replay import FORM
 from ..evaluate import tensors
 from ..operator import FUNCTION, MOVE, Operator, Sample
+from .all_bits import ALL_BITS, in_all_bits
 from .computing import Subject, Tally, recorded, written
 from .database import database, function_name, in_place_name
 from .samples import KINDS, samples_of
@@ -35,11 +37,9 @@ def record(name: str) -> Content:
     subject = _subject(name, infos)
     packed, tally = Packed(), Tally()
     said, moves = [], []
-    for drawn_in, sample, dtypes in _samples(subject):
-        found = recorded(subject, sample, dtypes, packed, tally)
-        if found:
-            said.append({**written(sample, packed), "dtypes": found})
-            moves.append(_only_moves(subject.operator, sample, drawn_in))
+    for drawn_in, sample, found in _found(subject, packed, tally):
+        said.append({**written(sample, packed), "dtypes": found})
+        moves.append(_only_moves(subject.operator, sample, drawn_in))
     if not said:
         hint = "take it out of recording/names.txt, and say why in recording/table.py"
         raise AscendError(f"no sample of {name} can be recorded: {dict(tally.refused)}", hint=hint)
@@ -67,12 +67,24 @@ def _subject(name: str, infos: tuple[Any, ...]) -> Subject:
     )
 
 
-def _samples(subject: Subject) -> Iterable[tuple[str, Sample, tuple[str, ...]]]:
-    """Give samples, the dtype they were drawn in, and the dtypes that they serve."""
+def _found(subject: Subject, packed: Packed, tally: Tally) -> Iterator[tuple[str, Sample, dict[str, Any]]]:
+    """Give the dtype that a sample was drawn in, the sample, and what was recorded of it in the dtypes that take it."""
     known = {str(each).removeprefix("torch.") for info in subject.infos for each in info.supported_dtypes("cpu")}
+    wanted = {each for each in known if is_recorded(subject.operator.name, each)}
     taken: Counter[str] = Counter()
+    for drawn_in, sample, dtypes in _for_all(subject, wanted, taken):
+        if found := recorded(subject, sample, dtypes, packed, tally):
+            yield drawn_in, sample, found
+    for dtype, (at_most, *_) in ALL_BITS.items():
+        tried = in_all_bits(subject, dtype, taken) if dtype in wanted else ()
+        made = ((dtype, sample, recorded(subject, sample, (dtype,), packed, tally)) for sample in tried)
+        yield from itertools.islice((each for each in made if each[2]), at_most)
+
+
+def _for_all(subject: Subject, wanted: Set[str], taken: Counter[str]) -> Iterator[tuple[str, Sample, tuple[str, ...]]]:
+    """Give the samples that serve all dtypes of a kind, the one they were drawn in, and those that they serve."""
     for kind, held in KINDS.items():
-        dtypes = tuple(each for each in held if each in known and is_recorded(subject.operator.name, each))
+        dtypes = tuple(each for each in held if each in wanted)
         if dtypes:
             drawn_in = kind if kind in dtypes else dtypes[0]
             for sample in samples_of(subject.operator, subject.infos, getattr(torch, drawn_in), taken):
@@ -107,11 +119,12 @@ def _only_moves(operator: Operator, sample: Sample, dtype: str) -> bool | None:
     args, kwargs = sample.arguments(operator.name, kind)
     given = [each.to(torch.complex128).flatten() for each in tensors((args, kwargs))]
     try:
-        found = [each.detach().to(torch.complex128).flatten() for each in tensors(operator.function(*args, **kwargs))]
+        results = [each.detach() for each in tensors(operator.function(*args, **kwargs))]
     except Exception:  # noqa: BLE001 - one that fails shows nothing
         return False
     known = {0j, *(value for each in given for value in each.tolist())}
-    values = [value for each in found for value in each.tolist()]
+    found = (each for each in results if each.is_floating_point() or each.is_complex())
+    values = [value for each in found for value in each.to(torch.complex128).flatten().tolist()]
     values = [value for value in values if not cmath.isnan(value)]
     if not known.issuperset(values):
         return False

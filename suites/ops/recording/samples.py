@@ -8,9 +8,9 @@ import random
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ from ..operator import SPECIAL, Operator, Sample, call
 from ..stored_tensor import StoredTensor, laid_out
 from .choosing import LARGEST, choose, size
 from .table import NEVER_EMPTY, ONE_TENSOR, REFUSED, WITHOUT_PLACES
+
+#: Gives the numbers to keep in place of those that were drawn.
+Change: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 #: Candidates that are looked at, of the usual samples and of the reference inputs of each variant.
 _USUAL, _REFERENCE = 120, 60
@@ -53,22 +56,22 @@ def samples_of(
             found += _kept(operator, info, drawn_in, len(infos))
     special = type(infos[0]).__name__ in _NONFINITE and drawn_in.is_floating_point
     for sample in (*found, *(_nonfinite(found) if special else ())):
-        yield _named(sample, taken)
+        yield named(sample, taken)
 
 
 def _kept(operator: Operator, info: Any, drawn_in: torch.dtype, variants: int) -> tuple[Sample, ...]:
     """Choose among the samples of a variant; where all are large, the smallest of them."""
     at_most = AT_MOST.get(drawn_in, _OTHERS)
     share = at_most if variants == 1 else max(2, at_most // variants + 1)
-    candidates = list(_candidates(info, drawn_in, f"ops/opinfo/{operator.name}"))
+    candidates = list(drawn(operator, info, drawn_in, rounded))
     for largest in (LARGEST, 4 * LARGEST):
-        usable = [each for each in candidates if _is_usable(operator, drawn_in, each, largest)]
+        usable = [each for each in candidates if is_usable(operator, drawn_in, each, largest)]
         if usable:
             return choose(usable, share if largest == LARGEST else 2)
     return ()
 
 
-def _is_usable(operator: Operator, drawn_in: torch.dtype, sample: Sample, largest: int) -> bool:
+def is_usable(operator: Operator, drawn_in: torch.dtype, sample: Sample, largest: int) -> bool:
     """Whether the CPU takes the call, and takes and gives not too much."""
     if size(sample) > largest or _is_left_out(operator.name, sample):
         return False
@@ -106,19 +109,20 @@ def _tensors(sample: Sample) -> list[StoredTensor]:
     return [each for each in sample.values() if isinstance(each, StoredTensor)]
 
 
-def _candidates(info: Any, drawn_in: torch.dtype, key: str) -> Iterator[Sample]:
-    _seed(f"{key}/{info.variant_test_name}/{drawn_in}")
+def drawn(operator: Operator, info: Any, drawn_in: torch.dtype, change: Change) -> Iterator[Sample]:
+    """Give what the database has for a variant of an operator, the numbers of its tensors changed."""
+    _seed(f"ops/opinfo/{operator.name}/{info.variant_test_name}/{drawn_in}")
     grad = info.supports_autograd and (drawn_in.is_floating_point or drawn_in.is_complex)
-    usual = itertools.islice(_drawn(info.sample_inputs, drawn_in, grad), _USUAL)
+    usual = itertools.islice(_asked(info.sample_inputs, drawn_in, grad), _USUAL)
     reference: Iterator[Any] = iter(())
     if getattr(info, "reference_inputs_func", None) is not None:
-        reference = itertools.islice(_drawn(info.reference_inputs, drawn_in, grad), _REFERENCE)
+        reference = itertools.islice(_asked(info.reference_inputs, drawn_in, grad), _REFERENCE)
     for given in itertools.chain(usual, reference):
         with contextlib.suppress(Unwritable):
-            yield _sample(given, drawn_in)
+            yield _sample(given, drawn_in, change)
 
 
-def _drawn(samples: Any, drawn_in: torch.dtype, grad: bool) -> Iterator[Any]:
+def _asked(samples: Any, drawn_in: torch.dtype, grad: bool) -> Iterator[Any]:
     """Ask the database; where it stops with an error, what came before is what there is."""
     with contextlib.suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -132,14 +136,14 @@ def _seed(key: str) -> None:
     np.random.seed(number)
 
 
-def _sample(given: Any, drawn_in: torch.dtype) -> Sample:
+def _sample(given: Any, drawn_in: torch.dtype, change: Change) -> Sample:
     """Describe a sample. Raises Unwritable where it cannot be written down."""
     known: dict[int, StoredTensor] = {}
 
     def stored(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        return known.setdefault(id(leaf), stored_tensor(leaf, drawn_in))
+        return known.setdefault(id(leaf), stored_tensor(leaf, drawn_in, change))
 
     args, kwargs = tree_map(stored, _shortened(given))
     if any(kwargs.get(name) in values for name, values in REFUSED.items()):
@@ -161,8 +165,8 @@ def _shortened(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return tuple(map(cut, (given.input, *given.args))), {key: cut(each) for key, each in given.kwargs.items()}
 
 
-def stored_tensor(tensor: torch.Tensor, drawn_in: torch.dtype) -> StoredTensor:
-    """Take a tensor over, its numbers rounded to what every dtype of its kind holds. Raises Unwritable."""
+def stored_tensor(tensor: torch.Tensor, drawn_in: torch.dtype, change: Change) -> StoredTensor:
+    """Take a tensor over, its numbers changed where they are of the case's dtype. Raises Unwritable."""
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise Unwritable("a tensor that is not strided")
     plain = tensor.detach().resolve_conj().resolve_neg()
@@ -171,7 +175,7 @@ def stored_tensor(tensor: torch.Tensor, drawn_in: torch.dtype) -> StoredTensor:
     stride = None if plain.is_contiguous() else tuple(plain.stride())
     if stride and not torch.equal(laid_out(dense, stride).nan_to_num(), dense.nan_to_num()):
         raise Unwritable("a tensor that overlaps itself")
-    kept = rounded(dense) if follows else dense.clone()
+    kept = change(dense) if follows else dense.clone()
     return StoredTensor(tensor=kept, follows=follows, grad=tensor.requires_grad, stride=stride)
 
 
@@ -186,8 +190,9 @@ def rounded(tensor: torch.Tensor) -> torch.Tensor:
     return cut.to(torch.bfloat16).to(torch.float16).to(torch.bfloat16).to(tensor.dtype)
 
 
-def _named(sample: Sample, taken: Counter[str]) -> Sample:
+def named(sample: Sample, taken: Counter[str], suffix: str = "") -> Sample:
     """Give a short name that no other has."""
     name = sample.name if len(sample.name) <= _NAME_LENGTH else sample.name[: _NAME_LENGTH - 1] + "…"
+    name += suffix
     taken[name] += 1
     return replace(sample, name=name if taken[name] == 1 else f"{name} #{taken[name]}")

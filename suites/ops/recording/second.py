@@ -20,7 +20,7 @@ from ..operator import Operator, Sample
 from ..stored import Tensors
 from .database import definitions
 from .scientific import REFERENCES
-from .table import DECOMPOSED
+from .table import DECOMPOSED, FIRST_RESULT
 
 #: Both compute in float64, by other formulas and in another order.
 RELATIVE, ABSOLUTE = 1e-8, 1e-10
@@ -105,7 +105,8 @@ def _called(function: Callable[..., Any], operator: Operator, sample: Sample, dt
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"), numbers_in_float64():
             warnings.simplefilter("ignore")
-            return [_as_tensor(each) for each in _leaves(function(*args, **kwargs))]
+            found = [_as_tensor(each) for each in _leaves(function(*args, **kwargs))]
+            return found[:1] if operator.name in FIRST_RESULT else found
     except Exception:  # noqa: BLE001 - whatever it says, it is no reference for this call
         return None
 

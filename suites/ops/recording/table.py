@@ -52,6 +52,14 @@ DECOMPOSED = frozenset(
     ("linalg.eigh", "linalg.eig", "linalg.eigvals", "linalg.svd", "svd", "linalg.qr", "qr", "linalg.lstsq")
 )
 
+#: Operators of which only the first result is looked at: the others are for their own gradients to read.
+FIRST_RESULT = frozenset(
+    (
+        *("native_batch_norm", "native_layer_norm", "native_group_norm", "_native_batch_norm_legit"),
+        "_batch_norm_with_update",
+    )
+)
+
 #: Arguments of which samples are left out: torch_npu refuses them, whatever the operator (see left_out.py).
 REFUSED = {"memory_format": (torch.channels_last, torch.channels_last_3d)}
 

@@ -1,0 +1,92 @@
+"""Samples in numbers with all bits of a dtype, so that a device that cuts bits off its inputs shows."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from ..evaluate import double, forward, on_tensors
+from ..making import PLACINGS
+from ..operator import Operator, Sample
+from .choosing import LARGEST, in_turn
+from .computing import Subject, Tally, gradients_of, quiet
+from .samples import Change, drawn, is_usable, named
+
+#: Dtypes that have such samples: how many, as many bits of a number as are left where it is cut (those of TF32,
+#: bfloat16 and float32), and by how much of the largest result this has to change a result.
+ALL_BITS = {
+    "float32": (4, 11, 2.0**-16),
+    "float16": (1, 8, 2.0**-10),
+    "float64": (1, 24, 2.0**-32),
+    "complex64": (1, 11, 2.0**-16),
+}
+#: Calls that are tried, those with gradients first.
+_TRIED = 8
+_LARGEST = 4 * LARGEST
+_BITS_OF_FLOAT64 = 53
+
+
+def in_all_bits(subject: Subject, dtype: str, taken: Counter[str]) -> Iterator[Sample]:
+    """Give samples of which some are to be kept, the best first; none of an operator that shows nothing."""
+    telling = _telling(subject, dtype, torch.clone) or _telling(subject, dtype, _in_fractions)
+    tried = itertools.islice(in_turn(telling), _TRIED)
+    for sample in sorted(tried, key=lambda each: _lacks_gradient(subject, each, dtype)):
+        yield named(replace(sample, all_bits=True), taken, f", all bits of {dtype}")
+
+
+def _telling(subject: Subject, dtype: str, change: Change) -> list[Sample]:
+    """Give the calls that can be recorded and show something."""
+    drawn_in, operator = getattr(torch, dtype), subject.operator
+    known = (info for info in subject.infos if drawn_in in info.supported_dtypes("cpu"))
+    candidates = (sample for info in known for sample in drawn(operator, info, drawn_in, change))
+    return [each for each in candidates if _is_telling(operator, each, dtype)]
+
+
+def _in_fractions(tensor: torch.Tensor) -> torch.Tensor:
+    """Give numbers with all bits in place of whole ones, in their order, those that were equal equal."""
+    return tensor * (1 + 3.0**-5)
+
+
+def _lacks_gradient(subject: Subject, sample: Sample, dtype: str) -> bool:
+    """Whether there is to be a gradient, and none that could be recorded."""
+    if not subject.differentiates(sample, dtype):
+        return False
+    with quiet():
+        return gradients_of(subject, sample, dtype, Tally(), PLACINGS[:1]) is None
+
+
+def _is_telling(operator: Operator, sample: Sample, dtype: str) -> bool:
+    """Whether a call can be recorded, and gives something else where its inputs are cut."""
+    drawn_in, (_, bits, least) = getattr(torch, dtype), ALL_BITS[dtype]
+    if not is_usable(operator, drawn_in, sample, _LARGEST):
+        return False
+    given = sample.arguments(operator.name, drawn_in)
+    with contextlib.suppress(Exception), quiet():  # whatever it says, it is no call to be told from another one
+        usual = forward(operator.function, *on_tensors(double, given))
+        other = forward(operator.function, *on_tensors(lambda each: cut(each, bits), given))
+        return any(_differ(*pair, least) for pair in zip(usual, other, strict=True))
+    return False
+
+
+def cut(tensor: torch.Tensor, bits: int) -> torch.Tensor:
+    """Give a tensor in float64 or complex128, its numbers rounded to so many bits; other than these as they are."""
+    if tensor.is_complex():
+        return torch.view_as_complex(cut(torch.view_as_real(tensor.resolve_conj()), bits).contiguous())
+    if not tensor.is_floating_point():
+        return tensor
+    wide = double(tensor)
+    high = wide * (2.0 ** (_BITS_OF_FLOAT64 - bits) + 1)  # T. J. Dekker's way to split a number, 1971
+    return torch.where(wide.isfinite(), high - (high - wide), wide)
+
+
+def _differ(one: torch.Tensor, other: torch.Tensor, least: float) -> bool:
+    if one.shape != other.shape or not (one.is_floating_point() or one.is_complex()):
+        return not torch.equal(one, other)
+    known = one.isfinite() & other.isfinite()
+    difference, size = (one - other)[known].abs(), one[known].abs()
+    return bool(known.any()) and bool(difference.max() > least * size.max())
