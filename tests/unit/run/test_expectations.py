@@ -16,6 +16,7 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import LEVELS
 from pytest_ascend.records.outcome import Errored, Failed, Fallback, NotEmulated, Outcome, Passed
 from pytest_ascend.records.stack import Stack
+from pytest_ascend.run.asking import left_out
 from pytest_ascend.run.expectations import NAME, Expectations, load, parse
 from pytest_ascend.run.manifest import load as load_manifest
 
@@ -169,6 +170,17 @@ def test_the_bundled_ones_are_about_cases_of_the_manifest() -> None:
     found = load([folder("baselines") / NAME], stack)
     assert found.entries
     found.refuse_unmatched(case.id for case in load_manifest(folder("suites")))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_of_what_is_asked_at_least_97_percent_is_to_pass(level: str) -> None:
+    stack = replace(STACK, emulated=True, torch_npu="2.13.0")
+    known = load([folder("baselines") / NAME], stack).entries
+    found = Expectations(tuple(replace(each, asks_once=bool(each.asked)) for each in known))
+    cases = [case for case in load_manifest(folder("suites")) if case.is_in(level)]
+    gone = {case.id for each in left_out(found, cases) for case in each.cases}
+    asked = [case.id for case in cases if case.id not in gone]
+    assert sum(found.find(case_id) is None for case_id in asked) >= 0.97 * len(asked)
 
 
 def test_what_is_asked_once_is_asked_at_every_level_that_has_a_case_of_it() -> None:
