@@ -23,7 +23,7 @@ COMPOSITES = (
     ("CompositeImplicitAutograd", IMPLICIT),
 )
 
-#: Keys of torch_npu's kernels for tensors that are not strided.
+#: Keys of torch_npu's kernels for tensors that are not strided, as far as a torch has them (2.1 knows no CSR).
 LAYOUTS = ("SparsePrivateUse1", "SparseCsrPrivateUse1", "QuantizedPrivateUse1")
 
 
@@ -36,6 +36,16 @@ def names(namespaces: Iterable[str]) -> list[str]:
 def has_kernel(name: str, key: str) -> bool:
     """Whether ``name``, such as "aten::add.Tensor", has a kernel of its own under a dispatch key."""
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, key))  # noqa: SLF001
+
+
+@functools.cache
+def is_key(name: str) -> bool:
+    """Whether this version of torch has a dispatch key of this name."""
+    try:
+        torch._C._dispatch_has_kernel_for_dispatch_key("aten::add.Tensor", name)  # noqa: SLF001
+    except RuntimeError:  # could not parse dispatch key
+        return False
+    return True
 
 
 def arrives(name: str, key: str) -> bool:
@@ -74,7 +84,7 @@ def _kind_without_kernel(name: str) -> str:
     """Look at what torch_npu's fallback, which takes whatever has no kernel, can make of the operator."""
     if arrives(name, OWN) and arrives(name, "CPU"):
         return FALLBACK
-    return OTHER_LAYOUT if any(has_kernel(name, key) for key in LAYOUTS) else MISSING
+    return OTHER_LAYOUT if any(has_kernel(name, key) for key in filter(is_key, LAYOUTS)) else MISSING
 
 
 def _out_variant(name: str) -> str:

@@ -14,13 +14,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import flop_counter
 from torch.utils._pytree import tree_flatten
-from torch.utils.flop_counter import flop_registry
 
 from pytest_ascend.dispatching import EagerDispatchMode
 
 #: What is asked of tensors, but computes nothing.
 NO_OPERATORS = ("prim::", "profiler::")
+
+#: torch's formulas for multiplications and additions, by operator. torch 2.1 keeps its own to itself.
+_FLOPS: Mapping[Any, Any] = getattr(flop_counter, "flop_registry", {})
 
 #: Shapes and dtypes of the tensors that one call takes, as text.
 Signature = str
@@ -123,7 +126,7 @@ def described(tensor: Tensor) -> str:
 
 
 def _flops(func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
-    formula = flop_registry.get(func.overloadpacket)
+    formula = _FLOPS.get(func.overloadpacket)
     if formula is None:
         return 0
     try:
