@@ -13,6 +13,7 @@ long as its calls do bare.
 from __future__ import annotations
 
 import cProfile
+import gc
 import pstats
 import sys
 import time
@@ -170,6 +171,7 @@ def parts(cases: Sequence[Case]) -> Counter[str]:
 def main(every: int, rounds: int) -> None:
     """Measure, and print what was found."""
     cases = STANDARD[::every]
+    gc.freeze()  # as it is in the processes of a run: what was imported is not looked at again and again
     sums: dict[str, list[float]] = {}
     for case in cases:
         measured = in_turns(case, rounds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping
 
@@ -13,6 +14,7 @@ from .operator import BOOL, FLOATS, FORWARD, FUNCTION, INTS, LAYOUT, PROMOTION, 
 NARROW = INTS[2:]
 
 
+@functools.cache
 def chosen(operator: Operator, property_: str, dtype: str) -> tuple[Sample, ...]:
     """Give the samples that a property is shown with."""
     return PROPERTIES[property_](operator, dtype)

@@ -135,6 +135,8 @@ def _normal(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
 
 def _integers(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
     first, step, count = range_of(values, dtype)
+    if step == 1:
+        return inputs.integers(key, values.shape, low=first, high=first + count)
     return inputs.integers(key, values.shape, low=0, high=count) * step + first
 
 
