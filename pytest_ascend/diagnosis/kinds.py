@@ -64,7 +64,7 @@ KINDS = (
         "convert to a dtype that the chip has (float32 or float16; bfloat16 from Atlas A2 on, float64 on none), or "
         "compute this operator on the CPU",
         (
-            r"not implemented for '",
+            r"not implemented for (?:'|DT_)",
             r"[Uu]nsupported (?:data ?type|dtype)",
             r"(?:data ?type|dtype) .{0,80}(?:not|n't) support",
             r"(?:not|n't) support .{0,60}(?:data ?type|dtype|DT_)",

@@ -20,7 +20,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.records.outcome import Failed, Fallback, Outcome, Passed, Unsupported, Waived
+from pytest_ascend.records.outcome import Errored, Failed, Fallback, Outcome, Passed, Unsupported, Waived
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.untrusted import read_regular
 
@@ -29,12 +29,13 @@ NAME = "expectations.json"
 #: Some thousand expectations; a file that is larger is none of ours.
 LIMIT_BYTES = 4 * 2**20
 
-#: What can be expected. A crash or a hang is no known deviation: nobody knows what it leaves behind.
-EXPECTED = (Failed.name, Unsupported.name, Fallback.name)
+#: What can be expected. Of errors one that is known by what it ``says``: a crash or a hang is no known deviation, as
+#: nobody knows what it leaves behind.
+EXPECTED = (Failed.name, Unsupported.name, Fallback.name, Errored.name)
 #: Parts of a stack that an expectation can be limited to by a range of versions (PEP 440).
 RANGES = ("torch_npu", "cann", "torch")
 _NEEDED = ("cases", "outcome", "reason", "source", "expires")
-_OPTIONAL = ("chip", "emulated", "owner", "operators", "asked", *RANGES)
+_OPTIONAL = ("chip", "emulated", "owner", "says", "operators", "asked", *RANGES)
 _OPERATOR = re.compile(r"\w+::[\w.]+")
 
 
@@ -43,8 +44,9 @@ class Expectation:
     """One known deviation.
 
     ``cases`` and ``chip`` are patterns (``*`` and ``?``) of case ids and names of chips; ``versions`` maps parts of the
-    stack to ranges of versions. ``emulated`` limits it to emulated devices (True) or real ones (False). ``source`` says
-    where the deviation is documented or was seen; ``file`` where this entry stands.
+    stack to ranges of versions. ``emulated`` limits it to emulated devices (True) or real ones (False). ``says`` is a
+    part of what the outcome says of itself. ``source`` says where the deviation is documented or was seen; ``file``
+    where this entry stands.
 
     ``operators`` are aten operators, with overload, that torch_npu has no kernel for, and ``asked`` is the id of the
     one case that shows it, for all that the entry is about; both empty for none. ``asks_once`` says that the dispatcher
@@ -61,6 +63,7 @@ class Expectation:
     versions: Mapping[str, SpecifierSet]
     emulated: bool | None = None
     owner: str = ""
+    says: str = ""
     file: str
     operators: tuple[str, ...] = ()
     asked: str = ""
@@ -85,7 +88,7 @@ class Expectation:
 
     def judge(self, found: Outcome, today: date) -> Outcome:
         """Give what becomes of a case of which this was expected. What the emulated device lacks stays as it is."""
-        if found.name == self.outcome:
+        if found.name == self.outcome and self.says in f"{found.reason}\n{found.detail}":
             if self.gained:
                 return replace(found, reason=f"{found.reason} (expected: {self.reason}; {self.outlived})")
             return self._expired(found) if today > self.expires else self._waived(found)
@@ -93,7 +96,7 @@ class Expectation:
             reason = f"expected to be {self.outcome} ({self.reason}), and passed: remove the expectation"
             reason += f"; {self.outlived}" if self.gained else ""
             return Failed(reason=reason, detail=f"{self.cases} in {self.file}, from {self.source}")
-        if found.name in EXPECTED:
+        if found.name in EXPECTED and not isinstance(found, Errored):
             return replace(found, reason=f"{found.reason} (expected was {self.outcome}: {self.reason})")
         return found
 
@@ -205,6 +208,8 @@ def _entry(given: Any, file: str, number: int) -> Expectation:
         raise ValueError(f"{place} has an unknown key: {min(unknown)!r}")
     if given["outcome"] not in EXPECTED:
         raise ValueError(f"{place}: outcome is {given['outcome']!r}, expected one of {', '.join(EXPECTED)}")
+    if given["outcome"] == Errored.name and not given.get("says"):
+        raise ValueError(f"{place}: an error is expected by what it says, and there is no says")
     if given.get("emulated") not in (None, True, False):
         raise ValueError(f"{place}: emulated is {given['emulated']!r}, expected true or false")
     operators, asked = _asked_once(given, place)
@@ -215,6 +220,7 @@ def _entry(given: Any, file: str, number: int) -> Expectation:
         emulated=given.get("emulated"),
         chip=str(given.get("chip", "*")),
         owner=str(given.get("owner", "")),
+        says=str(given.get("says", "")),
         file=file,
         operators=operators,
         asked=asked,

@@ -84,6 +84,15 @@ def test_what_says_nothing_stays_as_it_is(written: Write, found: Outcome) -> Non
     assert judged(written, found) == found
 
 
+def test_an_error_is_expected_by_what_it_says(written: Write) -> None:
+    expectation = one(written, outcome="errored", says="nbytes").find("ops/gelu/forward/float16")
+    assert expectation is not None
+    known = Errored(reason="bug: RuntimeError", detail="RuntimeError: the storage nbytes cannot be divided")
+    other = Errored(reason="the process died while it ran this case")
+    assert expectation.judge(known, BEFORE).name == "waived"
+    assert expectation.judge(other, BEFORE) == other
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"chip": "Ascend310*"}, {"torch_npu": ">=2.6"}, {"cann": "<8.0.RC3"}, {"emulated": True}, {"torch": ">=2.1"}],
@@ -141,7 +150,8 @@ def test_a_case_that_cannot_stand_for_its_entry_is_refused(written: Write, later
         ({**ONCE, "operators": [1]}, "operators has 1"),
         ({**ONCE, "outcome": "failed"}, "expected as fallback, not failed"),
         ({**ONCE, "asked": "ops/gelu/out/float32"}, "which is none of"),
-        ({**ENTRY, "outcome": "errored"}, "outcome is 'errored'"),
+        ({**ENTRY, "outcome": "not-run"}, "outcome is 'not-run'"),
+        ({**ENTRY, "outcome": "errored"}, "there is no says"),
         ({**ENTRY, "expires": "soon"}, "expires is 'soon'"),
         ({**ENTRY, "source": " "}, "no source"),
         ({**ENTRY, "torch_npu": "new"}, "range of versions"),
