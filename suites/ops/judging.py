@@ -21,6 +21,8 @@ ULPS = 2.0
 PROPAGATED = 3.0
 #: Bits of the numbers that references are computed in, and how wrong these may be, in units of the largest of them.
 _REFERENCE_BITS, _REFERENCE_ULPS = 64, 16.0
+#: Operators of which each result is a sum of all that is given: its error goes with the largest of them.
+_SUMS_OF_ALL = ("fft",)
 #: The integers that hold the bits of a number, by its bytes.
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -38,7 +40,8 @@ def settings(
     if operator.exactness == MOVE and not backward:
         return {"standard": "binary", "honest": honest[0]}
     if operator.exactness == FUNCTION or (backward and operator.exactness != MOVE):
-        honest.append({name: _shaken(each, PROPAGATED if backward else 0.0) for name, each in results.items()})
+        propagated, together = PROPAGATED if backward else 0.0, operator.family in _SUMS_OF_ALL
+        honest.append({name: _shaken(each, propagated, together=together) for name, each in results.items()})
     # One term means to the judge that each element is rounded once: a function may well have sums of its own inside.
     once = operator.exactness != FUNCTION and not backward
     return {"honest": Samples(honest), "accumulation": terms if once or terms > 1 else None}
@@ -110,18 +113,22 @@ def _one_nan(tensor: torch.Tensor) -> torch.Tensor:
     return torch.where(tensor.isnan(), torch.nan, tensor) if tensor.is_floating_point() else tensor
 
 
-def _shaken(results: Results, propagated: float) -> Tensors:
-    return [shaken(*each, propagated) for each in zip(results.expected, results.honest[0], strict=True)]
+def _shaken(results: Results, propagated: float, *, together: bool) -> Tensors:
+    pairs = zip(results.expected, results.honest[0], strict=True)
+    return [shaken(*each, propagated, together=together) for each in pairs]
 
 
-def shaken(expected: torch.Tensor | None, honest: torch.Tensor | None, propagated: float = 0.0) -> torch.Tensor | None:
+def shaken(
+    expected: torch.Tensor | None, honest: torch.Tensor | None, propagated: float = 0.0, *, together: bool = False
+) -> torch.Tensor | None:
     """Give what a device may give that is wrong by ``ULPS`` in each element, up or down as chance has it.
 
-    To this comes ``propagated`` times the error of the honest result, where errors of a pass before are in it.
+    To this comes ``propagated`` times the error of the honest result, where errors of a pass before are in it. With
+    ``together``, each element is wrong by as much as the largest.
     """
     if expected is None or honest is None or not (honest.is_floating_point() or honest.is_complex()):
         return honest
-    error, wide = _error(expected, honest.dtype), honest.to(expected.dtype)
+    error, wide = _error(expected, honest.dtype, together=together), honest.to(expected.dtype)
     if honest.is_complex():  # either part is as wrong as the whole is
         expected, wide, error = torch.view_as_real(expected), torch.view_as_real(wide), error.unsqueeze(-1)
     direction = inputs.signs("ops/shaken", max(expected.numel(), 1))[: expected.numel()].reshape(expected.shape)
@@ -132,12 +139,13 @@ def shaken(expected: torch.Tensor | None, honest: torch.Tensor | None, propagate
     return torch.where(moved.isfinite() & honest.isfinite(), moved, honest)
 
 
-def _error(expected: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _error(expected: torch.Tensor, dtype: torch.dtype, *, together: bool) -> torch.Tensor:
     """Give what each element may be wrong by; in float64 by units of the largest: nothing more exact is known there."""
     info = torch.finfo(dtype)
-    size, ulps = expected.abs().nan_to_num(0.0, 0.0, 0.0), ULPS
-    if info.bits == _REFERENCE_BITS and size.numel():
-        size, ulps = size.max().expand_as(size), _REFERENCE_ULPS
+    size, is_reference = expected.abs().nan_to_num(0.0, 0.0, 0.0), info.bits == _REFERENCE_BITS
+    ulps = _REFERENCE_ULPS if is_reference else ULPS
+    if (is_reference or together) and size.numel():
+        size = size.max().expand_as(size)
     exponent = torch.frexp(size.clamp(info.smallest_normal, info.max)).exponent.double() - 1
     return ulps * info.eps * torch.exp2(exponent)
 

@@ -67,7 +67,7 @@ class Subject:
         def put(leaf: Any) -> Any:
             if isinstance(leaf, torch.Tensor):
                 return placing(leaf, device)
-            return device if isinstance(leaf, torch.device) else leaf
+            return device if isinstance(leaf, torch.device) or leaf == "cpu" else leaf  # some name it by a text
 
         return on_leaves(put, arguments)
 

@@ -252,8 +252,10 @@ def _changed_within(subject: Subject, sample: Any) -> tuple[list[torch.Tensor], 
     with unseen():
         given = (surrounded(first), *others), named
         (whole, *rest), kwargs = subject.placed(given, contiguous, subject.device)
-    subject.in_place()(steps(whole), *rest, **kwargs)
-    return subject.fetched([steps(whole)]), _gaps(whole)
+    view, before = steps(whole), steps(whole).stride()
+    subject.in_place()(view, *rest, **kwargs)
+    left = steps(whole) if view.stride() == before else view  # what changes strides has written nothing
+    return subject.fetched([left]), _gaps(whole)
 
 
 def _must_not_grow(subject: Subject) -> None:

@@ -24,7 +24,7 @@ from .all_bits import ALL_BITS, in_all_bits
 from .computing import Subject, Tally, recorded, written
 from .database import database, function_name, in_place_name
 from .samples import KINDS, samples_of
-from .table import family
+from .table import WITHOUT_OUT, family
 
 #: What a case is asked of, in this order; the other properties of the catalogue need inputs of its own.
 PROPERTIES = ("forward", "special", "layout", "backward", "out", "in-place")
@@ -62,7 +62,7 @@ def _subject(name: str, infos: tuple[Any, ...]) -> Subject:
         operator=Operator(name, function, lambda _: (), recorded=True),
         infos=infos,
         in_place=resolve(in_place) if in_place else None,
-        has_out=all(info.supports_out for info in infos),
+        has_out=name not in WITHOUT_OUT and all(info.supports_out for info in infos),
         differentiable=frozenset(backward if infos[0].supports_autograd else ()),
     )
 

@@ -67,6 +67,8 @@ REFUSED = {"memory_format": (torch.channels_last, torch.channels_last_3d)}
 NEVER_EMPTY = DECOMPOSED | {"native_layer_norm"}
 #: Operators that give places of maxima: torch_npu gives them as int32 (see left_out.py).
 WITHOUT_PLACES = frozenset(("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool3d"))
+#: Operators of which ``out=`` is not asked: under the mode that sees fallbacks torch gives it back as it was.
+WITHOUT_OUT = frozenset(("linalg.matrix_rank",))
 #: Operators whose further tensors have to be on the CPU.
 ONE_TENSOR = frozenset(("tensor_split",))
 

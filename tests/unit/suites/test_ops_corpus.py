@@ -21,6 +21,7 @@ from suites.ops.corpus.callables import resolve
 from suites.ops.corpus.literals import Unwritable, read, write
 from suites.ops.corpus.packed import Packed, unpack
 from suites.ops.corpus.replay import FORM, Recording
+from suites.ops.corpus.subject import RecordedSubject
 from suites.ops.operator import call
 from suites.ops.recording.choosing import choose
 from suites.ops.recording.computing import same_bits
@@ -108,6 +109,14 @@ def test_recorded_strides_are_those_of_the_tensor_that_is_made(stride: tuple[int
     assert made.float().equal(kept)
     there = layouts.as_it_is(made, torch.device("cpu"))
     assert (there.stride(), there.float().equal(kept)) == (stride, True)
+
+
+def test_a_device_that_a_sample_names_is_the_one_that_is_tested() -> None:
+    case = next(case for case in CASES if case.subject == "linalg.det")
+    subject = RecordedSubject(case, torch.device("meta"), GoldenStore(folder("baselines") / "golden"))
+    given = ("cpu", torch.device("cpu"), "mean")
+    placed = subject.placed(given, layouts.contiguous, torch.device("meta"))
+    assert placed == (torch.device("meta"), torch.device("meta"), "mean")
 
 
 def test_a_tensor_with_a_dtype_of_its_own_keeps_it() -> None:

@@ -9,7 +9,7 @@ from pytest_ascend import precision
 from pytest_ascend.bundled import folder
 from pytest_ascend.golden import GoldenStore
 from suites.ops.catalogue import OPERATORS
-from suites.ops.judging import alike, expected, settings
+from suites.ops.judging import alike, expected, settings, shaken
 from suites.ops.operator import FLOATS, FUNCTION, MOVE
 from suites.ops.properties import chosen
 from suites.ops.stored import Results, Tensors, read
@@ -67,6 +67,16 @@ def test_functions_wrong_by_eight_ulp_are_caught(name: str, dtype: str, store: G
     results = {each.name: read(store, OPERATORS[name], dtype, "forward", each) for each in samples}
     generator = torch.Generator().manual_seed(0)
     assert not agrees(name, results, {key: moved(each, 8, generator) for key, each in results.items()}).agrees
+
+
+def test_where_each_result_is_a_sum_of_all_its_error_goes_with_the_largest() -> None:
+    wanted = torch.tensor([1000.0, 0.0], dtype=torch.float64)
+    alone, together = (shaken(wanted, wanted.float(), together=each) for each in (False, True))
+    assert alone is not None
+    assert together is not None
+    ulp = torch.finfo(torch.float32).eps * 512
+    assert alone[1].abs() < ulp / 1000
+    assert ulp < together[1].abs() < 4 * ulp
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
