@@ -21,7 +21,8 @@ from pytest_ascend.emulator.faults import apply_faults
 from pytest_ascend.emulator.kernels import all_kernels, all_named
 from pytest_ascend.emulator.registry import Kernel
 from pytest_ascend.emulator.sickness import Silent
-from pytest_ascend.emulator.tensors import DeviceMemory, readers, set_view_shape, write
+from pytest_ascend.emulator.taken import check_of
+from pytest_ascend.emulator.tensors import DeviceMemory, Refused, readers, set_view_shape, write
 from pytest_ascend.errors import EmulatorUnavailable
 
 _RUNNER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p)
@@ -90,6 +91,9 @@ def _runner(memory: DeviceMemory, fail: Any) -> Callable[[int, int], int]:
                 call(words)
         except Silent:
             return 0
+        except Refused as refusal:
+            fail(refusal.CODE, b"%s", f"emulated CANN: {name}: EZ1001: {refusal}".encode())
+            return refusal.CODE
         except BaseException as error:  # noqa: BLE001  C cannot pass an exception on: it becomes an error code
             fail(_KERNEL_FAILED, b"%s", _message(name, error).encode())
             return _KERNEL_FAILED
@@ -114,17 +118,19 @@ def call_of(kernel: Kernel, memory: DeviceMemory) -> Callable[[int], None]:
     inputs = [(i, read[each.type]) for i, each in enumerate(parameters) if each.is_input]
     outputs = [(i, read[each.type], each.role == "dynamic") for i, each in enumerate(parameters) if not each.is_input]
     block = ctypes.c_int64 * len(parameters)
-    body, into = kernel.body, kernel.into
+    body, into, check = kernel.body, kernel.into, check_of(kernel.signature)
 
     def call(address: int) -> None:
         words = block.from_address(address)[:]
+        if check:
+            check(words)
         arguments = [reader(words[i]) for i, reader in inputs]
         targets = [reader(words[i]) for i, reader, _ in outputs]
         if into:
             shapes = _shapes(targets)
             body(*arguments, out=targets[0] if len(targets) == 1 else tuple(targets))
             if (made := _shapes(targets)) != shapes:  # torch resizes an output that does not fit
-                raise RuntimeError(f"the kernel made {made} for outputs of {shapes}")
+                raise Refused(f"Shape of out should be {made}, but current is {shapes}.")
             return
         result = body(*arguments)
         if not targets:

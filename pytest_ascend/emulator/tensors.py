@@ -42,6 +42,17 @@ _AT_ONCE = ctypes.c_int64 * 13  # EMU_TENSOR_WORDS: enough for four dimensions
 _TWO = ctypes.c_int64 * 2
 
 
+class Refused(Exception):
+    """Arguments that CANN does not take; ``CODE`` is its ACLNN_ERR_PARAM_INVALID."""
+
+    CODE = 161002
+
+
+def code_of(descriptor: int) -> int:
+    """Give the aclDataType of a descriptor."""
+    return ctypes.c_int64.from_address(descriptor).value
+
+
 class DeviceMemory:
     """The range of addresses that all emulated devices' memory lies in, as one base tensor for each dtype."""
 
@@ -89,7 +100,7 @@ def write(target: Any, value: Any) -> None:
             write(each, result)
         return
     if target.shape != value.shape:  # copy_ would broadcast, and hide the mistake
-        raise RuntimeError(f"the kernel made {tuple(value.shape)} for an output of {tuple(target.shape)}")
+        raise Refused(f"Shape of out should be {tuple(value.shape)}, but current is {tuple(target.shape)}.")
     target.copy_(value)
 
 
@@ -107,7 +118,7 @@ def scalar(descriptor: int) -> complex | None:
     """Give the Python number of a scalar descriptor: bool, int, float or complex; None for a null pointer."""
     if not descriptor:
         return None
-    code = ctypes.c_int64.from_address(descriptor).value
+    code = code_of(descriptor)
     value = ctypes.string_at(descriptor + 8, 16)
     if code in _SCALAR_FORMATS:
         return struct.unpack_from(_SCALAR_FORMATS[code], value)[0]  # type: ignore[no-any-return]

@@ -57,8 +57,10 @@ def test_sum_of_products(dtype: torch.dtype) -> None:
     assert_rounded_once(torch.addbmm, *_inputs(((5, 3), (2, 5, 7), (2, 7, 3)), dtype))
 
 
-def test_product_of_integers() -> None:
-    assert_same(torch.mm, torch.arange(6).view(2, 3), torch.arange(6).view(3, 2))
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64, torch.complex64])
+def test_there_are_products_of_narrow_floats_only(dtype: torch.dtype) -> None:
+    with pytest.raises(RuntimeError, match="should be in dtype support list"):
+        torch.mm(torch.ones(2, 3, dtype=dtype).npu(), torch.ones(3, 2, dtype=dtype).npu())
 
 
 def test_product_into_a_tensor() -> None:

@@ -17,7 +17,7 @@ op(
     "aclnnCdist(Tensor x1, Tensor x2, float p, int64 mode, out Tensor out)",
     widened(aten._cdist_forward.default),
 )
-op("aclnnPdist(Tensor self, float p, out Tensor out)", widened(aten._pdist_forward.default))
+op("aclnnPdist(Tensor self, float p, out Tensor out)", widened(lambda x, p: aten._pdist_forward(x.contiguous(), p)))
 op(
     "aclnnCdistBackward(Tensor grad, Tensor x1, Tensor x2, Tensor cdist, float p, out Tensor out)",
     widened(lambda grad, x1, x2, distance, p: aten._cdist_backward(grad.contiguous(), x1, x2, p, distance)),

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.tensors import Refused
 
 family = Family("indexing")
 op = family.op
@@ -98,14 +99,22 @@ op(f"aclnnInplaceScatterValue(inout Tensor self, {_INDEX}, Scalar value, int64 r
 op(f"aclnnScatterAdd(Tensor self, {_INDEX}, Tensor src, out Tensor out)", torch.scatter_add)
 
 
+def _only_sums(x: T, mode: int, include_self: bool) -> None:
+    """Refuse what CANN refuses on an Atlas A2 and A3."""
+    if not (x.dtype is torch.float32 and _REDUCE[mode] == "sum" and include_self):
+        raise Refused("scatter_reduce only supports dtype=float32, reduce=sum, include_self=true.")
+
+
 @family.kernel(f"aclnnScatterReduce(Tensor self, {_INDEX}, Tensor src, int64 reduce, bool includeSelf, out Tensor out)")
 def scatter_reduce(x: T, dim: int, index: T, source: T, mode: int, include_self: bool) -> T:
-    return torch.scatter_reduce(x, dim, index, source, _REDUCE[mode], include_self=include_self)
+    _only_sums(x, mode, include_self)
+    return torch.scatter_add(x, dim, index, source)
 
 
 @family.kernel(f"aclnnInplaceScatterReduce(inout Tensor self, {_INDEX}, Tensor src, int64 reduce, bool includeSelf)")
 def scatter_reduce_(x: T, dim: int, index: T, source: T, mode: int, include_self: bool) -> None:
-    x.scatter_reduce_(dim, index, source, _REDUCE[mode], include_self=include_self)
+    _only_sums(x, mode, include_self)
+    x.scatter_add_(dim, index, source)
 
 
 @family.kernel("aclnnScatterNdUpdate(inout Tensor self, Tensor indices, Tensor updates)")

@@ -32,8 +32,14 @@ for _name, _function in _SUMS.items():
 op("aclnnProd(Tensor self, dtype dtype, out Tensor out)", lambda x, dtype: torch.prod(x, dtype=dtype))
 op(f"aclnnProdDim({_DIM}, dtype dtype, out Tensor out)", _over_dims(torch.prod), into=True)
 
+
+def _over_some(function: Callable[..., T]) -> Callable[..., T]:
+    """Make a body that reduces all dimensions where none is named."""
+    return lambda x, dims, keepdim: function(x, dims or tuple(range(x.dim())), keepdim)
+
+
 for _name, _function in {"All": torch.all, "Any": torch.any}.items():
-    op(f"aclnn{_name}({_DIMS}, out Tensor out)", _function)
+    op(f"aclnn{_name}({_DIMS}, out Tensor out)", _over_some(_function))
 
 for _name, _function in {"Amax": torch.amax, "Amin": torch.amin, "LogSumExp": torch.logsumexp}.items():
     op(f"aclnn{_name}({_DIMS}, out Tensor out)", _function, into=True)

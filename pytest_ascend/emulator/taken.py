@@ -1,0 +1,82 @@
+"""Dtypes that CANN checks: what an operator of a real device refuses, the emulated one refuses, in the same words.
+
+The lists are those of an Atlas A2, for operators where torch's CPU kernels take more. Operators that are not here take
+whatever these take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+
+from pytest_ascend.emulator.signature import Signature
+from pytest_ascend.emulator.tensors import DTYPES, Refused, code_of
+
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_WITH_DOUBLE = (*_FLOATS, torch.float64)
+_COMPLEX = (torch.complex64, torch.complex128)
+_INTS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+
+#: How CANN names dtypes that are not called as torch's are.
+_NAMES = {torch.float32: "FLOAT", torch.float64: "DOUBLE"}
+
+
+class Taken(NamedTuple):
+    """Dtypes that an operator takes in ``parameters``; in all of its tensors, where none is named."""
+
+    dtypes: tuple[torch.dtype, ...]
+    parameters: tuple[str, ...] = ()
+
+
+_ONLY_FLOATS = (
+    *("Gelu", "GeluBackward", "LayerNorm", "LayerNormBackward", "BatchNorm", "BatchNormBackward"),
+    *("VarCorrection", "VarMean", "Std", "StdMeanCorrection", "Norm", "LinalgVectorNorm"),
+    *("Cdist", "CdistBackward", "Logit", "BinaryCrossEntropyWithLogits"),
+    *("Mm", "Mv", "Matmul", "BatchMatMul", "Addmm", "InplaceAddmm", "Addbmm", "Baddbmm"),
+)
+
+#: By the operator's name without ``aclnn``.
+TAKEN: Mapping[str, Taken] = {
+    "Exp": Taken((*_WITH_DOUBLE, *_COMPLEX, torch.bool, torch.int64), ("self",)),
+    **dict.fromkeys(("Erf", "Erfc"), Taken((*_WITH_DOUBLE, torch.bool, torch.int64), ("self",))),
+    "Expm1": Taken((*_FLOATS, torch.bool, torch.int64), ("self",)),
+    **dict.fromkeys(("Clamp", "ClampMin", "ClampMax"), Taken((*_WITH_DOUBLE, *_INTS))),
+    "Dot": Taken((*_FLOATS, torch.int8, torch.int32, torch.uint8)),
+    "Addmv": Taken((*_WITH_DOUBLE, *_INTS, torch.bool)),
+    "Softmax": Taken(_WITH_DOUBLE),
+    "L1Loss": Taken((*_FLOATS, torch.int64), ("self", "target")),
+    "MaskedSelect": Taken((*_WITH_DOUBLE, *_INTS, torch.bool), ("self",)),
+    "All": Taken((*_WITH_DOUBLE, *_INTS, torch.bool), ("self",)),
+    "Pdist": Taken((torch.float32, torch.float16)),
+    **dict.fromkeys(_ONLY_FLOATS, Taken(_FLOATS)),
+}
+
+_Check = Callable[[Sequence[int]], None]
+
+
+def check_of(signature: Signature) -> _Check | None:
+    """Give the function that looks at the words of a call and raises Refused; None where everything is taken."""
+    taken = TAKEN.get(signature.name.removeprefix("aclnn"))
+    if taken is None:
+        return None
+    codes = frozenset(code for code, dtype in DTYPES.items() if dtype in taken.dtypes)
+    looked_at = [
+        (place, each.name)
+        for place, each in enumerate(signature.parameters)
+        if each.type == "Tensor" and (not taken.parameters or each.name in taken.parameters)
+    ]
+
+    def check(words: Sequence[int]) -> None:
+        for place, name in looked_at:
+            if words[place] and (code := code_of(words[place])) not in codes:
+                listed = "".join(f"{_said(each)}," for each in taken.dtypes)
+                found = _said(DTYPES[code]) if code in DTYPES else code
+                raise Refused(f"Tensor {name} not implemented for {found}, should be in dtype support list [{listed}].")
+
+    return check
+
+
+def _said(dtype: torch.dtype) -> str:
+    return f"DT_{_NAMES.get(dtype, str(dtype).removeprefix('torch.').upper())}"

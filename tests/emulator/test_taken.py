@@ -1,0 +1,29 @@
+"""Dtypes that CANN refuses are refused on the emulated device, in CANN's words."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pytest_ascend.emulator.kernels import all_kernels
+from pytest_ascend.emulator.taken import TAKEN
+from pytest_ascend.run.outcomes import classify
+
+
+def test_every_list_is_about_an_operator_and_its_tensors() -> None:
+    signatures = {kernel.name.removeprefix("aclnn"): kernel.signature for kernel in all_kernels()}
+    for name, taken in TAKEN.items():
+        tensors = {each.name for each in signatures[name].parameters if each.type == "Tensor"}
+        assert set(taken.parameters) <= tensors, name
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.uint8])
+def test_a_dtype_that_is_not_taken_is_refused_as_cann_does(dtype: torch.dtype) -> None:
+    with pytest.raises(RuntimeError, match="161002") as refused:
+        torch.exp(torch.ones(3, dtype=dtype).npu())
+    assert f"Tensor self not implemented for DT_{str(dtype)[6:].upper()}" in str(refused.value)
+    assert classify(refused.value, emulated=True).name == "unsupported"
+
+
+def test_a_dtype_that_is_taken_is_computed() -> None:
+    assert torch.exp(torch.zeros(3, dtype=torch.int64).npu()).tolist() == [1, 1, 1]
