@@ -137,22 +137,25 @@ def resize_(x: Tensor, shape: Any) -> Tensor:
     return x.clone().resize_(shape).reshape(-1)[: x.numel()]
 
 
-# --- decompositions ---
+# --- decompositions: put together without products of matrices, which CANN has of narrow floats only ---
 
 
-def _diagonal(values: Tensor, like: Tensor) -> Tensor:
-    return torch.diag_embed(values).to(like.dtype)
+def _scaled(columns: Tensor, by: Tensor) -> Tensor:
+    return columns * by.to(columns.dtype).unsqueeze(-2)
+
+
+def _product(one: Tensor, other: Tensor) -> Tensor:
+    return (one.unsqueeze(-1) * other.unsqueeze(-3)).sum(-2)
 
 
 def eigh(x: Tensor, *given: Any, **named: Any) -> tuple[Tensor, Tensor]:
     values, vectors = torch.linalg.eigh(x, *given, **named)
-    return values, vectors @ _diagonal(values, vectors) @ vectors.mH
+    return values, _product(_scaled(vectors, values), vectors.mH)
 
 
 def eig(x: Tensor) -> Tensor:
     values, vectors = torch.linalg.eig(x)
-    found: Tensor = vectors @ torch.diag_embed(values) @ torch.linalg.inv(vectors)
-    return found
+    return _product(_scaled(vectors, values), torch.linalg.inv(vectors))
 
 
 def eigvals(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -164,23 +167,23 @@ def eigvals(x: Tensor) -> tuple[Tensor, Tensor]:
 def svd(x: Tensor, full_matrices: bool = True) -> tuple[Tensor, Tensor]:
     u, values, vh = torch.linalg.svd(x, full_matrices=full_matrices)
     count = values.shape[-1]
-    return values, u[..., :count] @ _diagonal(values, u) @ vh[..., :count, :]
+    return values, _product(_scaled(u[..., :count], values), vh[..., :count, :])
 
 
 def old_svd(x: Tensor, some: bool = True) -> tuple[Tensor, Tensor]:
     u, values, v = torch.svd(x, some=some)
     count = values.shape[-1]
-    return values, u[..., :count] @ _diagonal(values, u) @ v[..., :count].mH
+    return values, _product(_scaled(u[..., :count], values), v[..., :count].mH)
 
 
 def qr(x: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
     q, r = torch.linalg.qr(x, mode=mode)
-    return (q @ r if q.numel() else r.mH @ r), r.abs()
+    return (_product(q, r) if q.numel() else _product(r.mH, r)), r.abs()
 
 
 def old_qr(x: Tensor, some: bool = True) -> tuple[Tensor, Tensor]:
     q, r = torch.qr(x, some=some)
-    return q @ r, r.abs()
+    return _product(q, r), r.abs()
 
 
 def lstsq(x: Tensor, other: Tensor, **named: Any) -> Tensor:
