@@ -15,6 +15,8 @@ from pytest_ascend.bundled import folder
 from pytest_ascend.errors import GoldenError, UsageError
 from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.operators import layouts
+from pytest_ascend.records.stack import Stack
+from pytest_ascend.run import expectations
 from suites.ops.catalogue import CASES, OPERATORS, RECORDED, is_recorded
 from suites.ops.corpus import index
 from suites.ops.corpus.callables import resolve
@@ -230,13 +232,30 @@ def test_what_overlaps_itself_is_not_changed_in_place() -> None:
 
 def test_what_is_unsettled_is_asked_of_no_device_and_would_be_a_case() -> None:
     assert not index.unsettled().keys() & {case.id for case in CASES}
-    promised = {
+    assert index.unsettled().keys() <= promised()
+
+
+def promised() -> set[str]:
+    return {
         f"ops/{entry.name}/{asked}/{dtype}"
         for entry in RECORDED.values()
         for dtype, properties in entry.properties.items()
         for asked in properties
     }
-    assert index.unsettled().keys() <= promised
+
+
+def test_what_another_case_stands_for_would_be_a_case_of_the_same_operator() -> None:
+    known, found = {case.id: case for case in CASES}, index.stood_for()
+    assert not found.keys() & (known.keys() | index.unsettled().keys())
+    assert found.keys() <= promised()
+    assert all(known[standing].subject == each.split("/")[1] for each, standing in found.items())
+
+
+def test_what_stands_for_others_is_a_known_deviation() -> None:
+    stack = Stack(device="npu", emulated=True, chip="Ascend910B1", torch_npu="2.13.0")
+    expected = expectations.load([folder("baselines") / expectations.NAME], stack)
+    standing = set(index.stood_for().values())
+    assert [each for each in standing if (found := expected.find(each)) is None or found.outcome == "fallback"] == []
 
 
 def test_an_operator_is_asked_in_a_dtype_either_by_the_catalogue_or_from_a_recording() -> None:
