@@ -28,7 +28,7 @@ from suites.ops.operator import call
 from suites.ops.recording.choosing import choose
 from suites.ops.recording.computing import same_bits
 from suites.ops.recording.names import names
-from suites.ops.recording.table import LEFT_OUT
+from suites.ops.recording.table import LEFT_OUT, WITHOUT_OUT
 from suites.ops.stored_tensor import StoredTensor, laid_out
 
 TENSORS = (
@@ -230,6 +230,11 @@ def test_what_overlaps_itself_is_not_changed_in_place() -> None:
     assert not any("5x5x2 strided" in name for name in changed)
 
 
+def test_of_some_operators_out_is_not_asked() -> None:
+    assert WITHOUT_OUT
+    assert not [name for name in WITHOUT_OUT if any("out" in each for each in RECORDED[name].properties.values())]
+
+
 def test_what_is_unsettled_is_asked_of_no_device_and_would_be_a_case() -> None:
     assert not index.unsettled().keys() & {case.id for case in CASES}
     assert index.unsettled().keys() <= promised()
@@ -268,7 +273,7 @@ def test_an_operator_is_asked_in_a_dtype_either_by_the_catalogue_or_from_a_recor
 REBUILD = """
 from suites.ops.recording.operators import record
 from suites.ops.recording.database import database
-from suites.ops.recording.table import LEFT_OUT
+from suites.ops.recording.table import LEFT_OUT, WITHOUT_OUT
 from suites.ops.catalogue import OPERATORS
 from suites.ops.recording.names import names
 from pytest_ascend.golden import Golden
