@@ -75,7 +75,10 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
     highest = max(highest, *(exponents_of(each)[1] for each in honest_entries)) if honest_entries else highest
     length = highest - lowest + 1
     device = octaves(_nonzero(entries), setting.format, lowest, length)
-    honest = [octaves(_nonzero(each), setting.format, lowest, length) for each in honest_entries]
+    honest = None
+    if honest_entries:
+        together = Entries(*map(np.concatenate, zip(*honest_entries, strict=True)))
+        honest = octaves(_nonzero(together), setting.format, lowest, length)
     model = ErrorModel(honest, setting, np.arange(lowest, highest + 1), use)
     allowed = _with_zero(model.limits(found.actual.count), honest_entries, device, setting, use)
     findings = (

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -125,17 +124,17 @@ class Limits:
         return np.where(magnitude == 0, self.zero, self.element[places])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ErrorModel:
-    """What honest results show, by octave from ``exponents[0]`` on, and what is allowed from that."""
+    """What all honest results together show, by octave from ``exponents[0]`` on, and what is allowed from that."""
 
-    honest: Sequence[Octaves]
+    honest: Octaves | None
     setting: Setting
     exponents: Ints
     use: Allowances
     _by_window: dict[int, tuple[Floats, Floats]] = field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def ulp(self) -> Floats:
         """The ulp of each octave; twice that where the expected values have been rounded as well."""
         return ulp_of_octave(self.exponents, self.setting.format) * (1 if self.setting.finer else 2)
@@ -143,13 +142,13 @@ class ErrorModel:
     @property
     def _sums_count(self) -> bool:
         """Whether the model of sums is a limit of its own, besides what honest results show."""
-        return not self.honest or (self.setting.accumulation or 1) > 1
+        return self.honest is None or (self.setting.accumulation or 1) > 1
 
     def limits(self, count: float) -> Limits:
         """Give the largest error allowed among ``count`` elements."""
         element = np.zeros(self.exponents.shape)
         sums = inner_by_model(self.setting, self.exponents, self.use, self.use.sums)
-        if self.honest:
+        if self.honest is not None:
             chance = self.use.rms * (math.sqrt(2 * math.log(2 * count + 1)) + 1)
             element = self._inner(chance, sums)
         if self._sums_count:
@@ -167,7 +166,9 @@ class ErrorModel:
         """
         bound = np.full(self.exponents.shape, np.inf)
         for half_width in WINDOWS[WIDE:]:
-            largest = sliding_max(np.max([self._law(each)[0] for each in self.honest], axis=0), half_width)
+            if not np.isinf(bound).any():
+                break
+            largest = sliding_max(self._law[0], half_width)
             usual = self._scale(half_width, chance, sums)
             allowed = np.maximum(self.use.largest * largest * self._unit, usual)
             bound = np.where((self._count(half_width) >= self._enough) & np.isinf(bound), allowed, bound)
@@ -178,26 +179,35 @@ class ErrorModel:
         total = np.maximum(sliding_sum(count, half_width), 1)
         ulps = self.use.element_ulps if self.setting.distinct < FEW else self.use.rms_ulps
         rounding = np.sqrt(sliding_sum(count * (ulps * self.ulp) ** 2, half_width) / total)
-        sums = inner_by_model(self.setting, self.exponents, self.use, self.use.sums_rms)
         inner = np.zeros(self.exponents.shape)
-        if self.honest:
-            inner = self._scale(half_width, self.use.rms, sums)
-            shared = self._scale(max(half_width, WINDOWS[WIDE]), self.use.rms, sums)
+        if self.honest is not None:
+            inner = self._scale(half_width, self.use.rms, self._sums)
+            shared = self._scale(max(half_width, WINDOWS[WIDE]), self.use.rms, self._sums)
             inner = np.where(inner > self.use.rms * self.ulp, np.maximum(inner, shared), inner)
         if self._sums_count:
-            inner = np.maximum(inner, np.sqrt(sliding_sum(count * sums**2, half_width) / total))
+            inner = np.maximum(inner, np.sqrt(sliding_sum(count * self._sums**2, half_width) / total))
         if self.setting.branching:
             inner = inner + self.use.branch_rms * self.setting.root_mean_square
         allowed: Floats = rounding + inner
         return allowed
 
+    @functools.cached_property
+    def _sums(self) -> Floats:
+        return inner_by_model(self.setting, self.exponents, self.use, self.use.sums_rms)
+
     @property
+    def _seen(self) -> Octaves:
+        if self.honest is None:
+            raise ValueError("there is no honest result")
+        return self.honest
+
+    @functools.cached_property
     def _enough(self) -> float:
         """So many elements a window has to hold: fewer only where there are no more."""
-        return max(1.0, min(self.use.independent, float(sum(each.count.sum() for each in self.honest))))
+        return max(1.0, min(self.use.independent, float(self._seen.count.sum())))
 
     def _count(self, half_width: int) -> Floats:
-        return sliding_sum(np.sum([each.count for each in self.honest], axis=0), half_width)
+        return sliding_sum(self._seen.count, half_width)
 
     @property
     def _is_relative(self) -> bool:
@@ -207,11 +217,12 @@ class ErrorModel:
     def _unit(self) -> Floats:
         return self.ulp if self._is_relative else np.ones(self.exponents.shape)
 
-    def _law(self, shown: Octaves) -> tuple[Floats, Floats]:
+    @property
+    def _law(self) -> tuple[Floats, Floats]:
         """Largest and sum of squares of the inner errors in each octave, in the unit of the law that holds."""
         if self._is_relative:
-            return shown.ulps_max, shown.ulps_square
-        return shown.excess_max, shown.excess_square
+            return self._seen.ulps_max, self._seen.ulps_square
+        return self._seen.excess_max, self._seen.excess_square
 
     def _scale(self, half_width: int, factor: float, most: Floats) -> Floats:
         """Give ``factor`` times the root mean square inner error that honest results show in each window.
@@ -226,8 +237,7 @@ class ErrorModel:
         """Root mean square inner error in each window: corrected for how few elements there are, and as of many."""
         if half_width not in self._by_window:
             count = np.maximum(self._count(half_width), 1)
-            square = sliding_sum(np.sum([self._law(each)[1] for each in self.honest], axis=0), half_width)
-            shown = np.sqrt(square / count) * self._unit
+            shown = np.sqrt(sliding_sum(self._law[1], half_width) / count) * self._unit
             unseen = 0.3 * self.ulp * np.minimum(1, 8 / count)
             careful = few(count, self.use) * np.maximum(shown, unseen)
             self._by_window[half_width] = careful, shown * _few_up_to(self.use.independent, self.use.luck)[-1]

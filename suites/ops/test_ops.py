@@ -252,7 +252,8 @@ def _changed_within(subject: Subject, sample: Any) -> tuple[list[torch.Tensor], 
     with unseen():
         given = (surrounded(first), *others), named
         (whole, *rest), kwargs = subject.placed(given, contiguous, subject.device)
-    view, before = steps(whole), steps(whole).stride()
+        view = steps(whole)
+        before = view.stride()
     subject.in_place()(view, *rest, **kwargs)
     left = steps(whole) if view.stride() == before else view  # what changes strides has written nothing
     return subject.fetched([left]), _gaps(whole)
