@@ -64,7 +64,7 @@ KINDS = (
         "convert to a dtype that the chip has (float32 or float16; bfloat16 from Atlas A2 on, float64 on none), or "
         "compute this operator on the CPU",
         (
-            r"not implemented for (?:'|DT_)",
+            r"not implemented for ['\w]",
             r"[Uu]nsupported (?:data ?type|dtype)",
             r"(?:data ?type|dtype) .{0,80}(?:not|n't) support",
             r"(?:not|n't) support .{0,60}(?:data ?type|dtype|DT_)",
@@ -89,6 +89,8 @@ KINDS = (
             r"Could not run '[^']+' with arguments from",
             r"is not (?:currently )?(?:supported|implemented)",
             r"(?:do|does|are|is)(?:n't| not) support(?:ed)?\b",
+            r"'_OpNamespace' '\w+' object has no attribute",
+            r"was deprecated .{0,40}and is now removed",
             r"Unsupported op",
             r"NotImplementedError",
             r"\bERR01007\b",

@@ -14,8 +14,9 @@ UNSUPPORTED = (
     r"GetWorkspaceSize not (found|in)",
     r"does not has any binary",
     r"Could not run '[^']+' with arguments from",
-    r"not implemented for '",
-    r"not implemented for DT_",  # aclnn's check of dtypes (161002, EZ1001)
+    r"not implemented for ['\w]",
+    r"'_OpNamespace' '\w+' object has no attribute",  # torch.ops.aten.X of another version of torch
+    r"was deprecated .{0,40}and is now removed",
     r"is not (currently )?(supported|implemented)",
     r"is not differentiable with respect to",
     r"DispatchStub: missing kernel for",

@@ -29,6 +29,8 @@ REPORTED = [
     ("RuntimeError", "aclnnFoo or aclnnFooGetWorkspaceSize not in libopapi.so", "version-mismatch"),
     ("RuntimeError", "call aclnnAdd failed, error code is 561103", "dtype"),
     ("RuntimeError", "\"addmm_impl_cpu_\" not implemented for 'Half'", "dtype"),
+    ("RuntimeError", "grid_sampler_2d_cpu not implemented for Half", "dtype"),
+    ("AttributeError", "'_OpNamespace' 'aten' object has no attribute 'foo'", "operator-missing"),
     ("RuntimeError", "expected scalar type Float but found Half", "dtype"),
     ("RuntimeError", "EZ9010: Tensor dtype DT_DOUBLE is not supported", "dtype"),
     ("NotImplementedError", "offline inference is not supported without ATC, which is neither on PATH", "tool-missing"),
