@@ -27,8 +27,9 @@ def source(*shape: int) -> StoredTensor:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 def test_to_cut_is_to_round_as_a_dtype_of_so_many_bits_does(dtype: torch.dtype) -> None:
     bits = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24}[dtype]
-    numbers = torch.cat([torch.randn(999, dtype=torch.float64), torch.tensor([0.0, torch.inf, -torch.inf, torch.nan])])
-    assert cut(numbers, bits).equal(numbers.to(dtype).double()) is False  # NaN
+    spread = torch.linspace(-9, 9, 998, dtype=torch.float64)  # none so small that float16 has fewer bits for it
+    numbers = torch.cat([spread, torch.tensor([0.0, torch.inf, -torch.inf, torch.nan])])
+    assert not cut(numbers, bits).equal(numbers)
     assert cut(numbers, bits).nan_to_num(7).equal(numbers.to(dtype).double().nan_to_num(7))
 
 
