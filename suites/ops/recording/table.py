@@ -60,8 +60,9 @@ FIRST_RESULT = frozenset(
     )
 )
 
-#: Arguments of which samples are left out: torch_npu refuses them, whatever the operator (see left_out.py).
-REFUSED = {"memory_format": (torch.channels_last, torch.channels_last_3d)}
+#: Arguments of which samples are left out: torch_npu refuses them, whatever the operator (see left_out.py), or what
+#: comes of them is random.
+REFUSED = {"memory_format": (torch.channels_last, torch.channels_last_3d), "dropout_p": (0.5,)}
 
 #: Operators of which samples without elements are left out: what there is of them no device promises.
 NEVER_EMPTY = DECOMPOSED | {"native_layer_norm"}
