@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from pytest_ascend.records.case import Case
 
-from .corpus.index import Entry, stood_for, unsettled
+from .corpus.index import Entry, left_out
 from .corpus.index import load as load_recorded
+from .corpus.repeating import NOT_REPEATED, REPEAT
 from .families import (
     activation,
     arithmetic,
@@ -23,7 +24,7 @@ from .families import (
     sorting,
 )
 from .operator import Operator
-from .properties import PROPERTIES, applies, level
+from .properties import PROPERTIES, applies, level, level_of_recorded
 
 _FAMILIES = (
     activation,
@@ -50,8 +51,7 @@ def _by_name() -> dict[str, Operator]:
     return table
 
 
-def _case(name: str, family: str, property_: str, dtype: str, *, recorded: bool = False) -> Case:
-    shown = level(property_, dtype, recorded=recorded)
+def _case(name: str, family: str, property_: str, dtype: str, shown: str) -> Case:
     return Case(suite="ops", subject=name, property=property_, dtype=dtype, family=family, level=shown)
 
 
@@ -70,17 +70,24 @@ def _written() -> Iterator[Case]:
     for operator in OPERATORS.values():
         for dtype in operator.dtypes:
             asked = (each for each in PROPERTIES if applies(operator, each, dtype))
-            yield from (_case(operator.name, operator.family, each, dtype) for each in asked)
+            yield from (_case(operator.name, operator.family, each, dtype, level(each, dtype)) for each in asked)
 
 
 def _recorded() -> Iterator[Case]:
-    left_out = unsettled().keys() | stood_for().keys()
     for entry in RECORDED.values():
         family = OPERATORS[entry.name].family if entry.name in OPERATORS else entry.family
-        for dtype, asked in entry.properties.items():
-            if is_recorded(entry.name, dtype):
-                found = (_case(entry.name, family, each, dtype, recorded=True) for each in asked)
-                yield from (each for each in found if each.id not in left_out)
+        for dtype in (each for each in entry.properties if is_recorded(entry.name, each)):
+            first = entry.name not in OPERATORS and dtype == entry.first_dtype
+            for property_ in _asked(entry, dtype):
+                shown = level_of_recorded(property_, dtype, first=first)
+                yield _case(entry.name, family, property_, dtype, shown)
+
+
+def _asked(entry: Entry, dtype: str) -> Iterator[str]:
+    """Give what is asked of a recorded operator; to repeat itself only where its results are asked for."""
+    possible = (*entry.properties[dtype], *(() if entry.name in NOT_REPEATED else (REPEAT,)))
+    asked = [each for each in possible if f"ops/{entry.name}/{each}/{dtype}" not in left_out()]
+    yield from (each for each in asked if each != REPEAT or "forward" in asked)
 
 
 CASES: tuple[Case, ...] = (*_written(), *_recorded())

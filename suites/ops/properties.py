@@ -25,11 +25,15 @@ def applies(operator: Operator, property_: str, dtype: str) -> bool:
     return bool(chosen(operator, property_, dtype))
 
 
-def level(property_: str, dtype: str, *, recorded: bool = False) -> str:
+def level_of_recorded(property_: str, dtype: str, *, first: bool) -> str:
+    """Give the lowest level that runs the property of a recorded operator, of which this is the first dtype or not."""
+    usual = property_ in ("forward", "backward") and dtype in FLOATS[:2]
+    in_float32 = property_ in ("special", "layout") and dtype == "float32"
+    return "standard" if usual or in_float32 or (property_ == "repeat" and first) else "full"
+
+
+def level(property_: str, dtype: str) -> str:
     """Give the lowest level that runs the property: the quickest, that of float32 forward, comes first."""
-    if recorded:
-        usual = property_ in ("forward", "backward") and dtype in FLOATS[:2]
-        return "standard" if usual or (property_ in ("special", "layout") and dtype == "float32") else "full"
     if property_ == "forward" and dtype == "float32":
         return "smoke"
     return "full" if dtype in (*NARROW, *BOOL) and property_ not in ("forward", "promotion") else "standard"

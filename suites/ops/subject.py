@@ -42,6 +42,10 @@ class Subject:
         """Give the samples that show the property."""
         return chosen(self.operator, self.case.property, self.case.dtype)
 
+    def shows(self, sample: Sample, property_: str) -> bool:
+        """Whether a sample is one of those that show a property."""
+        return sample in chosen(self.operator, property_, self.case.dtype)
+
     def on_cpu(self, sample: Sample) -> Any:
         """Make the arguments of a sample on the CPU: a tuple and a dictionary."""
         drawn = self._drawn.get(sample.name)

@@ -20,7 +20,6 @@ from .corpus.subject import RecordedSubject
 from .evaluate import forward, on_tensors, tensors
 from .judging import alike, expected, honest_twin, settings, signs
 from .operator import LAYOUT, USUAL_TERMS
-from .properties import applies, chosen
 from .reproducing import program
 from .stored import Results
 from .subject import Subject
@@ -291,12 +290,12 @@ def _ways(subject: Subject, sample: Any, args: Any, kwargs: Any) -> dict[str, Ca
 
     Back only where there is one gradient, of one number each: no device promises the order of sums.
     """
-    operator, case = subject.operator, subject.case
+    operator = subject.operator
     ways: dict[str, Callable[[], list[Any]]] = {"": lambda: subject.fetched(forward(operator.function, args, kwargs))}
-    if applies(operator, "in-place", case.dtype):
+    if subject.shows(sample, "in-place"):
         ways["in place"] = lambda: subject.fetched([subject.in_place()(args[0].clone(), *args[1:], **kwargs)])
     is_of_one = operator.family in _OF_ONE and len(sample.values()) == 1
-    if is_of_one and sample in chosen(operator, "backward", case.dtype):
+    if is_of_one and subject.shows(sample, "backward"):
         ways["backward"] = lambda: [each for each in subject.go_back(sample) if each is not None]
     return ways
 

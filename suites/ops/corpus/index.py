@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -11,7 +12,11 @@ from typing import Any
 from pytest_ascend.errors import UsageError
 from pytest_ascend.golden.files import write_if_new
 
+from ..operator import BOOL, FLOATS, INTS
+
 PATH = Path(__file__).with_name("operators.json")
+#: Dtypes, those first in which most is asked.
+_ORDER = (*FLOATS, "float64", "complex64", *INTS, *BOOL)
 #: What the ids of the goldens begin with.
 PREFIX = "ops/opinfo/"
 
@@ -33,6 +38,12 @@ def unsettled() -> dict[str, str]:
 def stood_for() -> dict[str, str]:
     """Give the ids of cases that another one stands for, each with the id of that one."""
     return _pairs(STOOD_FOR)
+
+
+@functools.cache
+def left_out() -> frozenset[str]:
+    """Give the ids of all cases that a recording could show and that are not asked."""
+    return frozenset(unsettled().keys() | stood_for().keys())
 
 
 def _pairs(path: Path) -> dict[str, str]:
@@ -59,6 +70,11 @@ class Entry:
     def golden_id(self) -> str:
         """The id of its golden."""
         return PREFIX + self.name
+
+    @property
+    def first_dtype(self) -> str:
+        """The dtype in which what is asked once is asked."""
+        return min(self.properties, key=_ORDER.index)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Entry:

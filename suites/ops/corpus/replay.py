@@ -20,6 +20,7 @@ from .callables import resolve
 from .index import Entry
 from .literals import read
 from .packed import unpack
+from .repeating import REPEAT
 
 #: What a golden's meta says its form is; another one is not read.
 FORM = 1
@@ -54,7 +55,8 @@ class Recording:
 
     def chosen(self, property_: str, dtype: str) -> tuple[Sample, ...]:
         """Give the samples that a property is shown with."""
-        found = (place for place, said in enumerate(self._said) if property_ in self._asked(said, dtype))
+        shown = "forward" if property_ == REPEAT else property_
+        found = (place for place, said in enumerate(self._said) if shown in self._asked(said, dtype))
         samples = tuple(self._sample(place) for place in found)
         return tuple(filter(_can_change, samples)) if property_ == "in-place" else samples
 

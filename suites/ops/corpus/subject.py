@@ -43,6 +43,10 @@ class RecordedSubject(Subject):
         """Give the samples that show the property."""
         return self.recording.chosen(self.case.property, self.case.dtype)
 
+    def shows(self, sample: Sample, property_: str) -> bool:
+        """Whether a sample is one of those that show a property."""
+        return sample in self.recording.chosen(property_, self.case.dtype)
+
     def placed(self, arguments: Any, placing: Placing, device: torch.device) -> Any:
         """Put arguments onto a device; where no other layout is asked for, in the recorded one."""
         return super().placed(arguments, layouts.as_it_is if placing is layouts.contiguous else placing, device)

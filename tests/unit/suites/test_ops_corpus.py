@@ -22,6 +22,7 @@ from suites.ops.corpus import index
 from suites.ops.corpus.callables import resolve
 from suites.ops.corpus.literals import Unwritable, read, write
 from suites.ops.corpus.packed import Packed, unpack
+from suites.ops.corpus.repeating import NOT_REPEATED, REPEAT
 from suites.ops.corpus.replay import FORM, Recording
 from suites.ops.corpus.subject import RecordedSubject
 from suites.ops.operator import call
@@ -245,7 +246,7 @@ def promised() -> set[str]:
         f"ops/{entry.name}/{asked}/{dtype}"
         for entry in RECORDED.values()
         for dtype, properties in entry.properties.items()
-        for asked in properties
+        for asked in (*properties, REPEAT)
     }
 
 
@@ -266,6 +267,38 @@ def test_what_stands_for_others_is_a_known_deviation() -> None:
 def test_an_operator_is_asked_in_a_dtype_either_by_the_catalogue_or_from_a_recording() -> None:
     assert not is_recorded("add", OPERATORS["add"].dtypes[0])
     assert is_recorded("add", "complex64")
+
+
+# --- the same bits when called again ---
+
+
+def test_each_recorded_operator_repeats_itself_once_at_level_standard_and_in_all_dtypes_at_full() -> None:
+    levels = {case.id: case.level for case in CASES}
+    assert NOT_REPEATED.keys() <= RECORDED.keys()
+    for name, entry in RECORDED.items():
+        for dtype in entry.properties:
+            forward, again = (f"ops/{name}/{each}/{dtype}" for each in ("forward", REPEAT))
+            wanted = forward in levels and name not in NOT_REPEATED and again not in index.left_out()
+            assert (again in levels) == wanted, again
+            first = name not in OPERATORS and dtype == entry.first_dtype
+            assert levels.get(again) in (None, "standard" if first else "full"), again
+
+
+def test_float32_comes_first() -> None:
+    assert RECORDED["linalg.det"].first_dtype == "float32"
+    assert RECORDED["view_as_real"].first_dtype == "complex64"
+
+
+def test_what_repeats_itself_is_what_is_asked_for_its_results() -> None:
+    subject = subject_of("ops/sinc/repeat/float32")
+    forward = subject_of("ops/sinc/forward/float32")
+    assert [each.name for each in subject.samples] == [each.name for each in forward.samples]
+    assert any(subject.shows(each, "backward") for each in subject.samples)
+
+
+def subject_of(case_id: str) -> RecordedSubject:
+    case = next(each for each in CASES if each.id == case_id)
+    return RecordedSubject(case, torch.device("cpu"), GoldenStore(folder("baselines") / "golden"))
 
 
 # --- building and replaying ---
