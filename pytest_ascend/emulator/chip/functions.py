@@ -74,8 +74,8 @@ def _power(call: Call, seed: int) -> Any:
 
 
 def _contracted(call: Call, seed: int) -> Any:
-    """Round a product and a sum once, as a multiplication with addition does, where the seed is even."""
-    if seed % 2:
+    """Round a product and a sum of float32 once, as a multiplication with addition does, where the seed is even."""
+    if seed % 2 or not any(isinstance(x, T) and x.dtype is torch.float32 for x in tree_leaves(call.arguments)):
         return call.make()
     wide = {name: tree_map(_doubled, value) for name, value in call.arguments.items()}
     made = call.make(wide)

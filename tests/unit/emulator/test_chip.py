@@ -164,6 +164,15 @@ def test_integers_float64_and_bfloat16_are_the_cpus() -> None:
     assert _same(_of_chip(numbers.sum, 1), [numbers.sum()])
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_product_of_float64_is_added_in_float64(seed: int) -> None:
+    rows, scale = X.double(), 0.8831494822540025
+    wanted = torch.addcmul(rows, rows, rows, value=scale), *torch._foreach_lerp([rows], [rows.sin()], scale)
+    with Chip(seed):
+        made = torch.addcmul(rows, rows, rows, value=scale), *torch._foreach_lerp([rows], [rows.sin()], scale)
+    assert all(one.dtype is torch.float64 and one.equal(other) for one, other in zip(made, wanted, strict=True))
+
+
 def test_half_precision_products_are_summed_in_float32_and_rounded_once() -> None:
     left, right = X.half(), W.half()
     (found,) = _of_chip(lambda: left @ right, 1)
