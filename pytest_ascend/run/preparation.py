@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -190,12 +191,24 @@ def _npu(request: Request, found: Sequence[Sign], probe: Callable[[int], Answer]
 
 @contextlib.contextmanager
 def _comes_up(name: str, *, hint: str) -> Iterator[None]:
-    """Turn whatever a stack raises in this process into DeviceUnavailable."""
+    """Turn whatever a stack raises in this process into DeviceUnavailable.
+
+    What it warns of while it is imported is no failure, also where the tests have warnings raised.
+    """
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            yield
     except Exception as error:
-        message = f"{name} does not come up in this process: {type(error).__name__}: {error}"
+        message = f"{name} does not come up in this process: {', because of '.join(_causes(error))}"
         raise DeviceUnavailable(message, hint=hint) from error
+
+
+def _causes(error: BaseException | None) -> Iterator[str]:
+    """Give what an error says, and those behind it: of a backend torch says only that it does not load."""
+    while error is not None:
+        yield f"{type(error).__name__}: {error}"
+        error = error.__cause__
 
 
 def _explained(request: Request, found: Sequence[Sign], answer: Answer) -> str:

@@ -6,6 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from pytest_ascend.emulator.kernels import upsample
+
 from .both import FLOATS, assert_same, floats
 
 MODES = (
@@ -61,3 +63,9 @@ def test_sampling_along_a_grid_in_space() -> None:
 
 def test_affine_grid() -> None:
     assert_same(F.affine_grid, floats(2, 2, 3), (2, 3, 4, 5), align_corners=False, backward=True)
+
+
+@pytest.mark.parametrize(("given", "wanted", "expected"), [(0.0, 4, False), (1.0, 4, False), (1.0, 2, True)])
+def test_a_scale_of_1_for_another_size_is_none(given: float, wanted: int, expected: bool) -> None:
+    """torch_npu 2.5.1 gives 1 where a caller names sizes only."""
+    assert upsample._gives(given, 2, wanted) is expected

@@ -23,16 +23,25 @@ def _scales(dimensions: int, kind: str = "double") -> str:
 
 
 def _resized(name: str, leading: int) -> Callable[..., T]:
-    """Make a body of a function that ends in scales; ``leading`` arguments come before. A scale of 0 is not given."""
+    """Make a body of a function that ends in scales; ``leading`` arguments come before."""
     function = getattr(aten, name).default
     if "_aa" in name:
         function = widened(function)
+    is_backward = name.endswith("_backward")
 
     def body(*arguments: Any) -> T:
-        scales = [scale or None for scale in arguments[leading:]]
+        outer, axes = arguments[1], len(arguments) - leading
+        inner = arguments[2] if is_backward else arguments[0].shape
+        sizes = zip(arguments[leading:], inner[-axes:], outer[-axes:], strict=True) if axes else ()
+        scales = [scale if _gives(scale, before, after) else None for scale, before, after in sizes]
         return function(*arguments[:leading], *scales)  # type: ignore[no-any-return]
 
     return body
+
+
+def _gives(scale: float, before: int, after: int) -> bool:
+    """Whether a scale is one: where a caller names sizes only, torch_npu gives 0, and before 2.6 gave 1."""
+    return scale > 0 and (scale != 1 or before == after)
 
 
 #: CANN's name, torch's, dimensions, whether corners may be aligned.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 
 import pytest
 
@@ -62,6 +63,29 @@ def test_an_npu_that_answers_another_process_only_is_unavailable(monkeypatch: py
     monkeypatch.setattr(Npu, "pin_numerics", broken)
     with pytest.raises(DeviceUnavailable, match="does not come up in this process: RuntimeError: 507033"):
         prepare("npu", look=tuple, probe=well)
+
+
+def test_what_is_behind_an_error_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Npu) -> dict[str, bool]:
+        raise RuntimeError("failed to load the backend") from ModuleNotFoundError("No module named 'yaml'")
+
+    monkeypatch.setattr(Npu, "pin_numerics", broken)
+    with pytest.raises(DeviceUnavailable, match="backend, because of ModuleNotFoundError: No module named 'yaml'"):
+        prepare("npu", look=tuple, probe=well)
+
+
+def test_what_a_stack_warns_of_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch_npu 2.5.1 has an invalid escape sequence, which a project that has warnings raised cannot compile."""
+
+    def warns(self: Npu) -> dict[str, bool]:
+        warnings.warn("invalid escape sequence", SyntaxWarning, stacklevel=1)
+        return {}
+
+    monkeypatch.setattr(Npu, "pin_numerics", warns)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("error")
+        assert prepare("npu", look=tuple, probe=well).device.label == "npu:0"
+    assert [str(each.message) for each in said] == ["invalid escape sequence"]
 
 
 def test_auto_stops_where_there_is_a_sign_and_no_npu_answers() -> None:
