@@ -48,8 +48,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "placing inputs on the device": ("placed", "_targets", "surrounded"),
     "the operator, forward and back": ("forward", "gradients"),
     "bringing results back": ("fetched", "_gaps"),
-    "reading what is expected": ("stored", "stored_gradients", "stored_in_place"),
-    "comparing bits with honest results": ("honest_twin", "alike"),
+    "reading what is expected": ("stored", "stored_gradients"),
+    "comparing bits with honest results": ("alike",),
     "allowances for the judge": ("settings", "expected"),
     "judging": ("__call__",),
 }

@@ -65,12 +65,17 @@ class Subject:
         with unseen():  # copies only
             return self.placed(given, placing, device or self.device)
 
+    def usual(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+        """Place a tensor where no layout is asked for."""
+        return layouts.contiguous(tensor, device)
+
     def placed(self, arguments: Any, placing: Placing, device: torch.device) -> Any:
         """Put arguments onto a device, and that device where one is named among them."""
+        there = self.usual if placing is layouts.contiguous else placing
 
         def put(leaf: Any) -> Any:
             if isinstance(leaf, torch.Tensor):
-                return placing(leaf, device)
+                return there(leaf, device)
             return device if isinstance(leaf, torch.device) or leaf == "cpu" else leaf  # some name it by a text
 
         return on_leaves(put, arguments)

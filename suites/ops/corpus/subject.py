@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from pytest_ascend.operators import layouts
@@ -47,9 +45,9 @@ class RecordedSubject(Subject):
         """Whether a sample is one of those that show a property."""
         return sample in self.recording.chosen(property_, self.case.dtype)
 
-    def placed(self, arguments: Any, placing: Placing, device: torch.device) -> Any:
-        """Put arguments onto a device; where no other layout is asked for, in the recorded one."""
-        return super().placed(arguments, layouts.as_it_is if placing is layouts.contiguous else placing, device)
+    def usual(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+        """Place a tensor in the layout that was recorded."""
+        return layouts.as_it_is(tensor, device)
 
     def said(self, source: StoredTensor) -> str:
         """Give the Python that reads a tensor from the recording."""
