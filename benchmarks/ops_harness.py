@@ -1,6 +1,6 @@
 """What the operator suite costs a call beside the bare operator, and where that goes.
 
-    python benchmarks/ops_harness.py [--every 40] [--rounds 3]
+    python benchmarks/ops_harness.py [--every 40] [--rounds 7]
 
 Takes every 40th case of level standard, and notes each call that it makes of its operator. Bare is such a call on the
 device and on the CPU, in the same dtypes and strides, with the copies to the device and back, from inputs that are
@@ -167,7 +167,7 @@ def parts(cases: Sequence[Case]) -> Counter[str]:
 
 @click.command()
 @click.option("--every", default=40, show_default=True, help="Take one of so many cases.")
-@click.option("--rounds", default=3, show_default=True, help="Rounds, of which the fastest counts.")
+@click.option("--rounds", default=7, show_default=True, help="Rounds, of which the fastest counts.")
 def main(every: int, rounds: int) -> None:
     """Measure, and print what was found."""
     cases = STANDARD[::every]
