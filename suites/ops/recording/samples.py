@@ -21,7 +21,7 @@ from ..evaluate import forward
 from ..operator import SPECIAL, Operator, Sample, call
 from ..stored_tensor import StoredTensor, laid_out
 from .choosing import LARGEST, choose, size
-from .table import NEVER_EMPTY, ONE_TENSOR, REFUSED, WITHOUT_PLACES
+from .table import NEVER_EMPTY, NEVER_NAN, ONE_TENSOR, REFUSED, WITHOUT_PLACES
 
 #: Gives the numbers to keep in place of those that were drawn.
 Change: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
@@ -54,7 +54,8 @@ def samples_of(
     for info in infos:
         if drawn_in in info.supported_dtypes("cpu"):
             found += _kept(operator, info, drawn_in, len(infos))
-    special = type(infos[0]).__name__ in _NONFINITE and drawn_in.is_floating_point
+    undefined = any(part in operator.name for part in NEVER_NAN)
+    special = type(infos[0]).__name__ in _NONFINITE and drawn_in.is_floating_point and not undefined
     for sample in (*found, *(_nonfinite(found) if special else ())):
         yield named(sample, taken)
 

@@ -66,6 +66,9 @@ REFUSED = {"memory_format": (torch.channels_last, torch.channels_last_3d), "drop
 
 #: Operators of which samples without elements are left out: what there is of them no device promises.
 NEVER_EMPTY = DECOMPOSED | {"native_layer_norm"}
+#: Parts of names of operators of which samples with NaN are left out: torch's own loops over degrees end before the
+#: first turn there, and give memory as it is.
+NEVER_NAN = ("_polynomial_",)
 #: Operators that give places of maxima: torch_npu gives them as int32 (see left_out.py).
 WITHOUT_PLACES = frozenset(("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool3d"))
 #: Operators of which ``out=`` is not asked: under the mode that sees fallbacks torch gives it back as it was.
