@@ -25,9 +25,15 @@ def _over_dims(function: Callable[..., T]) -> Callable[..., T]:
     return lambda x, dims, keepdim, dtype, out: function(x, dims, keepdim, dtype=dtype, out=out)
 
 
-_SUMS: Table = {"ReduceSum": torch.sum, "ReduceNansum": torch.nansum, "Mean": torch.mean}
+_SUMS: Table = {"ReduceSum": torch.sum, "ReduceNansum": torch.nansum}
 for _name, _function in _SUMS.items():
     op(f"aclnn{_name}({_DIMS}, dtype dtype, out Tensor out)", _over_dims(_function), into=True)
+
+# Not into out=: torch 2.5 puts another tensor in the place of one of half precision, and leaves its memory as it was.
+op(
+    f"aclnnMean({_DIMS}, dtype dtype, out Tensor out)",
+    lambda x, dims, keepdim, dtype: x.mean(dims, keepdim, dtype=dtype),
+)
 
 op("aclnnProd(Tensor self, dtype dtype, out Tensor out)", lambda x, dtype: torch.prod(x, dtype=dtype))
 op(f"aclnnProdDim({_DIM}, dtype dtype, out Tensor out)", _over_dims(torch.prod), into=True)
