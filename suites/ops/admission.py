@@ -214,6 +214,7 @@ DEFINED: Mapping[str, Callable[..., Any]] = {
     "mse_loss": _loss(lambda x, y: (x - y) ** 2),
     "l1_loss": _loss(lambda x, y: np.abs(x - y)),
     "cat": lambda parts, dim: np.concatenate(parts, axis=dim),
+    "meshgrid": lambda parts, indexing: np.meshgrid(*parts, indexing=indexing)[0],
     "stack": lambda parts, dim: np.stack(parts, axis=dim),
     "roll": lambda x, shifts, dims=None: np.roll(x, shifts, axis=dims),
     "index_select": lambda x, dim, index: np.take(x, index, axis=dim),

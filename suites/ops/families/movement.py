@@ -33,6 +33,14 @@ _joined = exactly(
     call([normal(17), normal(0), normal(256)], dim=0, group=SHAPES),
     call([normal(1)], dim=0, group=SHAPES),
 )
+_grids = exactly(
+    call([normal(17), normal(5)], indexing="ij"),
+    call([normal(5), normal(17)], indexing="xy"),
+    call([normal(3), normal(), normal(7)], indexing="ij"),
+    call([normal(3), normal(2), normal(7)], indexing="xy"),
+    call([normal(257)], indexing="ij"),
+    call([normal(0), normal(5)], indexing="xy", group=SHAPES),
+)
 _stacked = exactly(
     call([normal(3, 5), normal(3, 5)], dim=0),
     call([normal(3, 5), normal(3, 5), normal(3, 5)], dim=-1),
@@ -96,6 +104,7 @@ OPERATORS = in_family(
     _move("contiguous", torch.Tensor.contiguous, exactly(call(_tensor(3, 5, 7)))),
     _move("cat", torch.cat, _joined),
     _move("stack", torch.stack, _stacked),
+    _move("meshgrid", torch.meshgrid, _grids),
     _move("flip", torch.flip, _flips),
     _move("roll", torch.roll, _rolls),
     _move("tril", torch.tril, _triangles, out=True),

@@ -92,6 +92,7 @@ _INNER = "an inner operator of one backend, which nobody calls"
 _SCALED = "takes 8-bit formats, which the CPU reference has not in float64"
 _NOT_DETERMINISTIC = "torch refuses it where deterministic algorithms are asked for, as they are when goldens are built"
 _LARGE = "its samples there are large: the catalogue has smaller ones"
+_NO_ORDER = "its samples come in an order that differs from process to process: the catalogue has its own"
 _PYTHON = "computes with sizes in Python: no device takes part"
 
 #: What is not recorded, and why.
@@ -130,6 +131,7 @@ LEFT_OUT: Mapping[str, str] = {
     "slice": "is what indexing calls; __getitem__ is recorded",
     **dict.fromkeys(("_scaled_mm", "_scaled_mm_v2"), _SCALED),
     "broadcast_shapes": _PYTHON,
+    "meshgrid": _NO_ORDER,
     "resize_as_": "leaves new elements as memory has them, as resize_, which is recorded, does",
     "max_pool2d_with_indices_backward": "is what max_pool2d's gradient calls",
     "as_strided": "is about memory, which each layout has otherwise; as_strided_copy is recorded",
