@@ -27,7 +27,7 @@ from rich.table import Table
 
 from pytest_ascend.performance.baseline import write
 from pytest_ascend.performance.comparison import STANDARD
-from pytest_ascend.performance.recording import baseline_of
+from pytest_ascend.performance.recording import GOOD_RUNS, baseline_of
 from pytest_ascend.performance.verdict import CANNOT_TELL, NOT_SLOWER, SLOWER
 from pytest_ascend.report.contents import Run
 from pytest_ascend.report.reading import read
@@ -121,7 +121,7 @@ def second_process(wanted: bool) -> Iterator[None]:
 @click.option("--load", is_flag=True, help="Keep a second process busy.")
 def main(short: bool, load: bool) -> None:
     """Print how often each answer was right."""
-    recorded, rounds = (3, {0.0: 1, 0.3: 1}) if short else (8, {0.0: 12, 0.05: 3, 0.1: 8, 0.3: 4})
+    recorded, rounds = (3, {0.0: 1, 0.3: 1}) if short else (GOOD_RUNS, {0.0: 12, 0.05: 3, 0.1: 8, 0.3: 4})
     table = Table("slowed down by", "slower", "not slower", "cannot tell", "others called slower", title="answers")
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as name, second_process(load):

@@ -18,7 +18,7 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.performance import baseline as files
 from pytest_ascend.performance.baseline import Baseline
 from pytest_ascend.performance.estimate import Estimate
-from pytest_ascend.performance.recording import FEWEST_RUNS, baseline_of
+from pytest_ascend.performance.recording import FEWEST_RUNS, GOOD_RUNS, baseline_of
 from pytest_ascend.performance.verdict import Gate, judge
 from pytest_ascend.report import figures
 from pytest_ascend.report.published import published as published_figures
@@ -29,7 +29,7 @@ LOG = "run.jsonl"
 
 @click.command()
 @click.option(
-    "--runs", type=click.IntRange(FEWEST_RUNS, 100), default=8, show_default=True, help="How often to measure."
+    "--runs", type=click.IntRange(FEWEST_RUNS, 100), default=GOOD_RUNS, show_default=True, help="How often to measure."
 )
 @click.option("--device", default="auto", show_default=True, metavar="DEVICE", help="As --ascend-device.")
 @click.option("-k", "only", default="", metavar="EXPRESSION", help="Measure only these benchmarks, as pytest's -k.")

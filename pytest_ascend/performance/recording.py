@@ -14,6 +14,8 @@ from pytest_ascend.report.contents import Run
 
 #: With fewer runs nothing is known of how much they differ.
 FEWEST_RUNS = 3
+#: With so many a variance is known well enough to see a slow-down of ten per cent (docs/benchmarks.md).
+GOOD_RUNS = 12
 
 
 def baseline_of(runs: Sequence[Run]) -> Baseline:
@@ -22,7 +24,7 @@ def baseline_of(runs: Sequence[Run]) -> Baseline:
     Raises UsageError for too few runs, runs of different stacks or settings, and runs without benchmarks.
     """
     if len(runs) < FEWEST_RUNS:
-        raise UsageError(f"{len(runs)} runs make no baseline", hint=f"at least {FEWEST_RUNS}, better 8")
+        raise UsageError(f"{len(runs)} runs make no baseline", hint=f"at least {FEWEST_RUNS}, better {GOOD_RUNS}")
     first = runs[0].header
     for each in runs[1:]:
         _refuse_other(first.stack.to_dict(), each.header.stack.to_dict())
