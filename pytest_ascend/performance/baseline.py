@@ -69,7 +69,7 @@ class Baseline:
     noise: Mapping[str, Noise] = field(init=False)
 
     def __post_init__(self) -> None:
-        values = {name: [run.estimate.value for run in runs] for name, runs in self.benchmarks.items()}
+        values = {name: [run.estimate for run in runs] for name, runs in self.benchmarks.items()}
         object.__setattr__(self, "noise", noise_of(values))
 
     def to_dict(self) -> dict[str, Any]:
@@ -111,14 +111,24 @@ def _run_dict(run: MeasuredRun) -> dict[str, Any]:
         "estimate": found.value,
         "error": found.error,
         "scale": found.scale,
+        "pace": found.pace,
         "percentiles_us": list(run.percentiles_us),
     }
 
 
 def _read_run(data: Mapping[str, Any]) -> MeasuredRun:
-    found = Estimate(value=float(data["estimate"]), error=float(data["error"]), scale=str(data["scale"]))
+    found = Estimate(
+        value=float(data["estimate"]),
+        error=float(data["error"]),
+        scale=str(data["scale"]),
+        pace=float(data.get("pace", 0.0)),
+    )
     percentiles = tuple(float(each) for each in data["percentiles_us"])
-    if not np.isfinite([found.value, *percentiles]).all() or found.error < 0 or len(percentiles) != PERCENTILES:
+    if (
+        not np.isfinite([found.value, found.pace, *percentiles]).all()
+        or found.error < 0
+        or len(percentiles) != PERCENTILES
+    ):
         raise ValueError("an estimate that is no number, or not 101 percentiles")
     return MeasuredRun(estimate=found, percentiles_us=percentiles)
 

@@ -45,12 +45,14 @@ Floats = NDArray[np.float64]
 class Estimate:
     """One run's number on a logarithmic scale, so that a difference of 0.05 is 5 %, and its standard error.
 
-    ``scale`` says of what it is the logarithm: PAIRED or ALONE. Only estimates of one scale can be compared.
+    ``scale`` says of what it is the logarithm: PAIRED or ALONE. Only estimates of one scale can be compared. ``pace``
+    is the logarithm of the peer's own median in us, which tells how busy the machine was; 0 without a peer.
     """
 
     value: float
     error: float
     scale: str
+    pace: float = 0.0
 
 
 def estimate(latencies_us: Sequence[float], peers_us: Sequence[float] = ()) -> Estimate:
@@ -74,7 +76,7 @@ def _paired(times: Floats, peers: Floats) -> Estimate:
     middle = float(np.median(found))
     spread = OF_DEVIATIONS * float(np.median(np.abs(found - middle)))
     error = OF_MEDIANS * spread / np.sqrt(places) if places > 1 else float("inf")
-    return Estimate(value=middle, error=float(error), scale=PAIRED)
+    return Estimate(value=middle, error=float(error), scale=PAIRED, pace=float(np.median(peers)))
 
 
 def _checked(times_us: Sequence[float]) -> Floats:

@@ -1,5 +1,9 @@
 """How much the estimates of runs of the same thing differ: learnt from runs of one machine with itself (A/A).
 
+What slows a machine down slows the work and its peer, but not always alike: of a convolution on a busy machine the
+ratio to the peer rises by some three tenths of what the peer's own time does. A line through the runs of a baseline
+tells (analysis of covariance), and what is left beside the line is the noise.
+
 A benchmark has few runs in a baseline, and the variance of few numbers is itself a guess. All benchmarks of a machine
 are therefore looked at together: each one's own variance is moved towards what is usual there, as far as the variances
 themselves say that they are alike. This is the moderated variance of G. K. Smyth, "Linear models and empirical Bayes
@@ -12,15 +16,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from mpmath import findroot, psi
+
+from pytest_ascend.performance.estimate import Estimate
 
 #: Where all variances are alike, their number of degrees of freedom is without limit; this is as good.
 MANY = 1e6
 #: A standard deviation below this is a clock's resolution, not a machine's calm.
 LEAST_DEVIATION = 5e-4
+#: With fewer runs a slope is a guess.
+FEWEST_FOR_A_LINE = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,18 +39,51 @@ class Noise:
     degrees_of_freedom: float
 
 
-def noise_of(runs: Mapping[str, Sequence[float]]) -> dict[str, Noise]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """How the estimates of a baseline's runs go with their pace: means, slope, and the paces' squared distances."""
+
+    value: float
+    pace: float
+    slope: float = 0.0
+    spread: float = 0.0
+    runs: int
+
+    def at(self, pace: float) -> float:
+        """Give the estimate to expect of a run with this pace."""
+        return self.value + self.slope * (pace - self.pace)
+
+    def uncertainty(self, pace: float) -> float:
+        """Give the variance of a run's distance from the line, as a multiple of the noise's."""
+        beyond = (pace - self.pace) ** 2 / self.spread if self.spread else 0.0
+        return 1 + 1 / self.runs + beyond
+
+
+def line_through(runs: Sequence[Estimate]) -> Line:
+    """Lay a line through the runs of one benchmark; a level one where they are few, or of one pace."""
+    values, paces = (np.array([getattr(each, name) for each in runs]) for name in ("value", "pace"))
+    level = Line(value=float(values.mean()), pace=float(paces.mean()), runs=len(runs))
+    apart = paces - paces.mean()
+    spread = float(apart @ apart)
+    if len(runs) < FEWEST_FOR_A_LINE or spread < len(runs) * LEAST_DEVIATION**2:
+        return level
+    return replace(level, slope=float(apart @ values) / spread, spread=spread)
+
+
+def noise_of(runs: Mapping[str, Sequence[Estimate]]) -> dict[str, Noise]:
     """Give the noise of each benchmark from its estimates in several runs; one with fewer than two runs has none."""
-    own = {name: _variance(values) for name, values in runs.items() if len(values) >= 2}
-    freedom = {name: len(runs[name]) - 1 for name in own}
+    lines = {name: line_through(each) for name, each in runs.items() if len(each) >= 2}
+    freedom = {name: line.runs - (2 if line.spread else 1) for name, line in lines.items()}
+    own = {name: _variance(runs[name], line, freedom[name]) for name, line in lines.items()}
     if not own:
         return {}
     prior = _prior(list(own.values()), list(freedom.values()))
     return {name: _moderated(own[name], freedom[name], prior) for name in own}
 
 
-def _variance(values: Sequence[float]) -> float:
-    return max(float(np.var(values, ddof=1)), LEAST_DEVIATION**2)
+def _variance(runs: Sequence[Estimate], line: Line, freedom: int) -> float:
+    beside = sum((each.value - line.at(each.pace)) ** 2 for each in runs)
+    return max(beside / freedom, LEAST_DEVIATION**2)
 
 
 def _moderated(own: float, freedom: int, prior: Noise) -> Noise:

@@ -15,7 +15,7 @@ import numpy as np
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.performance.estimate import Estimate
-from pytest_ascend.performance.noise import Noise
+from pytest_ascend.performance.noise import Noise, line_through
 from pytest_ascend.performance.student import quantile, tail
 
 SLOWER = "slower"
@@ -74,8 +74,9 @@ def judge(now: Estimate, baseline: Sequence[Estimate], noise: Noise, gate: Gate)
     if not baseline or {each.scale for each in baseline} != {now.scale}:
         scales = sorted({each.scale for each in baseline}) or ["nothing"]
         raise UsageError(f"a {now.scale} cannot be compared with {', '.join(scales)}", hint="record the baseline anew")
-    deviation = _deviation(now, baseline, noise)
-    difference = now.value - float(np.mean([each.value for each in baseline]))
+    line = line_through(baseline)
+    deviation = _deviation(now, baseline, noise.variance * line.uncertainty(now.pace))
+    difference = now.value - line.at(now.pace)
     freedom = noise.degrees_of_freedom
     p_value = tail(difference / deviation, freedom)
     reach = quantile(CONFIDENCE, freedom) * deviation
@@ -97,8 +98,8 @@ def _answer(difference: float, threshold: float, high: float, gate: Gate) -> str
     return NOT_SLOWER if high < math.log1p(gate.tolerance) else CANNOT_TELL
 
 
-def _deviation(now: Estimate, baseline: Sequence[Estimate], noise: Noise) -> float:
+def _deviation(now: Estimate, baseline: Sequence[Estimate], variance: float) -> float:
     """Give the standard deviation of the difference. A run that was more disturbed than the baseline's counts so."""
     usual = float(np.median([each.error for each in baseline]))
     disturbance = max(0.0, now.error**2 - usual**2)
-    return math.sqrt(noise.variance * (1 + 1 / len(baseline)) + disturbance)
+    return math.sqrt(variance + disturbance)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.performance.estimate import ALONE, PAIRED, Estimate, estimate
-from pytest_ascend.performance.noise import Noise, noise_of
+from pytest_ascend.performance.noise import Noise, line_through, noise_of
 from pytest_ascend.performance.student import quantile, tail
 from pytest_ascend.performance.verdict import ALARMS, CANNOT_TELL, NOT_SLOWER, SLOWER, Gate, judge
 
@@ -65,7 +66,7 @@ def test_false_alarms_stay_below_what_is_stated() -> None:
     for _ in range(40):
         deviations = 0.01 * np.exp(rng.normal(0, 0.5, 10))
         values = {str(i): list(rng.standard_normal(6) * deviation) for i, deviation in enumerate(deviations)}
-        noise, gate = noise_of(values), Gate(benchmarks=10)
+        noise, gate = noise_of({name: list(map(at, each)) for name, each in values.items()}), Gate(benchmarks=10)
         for i, deviation in enumerate(deviations):
             now, baseline = at(rng.standard_normal() * deviation), [at(each) for each in values[str(i)]]
             alarms += judge(now, baseline, noise[str(i)], gate).answer == SLOWER
@@ -81,14 +82,14 @@ def test_estimates_of_different_kinds_are_not_compared() -> None:
 
 def test_variances_move_towards_what_is_usual() -> None:
     calm = {str(i): [0.0, 0.01, -0.01, 0.005] for i in range(10)}
-    found = noise_of({**calm, "odd": [0.0, 0.2, -0.2, 0.1]})
+    found = noise_of({name: list(map(at, each)) for name, each in {**calm, "odd": [0.0, 0.2, -0.2, 0.1]}.items()})
     own = float(np.var([0.0, 0.2, -0.2, 0.1], ddof=1))
     assert found["0"].variance < found["odd"].variance < own
     assert found["odd"].degrees_of_freedom > 3
 
 
 def test_a_benchmark_measured_once_has_no_noise() -> None:
-    assert noise_of({"once": [1.0]}) == {}
+    assert noise_of({"once": [at(1.0)]}) == {}
 
 
 @pytest.mark.parametrize(
@@ -120,6 +121,28 @@ def test_without_a_peer_the_quickest_rounds_count() -> None:
     disturbed = [100.0] * 30 + [400.0] * 70
     found = estimate(disturbed)
     assert (found.scale, found.value) == (ALONE, pytest.approx(math.log(100)))
+
+
+def busy(pace: float, slowdown: float = 0.0) -> Estimate:
+    """Give a run on a machine that is busier by ``pace``, which slows the work by three tenths of it more."""
+    return Estimate(value=0.1 + 0.3 * pace + math.log1p(slowdown), error=0.0, scale=PAIRED, pace=7 + pace)
+
+
+def test_how_busy_the_machine_was_is_taken_into_account() -> None:
+    baseline = [busy(0.02 * each) for each in range(12)]
+    shaken = [replace(each, value=each.value + 0.002 * (-1) ** i) for i, each in enumerate(baseline)]
+    noise = noise_of({"conv": shaken})["conv"]
+    answers = [judge(busy(*each), shaken, noise, Gate(benchmarks=10)) for each in ((0.2,), (0.0, 0.1), (0.3, 0.1))]
+    assert [each.answer for each in answers] == [NOT_SLOWER, SLOWER, SLOWER]
+    assert answers[1].slowdown == pytest.approx(0.1, abs=0.01)
+    far = judge(busy(3.0), shaken, noise, Gate(benchmarks=10))
+    assert far.threshold > 2 * answers[0].threshold, "what nothing in the baseline was like is known less well"
+
+
+def test_a_line_takes_runs_of_several_paces() -> None:
+    few, alike = [busy(0.1 * each) for each in range(4)], [at(0.01 * each) for each in range(12)]
+    assert line_through(few).slope == line_through(alike).slope == 0
+    assert line_through([busy(0.1 * each) for each in range(8)]).slope == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("times", [[], [1.0], [1.0, 0.0], [1.0, float("nan")]])
