@@ -42,7 +42,7 @@ def has_kernel(name: str, key: str) -> bool:
 def is_key(name: str) -> bool:
     """Whether this version of torch has a dispatch key of this name."""
     try:
-        torch._C._dispatch_has_kernel_for_dispatch_key("aten::add.Tensor", name)  # noqa: SLF001
+        has_kernel("aten::add.Tensor", name)
     except RuntimeError:  # could not parse dispatch key
         return False
     return True

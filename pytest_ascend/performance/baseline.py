@@ -69,8 +69,8 @@ class Baseline:
     noise: Mapping[str, Noise] = field(init=False)
 
     def __post_init__(self) -> None:
-        values = {name: [run.estimate for run in runs] for name, runs in self.benchmarks.items()}
-        object.__setattr__(self, "noise", noise_of(values))
+        estimates = {name: [run.estimate for run in runs] for name, runs in self.benchmarks.items()}
+        object.__setattr__(self, "noise", noise_of(estimates))
 
     def to_dict(self) -> dict[str, Any]:
         """Give builtins only, as they stand in the file."""
