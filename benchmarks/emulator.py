@@ -31,7 +31,7 @@ STEPS = 5
 
 
 def per_call_us(function: Callable[[], object]) -> float:
-    """Give the microseconds of one call: the best of several rounds."""
+    """Return the microseconds of one call: the best of several rounds."""
     rounds = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
@@ -48,7 +48,7 @@ class Stopwatch:
         self.seconds, self.calls = 0.0, 0
 
     def around(self, call: Callable[[int], None]) -> Callable[[int], None]:
-        """Give the call with the watch running."""
+        """Return the call with the watch running."""
 
         def timed(words: int) -> None:
             start = time.perf_counter()
@@ -78,7 +78,7 @@ def small_operators() -> Table:
 
 
 def training_step(device: str) -> Callable[[], None]:
-    """Give one SGD step of ResNet50, batch 4, on a device."""
+    """Return one SGD step of ResNet50, batch 4, on a device."""
     torch.manual_seed(0)
     model = ResNet50().to(device).train()
     images = torch.randn(4, 3, 224, 224, device="cpu").to(device)

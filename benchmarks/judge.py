@@ -71,7 +71,7 @@ JUDGES: dict[str, Judge] = {
 
 
 def fairness(thorough: bool) -> tuple[int, Counter[str]]:
-    """Give the number of honest situations, and how many each judge rejects."""
+    """Return the number of honest situations, and how many each judge rejects."""
     alarms: Counter[str] = Counter(dict.fromkeys(JUDGES, 0))
     count = 0
     for count, each in enumerate(judge_situations.situations(thorough), 1):  # noqa: B007  (the last is the total)
@@ -84,7 +84,7 @@ def fairness(thorough: bool) -> tuple[int, Counter[str]]:
 
 
 def strictness() -> tuple[int, Counter[str], list[tuple[str, str, dict[str, str]]]]:
-    """Give the number of faults that must be seen, how many each judge sees, and the smallest size that it sees."""
+    """Return the number of faults that must be seen, how many each judge sees, and the smallest size that it sees."""
     bases = judge_faults.bases()
     seen: Counter[str] = Counter(dict.fromkeys(JUDGES, 0))
     rows, total = [], 0
@@ -152,7 +152,7 @@ def _cpu_seconds(task: Callable[[], object], times: int = 200) -> float:
 
 
 def _measured(task: Callable[[], object]) -> tuple[float, float]:
-    """Give seconds, and how far resident memory rose (MiB)."""
+    """Return seconds, and how far resident memory rose (MiB)."""
     over, peak, base = threading.Event(), [_resident_mib()], _resident_mib()
 
     def watch() -> None:

@@ -33,14 +33,14 @@ Npu().pin_numerics()
 
 
 def asked() -> list[Case]:
-    """Give the cases of every level that are to pass here: those of which nothing else is expected."""
+    """Return the cases of every level that are to pass here: those of which nothing else is expected."""
     stack = collect("npu", emulated=True, chip=Npu().chip())
     known = expectations.load([folder("baselines") / "expectations.json"], stack)
     return [case for case in CASES if known.find(case.id) is None]
 
 
 def subject_of(case: Case) -> Subject:
-    """Give what a case is about, on the emulated device."""
+    """Return what a case is about, on the emulated device."""
     kind = RecordedSubject if is_recorded(case.subject, case.dtype) else Subject
     return kind(case, torch.device("npu", 0), _STORE)
 

@@ -14,7 +14,7 @@ from operator_damage import TO_TENSORS, OnTheWayOut, Seen, T
 
 
 def _off(x: T, share: float = 0.02) -> T:
-    """Give what is wrong, and not by rounding: every element of it."""
+    """Return what is wrong, and not by rounding: every element of it."""
     if x.dtype is torch.bool:
         return ~x
     if x.is_floating_point() or x.is_complex():

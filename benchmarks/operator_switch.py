@@ -99,7 +99,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _unfolded(arguments: Sequence[Any]) -> list[Any]:
-    """Give the arguments with lists of tensors laid open."""
+    """Return the arguments with lists of tensors laid open."""
     return [leaf for each in arguments for leaf in (each if _is_list(each) else [each])]
 
 

@@ -64,7 +64,7 @@ class Call:
     given: tuple[Any, Any]
 
     def ready(self, device: torch.device) -> Callable[[], None]:
-        """Give the call without anything around it: copies, both sides, and the results brought back."""
+        """Return the call without anything around it: copies, both sides, and the results brought back."""
         copied = [memory(each) for each in tensors(self.given)]
         there = on_tensors(lambda each: placed(each, device), self.given)
 
@@ -90,12 +90,12 @@ class Call:
 
 
 def memory(tensor: torch.Tensor) -> torch.Tensor:
-    """Give all memory that a tensor lies in, which is what has to be copied."""
+    """Return all memory that a tensor lies in, which is what has to be copied."""
     return tensor.detach().as_strided((tensor.untyped_storage().nbytes() // tensor.element_size(),), (1,), 0)
 
 
 def placed(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Give a tensor on a device in the strides that it has."""
+    """Return a tensor on a device in the strides that it has."""
     there = memory(tensor).to(device, copy=True).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
     return there.requires_grad_(tensor.requires_grad)
 
@@ -117,7 +117,7 @@ class Noted:
 
 
 def calls_of(case: Case) -> tuple[Subject, list[Call]]:
-    """Give the calls that a case makes of its operator. Runs it once."""
+    """Return the calls that a case makes of its operator. Runs it once."""
     calls: list[Call] = []
     subject = subject_of(case)
     variant = subject.in_place
@@ -128,7 +128,7 @@ def calls_of(case: Case) -> tuple[Subject, list[Call]]:
 
 
 def in_turns(case: Case, rounds: int) -> tuple[float, float, int]:
-    """Give the seconds of CPU of a case's calls bare, those of the case, and the number of calls."""
+    """Return the seconds of CPU of a case's calls bare, those of the case, and the number of calls."""
     subject, calls = calls_of(case)
     ready = [each.ready(subject.device) for each in calls]
     bare, whole = [], []

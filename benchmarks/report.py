@@ -50,7 +50,7 @@ class Figure:
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float]:
-    """Give the result of a call and the seconds of CPU that it took."""
+    """Return the result of a call and the seconds of CPU that it took."""
     start = time.process_time()
     result = work()
     return result, time.process_time() - start
@@ -83,7 +83,7 @@ def page_figures(log: Path, page: Path) -> Iterator[Figure]:
 
 
 def opened_and_searched(page: Path) -> float | None:
-    """Give the seconds until a browser, already running, shows what a search found; None where there is none."""
+    """Return the seconds until a browser, already running, shows what a search found; None where there is none."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         return None

@@ -72,7 +72,7 @@ def measured(scratch: Path, number: str, *, baselines: Path, faults: Sequence[st
 
 
 def answers(run: Run) -> dict[str, str]:
-    """Give what was said of each benchmark."""
+    """Return what was said of each benchmark."""
     return {
         record.case.subject: str(verdict["headline"]).partition(":")[0]
         for record in run.records

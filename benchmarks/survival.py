@@ -140,7 +140,7 @@ def begin(folder: Path, plan: Plan, *, resume: bool) -> int:
 
 
 def descendants(pid: int) -> list[int]:
-    """Give the processes that a process has started."""
+    """Return the processes that a process has started."""
     with contextlib.suppress(OSError):
         return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return []
@@ -160,7 +160,7 @@ def wait(pid: int, limit_s: float) -> int | None:
 
 
 def records(folder: Path) -> dict[str, str]:
-    """Give the whole lines of records by case."""
+    """Return the whole lines of records by case."""
     path = folder / "ascend-report" / "run.jsonl"
     if not path.exists():
         return {}
@@ -169,7 +169,7 @@ def records(folder: Path) -> dict[str, str]:
 
 
 def outcomes(folder: Path) -> dict[str, str]:
-    """Give the outcome of each case."""
+    """Return the outcome of each case."""
     return {case: json.loads(line)["outcome"] for case, line in records(folder).items()}
 
 
@@ -197,7 +197,7 @@ def left_behind(session: int) -> Iterator[str]:
 
 
 def in_session(session: int) -> list[int]:
-    """Give the processes of a session that are not dead."""
+    """Return the processes of a session that are not dead."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

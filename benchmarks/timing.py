@@ -38,7 +38,7 @@ def test_product(benchmark):
 
 
 def overhead_us() -> float:
-    """Give what a round costs beside the call itself: the least of several turns, against calls timed bare."""
+    """Return what a round costs beside the call itself: the least of several turns, against calls timed bare."""
     rounds = Rounds(call=lambda: None, device=Cpu())
     ours, bare = [], []
     for _ in range(TURNS):
@@ -62,12 +62,12 @@ def _product(device: torch.device) -> Callable[[], object]:
 
 
 def ours_us() -> float:
-    """Give the median of this harness."""
+    """Return the median of this harness."""
     return median(time_rounds(_product, Cpu(), budget_s=BUDGET_S).latencies_us)
 
 
 def torchs_us() -> float:
-    """Give the median of torch.utils.benchmark."""
+    """Return the median of torch.utils.benchmark."""
     call = _product(torch.device("cpu"))
     return float(
         Timer("call()", globals={"call": call}, num_threads=1).blocked_autorange(min_run_time=BUDGET_S).median * 1e6
@@ -75,7 +75,7 @@ def torchs_us() -> float:
 
 
 def pytest_benchmarks_us() -> float:
-    """Give the median of pytest-benchmark alone, in a process of its own."""
+    """Return the median of pytest-benchmark alone, in a process of its own."""
     with tempfile.TemporaryDirectory() as name:
         test, out = Path(name, "test_product.py"), Path(name, "out.json")
         test.write_text(TEST, encoding="utf-8")

@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).resolve().parent
 
 
 def folder(name: str) -> Path:
-    """Give the bundled folder ``suites`` or ``baselines``: inside an installed package, beside it in a checkout.
+    """Return the bundled folder ``suites`` or ``baselines``: inside an installed package, beside it in a checkout.
 
     Raises AscendError where the installation lacks it.
     """

@@ -13,7 +13,7 @@ CASE_FIXTURES = {"npu_device", "precision_compare", "ascend_measure", "ascend_be
 
 
 def case_of(item: pytest.Item) -> Case | None:
-    """Give the case that a test decides: by its marker or parameter, or the test itself where it uses the fixtures."""
+    """Return the case that a test decides: by its marker or parameter, or the test itself where it uses the fixtures."""
     marker = item.get_closest_marker("ascend_case")
     if marker is not None:
         return _marked(marker, item)
@@ -35,7 +35,7 @@ def _marked(marker: pytest.Mark, item: pytest.Item) -> Case:
 
 
 def case_known(item: pytest.Item) -> Case | None:
-    """Give the case that a test was found to decide, None for an ordinary test."""
+    """Return the case that a test was found to decide, None for an ordinary test."""
     return item.stash.get(CASE, None)
 
 

@@ -60,7 +60,7 @@ class Work:
             channel.send(stop=str(error))
 
     def _device(self) -> Device:
-        """Give this child's card, to whoever asks for the device under test."""
+        """Return this child's card, to whoever asks for the device under test."""
         plugin = self.session.config.pluginmanager.getplugin("ascend-conformance")
         device: Device = plugin.become_child(self.index)
         return device
@@ -144,7 +144,7 @@ def _come_up(device: Device, threads: int) -> str:
 
 
 def _left_behind(device: Device, before: int) -> int:
-    """Give the bytes that a case left allocated, of those that nobody still refers to none."""
+    """Return the bytes that a case left allocated, of those that nobody still refers to none."""
     if device.allocated_bytes() - before < LEFT_BEHIND_BYTES:
         return 0
     gc.collect()
@@ -168,7 +168,7 @@ def _away_from_the_terminal(config: pytest.Config) -> Iterator[None]:
 
 
 def on_card(setup: Setup, index: int) -> Setup:
-    """Give the settings of a process that uses the device with this index."""
+    """Return the settings of a process that uses the device with this index."""
     device: Any = setup.prepared.device
     moved = replace(device, index=index) if hasattr(device, "index") else device
     return replace(setup, prepared=replace(setup.prepared, device=moved))

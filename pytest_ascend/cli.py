@@ -48,7 +48,7 @@ class LazyGroup(click.Group):
     """A group that knows its commands by name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Give the names, sorted."""
+        """Return the names, sorted."""
         return sorted({*COMMANDS, *super().list_commands(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -67,7 +67,7 @@ def register(config: pytest.Config, setup: Setup | None) -> None:
 
 
 def _not_the_users_doing(setup: Setup) -> list[str]:
-    """Give filters for what torch's CPU warns of inside the emulated device."""
+    """Return filters for what torch's CPU warns of inside the emulated device."""
     if not setup.prepared.device.emulated:
         return []
     from pytest_ascend import emulator  # noqa: PLC0415  (needed on the emulated device only)
@@ -76,7 +76,7 @@ def _not_the_users_doing(setup: Setup) -> list[str]:
 
 
 def _case_id(item: pytest.Item) -> str:
-    """Give the id of a test's case, "" for an ordinary test."""
+    """Return the id of a test's case, "" for an ordinary test."""
     return item.stash[CASE].id if CASE in item.stash else ""
 
 
@@ -226,7 +226,7 @@ class Conformance:
         return report
 
     def pytest_report_teststatus(self, report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, str] | None:
-        """Give outcomes that pytest has no word for a category of their own.
+        """Return outcomes that pytest has no word for a category of their own.
 
         The report of the teardown says the outcome once more, for JUnit XML, and is not another case.
         """
@@ -291,7 +291,7 @@ class Conformance:
         return selection.place(item.path, item.nodeid, self.config.invocation_params.dir)
 
     def _missing(self) -> tuple[str, ...]:
-        """Give the operators that the emulated device lacked since the last time."""
+        """Return the operators that the emulated device lacked since the last time."""
         if not self.device.emulated:
             return ()
         from pytest_ascend import emulator  # noqa: PLC0415  (needed on the emulated device only)

@@ -189,7 +189,7 @@ class Parent:
         return sorted(tasks, key=weight)
 
     def _earlier_attempts(self) -> dict[int, list[Attempt]]:
-        """Give the attempts that an earlier part of this run made at cases which it did not settle."""
+        """Return the attempts that an earlier part of this run made at cases which it did not settle."""
         found: dict[int, list[Attempt]] = {}
         indices = {item.stash[CASE].id: i for i, item in enumerate(self._session.items) if CASE in item.stash}
         for event in self._ledger.events(ATTEMPT) if self._ledger else ():

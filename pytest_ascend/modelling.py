@@ -35,7 +35,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
 def case_of(
     request: pytest.FixtureRequest, device: Device, compare: PrecisionCompare, measure: Callable[..., None]
 ) -> Callable[[], None]:
-    """Give what runs the case of a test."""
+    """Return what runs the case of a test."""
     from pytest_ascend.parity.model import ModelParity  # noqa: PLC0415 - loads torch
 
     case: Case = request.param
@@ -43,7 +43,7 @@ def case_of(
 
 
 def parity(device: Device, compare: PrecisionCompare, measure: Callable[..., None]) -> Callable[..., None]:
-    """Give the fixture ``model_parity``."""
+    """Return the fixture ``model_parity``."""
     from pytest_ascend.migration.subject import Subject  # noqa: PLC0415 - loads torch
     from pytest_ascend.parity.model import ModelParity  # noqa: PLC0415
 

@@ -149,7 +149,7 @@ class Options:
     model_input: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Give what a reader of the run log may want to see, as builtins."""
+        """Return what a reader of the run log may want to see, as builtins."""
         return {
             "device": self.device,
             "standard": self.standard,
@@ -219,14 +219,14 @@ def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
 
 
 def _model(namespace: argparse.Namespace) -> str:
-    """Give the model's name. Raises UsageError for inputs without a model."""
+    """Return the model's name. Raises UsageError for inputs without a model."""
     if namespace.ascend_model_input and not namespace.ascend_model:
         raise UsageError("--ascend-model-input says nothing without a model", hint="add --ascend-model=package:factory")
     return namespace.ascend_model or ""
 
 
 def _isolation(namespace: argparse.Namespace) -> str:
-    """Give auto, on or off. A debugger needs the terminal, and so this process."""
+    """Return auto, on or off. A debugger needs the terminal, and so this process."""
     debugs = [name for name, on in (("--pdb", namespace.usepdb), ("--trace", namespace.trace)) if on]
     if debugs and namespace.ascend_isolation == "on":
         raise UsageError(f"{debugs[0]} cannot look into child processes", hint="leave --ascend-isolation=on out")
@@ -234,7 +234,7 @@ def _isolation(namespace: argparse.Namespace) -> str:
 
 
 def _cards(namespace: argparse.Namespace) -> int | str:
-    """Give what pytest-xdist's -n says, where it is installed: with isolation, it is the number of devices."""
+    """Return what pytest-xdist's -n says, where it is installed: with isolation, it is the number of devices."""
     given = getattr(namespace, "numprocesses", None)
     return "auto" if given in {"auto", "logical"} else int(given or 1)
 

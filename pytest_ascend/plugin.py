@@ -93,7 +93,7 @@ def model_parity(
 
 @pytest.fixture(scope="session")
 def ascend_device(pytestconfig: pytest.Config) -> Device:
-    """Give the device under test: its ``label``, ``synchronize()`` and peak of memory. Skips without ``--ascend``."""
+    """Return the device under test: its ``label``, ``synchronize()`` and peak of memory. Skips without ``--ascend``."""
     setup = pytestconfig.stash.get(SETUP, None)
     if setup is None:
         pytest.skip("needs --ascend")
@@ -102,13 +102,13 @@ def ascend_device(pytestconfig: pytest.Config) -> Device:
 
 @pytest.fixture(scope="session")
 def npu_device(ascend_device: Device) -> torch.device:
-    """Give the device under test as a ``torch.device``. Skips without ``--ascend``."""
+    """Return the device under test as a ``torch.device``. Skips without ``--ascend``."""
     return ascend_device.torch_device()
 
 
 @pytest.fixture(scope="session")
 def golden_store(pytestconfig: pytest.Config) -> GoldenStore:
-    """Give the goldens of ``--ascend-baselines``, or the bundled ones."""
+    """Return the goldens of ``--ascend-baselines``, or the bundled ones."""
     from pytest_ascend.golden import GoldenStore
 
     setup = pytestconfig.stash.get(SETUP, None)
@@ -176,7 +176,7 @@ def ascend_reproduce(request: pytest.FixtureRequest) -> Callable[[Reproduce], No
 
 @pytest.fixture(scope="session")
 def ascend_baseline(pytestconfig: pytest.Config) -> Comparison:
-    """Give what the benchmarks of this run are compared with: the measured baseline that fits best, if any."""
+    """Return what the benchmarks of this run are compared with: the measured baseline that fits best, if any."""
     from pytest_ascend.performance.baseline import choose
     from pytest_ascend.performance.comparison import Comparison
 
@@ -211,7 +211,7 @@ def ascend_benchmark(request: pytest.FixtureRequest, ascend_device: Device) -> A
 
 
 def _trial(request: pytest.FixtureRequest) -> Trial | None:
-    """Give where the test's evidence is gathered; None without ``--ascend``."""
+    """Return where the test's evidence is gathered; None without ``--ascend``."""
     if SETUP not in request.config.stash:
         return None
     trial: Trial | None = request.node.stash.get(TRIAL, None)

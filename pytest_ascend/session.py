@@ -61,7 +61,7 @@ class Setup:
         return collect(device.kind, emulated=device.emulated, chip=self.prepared.chip)
 
     def timing(self) -> Settings:
-        """Give the settings that change how long work takes."""
+        """Return the settings that change how long work takes."""
         options = self.options
         memory_bytes = options.emulated_memory_bytes
         return settings_of(self.prepared, cards=options.cards, memory_bytes=memory_bytes, environ=os.environ)
@@ -92,7 +92,7 @@ class Ledger:
 
     @property
     def cases(self) -> tuple[Case, ...]:
-        """Give the cases that this run has to execute; none before it began."""
+        """Return the cases that this run has to execute; none before it began."""
         return self._log.header.manifest if self._log else ()
 
     def begin(self, collected: Collected) -> bool:
@@ -111,13 +111,13 @@ class Ledger:
         return True
 
     def settled(self) -> frozenset[str]:
-        """Give the ids of the cases that need not run, as an earlier part of this run proved them."""
+        """Return the ids of the cases that need not run, as an earlier part of this run proved them."""
         if self._log is None or not self.setup.options.resume:
             return frozenset()
         return frozenset(case.id for case in self._log.header.manifest) - self._log.waiting()
 
     def events(self, kind: str) -> list[Mapping[str, Any]]:
-        """Give what was noted so far, in an earlier part of this run too."""
+        """Return what was noted so far, in an earlier part of this run too."""
         return [event for event in self._log.contents().events if event["kind"] == kind] if self._log else []
 
     def note(self, kind: str, **data: Any) -> None:
@@ -201,7 +201,7 @@ def whole(setup: Setup, collected: Collected) -> Plan:
 
 
 def _part(setup: Setup, planned: Plan) -> tuple[tuple[Case, ...], Selection, Mapping[str, Any]]:
-    """Give the cases of this run, what they were selected by, and what they are a shard of."""
+    """Return the cases of this run, what they were selected by, and what they are a shard of."""
     kind, shard = SUBSET if planned.narrowed else FULL, setup.options.shard
     if shard is None:
         return planned.cases, Selection(kind, planned.narrowed), {}
@@ -214,7 +214,7 @@ def _part(setup: Setup, planned: Plan) -> tuple[tuple[Case, ...], Selection, Map
 
 
 def _in_force(setup: Setup) -> dict[str, object]:
-    """Give the options together with what was found or set where nothing was said."""
+    """Return the options together with what was found or set where nothing was said."""
     found = {"emulated_numerics": setup.prepared.emulated_numerics} if setup.prepared.emulated_numerics else {}
     numerics, expectations = dict(setup.prepared.numerics), setup.expectations.said()
     return {

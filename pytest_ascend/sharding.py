@@ -45,5 +45,5 @@ class Sharding:
         return crc32(item.nodeid.encode()) % self._shard.count == self._shard.index - 1
 
     def completed(self, collected: Collected) -> Collected:
-        """Give what was collected, with what the other shards have of it."""
+        """Return what was collected, with what the other shards have of it."""
         return replace(collected, elsewhere=self._elsewhere)

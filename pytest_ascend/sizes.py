@@ -19,7 +19,7 @@ UNITS = {
 
 
 def parse_size(text: str) -> int:
-    """Give the bytes of ``512M``, ``8GiB``, ``1.5G`` or ``1073741824``. Raises UsageError for all else, and for 0."""
+    """Return the bytes of ``512M``, ``8GiB``, ``1.5G`` or ``1073741824``. Raises UsageError for all else, and for 0."""
     match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-z]*)", text.strip(), flags=re.ASCII)
     unit = UNITS.get(match[2].upper()) if match else None
     size = int(float(match[1]) * unit) if match and unit else 0
@@ -31,7 +31,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_share(text: str) -> float:
-    """Give the share that ``5%`` or ``0.05`` is. Raises UsageError for all else, for 0 and for 100 % and more."""
+    """Return the share that ``5%`` or ``0.05`` is. Raises UsageError for all else, for 0 and for 100 % and more."""
     match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,9})?)\s*(%?)", text.strip(), flags=re.ASCII)
     share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
     if not 0 < share < 1:

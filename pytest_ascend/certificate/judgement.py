@@ -71,7 +71,7 @@ def verify(folder: Path, key: Ed25519PublicKey, release: Release) -> Package:
 
 
 def ended(said: Any, *, on: date, compatibility: Compatibility, revocations: Revocations | None) -> Iterator[str]:
-    """Give the reasons for which a certificate does not hold any more, or not yet, on a day."""
+    """Yield the reasons for which a certificate does not hold any more, or not yet, on a day."""
     if date.fromisoformat(said["issued"]) > on:
         yield f"it was issued on {said['issued']}, which is still to come"
     if date.fromisoformat(said["expires"]) < on:

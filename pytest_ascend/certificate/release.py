@@ -31,12 +31,12 @@ class Release:
     parts: Mapping[str, bytes]
 
     def hashes(self) -> dict[str, str]:
-        """Give the SHA-256 of each part, as a run log holds them."""
+        """Return the SHA-256 of each part, as a run log holds them."""
         return {name: hashlib.sha256(content).hexdigest() for name, content in self.parts.items()}
 
 
 def used(suites: Path, baselines: Path, expectations: Sequence[Path]) -> dict[str, str]:
-    """Give the hashes of what a run uses, as they stand in the header of its log; "" for what is not there.
+    """Return the hashes of what a run uses, as they stand in the header of its log; "" for what is not there.
 
     ``expectations`` are the files of known deviations, all of them: with any beside the bundled one, the hash is
     another one.
@@ -51,7 +51,7 @@ def used(suites: Path, baselines: Path, expectations: Sequence[Path]) -> dict[st
 
 
 def installed() -> Release:
-    """Give what this installation judges by. Raises GoldenError where one of its goldens was altered."""
+    """Return what this installation judges by. Raises GoldenError where one of its goldens was altered."""
     suites, baselines = folder("suites"), folder("baselines")
     goldens = _read(baselines / "golden" / "manifest.json")
     for problem in altered_goldens(baselines / "golden", goldens):
@@ -81,7 +81,7 @@ def altered_goldens(root: Path, manifest: bytes) -> Iterator[GoldenError]:
 
 
 def rules(suites: Path) -> bytes:
-    """Give the hash of each source file of the package and the suites, as canonical JSON."""
+    """Return the hash of each source file of the package and the suites, as canonical JSON."""
     mine = {f"pytest_ascend/{path.relative_to(PACKAGE).as_posix()}": path for path in PACKAGE.rglob("*.py")}
     mine = {name: path for name, path in mine.items() if path.relative_to(PACKAGE).parts[0] not in _BUNDLED}
     theirs = {f"suites/{path.relative_to(suites).as_posix()}": path for path in suites.rglob("*.py")}

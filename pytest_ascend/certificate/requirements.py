@@ -56,7 +56,7 @@ class Subject:
         return list(self.summary.run.header.doctor.get("findings", []))
 
     def of(self, outcome: str) -> list[ResultRecord]:
-        """Give the cases of the tier with this outcome."""
+        """Return the cases of the tier with this outcome."""
         return [each for each in self.results if each.outcome.name == outcome]
 
 
@@ -69,12 +69,12 @@ class Refusal:
 
 
 def refusals(subject: Subject) -> tuple[Refusal, ...]:
-    """Give every reason why this cannot be certified; none means that it can."""
+    """Return every reason why this cannot be certified; none means that it can."""
     return tuple(Refusal(name, said) for name, look in REQUIREMENTS.items() for said in look(subject))
 
 
 def required(subject: Subject) -> tuple[Case, ...]:
-    """Give the cases that the release asks for, by the tier's suites and the level of the run."""
+    """Return the cases that the release asks for, by the tier's suites and the level of the run."""
     level = subject.summary.run.header.level
     return tuple(case for case in subject.frozen if subject.tier.covers(case.suite) and case.is_in(level))
 

@@ -30,7 +30,7 @@ class Revocations:
     entries: tuple[Mapping[str, str], ...]
 
     def find(self, certificate_id: str) -> Mapping[str, str] | None:
-        """Give the entry of a certificate, None where it is not revoked."""
+        """Return the entry of a certificate, None where it is not revoked."""
         return next((each for each in self.entries if each["id"] == certificate_id), None)
 
 

@@ -20,7 +20,7 @@ _LARGEST_BYTES = 10_000
 
 
 def fingerprint(key: Ed25519PublicKey) -> str:
-    """Give the name of a key: the SHA-256 of its 32 bytes, in hex."""
+    """Return the name of a key: the SHA-256 of its 32 bytes, in hex."""
     raw = key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
     return hashlib.sha256(raw).hexdigest()
 
@@ -42,7 +42,7 @@ def make_keys(private: Path, passphrase: str) -> Ed25519PublicKey:
 
 
 def public_path(private: Path) -> Path:
-    """Give where the public key of a private one is written."""
+    """Return where the public key of a private one is written."""
     return private.with_name(f"{private.name}.pub")
 
 

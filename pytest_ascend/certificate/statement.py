@@ -25,7 +25,7 @@ CHOSEN = ("issued", "issuer", "key")
 
 
 def statement(subject: Subject, *, issuer: str, key: str) -> dict[str, Any]:
-    """Give all that is certified, as builtins. ``key`` is the fingerprint of the public key.
+    """Return all that is certified, as builtins. ``key`` is the fingerprint of the public key.
 
     The hashes of the parts are added by the package.
     """
@@ -80,12 +80,12 @@ def not_covered(subject: Subject) -> list[str]:
 
 
 def identity(content: Mapping[str, Any]) -> str:
-    """Give the name of a certificate: by which it is cited, and revoked."""
+    """Return the name of a certificate: by which it is cited, and revoked."""
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:32]
 
 
 def expiry(finished: str) -> date:
-    """Give the last day: the end of the run and twelve months."""
+    """Return the last day: the end of the run and twelve months."""
     day = moment(finished).astimezone(timezone.utc).date()
     months = day.year * 12 + day.month - 1 + MONTHS
     year, month = divmod(months, 12)
@@ -93,12 +93,12 @@ def expiry(finished: str) -> date:
 
 
 def newer_releases(cann: str, compatibility: Compatibility) -> tuple[str, ...]:
-    """Give the releases of CANN that came after one."""
+    """Return the releases of CANN that came after one."""
     if not is_version(cann):
         return ()
     return tuple(str(each) for each in compatibility.cann_releases if each > Version(cann))
 
 
 def today() -> date:
-    """Give the day, the same all over the world."""
+    """Return the day, the same all over the world."""
     return datetime.now(timezone.utc).date()

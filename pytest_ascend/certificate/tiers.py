@@ -75,6 +75,6 @@ NEWER_CANN = 4
 
 
 def included(tier: Tier) -> tuple[Tier, ...]:
-    """Give the tiers that a tier includes, itself last."""
+    """Return the tiers that a tier includes, itself last."""
     names = list(TIERS)
     return tuple(TIERS[name] for name in names[: names.index(tier.name) + 1])

@@ -23,7 +23,7 @@ _NAMES = {
 
 
 def words(said: Mapping[str, Any]) -> str:
-    """Give the text of ``certificate.txt``."""
+    """Return the text of ``certificate.txt``."""
     return "\n".join(one_line(line) for line in _lines(said)) + "\n"
 
 
@@ -70,6 +70,6 @@ def _lines(said: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _figures(figures: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
-    """Give what was measured; each name has its unit."""
+    """Yield what was measured; each name has its unit."""
     for case, measured in figures.items():
         yield f"  {case}: {', '.join(f'{name} {value:.6g}' for name, value in measured.items()) or 'nothing measured'}"

@@ -20,7 +20,7 @@ class Cpu:
     falls_back: bool = False
 
     def torch_device(self) -> torch.device:
-        """Give the device as torch knows it."""
+        """Return the device as torch knows it."""
         import torch
 
         return torch.device("cpu")
@@ -29,19 +29,19 @@ class Cpu:
         """Do nothing: everything is done already."""
 
     def events(self) -> None:
-        """Give none: the host's clock is the CPU's."""
+        """Return nothing: the host's clock is the CPU's."""
 
     def chip(self) -> str:
-        """Give the architecture."""
+        """Return the architecture."""
         return platform.machine()
 
     def allocated_bytes(self) -> int:
-        """Give 0: torch does not count the CPU's memory."""
+        """Return 0: torch does not count the CPU's memory."""
         return 0
 
     def reset_peak_memory(self) -> None:
         """Do nothing: see :meth:`peak_memory_bytes`."""
 
     def peak_memory_bytes(self) -> int:
-        """Give 0: torch does not count the CPU's memory."""
+        """Return 0: torch does not count the CPU's memory."""
         return 0

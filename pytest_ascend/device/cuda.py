@@ -22,11 +22,11 @@ class Cuda:
 
     @property
     def label(self) -> str:
-        """Give "cuda:N"."""
+        """Return "cuda:N"."""
         return f"cuda:{self.index}"
 
     def torch_device(self) -> torch.device:
-        """Give the device as torch knows it."""
+        """Return the device as torch knows it."""
         import torch
 
         return torch.device("cuda", self.index)
@@ -38,20 +38,20 @@ class Cuda:
         torch.cuda.synchronize(self.index)
 
     def events(self) -> tuple[Any, Any]:
-        """Give two events of the current stream, which know the time between them."""
+        """Return two events of the current stream, which know the time between them."""
         import torch
 
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         return start, stop
 
     def chip(self) -> str:
-        """Give the name of the GPU."""
+        """Return the name of the GPU."""
         import torch
 
         return str(torch.cuda.get_device_name(self.index))
 
     def allocated_bytes(self) -> int:
-        """Give how much memory tensors hold now."""
+        """Return how much memory tensors hold now."""
         import torch
 
         return int(torch.cuda.memory_allocated(self.index))
@@ -63,14 +63,14 @@ class Cuda:
         torch.cuda.reset_peak_memory_stats(self.index)
 
     def peak_memory_bytes(self) -> int:
-        """Give the most memory that tensors held since the last reset."""
+        """Return the most memory that tensors held since the last reset."""
         import torch
 
         return int(torch.cuda.max_memory_allocated(self.index))
 
 
 def open_cuda(index: int) -> Cuda:
-    """Give the GPU with this index. Raises DeviceUnavailable where torch sees no such GPU."""
+    """Return the GPU with this index. Raises DeviceUnavailable where torch sees no such GPU."""
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -28,7 +28,7 @@ LAYOUTS = ("SparsePrivateUse1", "SparseCsrPrivateUse1", "QuantizedPrivateUse1")
 
 
 def names(namespaces: Iterable[str]) -> list[str]:
-    """Give every operator with its overload, such as "aten::add.Tensor", of some namespaces, sorted."""
+    """Return every operator with its overload, such as "aten::add.Tensor", of some namespaces, sorted."""
     starts = tuple(f"{each}::" for each in namespaces)
     return sorted(name for name in torch._C._dispatch_get_all_op_names() if name.startswith(starts))  # noqa: SLF001
 
@@ -54,7 +54,7 @@ def arrives(name: str, key: str) -> bool:
 
 
 def kind_if_known(name: str) -> str:
-    """Give the kind of an operator, "" for one that this version of torch does not have."""
+    """Return the kind of an operator, "" for one that this version of torch does not have."""
     return kind(name) if torch._C._dispatch_has_kernel(name) else ""  # noqa: SLF001
 
 

@@ -26,7 +26,7 @@ def load() -> None:
 
 
 def operator(name: str) -> Any:
-    """Give ``torch_npu.NAME``. Raises NotImplementedError where there is no torch_npu, or it has no such operator."""
+    """Return ``torch_npu.NAME``. Raises NotImplementedError where there is no torch_npu, or it has no such operator."""
     torch_npu = sys.modules.get("torch_npu")
     if torch_npu is None:
         raise NotImplementedError(f"{name} is an operator of torch_npu, which is not loaded for this device")
@@ -105,7 +105,7 @@ PINNED: Mapping[str, Mode] = {
 
 
 def optimizer(name: str) -> Any:
-    """Give ``torch_npu.optim.NAME``. Raises NotImplementedError where torch_npu is not loaded, or has none such."""
+    """Return ``torch_npu.optim.NAME``. Raises NotImplementedError where torch_npu is not loaded, or has none such."""
     if "torch_npu" not in sys.modules:
         raise NotImplementedError(f"{name} is an optimizer of torch_npu, which is not loaded for this device")
     from torch_npu import optim
@@ -116,7 +116,7 @@ def optimizer(name: str) -> Any:
 
 
 def compiler(*, emulated: bool) -> Any:
-    """Give the backend by which torch.compile makes programs for an NPU. Raises NotImplementedError without one."""
+    """Return the backend by which torch.compile makes programs for an NPU. Raises NotImplementedError without one."""
     if emulated:
         raise NotImplementedError("torchair is not emulated: CANN's graph engine, which it calls, is missing")
     try:
@@ -127,7 +127,7 @@ def compiler(*, emulated: bool) -> Any:
 
 
 def profiler() -> Any:
-    """Give ``torch_npu.profiler``."""
+    """Return ``torch_npu.profiler``."""
     import torch_npu.profiler
 
     return torch_npu.profiler
@@ -144,11 +144,11 @@ class Npu:
 
     @property
     def label(self) -> str:
-        """Give "npu:N", or "emulated npu:N"."""
+        """Return "npu:N", or "emulated npu:N"."""
         return f"{'emulated ' if self.emulated else ''}npu:{self.index}"
 
     def torch_device(self) -> torch.device:
-        """Give the device as torch knows it, and make it the current one, as kernels without tensors run there."""
+        """Return the device as torch knows it, and make it the current one, as kernels without tensors run there."""
         import torch
 
         _npu().set_device(self.index)
@@ -159,7 +159,7 @@ class Npu:
         load()
 
     def allocated_bytes(self) -> int:
-        """Give how much memory tensors hold now."""
+        """Return how much memory tensors hold now."""
         return int(_npu().memory_allocated(self.index))
 
     def synchronize(self) -> None:
@@ -167,11 +167,11 @@ class Npu:
         _npu().synchronize(self.index)
 
     def events(self) -> tuple[Any, Any]:
-        """Give two events of the current stream, which know the time between them."""
+        """Return two events of the current stream, which know the time between them."""
         return _npu().Event(enable_timing=True), _npu().Event(enable_timing=True)
 
     def chip(self) -> str:
-        """Give the SoC's name, such as "Ascend910B3"."""
+        """Return the SoC's name, such as "Ascend910B3"."""
         return str(_npu().get_device_name(self.index))
 
     def pin_numerics(self) -> dict[str, Mode]:
@@ -190,5 +190,5 @@ class Npu:
         _npu().reset_peak_memory_stats(self.index)
 
     def peak_memory_bytes(self) -> int:
-        """Give the most memory that tensors held since the last reset."""
+        """Return the most memory that tensors held since the last reset."""
         return int(_npu().max_memory_allocated(self.index))

@@ -13,12 +13,12 @@ class Device(Protocol):
 
     @property
     def kind(self) -> str:
-        """Give torch's device type: "npu", "cuda" or "cpu"."""
+        """Return torch's device type: "npu", "cuda" or "cpu"."""
         ...
 
     @property
     def label(self) -> str:
-        """Give the name by which terminals and pages call it, such as "npu:0" or "emulated npu:0"."""
+        """Return the name by which terminals and pages call it, such as "npu:0" or "emulated npu:0"."""
         ...
 
     @property
@@ -32,7 +32,7 @@ class Device(Protocol):
         ...
 
     def torch_device(self) -> torch.device:
-        """Give the device as torch knows it, with its index."""
+        """Return the device as torch knows it, with its index."""
         ...
 
     def synchronize(self) -> None:
@@ -40,15 +40,15 @@ class Device(Protocol):
         ...
 
     def events(self) -> tuple[Any, Any] | None:
-        """Give two events with ``record()`` and ``elapsed_time()`` in ms; None where only the host has a clock."""
+        """Return two events with ``record()`` and ``elapsed_time()`` in ms; None where only the host has a clock."""
         ...
 
     def chip(self) -> str:
-        """Give the name of the chip, "" where none is known."""
+        """Return the name of the chip, "" where none is known."""
         ...
 
     def allocated_bytes(self) -> int:
-        """Give how much memory tensors hold now, 0 where the device cannot tell."""
+        """Return how much memory tensors hold now, 0 where the device cannot tell."""
         ...
 
     def reset_peak_memory(self) -> None:
@@ -56,5 +56,5 @@ class Device(Protocol):
         ...
 
     def peak_memory_bytes(self) -> int:
-        """Give the most memory that tensors held at a time since the last reset, 0 where the device cannot tell."""
+        """Return the most memory that tensors held at a time since the last reset, 0 where the device cannot tell."""
         ...

@@ -34,7 +34,7 @@ class Diagnosis:
         yield from (f"  {finding}" for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give builtins only, as they stand in a run log."""
+        """Return builtins only, as they stand in a run log."""
         codes = [{"code": each.code, "says": each.says, "source": each.source} for each in self.codes]
         return {
             "kind": self.kind,
@@ -70,7 +70,7 @@ def _by_phrase(text: str) -> Kind:
 
 
 def as_text(diagnosis: Mapping[str, Any]) -> str:
-    """Give the lines of a diagnosis that was read from a run log."""
+    """Return the lines of a diagnosis that was read from a run log."""
     codes = tuple(Code(each["code"], each["says"], "", each["source"]) for each in diagnosis["codes"])
     read = Diagnosis(
         kind=diagnosis["kind"],

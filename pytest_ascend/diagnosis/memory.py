@@ -24,7 +24,7 @@ _CAPACITY = re.compile(r"([\d.]+ [KMG]iB)\s*(?:;\s*)?total capacity|total capaci
 
 
 def findings(error: BaseException, device_type: str) -> tuple[str, ...]:
-    """Give lines on the memory of a device at the moment of an error, as far as its traceback still holds it."""
+    """Return lines on the memory of a device at the moment of an error, as far as its traceback still holds it."""
     frames = list(_frames(error.__traceback__))
     call = _outermost_call(frames)
     return (*_by_module(call, device_type), *_largest(device_type, _names(call)), *_fitting(call, str(error)))
@@ -62,7 +62,7 @@ def _by_module(call: Subject | None, device_type: str) -> Iterator[str]:
 
 
 def _owner(name: str) -> str:
-    """Give the part of a model that a parameter belongs to: its name to the second dot at most."""
+    """Return the part of a model that a parameter belongs to: its name to the second dot at most."""
     return ".".join(name.split(".")[:-1][:2])
 
 

@@ -150,7 +150,7 @@ def _speaks_of(statement: Statement, cann: str) -> bool:
 
 
 def _needed_torch(survey: Survey) -> str:
-    """Give the torch that torch_npu was built for: by its own requirements, else by its number."""
+    """Return the torch that torch_npu was built for: by its own requirements, else by its number."""
     package = survey.packages.get("torch-npu")
     pins = (re.match(r"torch\s*\(?==\s*(\d+(?:\.\d+)*)", each) for each in (package.requires if package else ()))
     pinned = next((pin[1] for pin in pins if pin), "")

@@ -73,7 +73,7 @@ def _name(library: Library) -> str:
 
 
 def _problems(survey: Survey) -> list[tuple[str, str]]:
-    """Give the problems with files that matter, after all of them were read."""
+    """Return the problems with files that matter, after all of them were read."""
     _ = survey.components, survey.cann_packages, survey.inner_version, survey.version_files
     return sorted(survey.machine.tree.problems.items())
 

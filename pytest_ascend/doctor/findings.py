@@ -75,7 +75,7 @@ class Finding:
     remedy: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Give builtins only."""
+        """Return builtins only."""
         return {
             "id": self.id,
             "severity": self.severity,
@@ -113,7 +113,7 @@ class Diagnosis:
         return tuple(each for each in self.findings if each.severity in (ERROR, WARNING))
 
     def to_dict(self) -> dict[str, Any]:
-        """Give builtins only: what ``--json`` prints and the header of a run log holds."""
+        """Return builtins only: what ``--json`` prints and the header of a run log holds."""
         return {
             "machine": self.machine,
             "components": [dict(each) for each in self.components],

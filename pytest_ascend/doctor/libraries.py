@@ -52,7 +52,7 @@ def _all(survey: Survey) -> Iterator[Library]:
 
 
 def _findable(survey: Survey, places: list[str]) -> frozenset[str]:
-    """Give the names of libraries that a loader would find: LD_LIBRARY_PATH, what lies beside, the system's."""
+    """Return the names of libraries that a loader would find: LD_LIBRARY_PATH, what lies beside, the system's."""
     folders = [*survey.library_path, *(path.rpartition("/")[0] for path in places), "/usr/lib64", "/usr/lib", "/lib64"]
     folders += [f"/usr/lib/{survey.machine.arch}-linux-gnu", "/usr/local/lib"]
     return frozenset(name for folder in dict.fromkeys(folders) for name in survey.machine.tree.names(folder))
@@ -69,7 +69,7 @@ def _read(survey: Survey, path: str, found: frozenset[str]) -> Library:
 
 
 def _header(path: Path) -> tuple[str, list[str]]:
-    """Give the architecture and the needed libraries. Raises whatever pyelftools makes of a file that is none."""
+    """Return the architecture and the needed libraries. Raises whatever pyelftools makes of a file that is none."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError("not a regular file")

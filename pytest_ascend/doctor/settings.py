@@ -65,12 +65,12 @@ SETTINGS: Mapping[str, Setting] = {
 
 
 def in_force(survey: Survey) -> dict[str, str]:
-    """Give the variables that are set, by name; what this process has set for itself too."""
+    """Return the variables that are set, by name; what this process has set for itself too."""
     return {name: survey.environ[name][:200] for name in SETTINGS if name in survey.environ}
 
 
 def changed(survey: Survey, changes: str) -> Iterator[Seen]:
-    """Give the settings of one kind that are not at their default."""
+    """Yield the settings of one kind that are not at their default."""
     for name, setting in SETTINGS.items():
         value = survey.environ.get(name)
         is_default = value is None or value.lower() in [each.lower() for each in setting.defaults]

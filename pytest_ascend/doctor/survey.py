@@ -45,7 +45,7 @@ class Survey:
         return {}
 
     def remembered(self, name: str, find_out: Callable[[], T]) -> T:
-        """Give what ``find_out`` gave the first time."""
+        """Return what ``find_out`` gave the first time."""
         if name not in self.memory:
             self.memory[name] = find_out()
         found: T = self.memory[name]
@@ -105,7 +105,7 @@ class Survey:
         return gather(self.machine, self.home, self.packages, self.said)
 
     def version(self, name: str) -> str:
-        """Give the version of a component, "" where unknown."""
+        """Return the version of a component, "" where unknown."""
         return self.components[name].version
 
     def source(self, name: str) -> str:
@@ -114,7 +114,7 @@ class Survey:
 
     @property
     def cann(self) -> str:
-        """Give the version of CANN: of the toolkit, where there is none of the runtime."""
+        """Return the version of CANN: of the toolkit, where there is none of the runtime."""
         return self.version(TOOLKIT) or self.version(RUNTIME)
 
     @cached_property
@@ -151,7 +151,7 @@ class Survey:
         return bool(self.signs or self.homes)
 
     def homes_of(self, variable: str) -> Home | None:
-        """Give the CANN that a variable names, None where it names none."""
+        """Return the CANN that a variable names, None where it names none."""
         target = self.machine.tree.target(self.environ.get(variable, "").rstrip("/"))
         return next((home for home in self.homes if home.target == target), None)
 
@@ -161,7 +161,7 @@ class Survey:
         return tuple(each for each in self.environ.get("LD_LIBRARY_PATH", "").split(":")[:512] if each.startswith("/"))
 
     def owner(self, folder: str) -> Home | None:
-        """Give the CANN that a folder belongs to."""
+        """Return the CANN that a folder belongs to."""
         paths = (f"{folder}/", f"{self.machine.tree.target(folder)}/")
         owned = (home for home in self.homes for path in paths if path.startswith((f"{home.path}/", f"{home.target}/")))
         return next(owned, None)
@@ -177,7 +177,7 @@ class Survey:
         return {name: path for name, path in reversed(places) if tree.exists(path)}
 
     def cann_package_version(self, name: str) -> str:
-        """Give the public version of a package of CANN, "" where it is not installed or has CANN's internal count."""
+        """Return the public version of a package of CANN, "" where it is not installed or has CANN's internal count."""
         spellings = {name, name.replace("-", "_"), name.replace("_", "-")}
         path = next((path for each, path in self.cann_packages.items() if each in spellings), "")
         text = self.machine.tree.read(path).content if path else ""

@@ -66,7 +66,7 @@ def _stack(diagnosis: Diagnosis) -> Table:
 
 
 def _version(component: Mapping[str, Any]) -> str:
-    """Give a version as it is, and as much of a commit as names it."""
+    """Return a version as it is, and as much of a commit as names it."""
     version = one_line(str(component["version"]))
     return version[:_COMMIT] if component["name"] == COMMIT else version[:_WIDEST]
 
@@ -83,7 +83,7 @@ def _sources(component: Mapping[str, Any]) -> Text:
 
 
 def _short(source: str) -> str:
-    """Give the end of a long path, which tells more than its beginning."""
+    """Return the end of a long path, which tells more than its beginning."""
     return source if len(source) <= _WIDEST else f".../{'/'.join(source.rsplit('/', 2)[-2:])}"
 
 

@@ -30,7 +30,7 @@ def environment(
     numerics: str = "",
     home: Path | None = None,
 ) -> dict[str, str]:
-    """Give the variables that put a process and its children on the emulated CANN, compiling it at first use.
+    """Return the variables that put a process and its children on the emulated CANN, compiling it at first use.
 
     ``devices``: how many there are (1 to 16). ``memory_bytes``: device memory of each, 8 GiB where nothing is said.
     ``faults``: kernels to replace, see :mod:`pytest_ascend.emulator.faults`. ``numerics``: exact or chip:SEED, see
@@ -86,7 +86,7 @@ def activate(
 
 
 def numerics() -> str:
-    """Give how the emulated device of this process computes: exact or chip:SEED."""
+    """Return how the emulated device of this process computes: exact or chip:SEED."""
     return checked(os.environ.get(NUMERICS, ""))
 
 
@@ -107,19 +107,19 @@ def _library(name: str) -> ctypes.CDLL:
 
 
 def kernel_modules() -> list[str]:
-    """Give the names of the modules that hold kernels; what torch's CPU warns of there is not the user's doing."""
+    """Return the names of the modules that hold kernels; what torch's CPU warns of there is not the user's doing."""
     folder = Path(__file__).resolve().parent / "kernels"
     return [f"pytest_ascend.emulator.kernels.{each.name}" for each in pkgutil.iter_modules([str(folder)])]
 
 
 def missing() -> tuple[str, ...]:
-    """Give the functions and operator types of CANN that were called since the last time and are not emulated."""
+    """Return the functions and operator types of CANN that were called since the last time and are not emulated."""
     buffer = ctypes.create_string_buffer(1 << 15)
     _library("libascendcl.so").emu_take_missing(buffer, len(buffer))
     return tuple(dict.fromkeys(buffer.value.decode().split()))
 
 
 def called() -> dict[str, int]:
-    """Give how often each operator was called in this process, for those that were."""
+    """Return how often each operator was called in this process, for those that were."""
     dispatch = sys.modules.get("pytest_ascend.emulator.dispatch")
     return dispatch.called() if dispatch else {}

@@ -30,7 +30,7 @@ _FLAGS = ("-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-
 
 
 def emulated_cann() -> Path:
-    """Give the folder of the compiled emulated CANN (laid out as ``ASCEND_HOME_PATH``), compiling it at first use.
+    """Return the folder of the compiled emulated CANN (laid out as ``ASCEND_HOME_PATH``), compiling it at first use.
 
     Raises EmulatorUnavailable without torch_npu, without a C compiler, or where the cache cannot be written.
     """
@@ -124,7 +124,7 @@ def _defined(sources: list[Path]) -> set[str]:
 
 
 def declared_signatures() -> list[Signature]:
-    """Give the signatures of all kernels, in the order of their indices."""
+    """Return the signatures of all kernels, in the order of their indices."""
     command = [sys.executable, "-m", "pytest_ascend.emulator.declarations"]
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603

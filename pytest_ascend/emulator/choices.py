@@ -13,7 +13,7 @@ EXACT = "exact"
 
 
 def checked(text: str) -> str:
-    """Give the numerics that a text names, as they are to be reported. Raises UsageError where it names none."""
+    """Return the numerics that a text names, as they are to be reported. Raises UsageError where it names none."""
     if text in ("", EXACT):
         return EXACT
     if match := re.fullmatch(r"chip(?::(\d{1,6}))?", text):

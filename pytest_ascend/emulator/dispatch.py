@@ -34,7 +34,7 @@ _counts: dict[str, int] = {}
 
 
 def called() -> dict[str, int]:
-    """Give how often each operator was called in this process."""
+    """Return how often each operator was called in this process."""
     return dict(_counts)
 
 
@@ -65,7 +65,7 @@ def _check_same_sources(home: Path) -> None:
 
 
 def planted(faults: Iterable[str]) -> list[Kernel]:
-    """Give all kernels, by index, then those called by name, with this process's numerics and with these faults.
+    """Return all kernels, by index, then those called by name, with this process's numerics and with these faults.
 
     Raises UsageError as apply_numerics and apply_faults do.
     """
@@ -112,7 +112,7 @@ def _message(name: str, error: BaseException) -> str:
 
 
 def call_of(kernel: Kernel, memory: DeviceMemory) -> Callable[[int], None]:
-    """Give the function that reads the words at an address and runs the kernel on them."""
+    """Return the function that reads the words at an address and runs the kernel on them."""
     read = readers(memory)
     parameters = kernel.signature.parameters
     inputs = [(i, read[each.type]) for i, each in enumerate(parameters) if each.is_input]
@@ -146,7 +146,7 @@ def call_of(kernel: Kernel, memory: DeviceMemory) -> Callable[[int], None]:
 
 
 def _shapes(targets: list[Any]) -> list[Any]:
-    """Give the shapes of outputs: of tensors, of lists of them, and None for what the caller left out."""
+    """Return the shapes of outputs: of tensors, of lists of them, and None for what the caller left out."""
     return [_shapes(each) if isinstance(each, list) else getattr(each, "shape", None) for each in targets]
 
 

@@ -23,7 +23,7 @@ _CANN_LIBRARY = re.compile(r"lib(ascendcl|hccl|acl_\w+|ge_\w+|graph|runtime|atb|
 
 
 def torch_npu_libraries() -> list[Path]:
-    """Give the shared libraries of the installed torch_npu, without importing it.
+    """Return the shared libraries of the installed torch_npu, without importing it.
 
     Raises EmulatorUnavailable where it is not installed.
     """
@@ -38,7 +38,7 @@ def torch_npu_libraries() -> list[Path]:
 
 
 def needed_from_cann(libraries: Iterable[Path]) -> tuple[set[str], set[str]]:
-    """Give the names of CANN's functions and of CANN's libraries that these libraries link against."""
+    """Return the names of CANN's functions and of CANN's libraries that these libraries link against."""
     symbols: set[str] = set()
     names: set[str] = set()
     for path in libraries:

@@ -23,7 +23,7 @@ API int {name}(void *workspace, uint64_t size, void *executor, void *stream) {{
 
 
 def operators_source(signatures: Iterable[Signature]) -> str:
-    """Give the source of libopapi.so. The order of the signatures is the order of the operators' indices."""
+    """Return the source of libopapi.so. The order of the signatures is the order of the operators' indices."""
     return '#include "emulated.h"\n' + "\n".join(_operator(index, each) for index, each in enumerate(signatures))
 
 
@@ -40,6 +40,6 @@ def _operator(index: int, signature: Signature) -> str:
 
 
 def missing_source(names: Iterable[str]) -> str:
-    """Give functions that fail and name themselves, for all that torch_npu links against and nobody implements."""
+    """Return functions that fail and name themselves, for all that torch_npu links against and nobody implements."""
     lines = (f'API int {name}(void) {{ return emu_missing("function", "{name}"); }}' for name in sorted(names))
     return '#include "emulated.h"\n' + "\n".join(lines) + "\n"

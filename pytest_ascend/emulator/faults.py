@@ -23,7 +23,7 @@ from pytest_ascend.errors import UsageError
 
 
 def find_fault(name: str) -> Fault:
-    """Give a built-in fault by its name, or a user's by ``module:attribute``. Raises UsageError where there is none."""
+    """Return a built-in fault by its name, or a user's by ``module:attribute``. Raises UsageError where there is none."""
     if name in FAULTS:
         return FAULTS[name]
     module, separator, attribute = name.partition(":")
@@ -46,7 +46,7 @@ def find_fault(name: str) -> Fault:
 
 
 def apply_faults(kernels: Iterable[Kernel], names: Iterable[str]) -> list[Kernel]:
-    """Give the kernels with the named faults planted. Raises UsageError for an operator that is not emulated."""
+    """Return the kernels with the named faults planted. Raises UsageError for an operator that is not emulated."""
     by_name = {kernel.name: kernel for kernel in kernels}
     for name in names:
         by_name = infect(by_name, name) if is_sickness(name) else _with_wrong_bodies(by_name, name)
@@ -65,7 +65,7 @@ def _with_wrong_bodies(kernels: Mapping[str, Kernel], name: str) -> dict[str, Ke
 
 
 def _planted(kernel: Kernel, plant: Callable[[Body], Body]) -> Body:
-    """Give the wrong body. Faults only ever see bodies that return: one that writes into its output is wrapped."""
+    """Return the wrong body. Faults only ever see bodies that return: one that writes into its output is wrapped."""
     if not kernel.into:
         return plant(kernel.body)
 

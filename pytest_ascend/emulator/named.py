@@ -25,12 +25,12 @@ _ATTRIBUTE = ctypes.c_int64 * 4  # address of the name, kind, count, address of 
 
 
 def name_of(words: int) -> str:
-    """Give the name of the operator that is called."""
+    """Return the name of the operator that is called."""
     return ctypes.string_at(ctypes.c_int64.from_address(words).value).decode()
 
 
 def call_of(kernel: Kernel, memory: DeviceMemory) -> Callable[[int], None]:
-    """Give the function that reads the words at an address and runs the kernel on them."""
+    """Return the function that reads the words at an address and runs the kernel on them."""
 
     def call(words: int) -> None:
         _, n, inputs, m, outputs, count, attributes = (ctypes.c_int64 * 7).from_address(words)[:]
@@ -49,7 +49,7 @@ def _items(address: int, count: int) -> list[int]:
 
 
 def _tensor(descriptor: int, memory: DeviceMemory) -> torch.Tensor | None:
-    """Give a tensor of the device, or of the host, where torch_npu keeps small ones that say how to compute."""
+    """Return a tensor of the device, or of the host, where torch_npu keeps small ones that say how to compute."""
     if not descriptor:
         return None
     code, ndim, _, data = _items(descriptor, 4)

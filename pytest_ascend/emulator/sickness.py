@@ -217,7 +217,7 @@ def _setting(text: str, part: str) -> tuple[str, Any]:
 
 
 def infect(kernels: Mapping[str, Kernel], text: str) -> dict[str, Kernel]:
-    """Give the kernels of a device that has this sickness. Raises UsageError for an operator that is not emulated."""
+    """Return the kernels of a device that has this sickness. Raises UsageError for an operator that is not emulated."""
     sickness = parse(text)
     if sickness.operator and f"aclnn{sickness.operator}" not in kernels:
         raise UsageError(

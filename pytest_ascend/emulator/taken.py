@@ -57,7 +57,7 @@ _Check = Callable[[Sequence[int]], None]
 
 
 def check_of(signature: Signature) -> _Check | None:
-    """Give the function that looks at the words of a call and raises Refused; None where everything is taken."""
+    """Return the function that looks at the words of a call and raises Refused; None where everything is taken."""
     taken = TAKEN.get(signature.name.removeprefix("aclnn"))
     if taken is None:
         return None

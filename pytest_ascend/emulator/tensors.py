@@ -49,7 +49,7 @@ class Refused(Exception):
 
 
 def code_of(descriptor: int) -> int:
-    """Give the aclDataType of a descriptor."""
+    """Return the aclDataType of a descriptor."""
     return ctypes.c_int64.from_address(descriptor).value
 
 
@@ -66,7 +66,7 @@ class DeviceMemory:
         return 0 <= address - self.address < self.size
 
     def tensor(self, descriptor: int) -> torch.Tensor | None:
-        """Give the tensor of a descriptor (None for a null pointer): a view, with its sizes, strides and offset.
+        """Return the tensor of a descriptor (None for a null pointer): a view, with its sizes, strides and offset.
 
         Raises ValueError for a dtype that torch does not know.
         """
@@ -87,7 +87,7 @@ class DeviceMemory:
         return base.as_strided(shape, strides, (data - self.address) // itemsize + offset)
 
     def tensors(self, descriptor: int) -> list[torch.Tensor | None] | None:
-        """Give the tensors of a list, None for a null pointer."""
+        """Return the tensors of a list, None for a null pointer."""
         return [self.tensor(each) for each in _pointers(descriptor)] if descriptor else None
 
 
@@ -115,7 +115,7 @@ _SCALAR_FORMATS = {0: "<f", 1: "<e", 2: "<b", 3: "<i", 4: "<B", 6: "<h", 9: "<q"
 
 
 def scalar(descriptor: int) -> complex | None:
-    """Give the Python number of a scalar descriptor: bool, int, float or complex; None for a null pointer."""
+    """Return the Python number of a scalar descriptor: bool, int, float or complex; None for a null pointer."""
     if not descriptor:
         return None
     code = code_of(descriptor)
@@ -126,7 +126,7 @@ def scalar(descriptor: int) -> complex | None:
 
 
 def scalars(descriptor: int) -> list[complex | None] | None:
-    """Give the numbers of a list of scalars, None for a null pointer."""
+    """Return the numbers of a list of scalars, None for a null pointer."""
     return [scalar(each) for each in _pointers(descriptor)] if descriptor else None
 
 

@@ -28,7 +28,7 @@ class Home:
 
 
 def homes(machine: Machine) -> tuple[Home, ...]:
-    """Give every CANN on the machine once, the one that this process would use first."""
+    """Return every CANN on the machine once, the one that this process would use first."""
     found: dict[str, Home] = {}
     for path, source in _candidates(machine):
         target = machine.tree.target(path)
@@ -38,7 +38,7 @@ def homes(machine: Machine) -> tuple[Home, ...]:
 
 
 def roots(machine: Machine) -> tuple[str, ...]:
-    """Give the folders "Ascend" in which CANN may be: the system's, the user's, and the one on record."""
+    """Return the folders "Ascend" in which CANN may be: the system's, the user's, and the one on record."""
     environ = machine.environ
     owned = [f"{environ[name].rstrip('/')}/Ascend" for name in ("HOME", "CONDA_PREFIX") if environ.get(name)]
     recorded = field(machine.tree.read(_RECORD).content, "Install_Path")
@@ -46,7 +46,7 @@ def roots(machine: Machine) -> tuple[str, ...]:
 
 
 def driver_root(machine: Machine) -> str:
-    """Give the folder in which driver and firmware are: the one on record, else the usual one."""
+    """Return the folder in which driver and firmware are: the one on record, else the usual one."""
     text = machine.tree.read("/etc/ascend_install.info").content
     return field(text, "Driver_Install_Path_Param").rstrip("/") or ASCEND
 

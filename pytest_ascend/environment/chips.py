@@ -126,7 +126,7 @@ DEFAULT = "Ascend910B3"
 
 
 def family(soc: str) -> Family | None:
-    """Give the family of a SoC such as "Ascend910B3"; None for one that nobody knows."""
+    """Return the family of a SoC such as "Ascend910B3"; None for one that nobody knows."""
     return next((each for each in FAMILIES if re.fullmatch(each.pattern, soc)), None)
 
 
@@ -140,7 +140,7 @@ def npu_of(name: str) -> Chip:
 
 
 def chip_of(driver_name: str) -> Chip | None:
-    """Give the chip that a driver calls so, None for one that is not known."""
+    """Return the chip that a driver calls so, None for one that is not known."""
     named = (each for each in CHIPS if each.name == driver_name)
     alike = (each for each in CHIPS if each.pattern and re.fullmatch(each.pattern, driver_name))
     return next(named, None) or next(alike, None)

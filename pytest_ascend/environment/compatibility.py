@@ -70,7 +70,7 @@ class Compatibility:
         return tuple(sorted(Version(each) for each in self.data["cann_releases"]))
 
     def statements(self, torch_npu: str) -> tuple[Statement, ...]:
-        """Give all that is said of a version of torch_npu, by its own number and by the lines that it belongs to."""
+        """Return all that is said of a version of torch_npu, by its own number and by the lines that it belongs to."""
         rows = [row for row in self.data["combinations"] if row["torch_npu"] == torch_npu]
         # A row that was corrected says where a number was once placed, and not where it belongs.
         lines = {row["line"] for row in rows if row["line"] and row["says"] == PAIRED}
@@ -86,23 +86,23 @@ class Compatibility:
         return any(row["torch_npu"] == torch_npu for row in rows)
 
     def lines(self, torch_npu: str) -> tuple[str, ...]:
-        """Give the lines ("7.3.0") from which this number was published: some numbers were given twice."""
+        """Return the lines ("7.3.0") from which this number was published: some numbers were given twice."""
         found = (row["lines"] for row in self.data["packages"] if row["torch_npu"] == torch_npu)
         return tuple(line for lines in found for line in lines)
 
     def paired(self, *, torch: str = "", cann: str = "") -> tuple[Mapping[str, Any], ...]:
-        """Give the official pairs that have this torch, or this CANN, or both."""
+        """Return the official pairs that have this torch, or this CANN, or both."""
         rows = (row for row in self.data["combinations"] if row["says"] == PAIRED)
         rows = (row for row in rows if not torch or row["torch"] == torch)
         return tuple(row for row in rows if not cann or any(matches(cann, each) for each in row["cann"]))
 
     def python(self, torch: str) -> tuple[tuple[str, ...], str]:
-        """Give the Pythons that torch_npu has wheels for, for a torch, and who says so."""
+        """Return the Pythons that torch_npu has wheels for, for a torch, and who says so."""
         rows = (row for row in self.data["python"] if row["torch"] == torch)
         return next(((tuple(row["python"]), self.where(row["source"])) for row in rows), ((), ""))
 
     def hdk(self, cann: str) -> tuple[tuple[str, ...], str]:
-        """Give the drivers that a CANN was released with, and who says so."""
+        """Return the drivers that a CANN was released with, and who says so."""
         rows = (row for row in self.data["hdk"] if matches(cann, row["cann"]))
         return next(((tuple(row["hdk"]), self.where(row["source"])) for row in rows), ((), ""))
 

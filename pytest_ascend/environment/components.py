@@ -34,7 +34,7 @@ class Component:
 
 
 def gather(machine: Machine, home: Home | None, packages: dict[str, Package], said: NpuSmi) -> dict[str, Component]:
-    """Give every component by name, unknown ones included."""
+    """Return every component by name, unknown ones included."""
     found = tuple(_all(machine, home, packages, said))
     return {name: Component(name, tuple(each for each in found if each.component == name)) for name in COMPONENTS}
 

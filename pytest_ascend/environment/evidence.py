@@ -59,7 +59,7 @@ ATB = (f"{ASCEND}/nnal/atb/latest/version.info", f"{ASCEND}/nnal/atb/version.inf
 
 
 def field(text: str, name: str) -> str:
-    """Give what stands behind ``name=`` in an installer's file, quotes taken off; "" where there is no such line."""
+    """Return what stands behind ``name=`` in an installer's file, quotes taken off; "" where there is no such line."""
     found = re.search(rf"^{re.escape(name)}\s*[=:]\s*(.*?)\s*$", text, re.MULTILINE)
     return found[1].strip("\"'") if found else ""
 
@@ -88,7 +88,7 @@ def cann(machine: Machine, home: str) -> Iterator[Evidence]:
 
 
 def part_files(home: str, part: str) -> tuple[str, str]:
-    """Give where a part of CANN says its version: before 8.5, and from then on."""
+    """Return where a part of CANN says its version: before 8.5, and from then on."""
     return f"{home}/{part}/version.info", f"{home}/share/info/{part}/version.info"
 
 
@@ -121,7 +121,7 @@ def _of_module(machine: Machine, component: str, path: str) -> Iterator[Evidence
 
 
 def told_by_npu_smi(said: NpuSmi) -> Iterator[Evidence]:
-    """Give what npu-smi knows: the driver that runs, and the chips."""
+    """Yield what npu-smi knows: the driver that runs, and the chips."""
     yield from _known(DRIVER, said.driver, "npu-smi info")
     for name in dict.fromkeys(chip.name for chip in said.chips):
         if re.fullmatch(r"[\w-]{1,32}", name, re.ASCII):
@@ -129,7 +129,7 @@ def told_by_npu_smi(said: NpuSmi) -> Iterator[Evidence]:
 
 
 def host(machine: Machine) -> Iterator[Evidence]:
-    """Give Python, the system and the architecture."""
+    """Yield Python, the system and the architecture."""
     if machine.python:
         yield Evidence(PYTHON, machine.python, "this interpreter" if machine.is_this else machine.packages[0])
     for path in ("/etc/os-release", "/usr/lib/os-release"):
@@ -165,6 +165,6 @@ def _of_part(machine: Machine, component: str, path: str, public_of: dict[str, s
 
 
 def _known(component: str, value: str, source: str) -> Iterator[Evidence]:
-    """Give the statement where it is one: what is no version is none, and is said elsewhere."""
+    """Yield the statement where it is one: what is no version is none, and is said elsewhere."""
     if is_version(value.partition("+")[0]) and re.fullmatch(r"[\w.+-]{1,80}", value, re.ASCII):
         yield Evidence(component, value, source)

@@ -76,7 +76,7 @@ def parse(text: str) -> NpuSmi:
 
 
 def soc(name: str) -> str:
-    """Give the SoC's name of a printed one: "910B3" -> "Ascend910B3", "A2G3" -> "Ascend910B3"."""
+    """Return the SoC's name of a printed one: "910B3" -> "Ascend910B3", "A2G3" -> "Ascend910B3"."""
     plain = name.removeprefix("Ascend").strip()
     for branded, ours in _BRANDED:
         plain = re.sub(rf"^{branded}$", ours, plain)

@@ -23,7 +23,7 @@ class Package:
 
 
 def installed(machine: Machine, names: frozenset[str]) -> dict[str, Package]:
-    """Give the distributions of these normalised names; of two, the one that an import would find."""
+    """Return the distributions of these normalised names; of two, the one that an import would find."""
     found: dict[str, Package] = {}
     for folder in machine.packages:
         for package in _in(machine, folder, names):
@@ -32,7 +32,7 @@ def installed(machine: Machine, names: frozenset[str]) -> dict[str, Package]:
 
 
 def normalised(name: str) -> str:
-    """Give the one spelling of a distribution's name (PEP 503)."""
+    """Return the one spelling of a distribution's name (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

@@ -50,7 +50,7 @@ def collect(device: str, *, emulated: bool, chip: str, machine: Machine | None =
 
 
 def _running_driver(machine: Machine) -> str:
-    """Give the driver that npu-smi speaks to: in a container the driver's own file may not be mounted."""
+    """Return the driver that npu-smi speaks to: in a container the driver's own file may not be mounted."""
     said = parse(machine.npu_smi().text).driver
     return said if is_version(said) else ""
 

@@ -46,7 +46,7 @@ class Tree:
         self._reals: dict[str, Path] = {}
 
     def real(self, path: str) -> Path:
-        """Give where ``path`` is on this machine, each link followed inside the tree. Raises OSError for a loop."""
+        """Return where ``path`` is on this machine, each link followed inside the tree. Raises OSError for a loop."""
         if path not in self._reals:
             try:
                 os.fsencode(path)
@@ -58,7 +58,7 @@ class Tree:
         return self._reals[path]
 
     def target(self, path: str) -> str:
-        """Give the absolute path, inside the tree, that ``path`` leads to; ``path`` itself where that is a loop."""
+        """Return the absolute path, inside the tree, that ``path`` leads to; ``path`` itself where that is a loop."""
         try:
             return "/" + self.real(path).relative_to(self.root).as_posix().removeprefix(".")
         except OSError:
@@ -74,14 +74,14 @@ class Tree:
         return status is not None and stat.S_ISDIR(status.st_mode)
 
     def status(self, path: str) -> os.stat_result | None:
-        """Give the status of what is there, or None."""
+        """Return the status of what is there, or None."""
         try:
             return self.real(path).lstat()
         except OSError:
             return None
 
     def names(self, path: str) -> list[str]:
-        """Give the names in a folder, sorted; none where it cannot be read."""
+        """Return the names in a folder, sorted; none where it cannot be read."""
         try:
             with os.scandir(self.real(path)) as entries:
                 return sorted(entry.name for _, entry in zip(range(MOST_ENTRIES), entries, strict=False))

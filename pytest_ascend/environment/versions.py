@@ -32,7 +32,7 @@ class Version:
 
     @property
     def release(self) -> tuple[int, ...]:
-        """Give the leading numbers: (8, 0) of 8.0.RC3, (9, 0, 0) of 9.0.0-beta.1."""
+        """Return the leading numbers: (8, 0) of 8.0.RC3, (9, 0, 0) of 9.0.0-beta.1."""
         return tuple(number for _, number in itertools.takewhile(lambda part: part[0] == _STAGES[""], self.key))
 
     @property
@@ -53,7 +53,7 @@ class Version:
         return self.text
 
     def _padded(self) -> tuple[tuple[int, int], ...]:
-        """Give the key with what is left out filled in, so that 25.0 equals 25.0.0 and a release follows its RCs."""
+        """Return the key with what is left out filled in, so that 25.0 equals 25.0.0 and a release follows its RCs."""
         trimmed = list(self.key)
         while trimmed and trimmed[-1] == (_STAGES[""], 0):
             trimmed.pop()

@@ -111,7 +111,7 @@ def difference(old: Golden, new: Golden) -> str:
 
 
 def _share(old: Tensor, new: Tensor) -> float:
-    """Give the largest difference over the largest value; infinity where a value that is not finite has changed."""
+    """Return the largest difference over the largest value; infinity where a value that is not finite has changed."""
     before, after = old.flatten().double(), new.flatten().double()
     changed = ~(before.eq(after) | (before.isnan() & after.isnan()))
     if not changed.any():

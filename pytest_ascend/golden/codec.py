@@ -32,7 +32,7 @@ class Golden:
 
 
 def canonical_json(data: Any, *, indent: int | None = None) -> str:
-    """Give the one JSON text of ``data``. Raises ValueError for NaN and infinity, TypeError for what JSON lacks."""
+    """Return the one JSON text of ``data``. Raises ValueError for NaN and infinity, TypeError for what JSON lacks."""
     separators = (",", ": ") if indent else (",", ":")
     return json.dumps(data, sort_keys=True, ensure_ascii=True, allow_nan=False, indent=indent, separators=separators)
 
@@ -43,7 +43,7 @@ def strict_json(text: str | bytes) -> Any:
 
 
 def encode(golden: Golden) -> bytes:
-    """Give the canonical bytes. Raises TypeError or ValueError where ``meta`` is no plain JSON."""
+    """Return the canonical bytes. Raises TypeError or ValueError where ``meta`` is no plain JSON."""
     from safetensors.torch import save  # noqa: PLC0415 - loads torch
 
     tensors = {name: _plain(golden.tensors[name]) for name in sorted(golden.tensors)}

@@ -115,7 +115,7 @@ def _lines(changes: Changes) -> list[str]:
 
 
 def _shown(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what is said of a golden; of long lists only how long they are."""
+    """Return what is said of a golden; of long lists only how long they are."""
     return {key: f"{len(held)} entries" if isinstance(held, list) else held for key, held in meta.items()}
 
 

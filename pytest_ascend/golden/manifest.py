@@ -62,7 +62,7 @@ def is_id(text: str) -> bool:
 
 
 def encode_manifest(entries: Mapping[str, Entry]) -> bytes:
-    """Give the canonical bytes of ``manifest.json``."""
+    """Return the canonical bytes of ``manifest.json``."""
     body = {"schema": SCHEMA, "goldens": {name: asdict(entry) for name, entry in entries.items()}}
     return (canonical_json({**body, "sha256": _digest(body)}, indent=1) + "\n").encode()
 

@@ -54,13 +54,13 @@ class GoldenStore:
         return self.root / f"{golden_id}{SUFFIX}"
 
     def entries(self) -> dict[str, Entry]:
-        """Give the manifest, by id. Raises GoldenError where it is missing or damaged."""
+        """Return the manifest, by id. Raises GoldenError where it is missing or damaged."""
         if self._entries is None:
             self._entries = self._load_manifest()
         return dict(self._entries)
 
     def ids(self) -> tuple[str, ...]:
-        """Give all ids, sorted."""
+        """Return all ids, sorted."""
         return tuple(sorted(self.entries()))
 
     def read(self, golden_id: str) -> Golden:
@@ -87,7 +87,7 @@ class GoldenStore:
         return golden
 
     def revoked(self) -> dict[str, revoked.Revocation]:
-        """Give what is revoked, by id: goldens whose content is still the revoked one. Raises GoldenError."""
+        """Return what is revoked, by id: goldens whose content is still the revoked one. Raises GoldenError."""
         if self._revoked is None:
             self._revoked = revoked.load(self.root)
         known = self.entries()
@@ -160,7 +160,7 @@ class GoldenStore:
                 yield GoldenError(f"the manifest does not list {path}", path=str(path), hint=hint)
 
     def _checked(self, path: Path, golden_id: str) -> bytes:
-        """Give the bytes that the manifest vouches for."""
+        """Return the bytes that the manifest vouches for."""
         entry = self.entries().get(golden_id)
         if entry is None:
             hint = f"run '{BUILD} {golden_id}', or update pytest-ascend"

@@ -60,7 +60,7 @@ class Attempt:
 
     @property
     def said(self) -> str:
-        """Give what two attempts are compared by: the answer, or how the process ended."""
+        """Return what two attempts are compared by: the answer, or how the process ended."""
         return self.answer if self.end is End.ANSWERED else self.end.value
 
     @property
@@ -69,7 +69,7 @@ class Attempt:
         return self.end in {End.ANSWERED, End.CRASHED, End.HUNG}
 
     def to_dict(self) -> dict[str, Any]:
-        """Give builtins only, as they stand in a record."""
+        """Return builtins only, as they stand in a record."""
         return {
             "card": self.card,
             "end": self.end.value,

@@ -56,7 +56,7 @@ class Locks:
         return tuple(taken)
 
     def release(self) -> None:
-        """Give all cards back."""
+        """Release all cards."""
         for lock in self._held:
             lock.release()
         self._held.clear()

@@ -73,7 +73,7 @@ class Child:
             os.write(self._writing, json.dumps(message).encode() + b"\n")
 
     def read(self) -> list[dict[str, Any]]:
-        """Give the whole messages that have come. Raises ValueError for what no child in its senses would send."""
+        """Return the whole messages that have come. Raises ValueError for what no child in its senses would send."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self.reading, 1 << 20):
                 self._buffer += data
@@ -106,14 +106,14 @@ class Child:
         return found[0] if found else {"failure": f"{why}\n{notes}".strip()}
 
     def code(self) -> int | None:
-        """Give how the process ended (negative: the signal that ended it), None while it lives."""
+        """Return how the process ended (negative: the signal that ended it), None while it lives."""
         if self._code is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self._code = os.waitstatus_to_exitcode(status) if pid else None
         return self._code
 
     def notes(self) -> str:
-        """Give the stacks and messages that the process left behind."""
+        """Return the stacks and messages that the process left behind."""
         return self._notes.read_text(encoding="utf-8", errors="replace").strip()
 
     def ask_for_stacks(self, patience_s: float = 2.0) -> str:
@@ -136,7 +136,7 @@ class Child:
             time.sleep(0.005)
 
     def close(self) -> None:
-        """Give back what the parent holds for a child that is gone."""
+        """Release what the parent holds for a child that is gone."""
         os.close(self.reading)
         os.close(self._writing)
         self._notes.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ LIMIT_THREADS = 64
 
 
 def native(pid: int) -> str:
-    """Give the native stacks of a process, or what its threads wait for where no tool can tell."""
+    """Return the native stacks of a process, or what its threads wait for where no tool can tell."""
     return next(filter(None, (_by_tool(pid, tool) for tool in TOOLS)), "") or "\n".join(_from_kernel(pid))
 
 

@@ -42,7 +42,7 @@ class Listener(Protocol):
     """Who starts the children and hears what became of the tasks."""
 
     def start(self, card: Card, *, alone: bool) -> Child:
-        """Give a fresh process for a card; ``alone`` asks for blocking launches."""
+        """Return a fresh process for a card; ``alone`` asks for blocking launches."""
         ...
 
     def heard(self, card: Card, message: Mapping[str, Any]) -> None:
@@ -168,7 +168,7 @@ class Supervisor:
             lane.reserved = None
 
     def _put_back(self, lane: Lane) -> None:
-        """Give back all that a lane holds, in its order."""
+        """Release all that a lane holds, in its order."""
         self._take_back(lane)
         for held in (lane.assigned, lane.current):
             if held:

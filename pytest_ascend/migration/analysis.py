@@ -70,7 +70,7 @@ class Operator:
     signatures: tuple[tuple[str, int], ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give builtins only."""
+        """Return builtins only."""
         return {**asdict(self), "calls": dict(self.calls), "signatures": [list(each) for each in self.signatures]}
 
     @property
@@ -122,7 +122,7 @@ class Analysis:
         return missing or any(each.severity == BLOCKER for each in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give builtins only."""
+        """Return builtins only."""
         return {
             "schema": SCHEMA,
             "type": TYPE,
@@ -142,7 +142,7 @@ class Analysis:
 
 
 def standing(kind: str) -> str:
-    """Give the standing that a kind of the census comes to."""
+    """Return the standing that a kind of the census comes to."""
     if kind in STANDINGS:
         return kind
     return COMPOSITE if kind in KINDS else UNKNOWN

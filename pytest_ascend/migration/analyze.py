@@ -103,7 +103,7 @@ def _give(analysis: Analysis, *, as_json: bool, html: Path | None) -> None:
 
 
 def _standings(census_file: Path | None) -> tuple[Kind, str, tuple[str, ...]]:
-    """Give who knows the standings, how that is called, and how to trace."""
+    """Return who knows the standings, how that is called, and how to trace."""
     if census_file:
         taken = census.read(census_file)
         return lambda name: taken.operators.get(name, ""), f"torch_npu {taken.torch_npu} ({census_file})", OFF_DEVICE

@@ -65,7 +65,7 @@ def take() -> Census:
 
 
 def encode(census: Census) -> str:
-    """Give the one text of a census: the same wheel gives the same bytes on every machine, one line an operator."""
+    """Return the one text of a census: the same wheel gives the same bytes on every machine, one line an operator."""
     return canonical_json(census.to_dict(), indent=1) + "\n"
 
 

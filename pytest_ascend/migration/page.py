@@ -33,7 +33,7 @@ def write(path: Path, analysis: Analysis) -> None:
 
 
 def render(analysis: Analysis) -> str:
-    """Give the page of an analysis; every text on it is escaped."""
+    """Return the page of an analysis; every text on it is escaped."""
     style = (files("pytest_ascend.migration") / "templates" / "analysis.css").read_text(encoding="utf-8")
     return (
         _environment()
@@ -53,7 +53,7 @@ def render(analysis: Analysis) -> str:
 
 
 def _bar(memory: Memory, analysis: Analysis) -> dict[str, Any]:
-    """Give the parts of the peak with their place on a scale that ends at the chip's memory, or the largest peak."""
+    """Return the parts of the peak with their place on a scale that ends at the chip's memory, or the largest peak."""
     scale = max(analysis.chip.memory_bytes, *(each.peak for each in analysis.memory))
     trains = bool(memory.training_peak)
     sizes = {
@@ -70,7 +70,7 @@ def _bar(memory: Memory, analysis: Analysis) -> dict[str, Any]:
 
 
 def _environment() -> Environment:
-    """Give an environment that escapes whatever the name of the template, and where a typo is an error."""
+    """Return an environment that escapes whatever the name of the template, and where a typo is an error."""
     environment = Environment(
         loader=PackageLoader("pytest_ascend.migration"),
         autoescape=True,

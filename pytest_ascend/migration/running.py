@@ -59,7 +59,7 @@ def trace(subject: Subject, step: Step, ways: tuple[str, ...]) -> Traced:
 
 
 def fitting_batch(subject: Subject, step: Step, capacity_bytes: int) -> int | None:
-    """Give the largest batch of a model that fits, by traces on meta tensors. Raises UsageError where it has none."""
+    """Return the largest batch of a model that fits, by traces on meta tensors. Raises UsageError where it has none."""
     args, kwargs = tree_map(
         lambda each: _meta(each) if isinstance(each, Tensor) else each, (subject.args, dict(subject.kwargs))
     )
@@ -84,7 +84,7 @@ def _tried(subject: Subject, step: Step, way: str) -> Traced | Exception:
 
 @contextlib.contextmanager
 def _standing_in(way: str) -> Iterator[Callable[[Any], Any]]:
-    """Give what turns modules and tensors into ones that stand in for them."""
+    """Return what turns modules and tensors into ones that stand in for them."""
     if way != "npu":
         yield lambda each: _meta(each) if way == "meta" else each
         return
@@ -99,7 +99,7 @@ def _meta(each: Any) -> Any:
 
 
 def _empty(each: Any, device: torch.device) -> Any:
-    """Give a tensor, or a copy of a module with parameters and buffers, of the same form without values."""
+    """Return a tensor, or a copy of a module with parameters and buffers, of the same form without values."""
     if isinstance(each, Tensor):
         return torch.empty_strided(each.size(), each.stride(), dtype=each.dtype, device=device)
     known: dict[int, Any] = {}

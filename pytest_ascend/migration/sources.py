@@ -37,7 +37,7 @@ class Finding:
 
 
 def scan(folder: Path) -> tuple[list[Finding], list[str]]:
-    """Give findings in every Python file below ``folder`` (or in one file), and a note for each file not understood.
+    """Return findings in every Python file below ``folder`` (or in one file), and a note for each file not understood.
 
     Links that lead out of the folder are not followed. Raises UsageError where there is no such folder.
     """
@@ -72,7 +72,7 @@ def _read(path: Path) -> bytes:
 
 
 def scan_text(source: str | bytes, path: str) -> list[Finding]:
-    """Give the findings of one file. Raises SyntaxError or ValueError for what is no Python."""
+    """Return the findings of one file. Raises SyntaxError or ValueError for what is no Python."""
     visitor = _Visitor(path)
     visitor.visit(ast.parse(source, filename=path))
     return visitor.found
@@ -148,7 +148,7 @@ class _Visitor(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _full(self, node: ast.expr) -> str | None:
-        """Give the full name of a.b.c where a is imported; None for attributes of anything else."""
+        """Return the full name of a.b.c where a is imported; None for attributes of anything else."""
         if isinstance(node, ast.Name):
             return self.names.get(node.id)
         if isinstance(node, ast.Attribute):

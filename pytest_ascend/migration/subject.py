@@ -75,7 +75,7 @@ def subject(name: str, inputs: str = "", batch: int | None = None) -> Subject:
 
 
 def made(factory: Any, name: str) -> tuple[nn.Module, Any]:
-    """Give the module that a factory makes, and its inputs, None where it gives none. Raises UsageError for others."""
+    """Return the module that a factory makes, and its inputs, None where it gives none. Raises UsageError for others."""
     result = factory() if callable(factory) and not isinstance(factory, nn.Module) else factory
     model, inputs = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     if not isinstance(model, nn.Module):
@@ -87,7 +87,7 @@ def made(factory: Any, name: str) -> tuple[nn.Module, Any]:
 
 
 def called_with(given: Any, batch: int | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Give arguments and keywords of inputs as people write them: a tensor, a tuple, a mapping, a function of these.
+    """Return arguments and keywords of inputs as people write them: a tensor, a tuple, a mapping, a function of these.
 
     A function with a parameter is given the batch size; what other inputs hold is repeated along the first dimension.
     """
@@ -103,7 +103,7 @@ def called_with(given: Any, batch: int | None = None) -> tuple[tuple[Any, ...], 
 
 
 def rebatched(args: tuple[Any, ...], kwargs: Mapping[str, Any], batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Give the same arguments with another batch: what is as long as the first tensor is repeated, or cut."""
+    """Return the same arguments with another batch: what is as long as the first tensor is repeated, or cut."""
     before = Subject(name="", model=nn.Identity(), args=args, kwargs=kwargs).batch
 
     def change(value: Any) -> Any:
@@ -144,7 +144,7 @@ def _drawn(text: str, generator: torch.Generator) -> Tensor:
 
 
 def floating(output: Any) -> dict[str, Tensor]:
-    """Give the floating tensors of any model's output by name: tensors, tuples, mappings, classes of transformers.
+    """Return the floating tensors of any model's output by name: tensors, tuples, mappings, classes of transformers.
 
     Raises UsageError for an output without any.
     """

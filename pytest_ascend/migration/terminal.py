@@ -70,7 +70,7 @@ def _count(analysis: Analysis, severity: str) -> int:
 
 
 def _table(*columns: str, title: str = "") -> Table:
-    """Give a table whose cells fold, so that a narrow terminal shows all of them."""
+    """Return a table whose cells fold, so that a narrow terminal shows all of them."""
     table = Table(title=escape(title) or None, title_justify="left")
     for column in columns:
         table.add_column(column, overflow="fold")

@@ -110,18 +110,18 @@ class Recorder(EagerDispatchMode):
 
 
 def tensors_in(tree: Any) -> Iterator[Tensor]:
-    """Give every tensor anywhere in arguments."""
+    """Return every tensor anywhere in arguments."""
     leaves, _ = tree_flatten(tree)
     return (leaf for leaf in leaves if isinstance(leaf, Tensor))
 
 
 def size_bytes(tensor: Tensor) -> int:
-    """Give the bytes that the elements of a tensor take."""
+    """Return the bytes that the elements of a tensor take."""
     return tensor.numel() * tensor.element_size()
 
 
 def described(tensor: Tensor) -> str:
-    """Give dtype and shape as in "float32[8, 3, 224, 224]"."""
+    """Return dtype and shape as in "float32[8, 3, 224, 224]"."""
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 

@@ -78,7 +78,7 @@ class Draw:
         return self._finished(torch.tensor(numbers, dtype=torch.float64).to(dtype or self.dtype), dtype, grad=grad)
 
     def expression(self, tensor: torch.Tensor) -> str:
-        """Give the Python that makes a tensor which was drawn here, "" for any other."""
+        """Return the Python that makes a tensor which was drawn here, "" for any other."""
         return self._said.get(id(tensor), (tensor, ""))[1]
 
     def _floating(

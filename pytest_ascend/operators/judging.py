@@ -17,12 +17,12 @@ Tensors: TypeAlias = list[torch.Tensor | None]
 
 
 def tensors(tree: Any) -> list[torch.Tensor]:
-    """Give the tensors of a nested structure, in order."""
+    """Return the tensors of a nested structure, in order."""
     return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
 
 
 def on_tensors(change: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
-    """Give the structure with each tensor changed; what asked for a gradient asks for it still."""
+    """Return the structure with each tensor changed; what asked for a gradient asks for it still."""
 
     def changed(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
@@ -58,7 +58,7 @@ def _outputs(operator: Operator, found: Any) -> list[torch.Tensor]:
 
 
 def in_float64(call: Call) -> Call:
-    """Give the call with its floating tensors in float64."""
+    """Return the call with its floating tensors in float64."""
     return _in(call, torch.float64)
 
 
@@ -71,7 +71,7 @@ def _in(call: Call, dtype: torch.dtype) -> Call:
 
 
 def dtypes_of(operator: Operator, expected: Tensors, dtype: torch.dtype) -> list[torch.dtype]:
-    """Give the dtype that each output has to have."""
+    """Return the dtype that each output has to have."""
     said = [getattr(torch, each) if each else dtype for each in operator.outputs]
     return said or [each.dtype if each is not None and not each.is_floating_point() else dtype for each in expected]
 
@@ -79,7 +79,7 @@ def dtypes_of(operator: Operator, expected: Tensors, dtype: torch.dtype) -> list
 def honest(
     compute: Callable[[Call], Tensors], call: Call, expected: Tensors, dtypes: Sequence[torch.dtype]
 ) -> list[Tensors]:
-    """Give what honest devices may make of a call: rounded at the end only, or after each step of the definition."""
+    """Return what honest devices may make of a call: rounded at the end only, or after each step of the definition."""
     found = [_cast(expected, dtypes), _cast(compute(_in(call, torch.float32)), dtypes)]
     with contextlib.suppress(RuntimeError):  # the CPU lacks a step of the definition in a 16-bit dtype
         found.append(_cast(compute(call), dtypes))
@@ -91,7 +91,7 @@ def _cast(found: Tensors, dtypes: Sequence[torch.dtype]) -> Tensors:
 
 
 def shaken(expected: torch.Tensor | None, rounded: torch.Tensor | None, ulps: float) -> torch.Tensor | None:
-    """Give what a device may give that is wrong by ``ulps`` in each element, up or down as chance has it."""
+    """Return what a device may give that is wrong by ``ulps`` in each element, up or down as chance has it."""
     if expected is None or rounded is None or not rounded.is_floating_point() or not rounded.numel():
         return rounded
     info = torch.finfo(rounded.dtype)

@@ -47,14 +47,14 @@ def stepped(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def surrounded(tensor: torch.Tensor) -> torch.Tensor:
-    """Give a larger tensor that holds ``tensor`` in steps along its last dimension, and poison elsewhere."""
+    """Return a larger tensor that holds ``tensor`` in steps along its last dimension, and poison elsewhere."""
     whole = poisoned((*tensor.shape[:-1], OFFSET + STEP * tensor.shape[-1]), tensor.dtype)
     steps(whole).copy_(tensor)
     return whole
 
 
 def steps(whole: torch.Tensor) -> torch.Tensor:
-    """Give the part of a surrounding tensor that holds the elements."""
+    """Return the part of a surrounding tensor that holds the elements."""
     return whole[..., OFFSET::STEP]
 
 
@@ -73,7 +73,7 @@ def channels_last(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def poisoned(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Give a tensor full of what no result has."""
+    """Return a tensor full of what no result has."""
     return torch.full(shape, _POISON[dtype.is_floating_point], dtype=dtype)
 
 
@@ -87,7 +87,7 @@ LAYOUTS: Mapping[str, Placing] = {
 
 
 def onto(device: torch.device, placing: Placing = contiguous) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Give the function that places a tensor there, in that layout."""
+    """Return the function that places a tensor there, in that layout."""
     return lambda tensor: placing(tensor, device)
 
 

@@ -50,7 +50,7 @@ class Operator:
     ulps: float = 2.0
 
     def draw(self, dtype: torch.dtype, *what: str) -> Draw:
-        """Give what the inputs of a dtype are drawn with, or ``what`` else."""
+        """Return what the inputs of a dtype are drawn with, or ``what`` else."""
         return Draw("/".join(("operators", self.name, *what)), dtype)
 
     def calls(self, dtype: torch.dtype, draw: Draw | None = None) -> list[Call]:
@@ -65,7 +65,7 @@ class Operator:
         return calls
 
     def properties(self, dtype: str) -> tuple[str, ...]:
-        """Give what is asked of it in a dtype."""
+        """Return what is asked of it in a dtype."""
         floating = bool(getattr(torch, dtype).is_floating_point)
         asked = {
             FORWARD: True,
@@ -77,7 +77,7 @@ class Operator:
 
 
 def cases_of(*operators: Operator, suite: str = "user") -> tuple[Case, ...]:
-    """Give the cases of these operators, of each dtype and property. Raises UsageError for a dtype that torch lacks."""
+    """Return the cases of these operators, of each dtype and property. Raises UsageError for a dtype that torch lacks."""
     for operator in operators:
         wrong = [each for each in operator.dtypes if not isinstance(getattr(torch, each, None), torch.dtype)]
         if wrong or not operator.dtypes:
@@ -101,7 +101,7 @@ def cases_of(*operators: Operator, suite: str = "user") -> tuple[Case, ...]:
 
 
 def _level(property_: str, *, is_first: bool) -> str:
-    """Give the lowest level that runs a property: layouts of all but the first dtype, the dearest, come last."""
+    """Return the lowest level that runs a property: layouts of all but the first dtype, the dearest, come last."""
     if is_first:
         return "smoke" if property_ == FORWARD else "standard"
     return "full" if property_ == LAYOUT else "standard"

@@ -33,7 +33,7 @@ class Subject:
         return self.operator.calls(self.dtype)
 
     def placed(self, call: Call, placing: Placing = layouts.contiguous, device: torch.device | None = None) -> Call:
-        """Give the call with its tensors on a device: the one under test, unless another is named."""
+        """Return the call with its tensors on a device: the one under test, unless another is named."""
         where = device or self.device
         args, kwargs = judging.on_tensors(lambda each: placing(each, where), (call.args, dict(call.kwargs)))
         return Call(call.name, args, kwargs)
@@ -144,7 +144,7 @@ def _with_honest(
     expected: Tensors,
     dtypes: list[torch.dtype],
 ) -> Wanted:
-    """Give what is right; of operators that only move or round, in the dtype itself."""
+    """Return what is right; of operators that only move or round, in the dtype itself."""
     found = judging.honest(compute, call, expected, dtypes)
     if subject.operator.exact:
         return Wanted(found[0], [])

@@ -59,20 +59,20 @@ def program(case: Case, operator: Operator, device: torch.device, verdict: Mappi
 
 
 def worst_leaf(verdict: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give the part of a verdict that its own figures are those of."""
+    """Return the part of a verdict that its own figures are those of."""
     wrong = [each for each in verdict.get("leaves", ()) if not each["agrees"]]
     same = (each for each in wrong if each["worst"] == verdict["worst"])
     return next(same, wrong[0] if wrong else verdict)
 
 
 def place_of(path: str) -> int:
-    """Give the number of the output at the end of a path: 1 for "sort['3x5'][1]"."""
+    """Return the number of the output at the end of a path: 1 for "sort['3x5'][1]"."""
     last = path.rpartition("[")[2].rstrip("]")
     return int(last) if last.isdigit() else 0
 
 
 def _named(calls: list[Call]) -> Iterator[tuple[str, Call, Placing]]:
-    """Give what a verdict may call a call, with the call and how it was placed."""
+    """Yield what a verdict may call a call, with the call and how it was placed."""
     for call in calls:
         yield call.name, call, layouts.contiguous
         for layout, placing in LAYOUTS.items():

@@ -171,7 +171,7 @@ class _Writer:
         self._most = most
 
     def write(self, value: Any) -> str:
-        """Give the expression for a value. Raises Unwritable."""
+        """Return the expression for a value. Raises Unwritable."""
         if isinstance(value, torch.Tensor):
             name = f"x{len(self.lines)}"
             self.lines.append(f"{name} = {self._tensor(value)}")
@@ -213,7 +213,7 @@ class _Writer:
 
 
 def _constant(tensor: torch.Tensor) -> str:
-    """Give the expression for a tensor of one number, as what an ``out=`` holds at first, "" for any other."""
+    """Return the expression for a tensor of one number, as what an ``out=`` holds at first, "" for any other."""
     if tensor.is_complex():
         return ""
     plain = tensor.detach().reshape(-1)

@@ -43,7 +43,7 @@ class Source:
     definitions: dict[str, str] = field(default_factory=dict)
 
     def function(self, function: Callable[..., Any]) -> str:
-        """Give the expression for a function, and take in what it needs. Raises Unwritable."""
+        """Return the expression for a function, and take in what it needs. Raises Unwritable."""
         if isinstance(function, functools.partial):
             given = [self.value(each) for each in function.args]
             given += [f"{key}={self.value(each)}" for key, each in function.keywords.items()]
@@ -64,7 +64,7 @@ class Source:
         raise Unwritable(f"{name or function!r} is no function of torch, nor of a module")
 
     def value(self, value: Any) -> str:
-        """Give the expression for a plain value or a function. Raises Unwritable."""
+        """Return the expression for a plain value or a function. Raises Unwritable."""
         if value is None or isinstance(value, bool | int | str | torch.dtype | torch.memory_format | torch.layout):
             return repr(value)
         if isinstance(value, float | complex):
@@ -121,7 +121,7 @@ def number(value: complex) -> str:
 
 @functools.cache
 def _public_names() -> Mapping[int, str]:
-    """Give the public names of torch's functions by their identity: those are never collected."""
+    """Return the public names of torch's functions by their identity: those are never collected."""
     found: dict[int, str] = {}
     for where in _PUBLIC:
         holder = functools.reduce(getattr, where.split(".")[1:], torch)
@@ -132,7 +132,7 @@ def _public_names() -> Mapping[int, str]:
 
 
 def _public_name(function: Any) -> str:
-    """Give the name of a function of torch, "" for any other."""
+    """Return the name of a function of torch, "" for any other."""
     if isinstance(function, torch._ops.OpOverloadPacket | torch._ops.OpOverload):  # noqa: SLF001
         return f"torch.ops.{function}"
     found = _public_names().get(id(function), "")

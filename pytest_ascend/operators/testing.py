@@ -17,7 +17,7 @@ from pytest_ascend.run.comparing import PrecisionCompare
 
 
 def conformance_tests(*operators: Operator, suite: str = "user") -> Callable[..., None]:
-    """Give a test function of all cases of these operators, to be assigned to a name that begins with ``test``.
+    """Return a test function of all cases of these operators, to be assigned to a name that begins with ``test``.
 
     Raises UsageError where two operators have one name.
     """

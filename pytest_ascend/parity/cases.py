@@ -20,7 +20,7 @@ PROPERTIES = (
 
 
 def cases(name: str) -> tuple[Case, ...]:
-    """Give the cases of the model that users know by ``name``."""
+    """Return the cases of the model that users know by ``name``."""
     return tuple(
         Case(suite="user", subject=name, property=what, dtype=dtype, family="models", level=level)
         for what, dtype, level in PROPERTIES

@@ -43,11 +43,11 @@ class Reference:
     honest: tuple[Observed, ...]
 
     def expected(self, kind: str) -> dict[str, Tensor]:
-        """Give what is right of one kind."""
+        """Return what is right of one kind."""
         return dict(self.exact[kind])
 
     def samples(self, kind: str) -> Samples:
-        """Give honest results of one kind."""
+        """Return honest results of one kind."""
         return Samples(dict(each[kind]) for each in self.honest)
 
 
@@ -119,5 +119,5 @@ def move(model: nn.Module, key: str, by: int = 1) -> nn.Module:
 
 
 def widened(value: Any) -> Any:
-    """Give floating tensors in float64; anything else as it is."""
+    """Return floating tensors in float64; anything else as it is."""
     return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value

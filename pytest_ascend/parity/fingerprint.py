@@ -18,12 +18,12 @@ PERIOD = BUCKETS * 1021
 
 
 def fingerprints(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Give the fingerprint of each tensor."""
+    """Return the fingerprint of each tensor."""
     return {name: fingerprint(tensor) for name, tensor in tensors.items()}
 
 
 def fingerprint(tensor: Tensor) -> Tensor:
-    """Give a vector on the CPU in the tensor's dtype: the whole tensor, or ``KEPT`` elements and ``BUCKETS`` sums.
+    """Return a vector on the CPU in the tensor's dtype: the whole tensor, or ``KEPT`` elements and ``BUCKETS`` sums.
 
     The sums go over all elements, with random signs, and are about as large as the elements: an error anywhere is in
     one of them, and honest errors of many elements show as what they are.

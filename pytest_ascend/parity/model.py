@@ -117,7 +117,7 @@ def _as(honest: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> dict[str, 
 
 
 def _still(model: nn.Module) -> nn.Module:
-    """Give a copy in evaluation mode: what is random in training can be compared with nothing."""
+    """Return a copy in evaluation mode: what is random in training can be compared with nothing."""
     return copy.deepcopy(model).eval()
 
 
@@ -141,14 +141,14 @@ def _on(device: torch.device, dtype: torch.dtype, tree: Any) -> Any:
 
 
 def forward(subject: Subject, model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> Observed:
-    """Give every floating tensor of the output, by name."""
+    """Return every floating tensor of the output, by name."""
     with torch.no_grad():
         output = _called(subject, model, device, autocast)
     return {"forward": {name: each.cpu() for name, each in output.items()}}
 
 
 def gradients(subject: Subject, model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> Observed:
-    """Give the gradient of every parameter, from fixed random gradients of the outputs, or from the model's loss."""
+    """Return the gradient of every parameter, from fixed random gradients of the outputs, or from the model's loss."""
     output = {name: each for name, each in _called(subject, model, device, autocast).items() if each.requires_grad}
     starts = {"output.loss": output["output.loss"]} if "output.loss" in output else output
     seeds = [_seed(name, each) for name, each in starts.items()]
@@ -164,12 +164,12 @@ def _seed(name: str, output: Tensor) -> Tensor:
 
 
 def training(subject: Subject, model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> Observed:
-    """Give what a few steps of AdamW make of the model, in evaluation mode."""
+    """Return what a few steps of AdamW make of the model, in evaluation mode."""
     return train(model, _recipe(subject, autocast), device)
 
 
 def traced(subject: Subject, model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> Observed:
-    """Give fingerprints of what every step of the same training makes."""
+    """Return fingerprints of what every step of the same training makes."""
     return trace(model, _recipe(subject, autocast), device)
 
 
@@ -185,7 +185,7 @@ def _recipe(subject: Subject, autocast: torch.dtype | None) -> Recipe:
 
 
 def loss_of(output: Any, batch: Batch) -> Tensor:  # noqa: ARG001 - as other losses are called
-    """Give the model's own loss, or the mean square distance of its outputs from fixed random numbers."""
+    """Return the model's own loss, or the mean square distance of its outputs from fixed random numbers."""
     found = floating(output)
     if "output.loss" in found:
         return found["output.loss"]

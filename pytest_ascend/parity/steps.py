@@ -41,7 +41,7 @@ def trace(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") 
 def _made(
     model: nn.Module, optimizer: Optimizer, loss: Tensor, before: Mapping[str, Tensor]
 ) -> tuple[Mapping[str, Tensor], ...]:
-    """Give the tensors of each of QUANTITIES."""
+    """Return the tensors of each of QUANTITIES."""
     gradients = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
     statistics, state = running_statistics(model), dict(optimizer_state(model, optimizer))
     return {"loss": loss}, statistics, gradients, state, changes(model, before)

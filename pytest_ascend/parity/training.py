@@ -48,7 +48,7 @@ class Recipe:
     evaluation: bool = False
 
     def context(self, device_type: str) -> AbstractContextManager[Any]:
-        """Give autocast for a device, switched off where there is none."""
+        """Return autocast for a device, switched off where there is none."""
         return torch.autocast(device_type, dtype=self.autocast or torch.bfloat16, enabled=self.autocast is not None)
 
 
@@ -124,7 +124,7 @@ def _moved(batch: Batch, device: torch.device, dtype: torch.dtype) -> Batch:
 
 
 def changes(model: nn.Module, before: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Give what each parameter changed by, which shows an optimizer's faults better than where it is now."""
+    """Return what each parameter changed by, which shows an optimizer's faults better than where it is now."""
     return {
         name: (each.detach().cpu().double() - before[name].double()).to(before[name].dtype)
         for name, each in model.named_parameters()
@@ -140,7 +140,7 @@ def optimizer_state(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[st
 
 
 def running_statistics(model: nn.Module) -> dict[str, Tensor]:
-    """Give the floating buffers on the CPU."""
+    """Return the floating buffers on the CPU."""
     return {
         name: each.detach().to("cpu", copy=True) for name, each in model.named_buffers() if each.is_floating_point()
     }

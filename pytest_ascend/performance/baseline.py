@@ -73,7 +73,7 @@ class Baseline:
         object.__setattr__(self, "noise", noise_of(estimates))
 
     def to_dict(self) -> dict[str, Any]:
-        """Give builtins only, as they stand in the file."""
+        """Return builtins only, as they stand in the file."""
         return {
             "schema": SCHEMA,
             "recorded": self.recorded,
@@ -100,7 +100,7 @@ class Baseline:
 
 
 def pooled_us(runs: Sequence[MeasuredRun]) -> tuple[float, ...]:
-    """Give the percentiles 0 to 100 of the latencies of several runs together, each run counting alike."""
+    """Return the percentiles 0 to 100 of the latencies of several runs together, each run counting alike."""
     together = np.concatenate([run.percentiles_us for run in runs])
     return tuple(float(f"{each:.6g}") for each in np.percentile(together, np.linspace(0, 100, PERCENTILES)))
 
@@ -156,13 +156,13 @@ def write(baseline: Baseline, root: Path) -> Path:
 
 
 def place(stack: Stack) -> Path:
-    """Give where a stack's baseline is kept: chip, versions, host."""
+    """Return where a stack's baseline is kept: chip, versions, host."""
     host = hashlib.sha256(stack.host.encode()).hexdigest()[:12]
     return Path(chip_folder(stack), f"{_slug(stack.cann)}_{_slug(_framework(stack))}", f"{host}.json")
 
 
 def chip_folder(stack: Stack) -> str:
-    """Give the folder of a chip; emulated ones are called so."""
+    """Return the folder of a chip; emulated ones are called so."""
     return ("emulated-" if stack.emulated else "") + _slug(stack.chip or stack.device)
 
 
@@ -184,7 +184,7 @@ class Choice:
 
 
 def choose(root: Path, stack: Stack, settings: Settings) -> Choice | None:
-    """Give the baseline of exactly this combination, host and settings, else the nearest older one.
+    """Return the baseline of exactly this combination, host and settings, else the nearest older one.
 
     Without such, one that was recorded with other settings or on another host is shown. Raises GoldenError for a
     damaged file among those of the chip.
@@ -229,7 +229,7 @@ def _older(baselines: Sequence[Baseline], stack: Stack) -> Baseline | None:
 
 
 def _by_version(baselines: Sequence[Baseline]) -> Iterator[Baseline]:
-    """Give the newest first."""
+    """Yield the newest first."""
     yield from sorted(baselines, key=lambda each: _order(each.stack), reverse=True)
 
 

@@ -106,7 +106,7 @@ def _estimate(timing: Timing) -> Estimate:
 
 
 def figures(timing: Timing) -> dict[str, float]:
-    """Give the percentiles of the latency, and the time of the first call, by name."""
+    """Return the percentiles of the latency, and the time of the first call, by name."""
     times = np.asarray(timing.latencies_us)
     found = {name: float(np.percentile(times, percent)) for name, percent in PERCENTILES.items()}
     device = {"device_p50_us": float(np.median(timing.device_us))} if timing.device_us else {}
@@ -118,13 +118,13 @@ WORK = ("items_per_call", "gflop_per_call", "moved_bytes_per_call")
 
 
 def per_call(work: Work) -> dict[str, float]:
-    """Give what one call does, by name, as far as it is known."""
+    """Return what one call does, by name, as far as it is known."""
     known = zip(WORK, (work.items, work.flop * 1e-9, work.moved_bytes), strict=True)
     return {name: value for name, value in known if value}
 
 
 def achieved(timing: Timing, work: Work, chip: str) -> dict[str, float]:
-    """Give what was done in a second at the median latency, and its share of what the chip can do."""
+    """Return what was done in a second at the median latency, and its share of what the chip can do."""
     seconds = float(np.median(timing.device_us or timing.latencies_us)) * 1e-6
     rates = {
         "throughput_items_per_s": work.items / seconds,

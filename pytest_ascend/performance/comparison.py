@@ -27,7 +27,7 @@ class Comparison:
     tolerance: float
 
     def of_same_work(self, case_id: str, work: Mapping[str, float]) -> Comparison:
-        """Give what a benchmark is compared with that does ``work`` in a call: of other work, times are only shown."""
+        """Return what a benchmark is compared with that does ``work`` in a call: of other work, times are only shown."""
         then = self.choice.baseline.work.get(case_id, {}) if self.choice else {}
         if self.choice is None or then == work:
             return self
@@ -66,7 +66,7 @@ def _answer(baseline: Baseline, case_id: str, now: Estimate, tolerance: float) -
 
 
 def _confirmed(first: Answer, second: Answer) -> Answer:
-    """Give the answer of two looks: the second one where it sees no slow-down, else what both show at least."""
+    """Return the answer of two looks: the second one where it sees no slow-down, else what both show at least."""
     if second.p_value > 1 - CONFIDENCE or second.slowdown < NEGLIGIBLE:
         return second
     return replace(min(first, second, key=lambda each: each.slowdown), answer=SLOWER)

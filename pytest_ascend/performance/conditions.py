@@ -27,7 +27,7 @@ CARD = {
 
 
 def host_conditions(loadavg: Path = Path("/proc/loadavg")) -> dict[str, float]:
-    """Give the load per processor over the last minute; nothing where the system does not tell."""
+    """Return the load per processor over the last minute; nothing where the system does not tell."""
     try:
         return {"host_load_per_cpu": float(loadavg.read_text(encoding="ascii").split()[0]) / (os.cpu_count() or 1)}
     except (OSError, ValueError, IndexError):

@@ -56,7 +56,7 @@ class Estimate:
 
 
 def estimate(latencies_us: Sequence[float], peers_us: Sequence[float] = ()) -> Estimate:
-    """Give the estimate of a run: ``latencies_us`` of its rounds, and of the peer before each of them, if it has one.
+    """Return the estimate of a run: ``latencies_us`` of its rounds, and of the peer before each of them, if it has one.
 
     Raises UsageError for fewer than two rounds, for times that are not positive, and for peers of another number.
     """
@@ -70,7 +70,7 @@ def estimate(latencies_us: Sequence[float], peers_us: Sequence[float] = ()) -> E
 
 
 def _paired(times: Floats, peers: Floats) -> Estimate:
-    """Give the median over the places in memory of how a round there compares with the peer's before it."""
+    """Return the median over the places in memory of how a round there compares with the peer's before it."""
     places = max(1, min(PLACES, len(times) // FEWEST_AT_A_PLACE))
     found = np.array([np.median(ratios) for ratios in np.array_split(times - peers, places)])
     middle = float(np.median(found))
@@ -94,7 +94,7 @@ def _quickest(values: Floats) -> float:
 
 
 def _error(times: Floats) -> float:
-    """Give the standard error by the spread of blocks of rounds that followed one another.
+    """Return the standard error by the spread of blocks of rounds that followed one another.
 
     The rounds that count are the quickest of all, which lie in the calm blocks: those of the noisier half say nothing.
     """

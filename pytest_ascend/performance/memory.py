@@ -37,7 +37,7 @@ class MemoryUse:
 
 
 def leak(by_step: Sequence[int]) -> float:
-    """Give the bytes that stay behind a step, 0 where memory only swings.
+    """Return the bytes that stay behind a step, 0 where memory only swings.
 
     Work that leaks never comes back below what it held before: the least of the later half of the steps is above the
     most of the earlier. A tensor kept in every tenth of 40 steps raises the level four times.
@@ -67,7 +67,7 @@ def use_of(step: Callable[[], object], device: Device, *, steps: int) -> MemoryU
 
 
 def _others(device: Device) -> dict[int, int]:
-    """Give what this process holds on the other devices of the kind."""
+    """Return what this process holds on the other devices of the kind."""
     import torch
 
     module, own = getattr(torch, device.kind), device.torch_device().index or 0

@@ -50,11 +50,11 @@ class Line:
     runs: int
 
     def at(self, pace: float) -> float:
-        """Give the estimate to expect of a run with this pace."""
+        """Return the estimate to expect of a run with this pace."""
         return self.value + self.slope * (pace - self.pace)
 
     def uncertainty(self, pace: float) -> float:
-        """Give the variance of a run's distance from the line, as a multiple of the noise's."""
+        """Return the variance of a run's distance from the line, as a multiple of the noise's."""
         beyond = (pace - self.pace) ** 2 / self.spread if self.spread else 0.0
         return 1 + 1 / self.runs + beyond
 
@@ -71,7 +71,7 @@ def line_through(runs: Sequence[Estimate]) -> Line:
 
 
 def noise_of(runs: Mapping[str, Sequence[Estimate]]) -> dict[str, Noise]:
-    """Give the noise of each benchmark from its estimates in several runs; one with fewer than two runs has none."""
+    """Return the noise of each benchmark from its estimates in several runs; one with fewer than two runs has none."""
     lines = {name: line_through(each) for name, each in runs.items() if len(each) >= 2}
     freedom = {name: line.runs - (2 if line.spread else 1) for name, line in lines.items()}
     own = {name: _variance(runs[name], line, freedom[name]) for name, line in lines.items()}
@@ -93,7 +93,7 @@ def _moderated(own: float, freedom: int, prior: Noise) -> Noise:
 
 
 def _prior(variances: Sequence[float], freedoms: Sequence[int]) -> Noise:
-    """Give what is usual among these variances; of one alone nothing is known of others."""
+    """Return what is usual among these variances; of one alone nothing is known of others."""
     if len(variances) < 2:
         return Noise(variance=variances[0], degrees_of_freedom=0.0)
     halves = [freedom / 2 for freedom in freedoms]

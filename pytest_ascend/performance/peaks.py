@@ -9,7 +9,7 @@ HALVES = ("float16", "bfloat16", "autocast-float16", "autocast-bfloat16")
 
 
 def shares_of_peak(driver_name: str, dtype: str, flop_per_s: float, bytes_per_s: float) -> dict[str, float]:
-    """Give the shares of a chip's best that were reached, by name; none where they are not known."""
+    """Return the shares of a chip's best that were reached, by name; none where they are not known."""
     chip = chip_of(driver_name)
     if chip is None:
         return {}

@@ -107,7 +107,7 @@ def _npu_us(call: Callable[[], object], device: Device, profiler: Any) -> Mappin
 
 
 def _rows(table: Path) -> Iterator[tuple[str, float]]:
-    """Give name and time of what took time on the NPU. Raises KeyError or ValueError for a table of another form."""
+    """Yield name and time of what took time on the NPU. Raises KeyError or ValueError for a table of another form."""
     with table.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             if (taken := float(row[TAKEN])) > 0:

@@ -57,7 +57,7 @@ def _run_of(record: ResultRecord) -> MeasuredRun:
 
 
 def _works(run: Run) -> dict[str, dict[str, float]]:
-    """Give what one call of each benchmark did."""
+    """Return what one call of each benchmark did."""
     return {
         record.case.id: {name: record.measurements[name] for name in WORK if name in record.measurements}
         for record in run.records

@@ -33,7 +33,7 @@ VARIABLES = (
 
 
 def settings_of(prepared: Prepared, *, cards: int | str, memory_bytes: int, environ: Mapping[str, str]) -> Settings:
-    """Give what is in force on a prepared device: ``cards`` are used at once, emulated ones have ``memory_bytes``."""
+    """Return what is in force on a prepared device: ``cards`` are used at once, emulated ones have ``memory_bytes``."""
     emulated = {"emulated_numerics": prepared.emulated_numerics, "emulated_memory_bytes": memory_bytes}
     return {
         "cards": cards,
@@ -46,7 +46,7 @@ def settings_of(prepared: Prepared, *, cards: int | str, memory_bytes: int, envi
 
 
 def _threads(prepared: Prepared) -> int:
-    """Give the threads that torch computes with while work is timed."""
+    """Return the threads that torch computes with while work is timed."""
     import torch
 
     if shares_the_host(prepared.device):

@@ -12,7 +12,7 @@ NORMAL_FROM = 1e5
 
 
 def tail(t: float, degrees_of_freedom: float) -> float:
-    """Give the probability of more than ``t``."""
+    """Return the probability of more than ``t``."""
     if degrees_of_freedom >= NORMAL_FROM:
         return NormalDist().cdf(-t)
     share = degrees_of_freedom / (degrees_of_freedom + t * t)
@@ -22,7 +22,7 @@ def tail(t: float, degrees_of_freedom: float) -> float:
 
 @lru_cache(maxsize=1024)
 def quantile(probability: float, degrees_of_freedom: float) -> float:
-    """Give the value that is exceeded with ``1 - probability``; ``probability`` from 0.5 to below 1."""
+    """Return the value that is exceeded with ``1 - probability``; ``probability`` from 0.5 to below 1."""
     normal = NormalDist().inv_cdf(probability)
     if degrees_of_freedom >= NORMAL_FROM:
         return normal

@@ -147,7 +147,7 @@ def time_rounds(make: Make, device: Device, *, budget_s: float, benchmark: Any =
 
 
 def _prepared(make: Make, device: Device) -> tuple[Call, Call | None]:
-    """Give the work on the device, and the same on the CPU where that shares the processor: the peer."""
+    """Return the work on the device, and the same on the CPU where that shares the processor: the peer."""
     import torch
 
     has_peer = shares_the_host(device) and device.kind != "cpu"
@@ -155,7 +155,7 @@ def _prepared(make: Make, device: Device) -> tuple[Call, Call | None]:
 
 
 def _renewed(make: Make, device: Device, rounds: Rounds) -> Callable[[], tuple[Call, Call | None]]:
-    """Give what prepares the work elsewhere in memory: what was prepared before keeps its place until the end."""
+    """Return what prepares the work elsewhere in memory: what was prepared before keeps its place until the end."""
     kept = [(rounds.call, rounds.peer)]
 
     def anew() -> tuple[Call, Call | None]:
@@ -166,7 +166,7 @@ def _renewed(make: Make, device: Device, rounds: Rounds) -> Callable[[], tuple[C
 
 
 def plain(rounds: Rounds, run: Call, count: int) -> list[float]:
-    """Give the seconds of so many rounds, without pytest-benchmark."""
+    """Return the seconds of so many rounds, without pytest-benchmark."""
     seconds = []
     was_enabled = gc.isenabled()
     gc.disable()
@@ -202,7 +202,7 @@ def _first_us(call: Call, device: Device) -> float:
 
 
 def _round_us(call: Call, calls: int) -> float:
-    """Give the time of one call of a peer, which is done when the call returns."""
+    """Return the time of one call of a peer, which is done when the call returns."""
     start = time.perf_counter_ns()
     for _ in itertools.repeat(None, calls):
         call()

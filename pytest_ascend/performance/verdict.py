@@ -39,7 +39,7 @@ class Gate:
 
     @property
     def level(self) -> float:
-        """Give the share of false alarms that is left for one benchmark."""
+        """Return the share of false alarms that is left for one benchmark."""
         return ALARMS / self.benchmarks
 
 
@@ -61,7 +61,7 @@ class Answer:
     p_value: float
 
     def figures(self) -> dict[str, float]:
-        """Give all but the answer, by name."""
+        """Return all but the answer, by name."""
         names = ("slowdown", "low", "high", "threshold", "detectable", "p_value")
         return {name: getattr(self, name) for name in names}
 
@@ -99,7 +99,7 @@ def _answer(difference: float, threshold: float, high: float, gate: Gate) -> str
 
 
 def _deviation(now: Estimate, baseline: Sequence[Estimate], variance: float) -> float:
-    """Give the standard deviation of the difference. A run that was more disturbed than the baseline's counts so."""
+    """Return the standard deviation of the difference. A run that was more disturbed than the baseline's counts so."""
     usual = float(np.median([each.error for each in baseline]))
     disturbance = max(0.0, now.error**2 - usual**2)
     return math.sqrt(variance + disturbance)

@@ -27,7 +27,7 @@ class Promise:
 
 
 def as_tensor(value: Any, path: str, number: torch.dtype | None = None) -> torch.Tensor:
-    """Give a tensor for whatever holds numbers; a Python float takes the dtype ``number``.
+    """Return a tensor for whatever holds numbers; a Python float takes the dtype ``number``.
 
     Mapped files stay files: of a numpy.memmap and of a slice of a safetensors file (opened for "pt") only those pages
     are in memory that are looked at just then. Raises :class:`UsageError` for anything else.
@@ -65,7 +65,7 @@ def _readable(value: torch.Tensor, path: str) -> torch.Tensor:
 
 
 def promised_dtype(expected: torch.Tensor, honest: Sequence[torch.Tensor], promise: Promise) -> torch.dtype | None:
-    """Give the dtype that the actual value must have; None where a float64 reference stands for any floating dtype."""
+    """Return the dtype that the actual value must have; None where a float64 reference stands for any floating dtype."""
     if promise.dtype is not None:
         dtype = getattr(torch, promise.dtype.removeprefix("torch."), None)
         if not isinstance(dtype, torch.dtype):
@@ -109,7 +109,7 @@ def _checked(stride: Any, actual: torch.Tensor) -> tuple[int, ...]:
 
 
 def category(dtype: torch.dtype) -> str:
-    """Give what kind of numbers a dtype holds: dtypes of one kind can be compared by value."""
+    """Return what kind of numbers a dtype holds: dtypes of one kind can be compared by value."""
     if dtype in REAL_PARTS:
         return "complex"
     if dtype in FORMATS:

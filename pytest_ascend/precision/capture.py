@@ -15,7 +15,7 @@ Apply = Callable[[Tensor], Any]
 
 
 def mapped(value: Any, apply: Apply) -> Any:
-    """Give the same structure with ``apply`` done to each tensor in it."""
+    """Return the same structure with ``apply`` done to each tensor in it."""
     if isinstance(value, Tensor):
         return apply(value)
     if isinstance(value, Mapping):
@@ -30,19 +30,19 @@ def mapped(value: Any, apply: Apply) -> Any:
 
 
 def tensors_in(value: Any) -> list[Tensor]:
-    """Give every tensor of a structure, in order."""
+    """Return every tensor of a structure, in order."""
     found: list[Tensor] = []
     mapped(value, found.append)
     return found
 
 
 def kept(tensor: Tensor) -> Tensor:
-    """Give a copy on the CPU that later in-place operations do not change."""
+    """Return a copy on the CPU that later in-place operations do not change."""
     return tensor.detach().to("cpu", copy=True)
 
 
 def widened(tensor: Tensor) -> Tensor:
-    """Give a floating tensor as float64, a complex one as complex128, and any other as it is."""
+    """Return a floating tensor as float64, a complex one as complex128, and any other as it is."""
     if tensor.is_complex():
         return tensor.to(torch.complex128)
     return tensor.double() if tensor.is_floating_point() else tensor
@@ -233,12 +233,12 @@ def run(
 
 
 def seed_gradient(result: Tensor) -> Tensor:
-    """Give the gradient that backward passes start from: the same on every device and in every dtype."""
+    """Return the gradient that backward passes start from: the same on every device and in every dtype."""
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(result.shape, generator=generator, dtype=torch.float32)
     return values.to(dtype=result.dtype, device=result.device)
 
 
 def casting(device: str, autocast: torch.dtype | None) -> contextlib.AbstractContextManager[Any]:
-    """Give the autocast context, or none."""
+    """Return the autocast context, or none."""
     return contextlib.nullcontext() if autocast is None else torch.autocast(device, dtype=autocast)

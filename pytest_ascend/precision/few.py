@@ -95,7 +95,7 @@ def _add_ulps(sums: Sums, signed: Floats, ulps: Floats, expected: Floats) -> Non
 
 
 def mean_squares(values: Floats, block: int) -> Floats:
-    """Give the mean square of every ``block`` values, and of what is left at the end."""
+    """Return the mean square of every ``block`` values, and of what is left at the end."""
     whole = values.size // block * block
     rest = values[whole:]
     means = (values[:whole].reshape(-1, block) ** 2).mean(axis=1) if whole else rest[:0]

@@ -18,7 +18,7 @@ _SHARES = tuple(f"within_{share:g}" for share in SHARES)
 
 
 def figures(found: Measurement) -> dict[str, float]:
-    """Give every figure by name. Relative errors are Inf where zero was expected and something else came."""
+    """Return every figure by name. Relative errors are Inf where zero was expected and something else came."""
     sums, special = found.actual, found.nonfinite
     count = max(sums.count, 1)
     result = {

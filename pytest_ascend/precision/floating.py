@@ -129,7 +129,7 @@ def _broken(verdict: Verdict, tensors: Sequence[torch.Tensor], found: Measuremen
 
 
 def _at(tensors: Sequence[torch.Tensor], worst: int, finding: Finding) -> Finding:
-    """Give the figures of the worst element itself, where they are known only to an octave."""
+    """Return the figures of the worst element itself, where they are known only to an octave."""
     if worst < 0 or finding.allowed is None or finding.rule != "error of one element":
         return finding
     index = np.unravel_index(worst, tuple(tensors[0].shape)) if tensors[0].dim() else ()
@@ -174,7 +174,7 @@ def _wrong_elements(tensors: Sequence[torch.Tensor], found: Measurement, finding
 
 
 def _beyond(arrays: Sequence[Floats], found: Measurement, finding: Finding) -> Floats:
-    """Give each element's error as a multiple of what is allowed; Inf where NaN or Inf are out of place."""
+    """Return each element's error as a multiple of what is allowed; Inf where NaN or Inf are out of place."""
     actual, expected, *honest = arrays
     form = found.actual.format
     is_number = classes_in(expected, form) == FINITE

@@ -41,7 +41,7 @@ class Format:
         return self.emax < 64
 
     def ulp(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Give the unit in the last place of this format at each of ``values`` (finite, any shape)."""
+        """Return the unit in the last place of this format at each of ``values`` (finite, any shape)."""
         exponents = (values.view(np.int64) >> 52 & 0x7FF) - 1023
         ulps: npt.NDArray[np.float64] = np.ldexp(1.0, np.maximum(exponents, self.emin) - (self.digits - 1))
         return ulps
@@ -70,5 +70,5 @@ REAL_PARTS: dict[torch.dtype, torch.dtype] = {
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Give torch's name without the prefix: "float16"."""
+    """Return torch's name without the prefix: "float16"."""
     return str(dtype).removeprefix("torch.")

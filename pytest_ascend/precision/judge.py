@@ -59,7 +59,7 @@ class Finding:
 
 
 def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOWANCES) -> Finding:
-    """Give the rule of which the device's errors use up most; broken where they do not look like honest ones."""
+    """Return the rule of which the device's errors use up most; broken where they do not look like honest ones."""
     if not all(each.count for each in found.honest):
         found = replace(found, honest=[each for each in found.honest if each.count])
     rounding = _rounding(found, setting, use)
@@ -136,7 +136,7 @@ def _nonzero(entries: Entries) -> Entries:
 
 
 def _zero_errors(entries: Entries, setting: Setting) -> tuple[float, float]:
-    """Give the largest error where zero was expected: at least, and at most."""
+    """Return the largest error where zero was expected: at least, and at most."""
     zeros = entries.exponents == -ZERO_EXPONENT
     tiniest = setting.format.tiniest
     return (
@@ -249,11 +249,11 @@ def _honest_inner_ulps(found: Measurement) -> float:
 
 
 def biases(sums: Sums) -> tuple[float, float]:
-    """Give the mean signed error in ulp: away from zero, and upwards."""
+    """Return the mean signed error in ulp: away from zero, and upwards."""
     count = max(sums.count, 1)
     return sums.outward_sum / count, sums.upward_sum / count
 
 
 def _inner_ulps(sums: Sums) -> float:
-    """Give the error beyond rounding, in ulp, that nine of ten elements do not exceed: few may have cancelled."""
+    """Return the error beyond rounding, in ulp, that nine of ten elements do not exceed: few may have cancelled."""
     return max(percentile(sums.spread.entries(), 0.9) - 0.5, 0.0)

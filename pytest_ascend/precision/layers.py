@@ -105,7 +105,7 @@ class Again:
     def _compute(
         self, call: Call, modules: Mapping[str, nn.Module], autocast: torch.dtype | None
     ) -> tuple[Any, Gradients]:
-        """Give the output of a call, and the gradients of its inputs and parameters, on the CPU."""
+        """Return the output of a call, and the gradients of its inputs and parameters, on the CPU."""
         convert = widened if modules is self.wide else _same
         module = modules[call.name]
         inputs = [convert(each) for each in tensors_in((call.args, call.kwargs))]
@@ -135,13 +135,13 @@ class Again:
 
 
 def gradients_of(call: Call) -> Gradients:
-    """Give the gradients that a call has, of inputs and of parameters, by name."""
+    """Return the gradients that a call has, of inputs and of parameters, by name."""
     inputs = {f"grad_input[{place}]": each for place, each in enumerate(call.grad_inputs) if each is not None}
     return inputs | {f"grad {name}": each for name, each in call.grad_parameters.items()}
 
 
 def moved(original: Tensor, tensor: Tensor) -> Tensor:
-    """Give a leaf that asks for a gradient where the original does."""
+    """Return a leaf that asks for a gradient where the original does."""
     return tensor.clone().requires_grad_(original.requires_grad)
 
 
@@ -150,7 +150,7 @@ def _same(tensor: Tensor) -> Tensor:
 
 
 def sums_of(module: nn.Module) -> int | None:
-    """Give the number of terms in each sum of a module's output, where its kind says so."""
+    """Return the number of terms in each sum of a module's output, where its kind says so."""
     if isinstance(module, nn.Linear):
         return module.in_features
     if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):

@@ -81,7 +81,7 @@ def measure(
 
 
 def measured_equal(actual: torch.Tensor, expected: torch.Tensor, form: Format) -> Measurement | None:
-    """Give what :func:`measure` finds of two tensors of one dtype with the same bits, at once; None of any others.
+    """Return what :func:`measure` finds of two tensors of one dtype with the same bits, at once; None of any others.
 
     The sizes of the expected values are not looked at, as there is no error to be held against them.
     """
@@ -146,7 +146,7 @@ def block_size(elements: int) -> int:
 
 
 def work_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
-    """Give float32 where it holds all the inputs exactly and they are many, else float64."""
+    """Return float32 where it holds all the inputs exactly and they are many, else float64."""
     if tensors[0].numel() <= WIDE_UP_TO or any(each.dtype is torch.float64 for each in tensors):
         return torch.float64
     return torch.float32
@@ -171,7 +171,7 @@ def add_chunk(found: Measurement, tensors: Sequence[torch.Tensor], start: int, d
 
 
 def _finite(actual: torch.Tensor, expected: torch.Tensor, form: Format) -> torch.Tensor:
-    """Give the places where both are finite, in ``form``."""
+    """Return the places where both are finite, in ``form``."""
     return torch.nonzero(torch.isfinite(actual) & (expected.abs() <= form.largest)).reshape(-1)
 
 

@@ -69,7 +69,7 @@ def octaves(entries: Entries, form: Format, lowest: int, length: int) -> Octaves
 
 
 def ulp_of_octave(exponents: Ints, form: Format) -> Floats:
-    """Give the ulp of the numbers from 2**exponent to 2**(exponent + 1)."""
+    """Return the ulp of the numbers from 2**exponent to 2**(exponent + 1)."""
     ulps: Floats = np.ldexp(1.0, np.maximum(exponents, form.emin) - (form.digits - 1))
     return ulps
 
@@ -117,7 +117,7 @@ class Limits:
     zero: float = 0.0
 
     def of(self, expected: Floats) -> Floats:
-        """Give the largest error allowed at each of these expected values (float64)."""
+        """Return the largest error allowed at each of these expected values (float64)."""
         magnitude = np.abs(expected)
         exponents = (magnitude.view(np.int64) >> 52 & 0x7FF) - 1023
         places = np.clip(exponents - self.lowest, 0, self.element.size - 1)
@@ -145,7 +145,7 @@ class ErrorModel:
         return self.honest is None or (self.setting.accumulation or 1) > 1
 
     def limits(self, count: float) -> Limits:
-        """Give the largest error allowed among ``count`` elements."""
+        """Return the largest error allowed among ``count`` elements."""
         element = np.zeros(self.exponents.shape)
         sums = inner_by_model(self.setting, self.exponents, self.use, self.use.sums)
         if self.honest is not None:
@@ -159,7 +159,7 @@ class ErrorModel:
         return Limits(int(self.exponents[0]), rounding * self.ulp + element)
 
     def _inner(self, chance: float, sums: Floats) -> Floats:
-        """Give the bound over the narrowest window of octaves that holds enough elements.
+        """Return the bound over the narrowest window of octaves that holds enough elements.
 
         Inner errors are of one size in a window, whatever the values (sums with cancellation), or, of functions of one
         element, of one size in ulp.
@@ -175,7 +175,7 @@ class ErrorModel:
         return bound
 
     def root_mean_square(self, half_width: int, count: Floats) -> Floats:
-        """Give the root mean square error allowed in the window around each octave, which holds ``count`` elements."""
+        """Return the root mean square error allowed in the window around each octave, which holds ``count`` elements."""
         total = np.maximum(sliding_sum(count, half_width), 1)
         ulps = self.use.element_ulps if self.setting.distinct < FEW else self.use.rms_ulps
         rounding = np.sqrt(sliding_sum(count * (ulps * self.ulp) ** 2, half_width) / total)
@@ -225,7 +225,7 @@ class ErrorModel:
         return self._seen.excess_max, self._seen.excess_square
 
     def _scale(self, half_width: int, factor: float, most: Floats) -> Floats:
-        """Give ``factor`` times the root mean square inner error that honest results show in each window.
+        """Return ``factor`` times the root mean square inner error that honest results show in each window.
 
         The correction for few elements ends at ``most``, which the model of sums sets.
         """
@@ -245,6 +245,6 @@ class ErrorModel:
 
 
 def exponents_of(entries: Entries) -> tuple[int, int]:
-    """Give the lowest and the highest octave that holds anything but zeros; (0, 0) where all are zero."""
+    """Return the lowest and the highest octave that holds anything but zeros; (0, 0) where all are zero."""
     present = entries.exponents[entries.exponents > -ZERO_EXPONENT]
     return (int(present.min()), int(present.max())) if present.size else (0, 0)

@@ -63,7 +63,7 @@ def _inner(whole: Leaf, parts: dict[Any, Any], expected: dict[Any, Any], depth: 
 
 
 def children(value: Any) -> dict[Any, Any] | None:
-    """Give the parts of a container by key, or None for a leaf."""
+    """Return the parts of a container by key, or None for a leaf."""
     if isinstance(value, torch.Tensor | np.ndarray | str | bytes | float | int | None):
         return None
     if isinstance(value, Mapping):

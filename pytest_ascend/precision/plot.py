@@ -14,7 +14,7 @@ COLOURS = {True: "#2a6f4e", False: "#c0392b"}
 
 
 def plot(layers: Sequence[Layer]) -> str:
-    """Give an SVG with the relative error after each layer on a logarithmic axis; layers that are wrong are red."""
+    """Return an SVG with the relative error after each layer on a logarithmic axis; layers that are wrong are red."""
     errors = [_exponent(layer.output_error) for layer in layers]
     known = [each for each in errors if each is not None] or [-8.0, 0.0]
     low, high = math.floor(min(known)), max(math.ceil(max(known)), math.floor(min(known)) + 1)

@@ -44,7 +44,7 @@ class Tally:
         self.small_off += int(np.count_nonzero(error[is_small] > self.numbers["small_atol"]))
 
     def figures(self) -> dict[str, float]:
-        """Give what is compared with the other side's, by the name of its limit."""
+        """Return what is compared with the other side's, by the name of its limit."""
         return {
             "max_rel": self.rel_max,
             "mean_rel": self.rel_sum / max(self.usual, 1),

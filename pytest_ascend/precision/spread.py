@@ -104,7 +104,7 @@ class Spread:
             self._keep_beyond(octave, ulps)
 
     def entries(self) -> Entries:
-        """Give the table without its empty places."""
+        """Return the table without its empty places."""
         if self._entries is None:
             self._entries = self._counted()
         return self._entries
@@ -124,7 +124,7 @@ class Spread:
 
 
 def percentile(entries: Entries, share: float) -> float:
-    """Give the error in ulp that this share of the elements does not exceed, rounded down to a bin."""
+    """Return the error in ulp that this share of the elements does not exceed, rounded down to a bin."""
     order = np.argsort(entries.lower)
     below = np.cumsum(entries.counts[order])
     return float(entries.lower[order][np.searchsorted(below, share * below[-1])]) if below.size else 0.0
@@ -143,7 +143,7 @@ def octaves_and_inverse(magnitude: Floats, form: Format) -> tuple[Ints, Floats]:
 
 
 def bin_bounds(bins: Ints) -> tuple[Floats, Floats]:
-    """Give the smallest error in ulp that a bin takes, and the smallest that it no longer takes."""
+    """Return the smallest error in ulp that a bin takes, and the smallest that it no longer takes."""
     edges = np.ldexp(1 + bins % 8 / 8, bins // 8 + LOWEST_ULP_EXPONENT)
     following = bins + 1
     upper = np.ldexp(1 + following % 8 / 8, following // 8 + LOWEST_ULP_EXPONENT)

@@ -36,7 +36,7 @@ class Standard:
         return f"{self.name}@{self.revision}"
 
     def numbers(self, dtype: str) -> Numbers:
-        """Give the numbers for a dtype (torch's name). Raises :class:`UsageError` where the standard has none."""
+        """Return the numbers for a dtype (torch's name). Raises :class:`UsageError` where the standard has none."""
         found = self.limits.get(dtype) or self.limits.get(ANY)
         if found is None:
             raise UsageError(
@@ -175,7 +175,7 @@ STANDARDS: Mapping[str, Standard] = MappingProxyType({row.label: row for row in 
 
 
 def standard_of(name: str | Standard | None) -> Standard:
-    """Give the standard of that name, or the default. Raises :class:`UsageError` for one that does not exist."""
+    """Return the standard of that name, or the default. Raises :class:`UsageError` for one that does not exist."""
     if isinstance(name, Standard):
         return name
     wanted = DEFAULT if name is None else name
@@ -186,7 +186,7 @@ def standard_of(name: str | Standard | None) -> Standard:
 
 
 def adjusted(standard: Standard, dtype: str, limits: Mapping[str, float], waiver: str) -> Standard:
-    """Give the standard with some of its numbers replaced for ``dtype``.
+    """Return the standard with some of its numbers replaced for ``dtype``.
 
     A tighter number needs nothing; a looser one is a waiver, and raises :class:`UsageError` without a reason for it.
     """

@@ -37,7 +37,7 @@ class Case:
         return LEVELS.index(self.level) <= LEVELS.index(level)
 
     def to_dict(self) -> dict[str, str]:
-        """Give builtins only, with the id, as they stand in a run log."""
+        """Return builtins only, with the id, as they stand in a run log."""
         return {"id": self.id, **asdict(self)}
 
     @classmethod

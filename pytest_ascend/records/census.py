@@ -56,7 +56,7 @@ class Census:
 
     @property
     def stack(self) -> dict[str, str]:
-        """Give the versions by name."""
+        """Return the versions by name."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "operators"}
 
     def counts(self) -> Counter[tuple[str, str]]:
@@ -70,7 +70,7 @@ class Census:
         return {name: {kind: counts[name, kind] for kind in KINDS if counts[name, kind]} for name in names}
 
     def to_dict(self) -> dict[str, Any]:
-        """Give builtins only."""
+        """Return builtins only."""
         return {"schema": SCHEMA, "type": TYPE, "stack": self.stack, "operators": dict(self.operators)}
 
     @classmethod
@@ -126,7 +126,7 @@ class Difference:
     changed: Mapping[str, Change]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give builtins only."""
+        """Return builtins only."""
         parts = {part: _said(getattr(self, part)) for part in PARTS}
         return {"schema": SCHEMA, "type": "census-diff", "old": self.old.stack, "new": self.new.stack, **parts}
 

@@ -23,7 +23,7 @@ class Left:
     cases: tuple[Case, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give builtins only."""
+        """Return builtins only."""
         return {
             "asked": self.asked,
             "operators": list(self.operators),

@@ -44,7 +44,7 @@ class ResultRecord:
     snippet: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Give builtins only: what travels between processes and into the run log."""
+        """Return builtins only: what travels between processes and into the run log."""
         return {
             "case": self.case.to_dict(),
             "node_id": self.node_id,

@@ -29,7 +29,7 @@ class Stack:
     pytest_ascend: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Give builtins only."""
+        """Return builtins only."""
         return asdict(self)
 
     @classmethod

@@ -12,13 +12,13 @@ _UNSEEN = re.compile(
 
 
 def visible(text: str) -> str:
-    """Give ``text`` with everything unseen written as Python escapes it, so that it can neither hide nor act."""
+    """Return ``text`` with everything unseen written as Python escapes it, so that it can neither hide nor act."""
     # What is printable, nearly all there is, is known to be so without a search.
     return text if text.isprintable() else _UNSEEN.sub(_escaped, text)
 
 
 def one_line(text: str) -> str:
-    """Give ``text`` as :func:`visible` does, on one line."""
+    """Return ``text`` as :func:`visible` does, on one line."""
     return text if text.isprintable() else visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 

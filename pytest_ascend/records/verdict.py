@@ -16,7 +16,7 @@ class Worst:
     expected: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Give builtins only."""
+        """Return builtins only."""
         return {"index": list(self.index), "actual": self.actual, "expected": self.expected}
 
     @classmethod
@@ -33,7 +33,7 @@ class Limit:
     value: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Give builtins only."""
+        """Return builtins only."""
         return {"name": self.name, "value": self.value}
 
     @classmethod
@@ -64,11 +64,11 @@ class Verdict:
     leaves: tuple[Verdict, ...] = ()
 
     def as_whole(self) -> Verdict:
-        """Give the verdict of an output that is one leaf, and has that as its only leaf."""
+        """Return the verdict of an output that is one leaf, and has that as its only leaf."""
         return replace(self, leaves=(self,))
 
     def to_dict(self) -> dict[str, Any]:
-        """Give builtins only, as they stand in a run log; ``leaves`` one level deep."""
+        """Return builtins only, as they stand in a run log; ``leaves`` one level deep."""
         return {**self.own_dict(), "leaves": [leaf.own_dict() for leaf in self.leaves]}
 
     def own_dict(self) -> dict[str, Any]:

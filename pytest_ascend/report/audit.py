@@ -10,7 +10,7 @@ from pytest_ascend.records.stack import Stack
 
 
 def audited(record: ResultRecord, stack: Stack) -> ResultRecord:
-    """Give the record with the outcome that its own evidence allows: nobody is taken at their word."""
+    """Return the record with the outcome that its own evidence allows: nobody is taken at their word."""
     outcome = _contradicted(record, stack)
     return replace(record, outcome=replace(outcome, detail=record.outcome.detail)) if outcome else record
 
@@ -27,7 +27,7 @@ def _contradicted(record: ResultRecord, stack: Stack) -> Outcome | None:
 
 
 def _unearned(record: ResultRecord) -> Outcome | None:
-    """Give what a recorded pass really is, or None where it was earned."""
+    """Return what a recorded pass really is, or None where it was earned."""
     if any(not verdict["agrees"] for verdict in record.verdicts):
         return Failed(reason="recorded as passed, but a comparison disagrees")
     if not record.verdicts and not record.measurements:

@@ -65,7 +65,7 @@ class _Packing:
         self.snippets_budget_bytes = dict(SNIPPETS_BUDGET_BYTES)
 
     def text(self, text: str) -> int:
-        """Give the number of a text, which may be a new one."""
+        """Return the number of a text, which may be a new one."""
         if len(text) > _LONG and text not in self.texts:
             self.budget_bytes -= len(codec.for_script(text).encode())
             if self.budget_bytes < 0:
@@ -73,7 +73,7 @@ class _Packing:
         return self.texts.setdefault(text, len(self.texts))
 
     def snippet(self, result: ResultRecord) -> int:
-        """Give the number of a case's program: it is shown whole or not at all, since half of it would not run."""
+        """Return the number of a case's program: it is shown whole or not at all, since half of it would not run."""
         program = evidence.program(result)
         if program:
             conforms = result.outcome.conforms
@@ -129,13 +129,13 @@ class _Packing:
         ]
 
     def shape(self, metrics: Mapping[str, float | None]) -> int:
-        """Give the number of a list of metric names, which may be a new one."""
+        """Return the number of a list of metric names, which may be a new one."""
         names = tuple(name for name, value in metrics.items() if value is not None)
         return self.shapes.setdefault(names, len(self.shapes))
 
 
 def case_data(summary: Summary) -> dict[str, Any]:
-    """Give builtins for :func:`pytest_ascend.report.codec.for_script`."""
+    """Return builtins for :func:`pytest_ascend.report.codec.for_script`."""
     packing = _Packing()
     cases = [packing.case(result, summary.lines.get(result.case.id)) for result in summary.results]
     return {

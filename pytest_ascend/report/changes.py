@@ -94,7 +94,7 @@ def sentence(diff: Diff) -> Phrase:
 
 
 def name_of(stack: Stack) -> str:
-    """Give the name by which people call a combination."""
+    """Return the name by which people call a combination."""
     named = {"CANN": stack.cann, "torch_npu": stack.torch_npu}
     parts = [stack.chip or stack.device, *(f"{name} {version}" for name, version in named.items() if version)]
     return evidence.line(" · ".join(parts))
@@ -145,7 +145,7 @@ def _finding(change: Change) -> str:
 
 
 def lines(diff: Diff, limit: int = LINES_LIMIT) -> Iterator[Line]:
-    """Give the comparison as lines for a terminal; foreign text in them cannot steer it."""
+    """Yield the comparison as lines for a terminal; foreign text in them cannot steer it."""
     if said := notice(diff.after.run.header.stack):
         yield Line(str(said).upper(), "yellow", bold=True)
     for name, (old, new) in diff.components.items():
@@ -168,7 +168,7 @@ def _lines_of(kind: str, changes: Sequence[Change], limit: int) -> Iterator[Line
 
 
 def markdown(diff: Diff, limit: int = LINES_LIMIT) -> str:
-    """Give the comparison as Markdown, for the page of a CI job or a comment."""
+    """Return the comparison as Markdown, for the page of a CI job or a comment."""
     parts = [f"### {cell(str(sentence(diff)))}"]
     parts += [f"> {cell(str(each))}" for each in (notice(diff.after.run.header.stack), *notes(diff)) if each]
     if diff.components:
@@ -188,7 +188,7 @@ _COLUMNS = ("case", "before", "after", "finding")
 
 
 def to_dict(diff: Diff) -> dict[str, Any]:
-    """Give the whole comparison as builtins, for :func:`pytest_ascend.report.codec.dumps`."""
+    """Return the whole comparison as builtins, for :func:`pytest_ascend.report.codec.dumps`."""
     return {
         "schema": SCHEMA,
         "before": _run(diff.before),

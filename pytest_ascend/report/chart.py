@@ -198,7 +198,7 @@ def row(
 
 
 def _numbers(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Give what is drawn as JSON that a reader can take along, six digits of each number."""
+    """Return what is drawn as JSON that a reader can take along, six digits of each number."""
     return codec.dumps(
         {
             "columns": [evidence.line(each) for each in columns],
@@ -218,7 +218,7 @@ def _log(share: float) -> float:
 
 
 def _end(values: Sequence[float]) -> float:
-    """Give where the picture of some values ends."""
+    """Return where the picture of some values ends."""
     first, _, third = quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
     fence = third + FENCE * (third - first)
     return min(max(values), fence) if fence > first else max(values)
@@ -229,13 +229,13 @@ def _middle(values: Sequence[float]) -> float:
 
 
 def _edges(x: Axis, count: int) -> list[float]:
-    """Give where each span begins."""
+    """Return where each span begins."""
     bins = min(max(5, round(math.sqrt(count) * 2)), BINS_LIMIT)
     return [x.low + (x.high - x.low) * index / bins for index in range(bins)]
 
 
 def _shares(values: Sequence[float], edges: Sequence[float]) -> list[float]:
-    """Give the share of the values in each span; the last one has all that lies beyond."""
+    """Return the share of the values in each span; the last one has all that lies beyond."""
     counts = [0] * len(edges)
     for value in values:
         counts[max(bisect_right(edges, value) - 1, 0)] += 1

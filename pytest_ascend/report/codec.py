@@ -19,7 +19,7 @@ DEPTH_LIMIT = 32
 
 
 def encode(value: Any) -> Any:
-    """Give ``value`` with each non-finite float replaced by ``{"$float": name}``.
+    """Return ``value`` with each non-finite float replaced by ``{"$float": name}``.
 
     Raises ValueError for a mapping that has the key "$float" itself, since it could not be told apart afterwards.
     """

@@ -132,7 +132,7 @@ def _written(found: Diff, form: str) -> str:
 
 
 def log_of(run: Path) -> Path:
-    """Give the log that a path means: the file itself, or the latest one in a folder."""
+    """Return the log that a path means: the file itself, or the latest one in a folder."""
     return run / LOG if run.is_dir() else run
 
 
@@ -147,7 +147,7 @@ def _echo(lines: Iterable[terminal.Line]) -> None:
 
 
 def _page_name(log: Path) -> str:
-    """Give a name of its own to the page of a log that is not the latest."""
+    """Return a name of its own to the page of a log that is not the latest."""
     return PAGE if log.name == LOG else f"{log.stem}.html"
 
 

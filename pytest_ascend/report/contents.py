@@ -31,7 +31,7 @@ SUBSET = "subset"
 
 
 def digest(case_ids: Iterable[str]) -> str:
-    """Give a hash of a set of cases, by which shards of the same whole know each other."""
+    """Return a hash of a set of cases, by which shards of the same whole know each other."""
     return sha256("\n".join(sorted(case_ids)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -71,7 +71,7 @@ class Header:
     left: tuple[Left, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Give builtins only, as they stand in the log."""
+        """Return builtins only, as they stand in the log."""
         return {
             "type": "header",
             "schema": SCHEMA,
@@ -100,7 +100,7 @@ class Footer:
     verdict: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give builtins only, as they stand in the log."""
+        """Return builtins only, as they stand in the log."""
         return {
             "type": "footer",
             "finished": self.finished,
@@ -129,12 +129,12 @@ class Run:
     lines: tuple[int, ...] = ()
 
     def line(self, index: int) -> int:
-        """Give the line of the file in which record ``index`` stands."""
+        """Return the line of the file in which record ``index`` stands."""
         return self.lines[index] if index < len(self.lines) else index + 2
 
     @property
     def lost(self) -> Mapping[str, str]:
-        """Give by case id why the machine, not the case, is the reason that there is no record."""
+        """Return by case id why the machine, not the case, is the reason that there is no record."""
         known = {record.case.id for record in self.records}
         found = [event for event in self.events if event["kind"] == LOST and event.get("case") not in known]
         return {str(event.get("case")): str(event.get("reason")) for event in found}

@@ -64,7 +64,7 @@ class Diff:
         return one.level == other.level and one.selection.kind == other.selection.kind == FULL
 
     def failures(self, kinds: Sequence[str]) -> list[Change]:
-        """Give the changes for which a comparison fails: those of ``kinds``, and new cases only if they deviate.
+        """Return the changes for which a comparison fails: those of ``kinds``, and new cases only if they deviate.
 
         Cases vanish without blame where one of the runs had to execute less.
         """
@@ -94,7 +94,7 @@ def compare(before: Summary, after: Summary, *, speed_share: float = SPEED_SHARE
 
 
 def components(before: Stack, after: Stack) -> dict[str, tuple[str, str]]:
-    """Give every part of a stack that is not the same in both."""
+    """Return every part of a stack that is not the same in both."""
     pairs = {each.name: (str(getattr(before, each.name)), str(getattr(after, each.name))) for each in fields(Stack)}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 

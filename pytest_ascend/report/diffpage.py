@@ -35,7 +35,7 @@ class DiffPage:
 
 
 def render_diff(diff: Diff) -> str:
-    """Give a comparison as a page that loads nothing."""
+    """Return a comparison as a page that loads nothing."""
     before, after = diff.before.run.header.stack, diff.after.run.header.stack
     page = DiffPage(
         title=f"{name_of(before)} → {name_of(after)} · pytest-ascend",

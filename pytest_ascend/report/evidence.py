@@ -65,7 +65,7 @@ def comparison(verdict: Mapping[str, Any]) -> Comparison:
 
 
 def worst(verdict: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Give the worst element and the limit that decided, as pairs of a key and a figure."""
+    """Yield the worst element and the limit that decided, as pairs of a key and a figure."""
     element, limit = verdict["worst"], verdict["limit"]
     if element:
         yield "element", _index(element["index"])
@@ -97,7 +97,7 @@ def measures(result: ResultRecord) -> tuple[Measure, ...]:
 
 
 def limit_used(result: ResultRecord) -> float | None:
-    """Give the largest share of its limit that any comparison of a case used, above 1 where it disagrees.
+    """Return the largest share of its limit that any comparison of a case used, above 1 where it disagrees.
 
     None where the judge gave no such figure.
     """
@@ -106,23 +106,23 @@ def limit_used(result: ResultRecord) -> float | None:
 
 
 def program(result: ResultRecord) -> str:
-    """Give the program that shows what is wrong with a case, with nothing in it that cannot be seen; "" for none."""
+    """Return the program that shows what is wrong with a case, with nothing in it that cannot be seen; "" for none."""
     return figures.visible(result.snippet) if len(result.snippet) <= PROGRAM_LIMIT else ""
 
 
 def loosened(result: ResultRecord) -> str:
-    """Give the reason for judging a case by a looser limit than the standard's; empty where nothing was loosened."""
+    """Return the reason for judging a case by a looser limit than the standard's; empty where nothing was loosened."""
     return next((line(verdict["waiver"]) for verdict in result.verdicts if verdict.get("waiver")), "")
 
 
 def line(foreign: str) -> str:
-    """Give foreign text as one line of bounded length."""
+    """Return foreign text as one line of bounded length."""
     short = figures.one_line(foreign[: LINE_LIMIT + 1])
     return f"{short[:LINE_LIMIT]}…" if len(short) > LINE_LIMIT else short
 
 
 def text(foreign: str, limit: int = TEXT_LIMIT) -> str:
-    """Give foreign text of many lines with both of its ends, and say where it was cut."""
+    """Return foreign text of many lines with both of its ends, and say where it was cut."""
     if len(foreign) <= limit:
         return figures.visible(foreign)
     half = limit // 2

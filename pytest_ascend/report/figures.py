@@ -48,14 +48,14 @@ def number(value: float) -> str:
 
 
 def rounded(value: float) -> float | str:
-    """Give a number with four significant digits for a script to show; a non-finite one by name."""
+    """Return a number with four significant digits for a script to show; a non-finite one by name."""
     if not math.isfinite(value):
         return str(float(value))
     return int(value) if value % 1 == 0 and abs(value) < 1e15 else float(f"{value:.4g}")
 
 
 def words(name: str) -> str:
-    """Give a name with its unit as people say it: "latency_us" -> "latency"."""
+    """Return a name with its unit as people say it: "latency_us" -> "latency"."""
     return one_line(name.removesuffix(_ending(name))).replace("_", " ")
 
 
@@ -77,7 +77,7 @@ def brief(name: str, value: float) -> str:
 
 
 def unit(name: str) -> str:
-    """Give the unit that a name carries in its ending; empty for none."""
+    """Return the unit that a name carries in its ending; empty for none."""
     return UNITS.get(_ending(name), "")
 
 
@@ -121,5 +121,5 @@ def moment(when: datetime) -> str:
 
 
 def sort_key(text: str) -> tuple[str, str]:
-    """Give the key by which names are sorted for people: case and accents count last."""
+    """Return the key by which names are sorted for people: case and accents count last."""
     return unicodedata.normalize("NFKD", text).casefold(), text

@@ -34,24 +34,24 @@ class Axis:
     end: float
 
     def at(self, value: float) -> float:
-        """Give the place of a number, inside the edges whatever the number."""
+        """Return the place of a number, inside the edges whatever the number."""
         share = (value - self.low) / (self.high - self.low)
         return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
 
 
 def across(last: float, low: float = 0.0) -> Axis:
-    """Give the axis from left to right."""
+    """Return the axis from left to right."""
     return Axis(low, last if last > low else low + 1, LEFT, WIDTH - RIGHT)
 
 
 def upright(low: float, high: float) -> Axis:
-    """Give the axis from bottom to top, with some air at its ends; it begins at 0 where ``low`` is 0."""
+    """Return the axis from bottom to top, with some air at its ends; it begins at 0 where ``low`` is 0."""
     margin = (high - low) * 0.05 or abs(high) * 0.05 or 1.0
     return Axis(low - (margin if low else 0), high + margin, HEIGHT - BOTTOM, TOP)
 
 
 def ticks(axis: Axis, count: int = 4, *, binary: bool = False) -> list[float]:
-    """Give round numbers inside an axis, about ``count`` of them; powers of two apart where ``binary``."""
+    """Return round numbers inside an axis, about ``count`` of them; powers of two apart where ``binary``."""
     rough = (axis.high - axis.low) / count
     if binary:
         step = 2.0 ** math.ceil(math.log2(rough))
@@ -63,12 +63,12 @@ def ticks(axis: Axis, count: int = 4, *, binary: bool = False) -> list[float]:
 
 
 def rules(axis: Axis, name: str = "") -> tuple[str, ...]:
-    """Give a line across at each round number."""
+    """Return a line across at each round number."""
     return tuple(horizontal(axis.at(each)) for each in _ticks_of(axis, name))
 
 
 def y_texts(axis: Axis, name: str = "") -> tuple[Text, ...]:
-    """Give the round numbers beside an axis, with the unit that ``name`` carries."""
+    """Return the round numbers beside an axis, with the unit that ``name`` carries."""
     return tuple(
         Text(f"{LEFT - 6}", f"{axis.at(each) + 4:.1f}", "end", figures.brief(name, each) if name else f"{each:.4g}")
         for each in _ticks_of(axis, name)
@@ -80,7 +80,7 @@ def _ticks_of(axis: Axis, name: str) -> list[float]:
 
 
 def x_ends(first: str, last: str) -> tuple[Text, ...]:
-    """Give words below both ends of an axis."""
+    """Return words below both ends of an axis."""
     return (
         Text(f"{LEFT}", f"{HEIGHT - 6}", "start", first),
         Text(f"{WIDTH - RIGHT}", f"{HEIGHT - 6}", "end", last),
@@ -88,7 +88,7 @@ def x_ends(first: str, last: str) -> tuple[Text, ...]:
 
 
 def x_labels(axis: Axis, labels: Sequence[str]) -> tuple[Text, ...]:
-    """Give words below each place of an axis that counts from 0, or below as many of them as there is room for."""
+    """Return words below each place of an axis that counts from 0, or below as many of them as there is room for."""
     step = math.ceil(len(labels) / LABELS_LIMIT)
     return tuple(
         Text(f"{axis.at(index):.1f}", f"{HEIGHT - 6}", "middle", labels[index]) for index in range(0, len(labels), step)
@@ -96,7 +96,7 @@ def x_labels(axis: Axis, labels: Sequence[str]) -> tuple[Text, ...]:
 
 
 def polyline(values: Sequence[float], x: Axis, y: Axis) -> str:
-    """Give a line through the finite values, with a gap where one is not."""
+    """Return a line through the finite values, with a gap where one is not."""
     path, pen = [], "M"
     for index, value in enumerate(values):
         if math.isfinite(value):
@@ -106,26 +106,26 @@ def polyline(values: Sequence[float], x: Axis, y: Axis) -> str:
 
 
 def steps(values: Sequence[float], y: Axis) -> str:
-    """Give the outline of columns of equal width."""
+    """Return the outline of columns of equal width."""
     width = (WIDTH - LEFT - RIGHT) / len(values)
     return f"M{LEFT} {HEIGHT - BOTTOM}" + "".join(f"V{y.at(each):.1f}h{width:.2f}" for each in values)
 
 
 def horizontal(y: float) -> str:
-    """Give a line across."""
+    """Return a line across."""
     return f"M{LEFT} {y:.1f}H{WIDTH - RIGHT}"
 
 
 def vertical(x: float) -> str:
-    """Give a line from top to bottom."""
+    """Return a line from top to bottom."""
     return f"M{x:.1f} {TOP}V{HEIGHT - BOTTOM}"
 
 
 def box(x: float, top: float, width: float, bottom: float) -> str:
-    """Give a column."""
+    """Return a column."""
     return f"M{x:.1f} {bottom:.1f}V{top:.1f}h{width:.1f}V{bottom:.1f}Z"
 
 
 def dot(x: float, y: float) -> str:
-    """Give a point."""
+    """Return a point."""
     return f"M{x - 2.5:.1f} {y:.1f}a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0 -5 0Z"

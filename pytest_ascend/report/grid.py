@@ -144,7 +144,7 @@ def _mark(result: ResultRecord, letters: str) -> Mark:
 
 
 def link(case_id: str) -> str:
-    """Give the permanent link of a case within its page."""
+    """Return the permanent link of a case within its page."""
     return f"#case={quote(figures.one_line(case_id), safe='/')}"
 
 
@@ -155,7 +155,7 @@ def tally(results: Iterable[ResultRecord]) -> Phrase:
 
 
 def abbreviations(names: list[str]) -> dict[str, str]:
-    """Give each name its initials, lengthened or numbered where two would be the same."""
+    """Return each name its initials, lengthened or numbered where two would be the same."""
     found: dict[str, str] = {}
     for name in names:
         found[name] = next(short for short in _candidates(name) if short not in found.values())

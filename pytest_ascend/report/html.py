@@ -26,7 +26,7 @@ _TEMPLATES = files("pytest_ascend.report") / "templates"
 
 
 def render(summary: Summary, *, against: Summary | None = None) -> str:
-    """Give the conformance page of a run: HTML that needs no network, in which nothing acts but its own script.
+    """Return the conformance page of a run: HTML that needs no network, in which nothing acts but its own script.
 
     ``against`` is an earlier run, what changed since which is said on the first screen.
     """
@@ -39,7 +39,7 @@ def render_page(page: Page) -> str:
 
 
 def place(template: str, scripts: tuple[str, ...], page: object, data: Mapping[str, Any]) -> str:
-    """Give the page that a template makes of what was arranged for it; ``data`` is for its scripts."""
+    """Return the page that a template makes of what was arranged for it; ``data`` is for its scripts."""
     style, script = _asset("page.css"), Markup("").join(_asset(name) for name in scripts)
     words = {"words": {code: dict(table(code)) for code in LANGUAGES}}
     return (
@@ -77,7 +77,7 @@ def write(path: Path, text: str) -> None:
 
 @cache
 def _environment() -> Environment:
-    """Give an environment that escapes whatever the name of the template, and where a typo is an error."""
+    """Return an environment that escapes whatever the name of the template, and where a typo is an error."""
     environment = Environment(
         loader=PackageLoader("pytest_ascend.report"),
         autoescape=True,
@@ -128,5 +128,5 @@ def _asset(name: str) -> Markup:
 
 
 def _hash(inline: str) -> str:
-    """Give the source expression by which a content security policy allows this very text and no other."""
+    """Return the source expression by which a content security policy allows this very text and no other."""
     return f"'sha256-{b64encode(sha256(inline.encode()).digest()).decode()}'"

@@ -16,18 +16,18 @@ ROWS_LIMIT = 30
 
 
 def cell(text: str) -> str:
-    """Give foreign text as one line of Markdown in which nothing acts: no tag, link, mention, emphasis or cell."""
+    """Return foreign text as one line of Markdown in which nothing acts: no tag, link, mention, emphasis or cell."""
     return _ACTIVE.sub(lambda match: f"&#{ord(match[0])};", figures.one_line(text))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Give a table of foreign texts."""
+    """Return a table of foreign texts."""
     head = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
     return "\n".join([*head, *(f"| {' | '.join(cell(each) for each in row)} |" for row in rows)])
 
 
 def summary_of(summary: Summary, *, limit: int = ROWS_LIMIT) -> str:
-    """Give a run in few lines of Markdown, for the page of a CI job: verdict, combination, counts, deviations."""
+    """Return a run in few lines of Markdown, for the page of a CI job: verdict, combination, counts, deviations."""
     return "\n\n".join(_parts(summary, limit)) + "\n"
 
 

@@ -65,7 +65,7 @@ class MatrixPage:
 
 
 def render_matrix(outlines: Iterable[Outline]) -> str:
-    """Give a page over many runs, which loads nothing."""
+    """Return a page over many runs, which loads nothing."""
     runs = sorted(outlines, key=_order)
     stacks = [run.summary.run.header.stack for run in runs]
     labels = {label_of(stack).key: label_of(stack) for stack in stacks}
@@ -90,7 +90,7 @@ def _order(run: Outline) -> tuple[object, ...]:
 
 
 def natural(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Give the key that sorts versions as people do: 8.5 before 8.10, and RC1 of a version before its release."""
+    """Return the key that sorts versions as people do: 8.5 before 8.10, and RC1 of a version before its release."""
     parts = re.findall(r"\d{1,9}|[^\d.]+", text.casefold())
     return tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts)
 
@@ -116,7 +116,7 @@ def _chip(stack: Stack) -> str:
 
 
 def _data(runs: Sequence[Outline], rows: Sequence[RunRow]) -> dict[str, Any]:
-    """Give the matrix for its script: a cell is the number of a tally, -1 where the run has no such case.
+    """Return the matrix for its script: a cell is the number of a tally, -1 where the run has no such case.
 
     A tally is a list of pairs of an outcome and a count, the worst outcome first.
     """

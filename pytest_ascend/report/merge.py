@@ -45,7 +45,7 @@ def merge(runs: Sequence[Run], target: Path) -> Summary:
 
 
 def _whole(runs: Sequence[Run]) -> Header:
-    """Give the header of the whole, once all shards are known to belong to it."""
+    """Return the header of the whole, once all shards are known to belong to it."""
     _refuse_strangers(runs)
     _refuse_gaps(runs)
     for run in runs[1:]:
@@ -74,13 +74,13 @@ def _in_order(runs: Sequence[Run]) -> list[Run]:
 
 
 def _findings(runs: Sequence[Run]) -> list[Any]:
-    """Give what the doctor found on any machine, once."""
+    """Return what the doctor found on any machine, once."""
     found = [each for run in runs for each in run.header.doctor.get("findings", ())]
     return [each for place, each in enumerate(found) if each not in found[:place]]
 
 
 def _devices(runs: Sequence[Run]) -> list[Any]:
-    """Give the devices of all machines; none where those of one are not known, and so not known to be well."""
+    """Return the devices of all machines; none where those of one are not known, and so not known to be well."""
     found = [list(run.header.doctor.get("devices", ())) for run in runs]
     return [device for devices in found for device in devices] if all(found) else []
 
@@ -136,7 +136,7 @@ def _other_rules(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[s
 
 
 def _apart(one: Any, other: Any) -> tuple[str, str]:
-    """Give two values as text, of lists only what the other lacks, and of either no more than tells them apart."""
+    """Return two values as text, of lists only what the other lacks, and of either no more than tells them apart."""
     if isinstance(one, list) and isinstance(other, list):
         one, other = [each for each in one if each not in other], [each for each in other if each not in one]
     return _short(one), _short(other)

@@ -208,7 +208,7 @@ def _by_id(manifest: tuple[Case, ...]) -> Mapping[str, Case]:
 
 
 def _outcome(record: _Record, case: Case, stack: Stack) -> str:
-    """Give the outcome that the record bears out."""
+    """Return the outcome that the record bears out."""
     is_plain = record.outcome == Passed.name and record.verdicts and not record.fallbacks
     if is_plain and all(verdict.agrees for verdict in record.verdicts):
         return Passed.name

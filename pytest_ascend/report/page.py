@@ -146,14 +146,14 @@ def _looks(summary: Summary) -> str:
 
 
 def combination(stack: Stack) -> Iterator[Fact]:
-    """Give every part of a stack with its version."""
+    """Yield every part of a stack with its version."""
     for each in fields(stack):
         if each.name not in _NO_VERSIONS:
             yield Fact(say(f"stack.{each.name}"), evidence.line(str(getattr(stack, each.name))))
 
 
 def label_of(stack: Stack) -> Phrase:
-    """Give what marks every section of a page where no NPU computed anything."""
+    """Return what marks every section of a page where no NPU computed anything."""
     if stack.emulated:
         return say("label.emulated")
     return SILENCE if stack.device == "npu" else say("label.other", device=evidence.line(stack.device))
@@ -174,7 +174,7 @@ def _findings(doctor: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _census(census: Mapping[str, Mapping[str, int]]) -> Iterator[CensusRow]:
-    """Give a row for each kind of operator, known ones first, with the number of each namespace."""
+    """Yield a row for each kind of operator, known ones first, with the number of each namespace."""
     kinds = dict.fromkeys([*KINDS, *(kind for counts in census.values() for kind in counts)])
     for kind in islice(kinds, ROWS_LIMIT):
         counts = [counts.get(kind, 0) for counts in census.values()]
@@ -206,7 +206,7 @@ def _run_facts(summary: Summary) -> Iterator[Fact]:
 
 
 def _warnings(summary: Summary) -> Iterator[Phrase | str]:
-    """Give what nobody may overlook: a footer that claims something else, and faults planted on purpose."""
+    """Yield what nobody may overlook: a footer that claims something else, and faults planted on purpose."""
     yield from (figures.one_line(each) for each in summary.contradictions)
     if faults := summary.run.header.options.get("faults"):
         yield say("page.faults", faults=_option(faults))

@@ -41,12 +41,12 @@ class Phrase:
         return words[self.key].format_map({name: _text(each, language) for name, each in self.values.items()})
 
     def to_data(self) -> str | list[object]:
-        """Give builtins from which the script of a page writes the phrase in the language that its reader chose."""
+        """Return builtins from which the script of a page writes the phrase in the language that its reader chose."""
         return [self.key, {name: _data(each) for name, each in self.values.items()}] if self.values else self.key
 
 
 def say(key: str, **values: Value) -> Phrase:
-    """Give the phrase of a key."""
+    """Return the phrase of a key."""
     return Phrase(key, values)
 
 
@@ -63,7 +63,7 @@ def table(language: str) -> Mapping[str, str]:
 
 
 def counted(key: str, count: int) -> Phrase:
-    """Give "1 case" or "12 cases": ``key`` stands for several, ``key`` and ".one" for one."""
+    """Return "1 case" or "12 cases": ``key`` stands for several, ``key`` and ".one" for one."""
     return say(f"{key}.one") if count == 1 else say(key, n=f"{count:,}")
 
 

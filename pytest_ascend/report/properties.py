@@ -9,7 +9,7 @@ from pytest_ascend.report import evidence, figures
 
 
 def properties(record: ResultRecord) -> Iterator[tuple[str, str]]:
-    """Give names and values for JUnit XML: outcome, worst figure and standard, measurements in the units they name."""
+    """Yield names and values for JUnit XML: outcome, worst figure and standard, measurements in the units they name."""
     yield "ascend_case", evidence.line(record.case.id)
     yield "ascend_outcome", record.outcome.name
     if record.outcome.reason:
@@ -24,18 +24,18 @@ def properties(record: ResultRecord) -> Iterator[tuple[str, str]]:
 
 
 def standard(record: ResultRecord) -> str:
-    """Give the standards by which a case was judged."""
+    """Return the standards by which a case was judged."""
     return ", ".join(dict.fromkeys(evidence.line(verdict["standard"]) for verdict in record.verdicts))
 
 
 def worst(record: ResultRecord) -> str:
-    """Give the largest share of a limit that a case used, as people read it; empty where there is none."""
+    """Return the largest share of a limit that a case used, as people read it; empty where there is none."""
     used = evidence.limit_used(record)
     return "" if used is None else figures.used(used)
 
 
 def attachment(record: ResultRecord) -> str:
-    """Give all that was found of a case as text; empty for a pass, whose figures the columns have."""
+    """Return all that was found of a case as text; empty for a pass, whose figures the columns have."""
     if record.outcome.name == "passed":
         return ""
     parts = [f"{record.case.id}: {record.outcome.name}", record.outcome.reason, record.outcome.detail]

@@ -52,5 +52,5 @@ def published() -> Sequence[Published]:
 
 
 def published_of(case: Case) -> Iterator[Published]:
-    """Give the figures that were published of what a case measures."""
+    """Yield the figures that were published of what a case measures."""
     yield from (each for each in published() if each.is_of(case))

@@ -118,7 +118,7 @@ class _Reader:
         return footer
 
     def _line(self, limit_bytes: int) -> Any | None:
-        """Give the next line as an object, or None at the end of the file."""
+        """Return the next line as an object, or None at the end of the file."""
         if self.number > RECORDS_LIMIT:
             raise self._error(f"more than {RECORDS_LIMIT} records and events")
         raw = self.file.readline(limit_bytes + 1)

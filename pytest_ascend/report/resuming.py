@@ -18,7 +18,7 @@ _FOOTER = b'{"type":"footer"'
 
 
 def whole_part(path: Path) -> tuple[Run, int] | None:
-    """Give what a log holds up to its last whole line, its footer left out, and how many bytes that is.
+    """Return what a log holds up to its last whole line, its footer left out, and how many bytes that is.
 
     None where there is no log, or not even its header was written whole. Raises RunLogError for one that is damaged
     before its end.
@@ -34,7 +34,7 @@ def whole_part(path: Path) -> tuple[Run, int] | None:
 
 
 def recorded(folder: Path) -> dict[str, float]:
-    """Give how long each case took in the last run of a report folder, in seconds; nothing where there was none."""
+    """Return how long each case took in the last run of a report folder, in seconds; nothing where there was none."""
     try:
         found = whole_part(folder / "run.jsonl")
     except (RunLogError, OSError):  # the limits of a run must not hang on a log that is going to be replaced

@@ -124,11 +124,11 @@ class RunLog:
         self._events.append(event)
 
     def waiting(self) -> frozenset[str]:
-        """Give the ids of the cases that have no record yet."""
+        """Return the ids of the cases that have no record yet."""
         return frozenset(self._waiting)
 
     def contents(self, *, ended: bool = True) -> Run:
-        """Give what was written so far, for a summary; ``ended`` says that nothing more will come."""
+        """Return what was written so far, for a summary; ``ended`` says that nothing more will come."""
         return Run(
             header=self.header,
             records=tuple(self._records),

@@ -126,7 +126,7 @@ class SuiteSection:
 
 
 def deviations(summary: Summary) -> Iterator[Group]:
-    """Give what ran and is not conformant, by outcome; the first of them all in full."""
+    """Yield what ran and is not conformant, by outcome; the first of them all in full."""
     left = DETAILS_LIMIT
     for name in ("failed", "errored", "flaky", "fallback", "unsupported"):
         results = [each for each in summary.results if each.outcome.name == name]
@@ -160,7 +160,7 @@ def absent(results: Iterable[ResultRecord], outcomes: Collection[str] = ("not-ru
 
 
 def suites(results: Iterable[ResultRecord]) -> Iterator[SuiteSection]:
-    """Give a section for each suite that the run has cases of."""
+    """Yield a section for each suite that the run has cases of."""
     by_suite: dict[str, list[ResultRecord]] = {}
     for result in results:
         by_suite.setdefault(result.case.suite, []).append(result)
@@ -196,7 +196,7 @@ def _suite(section_id: str, suite: str, title: Phrase, results: list[ResultRecor
 
 
 def waiver(result: ResultRecord, started: str) -> Waiver:
-    """Give a waived case with who answers for it until when; ``started`` is when its run began."""
+    """Return a waived case with who answers for it until when; ``started`` is when its run began."""
     known = {name: evidence.line(text) for name, text in result.waiver.items()}
     expires = known.get("expires", "")
     return Waiver(
@@ -211,7 +211,7 @@ def waiver(result: ResultRecord, started: str) -> Waiver:
 
 
 def entry(result: ResultRecord, columns: Iterable[str] = ()) -> Entry:
-    """Give one case as a row."""
+    """Return one case as a row."""
     used = evidence.limit_used(result)
     found = {each.name: each.value for each in evidence.measures(result)}
     return Entry(
@@ -226,7 +226,7 @@ def entry(result: ResultRecord, columns: Iterable[str] = ()) -> Entry:
 
 
 def detail(result: ResultRecord, summary: Summary) -> Detail:
-    """Give one case in full."""
+    """Return one case in full."""
     line = summary.lines.get(result.case.id)
     return Detail(
         entry=entry(result),
@@ -241,7 +241,7 @@ def detail(result: ResultRecord, summary: Summary) -> Detail:
 
 
 def command(summary: Summary) -> str:
-    """Give the command that runs a case again, but for its node id."""
+    """Return the command that runs a case again, but for its node id."""
     header = summary.run.header
     device = " --ascend-device=emulated" if header.stack.emulated else ""
     level = " --ascend-level=full" if header.level == "full" else ""  # any other level is in the default one
@@ -249,7 +249,7 @@ def command(summary: Summary) -> str:
 
 
 def log_name(summary: Summary) -> str:
-    """Give the name of the file that a summary was made from, without its folder."""
+    """Return the name of the file that a summary was made from, without its folder."""
     return figures.one_line(PurePath(summary.run.path).name or "run.jsonl")
 
 

@@ -11,7 +11,7 @@ from pytest_ascend.report.contents import Header
 
 
 def not_asked(header: Header, fallbacks: Mapping[str, Collection[str]]) -> Iterator[ResultRecord]:
-    """Give each case that was not asked with its outcome.
+    """Yield each case that was not asked with its outcome.
 
     ``fallbacks`` has, by the id of each case with a record, the operators that the CPU was seen to compute. Where the
     case that stands for others does not show one of theirs there, nobody knows anything of them: they are ``not-run``.

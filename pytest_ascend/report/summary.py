@@ -60,11 +60,11 @@ class RunVerdict:
 
     @property
     def sentence(self) -> str:
-        """Give the whole sentence in English, with the notice before it where there is one."""
+        """Return the whole sentence in English, with the notice before it where there is one."""
         return f"{self.notice} {self.opening}: {self.body}".strip()
 
     def to_dict(self) -> dict[str, str | bool]:
-        """Give builtins only, as they stand in the footer of a log."""
+        """Return builtins only, as they stand in the footer of a log."""
         return {"kind": self.kind, "conforms": self.conforms, "sentence": self.sentence}
 
 
@@ -107,7 +107,7 @@ class Summary:
         return self.counts[NotRun.name]
 
     def footer(self, finished: str) -> Footer:
-        """Give the last line of the log; ``finished`` is a time in ISO 8601 with its offset."""
+        """Return the last line of the log; ``finished`` is a time in ISO 8601 with its offset."""
         counts = {name: count for name, count in _due(self.counts).items() if count}
         return Footer(finished=finished, records=len(self.run.records), counts=counts, verdict=self.verdict.to_dict())
 
@@ -146,7 +146,7 @@ def judged(
 
 
 def exit_code(summary: Summary) -> int:
-    """Give 0 for a run that conforms or a subset without fault, 1 for one that does not.
+    """Return 0 for a run that conforms or a subset without fault, 1 for one that does not.
 
     5 where nothing was executed; 7 where nothing that was executed deviates, and cases are missing because the
     machine gave way.
@@ -167,7 +167,7 @@ def notice(stack: Stack) -> Phrase:
 
 
 def counted_outcome(name: str, count: int) -> Phrase:
-    """Give "3 failed"."""
+    """Return "3 failed"."""
     return say("count-of-outcome", n=f"{count:,}", outcome=say(f"outcome.{name}"))
 
 

@@ -42,7 +42,7 @@ class FigureTable:
 
 
 def tables(results: Sequence[ResultRecord]) -> Iterator[FigureTable]:
-    """Give the tables that a suite has something for."""
+    """Yield the tables that a suite has something for."""
     gained = speed_ups(results)
     if gained:
         yield _speed_ups(results, gained)
@@ -56,7 +56,7 @@ def tables(results: Sequence[ResultRecord]) -> Iterator[FigureTable]:
 
 
 def speed_ups(results: Sequence[ResultRecord]) -> Mapping[str, float]:
-    """Give by case id how many times as fast as in float32 the same work was in the case's dtype, in the same run."""
+    """Return by case id how many times as fast as in float32 the same work was in the case's dtype, in the same run."""
     by_case = {result.case.id: result for result in results if result.case.suite == "benchmarks"}
     found = {}
     for name, result in by_case.items():

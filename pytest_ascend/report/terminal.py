@@ -36,12 +36,12 @@ class Line:
 
     @property
     def markup(self) -> dict[str, bool]:
-        """Give keyword arguments for ``TerminalReporter.write_line``."""
+        """Return keyword arguments for ``TerminalReporter.write_line``."""
         return {**({self.colour: True} if self.colour else {}), "bold": self.bold}
 
 
 def lines(summary: Summary, *, page: Path | None = None, limit: int = CASES_LIMIT) -> Iterator[Line]:
-    """Give the closing lines of a run. Foreign text in them cannot steer the terminal."""
+    """Yield the closing lines of a run. Foreign text in them cannot steer the terminal."""
     yield from _cases(summary, limit)
     yield Line(str(tally(summary.results)) or "no cases")
     if summary.left:

@@ -35,7 +35,7 @@ def _held(entry: Expectation, dispatcher: Dispatcher, day: date, *, asks_all: bo
 
 
 def left_out(expectations: Expectations, cases: Iterable[Case]) -> tuple[Left, ...]:
-    """Give the cases among ``cases`` that need not be asked, each with the one of ``cases`` that stands for it."""
+    """Return the cases among ``cases`` that need not be asked, each with the one of ``cases`` that stands for it."""
     known = {case.id: case for case in cases}
     asked_once = (each for each in expectations.entries if each.asks_once and each.asked in known)
     standing = {each.asked: each for each in asked_once if expectations.find(each.asked) is each}

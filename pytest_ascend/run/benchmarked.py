@@ -11,7 +11,7 @@ _NAMES = {"latency_min_us": "min", "latency_median_us": "median", "latency_mean_
 
 
 def figures(fixture: Any) -> dict[str, float]:
-    """Give the figures of the fixture ``benchmark``, in us; none where it measured nothing or is None."""
+    """Return the figures of the fixture ``benchmark``, in us; none where it measured nothing or is None."""
     metadata = getattr(fixture, "stats", None)
     if metadata is None:
         return {}
@@ -20,20 +20,20 @@ def figures(fixture: Any) -> dict[str, float]:
 
 
 def samples(fixture: Any) -> dict[str, tuple[float, ...]]:
-    """Give each round that was timed, in us, as far as a run log takes them."""
+    """Return each round that was timed, in us, as far as a run log takes them."""
     metadata = getattr(fixture, "stats", None)
     found = [float(each) * 1e6 for each in metadata.stats.data[:SERIES_POINTS_LIMIT]] if metadata else []
     return {"latency_us": tuple(found)} if found else {}
 
 
 def told(config: Any, since: int) -> list[dict[str, Any]]:
-    """Give what the tests of this process measured, from the ``since``-th benchmark on, as builtins."""
+    """Return what the tests of this process measured, from the ``since``-th benchmark on, as builtins."""
     session = getattr(config, "_benchmarksession", None)
     return [_told(metadata) for metadata in session.benchmarks[since:]] if session else []
 
 
 def count(config: Any) -> int:
-    """Give how many benchmarks this process has measured."""
+    """Return how many benchmarks this process has measured."""
     session = getattr(config, "_benchmarksession", None)
     return len(session.benchmarks) if session else 0
 

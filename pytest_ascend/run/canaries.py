@@ -74,7 +74,7 @@ def _agrees(dtype: torch.dtype, name: str, change: Callable[[T], T], standard: s
 
 
 def _expected(dtype: torch.dtype, name: str) -> T:
-    """Give 1,000 numbers of both signs, in float64 for a floating dtype."""
+    """Return 1,000 numbers of both signs, in float64 for a floating dtype."""
     numbers = torch.linspace(-4.0, 4.5, 1000, dtype=torch.float64).reshape(20, 50)
     if dtype is torch.bool:
         return numbers > 0

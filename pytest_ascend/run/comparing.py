@@ -81,14 +81,14 @@ class PrecisionCompare:
         return report
 
     def _settled(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Give what a call says and, of the marker's settings, those that go with the same standard."""
+        """Return what a call says and, of the marker's settings, those that go with the same standard."""
         if "standard" in settings:
             return dict(settings)
         return {**({"standard": self.standard} if self.standard else {}), **self.marked, **settings}
 
 
 def _located(verdict: precision.Verdict, where: str) -> precision.Verdict:
-    """Give the verdict that begins with where things went wrong."""
+    """Return the verdict that begins with where things went wrong."""
     return replace(verdict, headline=f"{where}; {verdict.headline}", message=f"{where}\n{verdict.message}")
 
 
@@ -97,7 +97,7 @@ MARKED = ("limits", "waiver")
 
 
 def marked_settings(arguments: Sequence[Any], named: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Give the settings of a marker ``ascend_standard(name, limits={...}, waiver="...")``; ``where`` names its test.
+    """Return the settings of a marker ``ascend_standard(name, limits={...}, waiver="...")``; ``where`` names its test.
 
     Raises UsageError for a marker that says anything else, and for a standard that does not exist.
     """

@@ -87,7 +87,7 @@ class Expectation:
         return case_id.startswith(beginning) and whole.match(case_id) is not None
 
     def judge(self, found: Outcome, today: date) -> Outcome:
-        """Give what becomes of a case of which this was expected. What the emulated device lacks stays as it is."""
+        """Return what becomes of a case of which this was expected. What the emulated device lacks stays as it is."""
         if found.name == self.outcome and self.says in f"{found.reason}\n{found.detail}":
             if self.gained:
                 return replace(found, reason=f"{found.reason} (expected: {self.reason}; {self.outlived})")
@@ -108,7 +108,7 @@ class Expectation:
         return f"outlived is the entry {self.cases} in {self.file}: torch_npu has a kernel for {', '.join(self.gained)}"
 
     def waiver(self) -> dict[str, str]:
-        """Give what a reader of the run log needs to look after it."""
+        """Return what a reader of the run log needs to look after it."""
         expires = self.expires.isoformat()
         return {"reason": self.reason, "issue": self.source, "owner": self.owner, "expires": expires}
 
@@ -127,7 +127,7 @@ class Expectations:
     entries: tuple[Expectation, ...] = ()
 
     def find(self, case_id: str) -> Expectation | None:
-        """Give what is expected of a case, None where it is to pass."""
+        """Return what is expected of a case, None where it is to pass."""
         return next((each for each in reversed(self.entries) if each.matches(case_id)), None)
 
     def refuse_unmatched(self, case_ids: Iterable[str]) -> None:
@@ -142,7 +142,7 @@ class Expectations:
                 raise UsageError(message, hint=hint)
 
     def said(self) -> list[str]:
-        """Give each in a few words, for the run log."""
+        """Return each in a few words, for the run log."""
         return [
             f"{each.cases}: {each.outcome} until {each.expires}{f'; {each.outlived}' if each.gained else ''}"
             for each in self.entries
@@ -151,7 +151,7 @@ class Expectations:
 
 @functools.cache
 def _pattern(text: str) -> tuple[str, re.Pattern[str]]:
-    """Give what every match begins with, and the pattern itself: there are hundreds for each of thousands of cases."""
+    """Return what every match begins with, and the pattern itself: there are hundreds for each of thousands of cases."""
     return re.split(r"[*?\[]", text, maxsplit=1)[0], re.compile(fnmatch.translate(text))
 
 
@@ -170,7 +170,7 @@ def _applying(entries: Iterable[Expectation], stack: Stack) -> Expectations:
 
 
 def today() -> date:
-    """Give the day by which expectations expire, the same all over the world."""
+    """Return the day by which expectations expire, the same all over the world."""
     return datetime.now(timezone.utc).date()
 
 
@@ -228,7 +228,7 @@ def _entry(given: Any, file: str, number: int) -> Expectation:
 
 
 def _asked_once(given: Mapping[str, Any], place: str) -> tuple[tuple[str, ...], str]:
-    """Give the operators that lack a kernel and the case that shows it; nothing where the entry names none."""
+    """Return the operators that lack a kernel and the case that shows it; nothing where the entry names none."""
     operators, asked = given.get("operators"), given.get("asked")
     if operators is None and asked is None:
         return (), ""

@@ -35,7 +35,7 @@ LOW_HALVES = np.uint64(0x0000FFFF0000FFFF)
 
 
 def words(key: str, count: int, *, start: int = 0) -> Words:
-    """Give ``count`` 64-bit words of the stream ``key``, from position ``start`` on."""
+    """Return ``count`` 64-bit words of the stream ``key``, from position ``start`` on."""
     first = np.uint64(int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little"))
     counter = np.arange(start + 1, start + count + 1, dtype=np.uint64)
     counter *= STEP
@@ -55,7 +55,7 @@ def mix(words: Words) -> Words:
 def uniform(
     key: str, shape: Sequence[int], *, low: float = -1.0, high: float = 1.0, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """Give values spread evenly over [low, high], on the CPU.
+    """Return values spread evenly over [low, high], on the CPU.
 
     They are multiples of 2**-23 of half the range, computed in float32 with one multiplication and one addition, then
     rounded to ``dtype``. With the default range they are exact, and never 1.
@@ -72,7 +72,7 @@ def uniform(
 
 
 def normal(key: str, shape: Sequence[int], *, std: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Give values of mean 0 that are spread almost normally: each the sum of four even ones, so none above 3.47 std.
+    """Return values of mean 0 that are spread almost normally: each the sum of four even ones, so none above 3.47 std.
 
     The sum is an exact integer; one float32 multiplication scales it, then it is rounded to ``dtype``.
     """
@@ -88,7 +88,7 @@ def normal(key: str, shape: Sequence[int], *, std: float = 1.0, dtype: torch.dty
 
 
 def integers(key: str, shape: Sequence[int], *, low: int, high: int, dtype: torch.dtype = torch.int64) -> Tensor:
-    """Give integers in [low, high), on the CPU. Raises ValueError for an empty range or one above 2**32."""
+    """Return integers in [low, high), on the CPU. Raises ValueError for an empty range or one above 2**32."""
     if not 0 < high - low <= 2**32:
         raise ValueError(f"no integers to draw from [{low}, {high})")
 
@@ -100,7 +100,7 @@ def integers(key: str, shape: Sequence[int], *, low: int, high: int, dtype: torc
 
 
 def signs(key: str, count: int) -> Tensor:
-    """Give float64 values that are 1 or -1, each as likely as the other: one bit of the stream for each."""
+    """Return float64 values that are 1 or -1, each as likely as the other: one bit of the stream for each."""
     data = words(key, -(-count // 64)).astype("<u8").view(np.uint8)
     bits = torch.frombuffer(np.unpackbits(data, bitorder="little"), dtype=torch.uint8)
     return 1.0 - 2.0 * bits[:count].double()

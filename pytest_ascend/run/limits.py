@@ -10,5 +10,5 @@ FACTOR = 20.0
 
 
 def limit_s(recorded_s: float | None) -> float:
-    """Give the time for a case from what it took in an earlier run, in seconds; None where there was none."""
+    """Return the time for a case from what it took in an earlier run, in seconds; None where there was none."""
     return UNKNOWN_S if recorded_s is None else SPARE_S + FACTOR * recorded_s

@@ -42,7 +42,7 @@ def collect(suites: Path) -> tuple[Case, ...]:
 
 
 def encode(cases: Iterable[Case]) -> str:
-    """Give the text of the manifest: one case a line, sorted, so that a change shows as what it is."""
+    """Return the text of the manifest: one case a line, sorted, so that a change shows as what it is."""
     lines = sorted(json.dumps(case.to_dict(), sort_keys=True) for case in cases)
     body = ",\n".join(lines)
     return f'{{"schema": {SCHEMA}, "cases": [\n{body}\n]}}\n'

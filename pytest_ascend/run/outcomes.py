@@ -60,6 +60,6 @@ def _absent(text: str, missing: Sequence[str]) -> tuple[str, ...]:
 
 
 def _headline(text: str, limit_characters: int = 300) -> str:
-    """Give the first line that says something."""
+    """Return the first line that says something."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= limit_characters else f"{line[: limit_characters - 1]}…"

@@ -107,12 +107,12 @@ def _calm() -> int:
 
 
 def _in_order(request: Request, count: int) -> tuple[int, ...]:
-    """Give all devices, the one that was asked for first."""
+    """Return all devices, the one that was asked for first."""
     return (request.index, *(index for index in range(count) if index != request.index))
 
 
 def _resolved(kind: str, found: Sequence[Sign]) -> str:
-    """Give the kind of device to use. What runs on the emulated CANN already is never taken for an NPU."""
+    """Return the kind of device to use. What runs on the emulated CANN already is never taken for an NPU."""
     is_emulated = os.environ.get(EMULATED_VARIABLE) == "1"
     if kind == "npu" and is_emulated:
         raise DeviceUnavailable(
@@ -205,7 +205,7 @@ def _comes_up(name: str, *, hint: str) -> Iterator[None]:
 
 
 def _causes(error: BaseException | None) -> Iterator[str]:
-    """Give what an error says, and those behind it: of a backend torch says only that it does not load."""
+    """Yield what an error says, and those behind it: of a backend torch says only that it does not load."""
     while error is not None:
         yield f"{type(error).__name__}: {error}"
         error = error.__cause__

@@ -59,7 +59,7 @@ class CpuReference:
     stores: bool = False
 
     def __call__(self, subject: Callable[..., Any], *inputs: Any, golden: str = "", **kwargs: Any) -> Any:
-        """Give the float64 result on the CPU of ``subject(*inputs, **kwargs)``.
+        """Return the float64 result on the CPU of ``subject(*inputs, **kwargs)``.
 
         With ``golden="name"`` it is read from the folder of baselines instead, where it was stored by a run with
         ``--ascend-store-goldens``. Raises GoldenError where that golden is missing, damaged, or made from other
@@ -123,7 +123,7 @@ def _assemble(golden: Golden) -> Any:
 
 
 def _digest(subject: Any, inputs: Any, kwargs: Any) -> str:
-    """Give a hash of every tensor that goes in, weights included."""
+    """Return a hash of every tensor that goes in, weights included."""
     state = subject.state_dict() if isinstance(subject, torch.nn.Module) else {}
     digest = hashlib.sha256()
     for tensor in _tensors((state, inputs, kwargs)):

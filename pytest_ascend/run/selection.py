@@ -31,7 +31,7 @@ class Collected:
     left: tuple[Left, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Give builtins only: what a worker tells its controller."""
+        """Return builtins only: what a worker tells its controller."""
         cases = {node: case.to_dict() for node, case in self.cases.items()}
         elsewhere = {node: case.to_dict() for node, case in self.elsewhere.items()}
         return {
@@ -68,7 +68,7 @@ def scope(paths: Sequence[str], suites: Path, invocation_folder: Path) -> str:
 
 
 def place(path: Path, node_id: str, invocation_folder: Path) -> str:
-    """Give what to tell pytest to run a test again: pytest's own ids of files outside its root folder lead nowhere."""
+    """Return what to tell pytest to run a test again: pytest's own ids of files outside its root folder lead nowhere."""
     shown = path.relative_to(invocation_folder) if path.is_relative_to(invocation_folder) else path
     _, colons, name = node_id.partition("::")
     return f"{shown}{colons}{name}"

@@ -51,7 +51,7 @@ def unit(case: Case) -> str:
 
 
 def part(cases: Iterable[Case], durations_s: Mapping[str, float], shard: Shard) -> frozenset[str]:
-    """Give the ids of the cases that a shard has to run. Every case is in exactly one of the ``count`` shards.
+    """Return the ids of the cases that a shard has to run. Every case is in exactly one of the ``count`` shards.
 
     The longest unit goes to the shard that has least to do, and so on (R. L. Graham, "Bounds on multiprocessing timing
     anomalies", SIAM Journal on Applied Mathematics 17, 1969: at most a third longer than the best division).
@@ -85,7 +85,7 @@ def load(suites: Path) -> Mapping[str, float]:
 
 
 def encode(records: Iterable[ResultRecord]) -> str:
-    """Give the text of the file of durations: one case a line, sorted, those that take longer than most."""
+    """Return the text of the file of durations: one case a line, sorted, those that take longer than most."""
     found = {record.case.id: record.duration_s for record in records if record.duration_s > USUAL_S}
     lines = [f"{json.dumps(case_id)}: {found[case_id]:.2g}" for case_id in sorted(found)]
     body = ",\n".join(lines)

@@ -63,7 +63,7 @@ class Trial:
         return self.expectation.judge(found, today()) if self.expectation else found
 
     def _found(self) -> Outcome:
-        """Give the outcome as it is: a test that ended well passes only if it compared or measured on the device."""
+        """Return the outcome as it is: a test that ended well passes only if it compared or measured on the device."""
         if self.interrupted is not None:
             return self.interrupted
         disagreeing = [verdict for verdict in self.verdicts if not verdict["agrees"]]
@@ -78,11 +78,11 @@ class Trial:
         return Passed()
 
     def _waivers(self) -> list[str]:
-        """Give the reasons for which comparisons were judged by looser limits than their standard's."""
+        """Return the reasons for which comparisons were judged by looser limits than their standard's."""
         return list(dict.fromkeys(str(verdict["waiver"]) for verdict in self.verdicts if verdict.get("waiver")))
 
     def snippet(self) -> str:
-        """Give the program that shows what is wrong with a case, or a comment on why there is none; "" for a pass."""
+        """Return the program that shows what is wrong with a case, or a comment on why there is none; "" for a pass."""
         if self.reproduce is None or self.outcome().name == Passed.name:
             return ""
         disagreeing = next((verdict for verdict in self.verdicts if not verdict["agrees"]), None)
@@ -92,7 +92,7 @@ class Trial:
             return f"# no program: {one_line(str(error))[:REASON_CHARACTERS]}"
 
     def record(self) -> ResultRecord:
-        """Give the case's line of the run log."""
+        """Return the case's line of the run log."""
         outcome = self.outcome()
         waiver = {}
         if isinstance(outcome, Waived):

@@ -13,7 +13,7 @@ STEPS = 10
 
 
 def make_model() -> nn.Module:
-    """Give a classifier whose weights are a formula."""
+    """Return a classifier whose weights are a formula."""
     model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.GELU(), nn.Flatten(), nn.Linear(8 * 64, 5))
     with torch.no_grad():
         for place, parameter in enumerate(model.parameters()):
@@ -23,7 +23,7 @@ def make_model() -> nn.Module:
 
 
 def make_batch() -> tuple[Tensor, Tensor]:
-    """Give images (4, 3, 8, 8) and their classes."""
+    """Return images (4, 3, 8, 8) and their classes."""
     values = torch.arange(4 * 3 * 64, dtype=torch.float64)
     return torch.cos(values * 0.37).reshape(4, 3, 8, 8).float(), torch.tensor([0, 3, 1, 4])
 

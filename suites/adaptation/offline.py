@@ -42,7 +42,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 
 def find_atc(device: Device) -> Path:
-    """Give ATC. Raises NotImplementedError, which says why, where there is none, or nothing to run its models on."""
+    """Return ATC. Raises NotImplementedError, which says why, where there is none, or nothing to run its models on."""
     if device.emulated:
         raise NotImplementedError("atc is not emulated: only CANN builds and runs .om files")
     if device.kind != "npu":

@@ -43,7 +43,7 @@ class Augmented(Dataset[Tensor]):
         return SAMPLES
 
     def generator(self, index: int) -> torch.Generator:
-        """Give what the numbers of a sample are drawn from."""
+        """Return what the numbers of a sample are drawn from."""
         return torch.Generator().manual_seed(SEED + index)
 
     def __getitem__(self, index: int) -> Tensor:
@@ -59,12 +59,12 @@ class Augmented(Dataset[Tensor]):
 
 
 def shuffled() -> RandomSampler:
-    """Give the order of the samples, another one in each epoch."""
+    """Return the order of the samples, another one in each epoch."""
     return RandomSampler(range(SAMPLES), generator=torch.Generator().manual_seed(SEED))
 
 
 def epochs(data: Dataset[Tensor], workers: Workers, device: torch.device) -> dict[str, Tensor]:
-    """Give the samples of each epoch as they come to the device, back on the CPU: (SAMPLES, 3, 16, 16) by its name.
+    """Return the samples of each epoch as they come to the device, back on the CPU: (SAMPLES, 3, 16, 16) by its name.
 
     The order is drawn from a generator of the sampler's own. One that the loader has too is also drawn from for the
     seeds of workers, and with persistent workers less often: from the second epoch on the order would be another.
@@ -91,11 +91,11 @@ def collected(loader: DataLoader[Tensor], device: torch.device, *, non_blocking:
 
 
 def expected(data: Callable[[int], Tensor]) -> dict[str, Tensor]:
-    """Give the same without a DataLoader: sample by sample, in the order of the sampler."""
+    """Return the same without a DataLoader: sample by sample, in the order of the sampler."""
     order = shuffled()
     return {f"epoch {epoch}": torch.stack([data(index) for index in order]) for epoch in range(EPOCHS)}
 
 
 def bits(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Give float32 as integers of the same bits, which agree only where they are equal."""
+    """Return float32 as integers of the same bits, which agree only where they are equal."""
     return {name: tensor.view(torch.int32) for name, tensor in tensors.items()}

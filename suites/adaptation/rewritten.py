@@ -44,7 +44,7 @@ class Original:
 
     @property
     def names(self) -> dict[str, str]:
-        """Give the map of names, from the rewritten model to its original."""
+        """Return the map of names, from the rewritten model to its original."""
         numbers = range(self.depth)
         return {
             mine.format(number): theirs.format(number)

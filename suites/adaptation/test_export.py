@@ -27,7 +27,7 @@ CLASSES = 1000
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Give a folder that is gone afterwards: models are large."""
+    """Yield a folder that is gone afterwards: models are large."""
     with tempfile.TemporaryDirectory() as name:
         yield Path(name)
 

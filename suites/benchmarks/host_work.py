@@ -71,7 +71,7 @@ class Stepping:
 
 
 def _ways(name: str, optimizer: Callable[..., torch.optim.Optimizer], fused: str) -> Iterator[Stepping]:
-    """Give an optimizer parameter by parameter, with torch's foreach, and as torch_npu's operator over all of them."""
+    """Yield an optimizer parameter by parameter, with torch's foreach, and as torch_npu's operator over all of them."""
     foreach = partial(optimizer, lr=1e-3, foreach=True)
     yield Stepping(f"{name}-loop", partial(optimizer, lr=1e-3, foreach=False))
     yield Stepping(f"{name}-foreach", foreach)
@@ -99,7 +99,7 @@ class Pipeline:
         return f"workers_{self.workers}_pinned_{self.pinned}_prefetch_{self.prefetched}_batch_{self.batch}".lower()
 
     def samples_to(self, device: torch.device, samples: int) -> Iterator[Tensor]:
-        """Give the batches of so many small images on the device."""
+        """Yield the batches of so many small images on the device."""
         data = TensorDataset(torch.ones(samples, 3, 64, 64))
         loader = DataLoader(
             data,

@@ -24,7 +24,7 @@ MODES: Mapping[str, Mode] = {
 
 
 def model_of(name: str, sizes: Sizes) -> nn.Module:
-    """Give the model with fresh weights: how long it takes does not depend on them."""
+    """Return the model with fresh weights: how long it takes does not depend on them."""
     torch.manual_seed(0)
     model = MODELS[name].make()
     for parameter in model.parameters():
@@ -36,7 +36,7 @@ def model_of(name: str, sizes: Sizes) -> nn.Module:
 
 
 def batch_of(name: str, sizes: Sizes, batch: int) -> Tensor:
-    """Give images on the CPU; a ViT takes no other size than its own."""
+    """Return images on the CPU; a ViT takes no other size than its own."""
     return images(batch, 224 if name == "vit_b_16" else sizes.pixels)
 
 

@@ -38,7 +38,7 @@ class Row:
     family: str = "operators"
 
     def make(self, sizes: Sizes, dtype: torch.dtype) -> Callable[[torch.device], Call]:
-        """Give what prepares the call on a device."""
+        """Return what prepares the call on a device."""
 
         def prepared(device: torch.device) -> Call:
             sets = [self._inputs(sizes, dtype, device, seed) for seed in range(ROTATED)]
@@ -54,7 +54,7 @@ class Row:
         return prepared
 
     def work(self, sizes: Sizes, dtype: torch.dtype) -> Work:
-        """Give what one call does. Inputs and outputs pass through memory once at least."""
+        """Return what one call does. Inputs and outputs pass through memory once at least."""
         inputs = self._inputs(sizes, dtype, torch.device("meta"), 0)
         outputs = self.call(*inputs, **self.settings)
         return Work(
@@ -84,7 +84,7 @@ def _tensors(value: Any) -> list[Tensor]:
 
 
 def _convolution(name: str, out: int, into: int, kernel: int, side: int, stride: int = 1) -> Row:
-    """Give a convolution of square images, padded so that stride 1 keeps their side."""
+    """Return a convolution of square images, padded so that stride 1 keeps their side."""
     area = (side // stride) ** 2
     return Row(
         name=f"conv2d-{kernel}x{kernel}-{name}",
@@ -139,7 +139,7 @@ def _gated(gate: Tensor, up: Tensor) -> Tensor:
 
 
 def _elementwise(name: str, call: Callable[..., Any], *shapes: Shape, **settings: Any) -> Row:
-    """Give an operator that memory limits; the first size of each shape is the batch's multiple."""
+    """Return an operator that memory limits; the first size of each shape is the batch's multiple."""
     return Row(
         name=name,
         call=call,

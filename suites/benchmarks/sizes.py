@@ -23,5 +23,5 @@ HOST = Sizes(batch=1, pixels=64, layers=2, context=128)
 
 
 def sizes_of(device: Device) -> Sizes:
-    """Give the sizes for a device."""
+    """Return the sizes for a device."""
     return HOST if shares_the_host(device) else HARDWARE

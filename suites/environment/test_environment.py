@@ -69,7 +69,7 @@ def test_matmul_1000x1000(
 
 
 def _values(case: Case) -> torch.Tensor:
-    """Give values that no other dtype holds all of: fractions, or the ends of the range of integers."""
+    """Return values that no other dtype holds all of: fractions, or the ends of the range of integers."""
     dtype = _dtype(case)
     if dtype.is_floating_point:
         return inputs.normal(case.id, (64, 33), dtype=dtype)

@@ -45,7 +45,7 @@ def test_refused(
 
 
 def kind(wanted: Exception, refusal: Refusal) -> tuple[type[Exception], ...]:
-    """Give what a caller may catch: the kind of the CPU's error; NotImplementedError is a RuntimeError, too."""
+    """Return what a caller may catch: the kind of the CPU's error; NotImplementedError is a RuntimeError, too."""
     if isinstance(wanted, RuntimeError) or refusal.family == DATA:
         return (RuntimeError, type(wanted))
     return (type(wanted),)

@@ -21,13 +21,13 @@ FREEDOM = 7
 
 
 def precision_loss(fused: Tensor, plain: Tensor) -> float:
-    """Give how far a fused form is from the plain one, as a share of the latter's largest value; inf for NaN."""
+    """Return how far a fused form is from the plain one, as a share of the latter's largest value; inf for NaN."""
     difference = (fused.double() - plain.double()).abs().max().item()
     return difference / plain.double().abs().max().item() if math.isfinite(difference) else math.inf
 
 
 def saved(ratio: Estimate) -> tuple[float, float, float]:
-    """Give the share of time that is saved, and the ends of the interval that holds it with 95 % on each side.
+    """Return the share of time that is saved, and the ends of the interval that holds it with 95 % on each side.
 
     ``ratio`` is the estimate of the fused form's rounds with the plain form's as their peers.
     """

@@ -47,7 +47,7 @@ class Pattern:
     sample: tuple[int, ...]
 
     def make(self, name: str) -> nn.Module:
-        """Give the layers in evaluation mode, float32 on the CPU, with weights that are a formula of ``name``."""
+        """Return the layers in evaluation mode, float32 on the CPU, with weights that are a formula of ``name``."""
         model = self.layers().eval()
         with torch.no_grad():
             for key, tensor in model.state_dict().items():
@@ -56,7 +56,7 @@ class Pattern:
         return model
 
     def batch(self, name: str, count: int) -> Tensor:
-        """Give ``count`` samples, float32 on the CPU."""
+        """Return ``count`` samples, float32 on the CPU."""
         return inputs.normal(f"fusion/{name}/input", (count, *self.sample))
 
 

@@ -98,7 +98,7 @@ def _prepared(form: Form, batch: int, *, fused: bool) -> Make:
 
 
 def _in_turn(call: Call, other: Call, device: Device, benchmark: Any) -> tuple[list[float], list[float]]:
-    """Give the times in us of so many rounds of ``call``, and of the round of ``other`` before each."""
+    """Return the times in us of so many rounds of ``call``, and of the round of ``other`` before each."""
 
     def waited_for() -> None:
         other()
@@ -115,7 +115,7 @@ def _in_turn(call: Call, other: Call, device: Device, benchmark: Any) -> tuple[l
 
 
 def _peak_bytes(make: Make, device: Device) -> int:
-    """Give the most memory that preparing and calling take, above what was taken before."""
+    """Return the most memory that preparing and calling take, above what was taken before."""
     gc.collect()
     before = device.allocated_bytes()
     device.reset_peak_memory()

@@ -46,7 +46,7 @@ class Mode:
     autocast: torch.dtype | None = None
 
     def context(self, device_type: str) -> AbstractContextManager[Any]:
-        """Give autocast for a device, switched off where the mode has none."""
+        """Return autocast for a device, switched off where the mode has none."""
         return torch.autocast(device_type, dtype=self.autocast or torch.bfloat16, enabled=self.autocast is not None)
 
 
@@ -69,7 +69,7 @@ def as_it_is(model: nn.Module) -> nn.Module:
 
 
 def make(name: str, mode: Mode, device: torch.device) -> nn.Module:
-    """Give the model ``name`` with its deterministic weights, on a device."""
+    """Return the model ``name`` with its deterministic weights, on a device."""
     with torch.device("meta"):
         model = MODELS[name].make()
     weights = state(name, model)
@@ -78,7 +78,7 @@ def make(name: str, mode: Mode, device: torch.device) -> nn.Module:
 
 
 def forward(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_is) -> Observed:
-    """Give the logits (BATCH, 1000) in evaluation mode."""
+    """Return the logits (BATCH, 1000) in evaluation mode."""
     model = prepare(make(name, mode, device)).eval()
     with torch.no_grad(), mode.context(device.type):
         logits = model(images(BATCH).to(device=device, dtype=mode.dtype))

@@ -21,7 +21,7 @@ BUCKETS = 64
 
 
 def observe(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Give each tensor as a vector on the CPU, in its dtype: whole, or ``KEPT`` elements and then its sketch."""
+    """Return each tensor as a vector on the CPU, in its dtype: whole, or ``KEPT`` elements and then its sketch."""
     return {name: _observe(name, tensor.detach().to("cpu").flatten()) for name, tensor in tensors.items()}
 
 
@@ -32,7 +32,7 @@ def _observe(name: str, flat: Tensor) -> Tensor:
 
 
 def positions(name: str, size: int) -> Tensor:
-    """Give the places of the kept elements: the first, the last, and one from each of equal parts between."""
+    """Return the places of the kept elements: the first, the last, and one from each of equal parts between."""
     edges = torch.arange(KEPT + 1) * size // KEPT
     offsets = inputs.integers(f"models/positions/{name}", (KEPT,), low=0, high=2**31)
     chosen = edges[:-1] + offsets % (edges[1:] - edges[:-1])
@@ -41,7 +41,7 @@ def positions(name: str, size: int) -> Tensor:
 
 
 def sketch(name: str, flat: Tensor) -> Tensor:
-    """Give float64 sums over every ``BUCKETS``-th element, with random signs, of about the elements' own size."""
+    """Return float64 sums over every ``BUCKETS``-th element, with random signs, of about the elements' own size."""
     rows = -(-flat.numel() // BUCKETS)
     padded = torch.zeros(rows * BUCKETS, dtype=torch.float64)
     padded[: flat.numel()] = flat

@@ -54,7 +54,7 @@ def short(tensor: Tensor) -> Tensor:
 
 
 def strided(tensor: Tensor) -> Tensor:
-    """Give a tensor of four dimensions with channels innermost in memory, without asking for a memory format.
+    """Return a tensor of four dimensions with channels innermost in memory, without asking for a memory format.
 
     torch_npu refuses ``memory_format=torch.channels_last``; tensors that come so from elsewhere it has to take.
     """
@@ -105,7 +105,7 @@ def _keeping(kept: dict[str, Tensor], name: str) -> Callable[[nn.Module, Any, Te
 
 @cache
 def exact(model: str, batch: int, training: bool) -> Observed:
-    """Give what is right of a pass, in float64: the same for every dtype and layout."""
+    """Return what is right of a pass, in float64: the same for every dtype and layout."""
     variant = Variant(model, "float64", batch, training, channels_last=False)
     return one_pass(variant, copied(variant), CPU)
 
@@ -117,7 +117,7 @@ CONVOLUTIONAL = {"resnet50"}
 
 
 def right(variant: Variant) -> Reference:
-    """Give what is right of a variant, and honest results of the CPU in its mode.
+    """Return what is right of a variant, and honest results of the CPU in its mode.
 
     They are the usual one, some from moved weights, and of a convolutional network the one of the other layout: other
     kernels, which add up in another order. That says more of the first layers, before which nothing is moved yet.
@@ -132,5 +132,5 @@ def right(variant: Variant) -> Reference:
 
 
 def copied(variant: Variant) -> nn.Module:
-    """Give a copy of the variant's model on the CPU, in the dtype of its mode."""
+    """Return a copy of the variant's model on the CPU, in the dtype of its mode."""
     return copy.deepcopy(weights_of(variant.model)).to(MODES[variant.mode].dtype)

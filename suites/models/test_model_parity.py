@@ -28,7 +28,7 @@ PARAMETERS = [
 
 @pytest.fixture(scope="module")
 def observe(npu_device: torch.device) -> Observe:
-    """Give what the device makes of a model in a mode, by property; each model is trained once for three of them."""
+    """Return what the device makes of a model in a mode, by property; each model is trained once for three of them."""
 
     @cache
     def run(compute: Callable[..., Observed], model: str, mode: str) -> Observed:

@@ -11,13 +11,13 @@ from pytest_ascend.precision.allowances import ALLOWANCES
 
 
 def agreement(classes: Tensor, exact: Tensor) -> float:
-    """Give the share of the right five classes that ``classes`` (N, 5) has too; ``exact`` are logits (N, classes)."""
+    """Return the share of the right five classes that ``classes`` (N, 5) has too; ``exact`` are logits (N, classes)."""
     right = exact.topk(5).indices
     return float((classes[:, :, None] == right[:, None, :]).any(1).double().mean())
 
 
 def lost(classes: Tensor, exact: Tensor, honest: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    """Give (N, 5) how far the exact logit of each chosen class lies below the fifth best, beyond what may be; else 0.
+    """Return (N, 5) how far the exact logit of each chosen class lies below the fifth best, beyond what may be; else 0.
 
     Two logits may change places if both may be off by what lies between them: by what the judge allows one element,
     given ``honest`` logits. A class that is named twice lost everything.

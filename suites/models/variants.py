@@ -26,7 +26,7 @@ class Variant:
     channels_last: bool
 
     def case(self, aspect: str) -> Case:
-        """Give the case of one aspect."""
+        """Return the case of one aspect."""
         autocast, dtype = self.mode.rpartition("-")[::2]
         layout, mode = "channels-last" if self.channels_last else "", "train" if self.training else "eval"
         name = "-".join(filter(None, (mode, f"batch-{self.batch}", layout, autocast, aspect)))
@@ -76,7 +76,7 @@ ALONE = (("resnet50", "float32"), ("vit_b_16", "autocast-bfloat16"))
 
 
 def alone() -> Iterator[tuple[str, str, Case]]:
-    """Give model, mode and case of ALONE."""
+    """Yield model, mode and case of ALONE."""
     for model, mode in ALONE:
         autocast, dtype = mode.rpartition("-")[::2]
         name = "-".join(filter(None, (autocast, "layers-alone")))

@@ -88,7 +88,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
 
 
 def state(name: str, model: nn.Module) -> dict[str, Tensor]:
-    """Give the state dictionary of the model ``name``, float32 on the CPU. Raises LookupError without a rule."""
+    """Return the state dictionary of the model ``name``, float32 on the CPU. Raises LookupError without a rule."""
     return {key: _draw(name, key, tuple(tensor.shape)) for key, tensor in model.state_dict().items()}
 
 
@@ -100,7 +100,7 @@ def _draw(name: str, key: str, shape: Shape) -> Tensor:
 
 
 def images(count: int, size: int = 224) -> Tensor:
-    """Give float32 images (count, 3, size, size) of mean 0: large patches, by which they differ, and fine noise.
+    """Return float32 images (count, 3, size, size) of mean 0: large patches, by which they differ, and fine noise.
 
     Noise alone would look the same to a network, whichever image it is. ``size`` is a multiple of 8.
     """
@@ -110,5 +110,5 @@ def images(count: int, size: int = 224) -> Tensor:
 
 
 def targets(count: int, classes: int = 1000) -> Tensor:
-    """Give the int64 class of each image."""
+    """Return the int64 class of each image."""
     return inputs.integers("models/targets", (count,), low=0, high=classes)

@@ -10,7 +10,7 @@ T = torch.Tensor
 
 
 def _ends(dtype: torch.dtype) -> T:
-    """Give the largest numbers, numbers near to them, and usual ones."""
+    """Return the largest numbers, numbers near to them, and usual ones."""
     largest = torch.finfo(dtype).max
     return torch.tensor([largest, -largest, 0.75 * largest, -0.75 * largest, 0.0, -1.0, 2.0, -3.0]).to(dtype)
 
@@ -28,11 +28,11 @@ OVERFLOWS: Mapping[str, Callable[[T], T]] = {
 
 
 def inputs(dtype: torch.dtype) -> T:
-    """Give what each computation is given."""
+    """Return what each computation is given."""
     return _ends(dtype)
 
 
 def saturated(x: T, dtype: torch.dtype) -> T:
-    """Give a result as a chip has it that knows no infinities: the largest numbers, and zero in place of NaN."""
+    """Return a result as a chip has it that knows no infinities: the largest numbers, and zero in place of NaN."""
     largest = torch.finfo(dtype).max
     return x.nan_to_num(0.0, largest, -largest).clamp(-largest, largest)

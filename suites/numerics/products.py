@@ -36,7 +36,7 @@ class Product:
 
 
 def gradient(function: Callable[[T, T], T], first: T, second: T) -> T:
-    """Give the gradient by the second input, of a fixed value from above."""
+    """Return the gradient by the second input, of a fixed value from above."""
     leaf = second.detach().requires_grad_()
     result = function(first, leaf)
     above = inputs.normal("numerics/above", result.shape).to(result.device, result.dtype)

@@ -256,7 +256,7 @@ def admit(operator: Operator, sample: Sample, dtype: str, results: Results) -> N
 
 
 def _for_numpy(arguments: Any, *, floating: bool, indexes: bool) -> Any:
-    """Give arrays wide enough that nothing overflows: as in torch, an integer wraps around in the result only."""
+    """Return arrays wide enough that nothing overflows: as in torch, an integer wraps around in the result only."""
 
     def wide(tensor: torch.Tensor) -> Any:
         if tensor.is_floating_point() or (floating and not indexes):

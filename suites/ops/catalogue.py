@@ -84,7 +84,7 @@ def _recorded() -> Iterator[Case]:
 
 
 def _asked(entry: Entry, dtype: str) -> Iterator[str]:
-    """Give what is asked of a recorded operator; to repeat itself only where its results are asked for."""
+    """Yield what is asked of a recorded operator; to repeat itself only where its results are asked for."""
     possible = (*entry.properties[dtype], *(() if entry.name in NOT_REPEATED else (REPEAT,)))
     asked = [each for each in possible if f"ops/{entry.name}/{each}/{dtype}" not in left_out()]
     yield from (each for each in asked if each != REPEAT or "forward" in asked)
@@ -94,5 +94,5 @@ CASES: tuple[Case, ...] = (*_written(), *_recorded())
 
 
 def cases(property_: str) -> tuple[Case, ...]:
-    """Give the cases of one property."""
+    """Return the cases of one property."""
     return tuple(case for case in CASES if case.property == property_)

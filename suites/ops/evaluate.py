@@ -18,14 +18,14 @@ _FOR_ALL = (torch.bfloat16, torch.float16)
 
 
 def tensors(tree: Any) -> list[torch.Tensor]:
-    """Give the tensors of a nested structure, in order."""
+    """Return the tensors of a nested structure, in order."""
     if isinstance(tree, torch.Tensor):  # as most results are
         return [tree]
     return [leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def on_tensors(change: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
-    """Give the structure with each tensor changed."""
+    """Return the structure with each tensor changed."""
     return on_leaves(lambda leaf: change(leaf) if isinstance(leaf, torch.Tensor) else leaf, tree)
 
 
@@ -80,7 +80,7 @@ def gradients(
 
 
 def double(tensor: torch.Tensor) -> torch.Tensor:
-    """Give a floating tensor in float64, a complex one in complex128, expanded as it is; others as they are."""
+    """Return a floating tensor in float64, a complex one in complex128, expanded as it is; others as they are."""
     if tensor.is_complex():
         return tensor.to(torch.complex128)
     return tensor.to(_DOUBLE) if tensor.is_floating_point() else tensor

@@ -30,7 +30,7 @@ RECORDED_HOW = (
 
 
 def goldens() -> Iterable[GoldenRecipe]:
-    """Give one recipe for each operator of the catalogue, and for each that is recorded."""
+    """Return one recipe for each operator of the catalogue, and for each that is recorded."""
     return [*(_recipe(operator) for operator in OPERATORS.values()), *map(_recording, names())]
 
 

@@ -34,7 +34,7 @@ Joined: TypeAlias = dict[str, torch.Tensor]
 def settings(
     operator: Operator, results: Mapping[str, Results], *, terms: int = 0, backward: bool = False
 ) -> dict[str, Any]:
-    """Give what ``precision_compare`` has to know to judge these results of an operator; ``terms`` as in each sum."""
+    """Return what ``precision_compare`` has to know to judge these results of an operator; ``terms`` as in each sum."""
     terms = terms or operator.terms
     layouts = range(len(HONEST))
     honest = [{name: each.honest[layout] for name, each in results.items()} for layout in layouts]
@@ -49,7 +49,7 @@ def settings(
 
 
 def expected(operator: Operator, results: Results) -> Tensors:
-    """Give what to compare with: of an operator that only moves elements, what the dtype holds of it."""
+    """Return what to compare with: of an operator that only moves elements, what the dtype holds of it."""
     if operator.exactness != MOVE:
         return results.expected
     return [
@@ -59,7 +59,7 @@ def expected(operator: Operator, results: Results) -> Tensors:
 
 
 def honest_twin(actual: Tensors, results: Results) -> Tensors | None:
-    """Give the honest results that ``actual`` is equal to in dtype, shape and every bit; None where there are none.
+    """Return the honest results that ``actual`` is equal to in dtype, shape and every bit; None where there are none.
 
     A device that computes what torch's CPU kernels compute is honest by the meaning of the word.
     """
@@ -67,7 +67,7 @@ def honest_twin(actual: Tensors, results: Results) -> Tensors | None:
 
 
 def alike(actual: Mapping[str, Tensors], wanted: Mapping[str, Tensors]) -> tuple[Joined, Joined] | None:
-    """Give all elements of both, joined, where they are equal in dtype, shape and every bit; else None.
+    """Return all elements of both, joined, where they are equal in dtype, shape and every bit; else None.
 
     All NaN are one.
     """
@@ -87,7 +87,7 @@ def _forms(results: Mapping[str, Tensors]) -> list[Any]:
 
 
 def _joined(results: Mapping[str, Tensors]) -> Joined:
-    """Give all elements in one flat tensor for each dtype, in the same order for results of the same forms."""
+    """Return all elements in one flat tensor for each dtype, in the same order for results of the same forms."""
     parts: dict[torch.dtype, list[torch.Tensor]] = {}
     for each in itertools.chain.from_iterable(results.values()):
         if each is not None:
@@ -122,7 +122,7 @@ def _shaken(results: Results, propagated: float, *, together: bool) -> Tensors:
 def shaken(
     expected: torch.Tensor | None, honest: torch.Tensor | None, propagated: float = 0.0, *, together: bool = False
 ) -> torch.Tensor | None:
-    """Give what a device may give that is wrong by ``ULPS`` in each element, up or down as chance has it.
+    """Return what a device may give that is wrong by ``ULPS`` in each element, up or down as chance has it.
 
     To this comes ``propagated`` times the error of the honest result, where errors of a pass before are in it. With
     ``together``, each element is wrong by as much as the largest.
@@ -141,7 +141,7 @@ def shaken(
 
 
 def _error(expected: torch.Tensor, dtype: torch.dtype, *, together: bool) -> torch.Tensor:
-    """Give what each element may be wrong by; in float64 by units of the largest: nothing more exact is known there."""
+    """Return what each element may be wrong by; in float64 by units of the largest: nothing more exact is known there."""
     info = torch.finfo(dtype)
     size, is_reference = expected.abs().nan_to_num(0.0, 0.0, 0.0), info.bits == _REFERENCE_BITS
     ulps = _REFERENCE_ULPS if is_reference else ULPS
@@ -152,6 +152,6 @@ def _error(expected: torch.Tensor, dtype: torch.dtype, *, together: bool) -> tor
 
 
 def signs(values: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
-    """Give where numbers are negative or a negative zero; NaN has no sign."""
+    """Return where numbers are negative or a negative zero; NaN has no sign."""
     with unseen():
         return [each.signbit() & ~each.isnan() for each in values if each is not None and each.is_floating_point()]

@@ -48,7 +48,7 @@ class Sample:
     all_bits: bool = False
 
     def values(self) -> list[Source]:
-        """Give the tensors to be made, in order."""
+        """Return the tensors to be made, in order."""
         return [leaf for leaf in leaves((self.args, dict(self.kwargs))) if isinstance(leaf, Source)]
 
     def arguments(self, operator: str, dtype: torch.dtype) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -64,7 +64,7 @@ class Sample:
         return args, kwargs
 
     def with_nonfinite(self, dtype: torch.dtype) -> Sample:
-        """Give the same call with NaN and infinities in the first tensor that could be differentiated by."""
+        """Return the same call with NaN and infinities in the first tensor that could be differentiated by."""
         first = next(each for each in self.values() if each.wants_grad(dtype) and each.shape)
         swap = lambda leaf: leaf.with_nonfinite() if leaf is first else leaf  # noqa: E731
         args, kwargs = on_leaves(swap, (self.args, dict(self.kwargs)))
@@ -76,7 +76,7 @@ class Sample:
         return any(math.prod(each.shape) > LONG for each in self.values())
 
     def expanded(self) -> Sample:
-        """Give the same call with every tensor expanded along its first dimension."""
+        """Return the same call with every tensor expanded along its first dimension."""
         swap = lambda leaf: leaf.expanded() if isinstance(leaf, Source) else leaf  # noqa: E731
         args, kwargs = on_leaves(swap, (self.args, dict(self.kwargs)))
         return replace(self, name=f"{self.name}, expanded", args=args, kwargs=kwargs, group=LAYOUT)
@@ -137,7 +137,7 @@ class Operator:
     recorded: bool = False
 
     def samples(self, dtype: str) -> tuple[Sample, ...]:
-        """Give all samples for a dtype, each with a name of its own."""
+        """Return all samples for a dtype, each with a name of its own."""
         return _samples(self, dtype)
 
 

@@ -16,7 +16,7 @@ NARROW = INTS[2:]
 
 @functools.cache
 def chosen(operator: Operator, property_: str, dtype: str) -> tuple[Sample, ...]:
-    """Give the samples that a property is shown with."""
+    """Return the samples that a property is shown with."""
     return PROPERTIES[property_](operator, dtype)
 
 
@@ -26,14 +26,14 @@ def applies(operator: Operator, property_: str, dtype: str) -> bool:
 
 
 def level_of_recorded(property_: str, dtype: str, *, first: bool) -> str:
-    """Give the lowest level that runs the property of a recorded operator, of which this is the first dtype or not."""
+    """Return the lowest level that runs the property of a recorded operator, of which this is the first dtype or not."""
     usual = property_ in ("forward", "backward") and dtype in FLOATS[:2]
     in_float32 = property_ in ("special", "layout") and dtype == "float32"
     return "standard" if usual or in_float32 or (property_ == "repeat" and first) else "full"
 
 
 def level(property_: str, dtype: str) -> str:
-    """Give the lowest level that runs the property: the quickest, that of float32 forward, comes first."""
+    """Return the lowest level that runs the property: the quickest, that of float32 forward, comes first."""
     if property_ == "forward" and dtype == "float32":
         return "smoke"
     return "full" if dtype in (*NARROW, *BOOL) and property_ not in ("forward", "promotion") else "standard"
@@ -60,7 +60,7 @@ def _layouts(operator: Operator, dtype: str) -> tuple[Sample, ...]:
 
 
 def expanded(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    """Give the first usual call of which a tensor has rows, with its tensors expanded from their first row."""
+    """Return the first usual call of which a tensor has rows, with its tensors expanded from their first row."""
     # Along its own dimension an expanded tensor has nothing but ties, of which none has to come first.
     usual = sorted(_of_group(FORWARD)(operator, dtype), key=lambda each: each.kwargs.get("dim", 1) in (0, None))
     found = [each.expanded() for each in usual if any(values.can_repeat for values in each.values())]

@@ -45,7 +45,7 @@ def program(subject: Subject, verdict: Mapping[str, Any] | None) -> str:
 
 
 def _named(subject: Subject) -> Iterator[tuple[str, Sample, Placing]]:
-    """Give what a verdict may call a sample, with the sample and how it was placed."""
+    """Yield what a verdict may call a sample, with the sample and how it was placed."""
     for sample in subject.samples:
         yield sample.name, sample, layouts.contiguous
         for layout, placing in LAYOUTS.items():
@@ -94,12 +94,12 @@ def _reproduction(
 
 
 def _within(first: torch.Tensor) -> torch.Tensor:
-    """Give the view that is changed in place, with what surrounds it."""
+    """Return the view that is changed in place, with what surrounds it."""
     return steps(surrounded(first))
 
 
 def _target(subject: Subject, sample: Sample, name: str, placing: Placing) -> torch.Tensor:
-    """Give the tensor that ``out=`` is asked to be written into."""
+    """Return the tensor that ``out=`` is asked to be written into."""
     like = subject.stored(sample).first
     if name.endswith("to be resized"):
         return torch.empty(0, dtype=like.dtype)
@@ -119,7 +119,7 @@ def _above(subject: Subject, sample: Sample) -> list[torch.Tensor]:
 
 
 def _large(subject: Subject, sample: Sample, made: list[torch.Tensor], above: tuple[torch.Tensor, ...]) -> Large:
-    """Give what says how a tensor among the arguments is made, "" for one that has to be written down."""
+    """Return what says how a tensor among the arguments is made, "" for one that has to be written down."""
     known = {id(each): place for place, each in enumerate(made)}
     from_above = {id(each): place for place, each in enumerate(above)}
     key = f"ops/{subject.operator.name}/{sample.name}"

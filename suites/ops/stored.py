@@ -46,7 +46,7 @@ class Results:
 
     @property
     def first(self) -> torch.Tensor:
-        """Give the first tensor of the first honest result. Raises ValueError where there is none."""
+        """Return the first tensor of the first honest result. Raises ValueError where there is none."""
         found = self.honest[0][0]
         if found is None:
             raise ValueError("the first result is None")
@@ -54,23 +54,23 @@ class Results:
 
 
 def golden_id(operator: Operator) -> str:
-    """Give the id of an operator's golden."""
+    """Return the id of an operator's golden."""
     return f"ops/{operator.name}"
 
 
 def place(dtype: str, part: str, sample: Sample, position: int) -> str:
-    """Give the name of one tensor: which dtype, "forward" or "backward", which sample, which output or input."""
+    """Return the name of one tensor: which dtype, "forward" or "backward", which sample, which output or input."""
     return f"{dtype}/{part}/{sample.name}/{position}"
 
 
 def stored_samples(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    """Give the samples whose results are stored: of the properties that need results of their own."""
+    """Return the samples whose results are stored: of the properties that need results of their own."""
     found = [sample for group in STORED for sample in chosen(operator, group, dtype)]
     return tuple({sample.name: sample for sample in found}.values())
 
 
 def description(operator: Operator, dtype: str) -> str:
-    """Give a hash of what a golden's inputs are: another one means that the golden is of another catalogue."""
+    """Return a hash of what a golden's inputs are: another one means that the golden is of another catalogue."""
     said = repr([(each.name, each.args, dict(each.kwargs)) for each in stored_samples(operator, dtype)])
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 
@@ -90,7 +90,7 @@ def load(store: GoldenStore, operator: Operator) -> Golden:
 
 
 def read(store: GoldenStore, operator: Operator, dtype: str, part: str, sample: Sample, count: int = 0) -> Results:
-    """Give the results of one call; ``count`` is how many, where some may be None.
+    """Return the results of one call; ``count`` is how many, where some may be None.
 
     Raises GoldenError as :func:`load` does.
     """
@@ -107,7 +107,7 @@ def _results(tensors: Mapping[str, torch.Tensor], dtype: str, part: str, sample:
 
 
 def _result(tensors: Mapping[str, torch.Tensor], name: str) -> tuple[torch.Tensor | None, ...]:
-    """Give what is expected, then the honest results: as they are stored, or else the first, or else the expected."""
+    """Return what is expected, then the honest results: as they are stored, or else the first, or else the expected."""
     expected, usual = tensors.get(name), tensors.get(name + HONEST[0])
     if expected is None:
         return (None,) * _SIDES
@@ -119,7 +119,7 @@ def _result(tensors: Mapping[str, torch.Tensor], name: str) -> tuple[torch.Tenso
 
 
 def named(dtype: str, part: str, sample: Sample, results: Results) -> Iterable[tuple[str, torch.Tensor]]:
-    """Give names and tensors to store, no more of them than needed. Raises ValueError where only some results exist."""
+    """Return names and tensors to store, no more of them than needed. Raises ValueError where only some results exist."""
     for position, (expected, *honest) in enumerate(zip(results.expected, *results.honest, strict=True)):
         name = place(dtype, part, sample, position)
         existing = [each for each in honest if each is not None]

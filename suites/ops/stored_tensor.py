@@ -40,7 +40,7 @@ class StoredTensor:
         return len(self.shape) > 1 and self.shape[0] > 1
 
     def make(self, _: str, dtype: torch.dtype) -> torch.Tensor:
-        """Give a tensor of its own on the CPU, in the dtype of the case and the layout that was recorded."""
+        """Return a tensor of its own on the CPU, in the dtype of the case and the layout that was recorded."""
         own = self.tensor.to(dtype) if self.follows else self.tensor
         return laid_out(own, self.stride) if self.stride else own.clone()
 
@@ -49,7 +49,7 @@ class StoredTensor:
         return self.grad and self.follows and (dtype.is_floating_point or dtype.is_complex)
 
     def with_nonfinite(self) -> StoredTensor:
-        """Give the same with NaN first, -Inf last, and Inf in the middle."""
+        """Return the same with NaN first, -Inf last, and Inf in the middle."""
         changed = self.tensor.clone()
         flat = changed.view(-1)
         for place, number in ((0, "nan"), (flat.numel() // 2, "inf"), (-1, "-inf")):
@@ -57,7 +57,7 @@ class StoredTensor:
         return replace(self, tensor=changed, number=-1)
 
     def expanded(self) -> StoredTensor:
-        """Give the same with stride 0 along the first dimension."""
+        """Return the same with stride 0 along the first dimension."""
         if not self.can_repeat:
             return self
         stride = (0, *self.tensor.stride()[1:])
@@ -65,7 +65,7 @@ class StoredTensor:
 
 
 def laid_out(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
-    """Give a copy with these strides; along those of 0 all elements have to be the same."""
+    """Return a copy with these strides; along those of 0 all elements have to be the same."""
     span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, stride, strict=True))
     if not tensor.numel():
         return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype)

@@ -35,11 +35,11 @@ class Subject:
         self.latest: tuple[Sample, Placing] | None = None
 
     def found(self) -> Operator:
-        """Give the operator."""
+        """Return the operator."""
         return OPERATORS[self.case.subject]
 
     def chosen(self) -> tuple[Sample, ...]:
-        """Give the samples that show the property."""
+        """Return the samples that show the property."""
         return chosen(self.operator, self.case.property, self.case.dtype)
 
     def shows(self, sample: Sample, property_: str) -> bool:
@@ -81,11 +81,11 @@ class Subject:
         return on_leaves(put, arguments)
 
     def said(self, _: Any) -> str:
-        """Give the Python that reads a tensor of a sample from where it is stored; "" where it is not stored."""
+        """Return the Python that reads a tensor of a sample from where it is stored; "" where it is not stored."""
         return ""
 
     def stored(self, sample: Sample) -> Results:
-        """Give the stored results of a sample."""
+        """Return the stored results of a sample."""
         return read(self.store, self.operator, self.case.dtype, "forward", sample)
 
     def is_long(self, name: str) -> bool:
@@ -93,7 +93,7 @@ class Subject:
         return any(each.is_long and name.startswith(each.name) for each in self.samples)
 
     def placings(self) -> dict[str, Placing]:
-        """Give the layouts that the operator is asked for."""
+        """Return the layouts that the operator is asked for."""
         left_out = () if self.operator.channels_last else ("channels-last",)
         return {name: placing for name, placing in layouts.LAYOUTS.items() if name not in left_out}
 
@@ -112,7 +112,7 @@ class Subject:
         return output.cpu()
 
     def stored_gradients(self, sample: Sample) -> Results:
-        """Give the stored gradients of a sample, one for each input that has one."""
+        """Return the stored gradients of a sample, one for each input that has one."""
         count = sum(values.wants_grad(self.dtype) for values in sample.values())
         return read(self.store, self.operator, self.case.dtype, BACKWARD, sample, count)
 
@@ -130,17 +130,17 @@ class Subject:
         return self.fetched(gradients(self.operator.function, args, kwargs, leaves, above))
 
     def in_place(self) -> Callable[..., Any]:
-        """Give the variant that changes its first argument."""
+        """Return the variant that changes its first argument."""
         found: Callable[..., Any] = getattr(torch.Tensor, self.operator.name.partition(".")[0] + "_")
         return found
 
     def stored_in_place(self, sample: Sample) -> Results:
-        """Give the stored results as they stand in a tensor of the case's dtype: comparisons give 0 and 1."""
+        """Return the stored results as they stand in a tensor of the case's dtype: comparisons give 0 and 1."""
         return in_dtype(self.stored(sample), self.dtype)
 
 
 def in_dtype(results: Results, dtype: torch.dtype) -> Results:
-    """Give results as they stand in a tensor of this dtype: comparisons give 0 and 1."""
+    """Return results as they stand in a tensor of this dtype: comparisons give 0 and 1."""
     if results.first.dtype is not torch.bool or dtype is torch.bool:
         return results
     with unseen():

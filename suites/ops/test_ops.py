@@ -41,7 +41,7 @@ def of(property_: str) -> pytest.MarkDecorator:
 def subject(
     case: Case, npu_device: torch.device, golden_store: GoldenStore, ascend_reproduce: Callable[..., None]
 ) -> Subject:
-    """Give what a case is about."""
+    """Return what a case is about."""
     kind = RecordedSubject if is_recorded(case.subject, case.dtype) else Subject
     made = kind(case, npu_device, golden_store)
     ascend_reproduce(partial(program, made))
@@ -147,7 +147,7 @@ def test_layout(subject: Subject, precision_compare: PrecisionCompare) -> None:
 
 
 def _strides(subject: Subject, device: torch.device) -> Found:
-    """Give the strides of the results, of inputs in every layout, as tensors of integers."""
+    """Return the strides of the results, of inputs in every layout, as tensors of integers."""
     found: Found = {}
     for sample in (each for each in subject.samples if each.group != LAYOUT):
         for layout, placing in subject.placings().items():
@@ -198,7 +198,7 @@ def test_out(subject: Subject, precision_compare: PrecisionCompare) -> None:
 
 
 def _targets(like: torch.Tensor, device: torch.device) -> dict[str, torch.Tensor]:
-    """Give what to write into: a tensor that is ready, one with gaps, one to be resized; all full of poison."""
+    """Return what to write into: a tensor that is ready, one with gaps, one to be resized; all full of poison."""
     with unseen():
         ready = poisoned(tuple(like.shape), like.dtype)
         targets = {"ready": ready.to(device), "to be resized": torch.empty(0, dtype=like.dtype, device=device)}
@@ -206,7 +206,7 @@ def _targets(like: torch.Tensor, device: torch.device) -> dict[str, torch.Tensor
 
 
 def _gaps(whole: torch.Tensor) -> list[torch.Tensor]:
-    """Give what is left of a surrounding tensor without the elements."""
+    """Return what is left of a surrounding tensor without the elements."""
     with unseen():
         left = whole.to("cpu", copy=True)
         steps(left).copy_(poisoned(tuple(steps(left).shape), left.dtype))
@@ -286,7 +286,7 @@ def test_repeat(subject: Subject, precision_compare: PrecisionCompare) -> None:
 
 
 def _ways(subject: Subject, sample: Any, args: Any, kwargs: Any) -> dict[str, Callable[[], list[Any]]]:
-    """Give how a sample can be computed: forward, in place on a copy, and back, as far as the operator has these.
+    """Return how a sample can be computed: forward, in place on a copy, and back, as far as the operator has these.
 
     Back only where there is one gradient, of one number each: no device promises the order of sums.
     """

@@ -12,7 +12,7 @@ _CONTAINERS = (tuple, list, dict)
 
 
 def leaves(tree: Any) -> Iterator[Any]:
-    """Give what is no tuple, list or dictionary, in order."""
+    """Yield what is no tuple, list or dictionary, in order."""
     if not isinstance(tree, _CONTAINERS):
         yield tree
     else:
@@ -21,7 +21,7 @@ def leaves(tree: Any) -> Iterator[Any]:
 
 
 def on_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
-    """Give the structure with each leaf changed; a named tuple becomes a tuple."""
+    """Return the structure with each leaf changed; a named tuple becomes a tuple."""
     if not isinstance(tree, _CONTAINERS):
         return change(tree)
     if isinstance(tree, dict):

@@ -47,7 +47,7 @@ class Values:
     sprinkled: bool = False
 
     def make(self, key: str, dtype: torch.dtype) -> torch.Tensor:
-        """Give the tensor on the CPU. ``key`` names the stream, ``dtype`` is the one of the case."""
+        """Return the tensor on the CPU. ``key`` names the stream, ``dtype`` is the one of the case."""
         own = getattr(torch, self.dtype) if self.dtype else dtype
         tensor = KINDS[self.kind](self, key, own).to(own)
         if self.sprinkled:
@@ -141,7 +141,7 @@ def _integers(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
 
 
 def range_of(values: Values, dtype: torch.dtype) -> tuple[int, int, int]:
-    """Give the first of the integers to draw from, their distance and their number.
+    """Return the first of the integers to draw from, their distance and their number.
 
     They cover as much of [low, high] as the dtype holds; in steps, where that is more than 2**32.
     """

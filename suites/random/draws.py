@@ -33,7 +33,7 @@ class Drawing:
     gradient: Callable[[T], T] | None = None
 
     def count(self, dtype: str) -> int:
-        """Give the number of elements to draw."""
+        """Return the number of elements to draw."""
         return COUNT_IN_16_BITS if dtype in ("float16", "bfloat16") else COUNT
 
 
@@ -50,7 +50,7 @@ def _dropped(scale: float, p: float) -> Law:
 
 
 def _in_channels(x: T, function: Callable[[T], T]) -> T:
-    """Give one element of each channel of 4, once all four of a channel were seen to be alike."""
+    """Return one element of each channel of 4, once all four of a channel were seen to be alike."""
     channels = function(torch.ones(x.numel() // 64, 64, 2, 2, dtype=x.dtype, device=x.device)).flatten(2)
     assert bool((channels == channels[..., :1]).all()), "the elements of a channel were not dropped together"
     return channels[..., 0].flatten()
@@ -63,7 +63,7 @@ _B = _A * _ALPHA * _P
 
 
 def _alpha_dropped(x: T) -> T:
-    """Give 1 where alpha_dropout kept a one, 0 where it put its own number; -1 elsewhere."""
+    """Return 1 where alpha_dropout kept a one, 0 where it put its own number; -1 elsewhere."""
     given = F.alpha_dropout(_ones(x), _P, training=True).double()
     kept, dropped = _A + _B, -_A * _ALPHA + _B
     is_kept, is_dropped = (torch.isclose(given, torch.full_like(given, each), rtol=1e-2) for each in (kept, dropped))
@@ -71,7 +71,7 @@ def _alpha_dropped(x: T) -> T:
 
 
 def _without_replacement(x: T) -> T:
-    """Give rows of 4 out of 8, once no number was seen twice in a row."""
+    """Return rows of 4 out of 8, once no number was seen twice in a row."""
     rows = torch.multinomial(torch.ones(x.numel() // 64, 8, device=x.device), 4, replacement=False)
     ordered = rows.cpu().sort(-1).values
     assert bool((ordered[:, 1:] > ordered[:, :-1]).all()), "a row has a number twice"
@@ -79,7 +79,7 @@ def _without_replacement(x: T) -> T:
 
 
 def _permuted(x: T) -> T:
-    """Give a permutation, once each number was seen in it."""
+    """Return a permutation, once each number was seen in it."""
     found = torch.randperm(x.numel(), device=x.device)
     assert torch.equal(found.cpu().sort().values, torch.arange(x.numel())), "not every number is there once"
     return found

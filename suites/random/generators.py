@@ -14,7 +14,7 @@ def seed(device: torch.device, number: int) -> None:
 
 
 def state(device: torch.device) -> torch.Tensor:
-    """Give the state of the device's generator."""
+    """Return the state of the device's generator."""
     found: torch.Tensor = _module(device).get_rng_state(*_which(device))
     return found
 

@@ -24,7 +24,7 @@ class Law:
 
 
 def continuous(share_below: Callable[[T], T], possible: Callable[[T], T]) -> Law:
-    """Give a law by its distribution function, in cells of equal probability."""
+    """Return a law by its distribution function, in cells of equal probability."""
 
     def cell(x: T) -> T:
         return (share_below(x.double()) * CELLS).floor().long().clamp(0, CELLS - 1)
@@ -33,7 +33,7 @@ def continuous(share_below: Callable[[T], T], possible: Callable[[T], T]) -> Law
 
 
 def discrete(probabilities: tuple[float, ...], first: int = 0, *, step: float = 1, more: bool = False) -> Law:
-    """Give a law of the numbers ``first``, ``first + step`` ...; with ``more``, the last cell holds all that follow."""
+    """Return a law of the numbers ``first``, ``first + step`` ...; with ``more``, the last cell holds all that follow."""
     last = len(probabilities) - 1
 
     def index(x: T) -> T:
@@ -46,55 +46,55 @@ def discrete(probabilities: tuple[float, ...], first: int = 0, *, step: float = 
 
 
 def even(count: int, first: int = 0) -> Law:
-    """Give the law of so many consecutive integers."""
+    """Return the law of so many consecutive integers."""
     return discrete((1 / count,) * count, first)
 
 
 def uniform(low: float, high: float) -> Law:
-    """Give the law of numbers in [low, high); a 16-bit format may round up to the end."""
+    """Return the law of numbers in [low, high); a 16-bit format may round up to the end."""
     return continuous(lambda x: (x - low) / (high - low), lambda x: (x >= low) & (x <= high))
 
 
 def below_one() -> Law:
-    """Give the law of numbers in [0, 1), of which 1 is none in any format."""
+    """Return the law of numbers in [0, 1), of which 1 is none in any format."""
     return continuous(lambda x: x, lambda x: (x >= 0) & (x < 1))
 
 
 def normal(mean: float = 0.0, std: float = 1.0) -> Law:
-    """Give the normal law; beyond 9 standard deviations nothing is ever drawn."""
+    """Return the normal law; beyond 9 standard deviations nothing is ever drawn."""
     return continuous(lambda x: torch.special.ndtr((x - mean) / std), lambda x: (x.double() - mean).abs() <= 9 * std)
 
 
 def exponential(rate: float) -> Law:
-    """Give the exponential law, without 0: its logarithm is taken."""
+    """Return the exponential law, without 0: its logarithm is taken."""
     return continuous(lambda x: -torch.expm1(-rate * x), lambda x: x > 0)
 
 
 def cauchy(median: float, scale: float) -> Law:
-    """Give Cauchy's law. A 16-bit format cannot hold its tails: what overflowed is possible."""
+    """Return Cauchy's law. A 16-bit format cannot hold its tails: what overflowed is possible."""
     law = continuous(lambda x: torch.atan((x - median) / scale) / math.pi + 0.5, torch.isfinite)
     return Law(possible=lambda x: ~x.isnan(), cell=law.cell, probabilities=law.probabilities)
 
 
 def log_normal(mean: float, std: float) -> Law:
-    """Give the law of numbers whose logarithm is normal."""
+    """Return the law of numbers whose logarithm is normal."""
     return continuous(lambda x: torch.special.ndtr((x.log() - mean) / std), lambda x: x > 0)
 
 
 def geometric(probability: float) -> Law:
-    """Give the law of the number of trials until a success."""
+    """Return the law of the number of trials until a success."""
     shares = [probability * (1 - probability) ** k for k in range(12)]
     return discrete((*shares, 1 - sum(shares)), 1, more=True)
 
 
 def poisson(rate: float) -> Law:
-    """Give Poisson's law."""
+    """Return Poisson's law."""
     shares = [math.exp(-rate) * rate**k / math.factorial(k) for k in range(15)]
     return discrete((*shares, 1 - sum(shares)), more=True)
 
 
 def bits(high: int, *, low_bits: bool) -> Law:
-    """Give the law of integers in [0, high), in cells by their highest or their lowest four bits."""
+    """Return the law of integers in [0, high), in cells by their highest or their lowest four bits."""
     scale = high // CELLS
 
     def cell(x: T) -> T:

@@ -30,7 +30,7 @@ class Finding(NamedTuple):
 
 
 def judge(cells: torch.Tensor, probabilities: Sequence[float]) -> Finding:
-    """Give the worst finding on a sequence of cells (int64), corrected for the number of findings.
+    """Return the worst finding on a sequence of cells (int64), corrected for the number of findings.
 
     Raises ValueError for probabilities that do not add up to 1.
     """
@@ -89,14 +89,14 @@ def _chi_square(counts: torch.Tensor, probabilities: torch.Tensor) -> list[float
 
 
 def _scores(probabilities: torch.Tensor) -> torch.Tensor:
-    """Give each cell a number, such that a drawn one has mean 0 and variance 1."""
+    """Return each cell a number, such that a drawn one has mean 0 and variance 1."""
     ranks = torch.arange(len(probabilities), dtype=torch.float64)
     mean = (probabilities * ranks).sum()
     return (ranks - mean) / (probabilities * (ranks - mean).square()).sum().sqrt()
 
 
 def _dependence(score: torch.Tensor, distance: int) -> float:
-    """Give the probability of a correlation as strong as this between elements that far apart."""
+    """Return the probability of a correlation as strong as this between elements that far apart."""
     count = len(score) - distance
     if count < BLOCK:
         return 1.0

@@ -35,7 +35,7 @@ class Subject:
 
 
 def _way_back(function: Callable[..., T], x: T, *rest: Any) -> T:
-    """Give the gradient of a computation by its first argument."""
+    """Return the gradient of a computation by its first argument."""
     leaf = x.detach().requires_grad_()
     with torch.enable_grad():
         result = function(leaf, *rest)

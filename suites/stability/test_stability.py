@@ -33,7 +33,7 @@ def of(property_: str) -> pytest.MarkDecorator:
 
 
 def drawn(case: Case, device: torch.device) -> tuple[Subject, Call]:
-    """Give what is called, and its arguments on the device."""
+    """Return what is called, and its arguments on the device."""
     subject = _BY_NAME[case.subject]
     made = subject.inputs(Draw(f"stability/{subject.name}", getattr(torch, case.dtype)))
     args, kwargs = on_tensors(lambda each: each.to(device), (made.args, dict(made.kwargs)))
@@ -95,7 +95,7 @@ def test_batch_invariance(
 
 
 def _rows(call: Call, part: slice) -> Call:
-    """Give the call for these rows: of the first tensor, and of others with as many."""
+    """Return the call for these rows: of the first tensor, and of others with as many."""
     count = len(call.args[0])
     kept = [each[part].clone() if _is_batch(each, call.args[0], count) else each for each in call.args]
     return Call(call.name, tuple(kept), call.kwargs)

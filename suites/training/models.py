@@ -108,7 +108,7 @@ MODELS: dict[str, type[nn.Module]] = {"small-resnet": SmallResNet, "small-vit": 
 
 
 def make(name: str) -> nn.Module:
-    """Give the model ``name`` with weights that are the same everywhere, float32 on the CPU."""
+    """Return the model ``name`` with weights that are the same everywhere, float32 on the CPU."""
     model = MODELS[name]()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
@@ -124,12 +124,12 @@ def make(name: str) -> nn.Module:
 
 
 def images(key: str, count: int = BATCH) -> Tensor:
-    """Give float32 images (count, 3, 32, 32): large patches, by which they differ, and fine noise."""
+    """Return float32 images (count, 3, 32, 32): large patches, by which they differ, and fine noise."""
     patches = inputs.normal(f"training/{key}/patches", (count, 3, 4, 4))
     noise = inputs.normal(f"training/{key}/noise", (count, 3, IMAGE, IMAGE), std=0.5)
     return patches.repeat_interleave(IMAGE // 4, 2).repeat_interleave(IMAGE // 4, 3) + noise
 
 
 def targets(key: str, count: int = BATCH) -> Tensor:
-    """Give the int64 class of each image."""
+    """Return the int64 class of each image."""
     return inputs.integers(f"training/{key}/targets", (count,), low=0, high=CLASSES)

@@ -30,7 +30,7 @@ class Given:
 
 
 def given(lower: torch.dtype) -> Given:
-    """Give the tensors, on the CPU: what comes out of a lower operator, and float32 as weights have it."""
+    """Return the tensors, on the CPU: what comes out of a lower operator, and float32 as weights have it."""
     x, y = (inputs.uniform(f"autocast/{name}", (4, 6)).to(lower) for name in "xy")
     p = inputs.uniform("autocast/p", (4, 6), low=0.1, high=0.9).to(lower)
     return Given(x, y, p, inputs.uniform("autocast/wide", (4, 6)), torch.tensor([0, 3, 5, 1]))

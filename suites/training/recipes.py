@@ -69,12 +69,12 @@ OPTIMIZERS: Mapping[str, Optimizing] = {
 
 
 def cross_entropy(output: Tensor, batch: Batch) -> Tensor:
-    """Give the cross entropy of logits, in float32 at least."""
+    """Return the cross entropy of logits, in float32 at least."""
     return F.cross_entropy(output if output.dtype is torch.float64 else output.float(), batch.target)
 
 
 def recipe(optimizer: str, mode: str = "float32", *, on_device: bool = False, steps: int = STEPS) -> Recipe:
-    """Give the training by its names; ``on_device`` takes the optimizer that only a device has."""
+    """Return the training by its names; ``on_device`` takes the optimizer that only a device has."""
     chosen = OPTIMIZERS[optimizer]
     return Recipe(
         batches=batches(),
@@ -87,5 +87,5 @@ def recipe(optimizer: str, mode: str = "float32", *, on_device: bool = False, st
 
 
 def batches() -> tuple[Batch, ...]:
-    """Give the batches of a training: images, with their classes as the target."""
+    """Return the batches of a training: images, with their classes as the target."""
     return tuple(Batch((images(f"batch {number}"),), {}, targets(f"batch {number}")) for number in range(BATCHES))

@@ -60,7 +60,7 @@ class Training:
             yield loss.detach().cpu()
 
     def state(self) -> dict[str, Any]:
-        """Give everything that the next step depends on."""
+        """Return everything that the next step depends on."""
         parts = {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule, "scaler": self.scaler}
         state = {name: part.state_dict() for name, part in parts.items() if part is not None}
         return {**state, "generator": generator_state(self.device)}
@@ -76,12 +76,12 @@ class Training:
 
 
 def module_of(device: torch.device) -> Any:
-    """Give torch.npu, torch.cuda, or torch itself for the CPU."""
+    """Return torch.npu, torch.cuda, or torch itself for the CPU."""
     return torch if device.type == "cpu" else getattr(torch, device.type)
 
 
 def generator_state(device: torch.device) -> Tensor:
-    """Give the state of the device's default generator."""
+    """Return the state of the device's default generator."""
     state: Tensor = module_of(device).get_rng_state()
     return state
 

@@ -39,7 +39,7 @@ class Trial:
         return self.now()
 
     def now(self) -> list[torch.Tensor]:
-        """Give the weights as they are, on the CPU."""
+        """Return the weights as they are, on the CPU."""
         return [weight.detach().cpu().clone() for weight in self.weights]
 
 

@@ -82,7 +82,7 @@ def assert_identical(actual: Any, expected: Any, name: str = "output") -> None:
 
 
 def operators(function: Callable[[], Any]) -> set[str]:
-    """Give the operators of CANN that a function calls."""
+    """Return the operators of CANN that a function calls."""
     before = emulator.called()
     function()
     torch.npu.synchronize()

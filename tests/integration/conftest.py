@@ -66,7 +66,7 @@ def ascend_apart(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def lines(pytester: pytest.Pytester) -> Callable[..., list[dict[str, Any]]]:
-    """Give the lines of the run log, all of them or those of one type."""
+    """Return the lines of the run log, all of them or those of one type."""
 
     def read(kind: str = "", folder: str = "ascend-report") -> list[dict[str, Any]]:
         text = Path(pytester.path, folder, "run.jsonl").read_text()
@@ -78,7 +78,7 @@ def lines(pytester: pytest.Pytester) -> Callable[..., list[dict[str, Any]]]:
 
 @pytest.fixture
 def outcomes(lines: Callable[..., list[dict[str, Any]]]) -> Callable[[], dict[str, str]]:
-    """Give the outcome of each test by its name."""
+    """Return the outcome of each test by its name."""
     return lambda: {line["node_id"].split("::")[-1]: line["outcome"] for line in lines("record")}
 
 

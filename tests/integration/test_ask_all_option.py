@@ -68,7 +68,7 @@ def known(pytester: pytest.Pytester) -> Callable[..., str]:
 
 @pytest.fixture
 def found(lines: Lines) -> Callable[..., dict[str, str]]:
-    """Give the outcome of each case that was asked."""
+    """Return the outcome of each case that was asked."""
     return lambda *folder: {line["case"]["id"]: line["outcome"] for line in lines("record", *folder)}
 
 

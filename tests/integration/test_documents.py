@@ -25,7 +25,7 @@ def as_users_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def indented(text: str, first: str) -> str:
-    """Give the indented block that begins with a line."""
+    """Return the indented block that begins with a line."""
     found = re.search(rf"^    {re.escape(first)}\n(?:(?:    .*)?\n)*", text, re.MULTILINE)
     assert found, f"no block begins with {first!r}"
     return "\n".join(line[4:] for line in found[0].rstrip().splitlines()) + "\n"

@@ -163,7 +163,7 @@ OF = ORIGINALS["small-vit"]
 
 
 def first_wrong(change: Callable[[nn.Module], object]) -> str:
-    """Give the label of the module in which a changed model begins to be another; "" where it is the same."""
+    """Return the label of the module in which a changed model begins to be another; "" where it is the same."""
     original = OF.make().eval()
     model = RewrittenViT(OF, original).eval()
     change(model)

@@ -68,7 +68,7 @@ HERE: Mapping[str, str] = {
 
 
 def known() -> set[str]:
-    """Give every case that some test of planted faults shows to fail."""
+    """Return every case that some test of planted faults shows to fail."""
     of_ops = {f"ops/{case}" for case, _ in ops.CAUGHT.values()}
     return of_ops | {*recorded.CAUGHT.values()} | {*beyond.CAUGHT} | {*HERE}
 

@@ -29,7 +29,7 @@ def as_goldens_are_made() -> Iterator[None]:
 
 
 def first_wrong(model: str, fault: Fault) -> tuple[str, str]:
-    """Give the first property that disagrees in float32, and its headline; empty where all agree."""
+    """Return the first property that disagrees in float32, and its headline; empty where all agree."""
 
     def prepare(module: nn.Module) -> nn.Module:
         fault(module)

@@ -46,7 +46,7 @@ def changed(model: str, change: Change, by: Train) -> Observed:
 
 
 def wrong(model: str, change: Change) -> dict[str, str]:
-    """Give what disagrees of a training on the CPU that was changed, by kind."""
+    """Return what disagrees of a training on the CPU that was changed, by kind."""
     actual, expected = changed(model, change, train), right(model, train)
     found = {}
     for kind in KINDS:
@@ -63,7 +63,7 @@ def wrong(model: str, change: Change) -> dict[str, str]:
 
 
 def first_of(model: str, change: Change) -> str:
-    """Give the first wrong step of a training that was changed, as messages say it."""
+    """Return the first wrong step of a training that was changed, as messages say it."""
     return first_wrong(changed(model, change, trace), right(model, trace), branching=model == "small-resnet")
 
 

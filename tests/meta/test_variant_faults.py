@@ -45,7 +45,7 @@ def seen(variant: Variant, change: Change) -> Observed:
 
 
 def wrong(variant: Variant, change: Change) -> dict[str, str]:
-    """Give what disagrees of a pass on the CPU that was changed: aspect, and where it began."""
+    """Return what disagrees of a pass on the CPU that was changed: aspect, and where it began."""
     actual, reference, found = seen(variant, change), expected(variant), {}
     for aspect in ASPECTS:
         branching = aspect == "gradients" and variant.model == "resnet50"

@@ -18,7 +18,7 @@ _ALLOWED, _HF32 = 1, 3
 
 
 def apply_numerics(kernels: Iterable[Kernel], text: str) -> list[Kernel]:
-    """Give the kernels with these numerics. Raises UsageError as :func:`checked` does."""
+    """Return the kernels with these numerics. Raises UsageError as :func:`checked` does."""
     numerics = checked(text)
     if numerics == EXACT:
         return list(kernels)

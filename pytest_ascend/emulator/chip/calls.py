@@ -14,7 +14,7 @@ T = torch.Tensor
 
 @functools.cache
 def _parameters(func: torch._ops.OpOverload) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Give the names of all parameters, and of those that the function writes into."""
+    """Return the names of all parameters, and of those that the function writes into."""
     parameters = func._schema.arguments  # noqa: SLF001  no public name exists
     written = (each.name for each in parameters if each.alias_info is not None and each.alias_info.is_write)
     return tuple(each.name for each in parameters), tuple(written)
@@ -30,7 +30,7 @@ class Call:
         self.arguments = {**dict(zip(self.positional, args, strict=True)), **kwargs}
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Give an argument, ``default`` where it was not given."""
+        """Return an argument, ``default`` where it was not given."""
         return self.arguments.get(name, default)
 
     def make(self, changed: Mapping[str, Any] | None = None) -> Any:
@@ -41,18 +41,18 @@ class Call:
         return self.func(*(arguments[name] for name in self.positional), **rest)
 
     def targets(self) -> list[Any]:
-        """Give what the caller wants written: the outputs of ``out=``, or the operand of what is in place."""
+        """Return what the caller wants written: the outputs of ``out=``, or the operand of what is in place."""
         return [self.arguments[name] for name in self.written]
 
     def give(self, made: T) -> T:
-        """Give a result of one tensor to the caller: as it is, or written where it wants it."""
+        """Return a result of one tensor to the caller: as it is, or written where it wants it."""
         for target in self.targets():
             return target.copy_(made)  # type: ignore[no-any-return]
         return made
 
 
 def floating(value: Any) -> Iterator[T]:
-    """Give the tensors of floating or complex dtype in a result."""
+    """Yield the tensors of floating or complex dtype in a result."""
     for leaf in tree_leaves(value):
         if isinstance(leaf, T) and (leaf.is_floating_point() or leaf.is_complex()):
             yield leaf

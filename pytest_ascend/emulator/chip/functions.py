@@ -55,7 +55,7 @@ def _nudge(x: T, seed: int) -> None:
 
 
 def _mixed(bits: T, seed: int) -> T:
-    """Give numbers that look random, equal for equal bits."""
+    """Return numbers that look random, equal for equal bits."""
     x = bits.int() ^ (seed * 0x9E3779B1 & 0x7FFFFFFF)
     x = (x ^ (x >> 15)) * 0x2C1B3C6D
     return (x ^ (x >> 12)) * 0x297A2D39 >> 17

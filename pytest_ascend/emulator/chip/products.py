@@ -35,7 +35,7 @@ def _fit(left: T, right: T) -> bool:
 
 
 def parts(length: int, seed: int) -> Iterator[slice]:
-    """Give the blocks of a dimension that partial products are made of: at least two where there are two elements."""
+    """Yield the blocks of a dimension that partial products are made of: at least two where there are two elements."""
     block = max(_BLOCKS[seed % len(_BLOCKS)], -(-length // _MOST_PARTS))
     block = max(1, min(block, -(-length // 2)))
     for start in range(0, max(1, length), block):
@@ -107,7 +107,7 @@ def _convolution(call: Call, seed: int) -> Any:
 
 
 def _convolution_backward(call: Call, seed: int) -> Any:
-    """Give gradients: of the input by blocks of output channels, of weight and bias by blocks of the batch."""
+    """Return gradients: of the input by blocks of output channels, of weight and bias by blocks of the batch."""
     grad, x, weight = (_wide(call.get(name)) for name in ("grad_output", "input", "weight"))
     dtype, mask = call.get("input").dtype, list(call.get("output_mask"))
     common = {"grad_output": grad, "input": x, "weight": weight}

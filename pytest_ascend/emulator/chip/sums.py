@@ -25,7 +25,7 @@ _STRIDES = (3, 5, 7, 8, 11, 16, 24, 64)
 
 @functools.lru_cache(maxsize=512)
 def _order(length: int, seed: int) -> tuple[T, T]:
-    """Give the order in which elements are taken, and the one that undoes it."""
+    """Return the order in which elements are taken, and the one that undoes it."""
     with torch.inference_mode(False):
         stride = _STRIDES[(seed * 31 + length) % len(_STRIDES)]
         order = torch.cat([torch.arange(start, length, stride) for start in range(min(stride, length))])
@@ -34,7 +34,7 @@ def _order(length: int, seed: int) -> tuple[T, T]:
 
 
 def shuffled(x: Any, dims: list[int], seed: int, *, back: bool = False) -> Any:
-    """Give a tensor with its elements in another order along each dimension that it has; others as they are."""
+    """Return a tensor with its elements in another order along each dimension that it has; others as they are."""
     if not isinstance(x, T):
         return x
     for dim in dims:
@@ -83,7 +83,7 @@ class Order:
 
 
 def _named(call: Call) -> list[int]:
-    """Give what the argument ``dim`` says; all dimensions where it says nothing."""
+    """Return what the argument ``dim`` says; all dimensions where it says nothing."""
     dim = call.get("dim")
     if dim is None or (isinstance(dim, list | tuple) and not dim):
         return list(range(_first(call).dim()))
@@ -129,7 +129,7 @@ def _keys(call: Call) -> list[int]:
 
 
 def _moments(call: Call, seed: int) -> Any:
-    """Give variance or deviation, with the mean where asked, by two passes in float32."""
+    """Return variance or deviation, with the mean where asked, by two passes in float32."""
     x, dims = call.get("self"), _named(call)
     name = call.func.overloadpacket.__name__
     if x.dtype not in (torch.float32, torch.float16, torch.bfloat16) or "correction" not in call.names or call.written:
@@ -192,7 +192,7 @@ def _running_sum(call: Call, seed: int) -> Any:
 
 
 def _steps(block: T) -> T:
-    """Give running sums along the first dimension, by doubling steps."""
+    """Return running sums along the first dimension, by doubling steps."""
     step = 1
     while step < len(block):
         block = torch.cat([block[:step], block[step:] + block[:-step]])

@@ -81,12 +81,12 @@ FAMILIES = (
 
 
 def all_kernels() -> list[Kernel]:
-    """Give all kernels, in a fixed order. Raises ValueError where an operator is declared twice."""
+    """Return all kernels, in a fixed order. Raises ValueError where an operator is declared twice."""
     return _once(kernel for family in FAMILIES for kernel in family.kernels)
 
 
 def all_named() -> list[Kernel]:
-    """Give all kernels that are called by name, in a fixed order. Raises ValueError as :func:`all_kernels` does."""
+    """Return all kernels that are called by name, in a fixed order. Raises ValueError as :func:`all_kernels` does."""
     return _once(kernel for family in FAMILIES for kernel in family.by_name)
 
 

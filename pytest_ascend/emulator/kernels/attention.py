@@ -36,7 +36,7 @@ class Attention:
         return self.keep is None
 
     def added(self, like: T) -> Optional:
-        """Give what is added to the scores: the bias, and minus infinity where the mask leaves out."""
+        """Return what is added to the scores: the bias, and minus infinity where the mask leaves out."""
         added = None if self.bias is None else self.bias.to(like.dtype)
         if self.mask is None:
             return added
@@ -45,7 +45,7 @@ class Attention:
 
 
 def to_bnsd(tensor: T, layout: str, depth: int) -> T:
-    """Give a view as batch, heads, sequence, depth."""
+    """Return a view as batch, heads, sequence, depth."""
     if layout.endswith("H"):
         tensor = tensor.view(*tensor.shape[:-1], -1, depth)
     return tensor.permute(_ORDERS[layout])
@@ -84,7 +84,7 @@ def _fused(q: T, k: T, v: T, how: Attention) -> tuple[T, T]:
 
 
 def attend_backward(dy: T, q: T, k: T, v: T, out: T, lse: T, how: Attention) -> tuple[T, T, T, Optional]:
-    """Give the gradients of query, key, value and bias (None without one)."""
+    """Return the gradients of query, key, value and bias (None without one)."""
     kv_heads = k.shape[1]
     k, v = _for_all_heads(k, q), _for_all_heads(v, q)
     dbias: Optional = None
@@ -119,7 +119,7 @@ def _scores(q: T, k: T, how: Attention) -> T:
 
 
 def _weights(scores: T, lse: T) -> T:
-    """Give the softmax; a row in which everything is left out gets no weight at all."""
+    """Return the softmax; a row in which everything is left out gets no weight at all."""
     return (scores - lse.unsqueeze(-1)).exp().nan_to_num(0.0)
 
 

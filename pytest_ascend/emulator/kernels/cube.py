@@ -16,7 +16,7 @@ USE_FP16, USE_HF32 = 2, 3
 
 @functools.cache
 def slow_dtypes() -> frozenset[torch.dtype]:
-    """Give the dtypes that this CPU multiplies element by element, some ten times slower than float32."""
+    """Return the dtypes that this CPU multiplies element by element, some ten times slower than float32."""
     fast = {
         torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported,
         torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported,
@@ -25,7 +25,7 @@ def slow_dtypes() -> frozenset[torch.dtype]:
 
 
 def widened(*operands: Any) -> tuple[Any, ...]:
-    """Give operands in float32 where the CPU is slow in their dtype; who writes the result rounds it, once.
+    """Return operands in float32 where the CPU is slow in their dtype; who writes the result rounds it, once.
 
     That is also what a cube unit does: it takes half precision and adds up in float32.
     """
@@ -33,7 +33,7 @@ def widened(*operands: Any) -> tuple[Any, ...]:
 
 
 def narrowed(cube_math_type: int, *operands: T) -> tuple[T, ...]:
-    """Give the operands as the cube unit would read them: values are rounded, dtypes stay."""
+    """Return the operands as the cube unit would read them: values are rounded, dtypes stay."""
     if cube_math_type == USE_FP16:
         return tuple(each.half().to(each.dtype) if each.is_floating_point() else each for each in operands)
     if cube_math_type == USE_HF32:

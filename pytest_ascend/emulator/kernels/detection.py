@@ -17,7 +17,7 @@ Corners = tuple[T, T, T, T]
 
 
 def _corners(boxes: T, trans: bool) -> Corners:
-    """Give left, top, right, bottom of (4, ...): given so, or with ``trans`` as centre, width and height."""
+    """Return left, top, right, bottom of (4, ...): given so, or with ``trans`` as centre, width and height."""
     if not trans:
         return boxes[0], boxes[1], boxes[2], boxes[3]
     x, y, w, h = boxes.unbind(0)
@@ -25,7 +25,7 @@ def _corners(boxes: T, trans: bool) -> Corners:
 
 
 def _pairs(boxes: T, truth: T, trans: bool, crossed: bool) -> tuple[Corners, Corners]:
-    """Give both in float32, box by box, or, where they cross, each box (rows) with each true one."""
+    """Return both in float32, box by box, or, where they cross, each box (rows) with each true one."""
     one, other = boxes.float(), truth.float()
     if crossed:
         one, other = one.unsqueeze(2), other.unsqueeze(1)
@@ -42,12 +42,12 @@ def _common(a: Corners, b: Corners) -> T:
 
 
 def _outer(a: Corners, b: Corners) -> tuple[T, T]:
-    """Give width and height of what encloses both."""
+    """Return width and height of what encloses both."""
     return torch.maximum(a[2], b[2]) - torch.minimum(a[0], b[0]), torch.maximum(a[3], b[3]) - torch.minimum(a[1], b[1])
 
 
 def _share(a: Corners, b: Corners, mode: str) -> tuple[T, T]:
-    """Give what is common, of both together ("iou") or of the first ("iof"), and the area of both together."""
+    """Return what is common, of both together ("iou") or of the first ("iof"), and the area of both together."""
     common = _common(a, b)
     union = _area(a) + _area(b) - common
     return common / (union if mode == "iou" else _area(a)), union
@@ -70,7 +70,7 @@ def _slant(box: Corners) -> T:
 
 
 def _ciou(a: Corners, b: Corners, mode: str) -> tuple[T, T]:
-    """Give the measure, and how much the slants differ, which its gradient needs."""
+    """Return the measure, and how much the slants differ, which its gradient needs."""
     differ = _slant(b) - _slant(a)
     v = 4 / math.pi**2 * differ.square()
     alpha = v / (1 - _share(a, b, mode)[0] + v)
@@ -120,7 +120,7 @@ family.op(
 
 @family.kernel_named("Iou")
 def iou(boxes: T, truth: T, mode: str, **_: Any) -> T:
-    """Give the share of every true box (row) that every box (column) has; "iof" is of the true box."""
+    """Return the share of every true box (row) that every box (column) has; "iof" is of the true box."""
     a, b = _pairs(truth.T, boxes.T, trans=False, crossed=True)
     return _share(a, b, mode)[0]
 
@@ -132,7 +132,7 @@ family.op(
 
 
 def _centres(boxes: T) -> Corners:
-    """Give centre, width and height of rows of pixels' numbers, the last of which belongs to the box."""
+    """Return centre, width and height of rows of pixels' numbers, the last of which belongs to the box."""
     left, top, right, bottom = boxes.float().unbind(-1)
     return (left + right) / 2, (top + bottom) / 2, right - left + 1, bottom - top + 1
 

@@ -26,7 +26,7 @@ op(
 
 @family.kernel_named("CdistGrad")
 def cdist_grad(grad: T, x1: T, x2: T, distance: T, p: float) -> T:
-    """Give the gradient of the first rows; all operands come expanded to (..., rows, other rows, columns).
+    """Return the gradient of the first rows; all operands come expanded to (..., rows, other rows, columns).
 
     An infinite p comes as -1.
     """

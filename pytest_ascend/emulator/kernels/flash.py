@@ -33,7 +33,7 @@ _LENGTHS = "IntArray prefix, IntArray actualSeqQLen, IntArray actualSeqKvLen"
 def _left_out(
     queries: int, keys: int, mask: Optional, prefix: Lengths | None, before: int, after: int, mode: int
 ) -> Optional:
-    """Give which scores do not count (True), or None where all do."""
+    """Return which scores do not count (True), or None where all do."""
     if mask is None:
         return None
     if mode <= _ALL_MASK:
@@ -72,7 +72,7 @@ def _how(
 
 
 def _statistics(lse: T) -> tuple[T, T]:
-    """Give maximum and sum, each eight times as CANN keeps them; see :mod:`attention` for what they hold."""
+    """Return maximum and sum, each eight times as CANN keeps them; see :mod:`attention` for what they hold."""
     eight = lse.unsqueeze(-1).expand(*lse.shape, 8)
     return eight, torch.ones(()).expand(eight.shape)
 
@@ -118,7 +118,7 @@ def _sequences(q_ends: Lengths, kv_ends: Lengths) -> Iterator[tuple[slice, slice
 
 
 def _packed(tensor: T, where: slice) -> T:
-    """Give one sequence of (tokens, heads, depth) as (1, heads, sequence, depth)."""
+    """Return one sequence of (tokens, heads, depth) as (1, heads, sequence, depth)."""
     return tensor[where].transpose(0, 1).unsqueeze(0)
 
 

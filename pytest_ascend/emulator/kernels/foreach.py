@@ -46,7 +46,7 @@ def _is_in_place(x: Lists, out: Lists) -> bool:
 
 
 def _number(scalar: Any) -> Any:
-    """Give one number from a scalar, or from a tensor on the device that holds it."""
+    """Return one number from a scalar, or from a tensor on the device that holds it."""
     return scalar.item() if isinstance(scalar, T) else scalar
 
 

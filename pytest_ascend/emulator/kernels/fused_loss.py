@@ -19,7 +19,7 @@ _HOW = "text reduction, int64 ignoreIndex, double labelSmoothing, double lseSqua
 
 
 def _loss(shares: T, target: T, weight: Optional, reduction: str | None, ignored: int, smoothing: float) -> T:
-    """Give the loss of logarithms of shares; a softmax of them changes nothing."""
+    """Return the loss of logarithms of shares; a softmax of them changes nothing."""
     return F.cross_entropy(
         shares, target.long(), weight, ignore_index=ignored, reduction=reduction or "mean", label_smoothing=smoothing
     )
@@ -63,7 +63,7 @@ def cross_entropy_loss_grad(
 
 @family.kernel_named("SoftmaxCrossEntropyWithLogits")
 def softmax_cross_entropy_with_logits(x: T, labels: T) -> tuple[T, T]:
-    """Give the loss of each row against shares of all classes, and its gradient."""
+    """Return the loss of each row against shares of all classes, and its gradient."""
     wide, expected = x.float(), labels.float()
     return -(expected * wide.log_softmax(-1)).sum(-1), wide.softmax(-1) - expected
 

@@ -14,12 +14,12 @@ Optional = T | None
 
 
 def root_mean_square(wide: T, gamma: T, eps: float) -> T:
-    """Give one over the root mean square of what lies under ``gamma``, with dimensions kept."""
+    """Return one over the root mean square of what lies under ``gamma``, with dimensions kept."""
     return wide.square().mean(list(range(wide.dim() - gamma.dim(), wide.dim())), keepdim=True).add(eps).rsqrt()
 
 
 def _rms_norm(x: T, gamma: T, eps: float) -> tuple[T, T]:
-    """Give x over its root mean square, rounded once, and one over that root in float32, with dimensions kept."""
+    """Return x over its root mean square, rounded once, and one over that root in float32, with dimensions kept."""
     wide = x.float()
     rstd = root_mean_square(wide, gamma, eps)
     return (wide * rstd * gamma.float()).to(x.dtype), rstd

@@ -50,7 +50,7 @@ def swiglu_grad(grad: T, x: T, dim: int) -> T:
     "bool interleaved, out Tensor out)"
 )
 def clipped_swiglu(x: T, _: T | None, dim: int, alpha: float, limit: float, bias: float, interleaved: bool) -> T:
-    """Give all rows; those beyond the sum of the group index are nobody's."""
+    """Return all rows; those beyond the sum of the group index are nobody's."""
     x = x.float()
     gate, value = aten.unflatten(x, dim, (-1, 2)).unbind(dim % x.ndim + 1) if interleaved else x.chunk(2, dim)
     gate, value = gate.clamp(max=limit), value.clamp(-limit, limit)

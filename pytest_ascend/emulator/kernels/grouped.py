@@ -38,7 +38,7 @@ def _matrices(weight: Lists) -> Lists:
 
 
 def _row_groups(x: Lists, ends: list[int] | None) -> Iterator[T]:
-    """Give the rows of each group: the tensors as they are, or the rows up to each end."""
+    """Yield the rows of each group: the tensors as they are, or the rows up to each end."""
     if ends is None or len(x) > 1:
         yield from x
         return
@@ -55,7 +55,7 @@ def _multiply(x: Lists, weight: Lists, bias: Lists | None, ends: list[int] | Non
 
 
 def _given(lists: Lists | None) -> Lists | None:
-    """Give a list that has tensors: torch_npu passes a tensor without elements where there is none."""
+    """Return a list that has tensors: torch_npu passes a tensor without elements where there is none."""
     return lists if lists and lists[0] is not None and lists[0].numel() else None
 
 

@@ -19,7 +19,7 @@ Optional = T | None
 
 
 def _indices(given: list[T | None]) -> list[T | None]:
-    """Give the indices as torch takes them; torch_npu passes an empty tensor for a dimension without one."""
+    """Return the indices as torch takes them; torch_npu passes an empty tensor for a dimension without one."""
     return [each if each is not None and each.numel() else None for each in given]
 
 

@@ -30,7 +30,7 @@ def _left_out(mask: Optional, queries: int, keys: int, mode: int) -> Optional:
 
 
 def _beyond(lengths: L | None, keys: int) -> Optional:
-    """Give which keys lie behind the end of their sequence, None where none does."""
+    """Return which keys lie behind the end of their sequence, None where none does."""
     if lengths is None or all(length >= keys for length in lengths):
         return None
     return (torch.arange(keys) >= torch.tensor(lengths)[:, None])[:, None, None]
@@ -44,7 +44,7 @@ def _attend(
     query: T, key: T, value: T, bias: Optional, mask: Optional, lengths: L | None, heads: int, scale: float,
     layout: str, mode: int,
 ) -> tuple[T, T]:  # fmt: skip
-    """Give the result and the logarithms of sums (batch, heads, sequence, 1)."""
+    """Return the result and the logarithms of sums (batch, heads, sequence, 1)."""
     depth = query.shape[-1] // (heads if layout.endswith("H") else 1)
     q, k, v = (to_bnsd(each, layout, depth) for each in (query, key, value))
     left_out = _both(_left_out(mask, q.shape[2], k.shape[2], mode), _beyond(lengths, k.shape[2]))

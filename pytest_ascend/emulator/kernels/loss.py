@@ -17,7 +17,7 @@ Optional = T | None
 
 
 def _mean_gradient(grad: T, x: T, reduction: int) -> T:
-    """Give the gradient that each element of an unreduced loss gets."""
+    """Return the gradient that each element of an unreduced loss gets."""
     return grad / x.numel() if reduction == 1 else grad
 
 
@@ -117,7 +117,7 @@ _CTC = "IntArray inputLengths, IntArray targetLengths"
     " out Tensor logAlpha)"
 )
 def ctc_loss(log_probs: T, targets: T, lengths: list[int], target_lengths: list[int], blank: int, zero: bool) -> Any:
-    """Give the losses and, with a last dimension that CANN rounds up to 8, the logarithms for the backward."""
+    """Return the losses and, with a last dimension that CANN rounds up to 8, the logarithms for the backward."""
     loss, log_alpha = _ctc_loss(log_probs, targets, lengths, target_lengths, blank, zero)
     return loss, torch.nn.functional.pad(log_alpha, (0, -log_alpha.shape[-1] % 8))
 

@@ -21,7 +21,7 @@ def confusion_transpose(x: T, perm: L, shape: L, transpose_first: bool) -> T:
 
 @family.kernel_named("AsStrided")
 def as_strided(x: T, size: T, stride: T, offset: T) -> T:
-    """Give a view of the memory that begins with ``x``, whatever the shape of ``x``."""
+    """Return a view of the memory that begins with ``x``, whatever the shape of ``x``."""
     return x.as_strided(size.tolist(), stride.tolist(), x.storage_offset() + int(offset))
 
 
@@ -52,7 +52,7 @@ def masked_fill_range(x: T, start: T, end: T, value: T, axis: int) -> T:
 
 @family.kernel_named("SignBitsPack")
 def sign_bits_pack(x: T, size: int) -> T:
-    """Give a bit an element, 1 where it is not negative, least significant first; what is missing to a byte is -1."""
+    """Return a bit an element, 1 where it is not negative, least significant first; what is missing to a byte is -1."""
     flat = x.reshape(-1)
     bits = F.pad(flat >= 0, (0, -len(flat) % 8)).view(-1, 8)
     return (bits << torch.arange(8)).sum(-1).to(torch.uint8).view(size, -1)

@@ -17,7 +17,7 @@ Three = tuple[Optional, Optional, Optional]
 
 
 def _in_dtype_of(weight: Optional, *statistics: Optional) -> tuple[Optional, ...]:
-    """Give statistics, which torch_npu always keeps in float32, as CPU wants them: in the dtype of the parameters."""
+    """Return statistics, which torch_npu always keeps in float32, as CPU wants them: in the dtype of the parameters."""
     if weight is None:
         return statistics
     return tuple(each if each is None else each.to(weight.dtype) for each in statistics)

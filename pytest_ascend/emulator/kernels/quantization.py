@@ -22,7 +22,7 @@ def _rounded(x: T, dtype: torch.dtype) -> T:
 
 
 def _along(x: T, values: T, axis: int) -> T:
-    """Give values, one for all or one for each place along an axis, in a shape that fits to ``x``."""
+    """Return values, one for all or one for each place along an axis, in a shape that fits to ``x``."""
     shape = [-1 if dim == axis % x.dim() else 1 for dim in range(x.dim())]
     return values.float().view(shape if values.numel() > 1 else ())
 

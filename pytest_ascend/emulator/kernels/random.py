@@ -18,7 +18,7 @@ _SEED = "uint64 seed, uint64 offset"
 
 
 def generator(seed: int, offset: int) -> torch.Generator:
-    """Give a generator for one call: torch_npu advances the offset from call to call.
+    """Return a generator for one call: torch_npu advances the offset from call to call.
 
     CPU's generator takes 32 bits of a seed, so that all bits are mixed first (the finalizer of SplitMix64).
     """

@@ -27,7 +27,7 @@ def _check(mask: T | None, gate_order: str, num_proj: int) -> None:
 
 
 def _wide(*tensors: T) -> list[T]:
-    """Give numbers as the gates are computed: in float32 at least."""
+    """Return numbers as the gates are computed: in float32 at least."""
     return [each.float() if each.dtype in {torch.float16, torch.bfloat16} else each for each in tensors]
 
 
@@ -100,7 +100,7 @@ def dynamic_rnn_grad(
 
 
 def _through_gates(dh: T, dc: T, cell: T, i: T, j: T, f: T, o: T, tanh: T) -> tuple[T, T]:
-    """Give the gradients of a step's four sums, side by side, and of the cell before it."""
+    """Return the gradients of a step's four sums, side by side, and of the cell before it."""
     dc = dc + dh * o * (1 - tanh * tanh)
     sums = dc * j * i * (1 - i), dc * cell * f * (1 - f), dc * i * (1 - j * j), dh * tanh * o * (1 - o)
     return torch.cat(sums, 1), dc * f

@@ -116,7 +116,7 @@ _INFINITE = {float(2**31): float("inf"), float(-(2**31)): float("-inf")}
 
 @family.kernel_named("LpNormReduceV2")
 def lp_norm_reduce(x: T, p: float, axes: L, keepdim: bool, epsilon: float) -> T:  # noqa: ARG001
-    """Give a norm but for the root, which another operator takes: the sum of powers, a count, or an extreme."""
+    """Return a norm but for the root, which another operator takes: the sum of powers, a count, or an extreme."""
     order = _INFINITE.get(p, p)
     size = x.abs()
     if order in (float("inf"), float("-inf")):

@@ -21,7 +21,7 @@ L = list[int]
     " out Tensor rowIdx)"
 )
 def gating_top_k_softmax(x: T, finished: Optional, k: int) -> tuple[T, T, T]:
-    """Give the k largest shares, their experts, and numbers of rows by column; a finished row goes to no expert."""
+    """Return the k largest shares, their experts, and numbers of rows by column; a finished row goes to no expert."""
     values, experts = x.float().softmax(-1).topk(k, -1)
     if finished is not None:
         experts = experts.masked_fill(finished.unsqueeze(-1), x.shape[-1])
@@ -77,7 +77,7 @@ def _in_best_groups(wanted: T, groups: int, k: int, select: int) -> T:
     " out Tensor expandedRowIdx, out Tensor expandedExpertIdx)"
 )
 def init_routing(x: T, rows: T, experts: T, active: int) -> tuple[T, T, T]:
-    """Give rows in the order of their experts, where each copy of a row went, and the experts in order."""
+    """Return rows in the order of their experts, where each copy of a row went, and the experts in order."""
     ordered, order = experts.flatten().sort(stable=True)
     source = rows.flatten()[order].long()
     places = torch.empty_like(source).scatter_(0, source, torch.arange(len(source)))
@@ -119,7 +119,7 @@ def finalize_routing_v2(
 
 @family.kernel("aclnnMoeComputeExpertTokens(Tensor sortedExperts, int64 numExperts, out Tensor out)")
 def compute_expert_tokens(experts: T, count: int) -> T:
-    """Give how many rows the experts have up to each one."""
+    """Return how many rows the experts have up to each one."""
     return experts.long().bincount(minlength=count).cumsum(0)
 
 
@@ -128,7 +128,7 @@ def compute_expert_tokens(experts: T, count: int) -> T:
     " out Tensor sortedIndices)"
 )
 def token_permute(tokens: T, indices: T, count: int, _: bool) -> tuple[T, T]:
-    """Give tokens in the order of their experts, and where each copy of a token went."""
+    """Return tokens in the order of their experts, and where each copy of a token went."""
     order = indices.flatten().argsort(stable=True)
     copies = indices.numel() // max(1, len(tokens))
     return tokens[(order // copies)[: count or None]], order.argsort()

@@ -11,7 +11,7 @@ _NARROW = (torch.float16, torch.bfloat16)
 
 
 def widened(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the function with its narrow operands in float32; who writes its results rounds them."""
+    """Return the function with its narrow operands in float32; who writes its results rounds them."""
     return lambda *arguments: function(*map(_wide, arguments))
 
 

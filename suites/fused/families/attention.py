@@ -19,7 +19,7 @@ TERMS = 96
 
 
 def _to_heads(x: T, layout: str, heads: int) -> T:
-    """Give (batch, heads, sequence, depth)."""
+    """Return (batch, heads, sequence, depth)."""
     if layout == "BNSD":
         return x
     if layout == "BSND":

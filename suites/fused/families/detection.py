@@ -16,7 +16,7 @@ T = torch.Tensor
 
 
 def _corners(boxes: T, trans: bool) -> tuple[T, T, T, T]:
-    """Give left, top, right, bottom of boxes (4, n): as they are, or from centre and size."""
+    """Return left, top, right, bottom of boxes (4, n): as they are, or from centre and size."""
     if not trans:
         return boxes[0], boxes[1], boxes[2], boxes[3]
     x, y, w, h = boxes[0], boxes[1], boxes[2], boxes[3]
@@ -24,7 +24,7 @@ def _corners(boxes: T, trans: bool) -> tuple[T, T, T, T]:
 
 
 def _overlap(one: T, other: T, trans: bool) -> tuple[T, T, T, T, T]:
-    """Give intersection over union, union, and width, height, and squared diagonal of what encloses both."""
+    """Return intersection over union, union, and width, height, and squared diagonal of what encloses both."""
     a, b = _corners(one, trans), _corners(other, trans)
     width = (torch.minimum(a[2], b[2]) - torch.maximum(a[0], b[0])).clamp(min=0)
     height = (torch.minimum(a[3], b[3]) - torch.maximum(a[1], b[1])).clamp(min=0)
@@ -36,7 +36,7 @@ def _overlap(one: T, other: T, trans: bool) -> tuple[T, T, T, T, T]:
 
 
 def _distance(a: tuple[T, ...], b: tuple[T, ...]) -> T:
-    """Give the squared distance of the centres."""
+    """Return the squared distance of the centres."""
     return ((b[0] + b[2] - a[0] - a[2]) / 2).square() + ((b[1] + b[3] - a[1] - a[3]) / 2).square()
 
 
@@ -61,7 +61,7 @@ def _ciou(one: T, other: T, trans: bool = False, **_settings: Any) -> T:
 
 
 def _iou(boxes: T, truth: T, mode: int = 0) -> T:
-    """Give the overlap of every true box (row) with every box."""
+    """Return the overlap of every true box (row) with every box."""
     one, other = boxes.T.unsqueeze(1), truth.T.unsqueeze(2)
     iou, union, *_ = _overlap(one, other, trans=False)
     if not mode:
@@ -94,7 +94,7 @@ def _row_pairs(draw: Draw) -> Iterator[Call]:
 
 
 def _encode(anchors: T, truth: T, *moments: float) -> T:
-    """Give how far centres are apart, in sizes of the anchor, and the logarithms of how much larger the sizes are."""
+    """Return how far centres are apart, in sizes of the anchor, and the logarithms of how much larger the sizes are."""
     px, py, pw, ph = _centres(anchors)
     gx, gy, gw, gh = _centres(truth)
     deltas = torch.stack([(gx - px) / pw, (gy - py) / ph, (gw / pw).log(), (gh / ph).log()], -1)

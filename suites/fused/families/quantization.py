@@ -17,7 +17,7 @@ T = torch.Tensor
 
 
 def _clear(draw: Draw, *shape: int, high: int = 100) -> T:
-    """Give integers from -high to high, off by an eighth or less."""
+    """Return integers from -high to high, off by an eighth or less."""
     whole = draw.integers(*shape, low=-high, high=high + 1)
     return (whole + draw.integers(*shape, low=-1, high=2) * 0.125).to(draw.dtype)
 

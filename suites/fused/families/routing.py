@@ -15,12 +15,12 @@ T = torch.Tensor
 
 
 def _choices(draw: Draw, rows: int, experts: int, k: int, dtype: torch.dtype = torch.int32) -> T:
-    """Give ``k`` different experts for each row."""
+    """Return ``k`` different experts for each row."""
     return draw.uniform(rows, experts, dtype=torch.float32).argsort(-1)[:, :k].to(dtype)
 
 
 def _separate(draw: Draw, rows: int, experts: int) -> T:
-    """Give scores of which no two in a row are alike in any dtype: what is largest is no matter of rounding."""
+    """Return scores of which no two in a row are alike in any dtype: what is largest is no matter of rounding."""
     order = draw.uniform(rows, experts, dtype=torch.float32).argsort(-1)
     return (order * 0.25 - 2).to(draw.dtype)
 

@@ -34,7 +34,7 @@ def _loss_inputs(draw: Draw) -> Iterator[Call]:
 
 
 def _cross_entropy(x: T, target: T, reduction: str = "mean", label_smoothing: float = 0.0) -> T:
-    """Give the loss; where it is one number, the operator gives one dimension."""
+    """Return the loss; where it is one number, the operator gives one dimension."""
     return F.cross_entropy(x, target, reduction=reduction, label_smoothing=label_smoothing).reshape(-1)
 
 

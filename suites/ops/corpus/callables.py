@@ -22,7 +22,7 @@ OWN = "own."
 
 @functools.cache
 def resolve(name: str) -> Function:
-    """Give the function of a dotted name: "torch.linalg.det", "torch.Tensor.add_", "own.eigh".
+    """Return the function of a dotted name: "torch.linalg.det", "torch.Tensor.add_", "own.eigh".
 
     Where this version of torch has none, give one that says so when it is called.
     """

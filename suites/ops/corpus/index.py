@@ -31,18 +31,18 @@ STOOD_FOR = Path(__file__).with_name("stood_for.tsv")
 
 
 def unsettled() -> dict[str, str]:
-    """Give the ids of cases that are left out until somebody has looked at them, with what the emulated device said."""
+    """Return the ids of cases that are left out until somebody has looked at them, with what the emulated device said."""
     return _pairs(UNSETTLED)
 
 
 def stood_for() -> dict[str, str]:
-    """Give the ids of cases that another one stands for, each with the id of that one."""
+    """Return the ids of cases that another one stands for, each with the id of that one."""
     return _pairs(STOOD_FOR)
 
 
 @functools.cache
 def left_out() -> frozenset[str]:
-    """Give the ids of all cases that a recording could show and that are not asked."""
+    """Return the ids of all cases that a recording could show and that are not asked."""
     return frozenset(unsettled().keys() | stood_for().keys())
 
 
@@ -83,7 +83,7 @@ class Entry:
         return cls(**{**data, "properties": properties})
 
     def to_dict(self) -> dict[str, Any]:
-        """Give builtins only."""
+        """Return builtins only."""
         return asdict(self)
 
 

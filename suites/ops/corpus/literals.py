@@ -27,7 +27,7 @@ class Unwritable(ValueError):
 
 
 def write(value: Any, tensor: Write) -> Any:
-    """Give ``value`` as JSON knows it; ``tensor`` writes tensors. Raises Unwritable."""
+    """Return ``value`` as JSON knows it; ``tensor`` writes tensors. Raises Unwritable."""
     if isinstance(value, StoredTensor):
         return {"tensor": tensor(value)}
     if value is None or isinstance(value, bool | str) or type(value) is int:
@@ -63,7 +63,7 @@ def _write_named(value: Any) -> Any:
 
 
 def read(data: Any, tensor: Read) -> Any:
-    """Give what :func:`write` was given; ``tensor`` reads tensors. Raises ValueError on anything else."""
+    """Return what :func:`write` was given; ``tensor`` reads tensors. Raises ValueError on anything else."""
     if isinstance(data, list):
         return [read(each, tensor) for each in data]
     if not isinstance(data, dict):

@@ -41,7 +41,7 @@ class Packed:
         return self._known[key]
 
     def arrays(self) -> dict[str, torch.Tensor]:
-        """Give the flat tensors, by the name of their dtype."""
+        """Return the flat tensors, by the name of their dtype."""
         return {name: torch.cat(parts) for name, parts in self._parts.items()}
 
     def _place(self, stored: torch.Tensor) -> int:
@@ -53,7 +53,7 @@ class Packed:
 
 
 def unpack(arrays: Mapping[str, torch.Tensor], row: Row) -> torch.Tensor:
-    """Give the tensor that a row of the table describes. Raises ValueError or KeyError where it lies outside."""
+    """Return the tensor that a row of the table describes. Raises ValueError or KeyError where it lies outside."""
     name, storage, first, shape = row
     dtype = getattr(torch, name)
     count = math.prod(shape) * (2 if dtype.is_complex else 1)

@@ -27,7 +27,7 @@ FORM = 1
 
 
 def operator_of(entry: Entry) -> Operator:
-    """Give the operator of an entry, as the catalogue's are; its samples are in its golden."""
+    """Return the operator of an entry, as the catalogue's are; its samples are in its golden."""
     return Operator(
         entry.name,
         resolve(entry.function),
@@ -54,14 +54,14 @@ class Recording:
         self._position = {said["name"]: position for position, said in enumerate(self._said)}
 
     def chosen(self, property_: str, dtype: str) -> tuple[Sample, ...]:
-        """Give the samples that a property is shown with."""
+        """Return the samples that a property is shown with."""
         shown = "forward" if property_ == REPEAT else property_
         found = (place for place, said in enumerate(self._said) if shown in self._asked(said, dtype))
         samples = tuple(self._sample(place) for place in found)
         return tuple(filter(_can_change, samples)) if property_ == "in-place" else samples
 
     def results(self, sample: Sample, dtype: str, part: str) -> Results:
-        """Give what a sample has to give in a dtype; ``part`` is "forward" or "backward"."""
+        """Return what a sample has to give in a dtype; ``part`` is "forward" or "backward"."""
         with unseen():
             return self._results(sample, dtype, part)
 
@@ -72,7 +72,7 @@ class Recording:
         return Results(expected, tuple(layouts + layouts[:1] * (len(HONEST) - len(layouts))))
 
     def expression(self, number: int, dtype: torch.dtype | None) -> str:
-        """Give the Python that reads a tensor from the file, in ``dtype`` or its own; "" where it is not there."""
+        """Return the Python that reads a tensor from the file, in ``dtype`` or its own; "" where it is not there."""
         if number < 0:
             return ""
         name, storage, first, shape = self._golden.meta["table"][number]
@@ -113,7 +113,7 @@ class Recording:
         )
 
     def _honest(self, expected: Tensors, said: Sequence[int | str | None]) -> Tensors:
-        """Give honest results: a text is the dtype that what is expected was rounded to, a number a tensor."""
+        """Return honest results: a text is the dtype that what is expected was rounded to, a number a tensor."""
         found: Tensors = []
         for wanted, each in zip(expected, said, strict=True):
             if isinstance(each, str) and wanted is not None:

@@ -34,11 +34,11 @@ class RecordedSubject(Subject):
         return recording(self.store, self.entry.golden_id)
 
     def found(self) -> Operator:
-        """Give the operator."""
+        """Return the operator."""
         return operator_of(self.entry)
 
     def chosen(self) -> tuple[Sample, ...]:
-        """Give the samples that show the property."""
+        """Return the samples that show the property."""
         return self.recording.chosen(self.case.property, self.case.dtype)
 
     def shows(self, sample: Sample, property_: str) -> bool:
@@ -50,21 +50,21 @@ class RecordedSubject(Subject):
         return layouts.as_it_is(tensor, device)
 
     def said(self, source: StoredTensor) -> str:
-        """Give the Python that reads a tensor from the recording."""
+        """Return the Python that reads a tensor from the recording."""
         return self.recording.expression(source.number, self.dtype if source.follows else None)
 
     def stored(self, sample: Sample) -> Results:
-        """Give the stored results of a sample."""
+        """Return the stored results of a sample."""
         return self.recording.results(sample, self.case.dtype, "forward")
 
     def stored_gradients(self, sample: Sample) -> Results:
-        """Give the stored gradients of a sample, one for each input that has one."""
+        """Return the stored gradients of a sample, one for each input that has one."""
         return self.recording.results(sample, self.case.dtype, BACKWARD)
 
     def placings(self) -> dict[str, Placing]:
-        """Give the layouts that were recorded."""
+        """Return the layouts that were recorded."""
         return {name: layouts.LAYOUTS[name] for name in _LAYOUTS}
 
     def in_place(self) -> Function:
-        """Give the variant that changes its first argument."""
+        """Return the variant that changes its first argument."""
         return resolve(self.entry.in_place)

@@ -72,7 +72,7 @@ def _channels(*shape: int, **named: Any) -> Sample:
 
 
 def _batch_norm(values: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor, *rest: Any, **named: Any) -> Any:
-    """Give the running statistics too: training changes them in place."""
+    """Return the running statistics too: training changes them in place."""
     mean, variance = mean.clone(), variance.clone()
     return F.batch_norm(values, mean, variance, *rest, **named), mean, variance
 

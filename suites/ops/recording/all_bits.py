@@ -32,7 +32,7 @@ _BITS_OF_FLOAT64 = 53
 
 
 def in_all_bits(subject: Subject, dtype: str, taken: Counter[str]) -> Iterator[Sample]:
-    """Give samples of which some are to be kept, the best first; none of an operator that shows nothing."""
+    """Yield samples of which some are to be kept, the best first; none of an operator that shows nothing."""
     telling = _telling(subject, dtype, torch.clone) or _telling(subject, dtype, _in_fractions)
     tried = itertools.islice(in_turn(telling), _TRIED)
     for sample in sorted(tried, key=lambda each: _lacks_gradient(subject, each, dtype)):
@@ -40,7 +40,7 @@ def in_all_bits(subject: Subject, dtype: str, taken: Counter[str]) -> Iterator[S
 
 
 def _telling(subject: Subject, dtype: str, change: Change) -> list[Sample]:
-    """Give the calls that can be recorded and show something."""
+    """Return the calls that can be recorded and show something."""
     drawn_in, operator = getattr(torch, dtype), subject.operator
     known = (info for info in subject.infos if drawn_in in info.supported_dtypes("cpu"))
     candidates = (sample for info in known for sample in drawn(operator, info, drawn_in, change))
@@ -48,7 +48,7 @@ def _telling(subject: Subject, dtype: str, change: Change) -> list[Sample]:
 
 
 def _in_fractions(tensor: torch.Tensor) -> torch.Tensor:
-    """Give numbers with all bits in place of whole ones, in their order, those that were equal equal."""
+    """Return numbers with all bits in place of whole ones, in their order, those that were equal equal."""
     return tensor * (1 + 3.0**-5)
 
 
@@ -74,7 +74,7 @@ def _is_telling(operator: Operator, sample: Sample, dtype: str) -> bool:
 
 
 def cut(tensor: torch.Tensor, bits: int) -> torch.Tensor:
-    """Give a tensor in float64 or complex128, its numbers rounded to so many bits; other than these as they are."""
+    """Return a tensor in float64 or complex128, its numbers rounded to so many bits; other than these as they are."""
     if tensor.is_complex():
         return torch.view_as_complex(cut(torch.view_as_real(tensor.resolve_conj()), bits).contiguous())
     if not tensor.is_floating_point():

@@ -31,7 +31,7 @@ def choose(candidates: Iterable[Sample], at_most: int) -> tuple[Sample, ...]:
 
 
 def in_turn(candidates: Iterable[Sample]) -> Iterator[Sample]:
-    """Give all samples: each time the one that shows most that none before it showed; when all was shown, anew."""
+    """Yield all samples: each time the one that shows most that none before it showed; when all was shown, anew."""
     left = [(each, features(each)) for each in candidates]
     seen: set[Hashable] = set()
     while left:
@@ -45,12 +45,12 @@ def in_turn(candidates: Iterable[Sample]) -> Iterator[Sample]:
 
 
 def _ease(sample: Sample) -> tuple[bool, float]:
-    """Give what is the larger the easier a sample is to look at: it lies densely, and is of a good size."""
+    """Return what is the larger the easier a sample is to look at: it lies densely, and is of a good size."""
     return not any(isinstance(each, StoredTensor) and each.stride for each in sample.values()), -_awkward(sample)
 
 
 def _awkward(sample: Sample) -> float:
-    """Give how far a sample is from a good size: one that shows something, and costs little."""
+    """Return how far a sample is from a good size: one that shows something, and costs little."""
     return abs(math.log2(1 + size(sample)) - math.log2(GOOD))
 
 
@@ -60,7 +60,7 @@ def size(sample: Sample) -> int:
 
 
 def features(sample: Sample) -> set[Hashable]:
-    """Give what a sample shows: each argument's value, each tensor's dimensions, whether it is empty or strided."""
+    """Return what a sample shows: each argument's value, each tensor's dimensions, whether it is empty or strided."""
     found: set[Hashable] = {("positions", len(sample.args)), ("named", tuple(sorted(sample.kwargs)))}
     for position, argument in enumerate(sample.args):
         found |= set(_of(position, argument))

@@ -51,7 +51,7 @@ class Disputed(ValueError):
 
 
 def recorded(subject: Subject, sample: Sample, dtypes: tuple[str, ...], packed: Packed, tally: Tally) -> dict[str, Any]:
-    """Give what is stored of a sample: by dtype its results, and what it shows. Dtypes that do not take it lack."""
+    """Return what is stored of a sample: by dtype its results, and what it shows. Dtypes that do not take it lack."""
     found = {dtype: _if_usable(subject, sample, dtype, packed, tally) for dtype in dtypes}
     return {dtype: said for dtype, said in found.items() if said}
 
@@ -89,7 +89,7 @@ def _in_dtype(subject: Subject, sample: Sample, dtype: str, packed: Packed, tall
 
 
 def _computed(operator: Operator, sample: Sample, dtype: str) -> tuple[Results, bool]:
-    """Give results, and whether the CPU gives the same from inputs in other layouts."""
+    """Return results, and whether the CPU gives the same from inputs in other layouts."""
     if any(each.shape and 0 not in each.shape for each in sample.values()):
         with contextlib.suppress(Exception):
             results = computed(operator, sample, dtype)
@@ -113,7 +113,7 @@ def _check(results: Results, dtype: str) -> None:
 def gradients_of(
     subject: Subject, sample: Sample, dtype: str, tally: Tally, placings: tuple[Placing, ...]
 ) -> Results | None:
-    """Give gradients where they exist and agree with differences."""
+    """Return gradients where they exist and agree with differences."""
     try:
         results = differentiated(subject.operator, sample, dtype, placings)
         if all(each is None for each in results.expected):
@@ -129,7 +129,7 @@ def gradients_of(
 
 
 def _shown(subject: Subject, sample: Sample, dtype: str, results: Results) -> Iterator[str]:
-    """Give what else the CPU does with this sample as it should."""
+    """Yield what else the CPU does with this sample as it should."""
     operator, kind = subject.operator, getattr(torch, dtype)
     if subject.has_out and _works(lambda: _out_works(operator, sample, kind, results)):
         yield "out"
@@ -218,7 +218,7 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def written(sample: Sample, packed: Packed) -> Mapping[str, Any]:
-    """Give a sample's name and arguments as JSON knows them."""
+    """Return a sample's name and arguments as JSON knows them."""
 
     def held(source: StoredTensor) -> dict[str, Any]:
         said: dict[str, Any] = {"number": packed.add(source.tensor), "follows": source.follows}

@@ -23,7 +23,7 @@ _BEFORE = ("nn.functional.", "torch.ops.aten.", "torch.")
 
 @functools.cache
 def database() -> dict[str, tuple[Any, ...]]:
-    """Give all variants of each operator, by its name here. Raises AscendError where they cannot be imported."""
+    """Return all variants of each operator, by its name here. Raises AscendError where they cannot be imported."""
     try:
         from torch.testing._internal import common_methods_invocations as known
     except ImportError as error:
@@ -42,14 +42,14 @@ def _foreach(known: Any) -> Iterator[Any]:
 
 
 def short(name: str) -> str:
-    """Give the name that users know an operator by."""
+    """Return the name that users know an operator by."""
     for prefix in _BEFORE:
         name = name.removeprefix(prefix)
     return name.removesuffix(".default")
 
 
 def function_name(info: Any) -> str:
-    """Give where an operator is found, as :func:`resolve` takes it. Raises LookupError where it has no public name."""
+    """Return where an operator is found, as :func:`resolve` takes it. Raises LookupError where it has no public name."""
     if short(info.name) in FUNCTIONS:
         return FUNCTIONS[short(info.name)]
     for place in _PLACES:
@@ -60,7 +60,7 @@ def function_name(info: Any) -> str:
 
 
 def in_place_name(info: Any) -> str:
-    """Give where the variant is found that changes its first argument, "" where there is none."""
+    """Return where the variant is found that changes its first argument, "" where there is none."""
     variant = info.inplace_variant
     names = (f"torch.Tensor.{short(info.name)}_", f"torch.{short(info.name)}_")
     return next((name for name in names if variant is not None and _is(name, variant)), "")
@@ -73,7 +73,7 @@ def _is(name: str, function: Any) -> bool:
 
 @functools.cache
 def definitions() -> dict[str, Any]:
-    """Give torch's own definitions in terms of simpler operators, by the database's name."""
+    """Return torch's own definitions in terms of simpler operators, by the database's name."""
     from torch.testing._internal import common_methods_invocations as known
 
     return {short(info.torch_opinfo_name): info.op for info in known.python_ref_db}

@@ -10,5 +10,5 @@ PATH = Path(__file__).with_name("names.txt")
 
 @functools.cache
 def names() -> tuple[str, ...]:
-    """Give all names, sorted."""
+    """Return all names, sorted."""
     return tuple(sorted(PATH.read_text(encoding="utf-8").split()))

@@ -68,7 +68,7 @@ def _subject(name: str, infos: tuple[Any, ...]) -> Subject:
 
 
 def _found(subject: Subject, packed: Packed, tally: Tally) -> Iterator[tuple[str, Sample, dict[str, Any]]]:
-    """Give the dtype that a sample was drawn in, the sample, and what was recorded of it in the dtypes that take it."""
+    """Yield the dtype that a sample was drawn in, the sample, and what was recorded of it in the dtypes that take it."""
     known = {str(each).removeprefix("torch.") for info in subject.infos for each in info.supported_dtypes("cpu")}
     wanted = {each for each in known if is_recorded(subject.operator.name, each)}
     taken: Counter[str] = Counter()
@@ -82,7 +82,7 @@ def _found(subject: Subject, packed: Packed, tally: Tally) -> Iterator[tuple[str
 
 
 def _for_all(subject: Subject, wanted: Set[str], taken: Counter[str]) -> Iterator[tuple[str, Sample, tuple[str, ...]]]:
-    """Give the samples that serve all dtypes of a kind, the one they were drawn in, and those that they serve."""
+    """Yield the samples that serve all dtypes of a kind, the one they were drawn in, and those that they serve."""
     for kind, held in KINDS.items():
         dtypes = tuple(each for each in held if each in wanted)
         if dtypes:

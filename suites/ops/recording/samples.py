@@ -49,7 +49,7 @@ _NONFINITE = ("UnaryUfuncInfo", "BinaryUfuncInfo", "ReductionOpInfo")
 def samples_of(
     operator: Operator, infos: tuple[Any, ...], drawn_in: torch.dtype, taken: Counter[str]
 ) -> Iterator[Sample]:
-    """Give the samples to keep of an operator, drawn in a dtype; none has a name that is taken."""
+    """Yield the samples to keep of an operator, drawn in a dtype; none has a name that is taken."""
     found: list[Sample] = []
     for info in infos:
         if drawn_in in info.supported_dtypes("cpu"):
@@ -111,7 +111,7 @@ def _tensors(sample: Sample) -> list[StoredTensor]:
 
 
 def drawn(operator: Operator, info: Any, drawn_in: torch.dtype, change: Change) -> Iterator[Sample]:
-    """Give what the database has for a variant of an operator, the numbers of its tensors changed."""
+    """Yield what the database has for a variant of an operator, the numbers of its tensors changed."""
     _seed(f"ops/opinfo/{operator.name}/{info.variant_test_name}/{drawn_in}")
     grad = info.supports_autograd and (drawn_in.is_floating_point or drawn_in.is_complex)
     usual = itertools.islice(_asked(info.sample_inputs, drawn_in, grad), _USUAL)
@@ -157,7 +157,7 @@ def _sample(given: Any, drawn_in: torch.dtype, change: Change) -> Sample:
 
 
 def _shortened(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Give the arguments; of long lists of tensors only the last, and of what belongs to each of them."""
+    """Return the arguments; of long lists of tensors only the last, and of what belongs to each of them."""
     long = len(given.input) if isinstance(given.input, list) else 0
 
     def cut(each: Any) -> Any:
@@ -181,7 +181,7 @@ def stored_tensor(tensor: torch.Tensor, drawn_in: torch.dtype, change: Change) -
 
 
 def rounded(tensor: torch.Tensor) -> torch.Tensor:
-    """Give numbers that bfloat16 and float16 hold, NaN and infinities as they are."""
+    """Return numbers that bfloat16 and float16 hold, NaN and infinities as they are."""
     if tensor.is_complex():
         return torch.view_as_complex(rounded(torch.view_as_real(tensor)).contiguous())
     if not tensor.is_floating_point():
@@ -192,7 +192,7 @@ def rounded(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def named(sample: Sample, taken: Counter[str], suffix: str = "") -> Sample:
-    """Give a short name that no other has."""
+    """Return a short name that no other has."""
     name = sample.name if len(sample.name) <= _NAME_LENGTH else sample.name[: _NAME_LENGTH - 1] + "…"
     name += suffix
     taken[name] += 1

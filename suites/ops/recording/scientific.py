@@ -31,7 +31,7 @@ def _over(function: Function, axes: Any) -> Function:
 
 
 def _herm(x: Any, uplo: str = "L") -> Any:
-    """Give the matrix that one triangle stands for."""
+    """Return the matrix that one triangle stands for."""
     part = np.tril(x, -1) if uplo == "L" else np.triu(x, 1)
     return (
         part

@@ -61,7 +61,7 @@ def _is_own(operator: Operator) -> bool:
 
 
 def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give what an operator on lists means: the same for each of their tensors."""
+    """Return what an operator on lists means: the same for each of their tensors."""
 
     def call(first: Any, *rest: Any, **named: Any) -> Any:
         def at(place: int, each: Any) -> Any:

@@ -159,7 +159,7 @@ OTHERWISE: Mapping[str, str] = {
 
 
 def family(name: str, function: str, kind: str) -> str:
-    """Give the family of an operator; ``kind`` is the class of its entry in the database."""
+    """Return the family of an operator; ``kind`` is the class of its entry in the database."""
     if function.startswith("torch.nn.functional."):
         return OTHERWISE["torch.nn.functional."]
     found = next((given for prefix, given in FAMILIES if name.startswith(prefix)), "")

@@ -111,7 +111,7 @@ def passed(case: Case) -> ResultRecord:
 
 
 def ended(index: int, outcome: str, **changes: Any) -> dict[str, ResultRecord]:
-    """Give another fate to one case."""
+    """Return another fate to one case."""
     record = replace(passed(CASES[index]), outcome=OUTCOMES[outcome](reason="made up"), **changes)
     return {CASES[index].id: record}
 

@@ -33,7 +33,7 @@ def used(**changes: str) -> Callable[[Header], Header]:
 
 
 def refused(tmp_path: Path, tier: str = "performance", **how: Any) -> list[str]:
-    """Give the ids of the reasons for which a run is refused."""
+    """Return the ids of the reasons for which a run is refused."""
     log = write_log(tmp_path / "run.jsonl", how.pop("fates", None), **how)
     try:
         certify(issue(log, tmp_path / "certificate", tier), RELEASE, on=ISSUED)

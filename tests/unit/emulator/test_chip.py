@@ -204,7 +204,7 @@ def test_unknown_names_are_answered_with_those_that_are_known(text: str) -> None
 
 
 def _asked_for(numerics: str, cube: int) -> int:
-    """Give the cubeMathType that reaches a kernel when torch_npu passes ``cube``."""
+    """Return the cubeMathType that reaches a kernel when torch_npu passes ``cube``."""
     kernel = Kernel(parse("aclnnMm(Tensor self, Tensor mat2, out Tensor out, int8 cube)"), lambda *a: a[2], False, "x")
     (applied,) = apply_numerics([kernel], numerics)
     return int(applied.body(X, W, cube))

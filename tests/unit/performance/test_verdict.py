@@ -124,7 +124,7 @@ def test_without_a_peer_the_quickest_rounds_count() -> None:
 
 
 def busy(pace: float, slowdown: float = 0.0) -> Estimate:
-    """Give a run on a machine that is busier by ``pace``, which slows the work by three tenths of it more."""
+    """Return a run on a machine that is busier by ``pace``, which slows the work by three tenths of it more."""
     return Estimate(value=0.1 + 0.3 * pace + math.log1p(slowdown), error=0.0, scale=PAIRED, pace=7 + pace)
 
 

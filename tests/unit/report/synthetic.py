@@ -82,7 +82,7 @@ STANDARD = "error-model@1"
 
 
 def op_cases(count: int) -> list[Case]:
-    """Give ``count`` operator cases, with as many made-up operators as that takes."""
+    """Return ``count`` operator cases, with as many made-up operators as that takes."""
     cases = []
     for round_number in range(count):
         for family, names in FAMILIES.items():
@@ -103,7 +103,7 @@ def _cases_of(subject: str, family: str) -> Iterator[Case]:
 
 
 def other_cases() -> list[Case]:
-    """Give the cases of the other suites, a user's own test among them."""
+    """Return the cases of the other suites, a user's own test among them."""
     models = [
         Case(suite="models", subject=model, property=name, dtype=dtype, family="vision")
         for model in MODELS
@@ -123,7 +123,7 @@ def other_cases() -> list[Case]:
 
 
 def hostile_cases() -> list[Case]:
-    """Give cases whose every field wants to break out of the page."""
+    """Return cases whose every field wants to break out of the page."""
     return [Case(suite="ops", subject=text, property=text, dtype="float32", family=text) for text in HOSTILE] + [
         Case(suite=text, subject=text, property="forward") for text in HOSTILE
     ]

@@ -56,7 +56,7 @@ def test_what_comes_from_above_has_all_bits_too() -> None:
 
 
 def in_all_bits(name: str, dtype: str) -> Iterator[Sample]:
-    """Give the samples of a recorded operator in a dtype whose numbers have all its bits."""
+    """Yield the samples of a recorded operator in a dtype whose numbers have all its bits."""
     entry = RECORDED[name]
     for property_ in entry.properties[dtype]:
         yield from (each for each in recording(STORE, entry.golden_id).chosen(property_, dtype) if each.all_bits)

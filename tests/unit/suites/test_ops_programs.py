@@ -27,7 +27,7 @@ def subject_of(case_id: str) -> Subject:
 
 
 def about(subject: Subject, sample: Sample) -> dict[str, Any]:
-    """Give a verdict that names a sample."""
+    """Return a verdict that names a sample."""
     path = f"{subject.operator.name}[{sample.name!r}][0]"
     return {"path": path, "worst": None, "agrees": False}
 
