@@ -25,13 +25,13 @@ COMMANDS = {
         "pytest_ascend.emulator.commands:emulate",
         "Run a program, and what it starts, on the emulated device.",
     ),
-    "manifest": ("pytest_ascend.run.commands:manifest", "Freeze the list of cases of the bundled suites."),
+    "manifest": ("pytest_ascend.coverage.commands:manifest", "Freeze the list of cases of the bundled suites."),
     "revoke": (
         "pytest_ascend.certificate.commands:revoke",
         "Put a certificate on the list of those that hold no more.",
     ),
     "verify": ("pytest_ascend.certificate.commands:verify", "Check a certificate, without a network or a device."),
-    "report": ("pytest_ascend.report.commands:report", "Make pages from run logs, and check them."),
+    "report": ("pytest_ascend.page.commands:report", "Make pages from run logs, and check them."),
 }
 
 

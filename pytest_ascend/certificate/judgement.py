@@ -21,8 +21,8 @@ from pytest_ascend.certificate.statement import CHOSEN, newer_releases, statemen
 from pytest_ascend.certificate.tiers import NEWER_CANN, TIERS, Tier
 from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.errors import AscendError, RunLogError
-from pytest_ascend.report.reading import read
-from pytest_ascend.report.summary import summarise
+from pytest_ascend.runlog.reading import read
+from pytest_ascend.verdict.summary import summarise
 
 
 class Refused(AscendError):

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_ascend import __version__
-from pytest_ascend.bundled import PACKAGE, folder
 from pytest_ascend.errors import AscendError, GoldenError
 from pytest_ascend.golden.codec import canonical_json
 from pytest_ascend.golden.files import read_bounded
 from pytest_ascend.golden.manifest import decode_manifest
 from pytest_ascend.golden.store import SUFFIX
+from pytest_ascend.system.bundled import PACKAGE, folder
 
 #: Folders inside of an installed package that are no code of ours.
 _BUNDLED = ("suites", "baselines")

@@ -13,12 +13,12 @@ from typing import Any
 
 from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.tiers import ALLOWED, NEEDED, USUAL, Allowance, Tier
+from pytest_ascend.coverage.expectations import parse
 from pytest_ascend.records.case import LEVELS, Case
 from pytest_ascend.records.outcome import OUTCOMES, Fallback, LeftToCpu, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.report.contents import CANARIES, FULL, QUARANTINED
-from pytest_ascend.report.summary import Summary
-from pytest_ascend.run.expectations import parse
+from pytest_ascend.runlog.contents import CANARIES, FULL, QUARANTINED
+from pytest_ascend.verdict.summary import Summary
 
 #: How many names a reason gives.
 _NAMED = 3

@@ -15,7 +15,7 @@ from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.environment.versions import Version, is_version
 from pytest_ascend.golden.codec import canonical_json
 from pytest_ascend.records.outcome import Fallback, Waived
-from pytest_ascend.report.checks import moment
+from pytest_ascend.runlog.checks import moment
 
 SCHEMA = 1
 KIND = "pytest-ascend certificate"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_ascend.programs import Reply, run
+from pytest_ascend.system.programs import Reply, run
 
 #: The first use of a healthy NPU takes up to half a minute; kernels may have to be compiled.
 LIMIT_S = 180.0

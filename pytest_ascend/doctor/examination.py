@@ -58,7 +58,7 @@ def _without_emulated(machine: Machine) -> Machine:
 
 
 def in_short(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Return the errors in a line each, for where an NPU does not come up; where there is none, what is said instead."""
+    """Return the errors in a line each, where an NPU does not come up; where there is none, what is said instead."""
     said = [f"{finding.what}; {finding.remedy} [{finding.id}]" for finding in diagnosis.errors]
     return tuple(said) or ("nothing that it knows to look for; 'pytest-ascend doctor' shows what it saw",)
 

@@ -18,7 +18,7 @@ from pytest_ascend.environment.machine import Machine
 from pytest_ascend.environment.npu_smi import NpuSmi, parse
 from pytest_ascend.environment.packages import Package, installed
 from pytest_ascend.environment.signs import EMULATED_VARIABLE
-from pytest_ascend.programs import Reply
+from pytest_ascend.system.programs import Reply
 
 T = TypeVar("T")
 

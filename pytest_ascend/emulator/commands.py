@@ -10,7 +10,7 @@ import click
 
 from pytest_ascend.emulator.activation import activate
 from pytest_ascend.errors import UsageError
-from pytest_ascend.sizes import parse_size
+from pytest_ascend.system.sizes import parse_size
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

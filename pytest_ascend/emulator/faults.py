@@ -23,7 +23,7 @@ from pytest_ascend.errors import UsageError
 
 
 def find_fault(name: str) -> Fault:
-    """Return a built-in fault by its name, or a user's by ``module:attribute``. Raises UsageError where there is none."""
+    """Return a built-in fault by its name, or a user's by ``module:attribute``. Raises UsageError for others."""
     if name in FAULTS:
         return FAULTS[name]
     module, separator, attribute = name.partition(":")

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from pytest_ascend.environment.tree import Tree
-from pytest_ascend.programs import Reply, run
+from pytest_ascend.system.programs import Reply, run
 
 #: npu-smi asks each device in turn, and hangs where a driver does: what somebody who waits for the doctor gives it,
 #: and what a run does that takes minutes anyway.

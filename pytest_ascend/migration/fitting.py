@@ -15,7 +15,7 @@ LARGEST = 2**31
 
 
 def largest_batch(peak: Callable[[int], int], capacity_bytes: int, start: int = 1) -> int | None:
-    """Return the largest batch whose ``peak(batch)`` in bytes fits; 0 where not even 1 does, None if memory never grows.
+    """Return the largest batch whose ``peak(batch)`` bytes fit; 0 where not even 1 does; None if memory never grows.
 
     A peak is the largest of several phases that grow with the batch each in its own way: convex, so that the line
     through two points leads to where it is crossed in a few steps.

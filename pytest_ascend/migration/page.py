@@ -15,8 +15,8 @@ from pytest_ascend import __version__
 from pytest_ascend.migration.analysis import STANDINGS, Analysis, Memory
 from pytest_ascend.migration.blockers import SEVERITIES
 from pytest_ascend.migration.terminal import headlines
-from pytest_ascend.report import html
-from pytest_ascend.report.figures import quantity, visible
+from pytest_ascend.page import html
+from pytest_ascend.verdict.figures import quantity, visible
 
 #: Parts of a bar, in the order in which they are drawn, with the words beside them.
 PARTS = {

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 from pytest_ascend.errors import UsageError
 from pytest_ascend.migration.analysis import BACKWARD, OPTIMIZER, Memory
 from pytest_ascend.migration.fitting import largest_batch
-from pytest_ascend.migration.subject import Subject, floating, rebatched
+from pytest_ascend.migration.target import Subject, floating, rebatched
 from pytest_ascend.migration.tracing import Recorder, Use, size_bytes, tensors_in
 
 #: Optimizers by the name of the option; their state is measured, not assumed.

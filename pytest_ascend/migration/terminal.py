@@ -10,7 +10,7 @@ from rich.table import Table
 
 from pytest_ascend.migration.analysis import STANDINGS, Analysis, Memory, Operator
 from pytest_ascend.migration.blockers import SEVERITIES
-from pytest_ascend.report.figures import quantity
+from pytest_ascend.verdict.figures import quantity
 
 #: Rows of a table; the JSON and the page have all.
 ROWS = 12

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 
 from pytest_ascend.migration.analysis import PHASES, STANDINGS, Analysis, Kind, Operator, standing
 from pytest_ascend.migration.running import Step, Traced, fitting_batch, trace
-from pytest_ascend.migration.subject import Subject, subject
+from pytest_ascend.migration.target import Subject, subject
 from pytest_ascend.migration.tracing import Use
 
 #: Signatures that are kept of an operator, the most frequent ones.

@@ -77,7 +77,7 @@ class Operator:
 
 
 def cases_of(*operators: Operator, suite: str = "user") -> tuple[Case, ...]:
-    """Return the cases of these operators, of each dtype and property. Raises UsageError for a dtype that torch lacks."""
+    """Return the cases of these operators, of each dtype and property. Raises UsageError for an unknown dtype."""
     for operator in operators:
         wrong = [each for each in operator.dtypes if not isinstance(getattr(torch, each, None), torch.dtype)]
         if wrong or not operator.dtypes:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from pytest_ascend.device import Device
-from pytest_ascend.migration.subject import Subject, floating
+from pytest_ascend.migration.target import Subject, floating
 from pytest_ascend.parity.ensemble import Observed, Reference, one_thread, reference
 from pytest_ascend.parity.steps import Fit, first_wrong, trace
 from pytest_ascend.parity.training import Batch, Recipe, train

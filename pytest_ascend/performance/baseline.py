@@ -23,8 +23,8 @@ from pytest_ascend.performance.estimate import Estimate, estimate
 from pytest_ascend.performance.noise import Noise, noise_of
 from pytest_ascend.performance.settings import Settings, differences
 from pytest_ascend.records.stack import Stack
-from pytest_ascend.report import codec
-from pytest_ascend.untrusted import read_regular
+from pytest_ascend.runlog import codec
+from pytest_ascend.system.untrusted import read_regular
 
 SCHEMA = 1
 #: Far above a file of 200 benchmarks in 20 runs; a file that claims more is not read.

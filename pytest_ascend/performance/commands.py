@@ -13,16 +13,16 @@ import click
 from rich.console import Console
 from rich.table import Column, Table
 
-from pytest_ascend.bundled import folder
 from pytest_ascend.errors import UsageError
+from pytest_ascend.page.published import published as published_figures
 from pytest_ascend.performance import baseline as files
 from pytest_ascend.performance.baseline import Baseline
 from pytest_ascend.performance.estimate import Estimate
 from pytest_ascend.performance.recording import FEWEST_RUNS, GOOD_RUNS, baseline_of
 from pytest_ascend.performance.verdict import Gate, judge
-from pytest_ascend.report import figures
-from pytest_ascend.report.published import published as published_figures
-from pytest_ascend.report.reading import read
+from pytest_ascend.runlog.reading import read
+from pytest_ascend.system.bundled import folder
+from pytest_ascend.verdict import figures
 
 LOG = "run.jsonl"
 

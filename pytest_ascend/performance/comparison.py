@@ -27,7 +27,7 @@ class Comparison:
     tolerance: float
 
     def of_same_work(self, case_id: str, work: Mapping[str, float]) -> Comparison:
-        """Return what a benchmark is compared with that does ``work`` in a call: of other work, times are only shown."""
+        """Return what a benchmark is compared with that does ``work`` in a call: times of other work are only shown."""
         then = self.choice.baseline.work.get(case_id, {}) if self.choice else {}
         if self.choice is None or then == work:
             return self

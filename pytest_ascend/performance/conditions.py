@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pytest_ascend.programs import run
+from pytest_ascend.system.programs import run
 
 #: More than this share of the processors wanted by others makes a machine busy.
 BUSY_LOAD = 0.5

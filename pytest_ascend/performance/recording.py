@@ -10,7 +10,7 @@ from pytest_ascend.performance.benchmarking import WORK
 from pytest_ascend.performance.profiling import PREFIX
 from pytest_ascend.performance.settings import FAULTS, NAME
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.report.contents import Run
+from pytest_ascend.runlog.contents import Run
 
 #: With fewer runs nothing is known of how much they differ.
 FEWEST_RUNS = 3

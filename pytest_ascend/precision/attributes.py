@@ -65,7 +65,7 @@ def _readable(value: torch.Tensor, path: str) -> torch.Tensor:
 
 
 def promised_dtype(expected: torch.Tensor, honest: Sequence[torch.Tensor], promise: Promise) -> torch.dtype | None:
-    """Return the dtype that the actual value must have; None where a float64 reference stands for any floating dtype."""
+    """Return the dtype the actual value must have; None where a float64 reference stands for any floating dtype."""
     if promise.dtype is not None:
         dtype = getattr(torch, promise.dtype.removeprefix("torch."), None)
         if not isinstance(dtype, torch.dtype):

@@ -175,7 +175,7 @@ class ErrorModel:
         return bound
 
     def root_mean_square(self, half_width: int, count: Floats) -> Floats:
-        """Return the root mean square error allowed in the window around each octave, which holds ``count`` elements."""
+        """Return the root mean square error allowed in the window around each octave of ``count`` elements."""
         total = np.maximum(sliding_sum(count, half_width), 1)
         ulps = self.use.element_ulps if self.setting.distinct < FEW else self.use.rms_ulps
         rounding = np.sqrt(sliding_sum(count * (ulps * self.ulp) ** 2, half_width) / total)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeGuard
 
+from pytest_ascend.coverage.expectations import Expectation, today
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored, Failed, Fallback, Outcome, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.text import one_line
-from pytest_ascend.run.expectations import Expectation, today
 
 #: Of the reason why there is no program, so much is kept.
 REASON_CHARACTERS = 200

@@ -141,7 +141,7 @@ def shaken(
 
 
 def _error(expected: torch.Tensor, dtype: torch.dtype, *, together: bool) -> torch.Tensor:
-    """Return what each element may be wrong by; in float64 by units of the largest: nothing more exact is known there."""
+    """Return what each element may be wrong by; in float64 by units of the largest: nothing more exact is known."""
     info = torch.finfo(dtype)
     size, is_reference = expected.abs().nan_to_num(0.0, 0.0, 0.0), info.bits == _REFERENCE_BITS
     ulps = _REFERENCE_ULPS if is_reference else ULPS

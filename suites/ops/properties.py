@@ -26,7 +26,7 @@ def applies(operator: Operator, property_: str, dtype: str) -> bool:
 
 
 def level_of_recorded(property_: str, dtype: str, *, first: bool) -> str:
-    """Return the lowest level that runs the property of a recorded operator, of which this is the first dtype or not."""
+    """Return the lowest level that runs a recorded operator's property, of which this is the first dtype or not."""
     usual = property_ in ("forward", "backward") and dtype in FLOATS[:2]
     in_float32 = property_ in ("special", "layout") and dtype == "float32"
     return "standard" if usual or in_float32 or (property_ == "repeat" and first) else "full"

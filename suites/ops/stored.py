@@ -119,7 +119,7 @@ def _result(tensors: Mapping[str, torch.Tensor], name: str) -> tuple[torch.Tenso
 
 
 def named(dtype: str, part: str, sample: Sample, results: Results) -> Iterable[tuple[str, torch.Tensor]]:
-    """Return names and tensors to store, no more of them than needed. Raises ValueError where only some results exist."""
+    """Return names and tensors to store, no more of them than needed. Raises ValueError where only some exist."""
     for position, (expected, *honest) in enumerate(zip(results.expected, *results.honest, strict=True)):
         name = place(dtype, part, sample, position)
         existing = [each for each in honest if each is not None]

@@ -33,7 +33,7 @@ def continuous(share_below: Callable[[T], T], possible: Callable[[T], T]) -> Law
 
 
 def discrete(probabilities: tuple[float, ...], first: int = 0, *, step: float = 1, more: bool = False) -> Law:
-    """Return a law of the numbers ``first``, ``first + step`` ...; with ``more``, the last cell holds all that follow."""
+    """Return a law of the numbers ``first``, ``first + step`` ...; with ``more``, the last cell holds all others."""
     last = len(probabilities) - 1
 
     def index(x: T) -> T:

@@ -33,7 +33,7 @@ def test_autocast(name: str, npu_device: torch.device, precision_compare: Precis
 
 
 def promised(name: str, device_type: str) -> torch.dtype:
-    """Return the dtype of a result by the list of the device's kind; what is on no list has the widest of its inputs."""
+    """Return the dtype of a result by its device's list; what is on no list has the widest of its inputs."""
     if device_type == "cpu" and name in CPU_UNLISTED:
         return torch.float32
     if name in LOWER or (device_type == "cpu" and name in FLOAT32 and name not in CPU_FLOAT32):

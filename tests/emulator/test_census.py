@@ -10,14 +10,14 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from pytest_ascend.bundled import folder
+from pytest_ascend.coverage import expectations
+from pytest_ascend.coverage.asking import held_against
 from pytest_ascend.device import dispatcher
 from pytest_ascend.migration.census import take
 from pytest_ascend.migration.commands import census
 from pytest_ascend.records.census import FALLBACK, Census
 from pytest_ascend.records.stack import Stack
-from pytest_ascend.run import expectations
-from pytest_ascend.run.asking import held_against
+from pytest_ascend.system.bundled import folder
 
 #: Where the dispatcher's table says that a kernel comes from, and what it says of it; the kinds that this may be.
 SOURCES = (

@@ -16,9 +16,9 @@ from tests.conftest import AT_START
 #: pytester forgets modules that a run in its own process imported, and these do not bear to be imported twice.
 KEPT = (
     "pytest_ascend.golden.store",
-    "pytest_ascend.hooks",
+    "pytest_ascend.plugin.hooks",
     "pytest_ascend.precision",
-    "pytest_ascend.report.html",
+    "pytest_ascend.page.html",
     "pytest_ascend.run.fallback",
     "pytest_ascend.run.inputs",
     "pytest_ascend.run.reference",

@@ -12,7 +12,7 @@ import pytest
 
 class Look:
     def pytest_unconfigure(self):
-        heavy = {"torch", "numpy", "safetensors", "pytest_ascend.session", "pytest_ascend.hooks"}
+        heavy = {"torch", "numpy", "safetensors", "pytest_ascend.plugin.session", "pytest_ascend.plugin.hooks"}
         print("LOADED", sorted(heavy & set(sys.modules)))
 
 sys.exit(pytest.main(["-p", "no:benchmark", "-p", "no:hypothesispytest", *sys.argv[1:]], plugins=[Look()]))

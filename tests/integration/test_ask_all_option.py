@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pytest_ascend.report.merge import merge
-from pytest_ascend.report.runlog import read
+from pytest_ascend.runlog.writing import read
+from pytest_ascend.verdict.merge import merge
 from tests.integration.conftest import Run
 
 pytestmark = pytest.mark.skipif(not importlib.util.find_spec("torch_npu"), reason="needs torch_npu")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from pytest_ascend.coverage.manifest import write
 from pytest_ascend.records.case import Case
-from pytest_ascend.run.manifest import write
 from tests.integration.conftest import Run
 
 Lines = Callable[..., list[dict[str, Any]]]
@@ -36,7 +36,7 @@ def suites(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     folder = environment / "suites"
     (folder / "small").mkdir(parents=True)
     set_cases(folder, THREE, THREE)
-    monkeypatch.setattr("pytest_ascend.starting.folder", lambda name: folder.parent / name)
+    monkeypatch.setattr("pytest_ascend.plugin.startup.folder", lambda name: folder.parent / name)
     return folder
 
 
@@ -95,7 +95,7 @@ def test_suites_in_a_virtual_environment_inside_the_folder_are_found(
     inside.parent.mkdir(parents=True)
     (pytester.path / ".venv/pyvenv.cfg").touch()
     suites.rename(inside)
-    monkeypatch.setattr("pytest_ascend.starting.folder", lambda name: inside.parent / name)
+    monkeypatch.setattr("pytest_ascend.plugin.startup.folder", lambda name: inside.parent / name)
     pytester.makeini("[pytest]\n")
     ascend(paths=()).assert_outcomes(passed=2, deselected=1)
 
@@ -182,8 +182,8 @@ def test_collecting_only_writes_nothing(ascend: Run, suites: Path, pytester: pyt
 
 
 def test_the_ones_that_come_with_the_package_are_all_in_the_manifest(ascend: Run, pytester: pytest.Pytester) -> None:
-    from pytest_ascend.bundled import folder
-    from pytest_ascend.run import manifest
+    from pytest_ascend.coverage import manifest
+    from pytest_ascend.system.bundled import folder
 
     result = ascend("--collect-only", "-q", "--ascend-level=full", paths=())
     collected = [line for line in result.outlines if "::" in line]

@@ -10,7 +10,7 @@ from pytest_ascend.certificate.package import FILES
 from pytest_ascend.certificate.requirements import REQUIREMENTS
 from pytest_ascend.certificate.tiers import TIERS
 from pytest_ascend.doctor import RULES
-from pytest_ascend.options import OPTIONS
+from pytest_ascend.plugin.options import OPTIONS
 from pytest_ascend.records.outcome import OUTCOMES
 
 ROOT = Path(__file__).resolve().parents[2]

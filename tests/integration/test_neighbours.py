@@ -78,6 +78,6 @@ def test_pytest_html_has_our_columns_and_shows_hostile_names_as_text(ascend: Run
 def test_progress_is_said_now_and_then_in_a_log_and_never_where_quiet_is_wanted(
     ascend: Run, three_cases: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_ascend.progress.LOG_EVERY_S", 0.0)
+    monkeypatch.setattr("pytest_ascend.plugin.progress.LOG_EVERY_S", 0.0)
     ascend().stdout.fnmatch_lines(["ascend: 2 of 3 cases, *left, 1 failed, worst * of its limit: *test_fails*"])
     ascend("-q").stdout.no_fnmatch_line("*of 3 cases, about*")

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from pytest_ascend.report import html
-from pytest_ascend.report.contents import Run
-from pytest_ascend.report.diff import compare
-from pytest_ascend.report.diffpage import render_diff
-from pytest_ascend.report.matrix import render_matrix
-from pytest_ascend.report.outline import outline
-from pytest_ascend.report.summary import ORDER, summarise
-from tests.unit.report import synthetic
+from pytest_ascend.page import html
+from pytest_ascend.page.diffpage import render_diff
+from pytest_ascend.page.matrix import render_matrix
+from pytest_ascend.runlog.contents import Run
+from pytest_ascend.verdict.diff import compare
+from pytest_ascend.verdict.scan import outline
+from pytest_ascend.verdict.summary import ORDER, summarise
+from tests.unit.runlog import synthetic
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra 'test'")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pytest_ascend.report.merge import merge
-from pytest_ascend.report.runlog import read
+from pytest_ascend.runlog.writing import read
+from pytest_ascend.verdict.merge import merge
 from tests.integration.conftest import Run
 
 Lines = Callable[..., list[dict[str, Any]]]

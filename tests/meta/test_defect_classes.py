@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.bundled import folder
-from pytest_ascend.run import manifest
+from pytest_ascend.coverage import manifest
+from pytest_ascend.system.bundled import folder
 from tests.meta import test_planted_faults_beyond as beyond
 from tests.meta import test_planted_faults_ops as ops
 from tests.meta import test_planted_faults_recorded as recorded

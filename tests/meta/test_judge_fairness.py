@@ -1,4 +1,4 @@
-"""Honest results are not rejected. ``benchmarks/judge.py --full`` has the thorough set."""
+"""Honest results are not rejected. ``tools/judge.py --full`` has the thorough set."""
 
 import importlib
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.bundled import folder
+from pytest_ascend.system.bundled import folder
 from tests.meta.spoiled import SPOILED
 
 ROOT = Path(__file__).resolve().parents[2]

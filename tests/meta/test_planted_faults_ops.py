@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from pytest_ascend.bundled import folder
 from pytest_ascend.emulator.faults import FAULTS
+from pytest_ascend.system.bundled import folder
 
 #: Fault -> a case that has to fail with it, and a part of the message.
 CAUGHT: Mapping[str, tuple[str, str]] = {

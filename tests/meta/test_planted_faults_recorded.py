@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.bundled import folder
+from pytest_ascend.system.bundled import folder
 from suites.ops.catalogue import CASES, is_recorded
 from tests.meta.spoiled_recorded import SPOILED
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.bundled import folder
+from pytest_ascend.system.bundled import folder
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = ("sort-ignores-descending", "tanh-ignores-strides", "silu-gradient-halved", "add-forgets-views")

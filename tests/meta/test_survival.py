@@ -1,4 +1,4 @@
-"""The short form of benchmarks/survival.py: runs with faults and kills end by themselves, and know what they knew."""
+"""The short form of tools/survival.py: runs with faults and kills end by themselves, and know what they knew."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not importlib.util.find_spec("torch_npu"), reaso
 
 
 def test_runs_survive_faults_and_kills() -> None:
-    command = [sys.executable, str(ROOT / "benchmarks/survival.py"), "--faults=5", "--kills=5", "--seed=3"]
+    command = [sys.executable, str(ROOT / "tools/survival.py"), "--faults=5", "--kills=5", "--seed=3"]
     environment = {**AT_START, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -31,7 +31,7 @@ STOOD_FOR = Path(__file__).with_name("stood_for.tsv")
 
 
 def unsettled() -> dict[str, str]:
-    """Return the ids of cases that are left out until somebody has looked at them, with what the emulated device said."""
+    """Return the ids of cases left out until somebody has looked at them, with what the emulated device said."""
     return _pairs(UNSETTLED)
 
 

@@ -49,7 +49,7 @@ def short(name: str) -> str:
 
 
 def function_name(info: Any) -> str:
-    """Return where an operator is found, as :func:`resolve` takes it. Raises LookupError where it has no public name."""
+    """Return where an operator is found, as :func:`resolve` takes it. Raises LookupError if it has no public name."""
     if short(info.name) in FUNCTIONS:
         return FUNCTIONS[short(info.name)]
     for place in _PLACES:

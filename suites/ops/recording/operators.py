@@ -68,7 +68,7 @@ def _subject(name: str, infos: tuple[Any, ...]) -> Subject:
 
 
 def _found(subject: Subject, packed: Packed, tally: Tally) -> Iterator[tuple[str, Sample, dict[str, Any]]]:
-    """Yield the dtype that a sample was drawn in, the sample, and what was recorded of it in the dtypes that take it."""
+    """Yield the dtype a sample was drawn in, the sample, and what was recorded of it in the dtypes that take it."""
     known = {str(each).removeprefix("torch.") for info in subject.infos for each in info.supported_dtypes("cpu")}
     wanted = {each for each in known if is_recorded(subject.operator.name, each)}
     taken: Counter[str] = Counter()

@@ -21,9 +21,9 @@ from pytest_ascend.records.left import Left
 from pytest_ascend.records.outcome import OUTCOMES, Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
-from pytest_ascend.report.contents import FULL, Header, Selection
-from pytest_ascend.report.runlog import RunLog
-from pytest_ascend.report.summary import summarise
+from pytest_ascend.runlog.contents import FULL, Header, Selection
+from pytest_ascend.runlog.writing import RunLog
+from pytest_ascend.verdict.summary import summarise
 
 STACK = Stack(
     device="npu",

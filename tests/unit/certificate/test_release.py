@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ascend.bundled import folder
 from pytest_ascend.certificate.release import altered_goldens, installed, used
+from pytest_ascend.system.bundled import folder
 
 
 def test_a_run_with_what_is_bundled_uses_the_release() -> None:

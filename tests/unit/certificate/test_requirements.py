@@ -12,7 +12,7 @@ import pytest
 from pytest_ascend.certificate.judgement import Refused, certify
 from pytest_ascend.certificate.requirements import REQUIREMENTS
 from pytest_ascend.certificate.tiers import TIERS
-from pytest_ascend.report.contents import SUBSET, Header, Selection
+from pytest_ascend.runlog.contents import SUBSET, Header, Selection
 
 from .runs import CANARIES, CASES, ISSUED, RELEASE, STACK, ended, finding, issue, left_out, write_log
 

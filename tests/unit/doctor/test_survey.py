@@ -12,7 +12,7 @@ import pytest
 
 from pytest_ascend.doctor import examine
 from pytest_ascend.environment.machine import Machine, copied_machine, this_machine
-from pytest_ascend.programs import run
+from pytest_ascend.system.programs import run
 
 from .trees import NEW, build, sourced
 
@@ -48,7 +48,7 @@ def test_an_npu_smi_that_takes_long_is_not_called_broken(tmp_path: Path) -> None
 
 def test_a_program_that_cannot_be_killed_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess.Popen, "kill", lambda process: None)
-    monkeypatch.setattr("pytest_ascend.programs._KILLED_S", 0.05)
+    monkeypatch.setattr("pytest_ascend.system.programs._KILLED_S", 0.05)
     assert run(["sleep", "0.6"], dict(os.environ), 0.05).late
 
 

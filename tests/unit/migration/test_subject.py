@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.migration.subject import called_with, floating, load, made, rebatched, subject
+from pytest_ascend.migration.target import called_with, floating, load, made, rebatched, subject
 from tests import architectures
 
 

@@ -18,8 +18,8 @@ from pytest_ascend.performance.settings import differences, settings_of
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.report.contents import Header, Run, Selection
 from pytest_ascend.run.preparation import Prepared
+from pytest_ascend.runlog.contents import Header, Run, Selection
 
 from .test_baseline import NAME, STACK, made
 

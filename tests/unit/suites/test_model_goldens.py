@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from pytest_ascend.bundled import folder
 from pytest_ascend.golden import GoldenStore
+from pytest_ascend.system.bundled import folder
 from suites.models.catalogue import CASES, CASES_OF_RUN, PROPERTIES
 from suites.models.computation import MODES, Observed
 from suites.models.goldens import expected, goldens, honest

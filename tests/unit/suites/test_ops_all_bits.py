@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from pytest_ascend.bundled import folder
 from pytest_ascend.golden import GoldenStore
+from pytest_ascend.system.bundled import folder
 from suites.ops.catalogue import RECORDED, is_recorded
 from suites.ops.corpus.replay import recording
 from suites.ops.evaluate import double, upstream

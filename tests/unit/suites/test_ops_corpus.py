@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.bundled import folder
+from pytest_ascend.coverage import expectations
 from pytest_ascend.errors import GoldenError, UsageError
 from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.operators import layouts
 from pytest_ascend.records.stack import Stack
-from pytest_ascend.run import expectations
+from pytest_ascend.system.bundled import folder
 from suites.ops.catalogue import CASES, OPERATORS, RECORDED, is_recorded
 from suites.ops.corpus import index
 from suites.ops.corpus.callables import resolve

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from pytest_ascend.bundled import folder
 from pytest_ascend.errors import GoldenError
 from pytest_ascend.golden import Golden, GoldenStore, Made
+from pytest_ascend.system.bundled import folder
 from suites.ops import stored
 from suites.ops.admission import admit
 from suites.ops.catalogue import CASES, OPERATORS

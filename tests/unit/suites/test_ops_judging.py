@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from pytest_ascend import precision
-from pytest_ascend.bundled import folder
 from pytest_ascend.golden import GoldenStore
+from pytest_ascend.system.bundled import folder
 from suites.ops.catalogue import OPERATORS
 from suites.ops.judging import alike, expected, settings, shaken
 from suites.ops.operator import FLOATS, FUNCTION, MOVE

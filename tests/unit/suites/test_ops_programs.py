@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.bundled import folder
 from pytest_ascend.golden import GoldenStore
+from pytest_ascend.system.bundled import folder
 from suites.ops.catalogue import CASES, is_recorded
 from suites.ops.corpus.subject import RecordedSubject
 from suites.ops.evaluate import tensors

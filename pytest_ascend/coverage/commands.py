@@ -1,0 +1,53 @@
+"""The command ``pytest-ascend manifest``."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from pytest_ascend.coverage import shards
+from pytest_ascend.coverage.manifest import NAME, collect, encode, write
+from pytest_ascend.errors import UsageError
+from pytest_ascend.golden.files import write_if_new
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.system.bundled import folder
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Write nothing; exit code 1 where the manifest is not up to date.")
+@click.option("--durations", type=click.Path(path_type=Path), help="Only: note how long the cases of this run took.")
+def manifest(check: bool, durations: Path | None) -> None:
+    """Freeze the list of all cases that the catalogues of the bundled suites offer.
+
+    A run has to account for every case in it, so that none is lost in silence. With --durations, note instead how long
+    each case of a run took, by which --ascend-shard divides.
+    """
+    if durations:
+        _note_durations(durations)
+        return
+    # Catalogues may use torch. With torch_npu installed and no CANN, torch imports only when told not to load it.
+    os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    suites = folder("suites")
+    try:
+        cases = collect(suites)
+    except ValueError as error:
+        raise UsageError(f"the catalogues make no manifest: {error}", hint="correct the catalogue") from error
+    if not check:
+        click.echo(f"{len(cases)} cases in {write(suites, cases)}")
+    elif (suites / NAME).read_text(encoding="utf-8") != encode(cases):
+        raise SystemExit(f"{suites / NAME} is not up to date: run pytest-ascend manifest")
+
+
+def _note_durations(run: Path) -> None:
+    path = folder("suites") / shards.NAME
+    log = run / "run.jsonl" if run.is_dir() else run
+    try:
+        lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        records = [ResultRecord.from_dict(line) for line in lines if line["type"] == "record"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"cannot read the run log {log}: {error}", hint="name the folder of a run") from error
+    write_if_new(path, shards.encode(records).encode())
+    click.echo(f"{len(shards.load(path.parent))} of {len(records)} cases take longer than {shards.USUAL_S} s: {path}")

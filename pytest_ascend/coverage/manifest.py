@@ -1,0 +1,84 @@
+"""The frozen list of all cases of the bundled suites, so that none can be lost without being missed."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.golden.files import write_if_new
+from pytest_ascend.records.case import LEVELS, Case
+from pytest_ascend.system.bundled import PACKAGE
+
+SCHEMA = 1
+NAME = "manifest.json"
+COMMAND = "pytest-ascend manifest"
+
+
+def load(suites: Path) -> tuple[Case, ...]:
+    """Read the manifest in the folder ``suites``. Raises UsageError where it is missing or damaged."""
+    path = suites / NAME
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA}")
+        return _checked(Case.from_dict(entry) for entry in data["cases"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"the manifest of the bundled suites cannot be read: {path}: {error}",
+            hint=f"install pytest-ascend anew; in a checkout: {COMMAND}",
+        ) from error
+
+
+def collect(suites: Path) -> tuple[Case, ...]:
+    """Ask every suite's ``catalogue.py`` for its ``CASES``. Raises ValueError for cases that clash or stray."""
+    files = sorted(suites.glob("*/catalogue.py"))
+    return _checked(case for file in files for case in _cases(suites, file.parent.name))
+
+
+def encode(cases: Iterable[Case]) -> str:
+    """Return the text of the manifest: one case a line, sorted, so that a change shows as what it is."""
+    lines = sorted(json.dumps(case.to_dict(), sort_keys=True) for case in cases)
+    body = ",\n".join(lines)
+    return f'{{"schema": {SCHEMA}, "cases": [\n{body}\n]}}\n'
+
+
+def write(suites: Path, cases: Iterable[Case]) -> Path:
+    """Replace the manifest in the folder ``suites``, and give its path."""
+    path = suites / NAME
+    write_if_new(path, encode(cases).encode())
+    return path
+
+
+def _checked(cases: Iterable[Case]) -> tuple[Case, ...]:
+    known = tuple(cases)
+    twice = sorted(case_id for case_id, count in Counter(case.id for case in known).items() if count > 1)
+    if twice:
+        raise ValueError(f"cases with the same id: {', '.join(twice[:5])}")
+    strays = [case.id for case in known if case.level not in LEVELS]
+    if strays:
+        raise ValueError(f"cases of no known level: {', '.join(strays[:5])}")
+    return known
+
+
+def _cases(suites: Path, suite: str) -> Iterator[Case]:
+    for case in _catalogue(suites, suite).CASES:
+        if case.suite != suite:
+            raise ValueError(f"the catalogue of {suite} offers a case of another suite: {case.id}")
+        yield case
+
+
+def _catalogue(suites: Path, suite: str) -> ModuleType:
+    """Import a catalogue under the name that it has here: inside the package, or beside it in a checkout."""
+    if suites.parent == PACKAGE:
+        return importlib.import_module(f"{PACKAGE.name}.{suites.name}.{suite}.catalogue")
+    sys.path.insert(0, str(suites.parent))
+    try:
+        return importlib.import_module(f"{suites.name}.{suite}.catalogue")
+    finally:
+        sys.path.remove(str(suites.parent))

@@ -1,0 +1,112 @@
+"""What a run has to execute, and whether that is everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.left import Left
+
+#: What the paths on the command line come to.
+BUNDLED = "bundled"
+PART = "part of the bundled suites"
+OWN = "tests of one's own"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Collected:
+    """What one process collected: cases by node id, and how many that belong to the level were deselected.
+
+    ``places`` gives, by node id, what to tell pytest to run that test again. ``elsewhere`` are cases, by node id, that
+    other shards of the same run have. ``left`` are cases that are not asked, as others stand for them.
+    """
+
+    cases: Mapping[str, Case]
+    places: Mapping[str, str] = field(default_factory=dict)
+    deselected: int = 0
+    elsewhere: Mapping[str, Case] = field(default_factory=dict)
+    left: tuple[Left, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return builtins only: what a worker tells its controller."""
+        cases = {node: case.to_dict() for node, case in self.cases.items()}
+        elsewhere = {node: case.to_dict() for node, case in self.elsewhere.items()}
+        return {
+            "cases": cases,
+            "places": dict(self.places),
+            "deselected": self.deselected,
+            "elsewhere": elsewhere,
+            "left": [each.to_dict() for each in self.left],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Collected:
+        """Read what :meth:`to_dict` gave."""
+        cases = {node: Case.from_dict(case) for node, case in data["cases"].items()}
+        elsewhere = {node: Case.from_dict(case) for node, case in data["elsewhere"].items()}
+        left = tuple(Left.from_dict(each) for each in data["left"])
+        return cls(cases=cases, places=data["places"], deselected=data["deselected"], elsewhere=elsewhere, left=left)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """The cases that must run, each once; ``narrowed`` says why they are not everything, and is "" where they are."""
+
+    cases: tuple[Case, ...]
+    narrowed: str = ""
+
+
+def scope(paths: Sequence[str], suites: Path, invocation_folder: Path) -> str:
+    """Tell whether the paths or node ids given to pytest are the bundled suites, a part of them, or something else."""
+    places = [(invocation_folder / path.partition("::")[0]).resolve() for path in paths]
+    if all(place == suites and "::" not in path for place, path in zip(places, paths, strict=True)):
+        return BUNDLED
+    return PART if all(place.is_relative_to(suites) for place in places) else OWN
+
+
+def place(path: Path, node_id: str, invocation_folder: Path) -> str:
+    """Return what to tell pytest to run a test again: pytest's own ids of files outside its root lead nowhere."""
+    shown = path.relative_to(invocation_folder) if path.is_relative_to(invocation_folder) else path
+    _, colons, name = node_id.partition("::")
+    return f"{shown}{colons}{name}"
+
+
+def plan(
+    collected: Collected,
+    frozen: Iterable[Case],
+    *,
+    level: str,
+    scope: str,
+    paths: Sequence[str],
+    narrowed_by: Sequence[str],
+) -> Plan:
+    """Set what was collected against the frozen manifest.
+
+    All of the manifest that belongs to ``level`` has to run, but for what is not asked; where the user narrowed the
+    run, what was collected has. Cases of the user's own tests have to run in any case.
+    """
+    found = {case.id: case for case in (*collected.cases.values(), *collected.elsewhere.values())}
+    left = {case.id for each in collected.left for case in each.cases}
+    due = {case.id: case for case in frozen if case.is_in(level) and case.id not in left}
+    narrowed = _narrowed(collected, scope=scope, paths=paths, narrowed_by=narrowed_by)
+    has_all = bool(due) and due.keys() <= found.keys() and not collected.deselected
+    if has_all or not narrowed:
+        return Plan(cases=tuple((due | found).values()))
+    return Plan(cases=tuple(found.values()), narrowed=narrowed)
+
+
+def _narrowed(collected: Collected, *, scope: str, paths: Sequence[str], narrowed_by: Sequence[str]) -> str:
+    reasons = list(narrowed_by)
+    if scope != BUNDLED:
+        reasons.append(f"{scope}: {_listed(paths)}")
+    if collected.deselected and not narrowed_by:
+        reasons.append(f"{collected.deselected} deselected")
+    return "; ".join(reasons)
+
+
+def _listed(paths: Sequence[str], limit: int = 3) -> str:
+    more = f" and {len(paths) - limit} more" if len(paths) > limit else ""
+    return ", ".join(paths[:limit]) + more

@@ -1,0 +1,1 @@
+"""What other programs and people at a terminal get of a run."""

@@ -1,0 +1,56 @@
+"""Markdown that shows foreign text for what it is: in the summary of a CI job, nothing in it can act."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict.phrase import say
+from pytest_ascend.verdict.summary import ORDER, Summary
+
+#: What Markdown or the HTML in it would take for its own.
+_ACTIVE = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@:$])")
+#: Rows of the table of deviations.
+ROWS_LIMIT = 30
+
+
+def cell(text: str) -> str:
+    """Return foreign text as one line of Markdown in which nothing acts: no tag, link, mention, emphasis or cell."""
+    return _ACTIVE.sub(lambda match: f"&#{ord(match[0])};", figures.one_line(text))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of foreign texts."""
+    head = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    return "\n".join([*head, *(f"| {' | '.join(cell(each) for each in row)} |" for row in rows)])
+
+
+def summary_of(summary: Summary, *, limit: int = ROWS_LIMIT) -> str:
+    """Return a run in few lines of Markdown, for the page of a CI job: verdict, combination, counts, deviations."""
+    return "\n\n".join(_parts(summary, limit)) + "\n"
+
+
+def _parts(summary: Summary, limit: int) -> Iterator[str]:
+    verdict, stack = summary.verdict, summary.run.header.stack
+    yield f"### pytest-ascend: {cell(str(verdict.opening))}"
+    if verdict.notice:
+        yield f"> **{cell(str(verdict.notice))}**"
+    yield cell(str(verdict.body))
+    yield from (cell(str(each)) for each in summary.contradictions)
+    versions = {name: value for name, value in stack.to_dict().items() if isinstance(value, str) and value}
+    yield table(("", "version"), [(str(say(f"stack.{name}")), value) for name, value in versions.items()])
+    counts = [(str(say(f"outcome.{name}")), f"{summary.counts[name]:,}") for name in ORDER if summary.counts[name]]
+    yield table(("outcome", "cases"), counts)
+    yield from _deviations(summary, limit)
+
+
+def _deviations(summary: Summary, limit: int) -> Iterator[str]:
+    found = [each for each in summary.results if each.node_id and not each.outcome.conforms]
+    found = [each for each in found if each.outcome.name != "not-emulated"]
+    found.sort(key=lambda result: ORDER.index(result.outcome.name))
+    if found:
+        rows = [(each.outcome.name, evidence.line(each.case.id), evidence.finding(each)) for each in found[:limit]]
+        yield table(("outcome", "case", "finding"), rows)
+    if len(found) > limit:
+        yield f"and {len(found) - limit:,} more, in the report"

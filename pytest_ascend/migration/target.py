@@ -1,0 +1,171 @@
+"""A model as users name it: ``package.module:factory``, with inputs beside it, whatever family it comes from."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map
+
+from pytest_ascend.errors import UsageError
+
+#: Shapes instead of a function: "8x3x224x224", "8x128:int64:32000" (values below 32000), several with commas.
+_SHAPE = re.compile(r"(?P<shape>\d+(?:x\d+)*)(?::(?P<dtype>[a-z]+\d*)(?::(?P<below>\d+))?)?", re.ASCII)
+
+#: Below what integers are drawn where nothing says it: a valid index of almost any embedding.
+FEW = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """A model and what it is called with. ``name`` is what the user wrote."""
+
+    name: str
+    model: nn.Module
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def batch(self) -> int:
+        """The length of the first dimension of the first tensor that has one; 1 without any."""
+        leaves, _ = tree_flatten((self.args, dict(self.kwargs)))
+        return next((len(each) for each in leaves if isinstance(each, Tensor) and each.dim()), 1)
+
+
+def load(name: str, what: str) -> Any:
+    """Import ``package.module:attribute``, also from the current folder. Raises UsageError, naming ``what`` it is."""
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        raise UsageError(f"{what} {name!r} is no name of a factory", hint="write package.module:function")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        hint = f"see that 'python -c \"import {module}\"' works here, and that {attribute} is in it"
+        raise UsageError(f"{what} {name!r} cannot be imported: {error}", hint=hint) from error
+    return found
+
+
+def subject(name: str, inputs: str = "", batch: int | None = None) -> Subject:
+    """Make the model ``name`` with the ``inputs`` that a name or shapes give, for a ``batch`` if one is asked for.
+
+    The factory gives an ``nn.Module``, or a module and its inputs; a class and a module will do. Raises UsageError.
+    """
+    model, given = made(load(name, "model"), name)
+    if inputs:
+        given = _shapes(inputs) if _is_shapes(inputs) else load(inputs, "inputs")
+    if given is None:
+        raise UsageError(
+            f"nothing says what {name} is called with",
+            hint="name a function or shapes, as in my.module:inputs or 8x3x224x224; or have the factory give both",
+        )
+    args, kwargs = called_with(given, batch)
+    return Subject(name=name, model=model, args=args, kwargs=kwargs)
+
+
+def made(factory: Any, name: str) -> tuple[nn.Module, Any]:
+    """Return the module a factory makes, and its inputs, None where it gives none. Raises UsageError for others."""
+    result = factory() if callable(factory) and not isinstance(factory, nn.Module) else factory
+    model, inputs = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+    if not isinstance(model, nn.Module):
+        raise UsageError(
+            f"{name} gives {type(model).__name__}, no torch.nn.Module",
+            hint="let the function return a module, or a module and its inputs",
+        )
+    return model, inputs
+
+
+def called_with(given: Any, batch: int | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return arguments and keywords of inputs as people write them: a tensor, a tuple, a mapping, a function of these.
+
+    A function with a parameter is given the batch size; what other inputs hold is repeated along the first dimension.
+    """
+    takes_batch = callable(given) and _takes_batch(given)
+    value = (given(batch) if takes_batch and batch else given()) if callable(given) else given
+    if isinstance(value, Mapping):
+        args, kwargs = (), dict(value)
+    else:
+        args, kwargs = tuple(value) if isinstance(value, tuple | list) else (value,), {}
+    if batch and not takes_batch:
+        args, kwargs = rebatched(args, kwargs, batch)
+    return args, kwargs
+
+
+def rebatched(args: tuple[Any, ...], kwargs: Mapping[str, Any], batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the same arguments with another batch: what is as long as the first tensor is repeated, or cut."""
+    before = Subject(name="", model=nn.Identity(), args=args, kwargs=kwargs).batch
+
+    def change(value: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.dim() or len(value) != before:
+            return value
+        return value[torch.arange(batch, device=value.device) % before]
+
+    changed = tree_map(change, (args, dict(kwargs)))
+    return changed[0], changed[1]
+
+
+def _takes_batch(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in parameters)
+
+
+def _is_shapes(text: str) -> bool:
+    return all(_SHAPE.fullmatch(part.strip()) for part in text.split(","))
+
+
+def _shapes(text: str) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(0)
+    return tuple(_drawn(part.strip(), generator) for part in text.split(","))
+
+
+def _drawn(text: str, generator: torch.Generator) -> Tensor:
+    match = _SHAPE.fullmatch(text)
+    dtype = getattr(torch, (match and match["dtype"]) or "float32", None)
+    if match is None or not isinstance(dtype, torch.dtype):
+        raise UsageError(f"{text!r} is no shape with a dtype of torch", hint="write 8x3x224x224 or 8x128:int64:32000")
+    shape = [int(size) for size in match["shape"].split("x")]
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.randn(shape, generator=generator).to(dtype)
+    return torch.randint(int(match["below"] or FEW), shape, generator=generator).to(dtype)
+
+
+def floating(output: Any) -> dict[str, Tensor]:
+    """Return the floating tensors of any model's output by name: tensors, tuples, mappings, classes of transformers.
+
+    Raises UsageError for an output without any.
+    """
+    found = {name: each for name, each in _named("output", output) if each.is_floating_point()}
+    if not found:
+        raise UsageError(
+            f"the model gives {type(output).__name__} without a floating tensor", hint="give a model that computes one"
+        )
+    return found
+
+
+def _named(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _named(f"{name}.{key}", each)
+    elif isinstance(value, tuple | list):
+        names = getattr(value, "_fields", range(len(value)))
+        for key, each in zip(names, value, strict=True):
+            yield from _named(f"{name}[{key}]", each)
+    elif hasattr(value, "__dict__") and not callable(value):
+        for key, each in vars(value).items():
+            yield from _named(f"{name}.{key}", each)

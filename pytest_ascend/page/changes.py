@@ -1,0 +1,208 @@
+"""A comparison of two runs as people read it: on a page, a terminal, in Markdown and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_ascend.export.markdown import cell, table
+from pytest_ascend.export.terminal import Line
+from pytest_ascend.records.outcome import OUTCOMES
+from pytest_ascend.records.stack import Stack
+from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict.diff import ERROR_DRIFT, FASTER, FIX, KINDS, NEW, REGRESSION, SLOWER, VANISHED, Change, Diff
+from pytest_ascend.verdict.grid import link
+from pytest_ascend.verdict.phrase import Phrase, commas, counted, say
+from pytest_ascend.verdict.summary import Summary, notice
+
+#: Form of the JSON, raised whenever a reader of an older one would misread it.
+SCHEMA = 1
+#: Changes of one kind that are written out on a page, and on a terminal or in Markdown.
+PAGE_LIMIT, LINES_LIMIT = 500, 20
+_OPEN = (REGRESSION, VANISHED, ERROR_DRIFT, SLOWER)
+_COLOURS = {REGRESSION: "red", VANISHED: "red", ERROR_DRIFT: "yellow", SLOWER: "yellow", FASTER: "green", FIX: "green"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One change: outcomes stand in ``was`` and ``is_now``, figures in ``before`` and ``after``."""
+
+    id: str
+    href: str
+    was: str
+    is_now: str
+    before: str
+    after: str
+    finding: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChangeGroup:
+    """The changes of one kind; ``more`` counts those that are not listed."""
+
+    kind: str
+    title: Phrase
+    count: str
+    is_open: bool
+    changes: tuple[Row, ...]
+    more: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Changes:
+    """What the template places of a comparison; ``components`` are triples of name and both versions, as pairs."""
+
+    sentence: Phrase
+    notes: tuple[Phrase, ...]
+    components: tuple[tuple[Phrase, str], ...]
+    groups: tuple[ChangeGroup, ...]
+
+
+def changes_of(diff: Diff, *, linked: bool = True) -> Changes:
+    """Arrange a comparison for a page; ``linked`` says that the page has the cases of the later run."""
+    return Changes(
+        sentence=sentence(diff),
+        notes=tuple(notes(diff)),
+        components=tuple(
+            (say(f"stack.{name}"), f"{figures.one_line(old) or '–'} → {figures.one_line(new) or '–'}")
+            for name, (old, new) in diff.components.items()
+        ),
+        groups=tuple(_group(kind, diff.changes[kind], linked) for kind in KINDS if diff.changes[kind]),
+    )
+
+
+def sentence(diff: Diff) -> Phrase:
+    """Say in one sentence what changed, the worst first."""
+    found = [counted(f"diff.n.{kind}", len(diff.changes[kind])) for kind in KINDS if diff.changes[kind]]
+    since = name_of(diff.before.run.header.stack)
+    if not found:
+        return say("diff.nothing", since=since, cases=counted("cases", diff.unchanged))
+    return say("diff.sentence", since=since, found=commas(found))
+
+
+def name_of(stack: Stack) -> str:
+    """Return the name by which people call a combination."""
+    named = {"CANN": stack.cann, "torch_npu": stack.torch_npu}
+    parts = [stack.chip or stack.device, *(f"{name} {version}" for name, version in named.items() if version)]
+    return evidence.line(" · ".join(parts))
+
+
+def notes(diff: Diff) -> Iterator[Phrase]:
+    """Say what limits the comparison."""
+    before, after = diff.before.run.header, diff.after.run.header
+    if before.stack.emulated != after.stack.emulated:
+        yield say("diff.note.emulation")
+    elif after.stack.emulated:
+        yield say("diff.note.no-times")
+    if before.stack.chip != after.stack.chip:
+        yield say("diff.note.chips", before=before.stack.chip or "–", after=after.stack.chip or "–")
+    if not diff.is_comparable:
+        yield say("diff.note.extent")
+
+
+def _group(kind: str, changes: Sequence[Change], linked: bool) -> ChangeGroup:
+    return ChangeGroup(
+        kind=kind,
+        title=say(f"diff.{kind}"),
+        count=f"{len(changes):,}",
+        is_open=kind in _OPEN,
+        changes=tuple(_row(each, linked) for each in changes[:PAGE_LIMIT]),
+        more=f"{len(changes) - PAGE_LIMIT:,}" if len(changes) > PAGE_LIMIT else "",
+    )
+
+
+def _row(change: Change, linked: bool) -> Row:
+    is_figure = bool(change.name)
+    return Row(
+        id=evidence.line(change.id),
+        href=link(change.id) if linked and change.kind != VANISHED else "",
+        was="" if is_figure else change.before,
+        is_now="" if is_figure else change.after,
+        before=change.before or "–",
+        after=change.after or "–",
+        finding=_finding(change),
+    )
+
+
+def _finding(change: Change) -> str:
+    if not change.name:
+        return evidence.line(change.finding)
+    factor = "" if math.isinf(change.factor) else f" × {change.factor:.3g}"
+    return evidence.line(f"{figures.words(change.name)}{factor}")
+
+
+def lines(diff: Diff, limit: int = LINES_LIMIT) -> Iterator[Line]:
+    """Yield the comparison as lines for a terminal; foreign text in them cannot steer it."""
+    if said := notice(diff.after.run.header.stack):
+        yield Line(str(said).upper(), "yellow", bold=True)
+    for name, (old, new) in diff.components.items():
+        yield Line(figures.one_line(f"{say(f'stack.{name}')}: {old or '–'} -> {new or '–'}"))
+    for note in notes(diff):
+        yield Line(str(note), "yellow")
+    for kind in KINDS:
+        yield from _lines_of(kind, diff.changes[kind], limit)
+    yield Line(str(sentence(diff)), "red" if diff.failures((REGRESSION, NEW, VANISHED)) else "green", bold=True)
+
+
+def _lines_of(kind: str, changes: Sequence[Change], limit: int) -> Iterator[Line]:
+    if changes:
+        yield Line(f"{say(f'diff.{kind}')} ({len(changes):,})", _COLOURS.get(kind, ""), bold=True)
+    for each in changes[:limit]:
+        row = _row(each, linked=False)
+        yield Line(f"  {row.id}: {row.before} -> {row.after}{f'  {row.finding}' if row.finding else ''}")
+    if len(changes) > limit:
+        yield Line(f"  ... and {len(changes) - limit:,} more")
+
+
+def markdown(diff: Diff, limit: int = LINES_LIMIT) -> str:
+    """Return the comparison as Markdown, for the page of a CI job or a comment."""
+    parts = [f"### {cell(str(sentence(diff)))}"]
+    parts += [f"> {cell(str(each))}" for each in (notice(diff.after.run.header.stack), *notes(diff)) if each]
+    if diff.components:
+        versions = [(str(say(f"stack.{name}")), *pair) for name, pair in diff.components.items()]
+        parts.append(table(("", "before", "after"), versions))
+    for kind in KINDS:
+        if changes := diff.changes[kind]:
+            rows = [
+                (row.id, row.before, row.after, row.finding) for row in (_row(each, False) for each in changes[:limit])
+            ]
+            more = f"\n\nand {len(changes) - limit:,} more" if len(changes) > limit else ""
+            parts.append(f"**{say(f'diff.{kind}')}** ({len(changes):,})\n\n{table(_COLUMNS, rows)}{more}")
+    return "\n\n".join(parts) + "\n"
+
+
+_COLUMNS = ("case", "before", "after", "finding")
+
+
+def to_dict(diff: Diff) -> dict[str, Any]:
+    """Return the whole comparison as builtins, for :func:`pytest_ascend.runlog.codec.dumps`."""
+    return {
+        "schema": SCHEMA,
+        "before": _run(diff.before),
+        "after": _run(diff.after),
+        "components": {name: list(pair) for name, pair in diff.components.items()},
+        "notes": [str(each) for each in notes(diff)],
+        "counts": {**{kind: len(diff.changes[kind]) for kind in KINDS}, "unchanged": diff.unchanged},
+        "changes": [_change(each) for kind in KINDS for each in diff.changes[kind]],
+    }
+
+
+def _run(summary: Summary) -> dict[str, Any]:
+    header = summary.run.header
+    return {"run_id": header.run_id, "stack": header.stack.to_dict(), "verdict": summary.verdict.to_dict()}
+
+
+def _change(change: Change) -> dict[str, Any]:
+    is_new_deviation = change.kind == NEW and not OUTCOMES[change.after].conforms
+    return {
+        "kind": change.kind,
+        "case": change.id,
+        "before": change.before,
+        "after": change.after,
+        "finding": change.finding,
+        "name": change.name,
+        "factor": change.factor,
+        "deviates": is_new_deviation or change.kind == REGRESSION,
+    }

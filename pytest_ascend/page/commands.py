@@ -1,0 +1,163 @@
+"""The commands ``pytest-ascend report ...``: they work on run logs, without a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.export import markdown, terminal
+from pytest_ascend.page import changes, html
+from pytest_ascend.page.diffpage import render_diff
+from pytest_ascend.page.matrix import render_matrix
+from pytest_ascend.runlog import codec
+from pytest_ascend.runlog.writing import read
+from pytest_ascend.verdict import merge as merging
+from pytest_ascend.verdict.diff import ERROR_DRIFT, NEW, REGRESSION, SLOWER, SPEED_SHARE, VANISHED, Diff, compare
+from pytest_ascend.verdict.scan import outline
+from pytest_ascend.verdict.summary import Summary, exit_code, summarise
+
+LOG = "run.jsonl"
+PAGE = "conformance.html"
+PATH = click.Path(path_type=Path)
+#: Kinds of change that fail a comparison if nothing else is said, and all that may.
+FAILS_ON = (REGRESSION, NEW, VANISHED)
+MAY_FAIL_ON = (*FAILS_ON, ERROR_DRIFT, SLOWER)
+
+
+@click.group()
+def report() -> None:
+    """Make pages from run logs, compare them, and put them together."""
+
+
+@report.command()
+@click.argument("run", type=PATH)
+@click.option("-o", "--output", type=PATH, help="The page; by default beside the log.")
+@click.option("--against", type=PATH, help="An earlier run: the page says what changed since.")
+def render(run: Path, output: Path | None, against: Path | None) -> None:
+    """Make the conformance page of RUN, a run log or the folder that holds one.
+
+    Needs no device. Says what the run says, and exits with 0 whenever the page was made.
+    """
+    log = log_of(run)
+    page = output or log.with_name(_page_name(log))
+    summary = summarise(read(log))
+    write(page, html.render(summary, against=summary_of(against) if against else None))
+    _echo(terminal.lines(summary, page=page))
+
+
+@report.command()
+@click.argument("run", type=PATH)
+def summary(run: Path) -> None:
+    """Print RUN in few lines of Markdown, for the page of a CI job.
+
+    Exits with 0 whenever the log could be read.
+    """
+    click.echo(markdown.summary_of(summary_of(run)), nl=False)
+
+
+@report.command()
+@click.argument("before", type=PATH)
+@click.argument("after", type=PATH)
+@click.option("--format", "form", type=click.Choice(["terminal", "markdown", "json", "html"]), default="terminal")
+@click.option("-o", "--output", type=PATH, help="Write there instead of to the terminal.")
+@click.option("--fail-on", multiple=True, type=click.Choice(MAY_FAIL_ON), default=FAILS_ON, show_default=True)
+@click.option(
+    "--speed", type=click.FloatRange(0, 1000), default=100 * SPEED_SHARE, show_default=True, metavar="PERCENT"
+)
+@click.pass_context
+def diff(
+    context: click.Context,
+    before: Path,
+    after: Path,
+    form: str,
+    output: Path | None,
+    fail_on: tuple[str, ...],
+    speed: float,
+) -> None:
+    """Tell what changed from the run BEFORE to the run AFTER, case by case.
+
+    Exits with 1 for a change of a kind that --fail-on names: by default a regression, a new case that deviates, or,
+    where both runs had to execute everything of one level, a case that vanished. --speed says from which change on a
+    time, throughput or size is worth a line.
+    """
+    found = compare(summary_of(before), summary_of(after), speed_share=speed / 100)
+    if form == "terminal" and not output:
+        _echo(changes.lines(found))
+    elif output:
+        write(output, _written(found, form))
+    else:
+        click.echo(_written(found, form), nl=False)
+    context.exit(1 if found.failures(fail_on) else 0)
+
+
+@report.command()
+@click.argument("shards", type=PATH, nargs=-1, required=True)
+@click.option("-o", "--output", type=PATH, required=True, help="The folder for run.jsonl and conformance.html.")
+@click.pass_context
+def merge(context: click.Context, shards: tuple[Path, ...], output: Path) -> None:
+    """Put the logs of all SHARDS of a run together: the log and the page of a full run.
+
+    Refuses, naming them, shards of different stacks, manifests or rules, one given twice, and one that is missing.
+    Exits as pytest --ascend would have.
+    """
+    log = output / LOG
+    merging.merge([read(log_of(each)) for each in shards], log)
+    found = summary_of(log)
+    write(output / PAGE, html.render(found))
+    _echo(terminal.lines(found, page=output / PAGE))
+    context.exit(exit_code(found))
+
+
+@report.command()
+@click.argument("runs", type=PATH, nargs=-1, required=True)
+@click.option("-o", "--output", type=PATH, default=Path("matrix.html"), show_default=True, help="The page.")
+def matrix(runs: tuple[Path, ...], output: Path) -> None:
+    """Make one page over RUNS: which combinations conform, operators and models by combination, speed over versions.
+
+    Exits with 0 whenever the page was made.
+    """
+    write(output, render_matrix(outline(log_of(run)) for run in runs))
+    click.echo(f"{len(runs):,} runs: {output}")
+
+
+def _written(found: Diff, form: str) -> str:
+    if form == "markdown":
+        return changes.markdown(found)
+    if form == "json":
+        return f"{codec.dumps(changes.to_dict(found))}\n"
+    if form == "html":
+        return render_diff(found)
+    return "".join(f"{line.text}\n" for line in changes.lines(found))
+
+
+def log_of(run: Path) -> Path:
+    """Return the log that a path means: the file itself, or the latest one in a folder."""
+    return run / LOG if run.is_dir() else run
+
+
+def summary_of(run: Path) -> Summary:
+    """Read and judge one run. Raises RunLogError."""
+    return summarise(read(log_of(run)))
+
+
+def _echo(lines: Iterable[terminal.Line]) -> None:
+    for line in lines:
+        click.secho(line.text, fg=line.colour or None, bold=line.bold)
+
+
+def _page_name(log: Path) -> str:
+    """Return a name of its own to the page of a log that is not the latest."""
+    return PAGE if log.name == LOG else f"{log.stem}.html"
+
+
+def write(path: Path, text: str) -> None:
+    """Write what a command makes. Raises UsageError where that cannot be."""
+    try:
+        html.write(path, text)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write the page {path}: {error.strerror or error}", hint="choose another place: --output FILE"
+        ) from error

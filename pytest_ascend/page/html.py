@@ -1,0 +1,133 @@
+"""A page as one file that loads nothing: the template places, this module only escapes and assembles."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from base64 import b64encode
+from collections.abc import Mapping
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from pytest_ascend.page.outcomes import APPEARANCE
+from pytest_ascend.page.page import Page, page_of
+from pytest_ascend.runlog import codec
+from pytest_ascend.verdict import figures
+from pytest_ascend.verdict.phrase import LANGUAGES, Phrase, Value, say, table
+from pytest_ascend.verdict.summary import Summary
+
+_TEMPLATES = files("pytest_ascend.page") / "templates"
+
+
+def render(summary: Summary, *, against: Summary | None = None) -> str:
+    """Return the conformance page of a run: HTML that needs no network, in which nothing acts but its own script.
+
+    ``against`` is an earlier run, what changed since which is said on the first screen.
+    """
+    return render_page(page_of(summary, against=against))
+
+
+def render_page(page: Page) -> str:
+    """Place an arranged page in its template."""
+    return place("conformance.html", ("common.js", "conformance.js"), page, page.data)
+
+
+def place(template: str, scripts: tuple[str, ...], page: object, data: Mapping[str, Any]) -> str:
+    """Return the page that a template makes of what was arranged for it; ``data`` is for its scripts."""
+    style, script = _asset("page.css"), Markup("").join(_asset(name) for name in scripts)
+    words = {"words": {code: dict(table(code)) for code in LANGUAGES}}
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            page=page,
+            style=style,
+            style_hash=_hash(style),
+            script=script,
+            script_hash=_hash(script),
+            data=_script_data(data),
+            words=_script_data(words),
+        )
+    )
+
+
+def _script_data(value: Mapping[str, Any]) -> Markup:
+    return Markup(codec.for_script(value))  # noqa: S704 - for_script leaves nothing that could end the element
+
+
+def write(path: Path, text: str) -> None:
+    """Write a page beside its place and move it there, so that no reader ever sees half of one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        Path(beside).chmod(0o644)
+        Path(beside).replace(path)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise
+
+
+@cache
+def _environment() -> Environment:
+    """Return an environment that escapes whatever the name of the template, and where a typo is an error."""
+    environment = Environment(
+        loader=PackageLoader("pytest_ascend.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    words = {"say": _said, "show": _shown, "attr": _attribute, "word": _word}
+    environment.globals.update(words, appearance=APPEARANCE, languages=LANGUAGES)
+    return environment
+
+
+def _said(phrase: Phrase | str, **values: Value) -> Markup:
+    """Write a phrase, or that of a key, so that the script can write it in another language."""
+    phrase = phrase if isinstance(phrase, Phrase) else say(phrase, **values)
+    return Markup('<span data-say="{}">{}</span>').format(_key(phrase), str(phrase))
+
+
+def _shown(value: Phrase | str) -> Markup:
+    """Write what may be a phrase, or text that stands as it is."""
+    return _said(value) if isinstance(value, Phrase) else escape(figures.visible(value))
+
+
+def _attribute(name: str, phrase: Phrase | str) -> Markup:
+    """Write an attribute that holds a phrase."""
+    phrase = phrase if isinstance(phrase, Phrase) else say(phrase)
+    return Markup(' {}="{}" data-say-{}="{}"').format(name, str(phrase), name, _key(phrase))
+
+
+def _word(key: str) -> str:
+    return str(say(key))
+
+
+def _key(phrase: Phrase) -> str:
+    data = phrase.to_data()
+    return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+
+
+def _finalize(value: Any) -> Any:
+    """Make unseen characters visible in every text, also where the page forgot to."""
+    return figures.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _asset(name: str) -> Markup:
+    """Read a part of the package, which is trusted."""
+    return Markup((_TEMPLATES / name).read_text(encoding="utf-8"))  # noqa: S704
+
+
+def _hash(inline: str) -> str:
+    """Return the source expression by which a content security policy allows this very text and no other."""
+    return f"'sha256-{b64encode(sha256(inline.encode()).digest()).decode()}'"

@@ -1,0 +1,167 @@
+"""Many runs on one page: which combinations conform, what each operator and model does on them, and how fast."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_ascend.page import chart, html
+from pytest_ascend.page.changes import name_of
+from pytest_ascend.page.chart import Chart
+from pytest_ascend.page.page import label_of
+from pytest_ascend.page.sections import SUITES
+from pytest_ascend.records.stack import Stack
+from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict.phrase import SILENCE, Phrase, commas, say
+from pytest_ascend.verdict.scan import Outline
+from pytest_ascend.verdict.summary import ORDER, Summary, counted_outcome
+
+#: Parts of a stack by which runs are sorted, and that the table of combinations shows.
+SHOWN = ("chip", "driver", "cann", "torch", "torch_npu", "python")
+#: Pictures of speed, the suites of benchmarks first.
+CHARTS_LIMIT = 120
+#: Figures that say most of a benchmark; those of all benchmarks come before the rest.
+_FIRST = (
+    "device_p50_us",
+    "latency_p50_us",
+    "throughput_items_per_s",
+    "best_throughput_items_per_s",
+    "peak_memory_bytes",
+)
+#: Ends of the names of figures that are a speed or a size.
+_SPEEDS = ("_us", "_ms", "_s", "_bytes")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRow:
+    """One run as a row of the table of combinations, and as a column of the matrix by its ``number``."""
+
+    number: str
+    name: str
+    chip: str
+    label: Phrase
+    versions: tuple[str, ...]
+    kind: str
+    opening: Phrase
+    tally: Phrase
+    started: str
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MatrixPage:
+    """All that the template places."""
+
+    title: str
+    kind_of_page: Phrase
+    looks: str
+    label: Phrase
+    sentence: Phrase
+    shown: tuple[Phrase, ...]
+    runs: tuple[RunRow, ...]
+    outcomes: tuple[str, ...]
+    charts: tuple[Chart, ...]
+
+
+def render_matrix(outlines: Iterable[Outline]) -> str:
+    """Return a page over many runs, which loads nothing."""
+    runs = sorted(outlines, key=_order)
+    stacks = [run.summary.run.header.stack for run in runs]
+    labels = {label_of(stack).key: label_of(stack) for stack in stacks}
+    conforming = sum(run.summary.verdict.conforms and not run.summary.verdict.notice for run in runs)
+    page = MatrixPage(
+        title=f"{len(runs):,} runs · pytest-ascend",
+        kind_of_page=say("page.matrix"),
+        looks="kind-subset",
+        label=labels.popitem()[1] if len(labels) == 1 else SILENCE,
+        sentence=say("matrix.sentence", conforming=f"{conforming:,}", n=f"{len(runs):,}"),
+        shown=tuple(say(f"stack.{name}") for name in SHOWN),
+        runs=tuple(_row(index, run.summary) for index, run in enumerate(runs)),
+        outcomes=ORDER,
+        charts=tuple(_charts(runs)),
+    )
+    return html.place("matrix.html", ("common.js", "matrix.js"), page, _data(runs, page.runs))
+
+
+def _order(run: Outline) -> tuple[object, ...]:
+    stack, started = run.summary.run.header.stack, run.summary.run.header.started
+    return (*(natural(str(getattr(stack, name))) for name in ("chip", "cann", "torch_npu", "driver")), started)
+
+
+def natural(text: str) -> tuple[tuple[int, int, str], ...]:
+    """Return the key that sorts versions as people do: 8.5 before 8.10, and RC1 of a version before its release."""
+    parts = re.findall(r"\d{1,9}|[^\d.]+", text.casefold())
+    return tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts)
+
+
+def _row(index: int, summary: Summary) -> RunRow:
+    header = summary.run.header
+    return RunRow(
+        number=f"{index + 1}",
+        name=name_of(header.stack),
+        chip=_chip(header.stack),
+        label=label_of(header.stack),
+        versions=tuple(evidence.line(str(getattr(header.stack, name))) for name in SHOWN),
+        kind=summary.verdict.kind,
+        opening=summary.verdict.opening,
+        tally=commas([counted_outcome(name, count) for name, count in summary.counts.items() if count]),
+        started=header.started[: len("2026-01-01")],
+        path=evidence.line(summary.run.path),
+    )
+
+
+def _chip(stack: Stack) -> str:
+    return evidence.line(stack.chip or stack.device)
+
+
+def _data(runs: Sequence[Outline], rows: Sequence[RunRow]) -> dict[str, Any]:
+    """Return the matrix for its script: a cell is the number of a tally, -1 where the run has no such case.
+
+    A tally is a list of pairs of an outcome and a count, the worst outcome first.
+    """
+    tallies: dict[tuple[int, ...], int] = {}
+    suites = dict(SUITES)
+    order = list(suites)
+    subjects = {subject for run in runs for subject in run.tallies}
+    lines = []
+    for subject in sorted(subjects, key=lambda each: (_place(each[0], order), *map(figures.sort_key, each))):
+        found = [run.tallies.get(subject) for run in runs]
+        cells = [-1 if tally is None else tallies.setdefault(tuple(tally), len(tallies)) for tally in found]
+        lines.append([evidence.line(each) for each in subject] + [cells])
+    return {
+        "outcomes": list(ORDER),
+        "runs": [{"name": row.name, "chip": row.chip, "label": str(row.label)} for row in rows],
+        "tallies": [[[ORDER[rank], count] for rank, count in enumerate(tally) if count] for tally in tallies],
+        "lines": lines,
+    }
+
+
+def _place(suite: str, order: list[str]) -> int:
+    return order.index(suite) if suite in order else len(order)
+
+
+def _charts(runs: Sequence[Outline]) -> Iterator[Chart]:
+    """Draw each speed and size over the runs of one chip on one kind of host, as long as at least two have it."""
+    points: dict[tuple[str, str, str, str], list[tuple[int, str, float]]] = {}
+    for index, run in enumerate(runs):
+        stack = run.summary.run.header.stack
+        for (case_id, name), value in run.measurements.items() if not stack.emulated else ():
+            if name.endswith(_SPEEDS) and 0 <= value < float("inf"):
+                key = (_chip(stack), evidence.line(stack.host), case_id, name)
+                points.setdefault(key, []).append((index + 1, name_of(stack), value))
+    wanted = [key for key, values in points.items() if len(values) > 1]
+    wanted.sort(key=lambda key: (not key[2].startswith("benchmarks/"), key[3] not in _FIRST, *key[2:], *key[:2]))
+    for chip, host, case_id, name in wanted[:CHARTS_LIMIT]:
+        found = points[chip, host, case_id, name]
+        first, last = (figures.quantity(name, value) for *_, value in (found[0], found[-1]))
+        yield chart.row(
+            f"{evidence.line(case_id)} · {chip}{f', {host}' if host else ''}",
+            "",
+            say("chart.speeds", name=figures.words(name), n=f"{len(found):,}", first=first, last=last),
+            name,
+            [(f"{number}: {label}", value) for number, label, value in found],
+            over="combination",
+            labels=[f"{number}" for number, *_ in found],
+        )

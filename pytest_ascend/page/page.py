@@ -1,0 +1,236 @@
+"""What the page says, in its order: all is counted, sorted, worded and cut before a template places it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from itertools import islice
+from typing import Any
+
+from pytest_ascend.page import sections
+from pytest_ascend.page.casedata import case_data
+from pytest_ascend.page.changes import Changes, changes_of, name_of
+from pytest_ascend.page.sections import ROWS_LIMIT, Entry, Group, SuiteSection, Waiver
+from pytest_ascend.records.census import KINDS
+from pytest_ascend.records.outcome import LeftToCpu
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.stack import Stack
+from pytest_ascend.runlog import checks
+from pytest_ascend.runlog.contents import SUBSET
+from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict.diff import compare
+from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
+from pytest_ascend.verdict.summary import Summary
+
+#: Parts of a stack that are no version of anything, and are said elsewhere.
+_NO_VERSIONS = ("device", "emulated")
+_SEVERITIES = ("error", "warning", "note", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A name and what is known under it; an empty value is shown as not known."""
+
+    name: Phrase | str
+    value: Phrase | str
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The count of one outcome. ``x`` and ``width`` place it in the bar, in percent."""
+
+    outcome: str
+    count: str
+    share: str
+    x: str
+    width: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """What the doctor says of one thing; ``looks`` is its severity as far as the page knows it."""
+
+    severity: Phrase | str
+    looks: str
+    what: str
+    evidence: tuple[str, ...]
+    why: str
+    remedy: str
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CensusRow:
+    """One kind of operator of torch_npu, and how many of each namespace are of it."""
+
+    kind: str
+    meaning: Phrase
+    counts: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """All that the template places. ``label`` marks every section where no NPU computed anything.
+
+    ``looks`` are the classes of the body; ``against`` is what changed since an earlier run, None where none was given.
+    """
+
+    title: str
+    kind_of_page: Phrase
+    looks: str
+    combined: str
+    notice: Phrase
+    opening: Phrase
+    body: Phrase
+    label: Phrase
+    warnings: tuple[Phrase | str, ...]
+    against: Changes | None
+    findings: tuple[Finding, ...]
+    census: tuple[CensusRow, ...]
+    namespaces: tuple[str, ...]
+    by_outcome: Phrase
+    tiles: tuple[Tile, ...]
+    combination: tuple[Fact, ...]
+    run_facts: tuple[Fact, ...]
+    deviations: tuple[Group, ...]
+    suites: tuple[SuiteSection, ...]
+    absent: tuple[Group, ...]
+    left: tuple[Group, ...]
+    waivers: tuple[Waiver, ...]
+    loosened: tuple[Entry, ...]
+    standards: tuple[Fact, ...]
+    options: tuple[Fact, ...]
+    log: str
+    data: Mapping[str, Any]
+
+
+def page_of(summary: Summary, *, against: Summary | None = None) -> Page:
+    """Arrange a summary as a page, with what changed since the run ``against``."""
+    header, verdict, results = summary.run.header, summary.verdict, summary.results
+    waived = [each for each in results if each.outcome.name == "waived"]
+    loosened = [each for each in results if evidence.loosened(each)]
+    log, command, label = sections.log_name(summary), sections.command(summary), label_of(header.stack)
+    return Page(
+        title=f"{f'{label} · '.upper() if label else ''}{verdict.opening} · {name_of(header.stack)} · pytest-ascend",
+        kind_of_page=say("page.conformance"),
+        looks=_looks(summary),
+        combined=name_of(header.stack),
+        notice=verdict.notice,
+        opening=verdict.opening,
+        body=verdict.body,
+        label=label,
+        against=changes_of(compare(against, summary)) if against else None,
+        findings=tuple(_findings(header.doctor)),
+        census=tuple(_census(header.census)),
+        namespaces=tuple(evidence.line(name) for name in header.census),
+        by_outcome=say("page.by-outcome", cases=counted("cases", len(results))),
+        warnings=tuple(_warnings(summary)),
+        tiles=tuple(_tiles(summary)),
+        combination=tuple(combination(header.stack)),
+        run_facts=tuple(_run_facts(summary)),
+        deviations=tuple(sections.deviations(summary)),
+        suites=tuple(sections.suites(results)),
+        absent=tuple(sections.absent(results)),
+        left=tuple(sections.absent(results, (LeftToCpu.name,))),
+        waivers=tuple(sections.waiver(each, header.started) for each in waived[:ROWS_LIMIT]),
+        loosened=tuple(sections.entry(each) for each in loosened[:ROWS_LIMIT]),
+        standards=tuple(_standards(results)),
+        options=tuple(Fact(evidence.line(key), _option(value)) for key, value in header.options.items()),
+        log=log,
+        data={**case_data(summary), "command": command, "log": log},
+    )
+
+
+def _looks(summary: Summary) -> str:
+    not_npu = " not-npu" if summary.verdict.notice else ""
+    return f"kind-{summary.verdict.kind}{not_npu}{' faulty' if summary.deviations else ''}"
+
+
+def combination(stack: Stack) -> Iterator[Fact]:
+    """Yield every part of a stack with its version."""
+    for each in fields(stack):
+        if each.name not in _NO_VERSIONS:
+            yield Fact(say(f"stack.{each.name}"), evidence.line(str(getattr(stack, each.name))))
+
+
+def label_of(stack: Stack) -> Phrase:
+    """Return what marks every section of a page where no NPU computed anything."""
+    if stack.emulated:
+        return say("label.emulated")
+    return SILENCE if stack.device == "npu" else say("label.other", device=evidence.line(stack.device))
+
+
+def _findings(doctor: Mapping[str, Any]) -> Iterator[Finding]:
+    for each in doctor.get("findings", ()):
+        known = each["severity"] in _SEVERITIES
+        yield Finding(
+            severity=say(f"doctor.{each['severity']}") if known else evidence.line(each["severity"]),
+            looks=each["severity"] if known else "note",
+            what=evidence.line(each["what"]),
+            evidence=tuple(evidence.line(one) for one in each["evidence"][:ROWS_LIMIT]),
+            why=evidence.text(each["why"]),
+            remedy=evidence.text(each["remedy"]),
+            is_open=each["severity"] == "error",
+        )
+
+
+def _census(census: Mapping[str, Mapping[str, int]]) -> Iterator[CensusRow]:
+    """Yield a row for each kind of operator, known ones first, with the number of each namespace."""
+    kinds = dict.fromkeys([*KINDS, *(kind for counts in census.values() for kind in counts)])
+    for kind in islice(kinds, ROWS_LIMIT):
+        counts = [counts.get(kind, 0) for counts in census.values()]
+        if any(counts):
+            meaning = say(f"census.{kind}") if kind in KINDS else SILENCE
+            yield CensusRow(evidence.line(kind), meaning, tuple(f"{count:,}" if count else "" for count in counts))
+
+
+def _tiles(summary: Summary) -> Iterator[Tile]:
+    total, x = len(summary.results), 0.0
+    for name, count in summary.counts.items():
+        width = 100 * count / total if total else 0.0
+        yield Tile(name, f"{count:,}", figures.share(count, total), f"{x:.3f}%", f"{width:.3f}%")
+        x += width
+
+
+def _run_facts(summary: Summary) -> Iterator[Fact]:
+    header, footer = summary.run.header, summary.run.footer
+    started = checks.moment(header.started)
+    yield Fact(say("run.level"), header.level)
+    yield Fact(say("run.selection"), _selection(summary))
+    executed = say("run.executed-of", n=f"{summary.executed:,}", cases=counted("cases", summary.total))
+    yield Fact(say("run.executed"), executed)
+    yield Fact(say("run.started"), figures.moment(started))
+    if footer:
+        took_s = (checks.moment(footer.finished) - started).total_seconds()
+        yield Fact(say("run.took"), figures.duration(took_s) if took_s >= 1 else "< 1 s")
+    yield Fact(say("run.run"), evidence.line(header.run_id))
+
+
+def _warnings(summary: Summary) -> Iterator[Phrase | str]:
+    """Yield what nobody may overlook: a footer that claims something else, and faults planted on purpose."""
+    yield from (figures.one_line(each) for each in summary.contradictions)
+    if faults := summary.run.header.options.get("faults"):
+        yield say("page.faults", faults=_option(faults))
+
+
+def _option(value: Any) -> str:
+    if isinstance(value, Mapping):
+        value = [f"{name}: {each}" for name, each in value.items()]
+    if isinstance(value, list | tuple):
+        value = ", ".join(str(each) for each in value)
+    return evidence.line(str(value)) or "–"
+
+
+def _selection(summary: Summary) -> Phrase:
+    selection = summary.run.header.selection
+    if selection.kind != SUBSET:
+        return say("run.full")
+    reason = evidence.line(selection.reason)
+    return say("run.subset-by", reason=reason) if reason else say("run.subset")
+
+
+def _standards(results: Iterable[ResultRecord]) -> Iterator[Fact]:
+    found = Counter(verdict["standard"] for result in results for verdict in result.verdicts)
+    for name, count in found.most_common(50):
+        yield Fact(evidence.line(name) or "–", say("run.comparisons", n=f"{count:,}"))

@@ -1,0 +1,131 @@
+"""Where things stand in a picture: axes, round numbers on them, and paths, in the units of its view box."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_ascend.verdict import figures
+
+WIDTH, HEIGHT = 380, 190
+LEFT, RIGHT, TOP, BOTTOM = 58, 12, 10, 24
+#: Words below a picture that have room beside each other.
+LABELS_LIMIT = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Words at a place; ``anchor`` is SVG's text-anchor."""
+
+    x: str
+    y: str
+    anchor: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Maps numbers to places between two edges."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def at(self, value: float) -> float:
+        """Return the place of a number, inside the edges whatever the number."""
+        share = (value - self.low) / (self.high - self.low)
+        return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
+
+
+def across(last: float, low: float = 0.0) -> Axis:
+    """Return the axis from left to right."""
+    return Axis(low, last if last > low else low + 1, LEFT, WIDTH - RIGHT)
+
+
+def upright(low: float, high: float) -> Axis:
+    """Return the axis from bottom to top, with some air at its ends; it begins at 0 where ``low`` is 0."""
+    margin = (high - low) * 0.05 or abs(high) * 0.05 or 1.0
+    return Axis(low - (margin if low else 0), high + margin, HEIGHT - BOTTOM, TOP)
+
+
+def ticks(axis: Axis, count: int = 4, *, binary: bool = False) -> list[float]:
+    """Return round numbers inside an axis, about ``count`` of them; powers of two apart where ``binary``."""
+    rough = (axis.high - axis.low) / count
+    if binary:
+        step = 2.0 ** math.ceil(math.log2(rough))
+    else:
+        power = 10.0 ** math.floor(math.log10(rough))
+        step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
+    first = math.ceil(axis.low / step)
+    return [number * step for number in range(first, math.floor(axis.high / step) + 1)]
+
+
+def rules(axis: Axis, name: str = "") -> tuple[str, ...]:
+    """Return a line across at each round number."""
+    return tuple(horizontal(axis.at(each)) for each in _ticks_of(axis, name))
+
+
+def y_texts(axis: Axis, name: str = "") -> tuple[Text, ...]:
+    """Return the round numbers beside an axis, with the unit that ``name`` carries."""
+    return tuple(
+        Text(f"{LEFT - 6}", f"{axis.at(each) + 4:.1f}", "end", figures.brief(name, each) if name else f"{each:.4g}")
+        for each in _ticks_of(axis, name)
+    )
+
+
+def _ticks_of(axis: Axis, name: str) -> list[float]:
+    return ticks(axis, binary=figures.unit(name) == "B")
+
+
+def x_ends(first: str, last: str) -> tuple[Text, ...]:
+    """Return words below both ends of an axis."""
+    return (
+        Text(f"{LEFT}", f"{HEIGHT - 6}", "start", first),
+        Text(f"{WIDTH - RIGHT}", f"{HEIGHT - 6}", "end", last),
+    )
+
+
+def x_labels(axis: Axis, labels: Sequence[str]) -> tuple[Text, ...]:
+    """Return words below each place of an axis that counts from 0, or below as many of them as there is room for."""
+    step = math.ceil(len(labels) / LABELS_LIMIT)
+    return tuple(
+        Text(f"{axis.at(index):.1f}", f"{HEIGHT - 6}", "middle", labels[index]) for index in range(0, len(labels), step)
+    )
+
+
+def polyline(values: Sequence[float], x: Axis, y: Axis) -> str:
+    """Return a line through the finite values, with a gap where one is not."""
+    path, pen = [], "M"
+    for index, value in enumerate(values):
+        if math.isfinite(value):
+            path.append(f"{pen}{x.at(index):.1f} {y.at(value):.1f}")
+        pen = "L" if math.isfinite(value) else "M"
+    return "".join(path)
+
+
+def steps(values: Sequence[float], y: Axis) -> str:
+    """Return the outline of columns of equal width."""
+    width = (WIDTH - LEFT - RIGHT) / len(values)
+    return f"M{LEFT} {HEIGHT - BOTTOM}" + "".join(f"V{y.at(each):.1f}h{width:.2f}" for each in values)
+
+
+def horizontal(y: float) -> str:
+    """Return a line across."""
+    return f"M{LEFT} {y:.1f}H{WIDTH - RIGHT}"
+
+
+def vertical(x: float) -> str:
+    """Return a line from top to bottom."""
+    return f"M{x:.1f} {TOP}V{HEIGHT - BOTTOM}"
+
+
+def box(x: float, top: float, width: float, bottom: float) -> str:
+    """Return a column."""
+    return f"M{x:.1f} {bottom:.1f}V{top:.1f}h{width:.1f}V{bottom:.1f}Z"
+
+
+def dot(x: float, y: float) -> str:
+    """Return a point."""
+    return f"M{x - 2.5:.1f} {y:.1f}a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0 -5 0Z"

@@ -1,0 +1,222 @@
+"""The pytest plugin: its options, its start, and the fixtures.
+
+Nothing heavier than a table of options is imported before ``--ascend`` is on or a fixture is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_ascend.environment.autoload import spare_torch
+from pytest_ascend.plugin import options
+from pytest_ascend.plugin.keys import SETUP, TRIAL
+from pytest_ascend.system.bundled import folder
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_ascend.device import Device
+    from pytest_ascend.golden import GoldenStore
+    from pytest_ascend.performance.benchmarking import AscendBenchmark
+    from pytest_ascend.performance.comparison import Comparison
+    from pytest_ascend.run.comparing import PrecisionCompare
+    from pytest_ascend.run.reference import CpuReference
+    from pytest_ascend.run.trial import Reproduce, Trial
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options."""
+    options.declare(parser)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
+    """Bring the device up before any conftest can import torch; without ``--ascend``, see that it can."""
+    if not options.is_on(early_config.known_args_namespace):
+        spare_torch()
+        return
+    from pytest_ascend.plugin import hooks
+
+    early_config.stash[SETUP] = hooks.set_up(early_config, args)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers, and all the rest where ``--ascend`` is on."""
+    config.addinivalue_line("markers", "ascend_case(case): the pytest_ascend Case that a test decides")
+    config.addinivalue_line(
+        "markers", "ascend_model(factory, inputs=None): the model whose cases a test with ascend_model_case decides"
+    )
+    config.addinivalue_line(
+        "markers", "ascend_standard(name, limits={}, waiver=''): the standard that precision_compare judges a test by"
+    )
+    if options.is_on(config.option):
+        from pytest_ascend.plugin import hooks
+
+        hooks.register(config, config.stash.get(SETUP, None))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give a test that uses ``ascend_model_case`` one case for each property of its model."""
+    if "ascend_model_case" in metafunc.fixturenames:
+        from pytest_ascend.plugin import user_model
+
+        user_model.parametrize(metafunc)
+
+
+@pytest.fixture
+def ascend_model_case(
+    request: pytest.FixtureRequest,
+    ascend_device: Device,
+    precision_compare: PrecisionCompare,
+    ascend_measure: Callable[[str, float | Sequence[float]], None],
+) -> Callable[[], None]:
+    """Run one case of a model of yours: ``@pytest.mark.ascend_model(factory, inputs)``, or ``--ascend-model``."""
+    from pytest_ascend.plugin import user_model
+
+    return user_model.case_of(request, ascend_device, precision_compare, ascend_measure)
+
+
+@pytest.fixture
+def model_parity(
+    ascend_device: Device,
+    precision_compare: PrecisionCompare,
+    ascend_measure: Callable[[str, float | Sequence[float]], None],
+) -> Callable[..., None]:
+    """Judge a model on the device: ``model_parity(model, *inputs, property="gradients", dtype="float32")``."""
+    from pytest_ascend.plugin import user_model
+
+    return user_model.parity(ascend_device, precision_compare, ascend_measure)
+
+
+@pytest.fixture(scope="session")
+def ascend_device(pytestconfig: pytest.Config) -> Device:
+    """Return the device under test: its ``label``, ``synchronize()`` and peak of memory. Skips without ``--ascend``."""
+    setup = pytestconfig.stash.get(SETUP, None)
+    if setup is None:
+        pytest.skip("needs --ascend")
+    return setup.prepared.device
+
+
+@pytest.fixture(scope="session")
+def npu_device(ascend_device: Device) -> torch.device:
+    """Return the device under test as a ``torch.device``. Skips without ``--ascend``."""
+    return ascend_device.torch_device()
+
+
+@pytest.fixture(scope="session")
+def golden_store(pytestconfig: pytest.Config) -> GoldenStore:
+    """Return the goldens of ``--ascend-baselines``, or the bundled ones."""
+    from pytest_ascend.golden import GoldenStore
+
+    setup = pytestconfig.stash.get(SETUP, None)
+    return GoldenStore((setup.options.baselines if setup else folder("baselines")) / "golden")
+
+
+@pytest.fixture(scope="session")
+def cpu_reference(pytestconfig: pytest.Config, golden_store: GoldenStore) -> CpuReference:
+    """Call a function or module on the CPU in float64; ``golden="name"`` reads a stored result instead.
+
+    ``expected = cpu_reference(block, x)`` leaves ``block`` and ``x`` as they are.
+    """
+    from pytest_ascend.run.reference import CpuReference
+
+    setup = pytestconfig.stash.get(SETUP, None)
+    return CpuReference(golden_store, stores=bool(setup and setup.options.store_goldens))
+
+
+@pytest.fixture
+def precision_compare(request: pytest.FixtureRequest) -> PrecisionCompare:
+    """Compare what the device computed with what was expected, by dtype; raises where they disagree.
+
+    Which standard judges is said by the call, else by the marker ``ascend_standard``, else by ``--ascend-standard``.
+
+    ``precision_compare(actual, expected)`` gives the verdict; see :func:`pytest_ascend.precision.compare`.
+    ``precision_compare.layers(model, *inputs)`` judges every module of a model and names the first wrong one;
+    ``precision_compare.models(model, original, *inputs, names={...})`` compares a rewritten model with its original.
+    """
+    from pytest_ascend.run.comparing import PrecisionCompare, marked_settings
+
+    setup, trial = request.config.stash.get(SETUP, None), _trial(request)
+    note = trial.verdicts.append if trial else _forget
+    marker = request.node.get_closest_marker("ascend_standard")
+    marked = marked_settings(marker.args, marker.kwargs, request.node.nodeid) if marker else {}
+    if setup is None:
+        return PrecisionCompare(note, marked=marked)
+    return PrecisionCompare(note, setup.options.standard, str(setup.prepared.device.torch_device()), marked)
+
+
+@pytest.fixture
+def ascend_measure(request: pytest.FixtureRequest) -> Callable[[str, float | Sequence[float]], None]:
+    """Keep a figure with the case: ``ascend_measure("latency_us", 12.5)``. The unit belongs into the name.
+
+    A list is kept as a series: samples, or one line of a curve (``loss_actual`` beside ``loss_expected``).
+    """
+    trial = _trial(request)
+    return trial.measure if trial else _forget
+
+
+@pytest.fixture
+def ascend_reproduce(request: pytest.FixtureRequest) -> Callable[[Reproduce], None]:
+    """Say how to write a program that shows what is wrong with the case: ``ascend_reproduce(write)``.
+
+    Where the case does not pass, ``write`` gets the verdict that disagreed, or None, and gives Python to be pasted; it
+    stands in the run log and on the page. It may raise ValueError with the reason why there is none.
+    """
+    trial = _trial(request)
+
+    def keep(write: Reproduce) -> None:
+        if trial:
+            trial.reproduce = write
+
+    return keep
+
+
+@pytest.fixture(scope="session")
+def ascend_baseline(pytestconfig: pytest.Config) -> Comparison:
+    """Return what the benchmarks of this run are compared with: the measured baseline that fits best, if any."""
+    from pytest_ascend.performance.baseline import choose
+    from pytest_ascend.performance.comparison import Comparison
+
+    setup = pytestconfig.stash.get(SETUP, None)
+    if setup is None:
+        pytest.skip("needs --ascend")
+    choice = choose(setup.options.baselines, setup.stack(), setup.timing())
+    return Comparison(choice=choice, tolerance=setup.options.slowdown)
+
+
+@pytest.fixture
+def ascend_benchmark(request: pytest.FixtureRequest, ascend_device: Device) -> AscendBenchmark:
+    """Time what ``make(device)`` gives, a call without arguments, through pytest-benchmark, and judge it.
+
+    ``ascend_benchmark(make, Work(items=8))`` keeps latencies, throughput and the verdict against the baseline with the
+    case. Skips with ``--benchmark-disable`` and without ``--ascend``.
+    """
+    from pytest_ascend.performance.benchmarking import AscendBenchmark
+
+    trial = _trial(request)
+    if trial is None or request.config.getoption("benchmark_disable"):
+        pytest.skip("needs --ascend, and no --benchmark-disable")
+    benchmark = request.getfixturevalue("benchmark")
+    return AscendBenchmark(
+        device=ascend_device,
+        case_id=trial.case.id,
+        comparison=request.getfixturevalue("ascend_baseline"),
+        measure=trial.measure,
+        note=trial.verdicts.append,
+        benchmark=benchmark if benchmark.enabled else None,
+    )
+
+
+def _trial(request: pytest.FixtureRequest) -> Trial | None:
+    """Return where the test's evidence is gathered; None without ``--ascend``."""
+    if SETUP not in request.config.stash:
+        return None
+    trial: Trial | None = request.node.stash.get(TRIAL, None)
+    return trial
+
+
+def _forget(*_: Any) -> None:
+    """Take what nobody keeps without ``--ascend``."""

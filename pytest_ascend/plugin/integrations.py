@@ -1,0 +1,51 @@
+"""What other plugins' reports get of a case: properties in JUnit XML, columns and attachments in pytest-html."""
+
+from __future__ import annotations
+
+from html import escape
+
+import pytest
+from pytest_html import extras
+
+from pytest_ascend.export import properties
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.text import one_line
+
+_COLUMNS = ("Outcome", "Limit used", "Standard")
+
+
+class Neighbours:
+    """Runs where results come together. ``record_property`` is where a report carries its record."""
+
+    def __init__(self, record_property: str, outcome_property: str) -> None:
+        self._record_property, self._outcome_property = record_property, outcome_property
+        self._latest: tuple[str, ResultRecord] | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Put what others can read in the place of the record."""
+        found = dict(report.user_properties).get(self._record_property)
+        if not isinstance(found, dict):
+            return
+        record = ResultRecord.from_dict(found)
+        self._latest = (report.nodeid, record)
+        ours = (self._record_property, self._outcome_property)
+        kept = [each for each in report.user_properties if each[0] not in ours]
+        report.user_properties = [*kept, *properties.properties(record)]
+        if text := properties.attachment(record):
+            given = getattr(report, "extras", ())
+            setattr(report, "extras", [*given, extras.text(text, name="ascend")])  # noqa: B010 - pytest-html's own
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_html_results_table_header(self, cells: list[str]) -> None:
+        """Add our columns before the links."""
+        cells[-1:-1] = [f"<th>{name}</th>" for name in _COLUMNS]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_html_results_table_row(self, report: pytest.TestReport, cells: list[str]) -> None:
+        """Fill our columns, and show the test's name, which may hold anything, as text."""
+        node_id = report.nodeid if report.when == "call" else f"{report.nodeid}::{report.when}"
+        cells[1] = f'<td class="col-testId">{escape(one_line(node_id))}</td>'
+        record = self._latest[1] if self._latest and self._latest[0] == report.nodeid else None
+        found = (record.outcome.name, properties.worst(record), properties.standard(record)) if record else ("", "", "")
+        cells[-1:-1] = [f"<td>{escape(one_line(each))}</td>" for each in found]

@@ -1,0 +1,18 @@
+"""Where the plugin keeps what belongs to a run or to a test. Imports nothing that is heavy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_ascend.plugin.session import Setup
+    from pytest_ascend.records.case import Case
+    from pytest_ascend.run.trial import Trial
+
+#: What is settled before anything is collected; in the configuration of a run with ``--ascend``.
+SETUP: pytest.StashKey[Setup] = pytest.StashKey()
+#: The case that a test decides, and what is gathered while it runs.
+CASE: pytest.StashKey[Case] = pytest.StashKey()
+TRIAL: pytest.StashKey[Trial] = pytest.StashKey()

@@ -1,0 +1,288 @@
+"""A run in which child processes use the device: what the child does, and what the parent tells pytest and the log."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from pytest_ascend.coverage.selection import place
+from pytest_ascend.errors import DeviceUnavailable
+from pytest_ascend.isolation import Attempt, Card, Child, Decision, End, Settings, Supervisor, Task, start
+from pytest_ascend.isolation.cards import Locks
+from pytest_ascend.plugin.keys import CASE
+from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, restored
+from pytest_ascend.plugin.session import Ledger, Setup
+from pytest_ascend.plugin.worker import Work
+from pytest_ascend.records.outcome import Errored, Flaky, Outcome
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.run import benchmarked
+from pytest_ascend.run.limits import limit_s
+from pytest_ascend.runlog.contents import ATTEMPT, CANARIES, LEFT_BEHIND, LOST, QUARANTINED
+
+#: Where emulated devices are locked too, which otherwise belong to one process each and need no lock.
+LOCKS_VARIABLE = "PYTEST_ASCEND_CARD_LOCKS"
+
+#: Of stacks, so many lines are shown on the terminal; the log and the page have all.
+SHOWN_LINES = 30
+
+
+class Host(Protocol):
+    """What an isolated run needs of the plugin that runs it: its settings, its account, and the way into a child."""
+
+    setup: Setup
+    ledger: Ledger | None
+
+
+def run(host: Host, session: pytest.Session) -> bool:
+    """Run all collected tests in child processes, in the place of pytest's own loop."""
+    assert host.ledger is not None  # noqa: S101  (workers of xdist are never isolated)
+    locks = Locks(_locks_folder())
+    try:
+        parent = Parent(host, session, _cards(host.setup, locks))
+        parent.run()
+    finally:
+        locks.release()
+    if session.shouldfail:
+        raise session.Failed(session.shouldfail)
+    if session.shouldstop:
+        raise session.Interrupted(session.shouldstop)
+    return True
+
+
+def _locks_folder() -> Path | None:
+    named = os.environ.get(LOCKS_VARIABLE)
+    return Path(named) if named else None
+
+
+def _cards(setup: Setup, locks: Locks) -> list[Card]:
+    """Take as many cards as were asked for, of those that no other run holds. Raises DeviceUnavailable for none."""
+    device, indices, wanted = setup.prepared.device, setup.prepared.indices, setup.options.cards
+    if wanted == 1 and ":" in setup.options.device:
+        indices = indices[:1]
+    wanted = len(indices) if wanted == "auto" else int(wanted)
+    is_shared = device.kind == "npu" and (not device.emulated or bool(os.environ.get(LOCKS_VARIABLE)))
+    taken = locks.take(device.kind, indices, wanted) if is_shared else indices[:wanted]
+    if not taken:
+        held = ", ".join(f"{device.kind}:{index}" for index in indices)
+        raise DeviceUnavailable(f"other runs on this machine hold {held}", hint="wait for them, or name another device")
+    return [Card(label=f"{device.kind}:{index}", index=index) for index in taken]
+
+
+class Parent:
+    """Hears of attempts and settles cases, as pytest reports and as records."""
+
+    def __init__(self, host: Host, session: pytest.Session, cards: Sequence[Card]) -> None:
+        self._host = host
+        self._session = session
+        self._cards = cards
+        self._ledger = host.ledger
+        self._left: dict[int, int] = {}
+        self._has_canaries = False
+
+    def run(self) -> None:
+        """Run everything, and say what became of what could not be run."""
+        options, ledger = self._host.setup.options, self._host.ledger
+        deadline = time.monotonic() + options.deadline_s if options.deadline_s else float("inf")
+        supervisor = Supervisor(
+            self._tasks(), self._cards, self, Settings(deadline=deadline), earlier=self._earlier_attempts()
+        )
+        left, why = supervisor.run()
+        if ledger and why and why != "stopped" and left:
+            for task in left:
+                self._lose(task, why)
+            ledger.stopped = why
+
+    # --- what the supervisor tells ---
+
+    def start(self, card: Card, *, alone: bool) -> Child:
+        """Fork a child that has everything but the device."""
+        work = Work(
+            session=self._session,
+            setup=self._host.setup,
+            index=card.index,
+            alone=alone,
+            plants_canaries=not self._has_canaries,
+            threads=max(1, self._host.setup.prepared.threads // len(self._cards)),
+        )
+        return start(work.live)
+
+    def heard(self, card: Card, message: Mapping[str, Any]) -> None:
+        """Take what a child says beside its answers."""
+        if message.get("canaries") and not self._has_canaries:
+            self._has_canaries = True
+            self._note(CANARIES, **message["canaries"])
+        if "left_bytes" in message:
+            item = self._session.items[message["index"]]
+            if CASE in item.stash:
+                self._note(LEFT_BEHIND, case=item.stash[CASE].id, card=card.label, bytes=message["left_bytes"])
+        for each in message.get("benchmarks", ()):
+            benchmarked.put_back(self._session.config, self._session.items[message["index"]], each)
+        if "warning" in message:
+            _warn(self._session.config, message)
+        if "stop" in message:
+            self._session.shouldstop = str(message["stop"])
+
+    def attempted(self, task: Task, attempt: Attempt) -> None:
+        """Keep an attempt that another one follows: who resumes the run must not take the next one for the first."""
+        item = self._session.items[task.index]
+        if CASE in item.stash:
+            self._note(ATTEMPT, case=item.stash[CASE].id, detail=attempt.detail, **attempt.to_dict())
+
+    def settled(self, task: Task, decision: Decision, attempts: Sequence[Attempt]) -> None:
+        """Tell pytest, and through it the log."""
+        item, last = self._session.items[task.index], attempts[-1]
+        if decision is Decision.LOST:
+            self._lose(task, f"{last.reason}, {len(attempts)} times")
+            reports = [_report(item, f"not run: {last.reason}", "not-run", None)]
+        elif last.end is not End.ANSWERED:
+            reports = [self._crashed(item, attempts)]
+        else:
+            reports = [restored(item.config, each) for each in last.payloads]
+            _amend(reports, decision, attempts)
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in reports:
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+    def quarantined(self, card: Card) -> None:
+        """Write down that a card is used no more."""
+        self._note(QUARANTINED, card=card.label, reason=card.quarantined)
+
+    def stopping(self) -> bool:
+        """Whether pytest wants to stop: -x, --maxfail, pytest.exit()."""
+        return bool(self._session.shouldstop or self._session.shouldfail)
+
+    # --- the rest ---
+
+    def _tasks(self) -> list[Task]:
+        options, ledger = self._host.setup.options, self._ledger
+        durations = ledger.durations if ledger else {}
+        tasks = []
+        for index, item in enumerate(self._session.items):
+            case = item.stash.get(CASE, None)
+            known = durations.get(case.id) if case else None
+            tasks.append(Task(index, options.case_deadline_s or limit_s(known), is_case=case is not None))
+        if len(self._cards) > 1:
+            return self._longest_first(tasks, durations)
+        return tasks
+
+    def _longest_first(self, tasks: list[Task], durations: Mapping[str, float]) -> list[Task]:
+        """Put the long ones of the bundled suites first, so that no card waits for another in the end.
+
+        Tests of one's own keep their order: their fixtures may be made for it.
+        """
+
+        def weight(task: Task) -> float:
+            item = self._session.items[task.index]
+            if CASE not in item.stash or not item.path.is_relative_to(self._host.setup.suites):
+                return 0.0
+            return -durations.get(item.stash[CASE].id, 0.0)
+
+        return sorted(tasks, key=weight)
+
+    def _earlier_attempts(self) -> dict[int, list[Attempt]]:
+        """Return the attempts that an earlier part of this run made at cases which it did not settle."""
+        found: dict[int, list[Attempt]] = {}
+        indices = {item.stash[CASE].id: i for i, item in enumerate(self._session.items) if CASE in item.stash}
+        for event in self._ledger.events(ATTEMPT) if self._ledger else ():
+            if event["case"] in indices and event["end"] in set(End):
+                attempt = Attempt(
+                    card=event["card"],
+                    end=End(event["end"]),
+                    answer=event["outcome"],
+                    reason=event["reason"],
+                    alone=event["alone"],
+                )
+                found.setdefault(indices[event["case"]], []).append(attempt)
+        return found
+
+    def _crashed(self, item: pytest.Item, attempts: Sequence[Attempt]) -> pytest.TestReport:
+        """Make the report and the record of a case that took its process or the device down."""
+        reason = "; then: ".join(_told(each) for each in attempts)
+        detail = "\n\n".join(f"{_told(each)}\n{each.detail}".strip() for each in attempts)
+        case, record = item.stash.get(CASE, None), None
+        if case is not None:
+            node_id = place(item.path, item.nodeid, item.config.invocation_params.dir)
+            outcome = Errored(reason=reason, detail=detail)
+            record = ResultRecord(case=case, node_id=node_id, outcome=outcome, attempts=_listed(attempts)).to_dict()
+        shown = "\n".join(detail.splitlines()[:SHOWN_LINES])
+        return _report(item, f"errored: {reason}\n{shown}", "errored" if case else "", record)
+
+    def _lose(self, task: Task, why: str) -> None:
+        item = self._session.items[task.index]
+        if CASE in item.stash:
+            self._note(LOST, case=item.stash[CASE].id, reason=why)
+
+    def _note(self, kind: str, **data: Any) -> None:
+        if self._ledger:
+            self._ledger.note(kind, **data)
+
+
+def _warn(config: pytest.Config, message: Mapping[str, Any]) -> None:
+    """List a warning of a child in pytest's summary. Its category is known by name only."""
+    told, place_of = message["warning"], message["location"]
+    known = getattr(builtins, told["category"], UserWarning)
+    warning = warnings.WarningMessage(known(told["text"]), known, told["filename"], told["lineno"])
+    config.hook.pytest_warning_recorded.call_historic(
+        kwargs={
+            "warning_message": warning,
+            "when": message["when"],
+            "nodeid": message["nodeid"],
+            "location": tuple(place_of) if place_of else None,
+        }
+    )
+
+
+def _told(attempt: Attempt) -> str:
+    how = f" (on {attempt.card}, alone, with blocking launches)" if attempt.alone else f" (on {attempt.card})"
+    return f"{attempt.reason or attempt.answer}{how}"
+
+
+def _listed(attempts: Sequence[Attempt]) -> tuple[dict[str, Any], ...]:
+    return tuple(each.to_dict() for each in attempts) if len(attempts) > 1 else ()
+
+
+def _amend(reports: Sequence[pytest.TestReport], decision: Decision, attempts: Sequence[Attempt]) -> None:
+    """Write earlier attempts into the record, and make a flaky case what it is, in pytest's eyes too."""
+    is_flaky = decision is Decision.FLAKY
+    said = "; then: ".join(f"{each.said}{_colon(each.reason)}" for each in attempts if each.counts)
+    outcome: Outcome | None = Flaky(reason=f"changed its answer: {said}") if is_flaky else None
+    for report in reports:
+        properties: dict[str, Any] = dict(report.user_properties)
+        if RECORD_PROPERTY in properties and len(attempts) > 1:
+            read = ResultRecord.from_dict(properties[RECORD_PROPERTY])
+            kept = replace(outcome, detail=read.outcome.detail) if outcome else read.outcome
+            properties[RECORD_PROPERTY] = replace(read, outcome=kept, attempts=_listed(attempts)).to_dict()
+        if outcome and OUTCOME_PROPERTY in properties:
+            properties[OUTCOME_PROPERTY] = outcome.name
+            report.outcome = "failed"
+            report.longrepr = f"{outcome.name}: {outcome.reason}"
+        report.user_properties = list(properties.items())
+
+
+def _colon(text: str) -> str:
+    return f" ({text})" if text else ""
+
+
+def _report(item: pytest.Item, text: str, outcome: str, record: dict[str, Any] | None) -> pytest.TestReport:
+    """Make the report of a test that no process lived to report."""
+    properties: list[tuple[str, Any]] = [(OUTCOME_PROPERTY, outcome)] if outcome else []
+    if record:
+        properties.append((RECORD_PROPERTY, record))
+    return pytest.TestReport(
+        nodeid=item.nodeid,
+        location=item.location,
+        keywords=dict.fromkeys(item.keywords, 1),
+        outcome="failed",
+        longrepr=text,
+        when="call",
+        user_properties=properties,
+    )

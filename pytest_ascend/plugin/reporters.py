@@ -1,0 +1,20 @@
+"""What goes with every run beside the conformance hooks: the reports of other plugins, and progress."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from pytest_ascend.coverage import shards
+from pytest_ascend.plugin.integrations import Neighbours
+from pytest_ascend.plugin.progress import ProgressLine
+from pytest_ascend.plugin.session import Ledger
+
+
+def register(config: pytest.Config, ledger: Ledger, record_property: str, outcome_property: str) -> None:
+    """Let the companions of a run hear of its results, in the process where these come together."""
+    manager = config.pluginmanager
+    manager.register(Neighbours(record_property, outcome_property), "ascend-neighbours")
+    durations = partial(shards.load, ledger.setup.suites)
+    manager.register(ProgressLine(config, record_property, lambda: ledger.cases, durations), "ascend-progress")

@@ -1,0 +1,272 @@
+"""One run of ``pytest --ascend`` from its plan to its page, free of pytest."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pytest_ascend.certificate.release import used
+from pytest_ascend.coverage import expectations, manifest, shards
+from pytest_ascend.coverage.expectations import Expectations
+from pytest_ascend.coverage.selection import Collected, Plan, plan
+from pytest_ascend.doctor import Diagnosis, examine
+from pytest_ascend.environment import collect
+from pytest_ascend.environment.machine import PATIENT_S, this_machine
+from pytest_ascend.performance.settings import NAME, Settings, settings_of
+from pytest_ascend.plugin.options import Chosen, Options
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.outcome import Errored
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.stack import Stack
+from pytest_ascend.run.preparation import Prepared
+from pytest_ascend.runlog.contents import FULL, SUBSET, Header, Selection, digest
+from pytest_ascend.runlog.resuming import recorded
+from pytest_ascend.runlog.writing import RunLog, read
+from pytest_ascend.system.bundled import folder
+from pytest_ascend.verdict.summary import Summary, exit_code, notice, summarise
+
+LOG = "run.jsonl"
+PAGE = "conformance.html"
+
+#: Exit codes of pytest that say more than a verdict could: interrupted, internal error, usage error.
+PYTEST_ONLY = (2, 3, 4)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setup:
+    """What is settled before anything is collected. ``suites`` is the bundled folder, ``scope`` what is asked of it."""
+
+    options: Options
+    chosen: Chosen
+    scope: str
+    suites: Path
+    prepared: Prepared
+    expectations: Expectations = field(default_factory=Expectations)
+
+    @property
+    def expected_by(self) -> tuple[Path, ...]:
+        """The files of known deviations: the bundled one, then the user's."""
+        bundled = folder("baselines") / expectations.NAME
+        return (*((bundled,) if bundled.exists() else ()), *self.options.expectations)
+
+    def stack(self) -> Stack:
+        """Describe the combination under test."""
+        device = self.prepared.device
+        return collect(device.kind, emulated=device.emulated, chip=self.prepared.chip)
+
+    def timing(self) -> Settings:
+        """Return the settings that change how long work takes."""
+        options = self.options
+        memory_bytes = options.emulated_memory_bytes
+        return settings_of(self.prepared, cards=options.cards, memory_bytes=memory_bytes, environ=os.environ)
+
+
+class Ledger:
+    """The account of a run, kept by the one process that pytest was started as."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.stack = setup.stack()
+        self.summary: Summary | None = None
+        self.stopped = ""
+        self.durations: Mapping[str, float] = {}
+        self._collected = Collected(cases={})
+        self._against: Summary | None = None
+        self._log: RunLog | None = None
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        """What the doctor says of the machine before the run."""
+        return examine(this_machine(limit_s=PATIENT_S))
+
+    @property
+    def page(self) -> Path:
+        """Where the report is, or will be."""
+        return self.setup.options.report / PAGE
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """Return the cases that this run has to execute; none before it began."""
+        return self._log.header.manifest if self._log else ()
+
+    def begin(self, collected: Collected) -> bool:
+        """Write the plan down, once, and say whether this was the time for it.
+
+        Raises RunLogError where another run writes in the same folder.
+        """
+        if self._log is not None:
+            return False
+        self._collected = collected
+        self.durations = {**shards.load(self.setup.suites), **recorded(self.setup.options.report)}
+        # Now, since the folder of the earlier run may be the one that this run is going to write to.
+        self._against = summarise(read(against)) if (against := self.setup.options.against) else None
+        begin = RunLog.resume if self.setup.options.resume else RunLog.create
+        self._log = begin(self.setup.options.report / LOG, self._header(collected))
+        return True
+
+    def settled(self) -> frozenset[str]:
+        """Return the ids of the cases that need not run, as an earlier part of this run proved them."""
+        if self._log is None or not self.setup.options.resume:
+            return frozenset()
+        return frozenset(case.id for case in self._log.header.manifest) - self._log.waiting()
+
+    def events(self, kind: str) -> list[Mapping[str, Any]]:
+        """Return what was noted so far, in an earlier part of this run too."""
+        return [event for event in self._log.contents().events if event["kind"] == kind] if self._log else []
+
+    def note(self, kind: str, **data: Any) -> None:
+        """Write down what happened beside the records."""
+        if self._log is not None:
+            self._log.note(kind, **data)
+
+    def take(self, record: Mapping[str, Any]) -> None:
+        """Write what became of one case. Of a case that is tried again, the first try counts."""
+        read = ResultRecord.from_dict(record)
+        if self._log is not None and read.case.id in self._log.waiting():
+            self._log.append(read)
+
+    def take_crash(self, node_id: str, text: str) -> None:
+        """Write that the process of a case died with it."""
+        case = self._collected.cases.get(node_id)
+        if case is not None:
+            outcome = Errored(reason="the process died while it ran this case", detail=text)
+            place = self._collected.places.get(node_id, node_id)
+            self.take(ResultRecord(case=case, node_id=place, outcome=outcome).to_dict())
+
+    def close(self, exit_status: int) -> int:
+        """End the log, write the page, and give the exit code of the whole run.
+
+        ``exit_status`` is pytest's own. A run that was interrupted gets no footer, and keeps pytest's exit code.
+        """
+        if self._log is None or self.summary is not None:
+            return exit_status
+        ended = exit_status not in PYTEST_ONLY and not self.stopped
+        self.summary = summarise(self._log.contents(ended=ended))
+        if ended:
+            self._log.finish(self.summary.footer(_now()))
+        self._log.close()
+        write_page(self._log.path, self.page, self._against)
+        return (exit_code(self.summary) or exit_status) if ended or self.stopped else exit_status
+
+    def _header(self, collected: Collected) -> Header:
+        setup, frozen = self.setup, manifest.load(self.setup.suites)
+        planned = whole(setup, collected)
+        mine, selection, shard = _part(setup, planned)
+        asked = {case.id for case in mine}
+        if not planned.narrowed:
+            known = {case.id for case in (*frozen, *planned.cases)}
+            setup.expectations.refuse_unmatched(known)
+        return Header(
+            run_id=uuid.uuid4().hex,
+            started=_now(),
+            stack=self.stack,
+            level=setup.options.level,
+            selection=selection,
+            manifest=mine,
+            options=_in_force(setup),
+            doctor=self.diagnosis.to_dict(),
+            census=_census(setup),
+            used=used(setup.suites, setup.options.baselines, setup.expected_by),
+            shard=shard,
+            # Of a shard, what its own cases stand for; and --lf leaves such a case out after all others have chosen.
+            left=tuple(each for each in collected.left if each.asked in asked),
+        )
+
+
+def _census(setup: Setup) -> dict[str, dict[str, int]]:
+    """Count the operators of the torch_npu that is loaded, by namespace and kind; nothing where none is."""
+    if setup.prepared.device.kind != "npu":
+        return {}
+    from pytest_ascend.migration import census
+
+    return census.take().by_namespace()
+
+
+def whole(setup: Setup, collected: Collected) -> Plan:
+    """Plan the run, all shards together."""
+    return plan(
+        collected,
+        manifest.load(setup.suites),
+        level=setup.options.level,
+        scope=setup.scope,
+        paths=setup.chosen.paths,
+        narrowed_by=setup.chosen.narrowed_by,
+    )
+
+
+def _part(setup: Setup, planned: Plan) -> tuple[tuple[Case, ...], Selection, Mapping[str, Any]]:
+    """Return the cases of this run, what they were selected by, and what they are a shard of."""
+    kind, shard = SUBSET if planned.narrowed else FULL, setup.options.shard
+    if shard is None:
+        return planned.cases, Selection(kind, planned.narrowed), {}
+    ids = shards.part(planned.cases, shards.load(setup.suites), shard)
+    reason = "; ".join(part for part in (f"shard {shard}", planned.narrowed) if part)
+    known = {"index": shard.index, "count": shard.count, "cases": len(planned.cases)}
+    selection = {"kind": kind, "reason": planned.narrowed}
+    of = {**known, "digest": digest(case.id for case in planned.cases), "selection": selection}
+    return tuple(case for case in planned.cases if case.id in ids), Selection(SUBSET, reason), of
+
+
+def _in_force(setup: Setup) -> dict[str, object]:
+    """Return the options together with what was found or set where nothing was said."""
+    found = {"emulated_numerics": setup.prepared.emulated_numerics} if setup.prepared.emulated_numerics else {}
+    numerics, expectations = dict(setup.prepared.numerics), setup.expectations.said()
+    return {
+        **setup.options.to_dict(),
+        **found,
+        "numerics": numerics,
+        "expectations": expectations,
+        NAME: setup.timing(),
+    }
+
+
+def write_page(log: Path, page: Path, against: Summary | None = None) -> None:
+    """Render the log, and nothing but the log; ``against`` is an earlier run, what changed since which is said."""
+    from pytest_ascend.page import html
+
+    html.write(page, html.render(summarise(read(log)), against=against))
+
+
+def header_lines(setup: Setup, stack: Stack, diagnosis: Diagnosis | None = None) -> Iterator[str]:
+    """Say at the top of the terminal what is going to be tested."""
+    prepared, options = setup.prepared, setup.options
+    where = f"{prepared.device.label}{_in_brackets(prepared.chip)}"
+    if prepared.emulated_numerics not in ("", "exact"):
+        where += f", numerics {prepared.emulated_numerics}"
+    yield f"ascend: {where}, level {options.level}, report {options.report}"
+    yield f"ascend stack: {', '.join(_versions(stack))}"
+    if said := " ".join(part for part in (prepared.notice, str(notice(stack))) if part):
+        yield f"ascend: {said}"
+    if options.faults:
+        yield f"ascend: FAULTS ARE PLANTED: {', '.join(options.faults)}"
+    for entry in setup.expectations.entries:
+        if entry.gained:
+            yield f"ascend: {entry.outlived}; remove it"
+    for finding in diagnosis.grave if diagnosis else ():
+        yield f"ascend doctor: {finding.severity}: {finding.what} [{finding.id}]"
+
+
+def _versions(stack: Stack) -> Iterator[str]:
+    named = {
+        "chip": stack.chip,
+        "driver": stack.driver,
+        "CANN": stack.cann,
+        "torch": stack.torch,
+        "torch_npu": f"{stack.torch_npu}{_in_brackets(stack.torch_npu_commit[:9])}",
+        "Python": stack.python,
+    }
+    return (f"{name} {version}" for name, version in named.items() if version)
+
+
+def _in_brackets(text: str) -> str:
+    return f" ({text})" if text else ""
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

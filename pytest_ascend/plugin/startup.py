@@ -1,0 +1,99 @@
+"""From the command line to a device that works, before any conftest is read."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_ascend.coverage import expectations, selection
+from pytest_ascend.coverage.asking import held_against
+from pytest_ascend.coverage.expectations import Expectations
+from pytest_ascend.errors import AscendError, DeviceUnavailable
+from pytest_ascend.plugin import options
+from pytest_ascend.plugin.session import Setup
+from pytest_ascend.run.preparation import prepare
+from pytest_ascend.system.bundled import folder
+
+
+@contextlib.contextmanager
+def one_clear_message() -> Iterator[None]:
+    """Turn what the user can act on into pytest's own kind of error: a message, no traceback, the right exit code."""
+    try:
+        yield
+    except DeviceUnavailable as error:
+        # pytest knows no way to end with a code of one's own before it is configured.
+        sys.stderr.write(f"ERROR: {error}\n")
+        raise SystemExit(error.exit_code) from None
+    except AscendError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def set_up(config: pytest.Config, args: list[str]) -> Setup:
+    """Read what was asked for and bring the device up; without a path in ``args``, put the bundled suites there."""
+    namespace, here = config.known_args_namespace, config.invocation_params.dir
+    with one_clear_message():
+        settings, suites = options.read(namespace, here), folder("suites").resolve()
+        chosen = options.chosen(namespace)
+        if settings.model and not chosen.paths:
+            chosen = replace(chosen, paths=(str(_put_model(suites, namespace, args)),))
+        scope = selection.scope(chosen.paths, suites, here)
+        prepared = prepare(
+            settings.device,
+            faults=settings.faults,
+            emulated_memory_bytes=settings.emulated_memory_bytes,
+            emulated_numerics=settings.emulated_numerics,
+            isolation=settings.isolation,
+            devices=settings.cards if isinstance(settings.cards, int) else 0,
+        )
+        _refuse_unknown(settings.standard)
+    if scope != selection.OWN:
+        _keep_to(suites, config, args)
+    setup = Setup(options=settings, chosen=chosen, scope=scope, suites=suites, prepared=prepared)
+    with one_clear_message():
+        return replace(setup, expectations=_expected(setup))
+
+
+def _put_model(suites: Path, namespace: argparse.Namespace, args: list[str]) -> Path:
+    """Have the tests of the user's model collected, in the place of the bundled suites; give their file."""
+    path = suites / "yours" / "model.py"
+    args.insert(0, str(path))
+    namespace.file_or_dir = [str(path)]
+    return path
+
+
+def _expected(setup: Setup) -> Expectations:
+    """Read the known deviations of this combination, the bundled ones, then the user's; hold them against torch_npu."""
+    found = expectations.load(setup.expected_by, setup.stack())
+    if setup.prepared.device.kind != "npu":
+        return found
+    from pytest_ascend.device import dispatcher  # noqa: PLC0415  (loads torch)
+
+    asks_all = setup.options.ask_all or setup.chosen.names_cases
+    return held_against(dispatcher.kind_if_known, found, expectations.today(), asks_all=asks_all)
+
+
+def _refuse_unknown(standard: str) -> None:
+    """Raise UsageError for a standard that does not exist. Loads torch, and so comes after the device."""
+    if standard:
+        from pytest_ascend import precision  # noqa: PLC0415  (loads torch)
+
+        precision.standard_of(standard)
+
+
+def _keep_to(suites: Path, config: pytest.Config, args: list[str]) -> None:
+    """Collect the bundled suites as what they are, whatever folder pytest was started in.
+
+    The conftests of that folder are about other tests, and its virtual environment, which pytest does not look into,
+    may be where the suites are.
+    """
+    namespace = config.known_args_namespace
+    if not namespace.file_or_dir:
+        args.insert(0, str(suites))
+        namespace.file_or_dir = [str(suites)]
+    namespace.confcutdir = str(suites)

@@ -1,0 +1,80 @@
+"""Tests of a user's model: which cases they decide, and what runs in each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.parity.cases import PROPERTIES, cases
+from pytest_ascend.records.case import Case
+
+if TYPE_CHECKING:
+    from pytest_ascend.device import Device
+    from pytest_ascend.migration.target import Subject
+    from pytest_ascend.run.comparing import PrecisionCompare
+
+FIXTURE = "ascend_model_case"
+
+
+def parametrize(metafunc: pytest.Metafunc) -> None:
+    """Give a test one case for each property of its model. Raises UsageError where no model is named."""
+    marker = metafunc.definition.get_closest_marker("ascend_model")
+    name = _name(marker.args[0]) if marker and marker.args else metafunc.config.getoption("ascend_model")
+    if not name:
+        raise UsageError(
+            f"{metafunc.definition.nodeid} uses {FIXTURE}, and nothing names a model",
+            hint="mark it: @pytest.mark.ascend_model(factory, inputs), or give --ascend-model=package.module:factory",
+        )
+    found = cases(name)
+    metafunc.parametrize(FIXTURE, found, ids=[case.id for case in found], indirect=True)
+
+
+def case_of(
+    request: pytest.FixtureRequest, device: Device, compare: PrecisionCompare, measure: Callable[..., None]
+) -> Callable[[], None]:
+    """Return what runs the case of a test."""
+    from pytest_ascend.parity.model import ModelParity  # noqa: PLC0415 - loads torch
+
+    case: Case = request.param
+    return lambda: ModelParity(_subject(request), device, compare, measure).check(case)
+
+
+def parity(device: Device, compare: PrecisionCompare, measure: Callable[..., None]) -> Callable[..., None]:
+    """Return the fixture ``model_parity``."""
+    from pytest_ascend.migration.target import Subject  # noqa: PLC0415 - loads torch
+    from pytest_ascend.parity.model import ModelParity  # noqa: PLC0415
+
+    def judge(model: Any, *args: Any, property: str = "forward", dtype: str = "float32", **kwargs: Any) -> None:  # noqa: A002
+        if (property, dtype) not in [each[:2] for each in PROPERTIES]:
+            known = ", ".join(f"{what} in {of}" for what, of, _ in PROPERTIES)
+            raise UsageError(f"models are not looked at for {property} in {dtype}", hint=f"choose one of {known}")
+        subject = Subject(name=type(model).__name__, model=model, args=args, kwargs=kwargs)
+        case = Case(suite="user", subject=subject.name, property=property, dtype=dtype)
+        ModelParity(subject, device, compare, measure).check(case)
+
+    return judge
+
+
+def _subject(request: pytest.FixtureRequest) -> Subject:
+    from pytest_ascend.migration import target  # noqa: PLC0415 - loads torch
+
+    marker = request.node.get_closest_marker("ascend_model")
+    if marker is None or not marker.args:
+        option = request.config.getoption
+        return target.subject(option("ascend_model"), option("ascend_model_input") or "")
+    factory = marker.args[0]
+    given = marker.args[1] if len(marker.args) > 1 else marker.kwargs.get("inputs")
+    if isinstance(factory, str) and (given is None or isinstance(given, str)):
+        return target.subject(factory, given or "")
+    model, inputs = target.made(target.load(factory, "model") if isinstance(factory, str) else factory, _name(factory))
+    args, kwargs = target.called_with(inputs if given is None else given)
+    return target.Subject(name=_name(factory), model=model, args=args, kwargs=kwargs)
+
+
+def _name(factory: Any) -> str:
+    if isinstance(factory, str):
+        return factory
+    return f"{getattr(factory, '__module__', '')}:{getattr(factory, '__qualname__', type(factory).__name__)}"

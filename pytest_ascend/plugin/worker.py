@@ -1,0 +1,174 @@
+"""What a child process of an isolated run does: it uses one card, runs what it is told, and says what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from pytest_ascend.device import Device
+from pytest_ascend.isolation import Channel
+from pytest_ascend.plugin.reports import RECORD_PROPERTY
+from pytest_ascend.plugin.session import Setup
+from pytest_ascend.run import benchmarked
+
+#: Has launches wait for their end, so that a device fails where the mistake is.
+BLOCKING = {"ASCEND_LAUNCH_BLOCKING": "1", "CUDA_LAUNCH_BLOCKING": "1"}
+
+#: Plugins that speak to people or write files: they hear of everything in the parent.
+PARENTS = ("terminalreporter", "ascend-progress", "ascend-neighbours")
+
+#: Less than this that stays allocated after a case is taken for what devices and libraries keep by themselves.
+LEFT_BEHIND_BYTES = 2**20
+
+#: Of what a sick device says, its first line, and so much of that.
+HEALTH_CHARACTERS = 300
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """What a child needs to know. ``index`` is its device's; ``alone`` asks for blocking launches."""
+
+    session: pytest.Session
+    setup: Setup
+    index: int
+    alone: bool
+    plants_canaries: bool
+    threads: int
+
+    def live(self, channel: Channel) -> None:
+        """Be the child: say how the device is, then run what the parent says."""
+        if self.alone:
+            os.environ.update(BLOCKING)
+        with _away_from_the_terminal(self.session.config):
+            device = self._device()
+            failure = _come_up(device, self.threads)
+            canaries = self._canaries() if not failure and self.plants_canaries else None
+        channel.send(ready=failure, **({"canaries": canaries} if canaries else {}))
+        teller = Teller(channel, self.session.config)
+        self.session.config.pluginmanager.register(teller, "ascend-teller")
+        teller.listens = True
+        try:
+            self._obey(channel, teller, device)
+        except pytest.exit.Exception as error:
+            channel.send(stop=str(error))
+
+    def _device(self) -> Device:
+        """Return this child's card, to whoever asks for the device under test."""
+        plugin = self.session.config.pluginmanager.getplugin("ascend-conformance")
+        device: Device = plugin.become_child(self.index)
+        return device
+
+    def _canaries(self) -> dict[str, Any]:
+        from pytest_ascend.run.self_test import score  # noqa: PLC0415  (loads torch)
+
+        return score(self.setup.options.standard)
+
+    def _obey(self, channel: Channel, teller: Teller, device: Device) -> None:
+        items = self.session.items
+        while "run" in (message := channel.receive()):
+            index, following = message["run"], message["next"]
+            item, before = items[index], device.allocated_bytes()
+            measured = benchmarked.count(item.config)
+            teller.answer = "passed"
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=items[following] if following >= 0 else None)
+            if timed := benchmarked.told(item.config, measured):
+                channel.send(benchmarks=timed, index=index)
+            health = health_of(device)
+            if not health and (left := _left_behind(device, before)):
+                channel.send(left_bytes=left, index=index)
+            channel.send(finished=index, answer=teller.answer, health=health)
+        self.session._setupstate.teardown_exact(None)  # noqa: SLF001  (there is no other way to end early)
+
+
+class Teller:
+    """Passes on what pytest reports, and keeps what a case came to."""
+
+    def __init__(self, channel: Channel, config: pytest.Config) -> None:
+        self._channel = channel
+        self._config = config
+        self.answer = "passed"
+        #: Registering plays all warnings since the start of the run once more, which the parent has already.
+        self.listens = False
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Send a report to the parent."""
+        record = dict(report.user_properties).get(RECORD_PROPERTY)
+        if isinstance(record, Mapping):
+            self.answer = str(record["outcome"])
+        elif report.failed:
+            self.answer = "failed"
+        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+        self._channel.send(report=data)
+
+    def pytest_warning_recorded(
+        self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
+    ) -> None:
+        """Send a warning to the parent, which lists all of them."""
+        if not self.listens:
+            return
+        told = {
+            "text": str(warning_message.message),
+            "category": warning_message.category.__name__,
+            "filename": warning_message.filename,
+            "lineno": warning_message.lineno,
+        }
+        self._channel.send(warning=told, when=when, nodeid=nodeid, location=location)
+
+
+def health_of(device: Device) -> str:
+    """Ask the device for a known answer: "" where it gives it, else what is wrong with it."""
+    from pytest_ascend.run.watching import lost  # noqa: PLC0415  (loads torch)
+
+    return lost(device).partition("\n")[0][:HEALTH_CHARACTERS]
+
+
+def _come_up(device: Device, threads: int) -> str:
+    """Use the device for the first time in this process; give what is wrong with it, "" for nothing."""
+    import torch  # noqa: PLC0415  (loaded by the parent)
+
+    torch.set_num_threads(threads)
+    try:
+        getattr(device, "pin_numerics", dict)()
+        device.torch_device()
+    except Exception as error:  # noqa: BLE001  (whatever a dead device raises is the finding)
+        return f"{type(error).__name__}: {error}"
+    return health_of(device)
+
+
+def _left_behind(device: Device, before: int) -> int:
+    """Return the bytes that a case left allocated, of those that nobody still refers to none."""
+    if device.allocated_bytes() - before < LEFT_BEHIND_BYTES:
+        return 0
+    gc.collect()
+    left = device.allocated_bytes() - before
+    return left if left >= LEFT_BEHIND_BYTES else 0
+
+
+@contextlib.contextmanager
+def _away_from_the_terminal(config: pytest.Config) -> Iterator[None]:
+    """The parent alone reports, and each process captures into files of its own; what is said here is dropped."""
+    manager = config.pluginmanager
+    for name in PARENTS:
+        if manager.has_plugin(name):
+            manager.unregister(name=name)
+    capture = manager.getplugin("capturemanager")
+    capture.stop_global_capturing()
+    capture.start_global_capturing()
+    yield
+    capture.suspend_global_capture(in_=True)
+    capture.read_global_capture()
+
+
+def on_card(setup: Setup, index: int) -> Setup:
+    """Return the settings of a process that uses the device with this index."""
+    device: Any = setup.prepared.device
+    moved = replace(device, index=index) if hasattr(device, "index") else device
+    return replace(setup, prepared=replace(setup.prepared, device=moved))

@@ -1,1 +1,0 @@
-"""What a run leaves behind: the log, and the summary, page and terminal lines made from it alone."""

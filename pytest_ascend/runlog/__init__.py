@@ -1,0 +1,1 @@
+"""The run log: its form, its writer, its readers."""

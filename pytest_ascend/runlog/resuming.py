@@ -1,0 +1,71 @@
+"""Whether and where a run log that was cut short can be continued."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_ascend.errors import RunLogError
+from pytest_ascend.runlog.contents import Header, Run
+from pytest_ascend.runlog.reading import SIZE_LIMIT_BYTES, read_from
+from pytest_ascend.system.untrusted import read_regular
+
+#: What of the options decides results.
+DECIDING_OPTIONS = ("standard", "faults", "emulated_memory_bytes", "emulated_numerics", "numerics", "expectations")
+_FOOTER = b'{"type":"footer"'
+
+
+def whole_part(path: Path) -> tuple[Run, int] | None:
+    """Return what a log holds up to its last whole line, its footer left out, and how many bytes that is.
+
+    None where there is no log, or not even its header was written whole. Raises RunLogError for one that is damaged
+    before its end.
+    """
+    if not path.exists():
+        return None
+    data = read_regular(path, SIZE_LIMIT_BYTES)
+    data = data[: data.rfind(b"\n") + 1]
+    last = data.rfind(b"\n", 0, -1) + 1
+    if data[last:].startswith(_FOOTER):
+        data = data[:last]
+    return (read_from(path, io.BytesIO(data)), len(data)) if data else None
+
+
+def recorded(folder: Path) -> dict[str, float]:
+    """Return how long each case took in the last run of a report folder, in seconds; nothing where there was none."""
+    try:
+        found = whole_part(folder / "run.jsonl")
+    except (RunLogError, OSError):  # the limits of a run must not hang on a log that is going to be replaced
+        return {}
+    return {record.case.id: record.duration_s for record in found[0].records} if found else {}
+
+
+def refuse_another(path: Path, found: Header, wanted: Header) -> None:
+    """Raise RunLogError where a run may not be continued by this one, naming what differs."""
+    differences = list(_differences(found, wanted))
+    if differences:
+        raise RunLogError(
+            f"the run in {path} cannot be continued by this one, as they differ in\n  " + "\n  ".join(differences[:8]),
+            path=str(path),
+            hint="start it as it was started then, or begin a new run without --ascend-resume",
+        )
+
+
+def _differences(found: Header, wanted: Header) -> Iterator[str]:
+    yield from _pairs("stack", found.stack.to_dict(), wanted.stack.to_dict())
+    yield from _pairs("used", {**dict.fromkeys(wanted.used, ""), **found.used}, wanted.used)
+    there = {name: found.options.get(name) for name in DECIDING_OPTIONS}
+    here = {name: wanted.options.get(name) for name in DECIDING_OPTIONS}
+    yield from _pairs("options", there, here)
+    yield from _pairs("run", {"level": found.level}, {"level": wanted.level})
+    before, after = {case.id for case in found.manifest}, {case.id for case in wanted.manifest}
+    for case_id in sorted(before ^ after)[:3]:
+        yield f"manifest: the case {case_id!r} is only in {'that' if case_id in before else 'this'} run"
+
+
+def _pairs(name: str, there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
+    for key in there:
+        if there[key] != here.get(key):
+            yield f"{name}.{key}: {there[key]!r} in that run, {here.get(key)!r} in this one"

@@ -1,0 +1,260 @@
+"""Write a run log: a header, one line a case, a footer, each on the disk before the next.
+
+A crash of the process, the driver or the machine loses at most the case that was running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from pytest_ascend.errors import RunLogError
+from pytest_ascend.records.outcome import Errored
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.runlog import checks, codec
+from pytest_ascend.runlog.contents import RESUMED, Footer, Header, Run
+from pytest_ascend.runlog.reading import HEADER_LIMIT_BYTES, RECORD_LIMIT_BYTES, read
+from pytest_ascend.runlog.resuming import refuse_another, whole_part
+
+__all__ = ["RunLog", "read"]
+
+#: Longest ``detail`` that is written; of a longer one both ends are kept.
+DETAIL_LIMIT_CHARACTERS = 200_000
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+
+
+class RunLog:
+    """A run log that is being written, by one process at a time."""
+
+    def __init__(self, path: Path, run: Run, file: int, lock: FileLock, *, durable: bool = True) -> None:
+        self.path = path
+        self.header = run.header
+        self._file = file
+        self._lock = lock
+        self._durable = durable
+        self._records = list(run.records)
+        self._lines = [run.line(index) for index in range(len(run.records))]
+        self._events = list(run.events)
+        self._waiting = {case.id for case in run.header.manifest} - {record.case.id for record in run.records}
+
+    @classmethod
+    def create(cls, path: Path, header: Header, *, durable: bool = True) -> RunLog:
+        """Begin the log ``path``; an earlier one is kept beside it as previous-NAME, and older ones by number.
+
+        Raises RunLogError where another run is writing there, the folder cannot be written, or the header is
+        malformed (a case twice in the manifest). What is not ``durable`` can be made again, and waits for no disk.
+        """
+        line = _header_line(header, path)
+        lock = _lock(path)
+        try:
+            _set_aside(path)
+            log = cls(path, Run(header=header, records=()), os.open(path, _NEW, 0o644), lock, durable=durable)
+            log._write(line)
+            _sync_folder(path.parent)
+        except OSError as error:
+            lock.release()
+            raise _cannot_write(path, error) from error
+        return log
+
+    @classmethod
+    def resume(cls, path: Path, header: Header) -> RunLog:
+        """Continue the log ``path``, of which a footer and a torn last line are cut off; begin it where there is none.
+
+        Raises RunLogError for the log of another run than ``header`` describes, and as :meth:`create` and ``read`` do.
+        """
+        lock = _lock(path)
+        try:
+            found = whole_part(path)
+            if found:
+                refuse_another(path, found[0].header, header)
+                log = cls(path, found[0], os.open(path, os.O_WRONLY | os.O_APPEND), lock)
+                os.ftruncate(log._file, found[1])
+                log.note(
+                    RESUMED, at=datetime.now(timezone.utc).isoformat(timespec="seconds"), records=len(log._records)
+                )
+                return log
+        except OSError as error:
+            lock.release()
+            raise _cannot_write(path, error) from error
+        except RunLogError:
+            lock.release()
+            raise
+        lock.release()
+        return cls.create(path, header)
+
+    def append(self, record: ResultRecord) -> ResultRecord:
+        """Write what became of one case, and give the record as it was written.
+
+        One that cannot be written (too long, not builtins) is written as ``errored`` and says why: a run goes on, and
+        nothing is lost in silence. Raises RunLogError for a case that has a record or that the manifest lacks.
+        """
+        case_id = record.case.id
+        if case_id not in self._waiting:
+            raise RunLogError(
+                f"the case {case_id!r} has a record already, or is not in the manifest of this run",
+                path=str(self.path),
+                hint="each case is recorded once; see 'manifest' in the first line of the log",
+            )
+        written, line = _writable(record, self.path)
+        self._write(line)
+        self._waiting.remove(case_id)
+        self._records.append(written)
+        self._lines.append(1 + len(self._records) + len(self._events))
+        return written
+
+    def note(self, kind: str, **data: Any) -> None:
+        """Write an event. Raises RunLogError where it is not of the form that a reader expects."""
+        event = {"type": "event", "kind": kind, **data}
+        if len(str(event.get("detail", ""))) > DETAIL_LIMIT_CHARACTERS:
+            event["detail"] = str(event["detail"])[:DETAIL_LIMIT_CHARACTERS]
+        try:
+            checks.event(event)
+            line = _line(event, RECORD_LIMIT_BYTES, self.path)
+        except (TypeError, ValueError) as error:
+            raise RunLogError(str(error), path=str(self.path), hint="this is an error of pytest-ascend") from None
+        self._write(line)
+        self._events.append(event)
+
+    def waiting(self) -> frozenset[str]:
+        """Return the ids of the cases that have no record yet."""
+        return frozenset(self._waiting)
+
+    def contents(self, *, ended: bool = True) -> Run:
+        """Return what was written so far, for a summary; ``ended`` says that nothing more will come."""
+        return Run(
+            header=self.header,
+            records=tuple(self._records),
+            path=str(self.path),
+            ended=ended,
+            events=tuple(self._events),
+            lines=tuple(self._lines),
+        )
+
+    def finish(self, footer: Footer) -> None:
+        """Write the footer and close the log. Without it a log says that its run was stopped before its end."""
+        try:
+            self._write(_line(footer.to_dict(), RECORD_LIMIT_BYTES, self.path))
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close the log as it stands. Does nothing when called again."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        self._lock.release()
+
+    def _write(self, line: bytes) -> None:
+        """Write the whole line or none of it, as far as the disk allows."""
+        if self._file < 0:
+            raise RunLogError(f"the run log {self.path} is closed", path=str(self.path), hint="begin a new run")
+        before = os.fstat(self._file).st_size
+        try:
+            while line:
+                line = line[os.write(self._file, line) :]
+            if self._durable:
+                os.fsync(self._file)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, before)
+            raise _cannot_write(self.path, error) from error
+
+
+def _writable(record: ResultRecord, path: Path) -> tuple[ResultRecord, bytes]:
+    record = _clipped(record)
+    try:
+        data = {"type": "record", **record.to_dict()}
+        checks.record(data)
+        return record, _line(data, RECORD_LIMIT_BYTES, path)
+    except (RunLogError, TypeError, ValueError, KeyError) as error:
+        problem = error.message if isinstance(error, RunLogError) else str(error)
+    outcome = Errored(reason=f"the record of this case cannot be written: {problem}"[:1000])
+    instead = ResultRecord(case=record.case, node_id=str(record.node_id)[:1000], outcome=outcome)
+    return instead, _line({"type": "record", **instead.to_dict()}, RECORD_LIMIT_BYTES, path)
+
+
+def _clipped(record: ResultRecord) -> ResultRecord:
+    detail, half = record.outcome.detail, DETAIL_LIMIT_CHARACTERS // 2
+    if len(detail) <= DETAIL_LIMIT_CHARACTERS:
+        return record
+    cut = f"{detail[:half]}\n… {len(detail) - 2 * half} characters left out …\n{detail[-half:]}"
+    return replace(record, outcome=replace(record.outcome, detail=cut))
+
+
+def _line(data: Mapping[str, Any], limit_bytes: int, path: Path) -> bytes:
+    line = codec.dumps(data).encode("ascii") + b"\n"
+    if len(line) > limit_bytes:
+        raise RunLogError(
+            f"a line of {len(line)} bytes, over the limit of {limit_bytes}",
+            path=str(path),
+            hint="select fewer cases, or compare fewer tensors in one case",
+        )
+    return line
+
+
+def _header_line(header: Header, path: Path) -> bytes:
+    try:
+        checks.header(header.to_dict())
+        return _line(header.to_dict(), HEADER_LIMIT_BYTES, path)
+    except (TypeError, ValueError) as error:
+        hint = "give every case its own id, and options that are text, numbers or lists of them"
+        raise RunLogError(str(error), path=str(path), hint=hint) from None
+
+
+def _lock(path: Path) -> FileLock:
+    """Take the folder for this run, at once or not at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path.with_name(f".{path.name}.lock"))
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise RunLogError(
+            f"another run is writing {path}",
+            path=str(path),
+            hint="wait for it, or give this run a folder of its own: --ascend-report=DIR",
+        ) from None
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    return lock
+
+
+def _set_aside(path: Path) -> None:
+    """Move an earlier log out of the way by renaming only, so that at no moment a log is lost."""
+    if not path.exists():
+        return
+    previous = path.with_name(f"previous-{path.name}")
+    if previous.exists():
+        previous.replace(_free_name(previous))
+    path.replace(previous)
+
+
+def _free_name(path: Path) -> Path:
+    number = 2
+    while (candidate := path.with_name(f"{path.stem}-{number}{path.suffix}")).exists():
+        number += 1
+    return candidate
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the name of a new file as durable as its content."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _cannot_write(path: Path, error: OSError) -> RunLogError:
+    return RunLogError(
+        f"cannot write the run log {path}: {error.strerror or error}",
+        path=str(path),
+        hint="free space, or choose a folder that can be written: --ascend-report=DIR",
+    )

@@ -1,0 +1,1 @@
+"""What run logs mean: counts, the verdict, the comparison of two runs, merged shards. All arithmetic of a report."""

@@ -1,0 +1,194 @@
+"""Two runs side by side: what became worse, better, new or absent, and what drifts while it still passes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from statistics import median, quantiles
+
+from pytest_ascend.records.outcome import OUTCOMES, LeftToCpu, Waived
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.stack import Stack
+from pytest_ascend.runlog.contents import FULL
+from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict.summary import Summary
+
+#: A case drifts when it uses this many times the share of its limit that it used, and at least this share of it: below,
+#: rounding alone moves it.
+ERROR_FACTOR, LEAST_SHARE = 2.0, 0.1
+#: Change of a time, throughput or size that is worth a line, as a share of what it was.
+SPEED_SHARE = 0.1
+#: Samples from which on the spread of two measurements is held against their difference.
+LEAST_SAMPLES = 5
+
+REGRESSION, FIX, OTHER, NEW, VANISHED = "regression", "fix", "other", "new", "vanished"
+ERROR_DRIFT, SLOWER, FASTER = "error-drift", "slower", "faster"
+#: Every kind of change, in the order in which people want to hear of them.
+KINDS = (REGRESSION, VANISHED, ERROR_DRIFT, SLOWER, NEW, OTHER, FASTER, FIX)
+
+#: Of what the CPU computes, as known: one run asked, the other did not.
+_SAME_STATE = {Waived.name, LeftToCpu.name}
+
+#: What ends the name of a figure -> whether less of it is better.
+_LESS_IS_BETTER = {"_per_s": False, "_us": True, "_ms": True, "_s": True, "_bytes": True}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """One case that is not what it was. ``before`` and ``after`` are outcomes, or figures of ``name`` as text."""
+
+    kind: str
+    id: str
+    before: str
+    after: str
+    finding: str = ""
+    name: str = ""
+    factor: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diff:
+    """All changes between two runs, by kind. ``components`` are the versions that differ: name -> (before, after)."""
+
+    before: Summary
+    after: Summary
+    components: Mapping[str, tuple[str, str]]
+    changes: Mapping[str, Sequence[Change]]
+    unchanged: int
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether both runs had to execute everything of one level, so that absence means something."""
+        one, other = self.before.run.header, self.after.run.header
+        return one.level == other.level and one.selection.kind == other.selection.kind == FULL
+
+    def failures(self, kinds: Sequence[str]) -> list[Change]:
+        """Return the changes for which a comparison fails: those of ``kinds``, and new cases only if they deviate.
+
+        Cases vanish without blame where one of the runs had to execute less.
+        """
+        found = [change for kind in kinds for change in self.changes[kind]]
+        found = [each for each in found if each.kind != NEW or not _is_well(each.after)]
+        return [each for each in found if each.kind != VANISHED or self.is_comparable]
+
+
+def compare(before: Summary, after: Summary, *, speed_share: float = SPEED_SHARE) -> Diff:
+    """Compare two runs case by case, by id. ``speed_share`` is the change of a speed that counts, such as 0.1."""
+    old = {result.case.id: result for result in before.results}
+    new = {result.case.id: result for result in after.results}
+    found: dict[str, list[Change]] = {kind: [] for kind in KINDS}
+    has_times = not (before.run.header.stack.emulated or after.run.header.stack.emulated)
+    for change in _all_changes(old, new, speed_share if has_times else math.inf):
+        found[change.kind].append(change)
+    for kind in (ERROR_DRIFT, SLOWER, FASTER):
+        found[kind].sort(key=lambda change: -change.factor)
+    touched = {change.id for changes in found.values() for change in changes}
+    return Diff(
+        before=before,
+        after=after,
+        components=components(before.run.header.stack, after.run.header.stack),
+        changes=found,
+        unchanged=len(new.keys() & old.keys() - touched),
+    )
+
+
+def components(before: Stack, after: Stack) -> dict[str, tuple[str, str]]:
+    """Return every part of a stack that is not the same in both."""
+    pairs = {each.name: (str(getattr(before, each.name)), str(getattr(after, each.name))) for each in fields(Stack)}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _all_changes(
+    old: Mapping[str, ResultRecord], new: Mapping[str, ResultRecord], speed_share: float
+) -> Iterator[Change]:
+    for case_id, result in new.items():
+        if case_id not in old:
+            finding = evidence.finding(result)
+            yield Change(kind=NEW, id=case_id, before="", after=result.outcome.name, finding=finding)
+        else:
+            yield from _changes(case_id, old[case_id], result, speed_share)
+    for case_id in old.keys() - new.keys():
+        yield Change(kind=VANISHED, id=case_id, before=old[case_id].outcome.name, after="")
+
+
+def _changes(case_id: str, old: ResultRecord, new: ResultRecord, speed_share: float) -> Iterator[Change]:
+    before, after = old.outcome.name, new.outcome.name
+    if {before, after} == _SAME_STATE:
+        return
+    if before != after:
+        kind = {(True, False): REGRESSION, (False, True): FIX}.get((_is_well(before), _is_well(after)), OTHER)
+        if kind == FIX and after == LeftToCpu.name:  # what is not asked any more is not mended
+            kind = OTHER
+        yield Change(kind=kind, id=case_id, before=before, after=after, finding=evidence.finding(new))
+    elif _is_well(after):
+        yield from _error_drift(case_id, old, new)
+        yield from _speed_drift(case_id, old, new, speed_share)
+
+
+def _is_well(outcome: str) -> bool:
+    return OUTCOMES[outcome].conforms
+
+
+def _error_drift(case_id: str, old: ResultRecord, new: ResultRecord) -> Iterator[Change]:
+    before, after = evidence.limit_used(old), evidence.limit_used(new)
+    if before is None or after is None or _standards(old) != _standards(new):
+        return
+    if after >= LEAST_SHARE and after >= ERROR_FACTOR * before:
+        yield Change(
+            kind=ERROR_DRIFT,
+            id=case_id,
+            before=figures.used(before),
+            after=figures.used(after),
+            name="limit_used",
+            factor=after / before if before else math.inf,
+        )
+
+
+def _standards(result: ResultRecord) -> list[str]:
+    return [verdict["standard"] for verdict in result.verdicts]
+
+
+def _speed_drift(case_id: str, old: ResultRecord, new: ResultRecord, share: float) -> Iterator[Change]:
+    for name, after in new.measurements.items():
+        before, less_is_better = old.measurements.get(name, 0.0), _direction(name)
+        if less_is_better is None or not before > 0 or not after > 0 or not _is_beyond_spread(name, old, new):
+            continue
+        slowdown = after / before if less_is_better else before / after
+        if max(slowdown, 1 / slowdown) >= 1 + share:
+            yield Change(
+                kind=SLOWER if slowdown > 1 else FASTER,
+                id=case_id,
+                before=figures.quantity(name, before),
+                after=figures.quantity(name, after),
+                name=name,
+                factor=max(slowdown, 1 / slowdown),
+            )
+
+
+def _direction(name: str) -> bool | None:
+    return next((less for ending, less in _LESS_IS_BETTER.items() if name.endswith(ending)), None)
+
+
+def _is_beyond_spread(name: str, old: ResultRecord, new: ResultRecord) -> bool:
+    """Whether the samples behind a figure, where both runs kept them, tell the two apart.
+
+    By notches, median ± 1.57 IQR / sqrt(n), which must not overlap (R. McGill, J. W. Tukey, W. A. Larsen, "Variations
+    of box plots", The American Statistician 32, 1978).
+    """
+    stem = next((ending for ending in ("_us", "_ms", "_s") if name.endswith(ending)), "")
+    samples = [_samples(result, stem) for result in (old, new)]
+    if not stem or any(len(each) < LEAST_SAMPLES for each in samples):
+        return True
+    (low, high), (other_low, other_high) = (_notch(each) for each in samples)
+    return high < other_low or other_high < low
+
+
+def _samples(result: ResultRecord, ending: str) -> Sequence[float]:
+    return next((values for name, values in result.series.items() if name.endswith(ending)), ())
+
+
+def _notch(values: Sequence[float]) -> tuple[float, float]:
+    first, _, third = quantiles(values, n=4)
+    half = 1.57 * (third - first) / math.sqrt(len(values))
+    return median(values) - half, median(values) + half

@@ -1,0 +1,155 @@
+"""Putting the logs of shards together again: a merged log is that of a full run, or there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pytest_ascend.errors import RunLogError
+from pytest_ascend.records.stack import Stack
+from pytest_ascend.runlog.checks import moment
+from pytest_ascend.runlog.contents import Header, Run, Selection, digest
+from pytest_ascend.runlog.writing import RunLog
+from pytest_ascend.verdict import figures
+from pytest_ascend.verdict.diff import components
+from pytest_ascend.verdict.summary import Summary, summarise
+
+#: Options that may differ from shard to shard, since nothing is judged by them.
+_OWN = ("device", "shard", "report")
+#: Characters of a value that a message repeats.
+VALUE_LIMIT = 80
+
+
+def merge(runs: Sequence[Run], target: Path) -> Summary:
+    """Write the log of the whole that ``runs`` are the shards of, and give its summary.
+
+    A shard that was stopped before its end makes a whole that was. Raises RunLogError, and writes nothing, where a
+    shard is missing or given twice, or where shards differ in stack, manifest or rules; the message names them.
+    """
+    header = _whole(runs)
+    log = RunLog.create(target, header, durable=False)
+    for run in _in_order(runs):
+        for record in run.records:
+            log.append(record)
+        for event in run.events:
+            log.note(event["kind"], **{name: value for name, value in event.items() if name not in ("type", "kind")})
+    ended = all(run.footer for run in runs)
+    summary = summarise(log.contents(ended=ended))
+    if ended:
+        log.finish(summary.footer(max((run.footer.finished for run in runs if run.footer), key=moment)))
+    log.close()
+    return summary
+
+
+def _whole(runs: Sequence[Run]) -> Header:
+    """Return the header of the whole, once all shards are known to belong to it."""
+    _refuse_strangers(runs)
+    _refuse_gaps(runs)
+    for run in runs[1:]:
+        _refuse_difference(runs[0], run)
+    ordered = _in_order(runs)
+    first, shard = ordered[0].header, ordered[0].header.shard
+    manifest = tuple(sorted((case for run in runs for case in run.header.manifest), key=lambda case: case.id))
+    if digest(case.id for case in manifest) != shard["digest"]:
+        _refuse(runs[0], f"its whole has {shard['cases']} cases, and the shards together have {len(manifest)} others")
+    return replace(
+        first,
+        run_id=sha256("".join(run.header.run_id for run in ordered).encode()).hexdigest()[:32],
+        started=min((run.header.started for run in runs), key=moment),
+        stack=replace(first.stack, host="; ".join(dict.fromkeys(run.header.stack.host for run in ordered))),
+        selection=Selection(**shard["selection"]),
+        manifest=manifest,
+        options={**first.options, "shards": len(runs)},
+        left=tuple(sorted((each for run in runs for each in run.header.left), key=lambda each: each.asked)),
+        doctor={**first.doctor, "findings": _findings(ordered), "devices": _devices(ordered)},
+        shard={},
+    )
+
+
+def _in_order(runs: Sequence[Run]) -> list[Run]:
+    return sorted(runs, key=lambda run: int(run.header.shard["index"]))
+
+
+def _findings(runs: Sequence[Run]) -> list[Any]:
+    """Return what the doctor found on any machine, once."""
+    found = [each for run in runs for each in run.header.doctor.get("findings", ())]
+    return [each for place, each in enumerate(found) if each not in found[:place]]
+
+
+def _devices(runs: Sequence[Run]) -> list[Any]:
+    """Return the devices of all machines; none where those of one are not known, and so not known to be well."""
+    found = [list(run.header.doctor.get("devices", ())) for run in runs]
+    return [device for devices in found for device in devices] if all(found) else []
+
+
+def _refuse_strangers(runs: Sequence[Run]) -> None:
+    for run in runs:
+        if not run.header.shard:
+            _refuse(run, "it is no shard of a run", hint="give the logs of runs with --ascend-shard=K/N")
+
+
+def _refuse_gaps(runs: Sequence[Run]) -> None:
+    count = int(runs[0].header.shard["count"])
+    seen: dict[int, Run] = {}
+    for run in runs:
+        index = int(run.header.shard["index"])
+        if run.header.shard["count"] != count:
+            _refuse(run, f"it is one of {run.header.shard['count']} shards, and {runs[0].path} one of {count}")
+        if index in seen:
+            _refuse(run, f"it is shard {index}/{count}, and so is {seen[index].path}", hint="give each shard once")
+        seen[index] = run
+    missing = [f"{index}/{count}" for index in range(1, count + 1) if index not in seen]
+    if missing:
+        hint = "run what is missing, on the same stack, and give all logs"
+        _refuse(runs[0], f"of its whole, these shards are missing: {', '.join(missing)}", hint=hint)
+
+
+def _refuse_difference(one: Run, other: Run) -> None:
+    differences = list(_differences(one.header, other.header))
+    if differences:
+        told = figures.one_line("; ".join(differences))
+        _refuse(other, f"it is of another run than {one.path}: {told}")
+
+
+def _differences(one: Header, other: Header) -> Iterator[str]:
+    """Say in what two shards differ that may not, the names of their machines aside."""
+    for name, (left, right) in components(_without_host(one.stack), _without_host(other.stack)).items():
+        yield f"another stack, {name} {left or 'unknown'} and {right or 'unknown'}"
+    if one.shard["digest"] != other.shard["digest"]:
+        yield f"another manifest, of {one.shard['cases']} and {other.shard['cases']} cases"
+    for name in ("level", "selection"):
+        left, right = (each.level if name == "level" else each.shard["selection"] for each in (one, other))
+        if left != right:
+            yield f"another {name}, {left} and {right}"
+    yield from _other_rules(one.options, other.options)
+    yield from _other_rules(one.used, other.used)
+
+
+def _other_rules(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted({*one, *other} - set(_OWN)):
+        if one.get(name) != other.get(name):
+            left, right = _apart(one.get(name), other.get(name))
+            yield f"another rule, {name} {left} and {right}"
+
+
+def _apart(one: Any, other: Any) -> tuple[str, str]:
+    """Return two values as text, of lists only what the other lacks, and of either no more than tells them apart."""
+    if isinstance(one, list) and isinstance(other, list):
+        one, other = [each for each in one if each not in other], [each for each in other if each not in one]
+    return _short(one), _short(other)
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return f"{text[:VALUE_LIMIT]}…" if len(text) > VALUE_LIMIT else text
+
+
+def _without_host(stack: Stack) -> Stack:
+    return replace(stack, host="")
+
+
+def _refuse(run: Run, message: str, *, hint: str = "merge the shards of one run on one stack") -> NoReturn:
+    raise RunLogError(f"{run.path} cannot be merged: {message}", path=run.path, hint=hint)

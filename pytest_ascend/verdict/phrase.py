@@ -1,0 +1,89 @@
+"""What pages and terminals say, as data: a key into a table of words for each language, and the values it mentions.
+
+Only the interface is translated. What a device, a judge or a test said stands as it is in the log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, reduce
+from importlib.resources import files
+from typing import TypeAlias
+
+from pytest_ascend.verdict import figures
+
+#: Code of a language (BCP 47) -> its own name. English is what logs and terminals speak.
+LANGUAGES: Mapping[str, str] = {"en": "English", "zh": "中文"}
+ENGLISH = "en"
+
+#: A value is text as it stands, another phrase, or a list that the language joins ("a, b and c").
+Value: TypeAlias = "str | Phrase | tuple[str | Phrase, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A sentence or a label in every language; ``str()`` gives the English one."""
+
+    key: str
+    values: Mapping[str, Value] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.text(ENGLISH)
+
+    def __bool__(self) -> bool:
+        return bool(self.key)
+
+    def text(self, language: str) -> str:
+        """Write the phrase out. Raises KeyError for a key or a value that the table of the language lacks."""
+        words = table(language)
+        return words[self.key].format_map({name: _text(each, language) for name, each in self.values.items()})
+
+    def to_data(self) -> str | list[object]:
+        """Return builtins from which the script of a page writes the phrase in the language that its reader chose."""
+        return [self.key, {name: _data(each) for name, each in self.values.items()}] if self.values else self.key
+
+
+def say(key: str, **values: Value) -> Phrase:
+    """Return the phrase of a key."""
+    return Phrase(key, values)
+
+
+#: Nothing to say.
+SILENCE = Phrase("")
+
+
+@cache
+def table(language: str) -> Mapping[str, str]:
+    """Read the words of a language that comes with the package."""
+    path = files("pytest_ascend.verdict") / "words" / f"{language}.json"
+    words: Mapping[str, str] = {"": "", **json.loads(path.read_text(encoding="utf-8"))}
+    return words
+
+
+def counted(key: str, count: int) -> Phrase:
+    """Return "1 case" or "12 cases": ``key`` stands for several, ``key`` and ".one" for one."""
+    return say(f"{key}.one") if count == 1 else say(key, n=f"{count:,}")
+
+
+def commas(parts: Sequence[Phrase]) -> Phrase:
+    """Join phrases by commas alone, as in a list that claims no end."""
+    *most, last = parts or (SILENCE,)
+    return reduce(lambda rest, part: say("list.pair", first=part, rest=rest), reversed(most), last)
+
+
+def _text(value: Value, language: str) -> str:
+    if isinstance(value, Phrase):
+        return value.text(language)
+    if isinstance(value, str):
+        return figures.one_line(value)
+    *most, last = (_text(each, language) for each in value)
+    words = table(language)
+    return f"{words['list.comma'].join(most)}{words['list.last']}{last}" if most else last
+
+
+def _data(value: Value) -> object:
+    if isinstance(value, Phrase):
+        return {"say": value.to_data()}
+    return figures.one_line(value) if isinstance(value, str) else {"list": [_data(each) for each in value]}

@@ -1,0 +1,109 @@
+"""Whether a run is everything: a subset is never called a full run, and a full run misses nothing in silence."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_ascend.coverage.selection import BUNDLED, OWN, PART, Collected, plan, scope
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.left import Left
+
+RELU = Case(suite="ops", subject="relu", property="forward")
+GELU = Case(suite="ops", subject="gelu", property="forward", level="standard")
+SLOW = Case(suite="ops", subject="slow", property="forward", level="full")
+MINE = Case(suite="user", subject="test_mine.py::test_x", property="test")
+FROZEN = (RELU, GELU, SLOW)
+
+
+def collected(*cases: Case, deselected: int = 0) -> Collected:
+    return Collected(cases={f"node::{case.id}": case for case in cases}, deselected=deselected)
+
+
+def planned(found: Collected, *, where: str = BUNDLED, narrowed_by: tuple[str, ...] = ()) -> tuple[set[str], str]:
+    made = plan(found, FROZEN, level="standard", scope=where, paths=("some/path",), narrowed_by=narrowed_by)
+    return {case.id for case in made.cases}, made.narrowed
+
+
+def test_everything_of_the_level_is_a_full_run() -> None:
+    assert planned(collected(RELU, GELU)) == ({RELU.id, GELU.id}, "")
+
+
+def test_a_case_that_was_lost_without_anybody_asking_is_due_all_the_same() -> None:
+    assert planned(collected(RELU)) == ({RELU.id, GELU.id}, "")
+
+
+LEFT = Left(asked=RELU.id, operators=("aten::gelu",), reason="no kernel", cases=(GELU,))
+
+
+def test_what_is_not_asked_is_not_due_and_makes_no_subset() -> None:
+    assert planned(replace(collected(RELU), left=(LEFT,))) == ({RELU.id}, "")
+    assert planned(replace(collected(), left=(LEFT,))) == ({RELU.id}, "")
+
+
+def test_what_a_worker_tells_has_what_is_not_asked() -> None:
+    found = replace(collected(RELU), left=(LEFT,))
+    assert Collected.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+def test_a_keyword_makes_a_subset() -> None:
+    cases, narrowed = planned(collected(RELU, deselected=1), narrowed_by=("-k relu",))
+    assert cases == {RELU.id}
+    assert "-k relu" in narrowed
+
+
+def test_a_keyword_that_leaves_nothing_out_makes_no_subset() -> None:
+    assert planned(collected(RELU, GELU), narrowed_by=("-k forward",)) == ({RELU.id, GELU.id}, "")
+
+
+def test_a_keyword_that_leaves_out_what_the_manifest_does_not_know_makes_a_subset() -> None:
+    assert planned(collected(RELU, GELU, deselected=1), narrowed_by=("-k forward",))[1] == "-k forward"
+
+
+def test_cases_that_another_plugin_deselected_make_a_subset() -> None:
+    assert planned(collected(RELU, deselected=1)) == ({RELU.id}, "1 deselected")
+
+
+def test_a_node_id_makes_a_subset() -> None:
+    cases, narrowed = planned(collected(RELU), where=PART)
+    assert cases == {RELU.id}
+    assert "some/path" in narrowed
+
+
+def test_tests_of_ones_own_are_never_a_full_run() -> None:
+    cases, narrowed = planned(collected(MINE), where=OWN)
+    assert cases == {MINE.id}
+    assert "own" in narrowed
+
+
+def test_tests_of_ones_own_beside_all_of_the_suites_are_a_full_run() -> None:
+    assert planned(collected(MINE, RELU, GELU), where=OWN) == ({MINE.id, RELU.id, GELU.id}, "")
+
+
+def test_tests_of_ones_own_are_no_full_run_even_where_nothing_is_due() -> None:
+    made = plan(collected(MINE), (), level="smoke", scope=OWN, paths=("t.py",), narrowed_by=())
+    assert made.narrowed
+
+
+def test_what_a_worker_collected_survives_the_way_to_its_controller() -> None:
+    found = collected(RELU, MINE, deselected=3)
+    assert Collected.from_dict(found.to_dict()) == found
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        ((), BUNDLED),
+        (("suites",), BUNDLED),
+        (("suites/ops",), PART),
+        (("suites/ops/test_x.py::test_y[ops/relu]",), PART),
+        (("suites", "tests"), OWN),
+        (("tests",), OWN),
+        (("suites-of-mine",), OWN),
+    ],
+)
+def test_paths_tell_what_is_asked_of_the_suites(tmp_path: Path, paths: tuple[str, ...], expected: str) -> None:
+    assert scope(paths, tmp_path.resolve() / "suites", tmp_path) == expected

@@ -1,0 +1,79 @@
+"""The last lines on the terminal."""
+
+import shlex
+from io import StringIO
+from pathlib import Path
+
+import click
+from _pytest._io import TerminalWriter
+
+from pytest_ascend.export.terminal import lines
+from pytest_ascend.runlog.contents import Run
+from pytest_ascend.verdict.summary import summarise
+from tests.unit.runlog import synthetic
+
+
+def closing(outcomes, *, stack=synthetic.HARDWARE, cases=None, **options):
+    cases = cases or synthetic.op_cases(len(outcomes))
+    records = tuple(synthetic.records(cases, outcomes or ["passed"], synthetic.Random(2)))
+    header = synthetic.header(cases, outcomes or ["passed"], stack=stack)
+    return list(lines(summarise(Run(header=header, records=records)), **options))
+
+
+def test_a_clean_run_says_three_things():
+    found = closing(["passed"] * 3, page=Path("ascend-report/conformance.html"))
+    assert [line.text for line in found] == [
+        "3 passed",
+        "Conforms: all 3 cases passed, at level smoke.",
+        "report: ascend-report/conformance.html",
+    ]
+    assert found[1].markup == {"green": True, "bold": True}
+
+
+def test_deviations_are_named_with_the_worst_first():
+    found = closing(["passed", "unsupported", "failed"])
+    assert [line.text.split()[0] for line in found[:4:2]] == ["failed", "unsupported"]
+    assert found[0].colour == "red"
+
+
+def test_each_deviation_says_how_to_run_it_again():
+    assert closing(["failed"])[1].text.split() == ["again:", "pytest", "--ascend", *_shell_words("failed")]
+
+
+def _shell_words(outcome):
+    case = synthetic.op_cases(1)[0]
+    return shlex.quote(synthetic.record(case, outcome, synthetic.Random(2)).node_id).split()
+
+
+def test_what_is_left_to_the_cpu_is_said_in_one_line():
+    found = [line.text for line in closing(["fallback", "left-to-cpu", "left-to-cpu"])]
+    assert "1 fallback, 2 left to the CPU" in found
+    assert "not asked: 2 cases without a kernel, as shown by 1 case (--ascend-ask-all)" in found
+
+
+def test_only_some_of_many_deviations_are_named():
+    found = closing(["failed"] * 9, limit=4)
+    assert [line.text for line in found[8:10]] == ["... and 5 more, in the report", "9 failed"]
+
+
+def test_the_emulated_device_is_named_loudly_and_is_never_green():
+    found = closing(["passed"], stack=synthetic.EMULATED)
+    assert next(line.text for line in found if line.bold) == "EMULATED DEVICE: SAYS NOTHING ABOUT ANY NPU."
+    assert not any(line.colour == "green" for line in found)
+
+
+def test_hostile_text_cannot_steer_the_terminal():
+    cases = synthetic.hostile_cases()
+    for line in closing(["failed"] * len(cases), cases=cases, limit=100):
+        assert line.text.isprintable()
+
+
+def test_a_run_without_cases_says_so():
+    assert closing([])[0].text == "no cases"
+
+
+def test_pytest_and_click_know_every_colour():
+    for name in ("failed", "errored", "fallback", "unsupported", "not-emulated", "passed"):
+        for line in closing([name], stack=synthetic.EMULATED):
+            TerminalWriter(StringIO()).line(line.text, **line.markup)
+            click.style(line.text, fg=line.colour or None)

@@ -1,0 +1,85 @@
+"""The compact form of all cases: nothing that matters is lost, and nothing is said twice."""
+
+from dataclasses import replace
+
+from pytest_ascend.page import casedata
+from pytest_ascend.page.casedata import CASE_FIELDS, VERDICT_FIELDS, case_data
+from pytest_ascend.records.case import Case
+from pytest_ascend.runlog import codec
+from pytest_ascend.runlog.contents import Run
+from pytest_ascend.verdict.summary import summarise
+from tests.unit.runlog import synthetic
+
+RELU = Case(suite="ops", subject="relu", property="forward", dtype="float32")
+RESNET = Case(suite="models", subject="resnet50", property="gradients", dtype="float32")
+
+
+def packed(case, outcome="passed", *, leaves=0, **changes):
+    random = synthetic.Random(4)
+    record = replace(synthetic.record(case, outcome, random), **changes)
+    if leaves:
+        verdict = synthetic.verdict(case, agrees=outcome == "passed", random=random, leaves=leaves)
+        record = replace(record, verdicts=(verdict,))
+    data = case_data(summarise(Run(header=synthetic.header([case]), records=(record,))))
+    found = dict(zip(CASE_FIELDS, data["cases"][0], strict=True))
+    found["verdicts"] = [dict(zip(VERDICT_FIELDS, each, strict=True)) for each in found["verdicts"]]
+    return found, data
+
+
+def test_texts_stand_once():
+    _, data = packed(RELU)
+    assert len(set(data["texts"])) == len(data["texts"])
+
+
+def test_metrics_stand_beside_their_names():
+    found, data = packed(RELU)
+    [verdict] = found["verdicts"]
+    assert len(data["shapes"][verdict["shape"]]) == len(verdict["values"])
+
+
+def test_the_tensors_of_a_model_are_all_there():
+    found, _ = packed(RESNET, leaves=12)
+    assert len(found["verdicts"][0]["leaves"]) == 12
+
+
+def test_the_tensors_of_an_operator_are_there_when_it_failed():
+    assert packed(RELU, leaves=3)[0]["verdicts"][0]["leaves"] == 0
+    assert len(packed(RELU, "failed", leaves=3)[0]["verdicts"][0]["leaves"]) == 3
+
+
+def test_a_single_tensor_is_not_said_twice():
+    assert packed(RELU, "failed", leaves=1)[0]["verdicts"][0]["leaves"] == 0
+
+
+def test_the_node_id_can_be_put_together_again():
+    found, data = packed(RELU, node_id="suites/a.py::test[x[1]-'y']")
+    assert data["texts"][found["file"]] + data["texts"][found["parameters"]] == "suites/a.py::test[x[1]-'y']"
+
+
+def test_non_finite_figures_travel_by_name():
+    found, data = packed(RELU, "failed")
+    assert "inf" in found["verdicts"][0]["values"]
+    codec.for_script(data)
+
+
+def test_a_case_without_a_record_has_no_line():
+    data = case_data(summarise(Run(header=synthetic.header([RELU]), records=())))
+    assert data["cases"][0][CASE_FIELDS.index("line")] is None
+
+
+def test_a_program_stands_beside_a_case_that_failed_and_beside_no_other():
+    found, data = packed(RELU, "failed", snippet="import torch\nprint(1)")
+    assert data["texts"][found["snippet"]] == "import torch\nprint(1)"
+    found, data = packed(RELU, snippet="")
+    assert data["texts"][found["snippet"]] == ""
+
+
+def test_a_program_hides_nothing_from_who_copies_it():
+    found, data = packed(RELU, "failed", snippet="x = 1\u202e # 2")
+    assert data["texts"][found["snippet"]] == "x = 1\\u202e # 2"
+
+
+def test_a_program_is_whole_or_left_out(monkeypatch):
+    monkeypatch.setattr(casedata, "SNIPPETS_BUDGET_BYTES", {False: 10, True: 10})
+    found, data = packed(RELU, "failed", snippet="print('more than ten bytes')")
+    assert data["texts"][found["snippet"]].startswith("# (left out")

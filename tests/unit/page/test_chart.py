@@ -1,0 +1,154 @@
+"""Pictures: every point has its place, whatever the figures."""
+
+import json
+import math
+import re
+from dataclasses import replace
+
+import pytest
+
+from pytest_ascend.page import chart, svg
+from pytest_ascend.page.chart_selection import charts
+from pytest_ascend.page.html import render
+from pytest_ascend.records.case import Case
+from pytest_ascend.runlog.contents import Run
+from pytest_ascend.verdict.summary import summarise
+from tests.unit.runlog import synthetic
+
+from .test_html import Reader
+
+
+def numbers(drawn):
+    return [float(each) for shape in drawn.shapes for each in re.findall(r"-?\d+(?:\.\d+)?", shape.path)]
+
+
+def test_a_curve_has_both_lines_and_says_how_far_they_part():
+    drawn = chart.curve("m", "#m", "loss", [3.0, 2.0, 1.5], [3.0, 2.0, 1.0])
+    assert [shape.looks for shape in drawn.shapes] == ["line wide s2", "line s1"]
+    assert str(drawn.said) == "loss, 3 steps; largest difference 0.5"
+
+
+def test_what_is_not_finite_leaves_a_gap():
+    drawn = chart.curve("m", "#m", "loss", [1.0, math.nan, 2.0, math.inf], [1.0, 1.0, 1.0, 1.0])
+    assert drawn.shapes[1].path.count("M") == 2
+    assert "nan" not in drawn.shapes[1].path
+
+
+@pytest.mark.parametrize("values", [[5.0], [5.0] * 9, [1.0, 2.0], [float(each) for each in range(1000)], [0.0, 1e12]])
+def test_samples_of_any_kind_stay_inside_the_picture(values):
+    drawn = chart.distribution("b", "#b", "latency_us", values)
+    assert all(0 <= each <= svg.WIDTH for each in numbers(drawn))
+    assert f"{len(values):,} samples" in str(drawn.said)
+
+
+def test_every_sample_is_counted_once():
+    drawn = chart.distribution("b", "#b", "latency_us", [float(each % 17) for each in range(100)])
+    assert sum(int(shape.label) for shape in drawn.shapes if shape.label) == 100
+
+
+def leaves(*shares):
+    return [
+        {"path": f"layer{index}", "agrees": share <= 1, "metrics": {"limit_used": share}}
+        for index, share in enumerate(shares)
+    ]
+
+
+def test_layers_name_the_one_that_used_most_and_mark_those_that_disagree():
+    drawn = chart.layers("m", "#m", leaves(0.1, 25.0, 0.0))
+    assert "layer1, 25 times" in str(drawn.said)
+    assert [shape.looks for shape in drawn.shapes] == ["bar s1", "bar bad", "bar s1", "limit"]
+    assert drawn.shapes[1].label == "layer1: 25 times"
+
+
+def test_layers_without_figures_are_no_picture():
+    assert chart.layers("m", "#m", [{"path": "a", "agrees": True, "metrics": {}}] * 9) is None
+
+
+@pytest.mark.parametrize("share", [math.inf, 1e300])
+def test_shares_beyond_measure_stay_inside_the_picture(share):
+    assert all(0 <= each <= svg.WIDTH for each in numbers(chart.layers("m", "#m", leaves(0.5, share))))
+
+
+def test_the_page_draws_the_curves_samples_and_layers_of_a_run():
+    case = Case(suite="models", subject="resnet50", property="training", dtype="float32", family="vision")
+    record = synthetic.record(case, "passed", synthetic.Random(1))
+    series = {"loss_actual": (2.0, 1.0), "loss_expected": (2.0, 1.1), "latency_us": (5.0, 6.0, 7.0), "odd": (math.nan,)}
+    record = replace(record, series=series)
+    page = Reader(render(summarise(Run(header=synthetic.header([case]), records=(record,)))))
+    figures = [text for text in page.texts("figcaption") if text.strip()]
+    assert len(page.all("figure")) == 3
+    assert any("largest difference 0.1" in text for text in figures)
+    assert any("median 6 µs of 3 samples" in text for text in figures)
+    assert any("12 tensors" in text for text in figures)
+
+
+def test_the_numbers_behind_a_distribution_are_its_columns():
+    drawn = chart.distribution("b", "#b", "latency_us", [1.0, 1.0, 2.0, 3.0], [2.0, 3.0])
+    found = json.loads(drawn.numbers)
+    assert found["columns"] == ["from (µs)", "share of samples", "share of baseline"]
+    assert [row[1] for row in found["rows"]] == [0.5, 0, 0.25, 0, 0.25]
+    assert [row[2] for row in found["rows"]] == [0, 0, 0.5, 0, 0.5]
+
+
+def test_a_baseline_is_drawn_as_an_outline_beside_the_run():
+    alone = chart.distribution("b", "#b", "latency_us", [5.0, 6.0, 7.0])
+    beside = chart.distribution("b", "#b", "latency_us", [5.0, 6.0, 7.0], [2.0, 3.0, 4.0])
+    assert [shape.looks for shape in alone.shapes].count("line s2") == 0
+    assert [shape.looks for shape in beside.shapes].count("line s2") == 1
+    assert "median of the baseline's runs 3 µs" in str(beside.said)
+    assert [number for _, number in beside.legend] == [1, 2]
+    assert all(0 <= each <= svg.WIDTH for each in numbers(beside))
+
+
+def test_one_disturbed_round_leaves_room_for_the_others():
+    usual = [100.0 + each % 10 for each in range(200)]
+    drawn = chart.distribution("b", "#b", "latency_us", [*usual, 90_000.0])
+    assert drawn.texts[1].words.startswith("≥ ")
+    assert "to 90,000 µs" in str(drawn.said)
+    rows = json.loads(drawn.numbers)["rows"]
+    assert rows[-1][0] < 200
+    assert rows[-1][1] == pytest.approx(1 / 201, rel=1e-4)
+
+
+def test_numbers_that_are_not_finite_are_named():
+    drawn = chart.curve("m", "#m", "loss", [1.0, math.nan], [1.0, 1.0])
+    assert json.loads(drawn.numbers)["rows"] == [[1, 1.0, 1.0], [2, "nan", 1.0]]
+
+
+def benchmark(**series):
+    case = Case(suite="benchmarks", subject="resnet50", property="batch-sizes", dtype="float32", family="models")
+    return replace(synthetic.record(case, "passed", synthetic.Random(1)), series=series)
+
+
+def test_figures_by_batch_and_by_step_are_rows_and_come_first():
+    sweep = benchmark(
+        latency_us=(1.0, 2.0),
+        batch_size=(1.0, 2.0, 4.0),
+        latency_by_batch_us=(10.0, 15.0, 30.0),
+        memory_by_step_bytes=(2048.0, 4096.0),
+    )
+    by_batch, by_step, samples = charts([sweep])
+    assert json.loads(by_batch.numbers) == {
+        "columns": ["batch", "latency_us"],
+        "rows": [["1", 10], ["2", 15], ["4", 30]],
+    }
+    assert str(by_batch.said) == "latency by batch size, largest batch 4; from 10 µs to 30 µs"
+    assert [text.words for text in by_batch.texts if text.anchor == "middle"] == ["1", "2", "4"]
+    assert str(by_step.said) == "memory by step, 2 steps; from 2 KiB to 4 KiB"
+    assert "2 samples" in str(samples.said)
+
+
+def test_the_baseline_of_a_case_stands_in_its_picture_and_the_peer_in_none():
+    [drawn] = charts([benchmark(latency_us=(1.0, 2.0), baseline_latency_us=(1.0, 1.5), peer_us=(3.0, 3.0))])
+    assert "baseline's runs" in str(drawn.said)
+
+
+@pytest.mark.parametrize("sizes", [(), (1.0,), (1.0, 2.0)])
+def test_a_row_of_other_length_than_its_places_or_without_sense_is_not_drawn(sizes):
+    odd = benchmark(batch_size=sizes, latency_by_batch_us=(1.0, 2.0, 3.0), memory_by_step_bytes=(math.nan,))
+    assert charts([odd]) == ()
+
+
+def test_many_places_are_not_all_labelled():
+    axis = svg.across(99)
+    assert len(svg.x_labels(axis, [str(each) for each in range(100)])) <= svg.LABELS_LIMIT

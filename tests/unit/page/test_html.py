@@ -1,0 +1,335 @@
+"""The page: complete, loading nothing, and harmless whatever stands in the log."""
+
+import json
+import re
+from base64 import b64encode
+from dataclasses import replace
+from hashlib import sha256
+from html.parser import HTMLParser
+
+import jinja2
+import pytest
+
+from pytest_ascend.page import html
+from pytest_ascend.page.page import page_of
+from pytest_ascend.records.outcome import Errored, Failed
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.runlog.contents import Run, Selection
+from pytest_ascend.verdict.summary import ORDER, summarise
+from tests.unit.runlog import synthetic
+
+#: Elements that end where they begin.
+VOID = {"meta", "link", "input", "br", "img"}
+#: A span that holds a phrase is as good as the text in it.
+PHRASE = "phrase"
+
+
+class Reader(HTMLParser):
+    """Reads a page as a browser would: its elements, its text, and whether all that was opened was closed."""
+
+    def __init__(self, page):
+        super().__init__(convert_charrefs=True)
+        self.elements, self.open, self.words = [], [], []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(PHRASE if "data-say" in dict(attrs) and tag == "span" else tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() in ((tag, PHRASE) if tag == "span" else (tag,))
+
+    def handle_data(self, data):
+        where = next((tag for tag in reversed(self.open) if tag != PHRASE), "")
+        self.words.append((where, data))
+
+    def texts(self, tag):
+        return [words for where, words in self.words if where == tag]
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def text(self):
+        return "".join(words for where, words in self.words if where not in ("script", "style"))
+
+
+def run(cases, outcomes=("passed",), *, stack=synthetic.EMULATED, selection=None):
+    records = tuple(synthetic.records(cases, outcomes, synthetic.Random(5)))
+    return Run(header=synthetic.header(cases, outcomes, stack=stack, selection=selection), records=records)
+
+
+def page(*args, **kwargs):
+    return Reader(html.render(summarise(run(*args, **kwargs))))
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    return page([*synthetic.op_cases(60), *synthetic.other_cases()], ORDER)
+
+
+@pytest.fixture(scope="module")
+def hostile():
+    return page(synthetic.hostile_cases(), ORDER)
+
+
+def data_of(found):
+    texts = [words for where, words in found.words if where == "script"]
+    return json.loads(texts[0])
+
+
+def test_all_elements_are_closed_in_order(mixed):
+    assert mixed.open == []
+
+
+def test_nothing_is_loaded_from_anywhere(mixed):
+    addresses = [
+        value for _, attributes in mixed.elements for key, value in attributes.items() if key in ("src", "href")
+    ]
+    assert all(address.startswith(("#", "data:,")) for address in addresses)
+    assert not re.search(r"url\(|@import", "".join(mixed.texts("style")))
+
+
+def test_the_policy_allows_this_style_and_this_script_only(mixed):
+    policy = next(each["content"] for each in mixed.all("meta") if each.get("http-equiv"))
+    [style], [_, _, script] = mixed.texts("style"), mixed.texts("script")
+
+    def source(text):
+        return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+    assert policy.startswith("default-src 'none'; ")
+    assert f"style-src {source(style)};" in policy
+    assert f"script-src {source(script)};" in policy
+    assert "unsafe" not in policy
+
+
+def test_no_element_has_a_style_or_an_action_of_its_own(mixed):
+    assert not [key for _, attributes in mixed.elements for key in attributes if key == "style" or key.startswith("on")]
+
+
+def test_every_inner_link_of_a_section_leads_somewhere(mixed):
+    ids = {attributes["id"] for _, attributes in mixed.elements if "id" in attributes}
+    targets = {each["href"][1:] for each in mixed.all("a") if not re.match("#cases?[=?]", each["href"])}
+    assert targets <= ids
+
+
+def test_no_id_is_given_twice(mixed):
+    ids = [attributes["id"] for _, attributes in mixed.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_every_field_to_fill_in_has_a_label(mixed):
+    labelled = "".join(mixed.texts("label")) + "".join(mixed.texts("legend"))
+    for name in ("Search", "Suite", "Property", "dtype", "Outcome"):
+        assert name in labelled
+
+
+def test_each_suite_and_each_kind_of_absence_has_a_section(mixed):
+    titles = [text.strip() for text in mixed.texts("h2") if text.strip()]
+    assert titles == [
+        "Combination", "Run", "Deviations", "Operators", "Models", "Environment", "Benchmarks", "Tests of your own",
+        "What did not run", "Waivers", "All cases", "About this report",
+    ]  # fmt: skip
+
+
+def test_every_section_and_the_dialog_carry_the_label_of_the_emulated_device(mixed):
+    labels = [words for _, words in mixed.words if words == "emulated device"]
+    sections = len(mixed.all("section"))
+    assert len(labels) >= sections + len(mixed.all("dialog"))
+    assert mixed.texts("title")[0].startswith("EMULATED DEVICE")
+    assert "No NPU computed any of this: it says nothing about any NPU." in mixed.text
+
+
+def test_on_an_npu_nothing_speaks_of_emulation_but_the_legend():
+    found = page(synthetic.op_cases(5), stack=synthetic.HARDWARE)
+    assert not [attributes for _, attributes in found.elements if "label" in attributes.get("class", "").split()]
+    assert found.texts("h1") == ["Conforms"]
+
+
+def test_another_device_is_labelled_too():
+    found = page(synthetic.op_cases(5), stack=replace(synthetic.HARDWARE, device="cpu"))
+    assert found.texts("title")[0].startswith("CPU, NOT AN NPU")
+    assert found.texts("h1") == ["Passes"]
+
+
+def test_the_first_screen_has_the_combination_and_the_verdict(mixed):
+    for value in ("Ascend910B1 (emulated)", "9.0.0 (emulated)", "9e73e708a5d8", "3.11.9", "full run", "smoke"):
+        assert value in mixed.text
+    assert mixed.texts("h1") == ["Does not pass"]
+
+
+def test_a_version_that_nobody_could_find_out_is_said_to_be_unknown(mixed):
+    assert "not known" in mixed.texts("dd")
+
+
+def test_a_subset_is_said_to_be_one():
+    found = page(synthetic.op_cases(5), selection=Selection("subset", "-k relu"))
+    assert found.texts("h1") == ["A subset, not a full run"]
+    assert "subset: -k relu" in found.texts("dd")
+
+
+def test_what_did_not_run_is_grouped_by_reason():
+    found = page(synthetic.op_cases(12), ["passed", "not-run"])
+    assert "6 cases" in found.text
+    assert "the worker crashed before this case" in found.text
+
+
+def test_what_is_left_to_the_cpu_stands_in_its_cells_with_the_reason():
+    cases = synthetic.op_cases(12)
+    found = page(cases, ["fallback", "left-to-cpu"])
+    marks = [each for each in found.all("a") if "o-left-to-cpu" in each.get("class", "").split()]
+    assert len(marks) == 6
+    assert all("left to the CPU" in each["aria-label"] for each in marks)
+    assert f"no kernel; asked once: {cases[0].id}" in found.text
+    assert "Every case that had to run did." in found.text
+
+
+def test_with_nothing_missing_and_nothing_waived_the_page_says_so():
+    found = page(synthetic.op_cases(3))
+    assert "Every case that had to run did." in found.text
+    assert "None: no deviation was excused." in found.text
+
+
+def test_a_failure_is_shown_with_all_that_leads_to_its_cause():
+    found = page(synthetic.op_cases(1), ["failed"])
+    for words in (
+        "worst element",
+        "0.70312",
+        "0.69081",
+        "largest error in ulp",
+        "every 64th element",
+        "worst at [1, 17]",
+    ):
+        assert words in found.text
+    assert "pytest --ascend --ascend-device=emulated 'suites/ops/test_ops.py::test_forward[relu-float32]'" in found.text
+    assert "run.jsonl, line 2" in found.text
+
+
+def test_a_limit_that_was_loosened_is_listed_among_the_waivers():
+    given = run(synthetic.op_cases(1), stack=synthetic.HARDWARE)
+    verdict = {**given.records[0].verdicts[0], "waiver": "sums of 8192 terms; issue 9"}
+    given = replace(given, records=(replace(given.records[0], verdicts=(verdict,)),))
+    assert "sums of 8192 terms; issue 9" in Reader(html.render(summarise(given))).text
+
+
+def test_the_script_gets_every_case(mixed):
+    data = data_of(mixed)
+    fields = data["fields"]
+    outcomes = [data["outcomes"][case[fields.index("outcome")]] for case in data["cases"]]
+    assert len(outcomes) == 60 + len(synthetic.other_cases())
+    assert set(outcomes) == set(ORDER)
+
+
+def test_hostile_text_adds_no_element(hostile):
+    harmless = page(synthetic.op_cases(len(synthetic.hostile_cases())), ORDER)
+    assert {name for name, _ in hostile.elements} <= {name for name, _ in harmless.elements} | {"table", "svg"}
+    assert len(hostile.all("script")) == 3
+    assert not hostile.all("img")
+    assert hostile.open == []
+
+
+def test_hostile_text_adds_no_attribute(hostile):
+    assert not [key for _, attributes in hostile.elements for key in attributes if key.startswith("on")]
+    assert all(each["href"].startswith("#") for each in hostile.all("a"))
+
+
+def test_hostile_text_is_shown_for_what_it_is(hostile):
+    assert "<script>document.title='harmed'</script>" in hostile.text
+    assert "{{ 7 * 7 }}{% raw %}" in hostile.text
+    assert "nul\\x00 bell\\x07 escape\\x1b[31m delete\\x7f next-line\\x85" in hostile.text
+    assert "算子 ✗ 🤖" in hostile.text
+
+
+def test_hostile_text_cannot_end_the_data(hostile):
+    raw = hostile.texts("script")[0]
+    assert not set("<>&\u2028\u2029") & set(raw)
+    assert "</script><img src=x onerror=document.title='harmed'>" in json.loads(raw)["texts"]
+
+
+def test_a_page_of_hostile_text_can_be_written(tmp_path):
+    text = html.render(summarise(run(synthetic.hostile_cases(), ORDER)))
+    html.write(tmp_path / "page.html", text)
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == text
+
+
+def test_hostile_versions_and_options_are_text_too():
+    stack = replace(synthetic.EMULATED, chip="<b onclick=x>", host="</dd><script>", os="\x1b")
+    given = run(synthetic.op_cases(1), stack=stack, selection=Selection("subset", "-k '<i>'"))
+    given = replace(given, header=replace(given.header, run_id="</script>", options={"<u>": ["</code>"]}))
+    found = Reader(html.render(summarise(given)))
+    assert found.open == []
+    assert not found.all("i")
+    assert not found.all("u")
+
+
+def test_a_typo_in_a_template_is_an_error():
+    with pytest.raises(jinja2.UndefinedError):
+        html._environment().from_string("{{ pgae.title }}").render(page=None)
+
+
+def test_a_template_of_any_name_is_escaped():
+    assert html._environment().from_string("{{ text }}").render(text="<b>") == "&lt;b&gt;"
+
+
+def test_a_failed_write_leaves_the_earlier_page_and_nothing_else(tmp_path):
+    path = tmp_path / "page.html"
+    html.write(path, "earlier")
+    with pytest.raises(UnicodeEncodeError):
+        html.write(path, "\ud800")
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["earlier"]
+
+
+def test_ten_thousand_cases_make_a_page_below_six_megabytes():
+    text = html.render(summarise(run(synthetic.op_cases(10_000), ["passed"] * 9 + list(ORDER))))
+    assert len(text.encode()) < 6_000_000
+    assert "10,000" in text
+
+
+def test_long_messages_of_many_failures_do_not_swell_the_page():
+    cases = synthetic.op_cases(2_000)
+    records = tuple(
+        ResultRecord(case=case, node_id="t", outcome=Errored(reason="lost", detail=f"{case.id}\n" + "<&>" * 20_000))
+        for case in cases
+    )
+    text = html.render(summarise(Run(header=synthetic.header(cases), records=records)))
+    assert len(text.encode()) < 6_000_000
+    assert "left out to keep this page small" in text
+
+
+def test_a_long_reason_is_cut_and_a_long_detail_keeps_both_ends():
+    case = synthetic.op_cases(1)[0]
+    outcome = Failed(reason="r" * 5_000, detail="begin" + "d" * 50_000 + "end")
+    record = ResultRecord(case=case, node_id="t", outcome=outcome)
+    found = page_of(summarise(Run(header=synthetic.header([case]), records=(record,))))
+    detail = found.deviations[0].details[0]
+    assert len(detail.entry.finding) < 500
+    assert detail.text.startswith("begin")
+    assert detail.text.endswith("end")
+    assert len(detail.text) < 7_000
+
+
+def test_planted_faults_are_said_on_the_first_screen():
+    given = run(synthetic.op_cases(1), ["failed"])
+    given = replace(given, header=replace(given.header, options={"faults": ["relu-as-identity"]}))
+    assert "Faults are planted on purpose: relu-as-identity" in Reader(html.render(summarise(given))).text
+
+
+def test_a_footer_that_contradicts_the_records_is_said_on_the_first_screen():
+    given = run(synthetic.op_cases(1), ["failed"])
+    footer = replace(summarise(given).footer(synthetic.FINISHED), counts={"passed": 1})
+    found = Reader(html.render(summarise(replace(given, footer=footer))))
+    assert "The footer counts 1 passed; the records give 1 failed." in found.texts("p")
+
+
+def test_the_census_is_shown_by_kind_and_namespace_and_trusts_no_name():
+    of = run(synthetic.op_cases(1))
+    counted = replace(
+        of, header=replace(of.header, census={"aten": {"native": 1496, "<b>": 1}, "npu": {"native": 420}})
+    )
+    page = Reader(html.render(summarise(counted)))
+    cells = [words for words in page.texts("td") if words in ("1,496", "420", "1")]
+    assert cells == ["1,496", "420", "1"]
+    assert "<b>" in page.texts("th")
+    assert "Census of operators" not in Reader(html.render(summarise(of))).text

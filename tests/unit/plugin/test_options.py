@@ -1,0 +1,104 @@
+"""Reading options: what is given is checked once, and becomes something that cannot change."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.plugin.options import chosen, is_on, only_looks, read
+
+
+def given(**values: object) -> argparse.Namespace:
+    standard: dict[str, object] = {
+        "ascend": True,
+        "ascend_device": "auto",
+        "ascend_level": "standard",
+        "ascend_baselines": None,
+        "ascend_against": None,
+        "ascend_shard": None,
+        "ascend_report": "ascend-report",
+        "ascend_standard": None,
+        "ascend_fault": [],
+        "ascend_expectations": [],
+        "ascend_ask_all": False,
+        "ascend_emulated_memory": None,
+        "ascend_emulated_numerics": "",
+        "ascend_slowdown": "5%",
+        "ascend_store_goldens": False,
+        "ascend_isolation": "auto",
+        "ascend_case_deadline": None,
+        "ascend_deadline": None,
+        "ascend_resume": False,
+        "ascend_model": None,
+        "ascend_model_input": None,
+        "usepdb": False,
+        "trace": False,
+        "help": False,
+        "version": 0,
+        "keyword": "",
+        "markexpr": "",
+        "deselect": None,
+        "ignore": None,
+        "ignore_glob": None,
+        "file_or_dir": [],
+    }
+    return argparse.Namespace(**standard | values)
+
+
+def test_the_report_lies_below_the_folder_that_pytest_was_started_in(tmp_path: Path) -> None:
+    assert read(given(ascend_report="here"), tmp_path).report == tmp_path / "here"
+
+
+def test_baselines_that_do_not_exist_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no folder"):
+        read(given(ascend_baselines="nowhere"), tmp_path)
+
+
+def test_a_file_for_baselines_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="there is no folder"):
+        read(given(ascend_baselines="file", ascend_store_goldens=True), tmp_path)
+
+
+def test_goldens_are_never_stored_in_the_bundled_baselines(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="bundled baselines"):
+        read(given(ascend_store_goldens=True), tmp_path)
+
+
+def test_a_folder_for_goldens_may_be_made_by_storing(tmp_path: Path) -> None:
+    options = read(given(ascend_store_goldens=True, ascend_baselines="new"), tmp_path)
+    assert options.baselines == tmp_path / "new"
+
+
+def test_help_is_no_run() -> None:
+    assert not is_on(given(help=True))
+
+
+def test_a_namespace_without_the_option_is_no_run() -> None:
+    assert not is_on(argparse.Namespace())
+
+
+def test_collecting_only_executes_nothing() -> None:
+    assert only_looks(given(collectonly=True))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"keyword": "relu"}, ("-k relu",)),
+        ({"markexpr": "slow"}, ("-m slow",)),
+        ({"lf": True}, ("--lf",)),
+        ({"deselect": ["a", "b"]}, ("--deselect a b",)),
+        ({}, ()),
+    ],
+)
+def test_what_narrows_a_run_is_named(values: dict[str, object], expected: tuple[str, ...]) -> None:
+    assert chosen(given(**values)).narrowed_by == expected
+
+
+def test_inputs_without_a_model_are_refused() -> None:
+    with pytest.raises(UsageError, match="nothing without a model"):
+        read(given(ascend_model_input="2x3"), Path())

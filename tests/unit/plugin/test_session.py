@@ -1,0 +1,125 @@
+"""The account of a run: written as it goes, and the same whoever ran the cases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_ascend.coverage.manifest import write
+from pytest_ascend.coverage.selection import BUNDLED, Collected
+from pytest_ascend.device.cpu import Cpu
+from pytest_ascend.doctor import Diagnosis, Finding
+from pytest_ascend.doctor.findings import SEVERITIES
+from pytest_ascend.errors import RunLogError
+from pytest_ascend.plugin.options import Chosen, Options
+from pytest_ascend.plugin.session import Ledger, Setup, header_lines
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.outcome import Failed, Outcome, Passed
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.run.preparation import Prepared
+from pytest_ascend.runlog.writing import read
+
+CASES = tuple(Case(suite="small", subject=name, property="p") for name in ("one", "two"))
+COLLECTED = Collected(
+    cases={f"test_x.py::{case.subject}": case for case in CASES},
+    places={f"test_x.py::{case.subject}": f"/suites/test_x.py::{case.subject}" for case in CASES},
+)
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    write(tmp_path, CASES)
+    options = Options(baselines=tmp_path, report=tmp_path / "report", faults=("leak",))
+    prepared = Prepared(device=Cpu(), chip="x86_64", notice="Nothing else is here.")
+    return Setup(options=options, chosen=Chosen(), scope=BUNDLED, suites=tmp_path, prepared=prepared)
+
+
+@pytest.fixture
+def ledger(setup: Setup) -> Iterator[Ledger]:
+    ledger = Ledger(setup)
+    ledger.begin(COLLECTED)
+    yield ledger
+    ledger.close(2)
+
+
+def record(case: Case, outcome: Outcome) -> dict[str, object]:
+    one = ResultRecord(case=case, node_id=f"it::{case.subject}", outcome=outcome, measurements={"latency_us": 1.0})
+    return one.to_dict()
+
+
+def test_a_run_in_which_everything_passes_ends_with_zero_and_a_page(ledger: Ledger) -> None:
+    for case in CASES:
+        ledger.take(record(case, Passed()))
+    assert ledger.close(0) == 0
+    assert ledger.page.exists()
+    assert read(ledger.page.with_name("run.jsonl")).footer is not None
+
+
+def test_a_failure_of_an_ordinary_test_keeps_pytests_exit_code(ledger: Ledger) -> None:
+    for case in CASES:
+        ledger.take(record(case, Passed()))
+    assert ledger.close(1) == 1
+
+
+def test_what_did_not_run_makes_the_exit_code(ledger: Ledger) -> None:
+    ledger.take(record(CASES[0], Passed()))
+    assert ledger.close(0) == 1
+
+
+def test_an_interrupted_run_has_no_footer(ledger: Ledger) -> None:
+    ledger.take(record(CASES[0], Passed()))
+    assert ledger.close(2) == 2
+    assert read(ledger.page.with_name("run.jsonl")).footer is None
+
+
+def test_of_a_case_that_is_tried_again_the_first_try_counts(ledger: Ledger) -> None:
+    ledger.take(record(CASES[0], Failed(reason="wrong")))
+    ledger.take(record(CASES[0], Passed()))
+    ledger.close(1)
+    assert [each.outcome.name for each in read(ledger.page.with_name("run.jsonl")).records] == ["failed"]
+
+
+def test_a_crash_is_an_error_of_its_case_at_its_place(ledger: Ledger) -> None:
+    ledger.take_crash("test_x.py::one", "worker 'gw0' crashed")
+    ledger.take_crash("test_x.py::ordinary", "worker 'gw0' crashed")
+    ledger.close(1)
+    (only,) = read(ledger.page.with_name("run.jsonl")).records
+    assert only.outcome.name == "errored"
+    assert only.node_id == "/suites/test_x.py::one"
+    assert "gw0" in only.outcome.detail
+
+
+def test_a_second_beginning_changes_nothing(ledger: Ledger) -> None:
+    ledger.begin(Collected(cases={}))
+    assert ledger.close(0) == 5
+
+
+def test_two_runs_in_one_folder_are_refused(ledger: Ledger, setup: Setup) -> None:
+    with pytest.raises(RunLogError, match="another run"):
+        Ledger(setup).begin(COLLECTED)
+
+
+def test_nothing_is_written_before_the_plan_is_known(setup: Setup) -> None:
+    assert Ledger(setup).close(3) == 3
+    assert not setup.options.report.exists()
+
+
+def test_the_top_of_the_terminal_says_what_is_tested_and_how(setup: Setup) -> None:
+    text = "\n".join(header_lines(setup, setup.stack()))
+    for part in ("cpu (x86_64)", "level standard", "torch ", "Nothing else is here.", "FAULTS ARE PLANTED: leak"):
+        assert part in text
+
+
+def test_the_top_of_the_terminal_says_what_the_doctor_warns_of(setup: Setup) -> None:
+    found = [
+        Finding(id=severity, severity=severity, what="x", evidence=(), why="", remedy="") for severity in SEVERITIES
+    ]
+    nothing = Diagnosis(machine="", components=(), findings=(), settings={}, devices=(), judged_by="")
+    lines = list(header_lines(setup, setup.stack(), replace(nothing, findings=tuple(found))))
+    assert [line for line in lines if "doctor" in line] == [
+        "ascend doctor: error: x [error]",
+        "ascend doctor: warning: x [warning]",
+    ]

@@ -1,0 +1,44 @@
+"""Nobody is taken at their word: the outcome that a record's own evidence allows."""
+
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.outcome import LeftToCpu, NotEmulated, Passed, Waived
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.verdict.audit import audited
+from tests.unit.runlog import synthetic
+
+
+def audit(stack=synthetic.HARDWARE, outcome=None, **fields):
+    case = Case(suite="ops", subject="relu", property="forward")
+    record = ResultRecord(case=case, node_id="test", outcome=outcome or Passed(), **fields)
+    return audited(record, stack).outcome
+
+
+def test_a_pass_that_compared_nothing_is_an_error():
+    assert audit().name == "errored"
+
+
+def test_a_measurement_is_evidence():
+    assert audit(measurements={"latency_us": 1.0}).name == "passed"
+
+
+def test_a_pass_with_a_disagreeing_comparison_is_a_failure():
+    relu = Case(suite="ops", subject="relu", property="forward")
+    disagrees = synthetic.verdict(relu, agrees=False, random=synthetic.Random(1))
+    assert audit(verdicts=(disagrees,)).name == "failed"
+
+
+def test_a_pass_with_fallbacks_is_a_fallback():
+    found = audit(measurements={"latency_us": 1.0}, fallbacks=("aten::relu",))
+    assert (found.name, found.reason) == ("fallback", "computed on the CPU: aten::relu")
+
+
+def test_a_waiver_without_a_reason_is_an_error():
+    assert audit(outcome=Waived()).name == "errored"
+
+
+def test_what_was_not_asked_has_no_record():
+    assert audit(outcome=LeftToCpu(reason="no kernel")).name == "errored"
+
+
+def test_the_detail_of_a_contradicted_record_is_kept():
+    assert audit(outcome=NotEmulated(reason="x", detail="plog")).detail == "plog"

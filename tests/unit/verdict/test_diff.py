@@ -1,0 +1,155 @@
+"""Two runs side by side: what is worse, better, new or absent, and what drifts."""
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_ascend.runlog.contents import Run, Selection
+from pytest_ascend.verdict.diff import KINDS, compare
+from pytest_ascend.verdict.summary import summarise
+from tests.unit.runlog import synthetic
+
+CASES = synthetic.op_cases(4)
+
+
+def summary(outcomes, *, cases=CASES, stack=synthetic.HARDWARE, selection=None, change=lambda record: record):
+    records = synthetic.records(cases[: len(outcomes)], outcomes, synthetic.Random(7))
+    named = (*outcomes, *["not-run"] * (len(cases) - len(outcomes)))
+    header = synthetic.header(cases, named, stack=stack, selection=selection)
+    return summarise(Run(header=header, records=tuple(change(record) for record in records)))
+
+
+def kinds(before, after, **settings):
+    diff = compare(before, after, **settings)
+    return {kind: [each.id for each in diff.changes[kind]] for kind in KINDS if diff.changes[kind]}
+
+
+def used(share):
+    """Give a change of a record: every comparison used this share of its limit."""
+
+    def change(record):
+        verdicts = [{**each, "metrics": {**each["metrics"], "limit_used": share}} for each in record.verdicts]
+        return replace(record, verdicts=tuple(verdicts))
+
+    return change
+
+
+def measured(series=None, **figures):
+    return lambda record: replace(record, measurements=figures, series=series or {})
+
+
+PASSED = ["passed"] * 4
+
+
+def test_the_same_run_twice_has_no_changes():
+    diff = compare(summary(PASSED), summary(PASSED))
+    assert (kinds(summary(PASSED), summary(PASSED)), diff.unchanged, diff.failures(KINDS)) == ({}, 4, [])
+
+
+@pytest.mark.parametrize("bad", ["failed", "errored", "fallback", "unsupported", "not-run"])
+def test_what_conformed_and_does_not_any_more_is_a_regression(bad):
+    one, other = summary(PASSED), summary(["passed", bad, "waived", "passed"])
+    assert kinds(one, other) == {"regression": [CASES[1].id], "other": [CASES[2].id]}
+    assert kinds(other, one) == {"fix": [CASES[1].id], "other": [CASES[2].id]}
+
+
+LEFT = ["fallback", "passed", "left-to-cpu", "left-to-cpu"]
+
+
+def test_what_one_run_did_not_ask_is_neither_gained_nor_lost():
+    asked = summary(["fallback", "passed", "waived", "waived"])
+    assert kinds(summary(LEFT), asked) == kinds(asked, summary(LEFT)) == {}
+    assert kinds(summary(LEFT), summary(["fallback", *PASSED[:3]])) == {"other": [CASES[2].id, CASES[3].id]}
+
+
+def test_what_is_not_asked_any_more_is_not_mended():
+    assert kinds(summary(["fallback", "passed", "failed", "failed"]), summary(LEFT)) == {
+        "other": [CASES[2].id, CASES[3].id]
+    }
+
+
+def test_what_was_not_asked_and_deviates_now_is_a_regression():
+    found = kinds(summary(LEFT), summary(["fallback", "passed", "failed", "waived"]))
+    assert found == {"regression": [CASES[2].id]}
+
+
+def test_a_case_without_a_record_is_a_regression_not_an_absence():
+    assert kinds(summary(PASSED), summary(PASSED[:3])) == {"regression": [CASES[3].id]}
+
+
+def test_one_deviation_in_the_place_of_another_is_neither():
+    assert kinds(summary(["failed"] * 4), summary(["failed"] * 3 + ["errored"])) == {"other": [CASES[3].id]}
+
+
+def test_cases_that_only_one_run_has_are_new_or_vanished():
+    less = summary(PASSED, cases=CASES[:3])
+    assert kinds(less, summary(PASSED)) == {"new": [CASES[3].id]}
+    assert kinds(summary(PASSED), less) == {"vanished": [CASES[3].id]}
+
+
+def test_a_case_that_vanished_is_blamed_only_where_both_runs_had_to_have_it():
+    less = summary(PASSED, cases=CASES[:3])
+    assert len(compare(summary(PASSED), less).failures(["vanished"])) == 1
+    subset = summary(PASSED, cases=CASES[:3], selection=Selection("subset", "-k relu"))
+    assert compare(summary(PASSED), subset).failures(["vanished"]) == []
+
+
+def test_a_new_case_is_blamed_only_if_it_deviates():
+    less = summary(PASSED, cases=CASES[:3])
+    assert compare(less, summary(PASSED)).failures(["new"]) == []
+    assert len(compare(less, summary([*PASSED[:3], "failed"])).failures(["new"])) == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "drifts"),
+    [(0.1, 0.3, True), (0.1, 0.19, False), (0.01, 0.09, False), (0.0, 0.5, True), (0.5, 0.1, False)],
+)
+def test_an_error_drifts_when_it_doubles_and_is_no_mere_rounding(before, after, drifts):
+    found = kinds(summary(PASSED, change=used(before)), summary(PASSED, change=used(after)))
+    assert list(found) == (["error-drift"] if drifts else [])
+
+
+def test_errors_by_different_standards_are_not_compared():
+    def other(record):
+        return replace(record, verdicts=tuple({**each, "standard": "other@1"} for each in used(0.9)(record).verdicts))
+
+    assert kinds(summary(PASSED, change=used(0.1)), summary(PASSED, change=other)) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "kind"),
+    [
+        ("latency_us", 100.0, 120.0, "slower"),
+        ("latency_us", 120.0, 100.0, "faster"),
+        ("throughput_per_s", 100.0, 80.0, "slower"),
+        ("peak_memory_bytes", 100.0, 150.0, "slower"),
+        ("latency_us", 100.0, 105.0, None),
+        ("rounds", 10.0, 100.0, None),
+        ("latency_us", 0.0, 100.0, None),
+        ("latency_us", float("nan"), 100.0, None),
+    ],
+)
+def test_speed_drifts_by_the_unit_in_the_name(name, before, after, kind):
+    one, other = (summary(PASSED[:1], cases=CASES[:1], change=measured(**{name: each})) for each in (before, after))
+    assert list(kinds(one, other)) == ([kind] if kind else [])
+
+
+def test_a_difference_within_the_spread_of_the_samples_is_none():
+    def at(median, spread):
+        samples = [median + spread * step for step in range(-10, 11)]
+        return summary(PASSED, change=measured(series={"latency_us": samples}, latency_us=median))
+
+    assert kinds(at(100.0, 5.0), at(112.0, 5.0)) == {}
+    assert list(kinds(at(100.0, 0.5), at(112.0, 0.5))) == ["slower"]
+
+
+def test_times_of_an_emulated_device_are_not_compared():
+    one, other = (
+        summary(PASSED, stack=synthetic.EMULATED, change=measured(latency_us=each)) for each in (100.0, 900.0)
+    )
+    assert kinds(one, other) == {}
+
+
+def test_the_parts_of_the_stack_that_differ_are_named():
+    other = replace(synthetic.HARDWARE, cann="9.1.0")
+    assert compare(summary(PASSED), summary(PASSED, stack=other)).components == {"cann": ("9.0.0", "9.1.0")}

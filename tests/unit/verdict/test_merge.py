@@ -1,0 +1,177 @@
+"""Merging shards: the whole run, or a message that says which shard is in the way."""
+
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+from pytest_ascend.errors import RunLogError
+from pytest_ascend.page.commands import report
+from pytest_ascend.records.left import Left
+from pytest_ascend.runlog.contents import Run, Selection, digest
+from pytest_ascend.runlog.writing import RunLog, read
+from pytest_ascend.verdict.merge import merge
+from pytest_ascend.verdict.summary import summarise
+from tests.unit.runlog import synthetic
+
+CASES = synthetic.op_cases(9)
+
+
+def shard(folder, index, outcomes=("passed",), *, count=3, cases=CASES, finish=True, **fields):
+    """Write the log of one shard, which has every ``count``-th case."""
+    mine = cases[index - 1 :: count]
+    known = {"index": index, "count": count, "cases": len(cases), "digest": digest(case.id for case in cases)}
+    header = synthetic.header(mine, stack=synthetic.HARDWARE, selection=Selection("subset", f"shard {index}/{count}"))
+    header = replace(header, shard={**known, "selection": {"kind": "full", "reason": ""}}, run_id=f"run-{index}")
+    log = RunLog.create(folder / f"shard-{index}" / "run.jsonl", replace(header, **fields))
+    random = synthetic.Random(index)
+    for place, case in enumerate(mine):
+        log.append(synthetic.record(case, outcomes[place % len(outcomes)], random))
+    if finish:
+        log.finish(summarise(log.contents()).footer(synthetic.FINISHED))
+    log.close()
+    return read(folder / f"shard-{index}" / "run.jsonl")
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return [shard(tmp_path, index) for index in (1, 2, 3)]
+
+
+def refusal(runs, tmp_path):
+    with pytest.raises(RunLogError) as caught:
+        merge(runs, tmp_path / "whole" / "run.jsonl")
+    assert not (tmp_path / "whole").exists()
+    return caught.value.message
+
+
+def test_shards_alone_never_conform(runs):
+    assert {summarise(run).verdict.kind for run in runs} == {"subset"}
+
+
+def test_the_devices_of_all_machines_are_known_or_none(tmp_path):
+    doctors = [{"findings": [], "devices": [{"npu": index, "health": "OK"}]} for index in range(3)]
+    merge([shard(tmp_path, i + 1, doctor=doctors[i]) for i in range(3)], tmp_path / "run.jsonl")
+    assert [each["npu"] for each in read(tmp_path / "run.jsonl").header.doctor["devices"]] == [0, 1, 2]
+    del doctors[1]["devices"]
+    merge([shard(tmp_path / "b", i + 1, doctor=doctors[i]) for i in range(3)], tmp_path / "b" / "run.jsonl")
+    assert read(tmp_path / "b" / "run.jsonl").header.doctor["devices"] == []
+
+
+def test_the_whole_is_a_full_run(runs, tmp_path):
+    merge(runs[::-1], tmp_path / "run.jsonl")
+    whole = read(tmp_path / "run.jsonl")
+    found = summarise(whole)
+    assert (found.verdict.kind, found.contradictions, len(found.results)) == ("conforms", (), 9)
+    assert whole.header.selection == Selection("full")
+    assert not whole.header.shard
+
+
+def test_what_the_shards_did_not_ask_is_not_asked_of_the_whole(tmp_path):
+    strangers = [replace(case, subject=f"other{index}") for index, case in enumerate(CASES[:3])]
+    asked = [CASES[index] for index in range(3)]
+    runs = [
+        shard(
+            tmp_path,
+            index + 1,
+            ["fallback", "passed"],
+            left=(
+                Left(asked=asked[index].id, operators=("aten::relu",), reason="no kernel", cases=(strangers[index],)),
+            ),
+        )
+        for index in range(3)
+    ]
+    found = merge(runs, tmp_path / "run.jsonl")
+    assert (found.left, found.total) == (3, 9)
+    assert {case.id for each in read(tmp_path / "run.jsonl").header.left for case in each.cases} == {
+        case.id for case in strangers
+    }
+
+
+def test_the_order_in_which_shards_are_given_does_not_matter(runs, tmp_path):
+    for name, given in (("one", runs), ("other", runs[::-1])):
+        merge(given, tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+
+
+def test_a_deviation_in_one_shard_is_one_of_the_whole(runs, tmp_path):
+    runs[1] = shard(tmp_path / "again", 2, ["passed", "failed"])
+    assert merge(runs, tmp_path / "run.jsonl").verdict.kind == "does-not-conform"
+
+
+def test_a_shard_that_was_stopped_makes_a_whole_that_was(runs, tmp_path):
+    runs[1] = shard(tmp_path / "again", 2, finish=False)
+    assert merge(runs, tmp_path / "run.jsonl").verdict.kind == "incomplete"
+    assert read(tmp_path / "run.jsonl").footer is None
+
+
+def test_a_missing_shard_is_named(runs, tmp_path):
+    assert "these shards are missing: 2/3" in refusal([runs[0], runs[2]], tmp_path)
+
+
+def test_a_shard_given_twice_is_named(runs, tmp_path):
+    assert "it is shard 1/3, and so is" in refusal([runs[0], *runs], tmp_path)
+
+
+def test_shards_of_different_divisions_are_refused(runs, tmp_path):
+    other = shard(tmp_path / "again", 2, count=4)
+    assert "it is one of 4 shards, and" in refusal([runs[0], other, runs[2]], tmp_path)
+
+
+def test_a_run_that_is_no_shard_is_refused(runs, tmp_path):
+    other = read(synthetic.write_log(tmp_path / "full.jsonl", CASES))
+    assert "full.jsonl cannot be merged: it is no shard of a run" in refusal([*runs, other], tmp_path)
+
+
+DIFFERENT = {
+    "another stack, cann 9.0.0 and 8.5.0": {"stack": replace(synthetic.HARDWARE, cann="8.5.0")},
+    "another level, smoke and full": {"level": "full"},
+    "another rule, goldens None and 12": {"used": {"goldens": "12"}},
+    "another rule, known ['b'] and ['c']": {"options": {"known": ["a", "c"]}},
+    "another rule, standard None and strict": {
+        "options": {"device": "auto", "baselines": "bundled", "standard": "strict"}
+    },
+}
+
+
+@pytest.mark.parametrize(("said", "fields"), DIFFERENT.items())
+def test_a_shard_of_another_run_is_refused_by_what_differs(runs, tmp_path, said, fields):
+    if "known" in fields.get("options", {}):
+        runs[0] = shard(tmp_path / "first", 1, options={"known": ["a", "b"]})
+    runs[1] = shard(tmp_path / "again", 2, **fields)
+    message = refusal(runs, tmp_path)
+    assert len(message) < 1000
+    assert said in message
+    assert "again/shard-2" in message
+
+
+def test_a_shard_of_another_manifest_is_refused(runs, tmp_path):
+    runs[2] = shard(tmp_path / "again", 3, cases=synthetic.op_cases(12))
+    assert "another manifest, of 9 and 12 cases" in refusal(runs, tmp_path)
+
+
+def test_shards_that_lie_about_their_cases_are_refused(runs, tmp_path):
+    header = replace(runs[1].header, manifest=runs[1].header.manifest[1:])
+    runs[1] = Run(header=header, records=runs[1].records[1:], footer=runs[1].footer, path=runs[1].path)
+    assert "its whole has 9 cases" in refusal(runs, tmp_path)
+
+
+def test_the_names_of_machines_may_differ_and_are_all_kept(runs, tmp_path):
+    runs[1] = shard(tmp_path / "again", 2, stack=replace(synthetic.HARDWARE, host="another machine"))
+    merge(runs, tmp_path / "run.jsonl")
+    assert read(tmp_path / "run.jsonl").header.stack.host == "192 cores, 1.5 TiB; another machine"
+
+
+def test_the_command_writes_log_and_page_and_exits_as_the_run_would(runs, tmp_path):
+    arguments = ["merge", *(run.path for run in runs), "-o", str(tmp_path / "whole")]
+    result = CliRunner().invoke(report, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "Conforms: all 9 cases passed" in result.output
+    assert (tmp_path / "whole" / "conformance.html").is_file()
+
+
+def test_what_happened_beside_the_cases_is_kept(runs, tmp_path):
+    event = {"type": "event", "kind": "lost", "case": CASES[0].id, "reason": "the card was reset"}
+    runs[0] = replace(runs[0], events=(event,))
+    merge(runs, tmp_path / "run.jsonl")
+    assert read(tmp_path / "run.jsonl").events == (event,)

@@ -1,0 +1,66 @@
+"""The cases of the operator suite in this process: what a run asks, without pytest, children and logs.
+
+Imported after the emulated device is activated, and before anything else imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch_npu  # noqa: F401
+
+from pytest_ascend.coverage import expectations
+from pytest_ascend.device.npu import Npu
+from pytest_ascend.environment.stack import collect
+from pytest_ascend.golden import GoldenStore
+from pytest_ascend.records.case import Case
+from pytest_ascend.run.comparing import PrecisionCompare
+from pytest_ascend.system.bundled import folder
+from suites.ops import test_ops
+from suites.ops.catalogue import CASES, is_recorded
+from suites.ops.corpus.subject import RecordedSubject
+from suites.ops.subject import Subject
+
+STANDARD: tuple[Case, ...] = tuple(case for case in CASES if case.level in ("smoke", "standard"))
+
+_STORE = GoldenStore(folder("baselines") / "golden")
+
+
+torch.set_num_threads(1)  # tensors are small: threads would only wait for each other
+Npu().pin_numerics()
+
+
+def asked() -> list[Case]:
+    """Return the cases of every level that are to pass here: those of which nothing else is expected."""
+    stack = collect("npu", emulated=True, chip=Npu().chip())
+    known = expectations.load([folder("baselines") / "expectations.json"], stack)
+    return [case for case in CASES if known.find(case.id) is None]
+
+
+def subject_of(case: Case) -> Subject:
+    """Return what a case is about, on the emulated device."""
+    kind = RecordedSubject if is_recorded(case.subject, case.dtype) else Subject
+    return kind(case, torch.device("npu", 0), _STORE)
+
+
+def complaint(case: Case, subject: Subject | None = None) -> str:
+    """Run a case on the emulated device; give what is said against it, "" where nothing is.
+
+    That the emulated device lacks an operator, or a dtype of it, says nothing, and neither does that CANN refuses one.
+    """
+    test: Callable[..., None] = getattr(test_ops, f"test_{case.property.replace('-', '_')}")
+    try:
+        test(subject or subject_of(case), PrecisionCompare(note=_forget))
+    except BaseException as error:  # pytest's own failures are none of Exception
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        if "not emulated" in str(error) or "not implemented for DT_" in str(error):
+            return ""
+        return f"{type(error).__name__}: {error}".partition("\n")[0] or type(error).__name__
+    return ""
+
+
+def _forget(_: Mapping[str, Any]) -> None:
+    """Keep no verdict."""
