@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict.causes import causes_of
 from pytest_ascend.verdict.phrase import say
 from pytest_ascend.verdict.summary import ORDER, Summary
 
@@ -46,11 +47,13 @@ def _parts(summary: Summary, limit: int) -> Iterator[str]:
 
 
 def _deviations(summary: Summary, limit: int) -> Iterator[str]:
-    found = [each for each in summary.results if each.node_id and not each.outcome.conforms]
-    found = [each for each in found if each.outcome.name != "not-emulated"]
-    found.sort(key=lambda result: ORDER.index(result.outcome.name))
+    """Yield a table of what ran and deviates: one row a cause, the worst outcome and the largest cause first."""
+    found = [cause for cause in causes_of(summary.results) if cause.representative.node_id]
     if found:
-        rows = [(each.outcome.name, evidence.line(each.case.id), evidence.finding(each)) for each in found[:limit]]
-        yield table(("outcome", "case", "finding"), rows)
+        rows = [
+            (each.outcome, each.title, f"{len(each.cases):,}", evidence.line(each.representative.case.id), each.finding)
+            for each in found[:limit]
+        ]
+        yield table(("outcome", "cause", "cases", "for example", "finding"), rows)
     if len(found) > limit:
-        yield f"and {len(found) - limit:,} more, in the report"
+        yield f"and {len(found) - limit:,} more causes, in the report"

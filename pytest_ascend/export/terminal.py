@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import LEFT_BEHIND, QUARANTINED, RESUMED, Run
 from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict.causes import Cause, causes_of
 from pytest_ascend.verdict.grid import tally
 from pytest_ascend.verdict.phrase import counted
-from pytest_ascend.verdict.summary import CONFORMS, DOES_NOT_CONFORM, ORDER, Summary
+from pytest_ascend.verdict.summary import CONFORMS, DOES_NOT_CONFORM, Summary
 
-#: Cases that are named on the terminal; the page names all.
-CASES_LIMIT = 20
+#: Causes that are named on the terminal; the page names all.
+CAUSES_LIMIT = 12
 _COLOURS = {
     "failed": "red",
     "errored": "red",
@@ -40,9 +40,9 @@ class Line:
         return {**({self.colour: True} if self.colour else {}), "bold": self.bold}
 
 
-def lines(summary: Summary, *, page: Path | None = None, limit: int = CASES_LIMIT) -> Iterator[Line]:
+def lines(summary: Summary, *, page: Path | None = None, limit: int = CAUSES_LIMIT) -> Iterator[Line]:
     """Yield the closing lines of a run. Foreign text in them cannot steer the terminal."""
-    yield from _cases(summary, limit)
+    yield from _causes(summary, limit)
     yield Line(str(tally(summary.results)) or "no cases")
     if summary.left:
         shown_by = counted("cases", len(summary.run.header.left))
@@ -72,20 +72,23 @@ def beside(run: Run, stopped: str = "") -> Iterator[Line]:
         yield Line(figures.one_line(f"stopped: {stopped}; continue with --ascend-resume"), "red")
 
 
-def _cases(summary: Summary, limit: int) -> Iterator[Line]:
-    """Name the cases that ran and deviate, the worst outcome first, and what stopped the others."""
-    found = [result for result in summary.results if result.outcome.name in _COLOURS and result.node_id]
-    found.sort(key=lambda result: ORDER.index(result.outcome.name))
-    yield from _named(found[:limit])
+def _causes(summary: Summary, limit: int) -> Iterator[Line]:
+    """Name what ran and deviates, by cause, the worst outcome and the largest cause first."""
+    found = [cause for cause in causes_of(summary.results) if cause.representative.node_id]
+    for cause in found[:limit]:
+        yield from _named(cause)
     if len(found) > limit:
-        yield Line(f"... and {len(found) - limit:,} more, in the report")
+        cases = sum(len(cause.cases) for cause in found[limit:])
+        yield Line(f"... and {len(found) - limit:,} more causes with {counted('cases', cases)}, in the report")
 
 
-def _named(results: Sequence[ResultRecord]) -> Iterator[Line]:
-    for result in results:
-        name = result.outcome.name
-        yield Line(f"{name:<12} {evidence.line(result.case.id)}: {evidence.finding(result)}", _COLOURS[name])
-        yield Line(f"{'':<12} again: pytest --ascend {figures.one_line(shlex.quote(result.node_id))}")
+def _named(cause: Cause) -> Iterator[Line]:
+    """Yield a cause in one line, with its simplest case and the command that runs that again."""
+    first, colour, count = cause.representative, _COLOURS[cause.outcome], len(cause.cases)
+    of = f" of {cause.ran:,}" if cause.ran > count else ""
+    many = f": {count:,}{of} cases, such as {evidence.line(first.case.id)}" if count > 1 else ""
+    yield Line(f"{cause.outcome:<12} {cause.title}{many}: {cause.finding}", colour)
+    yield Line(f"{'':<12} again: pytest --ascend {figures.one_line(shlex.quote(first.node_id))}")
 
 
 def _colour(summary: Summary) -> str:

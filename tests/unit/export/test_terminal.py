@@ -51,9 +51,15 @@ def test_what_is_left_to_the_cpu_is_said_in_one_line():
     assert "not asked: 2 cases without a kernel, as shown by 1 case (--ascend-ask-all)" in found
 
 
-def test_only_some_of_many_deviations_are_named():
-    found = closing(["failed"] * 9, limit=4)
-    assert [line.text for line in found[8:10]] == ["... and 5 more, in the report", "9 failed"]
+def test_deviations_with_one_cause_are_one_line():
+    found = closing(["failed"] * 9)
+    assert "9 cases, such as" in found[0].text
+    assert [line.text for line in found[2:3]] == ["9 failed"]
+
+
+def test_only_some_of_many_causes_are_named():
+    found = closing(["failed", "unsupported", "fallback", "errored"], limit=2)
+    assert found[4].text == "... and 2 more causes with 2 cases, in the report"
 
 
 def test_the_emulated_device_is_named_loudly_and_is_never_green():

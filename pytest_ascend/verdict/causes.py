@@ -1,0 +1,203 @@
+"""Failures grouped by what they have in common, so that 921 failures of one operator are one line to read.
+
+A cause is a set of features that the cases share (operator, dtype, property, error, operator computed by the CPU).
+Causes are chosen greedily: each time the one that explains most of the cases that are not explained yet.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TypeAlias
+
+from pytest_ascend.records.outcome import Errored, Failed, Fallback, Flaky, NotEmulated, NotRun, Unsupported
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.verdict import evidence
+
+#: A feature and its value, as in ``("dtype", "float16")``; a cause is described by up to three of them.
+Feature: TypeAlias = tuple[str, str]
+Features: TypeAlias = tuple[Feature, ...]
+
+#: Outcomes that are grouped, the worst first.
+GROUPED = (Failed.name, Errored.name, Flaky.name, Fallback.name, Unsupported.name, NotRun.name)
+_DID_NOT_RUN = (NotRun.name, NotEmulated.name)
+#: What may describe a cause. A shorter description is preferred where two explain as much.
+_DESCRIPTIONS = (
+    ("error",),
+    ("cpu",),
+    ("subject",),
+    ("dtype",),
+    ("property",),
+    ("suite",),
+    ("subject", "property"),
+    ("subject", "dtype"),
+    ("property", "dtype"),
+    ("suite", "dtype"),
+    ("pattern", "dtype"),
+    ("subject", "property", "dtype"),
+)
+#: What only a case that deviates has: no passing case can speak against such a description.
+_ONLY_OF_DEVIATIONS = ("error", "cpu", "pattern")
+#: Where wrong elements are is a weaker sign of a common cause than an operator or an error code.
+_PATTERN_WEIGHT = 0.5
+#: A description that most cases which fit it do not bear out explains little, however many it covers.
+_MOST = 0.5
+#: Simple cases stand for their cause: these properties and dtypes come first.
+_PLAIN = ("forward", "outputs", "float32")
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Cases with one ``outcome`` that share ``features``, the simplest case first.
+
+    ``id`` is the same in every run in which the same features deviate. ``ran`` counts all cases of the run with these
+    features that were executed, whatever became of them; 0 where only deviating cases can have them.
+    """
+
+    id: str
+    outcome: str
+    features: Features
+    cases: tuple[ResultRecord, ...]
+    ran: int
+
+    @property
+    def representative(self) -> ResultRecord:
+        """The simplest case of the cause."""
+        return self.cases[0]
+
+    @property
+    def title(self) -> str:
+        """The features in a few words, as in ``ops/relu``, ``error 507899``; of a single case, its id."""
+        if len(self.cases) == 1:
+            return evidence.line(self.representative.case.id)
+        return evidence.line(", ".join(_WORDS.get(name, "{}").format(value) for name, value in self.features))
+
+    @property
+    def finding(self) -> str:
+        """What was found of the representative, in one line."""
+        return evidence.finding(self.representative)
+
+
+_WORDS = {"error": "error {}", "cpu": "{} computed on the CPU", "suite": "suite {}", "dtype": "dtype {}"}
+
+
+def causes_of(results: Iterable[ResultRecord]) -> tuple[Cause, ...]:
+    """Return the causes of all cases that deviate or did not run: worst outcome first, then the largest."""
+    results = tuple(results)
+    by_outcome: Mapping[str, list[ResultRecord]] = defaultdict(list)
+    for each in results:
+        by_outcome[each.outcome.name].append(each)
+    if not any(by_outcome.get(name) for name in GROUPED):
+        return ()
+    executed = Counter(key for each in results if each.outcome.name not in _DID_NOT_RUN for key in _keys(each))
+    return tuple(cause for name in GROUPED for cause in _grouped(by_outcome.get(name, ()), executed))
+
+
+def features(record: ResultRecord) -> Mapping[str, str]:
+    """Return all features of one case. Values that hold numbers of one run, as addresses do, are left out."""
+    case = record.case
+    found = {
+        "suite": case.suite,
+        "subject": f"{case.suite}/{case.subject}",
+        "property": case.property,
+        "dtype": case.dtype,
+    }
+    if record.outcome.name == Fallback.name and record.fallbacks:
+        found["cpu"] = ", ".join(sorted(set(record.fallbacks)))
+    elif record.outcome.name == Failed.name:
+        found["pattern"] = next(
+            (_kind_of_pattern(each["pattern"]) for each in record.verdicts if not each["agrees"]), ""
+        )
+    elif record.outcome.name in (Errored.name, Unsupported.name, NotRun.name, Flaky.name):
+        found["error"] = _error(record)
+    return {name: value for name, value in found.items() if value}
+
+
+def _error(record: ResultRecord) -> str:
+    codes = record.diagnosis.get("codes") or ()
+    if codes:
+        return str(codes[0]["code"])
+    return _without_numbers(record.outcome.reason)
+
+
+def _kind_of_pattern(text: str) -> str:
+    """Return what a pattern says beside places: the usual cause where there is one, else where the elements are."""
+    return _without_numbers(text.partition("; ")[2] or text)
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r"0x[0-9a-f]+|\d+", "#", text.partition("\n")[0])[:120]
+
+
+def _keys(record: ResultRecord) -> Iterator[Features]:
+    known = features(record)
+    for names in _DESCRIPTIONS:
+        if all(name in known for name in names):
+            yield tuple((name, known[name]) for name in names)
+
+
+def _grouped(found: Sequence[ResultRecord], executed: Mapping[Features, int]) -> Iterator[Cause]:
+    """Yield causes of cases with one outcome, the largest first.
+
+    Scores only fall as cases are explained, so that a heap whose entries are looked at again when they come up will do.
+    """
+    keys = [tuple(_keys(record)) for record in found]
+    left: Mapping[Features, set[int]] = defaultdict(set)
+    for index, each in enumerate(keys):
+        for key in each:
+            left[key].add(index)
+    total = {key: len(each) for key, each in left.items()}
+
+    def entry(key: Features) -> tuple[float, int, Features]:
+        return -_score(key, len(left[key]), total[key], executed), _rank(key), key
+
+    heap, chosen = [entry(key) for key in left], []
+    heapq.heapify(heap)
+    while heap:
+        popped = heapq.heappop(heap)
+        key = popped[2]
+        if left[key] and popped == (now := entry(key)):
+            indices = sorted(left[key])
+            chosen.append(_cause(key, [found[index] for index in indices], 0 if _is_certain(key) else executed[key]))
+            for index in indices:
+                for other in keys[index]:
+                    left[other].discard(index)
+        elif left[key]:
+            heapq.heappush(heap, now)
+    yield from sorted(chosen, key=lambda each: (-len(each.cases), each.id))
+
+
+def _score(key: Features, left: int, total: int, executed: Mapping[Features, int]) -> float:
+    """Return how well a description explains: the cases it covers, less where others that fit it do well."""
+    names = {name for name, _ in key}
+    if "pattern" in names:
+        return left * _PATTERN_WEIGHT
+    if _is_certain(key):
+        return left
+    share = total / max(executed.get(key, 0), total)
+    return left * share * share * (1 if share >= _MOST else _MOST**4)
+
+
+def _rank(key: Features) -> int:
+    return _DESCRIPTIONS.index(tuple(name for name, _ in key))
+
+
+def _is_certain(key: Features) -> bool:
+    return any(name in _ONLY_OF_DEVIATIONS for name, _ in key)
+
+
+def _cause(key: Features, cases: Sequence[ResultRecord], ran: int) -> Cause:
+    ordered = tuple(sorted(cases, key=_simplicity))
+    outcome = ordered[0].outcome.name
+    named = ".".join(re.sub(r"[^A-Za-z0-9_/-]+", "-", value).strip("-") for _, value in key)
+    short = named if len(named) <= 60 else f"{named[:40]}-{sha256(named.encode()).hexdigest()[:8]}"
+    return Cause(f"{outcome}:{short}", outcome, key, ordered, ran)
+
+
+def _simplicity(record: ResultRecord) -> tuple[int, bool, str]:
+    case = record.case
+    return (-sum(each in _PLAIN for each in (case.property, case.dtype)), not record.snippet, case.id)

@@ -1,0 +1,97 @@
+"""Failures grouped by what they have in common."""
+
+from random import Random
+
+import pytest
+
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.outcome import OUTCOMES
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.verdict.causes import causes_of
+
+OPERATORS = [f"op{index}" for index in range(40)]
+PROPERTIES = ("forward", "backward", "layout", "special")
+DTYPES = ("float32", "float16", "bfloat16", "int64")
+
+
+def record(subject, property_, dtype, outcome="passed", **fields):
+    reason = fields.pop("reason", "" if outcome == "passed" else "differs")
+    case = Case(suite="ops", subject=subject, property=property_, dtype=dtype)
+    return ResultRecord(case=case, node_id=case.id, outcome=OUTCOMES[outcome](reason=reason), **fields)
+
+
+def run(is_bad, outcome="failed", **fields):
+    """Make a run of 640 cases in which those deviate that ``is_bad`` says."""
+    return [
+        record(*key, outcome if is_bad(*key) else "passed", **(fields if is_bad(*key) else {}))
+        for key in ((name, each, dtype) for name in OPERATORS for each in PROPERTIES for dtype in DTYPES)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("is_bad", "title", "count"),
+    [
+        (lambda name, _property, _dtype: name == "op7", "ops/op7", 16),
+        (lambda _name, _property, dtype: dtype == "bfloat16", "dtype bfloat16", 160),
+        (lambda _name, property_, _dtype: property_ == "layout", "layout", 160),
+        (lambda name, property_, _dtype: (name, property_) == ("op3", "backward"), "ops/op3, backward", 4),
+        (lambda _name, property_, dtype: (property_, dtype) == ("special", "float16"), "special, dtype float16", 40),
+    ],
+)
+def test_one_defect_is_one_cause_with_the_shortest_true_description(is_bad, title, count):
+    (cause,) = causes_of(run(is_bad))
+    assert (cause.title, len(cause.cases), cause.outcome) == (title, count, "failed")
+
+
+def test_a_defect_with_a_few_exceptions_is_still_one_cause_and_says_how_many_ran():
+    (cause,) = causes_of(
+        run(lambda name, property_, dtype: name == "op7" and (property_, dtype) != ("special", "int64"))
+    )
+    assert (cause.title, len(cause.cases), cause.ran) == ("ops/op7", 15, 16)
+
+
+def test_two_defects_are_two_causes_the_larger_first():
+    found = causes_of(run(lambda name, _property, dtype: name == "op7" or dtype == "bfloat16"))
+    assert [cause.title for cause in found] == ["dtype bfloat16", "ops/op7"]
+    assert sum(len(cause.cases) for cause in found) == 160 + 12
+
+
+def test_errors_are_grouped_by_code_and_by_message_without_its_numbers():
+    lost = {"codes": [{"code": "507899", "says": "", "source": ""}], "kind": "lost"}
+    results = run(lambda name, *_: name in ("op1", "op2", "op3"), "errored", diagnosis=lost)
+    results += [
+        record(f"x{index}", "forward", "float32", "errored", reason=f"lost at 0x{index:x}") for index in range(9)
+    ]
+    assert [(cause.title, len(cause.cases)) for cause in causes_of(results)] == [
+        ("error 507899", 48),
+        ("error lost at #", 9),
+    ]
+
+
+def test_fallbacks_are_grouped_by_the_operator_that_the_cpu_computed():
+    results = [record(f"op{index}", "forward", "float32", "fallback", fallbacks=("aten::foo",)) for index in range(5)]
+    (cause,) = causes_of(results)
+    assert (cause.title, len(cause.cases)) == ("aten::foo computed on the CPU", 5)
+
+
+def test_the_simplest_case_stands_for_its_cause():
+    (cause,) = causes_of(run(lambda name, *_: name == "op7"))
+    assert cause.representative.case.id == "ops/op7/forward/float32"
+
+
+def test_every_deviating_case_is_in_exactly_one_cause_whatever_fails():
+    for seed in range(20):
+        random = Random(seed)  # noqa: S311 - a test
+        results = [
+            record(*key, random.choice(list(OUTCOMES)))
+            for key in ((name, each, dtype) for name in OPERATORS for each in PROPERTIES for dtype in DTYPES)
+        ]
+        found = causes_of(results)
+        grouped = [each.case.id for cause in found for each in cause.cases]
+        deviating = {"failed", "errored", "flaky", "fallback", "unsupported", "not-run"}
+        assert sorted(grouped) == sorted(each.case.id for each in results if each.outcome.name in deviating)
+        assert len({cause.id for cause in found}) == len(found)
+
+
+def test_nothing_deviates_nothing_is_grouped():
+    assert causes_of(run(lambda *_: False)) == ()
