@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.export import markdown, terminal
+from pytest_ascend.export import formats, markdown, terminal
 from pytest_ascend.page import changes, html
 from pytest_ascend.page.diffpage import render_diff
 from pytest_ascend.page.matrix import render_matrix
@@ -56,6 +56,23 @@ def summary(run: Path) -> None:
     Exits with 0 whenever the log could be read.
     """
     click.echo(markdown.summary_of(summary_of(run)), nl=False)
+
+
+@report.command()
+@click.argument("run", type=PATH)
+@click.option("--format", "form", type=click.Choice(sorted(formats.FORMATS)), required=True)
+@click.option("-o", "--output", type=PATH, help="Write there instead of to the terminal.")
+@click.option("--gate/--no-gate", help="Exit as pytest --ascend would have, instead of with 0.")
+@click.pass_context
+def export(context: click.Context, run: Path, form: str, output: Path | None, *, gate: bool) -> None:
+    """Write RUN as JUnit XML, CSV, JSON, GitHub annotations, or for PyTorch's cross-repository CI relay (crcr)."""
+    found = summary_of(run)
+    text = formats.FORMATS[form](found)
+    if output:
+        write(output, text)
+    else:
+        click.echo(text, nl=False)
+    context.exit(exit_code(found) if gate else 0)
 
 
 @report.command()

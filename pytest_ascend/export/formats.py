@@ -1,0 +1,270 @@
+"""A run in the forms that other programs read: JUnit XML, CSV, JSON, annotations, and PyTorch's cross-repository relay.
+
+Everything that stands in a log is foreign text: bounded, with nothing invisible in it, and escaped for its form.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from pytest_ascend import __version__
+from pytest_ascend.export import properties
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.verdict import evidence
+from pytest_ascend.verdict.causes import Cause, causes_of
+from pytest_ascend.verdict.summary import Summary
+
+#: Raised whenever a reader of the JSON form would misread it.
+JSON_SCHEMA = 1
+#: Limits of the relay: tests in full, characters of a message and of a stack trace, lines of evidence.
+RELAY_TESTS, RELAY_MESSAGE, RELAY_TRACE, RELAY_EVIDENCE = 1_000, 1_000, 4_000, 10
+#: GitHub shows ten annotations of each kind for a step.
+ANNOTATIONS_LIMIT = 10
+
+#: How JUnit calls our outcomes; what is not named here is a plain pass.
+_JUNIT = {
+    "failed": "failure",
+    "fallback": "failure",
+    "unsupported": "failure",
+    "flaky": "failure",
+    "disputed": "skipped",
+    "errored": "error",
+    "not-run": "error",
+    "waived": "skipped",
+    "not-emulated": "skipped",
+}
+#: Who is to look at a case with this outcome, in the relay's terms.
+_TRIAGE = {"failed": "backend", "fallback": "backend", "unsupported": "backend", "flaky": "flake", "not-run": "infra"}
+#: Kinds of errors (:mod:`pytest_ascend.diagnosis.kinds`) that are the machine's.
+_INFRASTRUCTURE = ("device-lost", "hccl", "tool-missing", "version-mismatch")
+
+_COLUMNS = (
+    "case",
+    "suite",
+    "subject",
+    "property",
+    "dtype",
+    "outcome",
+    "reason",
+    "cause",
+    "limit_used",
+    "standard",
+    "duration_s",
+)
+
+
+def junit(summary: Summary) -> str:
+    """Return JUnit XML: a test suite for each suite, a test case for each case, our outcome among its properties."""
+    root = ET.Element("testsuites", name="pytest-ascend")
+    by_suite: dict[str, list[ResultRecord]] = {}
+    for each in summary.results:
+        by_suite.setdefault(each.case.suite, []).append(each)
+    for suite, results in by_suite.items():
+        kinds = Counter(_JUNIT.get(each.outcome.name, "") for each in results)
+        counts = {"failures": kinds["failure"], "errors": kinds["error"], "skipped": kinds["skipped"]}
+        head = ET.SubElement(root, "testsuite", name=evidence.line(suite), tests=str(len(results)))
+        head.attrib.update({name: str(count) for name, count in counts.items()})
+        head.set("time", f"{sum(each.duration_s for each in results):.3f}")
+        head.set("timestamp", evidence.line(summary.run.header.started))
+        for each in results:
+            _testcase(head, each)
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _testcase(suite: ET.Element, result: ResultRecord) -> None:
+    case = result.case
+    element = ET.SubElement(
+        suite,
+        "testcase",
+        classname=_class_name(result),
+        name=evidence.line(f"{case.property}/{case.dtype}"),
+        time=f"{result.duration_s:.3f}",
+    )
+    named = ET.SubElement(element, "properties")
+    for name, value in properties.properties(result):
+        ET.SubElement(named, "property", name=name, value=value)
+    kind = _JUNIT.get(result.outcome.name)
+    if kind:
+        found = ET.SubElement(element, kind, message=f"{result.outcome.name}: {evidence.finding(result)}")
+        found.text = properties.attachment(result)
+
+
+def table(summary: Summary) -> str:
+    """Return CSV with a row for each case; what a spreadsheet would take for a formula begins with an apostrophe."""
+    causes = _cause_by_case(summary)
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for each in summary.results:
+        row = _row(each, causes)
+        writer.writerow([_inert(str(row[name])) for name in _COLUMNS])
+    return stream.getvalue()
+
+
+def _inert(text: str) -> str:
+    return f"'{text}" if text[:1] in {"=", "+", "-", "@", "\t", "\r"} else text
+
+
+def document(summary: Summary) -> str:
+    """Return JSON: the verdict, the stack, the counts, the causes, and a row for each case."""
+    causes = causes_of(summary.results)
+    by_case = _cause_by_case(summary, causes)
+    header = summary.run.header
+    return (
+        _json(
+            {
+                "schema": JSON_SCHEMA,
+                "pytest_ascend": __version__,
+                "run": header.run_id,
+                "started": header.started,
+                "level": header.level,
+                "stack": header.stack.to_dict(),
+                "verdict": summary.verdict.to_dict(),
+                "counts": dict(summary.counts),
+                "causes": [_cause(each) for each in causes],
+                "cases": [_row(each, by_case) for each in summary.results],
+            }
+        )
+        + "\n"
+    )
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, allow_nan=False)
+
+
+def _cause(cause: Cause) -> dict[str, Any]:
+    return {
+        "id": cause.id,
+        "outcome": cause.outcome,
+        "title": cause.title,
+        "cases": len(cause.cases),
+        "of": cause.ran or len(cause.cases),
+        "example": evidence.line(cause.representative.case.id),
+        "finding": cause.finding,
+    }
+
+
+def _row(result: ResultRecord, causes: Mapping[str, str]) -> dict[str, Any]:
+    case = result.case
+    used = evidence.limit_used(result)
+    return {
+        "case": evidence.line(case.id),
+        "suite": evidence.line(case.suite),
+        "subject": evidence.line(case.subject),
+        "property": evidence.line(case.property),
+        "dtype": evidence.line(case.dtype),
+        "outcome": result.outcome.name,
+        "reason": evidence.finding(result),
+        "cause": causes.get(case.id, ""),
+        "limit_used": "" if used is None else (used if math.isfinite(used) else str(used)),
+        "standard": properties.standard(result),
+        "duration_s": result.duration_s,
+    }
+
+
+def _cause_by_case(summary: Summary, causes: tuple[Cause, ...] | None = None) -> Mapping[str, str]:
+    found = causes_of(summary.results) if causes is None else causes
+    return {record.case.id: cause.id for cause in found for record in cause.cases}
+
+
+def relay(summary: Summary) -> str:
+    """Return the inputs of the callback of PyTorch's cross-repository CI relay, as one JSON object of JSON texts.
+
+    Within its limits: at most 1,000 tests in full, messages of 1 KB, stack traces of 4 KB, ten lines of evidence
+    (pytorch/test-infra, ``.github/actions/cross-repo-ci-relay-callback``).
+    """
+    kinds = Counter(_JUNIT.get(each.outcome.name, "passed") for each in summary.results)
+    bad = [each for each in summary.results if _JUNIT.get(each.outcome.name) in ("failure", "error")]
+    inputs = {
+        "conclusion": "failure" if bad else "success",
+        "test-results": {
+            "passed": kinds["passed"],
+            "failed": kinds["failure"] + kinds["error"],
+            "skipped": kinds["skipped"],
+        },
+        "failed-tests-detail": [_relayed(each) for each in bad[:RELAY_TESTS]],
+        "triage-verdict": _triage(causes_of(summary.results)),
+    }
+    texts = {name: value if isinstance(value, str) else _json(value) for name, value in inputs.items()}
+    return _json(texts) + "\n"
+
+
+def _relayed(result: ResultRecord) -> dict[str, Any]:
+    return {
+        "name": evidence.line(result.case.id),
+        "classname": _class_name(result),
+        "message": _cut(f"{result.outcome.name}: {evidence.finding(result)}", RELAY_MESSAGE),
+        "stacktrace": _cut(properties.attachment(result), RELAY_TRACE),
+        "duration": result.duration_s,
+    }
+
+
+def _cut(text: str, size_bytes: int) -> str:
+    return text.encode()[:size_bytes].decode(errors="ignore")
+
+
+def _class_name(result: ResultRecord) -> str:
+    return evidence.line(f"{result.case.suite}.{result.case.subject}")
+
+
+def _triage(causes: tuple[Cause, ...]) -> dict[str, Any]:
+    """Return who should look: the side that most of the deviating cases speak for, and how clearly they do."""
+    votes: Counter[str] = Counter()
+    for cause in causes:
+        votes[_side(cause)] += len(cause.cases)
+    side, count = votes.most_common(1)[0] if votes else ("unknown", 0)
+    lines = [f"{each.outcome}: {each.title}, {len(each.cases)} cases: {each.finding}" for each in causes]
+    return {
+        "schema_version": 1,
+        "category": side,
+        "confidence": round(count / votes.total(), 2) if votes else 0.0,
+        "summary": _cut(lines[0] if lines else "nothing deviates", RELAY_MESSAGE),
+        "evidence": [_cut(line, RELAY_MESSAGE) for line in lines[:RELAY_EVIDENCE]],
+        "reproduced_on_retry": bool(causes) and votes["flake"] == 0,
+        "analyzer": {"name": "pytest-ascend", "version": __version__},
+    }
+
+
+def _side(cause: Cause) -> str:
+    if cause.outcome == "errored":
+        return "infra" if cause.representative.diagnosis.get("kind") in _INFRASTRUCTURE else "unknown"
+    return _TRIAGE.get(cause.outcome, "unknown")
+
+
+def github(summary: Summary) -> str:
+    """Return workflow commands that GitHub shows beside a pull request: one for each cause, the worst first."""
+    return "".join(f"{line}\n" for line in _annotations(summary))
+
+
+def _annotations(summary: Summary) -> Iterator[str]:
+    for cause in causes_of(summary.results)[:ANNOTATIONS_LIMIT]:
+        title = _command_property(f"{cause.outcome}: {cause.title} ({len(cause.cases):,} cases)")
+        yield f"::error title={title}::{_command_data(f'{cause.representative.case.id}: {cause.finding}')}"
+    for each in (summary.verdict.sentence,):
+        yield f"::notice title=pytest-ascend::{_command_data(each)}"
+
+
+def _command_data(text: str) -> str:
+    return evidence.line(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _command_property(text: str) -> str:
+    return _command_data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+FORMATS: Mapping[str, Callable[[Summary], str]] = {
+    "junit": junit,
+    "csv": table,
+    "json": document,
+    "crcr": relay,
+    "github": github,
+}

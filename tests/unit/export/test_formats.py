@@ -1,0 +1,96 @@
+"""A run in the forms that other programs read: each is read back by a reader that is not ours."""
+
+import csv
+import io
+import json
+from collections import Counter
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import CliRunner
+
+from pytest_ascend.export import formats
+from pytest_ascend.page.commands import report
+from pytest_ascend.records.outcome import OUTCOMES
+from tests.unit.runlog import synthetic
+from tests.unit.verdict.test_diff import CASES, summary
+
+EVERY = [name for name in OUTCOMES if name != "left-to-cpu"]
+
+
+def of_every_outcome():
+    return summary(EVERY, cases=synthetic.op_cases(len(EVERY)), stack=synthetic.EMULATED)
+
+
+@pytest.fixture
+def hostile():
+    cases = synthetic.hostile_cases()
+    return summary(["failed"] * len(cases), cases=cases)
+
+
+def test_junit_counts_each_case_once_and_keeps_our_outcome():
+    root = ET.fromstring(formats.junit(of_every_outcome()))  # noqa: S314 - we wrote it
+    outcomes = Counter(each.get("value") for each in root.iter("property") if each.get("name") == "ascend_outcome")
+    assert outcomes == Counter(EVERY)
+    (suite,) = root.findall("testsuite")
+    assert int(suite.get("tests")) == len(EVERY) == len(suite.findall("testcase"))
+    for kind, name in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        assert int(suite.get(name)) == len(list(suite.iter(kind))) > 0
+    plain = [each for each in suite.iter("testcase") if not {child.tag for child in each} - {"properties"}]
+    assert len(plain) == 1, "only a pass may look like one"
+
+
+def test_csv_has_a_row_for_each_case_and_no_formula(hostile):
+    rows = list(csv.DictReader(io.StringIO(formats.table(of_every_outcome()))))
+    assert [row["outcome"] for row in rows] == EVERY
+    for row in csv.reader(io.StringIO(formats.table(hostile))):
+        assert not any(cell[:1] in {"=", "+", "-", "@"} for cell in row)
+
+
+def test_json_names_causes_and_the_cases_of_each():
+    found = json.loads(formats.document(of_every_outcome()))
+    assert found["schema"] == 1
+    assert found["verdict"]["kind"] == "does-not-conform"
+    by_id = Counter(row["cause"] for row in found["cases"] if row["cause"])
+    assert {cause["id"]: cause["cases"] for cause in found["causes"]} == by_id
+
+
+def test_the_relay_gets_texts_within_its_limits():
+    many = synthetic.op_cases(1_200)
+    inputs = json.loads(formats.relay(summary(["failed"] * 1_200, cases=many)))
+    detail, counts, triage = (
+        json.loads(inputs[name]) for name in ("failed-tests-detail", "test-results", "triage-verdict")
+    )
+    assert inputs["conclusion"] == "failure"
+    assert counts == {"passed": 0, "failed": 1_200, "skipped": 0}
+    assert len(detail) == 1_000
+    assert all(len(each["message"].encode()) <= 1_000 and len(each["stacktrace"].encode()) <= 4_000 for each in detail)
+    assert (triage["schema_version"], triage["category"], triage["confidence"]) == (1, "backend", 1.0)
+    assert 1 <= len(triage["evidence"]) <= 10
+
+
+def test_a_clean_run_blames_nobody():
+    inputs = json.loads(formats.relay(summary(["passed"] * 4)))
+    assert inputs["conclusion"] == "success"
+    assert json.loads(inputs["triage-verdict"])["category"] == "unknown"
+
+
+def test_annotations_are_one_a_line_whatever_the_cases_are_called(hostile):
+    lines = formats.github(hostile).splitlines()
+    assert lines
+    assert all(line.startswith(("::error title=", "::notice title=")) for line in lines)
+    assert all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize("form", formats.FORMATS)
+def test_hostile_text_is_shown_and_does_nothing(form, hostile):
+    text = formats.FORMATS[form](hostile)
+    assert all(character.isprintable() or character in "\n\t" for character in text)
+
+
+def test_the_command_writes_it_and_gates_where_asked(tmp_path):
+    log = synthetic.write_log(tmp_path / "run.jsonl", CASES, outcomes=["failed"], stack=synthetic.HARDWARE)
+    given = ["export", str(log), "--format=csv", "-o", str(tmp_path / "cases.csv")]
+    assert CliRunner().invoke(report, given, catch_exceptions=False).exit_code == 0
+    assert "ops/relu" in (tmp_path / "cases.csv").read_text()
+    assert CliRunner().invoke(report, [*given, "--gate"], catch_exceptions=False).exit_code == 1
