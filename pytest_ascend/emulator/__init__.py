@@ -7,6 +7,6 @@ PyTorch's own CPU arithmetic, so that it shows whether torch_npu and a test work
 :func:`missing` tell what was asked of it.
 """
 
-from pytest_ascend.emulator.activation import activate, called, is_active, kernel_modules, missing, numerics
+from pytest_ascend.emulator.activation import activate, called, cann, is_active, kernel_modules, missing, numerics
 
-__all__ = ["activate", "called", "is_active", "kernel_modules", "missing", "numerics"]
+__all__ = ["activate", "called", "cann", "is_active", "kernel_modules", "missing", "numerics"]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_ascend.emulator.build import emulated_cann
-from pytest_ascend.emulator.choices import NUMERICS, checked
+from pytest_ascend.emulator.choices import CANN, NUMERICS, checked, checked_cann
 from pytest_ascend.errors import EmulatorUnavailable, UsageError
 
 #: Marks an environment as emulated, for children and for whoever looks for signs of a real Ascend.
@@ -28,15 +28,18 @@ def environment(
     memory_bytes: int | None = None,
     faults: Sequence[str] = (),
     numerics: str = "",
+    cann: str = "",
     home: Path | None = None,
 ) -> dict[str, str]:
     """Return the variables that put a process and its children on the emulated CANN, compiling it at first use.
 
     ``devices``: how many there are (1 to 16). ``memory_bytes``: device memory of each, 8 GiB where nothing is said.
     ``faults``: kernels to replace, see :mod:`pytest_ascend.emulator.faults`. ``numerics``: exact or chip:SEED, see
-    :mod:`pytest_ascend.emulator.chip`; where nothing is said, what the environment says, or else exact.
+    :mod:`pytest_ascend.emulator.chip`; where nothing is said, what the environment says, or else exact. ``cann``: the
+    release that it answers as, such as 8.1.RC1; where nothing is said, what the environment says, or else the one that
+    fits the installed torch_npu.
     Raises EmulatorUnavailable as :func:`pytest_ascend.emulator.build.emulated_cann` does, UsageError for numerics
-    that do not exist.
+    or a CANN that do not exist.
     """
     home = home or emulated_cann()
     libraries = [str(home / "lib64"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
@@ -45,6 +48,7 @@ def environment(
         "PYTEST_ASCEND_EMULATED_DEVICES": str(devices),
         "PYTEST_ASCEND_FAULTS": ",".join(faults),
         NUMERICS: checked(numerics or os.environ.get(NUMERICS, "")),
+        CANN: checked_cann(cann or os.environ.get(CANN, "")),
         "ASCEND_HOME_PATH": str(home),
         "ASCEND_OPP_PATH": str(home / "opp"),
         "LD_LIBRARY_PATH": os.pathsep.join(dict.fromkeys(libraries)),
@@ -58,24 +62,30 @@ def environment(
 
 
 def activate(
-    *, devices: int = 2, memory_bytes: int | None = None, faults: Sequence[str] = (), numerics: str = ""
+    *,
+    devices: int = 2,
+    memory_bytes: int | None = None,
+    faults: Sequence[str] = (),
+    numerics: str = "",
+    cann: str = "",
 ) -> None:
     """Put this process, and those that it starts, on the emulated CANN. Call it before torch_npu is imported.
 
     Nothing has to be prepared: the libraries are loaded by path here, and children find them by ``LD_LIBRARY_PATH``.
     Once active it stays as it is: a second call in the same process changes nothing.
     Raises EmulatorUnavailable where torch_npu is already imported without it, and as :func:`environment` does;
-    UsageError for a fault, or numerics, that do not exist.
+    UsageError for a fault, numerics or a CANN that do not exist.
     """
     if is_active() and _is_loaded():
-        _refuse_other(numerics)
+        _refuse_other(numerics, cann)
         return
     if "torch_npu" in sys.modules:
         raise EmulatorUnavailable(
             "torch_npu is already imported in this process, on another CANN",
             hint="activate the emulated device before torch is imported, or use: pytest-ascend emulate -- COMMAND",
         )
-    os.environ.update(environment(devices=devices, memory_bytes=memory_bytes, faults=faults, numerics=numerics))
+    given = environment(devices=devices, memory_bytes=memory_bytes, faults=faults, numerics=numerics, cann=cann)
+    os.environ.update(given)
     libraries = Path(os.environ["ASCEND_HOME_PATH"], "lib64")
     for path in sorted(libraries.glob("*.so"), key=lambda each: each.name != "libascendcl.so"):
         ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
@@ -90,12 +100,21 @@ def numerics() -> str:
     return checked(os.environ.get(NUMERICS, ""))
 
 
-def _refuse_other(wanted: str) -> None:
-    if wanted and checked(wanted) != numerics():
-        raise UsageError(
-            f"the emulated device of this process computes as {numerics()}, and {wanted} was asked for",
-            hint=f"start it with {wanted}: pytest-ascend emulate --numerics {wanted} -- COMMAND",
-        )
+def cann() -> str:
+    """Return the release that the emulated CANN of this process answers as, such as 8.1.RC1."""
+    return checked_cann(os.environ.get(CANN, ""))
+
+
+def _refuse_other(wanted: str, wanted_cann: str) -> None:
+    for option, asked, there in (
+        ("--numerics", wanted and checked(wanted), numerics()),
+        ("--cann", wanted_cann and checked_cann(wanted_cann), cann()),
+    ):
+        if asked and asked != there:
+            raise UsageError(
+                f"the emulated device of this process was started with {option[2:]} {there}, and {asked} is asked for",
+                hint=f"start it with that: pytest-ascend emulate {option} {asked} -- COMMAND",
+            )
 
 
 def _is_loaded() -> bool:

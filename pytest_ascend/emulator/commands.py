@@ -18,15 +18,16 @@ from pytest_ascend.system.sizes import parse_size
 @click.option("--memory", default="8G", show_default=True, help="Memory of each device: bytes, or with K, M, G, T.")
 @click.option("--fault", "faults", multiple=True, help="Plant a fault: a built-in name or module:attribute.")
 @click.option("--numerics", default="", help="exact (the CPU's, the default), chip or chip:SEED.")
+@click.option("--cann", default="", help="The CANN to answer as, such as 8.1.RC1 (default: what fits torch_npu).")
 @click.argument("command", nargs=-1, required=True)
-def emulate(devices: int, memory: str, faults: tuple[str, ...], numerics: str, command: tuple[str, ...]) -> None:
+def emulate(devices: int, memory: str, faults: tuple[str, ...], command: tuple[str, ...], **choices: str) -> None:
     """Run COMMAND, and the processes that it starts, on the emulated device.
 
     For example: pytest-ascend emulate -- python train.py
 
     Programs are looked for beside the Python that runs pytest-ascend first, so that "python" is the one that has it.
     """
-    activate(devices=devices, memory_bytes=parse_size(memory), faults=faults, numerics=numerics)
+    activate(devices=devices, memory_bytes=parse_size(memory), faults=faults, **choices)
     click.echo(f"pytest-ascend: EMULATED device ({devices} x {memory}); this says nothing about any NPU", err=True)
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     try:

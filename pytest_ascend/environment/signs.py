@@ -10,6 +10,8 @@ from pathlib import Path
 
 #: Set by the emulated device for itself and its child processes, beside variables that would otherwise be signs.
 EMULATED_VARIABLE = "PYTEST_ASCEND_EMULATED"
+#: Which release the emulated CANN answers as.
+EMULATED_CANN_VARIABLE = "PYTEST_ASCEND_EMULATED_CANN"
 
 #: Patterns below the root of the file system, and what a match means.
 FILES = (

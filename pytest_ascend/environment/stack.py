@@ -14,6 +14,7 @@ from pytest_ascend.environment.components import Component, gather
 from pytest_ascend.environment.machine import PATIENT_S, Machine, this_machine
 from pytest_ascend.environment.npu_smi import NpuSmi, parse
 from pytest_ascend.environment.packages import installed
+from pytest_ascend.environment.signs import EMULATED_CANN_VARIABLE
 from pytest_ascend.environment.versions import is_version
 from pytest_ascend.records.stack import Stack
 
@@ -37,7 +38,11 @@ def collect(device: str, *, emulated: bool, chip: str, machine: Machine | None =
         if hardware
         else "",
         firmware=version[evidence.FIRMWARE] if hardware else "",
-        cann=version[evidence.TOOLKIT] or version[evidence.RUNTIME] if hardware else "emulated" if emulated else "",
+        cann=version[evidence.TOOLKIT] or version[evidence.RUNTIME]
+        if hardware
+        else _emulated_cann()
+        if emulated
+        else "",
         torch=version[evidence.TORCH],
         torch_npu=version[evidence.TORCH_NPU] if npu else "",
         # Version numbers of torch_npu have been used twice; the commit tells which.
@@ -47,6 +52,11 @@ def collect(device: str, *, emulated: bool, chip: str, machine: Machine | None =
         host=f"{platform.machine()}, {os.cpu_count()} CPUs{_cpu_name()}",
         pytest_ascend=__version__,
     )
+
+
+def _emulated_cann() -> str:
+    """Return what the emulated CANN of this process is called, with the release that it answers as."""
+    return f"emulated {os.environ.get(EMULATED_CANN_VARIABLE, '')}".strip()
 
 
 def _running_driver(machine: Machine) -> str:

@@ -77,6 +77,11 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "help": "exact: the emulated device computes as the CPU does (default); chip or chip:SEED: it is right in "
         "another way, as a chip may be",
     },
+    "--ascend-emulated-cann": {
+        "default": "",
+        "metavar": "VERSION",
+        "help": "the CANN that the emulated device answers as, such as 8.1.RC1 (default: the one that fits torch_npu)",
+    },
     "--ascend-slowdown": {
         "metavar": "SHARE",
         "default": "5%",
@@ -139,6 +144,7 @@ class Options:
     slowdown: float = 0.05
     emulated_memory_bytes: int = 0
     emulated_numerics: str = ""
+    emulated_cann: str = ""
     store_goldens: bool = False
     isolation: str = "auto"
     cards: int | str = 1
@@ -207,6 +213,7 @@ def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
         slowdown=parse_share(namespace.ascend_slowdown),
         emulated_memory_bytes=parse_size(memory) if memory is not None else 0,
         emulated_numerics=namespace.ascend_emulated_numerics,
+        emulated_cann=namespace.ascend_emulated_cann,
         store_goldens=namespace.ascend_store_goldens,
         isolation=_isolation(namespace),
         cards=_cards(namespace),

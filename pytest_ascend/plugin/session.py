@@ -215,7 +215,8 @@ def _part(setup: Setup, planned: Plan) -> tuple[tuple[Case, ...], Selection, Map
 
 def _in_force(setup: Setup) -> dict[str, object]:
     """Return the options together with what was found or set where nothing was said."""
-    found = {"emulated_numerics": setup.prepared.emulated_numerics} if setup.prepared.emulated_numerics else {}
+    names = ("emulated_numerics", "emulated_cann")
+    found = {name: value for name in names if (value := getattr(setup.prepared, name))}
     numerics, expectations = dict(setup.prepared.numerics), setup.expectations.said()
     return {
         **setup.options.to_dict(),

@@ -48,6 +48,7 @@ def set_up(config: pytest.Config, args: list[str]) -> Setup:
             faults=settings.faults,
             emulated_memory_bytes=settings.emulated_memory_bytes,
             emulated_numerics=settings.emulated_numerics,
+            emulated_cann=settings.emulated_cann,
             isolation=settings.isolation,
             devices=settings.cards if isinstance(settings.cards, int) else 0,
         )

@@ -50,7 +50,7 @@ class Prepared:
     """A device that works. ``chip`` is its name, "" where nobody asked it yet; ``notice`` is to be said loudly.
 
     ``numerics``: what changes numbers on a chip, as it is pinned; ``emulated_numerics``: how the emulated device
-    computes, "" for one that is real.
+    computes, ``emulated_cann``: the CANN that it answers as; both "" for one that is real.
     ``apart``: only child processes may use it; this one has not touched it. ``indices`` are the devices that a run may
     take, the preferred one first; ``threads`` is how many torch would use by itself.
     """
@@ -60,6 +60,7 @@ class Prepared:
     notice: str = ""
     numerics: Mapping[str, bool | int | str] = field(default_factory=dict)
     emulated_numerics: str = ""
+    emulated_cann: str = ""
     apart: bool = False
     indices: tuple[int, ...] = (0,)
     threads: int = 1
@@ -71,6 +72,7 @@ def prepare(
     faults: Sequence[str] = (),
     emulated_memory_bytes: int = 0,
     emulated_numerics: str = "",
+    emulated_cann: str = "",
     isolation: str = "off",
     devices: int = 0,
     look: Callable[[], Sequence[Sign]] = signs,
@@ -87,11 +89,13 @@ def prepare(
     found = tuple(look()) if request.kind in ("auto", "npu") else ()
     kind = _resolved(request.kind, found)
     if kind != "emulated":
-        _refuse_emulated_settings(faults, emulated_memory_bytes, emulated_numerics, kind)
+        _refuse_emulated_settings(faults, emulated_memory_bytes, emulated_numerics, emulated_cann, kind)
     apart = isolation == "on" or (isolation == "auto" and kind in {"npu", "emulated"})
     if kind == "emulated":
         count = max(2, request.index + 1, devices)
-        prepared = _emulated(request, faults, emulated_memory_bytes, emulated_numerics, count=count, apart=apart)
+        prepared = _emulated(
+            request, faults, emulated_memory_bytes, emulated_numerics, emulated_cann, count=count, apart=apart
+        )
     else:
         prepared = _npu(request, found, probe, apart=apart) if kind == "npu" else _other(request, devices)
     return replace(prepared, apart=True, threads=_calm()) if apart else prepared
@@ -124,15 +128,19 @@ def _resolved(kind: str, found: Sequence[Sign]) -> str:
     return kind
 
 
-def _refuse_emulated_settings(faults: Sequence[str], memory_bytes: int, numerics: str, kind: str) -> None:
-    settings = {"--ascend-emulated-memory": memory_bytes, "--ascend-emulated-numerics": numerics}
+def _refuse_emulated_settings(faults: Sequence[str], memory_bytes: int, numerics: str, cann: str, kind: str) -> None:
+    settings = {
+        "--ascend-emulated-memory": memory_bytes,
+        "--ascend-emulated-numerics": numerics,
+        "--ascend-emulated-cann": cann,
+    }
     given = [*(f"--ascend-fault={fault}" for fault in faults), *(name for name, value in settings.items() if value)]
     if given:
         raise UsageError(f"{given[0]} is for the emulated device, and this run is on {kind}", hint=EMULATE)
 
 
 def _emulated(
-    request: Request, faults: Sequence[str], memory_bytes: int, numerics: str, *, count: int, apart: bool
+    request: Request, faults: Sequence[str], memory_bytes: int, numerics: str, cann: str, *, count: int, apart: bool
 ) -> Prepared:
     from pytest_ascend import emulator
     from pytest_ascend.device.npu import Npu
@@ -144,7 +152,9 @@ def _emulated(
         )
     if count > EMULATED_DEVICES:
         raise UsageError(f"{count} devices were asked for", hint=f"there are at most {EMULATED_DEVICES} emulated ones")
-    emulator.activate(devices=count, memory_bytes=memory_bytes or None, faults=tuple(faults), numerics=numerics)
+    emulator.activate(
+        devices=count, memory_bytes=memory_bytes or None, faults=tuple(faults), numerics=numerics, cann=cann
+    )
     by_itself = "This machine shows no sign of Ascend." if request.kind == "auto" else ""
     with _comes_up("the emulated device", hint="install what it runs: pip install 'pytest-ascend[emulated]'"):
         npu = Npu(request.index, emulated=True)
@@ -155,6 +165,7 @@ def _emulated(
             notice=by_itself,
             numerics=pinned,
             emulated_numerics=emulator.numerics(),
+            emulated_cann=emulator.cann(),
             indices=_in_order(request, count),
         )
 

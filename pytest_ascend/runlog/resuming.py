@@ -13,7 +13,10 @@ from pytest_ascend.runlog.reading import SIZE_LIMIT_BYTES, read_from
 from pytest_ascend.system.untrusted import read_regular
 
 #: What of the options decides results.
-DECIDING_OPTIONS = ("standard", "faults", "emulated_memory_bytes", "emulated_numerics", "numerics", "expectations")
+DECIDING_OPTIONS = (
+    *("standard", "faults", "numerics", "expectations"),
+    *("emulated_memory_bytes", "emulated_numerics", "emulated_cann"),
+)
 _FOOTER = b'{"type":"footer"'
 
 

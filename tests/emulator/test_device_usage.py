@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
+
+from pytest_ascend import emulator
 
 from .both import FLOATS, INTEGERS, assert_identical, floats, integers
 
@@ -238,3 +243,24 @@ def test_too_much_memory_is_the_error_that_users_know() -> None:
     with pytest.raises(torch.OutOfMemoryError, match="NPU out of memory"):
         torch.empty(1 << 40, device="npu")
     assert torch.ones(3, device="npu").sum().item() == 3
+
+
+def test_the_cann_says_its_release() -> None:
+    utils = torch.npu.utils
+    assert utils.get_cann_version() == utils.get_cann_version("RUNTIME") == emulator.cann()
+
+
+def test_with_a_new_cann_integers_are_clamped_to_fractions() -> None:
+    x = torch.tensor([0, 1, 2, 3])
+    assert_identical(torch.clamp(x.npu(), 0.5, 2.5), torch.clamp(x, 0.5, 2.5))
+
+
+@pytest.mark.parametrize(("given", "said"), [("8.1.RC1", "8.1.RC1"), ("8.0.0", "")])
+def test_a_program_may_run_on_another_cann(given: str, said: str) -> None:
+    program = (
+        "import torch, torch_npu; print(repr(torch.npu.utils.get_cann_version()), torch.ones(2).npu().add(1).tolist())"
+    )
+    command = [sys.executable, "-m", "pytest_ascend.cli", "emulate", "--cann", given, "--", "python", "-c", program]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_ASCEND_EMULATED")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == f"{said!r} [2.0, 2.0]\n", done.stderr

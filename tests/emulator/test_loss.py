@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from .both import FLOATS, assert_same, floats, integers
+from .both import FLOATS, assert_identical, assert_same, floats, integers
 
 Tensor = torch.Tensor
 Inputs = Callable[[torch.dtype], tuple[Any, ...]]
@@ -112,3 +112,29 @@ def test_margins_of_several_labels() -> None:
 def test_distances(p: float) -> None:
     assert_same(torch.cdist, floats(4, 5), floats(3, 5, seed=1), p=p)
     assert_same(torch.pdist, floats(4, 5), p=p)
+
+
+@pytest.mark.parametrize(
+    ("loss", "shape", "target"),
+    [
+        (F.cross_entropy, (4, 5), [1, 0, 3, -100]),
+        (F.nll_loss, (4, 5), [1, 0, 3, 4]),
+        (F.nll_loss, (1, 3, 2, 2), [[[0, 1], [2, 0]]]),
+    ],
+)
+def test_targets_may_be_int32_as_in_cann(
+    loss: Callable[..., Tensor], shape: tuple[int, ...], target: list[Any]
+) -> None:
+    on_cpu, on_npu = floats(*shape).requires_grad_(), floats(*shape).npu().requires_grad_()
+    expected = loss(on_cpu, torch.tensor(target))
+    actual = loss(on_npu, torch.tensor(target, dtype=torch.int32).npu())
+    expected.backward()
+    actual.backward()
+    assert_identical(actual, expected)
+    assert_identical(on_npu.grad, on_cpu.grad)
+
+
+def test_multilabel_margin_loss_takes_int32_targets() -> None:
+    x, target = floats(2, 4), torch.tensor([[0, 2, -1, 1], [3, -1, 0, 0]])
+    actual = F.multilabel_margin_loss(x.npu(), target.int().npu())
+    assert_identical(actual, F.multilabel_margin_loss(x, target))

@@ -24,11 +24,24 @@ def _mean_gradient(grad: T, x: T, reduction: int) -> T:
 _PAIR = "Tensor self, Tensor target"
 _NLL = "Tensor self, Tensor target, Tensor weight, int64 reduction, int64 ignoreIndex"
 
+
+def _with_long(function: Any, place: int) -> Any:
+    """Return a loss of classes with its target as int64: CANN takes int32 too, torch's CPU does not."""
+
+    def body(*given: Any) -> Any:
+        return function(*given[:place], given[place].long(), *given[place + 1 :])
+
+    return body
+
+
 for _cann, _torch in (("NLLLoss", "nll_loss"), ("NLLLoss2d", "nll_loss2d")):
-    op(f"aclnn{_cann}({_NLL}, out Tensor out, out Tensor totalWeight)", getattr(aten, f"{_torch}_forward").default)
+    op(
+        f"aclnn{_cann}({_NLL}, out Tensor out, out Tensor totalWeight)",
+        _with_long(getattr(aten, f"{_torch}_forward").default, 1),
+    )
     op(
         f"aclnn{_cann}Backward(Tensor gradOutput, {_NLL}, Tensor totalWeight, out Tensor out)",
-        getattr(aten, f"{_torch}_backward").default,
+        _with_long(getattr(aten, f"{_torch}_backward").default, 2),
     )
 
 for _cann, _torch in (("MseLoss", "mse_loss"), ("SoftMarginLoss", "soft_margin_loss")):
@@ -106,7 +119,7 @@ def kl_div_target_backward(grad: T, x: T, target: T, reduction: int, log_target:
 
 op(
     f"aclnnMultilabelMarginLoss({_PAIR}, int64 reduction, out Tensor out, out Tensor isTarget)",
-    widened(aten.multilabel_margin_loss_forward.default),
+    _with_long(widened(aten.multilabel_margin_loss_forward.default), 1),
 )
 
 _CTC = "IntArray inputLengths, IntArray targetLengths"

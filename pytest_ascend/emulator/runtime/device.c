@@ -110,10 +110,41 @@ API int aclrtGetDeviceUtilizationRate(int32_t device, int32_t *utilization) {
     return EMU_OK;
 }
 
-/* The newest CANN that torch_npu's versions ask for by number, so that they call operators as they do there. */
+/* --- which CANN this is: torch_npu takes other ways for other releases --- */
+
+enum { VERSION_LENGTH = 128, PART_LENGTH = 64, DRIVER_PACKAGE = 7 };
+
+typedef struct {
+    char version[VERSION_LENGTH];
+    char parts[4][PART_LENGTH]; /* major, minor, release, patch */
+    char reserved[VERSION_LENGTH];
+} package_version;
+
+static const char *cann_version(void) {
+    const char *chosen = getenv("PYTEST_ASCEND_EMULATED_CANN");
+    return chosen && *chosen ? chosen : "9.1.0";
+}
+
+/* Releases before 8.1.RC1 cannot be asked, and the driver, which is no part of CANN, is not emulated. */
+API int aclsysGetCANNVersion(int package, package_version *into) {
+    int major = 0, minor = 0;
+    if (sscanf(cann_version(), "%d.%d", &major, &minor) != 2 || major < 8 || (major == 8 && minor < 1))
+        return emu_fail(EMU_NOT_SUPPORTED, "emulated CANN: %s has no aclsysGetCANNVersion", cann_version());
+    if (package == DRIVER_PACKAGE) return emu_fail(EMU_NOT_SUPPORTED, "emulated CANN: there is no driver below it");
+    memset(into, 0, sizeof *into);
+    snprintf(into->version, sizeof into->version, "%s", cann_version());
+    const char *rest = into->version;
+    for (int part = 0; part < 4 && *rest; part++) {
+        size_t length = strcspn(rest, ".-");
+        snprintf(into->parts[part], PART_LENGTH, "%.*s", (int)length, rest);
+        rest += length + (rest[length] != 0);
+    }
+    return EMU_OK;
+}
+
 API int aclsysGetVersionStr(char *package, char *version) {
     (void)package;
-    strcpy(version, "9.1.0");
+    snprintf(version, VERSION_LENGTH, "%s", cann_version());
     return EMU_OK;
 }
 

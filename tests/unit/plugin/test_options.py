@@ -26,6 +26,7 @@ def given(**values: object) -> argparse.Namespace:
         "ascend_ask_all": False,
         "ascend_emulated_memory": None,
         "ascend_emulated_numerics": "",
+        "ascend_emulated_cann": "",
         "ascend_slowdown": "5%",
         "ascend_store_goldens": False,
         "ascend_isolation": "auto",

@@ -1,0 +1,34 @@
+"""Which CANN the emulated device answers as."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ascend.emulator.choices import checked_cann, fitting_cann
+from pytest_ascend.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("torch_npu", "cann"),
+    [
+        ("2.1.0.post13", "8.2.RC1"),
+        ("2.5.1.post1", "8.2.RC1"),
+        ("2.7.1", "8.3.RC1"),
+        ("2.7.1.post11", "9.1.0"),  # not in the data: the newest of those for torch 2.7.1
+        ("2.12.0", "9.1.0"),
+        ("99.0.0", "9.1.0"),
+    ],
+)
+def test_a_torch_npu_gets_the_cann_that_it_is_paired_with(torch_npu: str, cann: str) -> None:
+    assert fitting_cann(torch_npu) == cann
+
+
+@pytest.mark.parametrize("text", ["8.1.RC1", "8.5.0", "9.0.0.beta2"])
+def test_a_release_is_taken_as_it_is(text: str) -> None:
+    assert checked_cann(text) == text
+
+
+@pytest.mark.parametrize("text", ["8", "8.1", "newest", "8.1.RC1; rm", "-8.1.0"])
+def test_what_is_no_release_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no release of CANN"):
+        checked_cann(text)
