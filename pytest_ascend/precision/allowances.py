@@ -23,6 +23,8 @@ class Allowances:
     approximation_ulps: float = 3.0
     #: Times the largest inner error that an honest result shows.
     largest: float = 3.5
+    #: Times the root mean square error of the worst honest block: one row's normaliser may be most of a block's error.
+    block: float = 4.0
     #: Times the root mean square of the inner errors, before the correction for few elements.
     rms: float = 2.2
     #: Chance that so few elements understate the honest errors, for the correction for few elements.

@@ -22,7 +22,6 @@ from pytest_ascend.precision.spread import (
     BEYOND_ULPS,
     BINS,
     LOWEST_ULP_EXPONENT,
-    OCTAVES,
     ZERO_EXPONENT,
     octaves_and_inverse,
 )
@@ -184,11 +183,8 @@ class Dense:
         np.subtract(word.exponent_bits, bounded, out=inverse.integers)
         np.right_shift(raised, word.shift, out=raised)
         raised += ZERO_EXPONENT - word.bias
-        if seen.lowest < 2.0 ** (1 - min(word.bias, ZERO_EXPONENT)):
-            lowest = max(1 + ZERO_EXPONENT - word.bias, 1)
-            raised[np.less(raised, lowest, out=self._mask)] = 0
-        if seen.highest >= 2.0 ** (OCTAVES - ZERO_EXPONENT):
-            np.minimum(raised, OCTAVES - 1, out=raised)
+        if seen.lowest < 2.0 ** (1 - word.bias):
+            raised[np.less_equal(raised, ZERO_EXPONENT - word.bias, out=self._mask)] = 0
         raised *= BINS
 
     def _add_blocks(self, sums: Sums) -> None:

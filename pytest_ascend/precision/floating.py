@@ -69,7 +69,7 @@ def _setting(found: Measurement, expected: torch.Tensor, form: Format, request: 
     sums = found.actual
     return Setting(
         format=form,
-        root_mean_square=(sums.expected_square_sum / max(sums.count, 1)) ** 0.5,
+        root_mean_square=min((sums.expected_square_sum / max(sums.count, 1)) ** 0.5, sums.expected_max),
         accumulation=request.accumulation,
         scale=request.scale,
         finer=FORMATS[expected.dtype].digits > form.digits,

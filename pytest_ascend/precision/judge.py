@@ -48,6 +48,8 @@ class Finding:
     @property
     def used(self) -> float:
         """The share of the limit that is used up: above 1 where the rule is broken."""
+        if math.isnan(self.value) or math.isnan(self.limit):
+            return math.inf  # nobody knows: no reason to accept
         if self.limit == 0:
             return math.inf if self.value > 0 else 0.0
         return self.value / self.limit
@@ -70,15 +72,16 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
         return few
     entries = found.actual.spread.entries()
     honest_entries = [each.spread.entries() for each in found.honest]
-    lowest, highest = exponents_of(entries)
+    lowest, highest = exponents_of(entries, setting.format)
     # Where the device overflows, honest results may have numbers above all of its own.
-    highest = max(highest, *(exponents_of(each)[1] for each in honest_entries)) if honest_entries else highest
+    highest = max(highest, *(exponents_of(each, setting.format)[1] for each in honest_entries), lowest)
     length = highest - lowest + 1
     device = octaves(_nonzero(entries), setting.format, lowest, length)
     honest = None
     if honest_entries:
-        together = Entries(*map(np.concatenate, zip(*honest_entries, strict=True)))
-        honest = octaves(_nonzero(together), setting.format, lowest, length)
+        together = _nonzero(Entries(*map(np.concatenate, zip(*honest_entries, strict=True))))
+        # Where honest results show no element but zeros, they say nothing of any octave.
+        honest = octaves(together, setting.format, lowest, length) if together.counts.size else None
     model = ErrorModel(honest, setting, np.arange(lowest, highest + 1), use)
     allowed = _with_zero(model.limits(found.actual.count), honest_entries, device, setting, use)
     findings = (
@@ -186,7 +189,7 @@ def _root_mean_square(device: Octaves, model: ErrorModel) -> Finding:
         limit = model.root_mean_square(half_width, device.count)
         enough = pending & (count >= model.use.independent)
         pending &= ~enough
-        ratio = np.where(enough, value / limit, 0)
+        ratio = np.nan_to_num(np.where(enough, value / limit, 0), posinf=np.inf)
         place = int(ratio.argmax())
         if ratio[place] > worst.used:
             worst = Finding(rule=worst.rule, value=float(value[place]), limit=float(limit[place]))
@@ -212,7 +215,7 @@ def _blocks(found: Measurement, setting: Setting, use: Allowances) -> Finding:
         inner = each - ulp_square / 12
         np.maximum.at(shown, octave, np.sqrt(np.maximum(inner, 0)))
     shown = sliding_max(shown, 2)
-    limit = use.rms_ulps * np.sqrt(ulp_square) + use.largest * shown[octave]
+    limit = use.rms_ulps * np.sqrt(ulp_square) + use.block * shown[octave]
     if (setting.accumulation or 1) > 1:
         exponents = np.frexp(np.sqrt(ulp_square))[1] + setting.format.digits - 2
         limit += inner_by_model(setting, exponents, use, use.sums_rms)

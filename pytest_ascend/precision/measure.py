@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from pytest_ascend.precision.dense import Dense
 from pytest_ascend.precision.few import Expected, add_few
 from pytest_ascend.precision.formats import Format
 from pytest_ascend.precision.nonfinite import Nonfinite
-from pytest_ascend.precision.spread import EXACT_UP_TO
+from pytest_ascend.precision.spread import EXACT_UP_TO, octaves_and_inverse
 from pytest_ascend.precision.sums import SHARES, Sums
 
 Floats: TypeAlias = npt.NDArray[Any]
@@ -202,11 +203,30 @@ def _float64(values: torch.Tensor) -> Floats:
 def _add_finite(sums: Sums, actual: torch.Tensor, expected: torch.Tensor, start: int) -> None:
     """Take in the pairs in which both are finite, as float64."""
     places = _finite(actual, expected, sums.format)
-    if places.numel():
-        part = Sums(sums.format, is_beside=sums.is_beside)
-        _add(part, actual[places].double(), _prepared(expected[places].double(), part.format), 0, None)
-        part.abs_argmax = start + int(places[part.abs_argmax])
-        sums.merge(part)
+    ours, theirs = actual[places].double(), expected[places].double()
+    is_overflow = torch.isinf(ours - theirs)
+    for keep, add in ((~is_overflow, _add_differences), (is_overflow, _add_overflows)):
+        if keep.any():
+            part = Sums(sums.format, is_beside=sums.is_beside)
+            add(part, ours[keep], theirs[keep])
+            part.abs_argmax = start + int(places[keep][part.abs_argmax])
+            sums.merge(part)
     if sums.block:
         unknown = np.full(-(-actual.numel() // sums.block), np.nan)
         sums.blocks.append((unknown, unknown))
+
+
+def _add_differences(sums: Sums, actual: torch.Tensor, expected: torch.Tensor) -> None:
+    _add(sums, actual, _prepared(expected, sums.format), 0, None)
+
+
+def _add_overflows(sums: Sums, actual: torch.Tensor, expected: torch.Tensor) -> None:
+    """Take in finite pairs (float64) whose difference is none: as errors without end."""
+    octaves = octaves_and_inverse(expected.abs().numpy(), sums.format)[0]
+    sums.count = actual.numel()
+    sums.expected_max = float(expected.abs().max())
+    sums.abs_argmax = 0
+    sums.abs_max = sums.abs_sum = sums.square_sum = math.inf
+    sums.rel_max = sums.rel_sum = sums.ulp_max = sums.ulp_sum = sums.ulp_square_sum = math.inf
+    sums.actual_square_sum = sums.expected_square_sum = math.inf
+    sums.spread.add(octaves, np.full(octaves.size, math.inf))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -30,7 +31,7 @@ Ints: TypeAlias = npt.NDArray[Any]
 FEW = 32
 
 #: Windows of octaves around an octave, of which the narrowest with enough elements is taken.
-WINDOWS = (0, 1, 2, 4, 8, 16, 512)
+WINDOWS = (0, 1, 2, 4, 8, 16, 2048)
 #: The first of them from which the size of honest errors is taken: a narrower one may hold a single row of a result,
 #: whose errors have one cause and may all be small by luck.
 WIDE = 3
@@ -63,9 +64,8 @@ def octaves(entries: Entries, form: Format, lowest: int, length: int) -> Octaves
     count = np.bincount(places, weights=entries.counts, minlength=length)
     ulps_square = np.bincount(places, weights=entries.counts * excess**2, minlength=length)
     error_square = np.bincount(places, weights=entries.counts * (middle * ulp) ** 2, minlength=length)
-    return Octaves(
-        lowest, count, ulps_max * own_ulp, ulps_square * own_ulp**2, ulps_max, ulps_square, error_square, error_max
-    )
+    excess_square = ulps_square * np.minimum(own_ulp**2, sys.float_info.max)  # of float64 it may overflow
+    return Octaves(lowest, count, ulps_max * own_ulp, excess_square, ulps_max, ulps_square, error_square, error_max)
 
 
 def ulp_of_octave(exponents: Ints, form: Format) -> Floats:
@@ -100,7 +100,7 @@ def inner_by_model(setting: Setting, exponents: Ints, allowances: Allowances, fa
     form = setting.format
     accumulator = 2.0 ** -max(24, form.digits)
     terms = setting.accumulation or allowances.terms
-    size = np.maximum(setting.scale or setting.root_mean_square, np.ldexp(1.0, exponents + 1))
+    size = np.maximum(setting.scale or setting.root_mean_square, np.ldexp(1.0, np.minimum(exponents + 1, 1023)))
     bound = factor * math.sqrt(terms) * accumulator * size
     if setting.accumulation is None and form.digits < 24:
         bound = bound + factor / allowances.sums * allowances.short_roundings * form.roundoff * size
@@ -156,7 +156,7 @@ class ErrorModel:
         if self.setting.branching:
             element = element + self.use.branch_element * self.setting.root_mean_square
         rounding = self.use.approximation_ulps if self.setting.approximated else self.use.element_ulps
-        return Limits(int(self.exponents[0]), rounding * self.ulp + element)
+        return Limits(int(self.exponents[0]), np.minimum(rounding * self.ulp + element, sys.float_info.max))
 
     def _inner(self, chance: float, sums: Floats) -> Floats:
         """Return the bound over the narrowest window of octaves that holds enough elements.
@@ -238,13 +238,17 @@ class ErrorModel:
         if half_width not in self._by_window:
             count = np.maximum(self._count(half_width), 1)
             shown = np.sqrt(sliding_sum(self._law[1], half_width) / count) * self._unit
+            shown = np.minimum(shown, sys.float_info.max)  # the squares of float64 may overflow
             unseen = 0.3 * self.ulp * np.minimum(1, 8 / count)
             careful = few(count, self.use) * np.maximum(shown, unseen)
             self._by_window[half_width] = careful, shown * _few_up_to(self.use.independent, self.use.luck)[-1]
         return self._by_window[half_width]
 
 
-def exponents_of(entries: Entries) -> tuple[int, int]:
-    """Return the lowest and the highest octave that holds anything but zeros; (0, 0) where all are zero."""
+def exponents_of(entries: Entries, form: Format) -> tuple[int, int]:
+    """Return the lowest and the highest octave that holds anything but zeros; the format's lowest where all are zero.
+
+    Where only zero is expected, nothing but honest results or the scale of the sums says what may come instead.
+    """
     present = entries.exponents[entries.exponents > -ZERO_EXPONENT]
-    return (int(present.min()), int(present.max())) if present.size else (0, 0)
+    return (int(present.min()), int(present.max())) if present.size else (form.emin, form.emin)

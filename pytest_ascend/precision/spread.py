@@ -20,8 +20,8 @@ Ints: TypeAlias = npt.NDArray[Any]
 
 #: Up to so many elements, each is kept; above, they are counted in bins.
 EXACT_UP_TO = 1024
-#: Octaves run from 2**-255 to 2**255; 0 holds the zeros (of a float32 pass the subnormals, too).
-OCTAVES, ZERO_EXPONENT = 512, 256
+#: The exponent that stands for zero: octave 0, which holds the subnormals of the dtype that is worked in, too.
+ZERO_EXPONENT = 1023
 #: Bins of the error in ulp: eight to an octave from 2**-8 to 2**40. The lowest also holds everything below it.
 BINS, LOWEST_ULP_EXPONENT = 384, -8
 #: From about here on errors are in the last bin, whatever their size; the largest of an octave is kept besides.
@@ -29,7 +29,7 @@ BEYOND_ULPS = 2.0 ** (BINS // 8 - 1 + LOWEST_ULP_EXPONENT)
 
 
 class Entries(NamedTuple):
-    """The table as flat arrays: exponent of the octave (-256 for zero), error in ulp (both bounds), elements."""
+    """The table as flat arrays: exponent of the octave (-1023 for zero), error in ulp (both bounds), elements."""
 
     exponents: Ints
     lower: Floats
@@ -136,10 +136,9 @@ def octaves_and_inverse(magnitude: Floats, form: Format) -> tuple[Ints, Floats]:
     The latter is divided by ``2 ** (digits - 2)``, so that it stays finite for the smallest ulp.
     """
     raised = magnitude.view(np.int64) >> 52
-    octaves = np.minimum(np.maximum(raised + (ZERO_EXPONENT - 1023), 0), OCTAVES - 1)
     bounded = np.maximum(raised, max(form.emin + 1023, 1))
     inverse: Floats = ((2 * 1023 + 1 - bounded) << 52).view(np.float64)
-    return octaves, inverse
+    return raised, inverse
 
 
 def bin_bounds(bins: Ints) -> tuple[Floats, Floats]:

@@ -19,7 +19,7 @@ def _one_thread():
 
 @pytest.fixture
 def situations(monkeypatch, request):
-    monkeypatch.syspath_prepend(request.config.rootpath / "benchmarks")
+    monkeypatch.syspath_prepend(request.config.rootpath / "tools")
     return importlib.import_module("judge_situations").situations
 
 
