@@ -13,9 +13,8 @@ from typing import Any
 
 from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.tiers import ALLOWED, NEEDED, USUAL, Allowance, Tier
-from pytest_ascend.coverage.expectations import parse
 from pytest_ascend.records.case import LEVELS, Case
-from pytest_ascend.records.outcome import OUTCOMES, Fallback, LeftToCpu, Passed, Waived
+from pytest_ascend.records.outcome import OUTCOMES, Disputed, Fallback, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import CANARIES, FULL, QUARANTINED
 from pytest_ascend.verdict.summary import Summary
@@ -113,20 +112,9 @@ def missing(subject: Subject) -> Iterator[str]:
         yield f"{_cases(len(absent))} did not run: {_named(absent)}"
 
 
-def left_out(subject: Subject) -> Iterator[str]:
-    """What was not asked must be what this release leaves out on the stack, by the same case."""
-    known = parse(subject.release.parts["expectations"], subject.summary.run.header.stack)
-    strays = []
-    for group in subject.summary.run.header.left:
-        found = ((case.id, known.find(case.id)) for case in group.cases)
-        strays += [name for name, by in found if not by or (by.asked, by.operators) != (group.asked, group.operators)]
-    if strays:
-        yield f"{_cases(len(strays))} not asked, which this release asks: {_named(strays)}"
-
-
 def failures(subject: Subject) -> Iterator[str]:
     """Nothing may deviate without a waiver."""
-    accepted = (Passed.name, Fallback.name, Waived.name, LeftToCpu.name, "not-run")
+    accepted = (Passed.name, Fallback.name, Waived.name, Disputed.name, "not-run")
     for outcome in (name for name in OUTCOMES if name not in accepted):
         found = [each.case.id for each in subject.of(outcome)]
         if found:
@@ -134,13 +122,13 @@ def failures(subject: Subject) -> Iterator[str]:
 
 
 def fallbacks(subject: Subject) -> Iterator[str]:
-    """No more may be left to the CPU than the tier allows."""
+    """No more may be computed by the CPU than the tier allows."""
     yield from _shares(subject, (Fallback.name,), lambda allowed: allowed.fallbacks, "computed by the CPU")
 
 
 def waivers(subject: Subject) -> Iterator[str]:
-    """No more may be waived or left to the CPU than the tier allows, and each waiver must be whole and in force."""
-    yield from _shares(subject, (Waived.name, LeftToCpu.name), lambda allowed: allowed.waived, "waived")
+    """No more may be waived or disputed than the tier allows, and each waiver must be whole and in force."""
+    yield from _shares(subject, (Waived.name, Disputed.name), lambda allowed: allowed.waived, "waived")
     for each in subject.of(Waived.name):
         waiver = each.waiver or {}
         lacking = [name for name in ("reason", "issue", "expires") if not waiver.get(name)]
@@ -235,7 +223,6 @@ REQUIREMENTS: dict[str, Callable[[Subject], Iterator[str]]] = {
     "subset": a_subset,
     "incomplete": not_ended,
     "missing": missing,
-    "left-out": left_out,
     "failures": failures,
     "fallbacks": fallbacks,
     "waivers": waivers,

@@ -54,11 +54,6 @@ def statement(subject: Subject, *, issuer: str, key: str) -> dict[str, Any]:
         },
         "fallbacks": [each.case.id for each in subject.of(Fallback.name)],
         "waived": [{"case": each.case.id, **dict(each.waiver or {})} for each in subject.of(Waived.name)],
-        "left_to_cpu": [
-            {"case": each.asked, "operators": list(each.operators), "cases": len(each.cases)}
-            for each in subject.summary.run.header.left
-            if subject.tier.covers(each.asked.partition("/")[0])
-        ],
         "not_covered": not_covered(subject),
     }
 

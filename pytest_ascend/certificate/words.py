@@ -50,13 +50,6 @@ def _lines(said: Mapping[str, Any]) -> Iterator[str]:
     )
     yield from [] if said["waived"] else ["  nothing"]
     yield ""
-    yield "WHAT IS LEFT TO THE CPU, and was asked in one case only, which was waived"
-    yield from (
-        f"  {each['case']}: stands for {each['cases']} more; {', '.join(each['operators'])}"
-        for each in said["left_to_cpu"]
-    )
-    yield from [] if said["left_to_cpu"] else ["  nothing"]
-    yield ""
     yield "WHAT THE CPU COMPUTED, with right numbers"
     yield from (f"  {each}" for each in said["fallbacks"] or ["nothing"])
     yield ""

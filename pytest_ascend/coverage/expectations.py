@@ -20,7 +20,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.records.outcome import Errored, Failed, Fallback, Outcome, Passed, Unsupported, Waived
+from pytest_ascend.records.outcome import Disputed, Errored, Failed, Fallback, Outcome, Passed, Unsupported, Waived
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.system.untrusted import read_regular
 
@@ -31,12 +31,11 @@ LIMIT_BYTES = 4 * 2**20
 
 #: What can be expected. Of errors one that is known by what it ``says``: a crash or a hang is no known deviation, as
 #: nobody knows what it leaves behind.
-EXPECTED = (Failed.name, Unsupported.name, Fallback.name, Errored.name)
+EXPECTED = (Failed.name, Unsupported.name, Fallback.name, Errored.name, Disputed.name)
 #: Parts of a stack that an expectation can be limited to by a range of versions (PEP 440).
 RANGES = ("torch_npu", "cann", "torch")
 _NEEDED = ("cases", "outcome", "reason", "source", "expires")
-_OPTIONAL = ("chip", "emulated", "owner", "says", "operators", "asked", *RANGES)
-_OPERATOR = re.compile(r"\w+::[\w.]+")
+_OPTIONAL = ("chip", "emulated", "owner", "says", *RANGES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,11 +46,6 @@ class Expectation:
     stack to ranges of versions. ``emulated`` limits it to emulated devices (True) or real ones (False). ``says`` is a
     part of what the outcome says of itself. ``source`` says where the deviation is documented or was seen; ``file``
     where this entry stands.
-
-    ``operators`` are aten operators, with overload, that torch_npu has no kernel for, and ``asked`` is the id of the
-    one case that shows it, for all that the entry is about; both empty for none. ``asks_once`` says that the dispatcher
-    of this run bears it out (:mod:`pytest_ascend.coverage.asking`), so the others need not run; ``gained`` are those
-    of ``operators`` that it has a kernel for, in spite of the entry, which waives nothing then.
     """
 
     cases: str
@@ -65,21 +59,12 @@ class Expectation:
     owner: str = ""
     says: str = ""
     file: str
-    operators: tuple[str, ...] = ()
-    asked: str = ""
-    asks_once: bool = False
-    gained: tuple[str, ...] = ()
 
     def applies(self, stack: Stack) -> bool:
         """Whether it is about this combination. A version that is not known is in no range."""
         if self.emulated not in (None, stack.emulated) or not fnmatch.fnmatchcase(stack.chip, self.chip):
             return False
         return all(_contains(allowed, getattr(stack, part)) for part, allowed in self.versions.items())
-
-    @property
-    def beginning(self) -> str:
-        """What the id of every case begins with that it is about."""
-        return _pattern(self.cases)[0]
 
     def matches(self, case_id: str) -> bool:
         """Whether it is about this case."""
@@ -89,23 +74,15 @@ class Expectation:
     def judge(self, found: Outcome, today: date) -> Outcome:
         """Return what becomes of a case of which this was expected. What the emulated device lacks stays as it is."""
         if found.name == self.outcome and self.says in f"{found.reason}\n{found.detail}":
-            if self.gained:
-                return replace(found, reason=f"{found.reason} (expected: {self.reason}; {self.outlived})")
             return self._expired(found) if today > self.expires else self._waived(found)
+        if self.outcome == Disputed.name:
+            return self._disputed(found)
         if isinstance(found, Passed):
             reason = f"expected to be {self.outcome} ({self.reason}), and passed: remove the expectation"
-            reason += f"; {self.outlived}" if self.gained else ""
             return Failed(reason=reason, detail=f"{self.cases} in {self.file}, from {self.source}")
         if found.name in EXPECTED and not isinstance(found, Errored):
             return replace(found, reason=f"{found.reason} (expected was {self.outcome}: {self.reason})")
         return found
-
-    @property
-    def outlived(self) -> str:
-        """Say which operators have a kernel in spite of the entry; "" for none."""
-        if not self.gained:
-            return ""
-        return f"outlived is the entry {self.cases} in {self.file}: torch_npu has a kernel for {', '.join(self.gained)}"
 
     def waiver(self) -> dict[str, str]:
         """Return what a reader of the run log needs to look after it."""
@@ -115,6 +92,11 @@ class Expectation:
     def _waived(self, found: Outcome) -> Outcome:
         said = f"{found.name}: {found.reason}\n{found.detail}".rstrip()
         return Waived(reason=f"{self.reason} ({self.outcome}, as expected until {self.expires})", detail=said)
+
+    def _disputed(self, found: Outcome) -> Outcome:
+        """A case that fails on some devices that may be right: passing is no surprise, and failing no defect yet."""
+        said = f"{found.name}: {found.reason}\n{found.detail}".rstrip()
+        return Disputed(reason=self.reason, detail=said) if isinstance(found, (Failed, Unsupported)) else found
 
     def _expired(self, found: Outcome) -> Outcome:
         return replace(found, reason=f"{found.reason} (expected until {self.expires}, which is over: {self.reason})")
@@ -133,20 +115,14 @@ class Expectations:
     def refuse_unmatched(self, case_ids: Iterable[str]) -> None:
         """Raise UsageError where one is about no case at all: a slip of the pen, or its case is gone."""
         known = tuple(case_ids)
-        hint = "correct it, or remove it; 'pytest --ascend --ascend-ask-all --collect-only -q' lists the cases"
+        hint = "correct it, or remove it; 'pytest --ascend --ascend-level=full --collect-only -q' lists the cases"
         for each in self.entries:
             if not any(map(each.matches, known)):
                 raise UsageError(f"{each.file}: an expectation matches no case: {each.cases!r}", hint=hint)
-            if each.asked and (each.asked not in known or self.find(each.asked) is not each):
-                message = f"{each.file}: {each.asked!r} is to stand for {each.cases!r}, and is no case of that entry"
-                raise UsageError(message, hint=hint)
 
     def said(self) -> list[str]:
         """Return each in a few words, for the run log."""
-        return [
-            f"{each.cases}: {each.outcome} until {each.expires}{f'; {each.outlived}' if each.gained else ''}"
-            for each in self.entries
-        ]
+        return [f"{each.cases}: {each.outcome} until {each.expires}" for each in self.entries]
 
 
 @functools.cache
@@ -212,7 +188,6 @@ def _entry(given: Any, file: str, number: int) -> Expectation:
         raise ValueError(f"{place}: an error is expected by what it says, and there is no says")
     if given.get("emulated") not in (None, True, False):
         raise ValueError(f"{place}: emulated is {given['emulated']!r}, expected true or false")
-    operators, asked = _asked_once(given, place)
     return Expectation(
         **{name: given[name] for name in ("cases", "outcome", "reason", "source")},
         expires=_date(given["expires"], place),
@@ -222,25 +197,7 @@ def _entry(given: Any, file: str, number: int) -> Expectation:
         owner=str(given.get("owner", "")),
         says=str(given.get("says", "")),
         file=file,
-        operators=operators,
-        asked=asked,
     )
-
-
-def _asked_once(given: Mapping[str, Any], place: str) -> tuple[tuple[str, ...], str]:
-    """Return the operators that lack a kernel and the case that shows it; nothing where the entry names none."""
-    operators, asked = given.get("operators"), given.get("asked")
-    if operators is None and asked is None:
-        return (), ""
-    if not isinstance(operators, list) or not operators or not isinstance(asked, str):
-        raise ValueError(f"{place}: operators, a list, and asked, the id of a case, go together")
-    if strange := [each for each in operators if not (isinstance(each, str) and _OPERATOR.fullmatch(each))]:
-        raise ValueError(f"{place}: operators has {strange[0]!r}, expected names as 'aten::special_entr.out'")
-    if given["outcome"] != Fallback.name:
-        raise ValueError(f"{place}: operators without a kernel are expected as {Fallback.name}, not {given['outcome']}")
-    if not fnmatch.fnmatchcase(asked, given["cases"]):
-        raise ValueError(f"{place}: asked is {asked!r}, which is none of {given['cases']!r}")
-    return tuple(operators), asked
 
 
 def _date(text: str, place: str) -> date:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ascend.records.case import Case
-from pytest_ascend.records.left import Left
 
 #: What the paths on the command line come to.
 BUNDLED = "bundled"
@@ -21,14 +20,13 @@ class Collected:
     """What one process collected: cases by node id, and how many that belong to the level were deselected.
 
     ``places`` gives, by node id, what to tell pytest to run that test again. ``elsewhere`` are cases, by node id, that
-    other shards of the same run have. ``left`` are cases that are not asked, as others stand for them.
+    other shards of the same run have.
     """
 
     cases: Mapping[str, Case]
     places: Mapping[str, str] = field(default_factory=dict)
     deselected: int = 0
     elsewhere: Mapping[str, Case] = field(default_factory=dict)
-    left: tuple[Left, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return builtins only: what a worker tells its controller."""
@@ -39,7 +37,6 @@ class Collected:
             "places": dict(self.places),
             "deselected": self.deselected,
             "elsewhere": elsewhere,
-            "left": [each.to_dict() for each in self.left],
         }
 
     @classmethod
@@ -47,8 +44,7 @@ class Collected:
         """Read what :meth:`to_dict` gave."""
         cases = {node: Case.from_dict(case) for node, case in data["cases"].items()}
         elsewhere = {node: Case.from_dict(case) for node, case in data["elsewhere"].items()}
-        left = tuple(Left.from_dict(each) for each in data["left"])
-        return cls(cases=cases, places=data["places"], deselected=data["deselected"], elsewhere=elsewhere, left=left)
+        return cls(cases=cases, places=data["places"], deselected=data["deselected"], elsewhere=elsewhere)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,12 +81,11 @@ def plan(
 ) -> Plan:
     """Set what was collected against the frozen manifest.
 
-    All of the manifest that belongs to ``level`` has to run, but for what is not asked; where the user narrowed the
-    run, what was collected has. Cases of the user's own tests have to run in any case.
+    All of the manifest that belongs to ``level`` has to run; where the user narrowed the run, what was collected has.
+    Cases of the user's own tests have to run in any case.
     """
     found = {case.id: case for case in (*collected.cases.values(), *collected.elsewhere.values())}
-    left = {case.id for each in collected.left for case in each.cases}
-    due = {case.id: case for case in frozen if case.is_in(level) and case.id not in left}
+    due = {case.id: case for case in frozen if case.is_in(level)}
     narrowed = _narrowed(collected, scope=scope, paths=paths, narrowed_by=narrowed_by)
     has_all = bool(due) and due.keys() <= found.keys() and not collected.deselected
     if has_all or not narrowed:

@@ -44,11 +44,6 @@ def lines(summary: Summary, *, page: Path | None = None, limit: int = CAUSES_LIM
     """Yield the closing lines of a run. Foreign text in them cannot steer the terminal."""
     yield from _causes(summary, limit)
     yield Line(str(tally(summary.results)) or "no cases")
-    if summary.left:
-        shown_by = counted("cases", len(summary.run.header.left))
-        yield Line(
-            f"not asked: {counted('cases', summary.left)} without a kernel, as shown by {shown_by} (--ascend-ask-all)"
-        )
     if summary.verdict.notice:
         yield Line(str(summary.verdict.notice).upper(), "yellow", bold=True)
     yield Line(figures.one_line(f"{summary.verdict.opening}: {summary.verdict.body}"), _colour(summary), bold=True)

@@ -22,6 +22,6 @@ APPEARANCE = {
     "not-run": Appearance("–"),
     "not-emulated": Appearance("○"),
     "waived": Appearance("≈"),
-    "left-to-cpu": Appearance("»"),
+    "disputed": Appearance("?"),
     "passed": Appearance("✓"),
 }

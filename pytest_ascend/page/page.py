@@ -13,7 +13,6 @@ from pytest_ascend.page.casedata import case_data
 from pytest_ascend.page.changes import Changes, changes_of, name_of
 from pytest_ascend.page.sections import ROWS_LIMIT, Entry, Group, SuiteSection, Waiver
 from pytest_ascend.records.census import KINDS
-from pytest_ascend.records.outcome import LeftToCpu
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog import checks
@@ -96,7 +95,6 @@ class Page:
     deviations: tuple[Group, ...]
     suites: tuple[SuiteSection, ...]
     absent: tuple[Group, ...]
-    left: tuple[Group, ...]
     waivers: tuple[Waiver, ...]
     loosened: tuple[Entry, ...]
     standards: tuple[Fact, ...]
@@ -132,7 +130,6 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> Page:
         deviations=tuple(sections.deviations(summary)),
         suites=tuple(sections.suites(results)),
         absent=tuple(sections.absent(results)),
-        left=tuple(sections.absent(results, (LeftToCpu.name,))),
         waivers=tuple(sections.waiver(each, header.started) for each in waived[:ROWS_LIMIT]),
         loosened=tuple(sections.entry(each) for each in loosened[:ROWS_LIMIT]),
         standards=tuple(_standards(results)),

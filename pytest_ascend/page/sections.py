@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 from shlex import quote as shell_quote
@@ -142,11 +142,11 @@ def deviations(summary: Summary) -> Iterator[Group]:
             )
 
 
-def absent(results: Iterable[ResultRecord], outcomes: Collection[str] = ("not-run", "not-emulated")) -> Iterator[Group]:
+def absent(results: Iterable[ResultRecord]) -> Iterator[Group]:
     """Group what did not run by its reason, the most frequent first: one reason usually explains many cases."""
     groups: dict[tuple[str, str], list[ResultRecord]] = {}
     for result in results:
-        if result.outcome.name in outcomes:
+        if result.outcome.name in ("not-run", "not-emulated"):
             groups.setdefault((result.outcome.name, evidence.finding(result)), []).append(result)
     for (outcome, reason), members in sorted(groups.items(), key=lambda item: -len(item[1])):
         entries = tuple(entry(each) for each in members[:ROWS_LIMIT])

@@ -17,7 +17,6 @@ from pytest_ascend.device import Device
 from pytest_ascend.errors import DeviceUnavailable, RunLogError
 from pytest_ascend.export import terminal
 from pytest_ascend.plugin import options, parent, reporters
-from pytest_ascend.plugin.asking import Asking
 from pytest_ascend.plugin.collection import case_known, take_cases
 from pytest_ascend.plugin.error_outcome import interrupt
 from pytest_ascend.plugin.keys import CASE, SETUP, TRIAL
@@ -55,8 +54,6 @@ def register(config: pytest.Config, setup: Setup | None) -> None:
     conformance = Conformance(config, setup)
     if conformance.ledger:
         reporters.register(config, conformance.ledger, RECORD_PROPERTY, OUTCOME_PROPERTY)
-    # Before shards, which divide what is asked: of those that come last, who registers later is called later.
-    config.pluginmanager.register(conformance.asking, "ascend-asking")
     if conformance.sharding:
         config.pluginmanager.register(conformance.sharding, "ascend-sharding")
     # Last, so that it is told first of each result.
@@ -92,7 +89,6 @@ class Conformance:
         self.deselected = 0
         shard = setup.options.shard
         self.sharding = Sharding(setup, shard, self._collected, case_known) if shard else None
-        self.asking = Asking(setup.expectations)
         #: What xdist gives to each worker; None in the process that pytest was started as.
         self.worker: dict[str, Any] | None = getattr(config, "workerinput", None)
         self.ledger = None if self.worker else Ledger(setup)
@@ -285,7 +281,6 @@ class Conformance:
             cases={item.nodeid: item.stash[CASE] for item in found},
             places={item.nodeid: self._place(item) for item in found},
             deselected=self.deselected,
-            left=self.asking.left,
         )
 
     def _place(self, item: pytest.Item) -> str:

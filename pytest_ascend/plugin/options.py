@@ -67,10 +67,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "metavar": "FILE",
         "help": "known deviations beside the bundled ones, as JSON (docs/expectations.md); may be repeated",
     },
-    "--ascend-ask-all": {
-        "action": "store_true",
-        "help": "ask every case of operators that torch_npu has no kernel for, in the place of one of each",
-    },
     "--ascend-emulated-numerics": {
         "default": "",
         "metavar": "NUMERICS",
@@ -140,7 +136,6 @@ class Options:
     standard: str = ""
     faults: tuple[str, ...] = ()
     expectations: tuple[Path, ...] = ()
-    ask_all: bool = False
     slowdown: float = 0.05
     emulated_memory_bytes: int = 0
     emulated_numerics: str = ""
@@ -170,11 +165,6 @@ class Chosen:
 
     paths: tuple[str, ...] = ()
     narrowed_by: tuple[str, ...] = ()
-
-    @property
-    def names_cases(self) -> bool:
-        """Whether a path names a test with its parameters, as a page does that tells how to see a case again."""
-        return any("[" in path.partition("::")[2] for path in self.paths)
 
 
 def declare(parser: pytest.Parser) -> None:
@@ -209,7 +199,6 @@ def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
         standard=namespace.ascend_standard or "",
         faults=tuple(namespace.ascend_fault),
         expectations=tuple(invocation_folder / each for each in namespace.ascend_expectations),
-        ask_all=namespace.ascend_ask_all,
         slowdown=parse_share(namespace.ascend_slowdown),
         emulated_memory_bytes=parse_size(memory) if memory is not None else 0,
         emulated_numerics=namespace.ascend_emulated_numerics,

@@ -158,7 +158,6 @@ class Ledger:
         setup, frozen = self.setup, manifest.load(self.setup.suites)
         planned = whole(setup, collected)
         mine, selection, shard = _part(setup, planned)
-        asked = {case.id for case in mine}
         if not planned.narrowed:
             known = {case.id for case in (*frozen, *planned.cases)}
             setup.expectations.refuse_unmatched(known)
@@ -174,8 +173,6 @@ class Ledger:
             census=_census(setup),
             used=used(setup.suites, setup.options.baselines, setup.expected_by),
             shard=shard,
-            # Of a shard, what its own cases stand for; and --lf leaves such a case out after all others have chosen.
-            left=tuple(each for each in collected.left if each.asked in asked),
         )
 
 
@@ -246,9 +243,6 @@ def header_lines(setup: Setup, stack: Stack, diagnosis: Diagnosis | None = None)
         yield f"ascend: {said}"
     if options.faults:
         yield f"ascend: FAULTS ARE PLANTED: {', '.join(options.faults)}"
-    for entry in setup.expectations.entries:
-        if entry.gained:
-            yield f"ascend: {entry.outlived}; remove it"
     for finding in diagnosis.grave if diagnosis else ():
         yield f"ascend doctor: {finding.severity}: {finding.what} [{finding.id}]"
 

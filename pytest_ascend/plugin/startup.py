@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 
 from pytest_ascend.coverage import expectations, selection
-from pytest_ascend.coverage.asking import held_against
-from pytest_ascend.coverage.expectations import Expectations
 from pytest_ascend.errors import AscendError, DeviceUnavailable
 from pytest_ascend.plugin import options
 from pytest_ascend.plugin.session import Setup
@@ -57,7 +55,8 @@ def set_up(config: pytest.Config, args: list[str]) -> Setup:
         _keep_to(suites, config, args)
     setup = Setup(options=settings, chosen=chosen, scope=scope, suites=suites, prepared=prepared)
     with one_clear_message():
-        return replace(setup, expectations=_expected(setup))
+        # The known deviations of this combination: the bundled ones, then the user's.
+        return replace(setup, expectations=expectations.load(setup.expected_by, setup.stack()))
 
 
 def _put_model(suites: Path, namespace: argparse.Namespace, args: list[str]) -> Path:
@@ -66,17 +65,6 @@ def _put_model(suites: Path, namespace: argparse.Namespace, args: list[str]) -> 
     args.insert(0, str(path))
     namespace.file_or_dir = [str(path)]
     return path
-
-
-def _expected(setup: Setup) -> Expectations:
-    """Read the known deviations of this combination, the bundled ones, then the user's; hold them against torch_npu."""
-    found = expectations.load(setup.expected_by, setup.stack())
-    if setup.prepared.device.kind != "npu":
-        return found
-    from pytest_ascend.device import dispatcher  # noqa: PLC0415  (loads torch)
-
-    asks_all = setup.options.ask_all or setup.chosen.names_cases
-    return held_against(dispatcher.kind_if_known, found, expectations.today(), asks_all=asks_all)
 
 
 def _refuse_unknown(standard: str) -> None:

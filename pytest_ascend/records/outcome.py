@@ -54,10 +54,10 @@ class Waived(Outcome):
     conforms = True
 
 
-class LeftToCpu(Outcome):
-    """Not asked: torch_npu has no kernel for the operator, and another of its cases shows that the CPU computes it."""
+class Disputed(Outcome):
+    """Executed and deviating, where nobody has found out yet whether the device or the case is wrong."""
 
-    name = "left-to-cpu"
+    name = "disputed"
     conforms = True
 
 
@@ -87,5 +87,5 @@ class NotRun(Outcome):
 
 OUTCOMES: dict[str, type[Outcome]] = {
     kind.name: kind
-    for kind in (Passed, Failed, Unsupported, Fallback, Waived, LeftToCpu, NotEmulated, Flaky, Errored, NotRun)
+    for kind in (Passed, Failed, Unsupported, Fallback, Waived, Disputed, NotEmulated, Flaky, Errored, NotRun)
 }

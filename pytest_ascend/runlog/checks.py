@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Any
 
 from pytest_ascend.records.case import LEVELS, Case
-from pytest_ascend.records.left import Left
 from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.records.record import SERIES_LIMIT, SERIES_POINTS_LIMIT, ResultRecord
 from pytest_ascend.records.stack import Stack
@@ -226,20 +225,18 @@ def header(data: Any) -> Header:
     """Check and read the first line, whose manifest must not name a case twice."""
     _HEADER(data, "header")
     _stack(data["stack"])
-    due = manifest(data["manifest"])
     return Header(
         run_id=data["run_id"],
         started=data["started"],
         stack=Stack.from_dict(data["stack"]),
         level=data["level"],
         selection=Selection(data["selection"]["kind"], data["selection"]["reason"]),
-        manifest=due,
+        manifest=manifest(data["manifest"]),
         options=data["options"],
         doctor=_doctor(data.get("doctor", {})),
         census=_census(data.get("census", {})),
         used=_used(data.get("used", {})),
         shard=_shard(data.get("shard", {})),
-        left=left(data.get("left_to_cpu", []), due),
     )
 
 
@@ -290,35 +287,14 @@ def _stack(data: Mapping[str, Any]) -> None:
 
 
 def manifest(data: Any) -> tuple[Case, ...]:
-    """Check and read the cases that must run."""
-    found = tuple(case(each, f"header.manifest[{index}]") for index, each in enumerate(data))
-    no_case_twice(found)
-    return found
-
-
-def no_case_twice(manifest: tuple[Case, ...]) -> None:
-    """Raise ValueError with the first case that a manifest names twice."""
-    seen: set[str] = set()
-    for each in manifest:
-        if each.id in seen:
-            raise ValueError(f"header.manifest: names the case {each.id!r} twice")
-        seen.add(each.id)
-
-
-_LEFT = _list_of(_fields({"asked": _text, "operators": _list_of(_text), "reason": _text, "cases": _list_of(_CASE)}))
-
-
-def left(data: Any, due: tuple[Case, ...]) -> tuple[Left, ...]:
-    """Check and read the cases that are not asked: none of them is due, and each case that stands for others is."""
-    _LEFT(data, "header.left_to_cpu")
-    for group, each in enumerate(data):
-        for index, one in enumerate(each["cases"]):
-            case(one, f"header.left_to_cpu[{group}].cases[{index}]")
-    found = tuple(Left.from_dict(each) for each in data)
-    no_case_twice((*due, *(one for each in found for one in each.cases)))
-    if strays := {each.asked for each in found} - {each.id for each in due}:
-        raise ValueError(f"header.left_to_cpu: {min(strays)!r} stands for others, and is not in the manifest")
-    return found
+    """Check and read the cases that must run, none of them twice."""
+    found = {}
+    for index, each in enumerate(data):
+        one = case(each, f"header.manifest[{index}]")
+        if one.id in found:
+            raise ValueError(f"header.manifest: names the case {one.id!r} twice")
+        found[one.id] = one
+    return tuple(found.values())
 
 
 def _series(value: Any, path: str) -> None:

@@ -8,13 +8,16 @@ from hashlib import sha256
 from typing import Any
 
 from pytest_ascend.records.case import Case
-from pytest_ascend.records.left import Left
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 
 #: Form of the log, raised whenever an older reader would misread it.
-#: 1: header with the manifest, one record a case, footer with the verdict.
-SCHEMA = 1
+#: 1: header with the manifest, one record a case, footer with the verdict; ``left_to_cpu`` in the header lists further
+#: cases that did not run, which nothing is concluded of.
+#: 2: every case is in the manifest; the outcome "disputed".
+SCHEMA = 2
+#: Forms that can be read.
+SCHEMAS = (1, 2)
 
 #: Kinds of event: an attempt that another one followed; a case of which nothing is known because the machine gave way;
 #: the judge's score on planted faults; a card that is used no more; memory that a case left behind; a continuation.
@@ -54,7 +57,6 @@ class Header:
     ``used`` has the SHA-256 of what the run was judged by: ``manifest``, ``goldens``, ``expectations`` and ``rules``.
     ``shard`` has, for a part of a run, its ``index`` and their ``count``, and of the whole the number of ``cases``, the
     ``digest`` of their ids and the ``selection``; empty for a run of its own.
-    ``left`` are the cases that are not asked, each for one case of the manifest that stands for them.
     """
 
     run_id: str
@@ -68,7 +70,6 @@ class Header:
     census: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     used: Mapping[str, str] = field(default_factory=dict)
     shard: Mapping[str, Any] = field(default_factory=dict)
-    left: tuple[Left, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return builtins only, as they stand in the log."""
@@ -86,7 +87,6 @@ class Header:
             **({"census": {name: dict(counts) for name, counts in self.census.items()}} if self.census else {}),
             **({"used": dict(self.used)} if self.used else {}),
             **({"shard": dict(self.shard)} if self.shard else {}),
-            **({"left_to_cpu": [each.to_dict() for each in self.left]} if self.left else {}),
         }
 
 

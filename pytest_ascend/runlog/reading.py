@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, TypeVar
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog import checks, codec
-from pytest_ascend.runlog.contents import SCHEMA, Footer, Header, Run
+from pytest_ascend.runlog.contents import SCHEMA, SCHEMAS, Footer, Header, Run
 from pytest_ascend.system.untrusted import open_regular
 
 T = TypeVar("T")
@@ -79,9 +79,9 @@ class _Reader:
         data = self._line(HEADER_LIMIT_BYTES)
         if data is None or data.get("type") != "header":
             raise self._error("expected the header of a run log", hint="is this the file run.jsonl of a run?")
-        if data.get("schema") != SCHEMA:
+        if data.get("schema") not in SCHEMAS:
             raise self._error(
-                f"a log of schema {str(data.get('schema'))[:20]}; this version reads schema {SCHEMA}",
+                f"a log of schema {str(data.get('schema'))[:20]}; this version reads schemas up to {SCHEMA}",
                 hint="use the version of pytest-ascend that wrote it (header: stack.pytest_ascend)",
             )
         return self._checked(checks.header, data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_ascend.records.outcome import Errored, Failed, Fallback, LeftToCpu, NotEmulated, Outcome, Passed, Waived
+from pytest_ascend.records.outcome import Disputed, Errored, Failed, Fallback, NotEmulated, Outcome, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 
@@ -19,10 +19,8 @@ def _contradicted(record: ResultRecord, stack: Stack) -> Outcome | None:
     outcome = record.outcome
     if isinstance(outcome, NotEmulated) and not stack.emulated:
         return Errored(reason="recorded as not-emulated, on a device that is not emulated")
-    if isinstance(outcome, LeftToCpu):
-        return Errored(reason="recorded as not asked: what was not asked has no record")
-    if isinstance(outcome, Waived) and not outcome.reason:
-        return Errored(reason="waived without a reason")
+    if isinstance(outcome, (Waived, Disputed)) and not outcome.reason:
+        return Errored(reason=f"{outcome.name} without a reason")
     return _unearned(record) if isinstance(outcome, Passed) else None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import median, quantiles
 
-from pytest_ascend.records.outcome import OUTCOMES, LeftToCpu, Waived
+from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog.contents import FULL
@@ -26,9 +26,6 @@ REGRESSION, FIX, OTHER, NEW, VANISHED = "regression", "fix", "other", "new", "va
 ERROR_DRIFT, SLOWER, FASTER = "error-drift", "slower", "faster"
 #: Every kind of change, in the order in which people want to hear of them.
 KINDS = (REGRESSION, VANISHED, ERROR_DRIFT, SLOWER, NEW, OTHER, FASTER, FIX)
-
-#: Of what the CPU computes, as known: one run asked, the other did not.
-_SAME_STATE = {Waived.name, LeftToCpu.name}
 
 #: What ends the name of a figure -> whether less of it is better.
 _LESS_IS_BETTER = {"_per_s": False, "_us": True, "_ms": True, "_s": True, "_bytes": True}
@@ -114,12 +111,8 @@ def _all_changes(
 
 def _changes(case_id: str, old: ResultRecord, new: ResultRecord, speed_share: float) -> Iterator[Change]:
     before, after = old.outcome.name, new.outcome.name
-    if {before, after} == _SAME_STATE:
-        return
     if before != after:
         kind = {(True, False): REGRESSION, (False, True): FIX}.get((_is_well(before), _is_well(after)), OTHER)
-        if kind == FIX and after == LeftToCpu.name:  # what is not asked any more is not mended
-            kind = OTHER
         yield Change(kind=kind, id=case_id, before=before, after=after, finding=evidence.finding(new))
     elif _is_well(after):
         yield from _error_drift(case_id, old, new)

@@ -30,7 +30,7 @@ DTYPE_ORDER = (
 )
 #: With more rows than this only families with something to see are open at first, as many as have so many rows.
 OPEN_ROWS = 120
-_WELL = ("passed", "waived", "left-to-cpu")
+_WELL = ("passed", "waived", "disputed")
 
 
 @dataclass(frozen=True, slots=True)

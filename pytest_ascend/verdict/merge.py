@@ -63,7 +63,6 @@ def _whole(runs: Sequence[Run]) -> Header:
         selection=Selection(**shard["selection"]),
         manifest=manifest,
         options={**first.options, "shards": len(runs)},
-        left=tuple(sorted((each for run in runs for each in run.header.left), key=lambda each: each.asked)),
         doctor={**first.doctor, "findings": _findings(ordered), "devices": _devices(ordered)},
         shard={},
     )

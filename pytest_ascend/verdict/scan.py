@@ -16,18 +16,16 @@ import msgspec
 
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.case import Case
-from pytest_ascend.records.left import Left
 from pytest_ascend.records.outcome import OUTCOMES, NotRun, Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog import checks, codec
-from pytest_ascend.runlog.contents import SCHEMA, Footer, Header, Run
+from pytest_ascend.runlog.contents import SCHEMA, SCHEMAS, Footer, Header, Run
 from pytest_ascend.runlog.reading import HEADER_LIMIT_BYTES, RECORD_LIMIT_BYTES, RECORDS_LIMIT
 from pytest_ascend.verdict.audit import audited
-from pytest_ascend.verdict.standing import not_asked
 from pytest_ascend.verdict.summary import ORDER, Summary, judged
 
-#: Parts of a header that list cases: they are long, and the same in most runs.
+#: Parts of a header that list cases: they are long, and the same in most runs. The second is one of schema 1.
 _CASES = ("manifest", "left_to_cpu")
 
 RANKS: Mapping[str, int] = {name: rank for rank, name in enumerate(ORDER)}
@@ -110,7 +108,6 @@ class _Outlining:
         self.cases = _by_id(self.header.manifest)
         self.ranks: dict[str, int] = {}
         self.measurements: dict[tuple[str, str], float] = {}
-        self.fallbacks: dict[str, list[str]] = {}
         self.events: list[dict[str, Any]] = []
 
     def outline(self) -> Outline:
@@ -138,10 +135,9 @@ class _Outlining:
         except msgspec.DecodeError:  # as of a lone surrogate, which JSON may hold and msgspec does not read
             parts = {name: codec.dumps(part).encode() for name, part in codec.loads(line.decode()).items()}
         data = {name: codec.loads(part.decode()) for name, part in parts.items() if name not in _CASES}
-        if data.get("type") != "header" or data.get("schema") != SCHEMA:
+        if data.get("type") != "header" or data.get("schema") not in SCHEMAS:
             raise ValueError(f"no header of a run log of schema {SCHEMA}")
-        left = _left(parts.get("left_to_cpu", b"[]"), parts["manifest"])
-        return replace(checks.header({**data, "manifest": []}), manifest=_manifest(parts["manifest"]), left=left)
+        return replace(checks.header({**data, "manifest": []}), manifest=_manifest(parts["manifest"]))
 
     def _records(self) -> Footer | None:
         while line := self._line(RECORD_LIMIT_BYTES):
@@ -168,8 +164,6 @@ class _Outlining:
             raise ValueError(f"the case {case_id!r} is not in the manifest, or has a record already")
         if len(self.ranks) >= RECORDS_LIMIT:
             raise ValueError(f"more than {RECORDS_LIMIT} records")
-        if record.fallbacks:
-            self.fallbacks[case_id] = record.fallbacks
         self.ranks[case_id] = RANKS[_outcome(record, self.cases[case_id], self.header.stack)]
         for name, value in record.measurements.items():
             if isinstance(value, float | int):
@@ -180,10 +174,6 @@ class _Outlining:
         for case_id, case in self.cases.items():
             tally = found.setdefault((case.suite, case.family, case.subject), [0] * len(ORDER))
             tally[self.ranks.get(case_id, missing)] += 1
-        for each in not_asked(self.header, self.fallbacks):
-            case = each.case
-            tally = found.setdefault((case.suite, case.family, case.subject), [0] * len(ORDER))
-            tally[RANKS[each.outcome.name]] += 1
         return found
 
 
@@ -194,12 +184,6 @@ def _manifest(text: bytes) -> tuple[Case, ...]:
     if not isinstance(data, list):
         raise TypeError("the manifest is no list")
     return checks.manifest(data)
-
-
-@lru_cache(maxsize=8)
-def _left(text: bytes, manifest: bytes) -> tuple[Left, ...]:
-    """Read once what was not asked beside a manifest."""
-    return checks.left(codec.loads(text.decode()), _manifest(manifest))
 
 
 @lru_cache(maxsize=8)

@@ -12,11 +12,11 @@ from types import MappingProxyType
 
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import (
+    Disputed,
     Errored,
     Failed,
     Fallback,
     Flaky,
-    LeftToCpu,
     NotEmulated,
     NotRun,
     Passed,
@@ -28,7 +28,6 @@ from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog.contents import SUBSET, Footer, Run
 from pytest_ascend.verdict.audit import audited
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
-from pytest_ascend.verdict.standing import not_asked
 
 #: The four kinds of verdict on a run.
 CONFORMS = "conforms"
@@ -38,11 +37,10 @@ PARTIAL = "subset"
 
 #: Outcomes in the order in which people want to hear of them: what is wrong, what is missing, what is well.
 ORDER = tuple(
-    kind.name
-    for kind in (Failed, Errored, Flaky, Fallback, Unsupported, NotRun, NotEmulated, Waived, LeftToCpu, Passed)
+    kind.name for kind in (Failed, Errored, Flaky, Fallback, Unsupported, NotRun, NotEmulated, Disputed, Waived, Passed)
 )
 _DEVIATIONS = (Failed.name, Errored.name, Flaky.name, Fallback.name, Unsupported.name)
-_NOT_EXECUTED = (NotRun.name, NotEmulated.name, LeftToCpu.name)
+_NOT_EXECUTED = (NotRun.name, NotEmulated.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ class RunVerdict:
 class Summary:
     """All that is known of a run when it is over.
 
-    ``results`` has one record for each case of the manifest, in its order, then one for each that was not asked.
+    ``results`` has one record for each case of the manifest, in its order.
     ``counts`` has every outcome, zeros included, in the order of ``ORDER``. ``executed`` counts the cases that the
     device really ran. ``contradictions`` are sentences on what the footer claims against the records. ``lines`` gives
     the line of the log by case id.
@@ -89,12 +87,7 @@ class Summary:
     @property
     def total(self) -> int:
         """The number of cases that had to run."""
-        return sum(self.counts.values()) - self.left
-
-    @property
-    def left(self) -> int:
-        """The number of cases that were not asked, since torch_npu leaves their operators to the CPU."""
-        return self.counts[LeftToCpu.name]
+        return sum(self.counts.values())
 
     @property
     def deviations(self) -> int:
@@ -108,7 +101,7 @@ class Summary:
 
     def footer(self, finished: str) -> Footer:
         """Return the last line of the log; ``finished`` is a time in ISO 8601 with its offset."""
-        counts = {name: count for name, count in _due(self.counts).items() if count}
+        counts = {name: count for name, count in self.counts.items() if count}
         return Footer(finished=finished, records=len(self.run.records), counts=counts, verdict=self.verdict.to_dict())
 
 
@@ -177,7 +170,6 @@ def _results(run: Run) -> Iterator[ResultRecord]:
     for case in run.header.manifest:
         record = records.get(case.id)
         yield audited(record, run.header.stack) if record else _not_run(case, run.lost.get(case.id, reason))
-    yield from not_asked(run.header, {case_id: record.fallbacks for case_id, record in records.items()})
 
 
 def _not_run(case: Case, reason: str) -> ResultRecord:
@@ -190,16 +182,11 @@ def _contradictions(summary: Summary) -> Iterator[str]:
     footer = summary.run.footer
     if footer is None:
         return
-    counts = _due(summary.counts)
+    counts = summary.counts
     if {**dict.fromkeys(counts, 0), **footer.counts} != counts:
         yield f"The footer counts {_listed(footer.counts)}; the records give {_listed(counts)}."
     if footer.verdict["conforms"] != summary.verdict.conforms:
         yield "The footer's verdict is not the one that the records give."
-
-
-def _due(counts: Mapping[str, int]) -> dict[str, int]:
-    """Count cases that had to run: what was not asked stands in the header, and needs no account at the end."""
-    return {name: count for name, count in counts.items() if name != LeftToCpu.name}
 
 
 def _listed(counts: Mapping[str, int]) -> str:
@@ -276,7 +263,7 @@ def _well(summary: Summary) -> Phrase:
     said = [say("verdict.passed", n=f"{passed:,}", cases=_cases(summary))]
     said += [
         counted(f"verdict.{name}", summary.counts[name])
-        for name in (Waived.name, NotEmulated.name, LeftToCpu.name)
+        for name in (Waived.name, Disputed.name, NotEmulated.name)
         if summary.counts[name]
     ]
     return say("verdict.and", said=said[0], more=tuple(said[1:])) if said[1:] else said[0]

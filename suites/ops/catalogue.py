@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pytest_ascend.records.case import Case
 
-from .corpus.index import Entry, left_out
+from .corpus.index import Entry
 from .corpus.index import load as load_recorded
 from .corpus.repeating import NOT_REPEATED, REPEAT
 from .families import (
@@ -78,16 +78,16 @@ def _recorded() -> Iterator[Case]:
         family = OPERATORS[entry.name].family if entry.name in OPERATORS else entry.family
         for dtype in (each for each in entry.properties if is_recorded(entry.name, each)):
             first = entry.name not in OPERATORS and dtype == entry.first_dtype
-            for property_ in _asked(entry, dtype):
+            for property_ in _properties(entry, dtype):
                 shown = level_of_recorded(property_, dtype, first=first)
                 yield _case(entry.name, family, property_, dtype, shown)
 
 
-def _asked(entry: Entry, dtype: str) -> Iterator[str]:
-    """Yield what is asked of a recorded operator; to repeat itself only where its results are asked for."""
-    possible = (*entry.properties[dtype], *(() if entry.name in NOT_REPEATED else (REPEAT,)))
-    asked = [each for each in possible if f"ops/{entry.name}/{each}/{dtype}" not in left_out()]
-    yield from (each for each in asked if each != REPEAT or "forward" in asked)
+def _properties(entry: Entry, dtype: str) -> tuple[str, ...]:
+    """Return the properties of a recorded operator; it is to repeat itself only where its results are recorded."""
+    recorded = entry.properties[dtype]
+    repeats = "forward" in recorded and entry.name not in NOT_REPEATED
+    return (*recorded, REPEAT) if repeats else recorded
 
 
 CASES: tuple[Case, ...] = (*_written(), *_recorded())

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import date
 
 import pytest
 import torch
 from click.testing import CliRunner
 
-from pytest_ascend.coverage import expectations
-from pytest_ascend.coverage.asking import held_against
-from pytest_ascend.device import dispatcher
 from pytest_ascend.migration.census import take
 from pytest_ascend.migration.commands import census
-from pytest_ascend.records.census import FALLBACK, Census
-from pytest_ascend.records.stack import Stack
-from pytest_ascend.system.bundled import folder
+from pytest_ascend.records.census import Census
 
 #: Where the dispatcher's table says that a kernel comes from, and what it says of it; the kinds that this may be.
 SOURCES = (
@@ -61,39 +55,6 @@ def test_torch_npu_2_13_has_the_known_numbers(taken: Census) -> None:
     if (taken.torch.partition("+")[0], taken.torch_npu) != ("2.13.0", "2.13.0"):
         pytest.skip("the numbers are of torch_npu 2.13.0")
     assert taken.counts() == COUNTS
-
-
-def test_no_bundled_expectation_claims_that_an_operator_lacks_a_kernel_which_has_one(taken: Census) -> None:
-    stack = Stack(device="npu", emulated=True, torch_npu=taken.torch_npu)
-    known = expectations.load([folder("baselines") / expectations.NAME], stack)
-    named = {name for entry in known.entries for name in entry.operators}
-    assert named
-    assert {name: taken.operators.get(name) for name in named if taken.operators.get(name) != FALLBACK} == {}
-
-
-def test_an_operator_that_gains_a_kernel_outlives_what_the_bundled_expectations_say_of_it(taken: Census) -> None:
-    stack = Stack(device="npu", emulated=True, torch_npu=taken.torch_npu)
-    known = expectations.load([folder("baselines") / expectations.NAME], stack)
-
-    def heaviside() -> tuple[expectations.Expectation | None, list[str]]:
-        dispatcher.kind.cache_clear()
-        held = held_against(dispatcher.kind_if_known, known, date(2026, 1, 1), asks_all=False)
-        return held.find("ops/heaviside/forward/int8"), [each.outlived for each in held.entries if each.gained]
-
-    before, outlived = heaviside()
-    assert before
-    assert (before.asks_once, outlived) == (True, [])
-    library = torch.library.Library("aten", "IMPL")
-    try:
-        library.impl("heaviside", lambda x, values: x, "PrivateUse1")
-        after, outlived = heaviside()
-    finally:
-        library._destroy()
-        dispatcher.kind.cache_clear()
-    assert after
-    assert (after.asks_once, len(outlived)) == (False, 1)
-    assert outlived[0].startswith("outlived is the entry ops/heaviside/* in ")
-    assert outlived[0].endswith("torch_npu has a kernel for aten::heaviside")
 
 
 def test_what_is_missing_raises_and_what_falls_back_computes(taken: Census) -> None:

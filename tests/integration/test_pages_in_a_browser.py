@@ -36,7 +36,7 @@ def summary_of(cases: list[Any], outcomes: list[str]) -> Any:
     records = list(synthetic.records(cases, outcomes, synthetic.Random(5)))
     curves = {"loss_actual": (3.0, 2.0, 1.0), "loss_expected": (3.0, 2.0, 1.1), "latency_us": (5.0, 6.0, 7.0)}
     records[-1] = replace(records[-1], series=curves)
-    header = replace(synthetic.header(cases, outcomes, stack=synthetic.HARDWARE), doctor={"findings": [FINDING]})
+    header = replace(synthetic.header(cases, stack=synthetic.HARDWARE), doctor={"findings": [FINDING]})
     return summarise(Run(header=header, records=tuple(records)))
 
 

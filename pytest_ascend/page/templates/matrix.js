@@ -3,7 +3,7 @@
   const STEP = 60;
   const [find, odd, chip] = [byId("find"), byId("odd"), byId("chip")];
   const table = byId("table");
-  const isOdd = (number) => number >= 0 && data.tallies[number].some(([outcome]) => !["passed", "waived", "left-to-cpu"].includes(outcome));
+  const isOdd = (number) => number >= 0 && data.tallies[number].some(([outcome]) => !["passed", "waived", "disputed"].includes(outcome));
   const lines = data.lines.map(([suite, family, subject, cells]) =>
     ({ suite, family, subject, cells, words: `${suite} ${family} ${subject}`.toLowerCase() }));
   let columns = [];

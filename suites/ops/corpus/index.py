@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -19,35 +18,6 @@ PATH = Path(__file__).with_name("operators.json")
 _ORDER = (*FLOATS, "float64", "complex64", *INTS, *BOOL)
 #: What the ids of the goldens begin with.
 PREFIX = "ops/opinfo/"
-
-
-#: Cases that are not asked yet, each with what was seen: nobody has found out yet who is right.
-UNSETTLED = Path(__file__).with_name("unsettled.tsv")
-
-
-#: Cases that are not asked, each with the one that is asked for it: torch_npu or CANN refuses both, or does both wrong,
-#: for one reason, which the expectation of the latter has.
-STOOD_FOR = Path(__file__).with_name("stood_for.tsv")
-
-
-def unsettled() -> dict[str, str]:
-    """Return the ids of cases left out until somebody has looked at them, with what the emulated device said."""
-    return _pairs(UNSETTLED)
-
-
-def stood_for() -> dict[str, str]:
-    """Return the ids of cases that another one stands for, each with the id of that one."""
-    return _pairs(STOOD_FOR)
-
-
-@functools.cache
-def left_out() -> frozenset[str]:
-    """Return the ids of all cases that a recording could show and that are not asked."""
-    return frozenset(unsettled().keys() | stood_for().keys())
-
-
-def _pairs(path: Path) -> dict[str, str]:
-    return dict(line.split("\t", 1) for line in path.read_text(encoding="utf-8").splitlines())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

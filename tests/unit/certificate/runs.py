@@ -17,7 +17,6 @@ from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.tiers import TIERS
 from pytest_ascend.doctor import Diagnosis
 from pytest_ascend.records.case import Case
-from pytest_ascend.records.left import Left
 from pytest_ascend.records.outcome import OUTCOMES, Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
@@ -114,14 +113,6 @@ def ended(index: int, outcome: str, **changes: Any) -> dict[str, ResultRecord]:
     """Return another fate to one case."""
     record = replace(passed(CASES[index]), outcome=OUTCOMES[outcome](reason="made up"), **changes)
     return {CASES[index].id: record}
-
-
-def left_out(*cases: Case, operators: tuple[str, ...] = ("aten::op",)) -> Callable[[Header], Header]:
-    """Have these cases not asked, as op10 stands for them."""
-    left = Left(asked="ops/op10/forward/float32", operators=operators, reason="made up", cases=cases)
-    return lambda header: replace(
-        header, manifest=tuple(case for case in header.manifest if case not in cases), left=(left,)
-    )
 
 
 def finding(rule: str, severity: str = "error") -> dict[str, Any]:

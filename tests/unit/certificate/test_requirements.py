@@ -14,7 +14,7 @@ from pytest_ascend.certificate.requirements import REQUIREMENTS
 from pytest_ascend.certificate.tiers import TIERS
 from pytest_ascend.runlog.contents import SUBSET, Header, Selection
 
-from .runs import CANARIES, CASES, ISSUED, RELEASE, STACK, ended, finding, issue, left_out, write_log
+from .runs import CANARIES, ISSUED, RELEASE, STACK, ended, finding, issue, write_log
 
 WAIVER = {"reason": "known", "issue": "https://example.org/1", "owner": "kernels", "expires": "2026-06-30"}
 MODEL, BENCHMARK = 124, 126
@@ -114,31 +114,6 @@ def test_a_run_that_does_not_earn_it_is_refused(tmp_path: Path, how: dict[str, A
 )
 def test_what_a_tier_allows_is_allowed(tmp_path: Path, how: dict[str, Any], tier: str) -> None:
     assert refused(tmp_path, tier, **how) == []
-
-
-#: op10, the twelfth of the cases, shows the CPU at work.
-SHOWN = ended(11, "waived", waiver=WAIVER, fallbacks=("aten::op",))
-
-
-def test_what_the_release_leaves_to_the_cpu_need_not_be_asked(tmp_path: Path) -> None:
-    log = write_log(tmp_path / "run.jsonl", SHOWN, change=left_out(CASES[12], CASES[13]))
-    said = certify(issue(log, tmp_path / "certificate"), RELEASE, on=ISSUED)
-    assert said["left_to_cpu"] == [{"case": CASES[11].id, "operators": ["aten::op"], "cases": 2}]
-    assert f"{CASES[11].id}: stands for 2 more; aten::op" in (tmp_path / "certificate/certificate.txt").read_text()
-
-
-@pytest.mark.parametrize(
-    ("how", "reasons"),
-    [
-        ({"change": left_out(CASES[2])}, ["left-out"]),
-        ({"change": left_out(CASES[12], operators=("aten::op", "aten::more"))}, ["left-out"]),
-        ({"change": left_out(CASES[12]), "fates": ended(11, "waived", waiver=WAIVER)}, ["missing"]),
-        ({"change": left_out(CASES[12]), "fates": ended(11, "failed", fallbacks=("aten::op",))}, ["failures"]),
-        ({"change": left_out(*CASES[12:18])}, ["waivers"]),
-    ],
-)
-def test_nobody_chooses_what_is_not_asked(tmp_path: Path, how: dict[str, Any], reasons: list[str]) -> None:
-    assert refused(tmp_path, **{"fates": SHOWN, **how}) == reasons
 
 
 def test_every_requirement_is_seen_at_work() -> None:

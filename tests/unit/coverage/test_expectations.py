@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_ascend.coverage.asking import left_out
-from pytest_ascend.coverage.expectations import NAME, Expectations, load, parse
+from pytest_ascend.coverage.expectations import NAME, Expectations, load
 from pytest_ascend.coverage.manifest import load as load_manifest
 from pytest_ascend.errors import UsageError
-from pytest_ascend.records.case import LEVELS
 from pytest_ascend.records.outcome import Errored, Failed, Fallback, NotEmulated, Outcome, Passed
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.system.bundled import folder
@@ -120,36 +117,9 @@ def test_one_that_matches_nothing_is_refused(written: Write) -> None:
         found.refuse_unmatched(["ops/gelu/forward/float32"])
 
 
-ONCE = {**ENTRY, "outcome": "fallback", "operators": ["aten::gelu.out"], "asked": "ops/gelu/out/float16"}
-
-
-def test_the_operators_without_a_kernel_and_the_case_that_shows_it_are_read(written: Write) -> None:
-    [entry] = load([written(ONCE)], STACK).entries
-    assert (entry.operators, entry.asked, entry.asks_once) == (("aten::gelu.out",), "ops/gelu/out/float16", False)
-    assert parse(written(ONCE).read_bytes(), STACK).entries[0].operators == entry.operators
-
-
-@pytest.mark.parametrize(
-    "later", [(), ({**ENTRY, "cases": "ops/gelu/out/*"},)], ids=["no such case", "a later entry's"]
-)
-def test_a_case_that_cannot_stand_for_its_entry_is_refused(written: Write, later: tuple[Any, ...]) -> None:
-    found = load([written(ONCE, *later)], STACK)
-    known = ["ops/gelu/forward/float16", *(["ops/gelu/out/float16"] if later else [])]
-    with pytest.raises(UsageError, match="'ops/gelu/out/float16' is to stand for"):
-        found.refuse_unmatched(known)
-
-
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ({**ONCE, "asked": None}, "go together"),
-        ({**ENTRY, "asked": "ops/gelu/out/float16"}, "go together"),
-        ({**ONCE, "operators": []}, "go together"),
-        ({**ONCE, "operators": "aten::gelu"}, "go together"),
-        ({**ONCE, "operators": ["gelu"]}, "operators has 'gelu'"),
-        ({**ONCE, "operators": [1]}, "operators has 1"),
-        ({**ONCE, "outcome": "failed"}, "expected as fallback, not failed"),
-        ({**ONCE, "asked": "ops/gelu/out/float32"}, "which is none of"),
         ({**ENTRY, "outcome": "not-run"}, "outcome is 'not-run'"),
         ({**ENTRY, "outcome": "errored"}, "there is no says"),
         ({**ENTRY, "expires": "soon"}, "expires is 'soon'"),
@@ -180,27 +150,3 @@ def test_the_bundled_ones_are_about_cases_of_the_manifest() -> None:
     found = load([folder("baselines") / NAME], stack)
     assert found.entries
     found.refuse_unmatched(case.id for case in load_manifest(folder("suites")))
-
-
-@pytest.mark.parametrize("level", LEVELS)
-def test_of_what_is_asked_at_least_97_percent_is_to_pass(level: str) -> None:
-    stack = replace(STACK, emulated=True, torch_npu="2.13.0")
-    known = load([folder("baselines") / NAME], stack).entries
-    found = Expectations(tuple(replace(each, asks_once=bool(each.asked)) for each in known))
-    cases = [case for case in load_manifest(folder("suites")) if case.is_in(level)]
-    gone = {case.id for each in left_out(found, cases) for case in each.cases}
-    asked = [case.id for case in cases if case.id not in gone]
-    assert sum(found.find(case_id) is None for case_id in asked) >= 0.97 * len(asked)
-
-
-def test_what_is_asked_once_is_asked_at_every_level_that_has_a_case_of_it() -> None:
-    found = load([folder("baselines") / NAME], replace(STACK, torch_npu="2.13.0"))
-    cases = load_manifest(folder("suites"))
-    levels = {case.id: LEVELS.index(case.level) for case in cases}
-    lowest: dict[str, int] = {}
-    for case in cases:
-        entry = found.find(case.id)
-        if entry and entry.asked:
-            lowest[entry.asked] = min(lowest.get(entry.asked, len(LEVELS)), levels[case.id])
-    assert lowest
-    assert lowest == {asked: levels[asked] for asked in lowest}

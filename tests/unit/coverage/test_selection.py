@@ -10,7 +10,6 @@ import pytest
 
 from pytest_ascend.coverage.selection import BUNDLED, OWN, PART, Collected, plan, scope
 from pytest_ascend.records.case import Case
-from pytest_ascend.records.left import Left
 
 RELU = Case(suite="ops", subject="relu", property="forward")
 GELU = Case(suite="ops", subject="gelu", property="forward", level="standard")
@@ -36,16 +35,8 @@ def test_a_case_that_was_lost_without_anybody_asking_is_due_all_the_same() -> No
     assert planned(collected(RELU)) == ({RELU.id, GELU.id}, "")
 
 
-LEFT = Left(asked=RELU.id, operators=("aten::gelu",), reason="no kernel", cases=(GELU,))
-
-
-def test_what_is_not_asked_is_not_due_and_makes_no_subset() -> None:
-    assert planned(replace(collected(RELU), left=(LEFT,))) == ({RELU.id}, "")
-    assert planned(replace(collected(), left=(LEFT,))) == ({RELU.id}, "")
-
-
-def test_what_a_worker_tells_has_what_is_not_asked() -> None:
-    found = replace(collected(RELU), left=(LEFT,))
+def test_what_a_worker_tells_is_what_it_collected() -> None:
+    found = replace(collected(RELU), elsewhere={"node": GELU})
     assert Collected.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 

@@ -16,7 +16,7 @@ from tests.unit.runlog import synthetic
 def closing(outcomes, *, stack=synthetic.HARDWARE, cases=None, **options):
     cases = cases or synthetic.op_cases(len(outcomes))
     records = tuple(synthetic.records(cases, outcomes or ["passed"], synthetic.Random(2)))
-    header = synthetic.header(cases, outcomes or ["passed"], stack=stack)
+    header = synthetic.header(cases, stack=stack)
     return list(lines(summarise(Run(header=header, records=records)), **options))
 
 
@@ -43,12 +43,6 @@ def test_each_deviation_says_how_to_run_it_again():
 def _shell_words(outcome):
     case = synthetic.op_cases(1)[0]
     return shlex.quote(synthetic.record(case, outcome, synthetic.Random(2)).node_id).split()
-
-
-def test_what_is_left_to_the_cpu_is_said_in_one_line():
-    found = [line.text for line in closing(["fallback", "left-to-cpu", "left-to-cpu"])]
-    assert "1 fallback, 2 left to the CPU" in found
-    assert "not asked: 2 cases without a kernel, as shown by 1 case (--ascend-ask-all)" in found
 
 
 def test_deviations_with_one_cause_are_one_line():

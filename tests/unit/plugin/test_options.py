@@ -23,7 +23,6 @@ def given(**values: object) -> argparse.Namespace:
         "ascend_standard": None,
         "ascend_fault": [],
         "ascend_expectations": [],
-        "ascend_ask_all": False,
         "ascend_emulated_memory": None,
         "ascend_emulated_numerics": "",
         "ascend_emulated_cann": "",

@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.coverage import expectations
 from pytest_ascend.errors import GoldenError, UsageError
 from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.operators import layouts
-from pytest_ascend.records.stack import Stack
 from pytest_ascend.system.bundled import folder
 from suites.ops.catalogue import CASES, OPERATORS, RECORDED, is_recorded
 from suites.ops.corpus import index
@@ -236,32 +234,17 @@ def test_of_some_operators_out_is_not_asked() -> None:
     assert not [name for name in WITHOUT_OUT if any("out" in each for each in RECORDED[name].properties.values())]
 
 
-def test_what_is_unsettled_is_asked_of_no_device_and_would_be_a_case() -> None:
-    assert not index.unsettled().keys() & {case.id for case in CASES}
-    assert index.unsettled().keys() <= promised()
-
-
-def promised() -> set[str]:
-    return {
-        f"ops/{entry.name}/{asked}/{dtype}"
+def test_whatever_is_recorded_is_a_case() -> None:
+    known = {case.id for case in CASES}
+    recorded = {
+        f"ops/{entry.name}/{property_}/{dtype}"
         for entry in RECORDED.values()
         for dtype, properties in entry.properties.items()
-        for asked in (*properties, REPEAT)
+        if is_recorded(entry.name, dtype)
+        for property_ in properties
     }
-
-
-def test_what_another_case_stands_for_would_be_a_case_of_the_same_operator() -> None:
-    known, found = {case.id: case for case in CASES}, index.stood_for()
-    assert not found.keys() & (known.keys() | index.unsettled().keys())
-    assert found.keys() <= promised()
-    assert all(known[standing].subject == each.split("/")[1] for each, standing in found.items())
-
-
-def test_what_stands_for_others_is_a_known_deviation() -> None:
-    stack = Stack(device="npu", emulated=True, chip="Ascend910B1", torch_npu="2.13.0")
-    expected = expectations.load([folder("baselines") / expectations.NAME], stack)
-    standing = set(index.stood_for().values())
-    assert [each for each in standing if (found := expected.find(each)) is None or found.outcome == "fallback"] == []
+    assert recorded
+    assert recorded <= known
 
 
 def test_an_operator_is_asked_in_a_dtype_either_by_the_catalogue_or_from_a_recording() -> None:
@@ -278,7 +261,7 @@ def test_each_recorded_operator_repeats_itself_once_at_level_standard_and_in_all
     for name, entry in RECORDED.items():
         for dtype in entry.properties:
             forward, again = (f"ops/{name}/{each}/{dtype}" for each in ("forward", REPEAT))
-            wanted = forward in levels and name not in NOT_REPEATED and again not in index.left_out()
+            wanted = forward in levels and name not in NOT_REPEATED
             assert (again in levels) == wanted, again
             first = name not in OPERATORS and dtype == entry.first_dtype
             assert levels.get(again) in (None, "standard" if first else "full"), again

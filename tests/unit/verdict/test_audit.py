@@ -1,7 +1,7 @@
 """Nobody is taken at their word: the outcome that a record's own evidence allows."""
 
 from pytest_ascend.records.case import Case
-from pytest_ascend.records.outcome import LeftToCpu, NotEmulated, Passed, Waived
+from pytest_ascend.records.outcome import Disputed, NotEmulated, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.verdict.audit import audited
 from tests.unit.runlog import synthetic
@@ -36,8 +36,9 @@ def test_a_waiver_without_a_reason_is_an_error():
     assert audit(outcome=Waived()).name == "errored"
 
 
-def test_what_was_not_asked_has_no_record():
-    assert audit(outcome=LeftToCpu(reason="no kernel")).name == "errored"
+def test_a_dispute_without_a_reason_is_an_error():
+    assert audit(outcome=Disputed()).name == "errored"
+    assert audit(outcome=Disputed(reason="the sample is all rounding")).name == "disputed"
 
 
 def test_the_detail_of_a_contradicted_record_is_kept():

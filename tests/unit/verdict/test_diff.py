@@ -14,8 +14,7 @@ CASES = synthetic.op_cases(4)
 
 def summary(outcomes, *, cases=CASES, stack=synthetic.HARDWARE, selection=None, change=lambda record: record):
     records = synthetic.records(cases[: len(outcomes)], outcomes, synthetic.Random(7))
-    named = (*outcomes, *["not-run"] * (len(cases) - len(outcomes)))
-    header = synthetic.header(cases, named, stack=stack, selection=selection)
+    header = synthetic.header(cases, stack=stack, selection=selection)
     return summarise(Run(header=header, records=tuple(change(record) for record in records)))
 
 
@@ -51,26 +50,6 @@ def test_what_conformed_and_does_not_any_more_is_a_regression(bad):
     one, other = summary(PASSED), summary(["passed", bad, "waived", "passed"])
     assert kinds(one, other) == {"regression": [CASES[1].id], "other": [CASES[2].id]}
     assert kinds(other, one) == {"fix": [CASES[1].id], "other": [CASES[2].id]}
-
-
-LEFT = ["fallback", "passed", "left-to-cpu", "left-to-cpu"]
-
-
-def test_what_one_run_did_not_ask_is_neither_gained_nor_lost():
-    asked = summary(["fallback", "passed", "waived", "waived"])
-    assert kinds(summary(LEFT), asked) == kinds(asked, summary(LEFT)) == {}
-    assert kinds(summary(LEFT), summary(["fallback", *PASSED[:3]])) == {"other": [CASES[2].id, CASES[3].id]}
-
-
-def test_what_is_not_asked_any_more_is_not_mended():
-    assert kinds(summary(["fallback", "passed", "failed", "failed"]), summary(LEFT)) == {
-        "other": [CASES[2].id, CASES[3].id]
-    }
-
-
-def test_what_was_not_asked_and_deviates_now_is_a_regression():
-    found = kinds(summary(LEFT), summary(["fallback", "passed", "failed", "waived"]))
-    assert found == {"regression": [CASES[2].id]}
 
 
 def test_a_case_without_a_record_is_a_regression_not_an_absence():

@@ -7,7 +7,6 @@ from click.testing import CliRunner
 
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.page.commands import report
-from pytest_ascend.records.left import Left
 from pytest_ascend.runlog.contents import Run, Selection, digest
 from pytest_ascend.runlog.writing import RunLog, read
 from pytest_ascend.verdict.merge import merge
@@ -65,27 +64,6 @@ def test_the_whole_is_a_full_run(runs, tmp_path):
     assert (found.verdict.kind, found.contradictions, len(found.results)) == ("conforms", (), 9)
     assert whole.header.selection == Selection("full")
     assert not whole.header.shard
-
-
-def test_what_the_shards_did_not_ask_is_not_asked_of_the_whole(tmp_path):
-    strangers = [replace(case, subject=f"other{index}") for index, case in enumerate(CASES[:3])]
-    asked = [CASES[index] for index in range(3)]
-    runs = [
-        shard(
-            tmp_path,
-            index + 1,
-            ["fallback", "passed"],
-            left=(
-                Left(asked=asked[index].id, operators=("aten::relu",), reason="no kernel", cases=(strangers[index],)),
-            ),
-        )
-        for index in range(3)
-    ]
-    found = merge(runs, tmp_path / "run.jsonl")
-    assert (found.left, found.total) == (3, 9)
-    assert {case.id for each in read(tmp_path / "run.jsonl").header.left for case in each.cases} == {
-        case.id for case in strangers
-    }
 
 
 def test_the_order_in_which_shards_are_given_does_not_matter(runs, tmp_path):

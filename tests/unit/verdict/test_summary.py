@@ -17,8 +17,7 @@ def run(*outcomes, stack=synthetic.HARDWARE, selection=None, cases=None, **field
     """Make a run of ``cases`` cases, of which the first have ``outcomes``."""
     manifest = synthetic.op_cases(cases or len(outcomes))
     records = tuple(synthetic.records(manifest[: len(outcomes)], outcomes, synthetic.Random(3)))
-    named = (*outcomes, *["not-run"] * (len(manifest) - len(outcomes)))
-    header = synthetic.header(manifest, named, stack=stack, selection=selection)
+    header = synthetic.header(manifest, stack=stack, selection=selection)
     return Run(header=header, records=records, **fields)
 
 
@@ -45,44 +44,9 @@ def test_waived_cases_conform_and_are_counted_in_the_sentence():
     assert sentence("passed", "waived") == "Conforms: 1 of 2 cases passed, 1 is waived, at level smoke."
 
 
-LEFT = ("fallback", "left-to-cpu", "left-to-cpu", "passed")
-
-
-def of_left(change=lambda record: replace(record, outcome=OUTCOMES["waived"](reason="known")), **fields):
-    """Make a run in which one case stands for two others; ``change`` is made to its record."""
-    given = run(*LEFT, **fields)
-    return replace(given, records=(change(given.records[0]), *given.records[1:]))
-
-
-def test_what_is_left_to_the_cpu_is_counted_and_said_and_had_not_to_run():
-    found = summarise(of_left())
-    assert (found.verdict.conforms, found.total, found.left, found.executed) == (True, 2, 2, 2)
-    assert found.verdict.sentence == (
-        "Conforms: 1 of 2 cases passed, 1 is waived and 2 more are left to the CPU and not asked, at level smoke."
-    )
-    assert found.footer(synthetic.FINISHED).counts == {"waived": 1, "passed": 1}
-    assert summarise(with_footer(of_left())).contradictions == ()
-
-
-@pytest.mark.parametrize("outcome", ["passed", "unsupported", "errored"])
-def test_a_case_that_does_not_show_the_cpu_at_work_stands_for_no_other(outcome):
-    found = summarise(of_left(lambda record: replace(record, outcome=OUTCOMES[outcome](reason="x"), fallbacks=())))
-    assert (found.counts["not-run"], found.verdict.conforms) == (2, False)
-
-
-def test_a_case_without_a_record_stands_for_no_other():
-    given = of_left()
-    assert summarise(replace(given, records=given.records[1:])).counts["not-run"] == 3
-
-
-def test_the_cpu_computing_another_operator_shows_nothing():
-    found = summarise(of_left(lambda record: replace(record, fallbacks=("aten::other",))))
-    assert found.counts["not-run"] == 2
-
-
-def test_a_wrong_result_of_the_cpu_deviates():
-    found = summarise(of_left(lambda record: replace(record, outcome=OUTCOMES["failed"](reason="wrong"))))
-    assert (found.verdict.kind, found.left) == ("does-not-conform", 2)
+def test_disputed_cases_conform_and_are_counted_in_the_sentence():
+    assert judged("passed", "disputed") == ("conforms", True, 0)
+    assert sentence("passed", "disputed") == "Conforms: 1 of 2 cases passed, 1 is disputed, at level smoke."
 
 
 @pytest.mark.parametrize("bad", ["failed", "errored", "fallback", "unsupported"])
