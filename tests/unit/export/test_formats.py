@@ -15,7 +15,7 @@ from pytest_ascend.records.outcome import OUTCOMES
 from tests.unit.runlog import synthetic
 from tests.unit.verdict.test_diff import CASES, summary
 
-EVERY = [name for name in OUTCOMES if name != "left-to-cpu"]
+EVERY = list(OUTCOMES)
 
 
 def of_every_outcome():
