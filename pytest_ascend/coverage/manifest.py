@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import sys
@@ -23,6 +24,12 @@ COMMAND = "pytest-ascend manifest"
 def load(suites: Path) -> tuple[Case, ...]:
     """Read the manifest in the folder ``suites``. Raises UsageError where it is missing or damaged."""
     path = suites / NAME
+    return _loaded(path, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+@functools.lru_cache(maxsize=4)
+def _loaded(path: Path, _changed_ns: int) -> tuple[Case, ...]:
+    """Read a manifest, once as long as it is not changed: a run asks for it at each step of its plan."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["schema"] != SCHEMA:

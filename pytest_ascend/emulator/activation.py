@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import pkgutil
 import sys
@@ -125,10 +126,11 @@ def _library(name: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(Path(os.environ["ASCEND_HOME_PATH"], "lib64", name)))
 
 
-def kernel_modules() -> list[str]:
+@functools.cache
+def kernel_modules() -> tuple[str, ...]:
     """Return the names of the modules that hold kernels; what torch's CPU warns of there is not the user's doing."""
     folder = Path(__file__).resolve().parent / "kernels"
-    return [f"pytest_ascend.emulator.kernels.{each.name}" for each in pkgutil.iter_modules([str(folder)])]
+    return tuple(f"pytest_ascend.emulator.kernels.{each.name}" for each in pkgutil.iter_modules([str(folder)]))
 
 
 def missing() -> tuple[str, ...]:

@@ -47,6 +47,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the markers, and all the rest where ``--ascend`` is on."""
     config.addinivalue_line("markers", "ascend_case(case): the pytest_ascend Case that a test decides")
     config.addinivalue_line(
+        "markers", "ascend_cases(suite, *properties): a test with the parameter `case` decides all of these cases"
+    )
+    config.addinivalue_line(
         "markers", "ascend_model(factory, inputs=None): the model whose cases a test with ascend_model_case decides"
     )
     config.addinivalue_line(
@@ -58,8 +61,21 @@ def pytest_configure(config: pytest.Config) -> None:
         hooks.register(config, config.stash.get(SETUP, None))
 
 
+def pytest_pycollect_makeitem(collector: pytest.Module, name: str, obj: object) -> list[pytest.Item] | None:
+    """Build nothing of a test none of whose cases can be selected."""
+    if not hasattr(obj, "pytestmark"):
+        return None
+    from pytest_ascend.plugin.collection import cases_to_build
+
+    return [] if cases_to_build(collector, name, obj) == () else None
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give a test that uses ``ascend_model_case`` one case for each property of its model."""
+    """Give a test marked ``ascend_cases`` its cases, and one that uses ``ascend_model_case`` those of its model."""
+    if metafunc.definition.get_closest_marker("ascend_cases"):
+        from pytest_ascend.plugin import collection
+
+        collection.parametrize(metafunc)
     if "ascend_model_case" in metafunc.fixturenames:
         from pytest_ascend.plugin import user_model
 

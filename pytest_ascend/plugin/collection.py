@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 import pytest
 
+from pytest_ascend.coverage import manifest
 from pytest_ascend.errors import UsageError
-from pytest_ascend.plugin.keys import CASE
+from pytest_ascend.plugin.keys import CASE, NOT_BUILT, SETUP
 from pytest_ascend.records.case import Case
+from pytest_ascend.system.bundled import folder
+
+#: The marker of a test that decides all cases of a suite, or those of some properties: ``ascend_cases("ops", "out")``.
+MARK = "ascend_cases"
+#: Plugins that are known not to change what ``-k`` sees of a test.
+_KNOWN_PLUGINS = ("_pytest", "pytest_ascend", "xdist", "_hypothesis_pytestplugin", "pytest_html", "pytest_benchmark")
+#: The cases to build, by the node id of the test function.
+_TO_BUILD: pytest.StashKey[dict[str, tuple[Case, ...] | None]] = pytest.StashKey()
 
 #: A test that uses one of these is a case, even if nobody marked it as one.
 CASE_FIXTURES = {"npu_device", "precision_compare", "ascend_measure", "ascend_benchmark", "model_parity"}
@@ -50,3 +62,110 @@ def take_cases(items: list[pytest.Item]) -> None:
         if other != item.nodeid:
             raise UsageError(f"two tests decide the case {case.id}: {other} and {item.nodeid}", hint="rename one case")
         item.stash[CASE] = case
+
+
+def cases_to_build(collector: pytest.Collector, name: str, function: object) -> tuple[Case, ...] | None:
+    """Return the cases of a test marked ``ascend_cases`` that the run may select; None for any other test.
+
+    Building an item costs more than most cases take: those of a higher level, those that a node id leaves out and those
+    that ``-k`` leaves out are not built. Whatever cannot be decided here is kept, and pytest decides.
+    """
+    marks = [mark for mark in _marks_of(function) if mark.name == MARK]
+    if not marks:
+        return None
+    known = collector.config.stash.setdefault(_TO_BUILD, {})
+    key = f"{collector.nodeid}::{name}"
+    if key not in known:
+        known[key] = _selected(collector, name, function, marks[0].args)
+    return known[key]
+
+
+def parametrize(metafunc: pytest.Metafunc) -> None:
+    """Give a test marked ``ascend_cases`` one parameter ``case`` for each case that is to be built."""
+    collector = metafunc.definition.parent
+    assert collector is not None  # noqa: S101  (a test stands in a module)
+    cases = cases_to_build(collector, metafunc.definition.name, metafunc.function)
+    if cases is not None:
+        metafunc.parametrize("case", cases, ids=[case.id for case in cases])
+
+
+def _selected(collector: pytest.Collector, name: str, function: object, args: Sequence[str]) -> tuple[Case, ...]:
+    config = collector.config
+    setup = config.stash.get(SETUP, None)
+    suites = setup.suites if setup else folder("suites").resolve()
+    suite, *properties = args
+    cases = [each for each in manifest.load(suites) if each.suite == suite]
+    cases = [each for each in cases if not properties or each.property in properties]
+    named = _named(collector, name)
+    if named is not None:
+        return tuple(each for each in cases if f"{name}[{each.id}]" in named)
+    if setup is None:
+        return tuple(cases)
+    of_level = [each for each in cases if each.is_in(setup.options.level)]
+    kept = tuple(each for each in of_level if _may_match(collector, f"{name}[{each.id}]", function))
+    config.stash[NOT_BUILT] = config.stash.get(NOT_BUILT, 0) + len(of_level) - len(kept)
+    return kept
+
+
+def _named(collector: pytest.Collector, name: str) -> set[str] | None:
+    """Return the tests of a function that the command line names one by one; None where it names more than these."""
+    found: set[str] = set()
+    for arg in collector.config.args:
+        path, _, rest = arg.partition("::")
+        where = (collector.config.invocation_params.dir / path).resolve()
+        if not rest and collector.path.is_relative_to(where):
+            return None
+        if where == collector.path:
+            if rest == name or "::" in rest.partition("[")[0]:
+                return None
+            found.add(rest)
+    return found or None
+
+
+class _Unbuilt:
+    """What ``-k`` looks at of a test that is not built."""
+
+    def __init__(self, collector: pytest.Collector, name: str, function: object) -> None:
+        self.parent, self.name, self.function = collector, name, function
+
+    def listchain(self) -> list[Any]:
+        """Return the test and what it stands in, from the outermost on."""
+        return [*self.parent.listchain(), self]
+
+    def listextrakeywords(self) -> set[str]:
+        """Return keywords that were added to what it stands in."""
+        return self.parent.listextrakeywords()
+
+    def iter_markers(self) -> Iterator[pytest.Mark]:
+        """Return its markers, and those of what it stands in."""
+        yield pytest.mark.parametrize.mark
+        yield from _marks_of(self.function)
+        yield from self.parent.iter_markers()
+
+
+def _may_match(collector: pytest.Collector, name: str, function: object) -> bool:
+    """Whether ``-k`` may select a test: asked of pytest's own rule, and true where another plugin could have a say."""
+    expression = collector.config.option.keyword.strip()
+    if not expression or _others_choose(collector.config):
+        return True
+    try:
+        from _pytest.mark import KeywordMatcher  # noqa: PLC0415  (not public: where it is not found, nothing is left out)
+        from _pytest.mark.expression import Expression  # noqa: PLC0415
+
+        compiled = Expression.compile(expression)
+        return compiled.evaluate(KeywordMatcher.from_item(_Unbuilt(collector, name, function)))  # type: ignore[arg-type]
+    except Exception:  # noqa: BLE001  (a wrong expression: pytest says what is wrong with it)
+        return True
+
+
+def _others_choose(config: pytest.Config) -> bool:
+    """Whether a plugin that is not known here may give tests other names or keywords."""
+    hooks = config.hook.pytest_itemcollected, config.hook.pytest_collection_modifyitems
+    modules = (each.function.__module__ for hook in hooks for each in hook.get_hookimpls())
+    return any(module.partition(".")[0] not in _KNOWN_PLUGINS for module in modules)
+
+
+def _marks_of(function: object) -> list[pytest.Mark]:
+    found = getattr(function, "pytestmark", [])
+    marks = (getattr(each, "mark", each) for each in (found if isinstance(found, list) else [found]))
+    return [each for each in marks if isinstance(each, pytest.Mark)]

@@ -19,7 +19,7 @@ from pytest_ascend.export import terminal
 from pytest_ascend.plugin import options, parent, reporters
 from pytest_ascend.plugin.collection import case_known, take_cases
 from pytest_ascend.plugin.error_outcome import interrupt
-from pytest_ascend.plugin.keys import CASE, SETUP, TRIAL
+from pytest_ascend.plugin.keys import CASE, NOT_BUILT, SETUP, TRIAL
 from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, STATUS, restate
 from pytest_ascend.plugin.session import Ledger, Setup, header_lines
 from pytest_ascend.plugin.sharding import Sharding
@@ -132,11 +132,11 @@ class Conformance:
             items[:] = [item for item in items if item not in left_out]
             self.config.hook.pytest_deselected(items=above)
 
-    def pytest_itemcollected(self, item: pytest.Item) -> None:
+    def pytest_collectstart(self, collector: pytest.Collector) -> None:
         """Keep what the configuration of some other folder does with warnings away from the bundled suites."""
-        if item.path.is_relative_to(self.setup.suites):
+        if isinstance(collector, pytest.Module) and collector.path.is_relative_to(self.setup.suites):
             filters = ("default", *_not_the_users_doing(self.setup))
-            item.add_marker(pytest.mark.filterwarnings(*filters), append=False)
+            collector.add_marker(pytest.mark.filterwarnings(*filters), append=False)
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         """Count what somebody else left out."""
@@ -280,7 +280,7 @@ class Conformance:
         return Collected(
             cases={item.nodeid: item.stash[CASE] for item in found},
             places={item.nodeid: self._place(item) for item in found},
-            deselected=self.deselected,
+            deselected=self.deselected + self.config.stash.get(NOT_BUILT, 0),
         )
 
     def _place(self, item: pytest.Item) -> str:

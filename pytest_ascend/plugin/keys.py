@@ -16,3 +16,5 @@ SETUP: pytest.StashKey[Setup] = pytest.StashKey()
 #: The case that a test decides, and what is gathered while it runs.
 CASE: pytest.StashKey[Case] = pytest.StashKey()
 TRIAL: pytest.StashKey[Trial] = pytest.StashKey()
+#: How many cases of the level were left out before tests were made of them.
+NOT_BUILT: pytest.StashKey[int] = pytest.StashKey()

@@ -15,7 +15,7 @@ from pytest_ascend.operators.layouts import LAYOUTS, changes, contiguous, poison
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from .catalogue import cases, is_recorded
+from .catalogue import is_recorded
 from .corpus.subject import RecordedSubject
 from .evaluate import forward, on_tensors, tensors
 from .judging import alike, expected, honest_twin, settings, signs
@@ -33,8 +33,7 @@ Found: TypeAlias = dict[str, list[Any]]
 
 def of(property_: str) -> pytest.MarkDecorator:
     """Ask a test for every case of a property."""
-    found = cases(property_)
-    return pytest.mark.parametrize("case", found, ids=[case.id for case in found])
+    return pytest.mark.ascend_cases("ops", property_)
 
 
 @pytest.fixture
