@@ -9,6 +9,7 @@ import click
 
 from pytest_ascend import __version__
 from pytest_ascend.errors import AscendError
+from pytest_ascend.records.text import visible
 
 #: Command: where it is, and its line in ``--help``, which is given without loading it.
 COMMANDS = {
@@ -86,7 +87,7 @@ def main() -> None:
     try:
         cli()
     except AscendError as error:
-        click.echo(f"ERROR: {error}", err=True)
+        click.echo(f"ERROR: {visible(str(error))}", err=True)
         sys.exit(error.exit_code)
 
 

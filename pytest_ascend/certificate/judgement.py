@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -21,7 +20,9 @@ from pytest_ascend.certificate.statement import CHOSEN, newer_releases, statemen
 from pytest_ascend.certificate.tiers import NEWER_CANN, TIERS, Tier
 from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.errors import AscendError, RunLogError
-from pytest_ascend.runlog.reading import read
+from pytest_ascend.records.text import one_line
+from pytest_ascend.runlog.reading import opened, read_from
+from pytest_ascend.system.untrusted import strict_json
 from pytest_ascend.verdict.summary import summarise
 
 
@@ -50,13 +51,14 @@ class Issue:
 
 def certify(issue: Issue, release: Release, *, on: date) -> dict[str, Any]:
     """Write a certificate, and give what it says. Raises Refused with all reasons where the run does not earn it."""
-    subject = Subject(summary=summarise(read(issue.log)), tier=issue.tier, release=release, on=on)
-    found = refusals(subject)
-    if found:
-        raise Refused(issue.tier, found)
-    said = statement(subject, issuer=issue.issuer, key=signing.fingerprint(issue.key.public_key()))
-    parts = {LOG: issue.log.read_bytes(), **{EVIDENCE[name]: each for name, each in release.parts.items()}}
-    return package.write(issue.folder, said, parts, issue.key)
+    with opened(issue.log) as log:
+        subject = Subject(summary=summarise(read_from(issue.log, log)), tier=issue.tier, release=release, on=on)
+        found = refusals(subject)
+        if found:
+            raise Refused(issue.tier, found)
+        said = statement(subject, issuer=issue.issuer, key=signing.fingerprint(issue.key.public_key()))
+        parts = {EVIDENCE[name]: each for name, each in release.parts.items()}
+        return package.write(issue.folder, said, parts, log, issue.key)
 
 
 def verify(folder: Path, key: Ed25519PublicKey, release: Release) -> Package:
@@ -64,10 +66,10 @@ def verify(folder: Path, key: Ed25519PublicKey, release: Release) -> Package:
 
     Raises CertificateError, which says what is wrong and in which part. Whether it still holds is :func:`ended`.
     """
-    found = package.read(folder, key)
-    _check_release(found, release)
-    _check_evidence(found, release)
-    return found
+    with package.opened(folder, key) as found:
+        _check_release(found, release)
+        _check_evidence(found, release)
+        return found
 
 
 def ended(said: Any, *, on: date, compatibility: Compatibility, revocations: Revocations | None) -> Iterator[str]:
@@ -81,29 +83,30 @@ def ended(said: Any, *, on: date, compatibility: Compatibility, revocations: Rev
         yield f"{len(newer)} releases of CANN are newer than {said['stack']['cann']}: {', '.join(newer)}"
     revoked = revocations.find(said["id"]) if revocations else None
     if revoked:
-        yield f"it was revoked on {revoked['since']}: {revoked['reason']}"
+        yield one_line(f"it was revoked on {revoked['since']}: {revoked['reason']}")
 
 
 def _check_release(found: Package, release: Release) -> None:
     version = str(found.said["release"])
     if version != release.version:
-        hint = f"check it with that release: pip install pytest-ascend=={version}"
-        raise CertificateError(f"it was made by pytest-ascend {version}; this is {release.version}", hint=hint)
+        message = f"it was made by pytest-ascend {one_line(version)[:80]}; this is {release.version}"
+        raise CertificateError(message, hint="check it with that release, installed from its official place")
     for name, file in EVIDENCE.items():
         if found.parts[file] != release.parts[name]:
             differing = _first_difference(found.parts[file], release.parts[name])
             hint = "install the release from its official place; then ask the issuer"
-            raise CertificateError(f"{file} is not that of pytest-ascend {version}{differing}", part=file, hint=hint)
+            message = f"{file} is not that of pytest-ascend {release.version}{differing}"
+            raise CertificateError(message, part=file, hint=hint)
 
 
 def _first_difference(theirs: bytes, mine: bytes) -> str:
     """Name a file that differs, where both are lists of files."""
     try:
-        one, other = json.loads(theirs), json.loads(mine)
+        one, other = strict_json(theirs), json.loads(mine)
         names = sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
     except (ValueError, AttributeError, TypeError):
         return ""
-    return f": {names[0]} differs" if names else ""
+    return f": {one_line(names[0])[:200]} differs" if names else ""
 
 
 def _check_evidence(found: Package, release: Release) -> None:
@@ -112,8 +115,9 @@ def _check_evidence(found: Package, release: Release) -> None:
     try:
         subject = _subject(found, release)
         again = statement(subject, issuer=said["issuer"], key=said["key"])
-    except (RunLogError, KeyError, TypeError, ValueError) as error:
-        raise CertificateError(f"{LOG} does not bear the certificate out: {error}", part=LOG) from error
+    except (RunLogError, KeyError, TypeError, ValueError, OverflowError) as error:
+        why = error.message if isinstance(error, RunLogError) else str(error)
+        raise CertificateError(f"{LOG} does not bear the certificate out: {why}", part=LOG) from error
     reasons = refusals(subject)
     if reasons:
         said_so = "; ".join(each.says for each in reasons[:3])
@@ -125,10 +129,8 @@ def _check_evidence(found: Package, release: Release) -> None:
 
 
 def _subject(found: Package, release: Release) -> Subject:
-    with tempfile.TemporaryDirectory(prefix="pytest-ascend-") as folder:
-        log = Path(folder, LOG)
-        log.write_bytes(found.parts[LOG])
-        summary = summarise(read(log))
+    found.log.seek(0)
+    summary = summarise(read_from(Path(LOG), found.log))
     # An unknown tier is a KeyError, which says that the evidence does not give it.
     tier, issued = TIERS[found.said["tier"]], date.fromisoformat(found.said["issued"])
     return Subject(summary=summary, tier=tier, release=release, on=issued)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import stat
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
@@ -22,7 +23,10 @@ from pytest_ascend.certificate import signing
 from pytest_ascend.certificate.statement import identity
 from pytest_ascend.certificate.words import words
 from pytest_ascend.errors import AscendError, UsageError
-from pytest_ascend.golden.codec import canonical_json, strict_json
+from pytest_ascend.golden.codec import canonical_json
+from pytest_ascend.records.text import one_line
+from pytest_ascend.runlog.reading import SIZE_LIMIT_BYTES
+from pytest_ascend.system.untrusted import open_regular, read_regular, strict_json
 
 STATEMENT, SIGNATURE, WORDS, LOG = "certificate.json", "certificate.sig", "certificate.txt", "run.jsonl"
 #: Parts of a release -> their file.
@@ -39,8 +43,8 @@ FIELDS: Mapping[str, type] = {
     **dict.fromkeys(("stack", "run", "counts", "figures", "parts"), dict),
     **dict.fromkeys(("means", "fallbacks", "waived", "not_covered"), list),
 }
-#: A log of 200,000 records is smaller.
-LARGEST_BYTES = 2 << 30
+#: The signature is read first, then the statement, then what the statement lists with its size.
+SIGNATURE_LIMIT_BYTES, STATEMENT_LIMIT_BYTES, PART_LIMIT_BYTES = 10_000, 16 << 20, 64 << 20
 _PURPOSE = "certificate"
 
 
@@ -58,55 +62,78 @@ class CertificateError(AscendError):
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A certificate whose files are what was signed. ``parts`` are the bytes of each file, by its name."""
+    """A certificate whose files are what was signed.
+
+    ``parts`` are the bytes of each part but the log, by its name; ``log`` is a copy of the log, which nobody can change
+    after it was checked.
+    """
 
     said: Mapping[str, Any]
     parts: Mapping[str, bytes]
+    log: BinaryIO
 
 
-def write(folder: Path, said: Mapping[str, Any], parts: Mapping[str, bytes], key: Ed25519PrivateKey) -> dict[str, Any]:
-    """Write a certificate of ``said`` with its ``parts`` into a new folder, and give what was signed.
+def write(
+    folder: Path, said: Mapping[str, Any], parts: Mapping[str, bytes], log: BinaryIO, key: Ed25519PrivateKey
+) -> dict[str, Any]:
+    """Write a certificate of ``said`` with its ``parts`` and its ``log`` into a new folder; return what was signed.
 
     Raises UsageError where the folder is there already or cannot be written; nothing is left behind then.
     """
-    listed = {name: _listed(content) for name, content in sorted(parts.items())}
+    listed = {name: _listed(content) for name, content in sorted(parts.items())} | {LOG: _copied(log, None)}
     signed = {**{name: value for name, value in said.items() if name != "id"}, "parts": listed}
     signed["id"] = identity(signed)
     text = _encoded(signed)
     digest = hashlib.sha256(text).hexdigest()
     signature = {"sha256": digest, "key": said["key"], "signature": signing.sign(key, _PURPOSE, digest)}
     files = {**parts, STATEMENT: text, SIGNATURE: _encoded(signature), WORDS: words(strict_json(text)).encode()}
-    _write(folder, files)
+    _write(folder, files, log)
     return signed
 
 
-def read(folder: Path, key: Ed25519PublicKey) -> Package:
+@contextmanager
+def opened(folder: Path, key: Ed25519PublicKey) -> Iterator[Package]:
     """Read a certificate and check that every byte is the one that was signed.
 
     Raises CertificateError, which names the part, where one is not; UsageError where there is no certificate.
     """
-    parts = _files(folder)
-    _check_signature(parts, key)
-    said = _statement(parts[STATEMENT])
-    for problem in _problems(said, parts):
-        raise problem
-    return Package(said, {name: parts[name] for name in (LOG, *EVIDENCE.values())})
+    _refuse_strangers(folder)
+    signed = _bytes(folder / STATEMENT, STATEMENT_LIMIT_BYTES)
+    _check_signature(signed, _bytes(folder / SIGNATURE, SIGNATURE_LIMIT_BYTES), key)
+    said = _statement(signed)
+    if _bytes(folder / WORDS, PART_LIMIT_BYTES) != words(said).encode():
+        raise _altered(WORDS)
+    parts = {name: _bytes(folder / name, PART_LIMIT_BYTES) for name in EVIDENCE.values()}
+    for name, content in parts.items():
+        if said["parts"].get(name) != _listed(content):
+            raise _altered(name)
+    with tempfile.TemporaryFile(prefix="pytest-ascend-") as log:
+        _copy_log(folder / LOG, log, said["parts"].get(LOG))
+        yield Package(said, parts, log)
 
 
 def _statement(content: bytes) -> dict[str, Any]:
     """Read the statement, whose signature holds: what it lacks, its issuer left out."""
-    said = strict_json(content)
+    try:
+        said = strict_json(content)
+    except ValueError as error:
+        raise _no_statement(str(error)) from error
     right = isinstance(said, dict) and all(isinstance(said.get(name), kind) for name, kind in FIELDS.items())
     known = right and all(date_of(said[name]) for name in ("issued", "expires")) and _can_be_said(said)
     if not known or said["id"] != identity({name: value for name, value in said.items() if name != "id"}):
-        raise CertificateError(f"{STATEMENT} is no statement of this form, though it is signed", part=STATEMENT)
+        raise _no_statement("a field is missing or of another kind")
     return dict(said)
+
+
+def _no_statement(why: str) -> CertificateError:
+    message = f"{STATEMENT} is no statement of this form, though it is signed: {one_line(why)}"
+    return CertificateError(message, part=STATEMENT)
 
 
 def _can_be_said(said: Mapping[str, Any]) -> bool:
     try:
         return bool(words(said))
-    except (KeyError, TypeError, AttributeError, ValueError):
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         return False
 
 
@@ -118,10 +145,10 @@ def date_of(text: str) -> date | None:
         return None
 
 
-def _check_signature(parts: Mapping[str, bytes], key: Ed25519PublicKey) -> None:
+def _check_signature(statement: bytes, signature: bytes, key: Ed25519PublicKey) -> None:
     """Tell an altered statement from an altered signature and from another's key."""
-    actual, mine = hashlib.sha256(parts[STATEMENT]).hexdigest(), signing.fingerprint(key)
-    said = _signature(parts[SIGNATURE])
+    actual, mine = hashlib.sha256(statement).hexdigest(), signing.fingerprint(key)
+    said = _signature(signature)
     holds = signing.is_signed(key, _PURPOSE, said["sha256"], said["signature"])
     if holds and said["sha256"] != actual:
         raise _altered(STATEMENT)
@@ -129,7 +156,7 @@ def _check_signature(parts: Mapping[str, bytes], key: Ed25519PublicKey) -> None:
         return
     if holds or signing.is_signed(key, _PURPOSE, actual, said["signature"]) or said["key"] == mine:
         raise _altered(SIGNATURE)
-    if _names_key(parts[STATEMENT], mine):
+    if _names_key(statement, mine):
         raise _altered(SIGNATURE)
     hint = "give the public key of who issued it; its fingerprint must be known to you from elsewhere"
     raise CertificateError(
@@ -147,21 +174,13 @@ def _signature(content: bytes) -> dict[str, str]:
             or not all(signing.is_digest(said[name]) for name in ("sha256", "key"))
         ):
             raise ValueError("of another form")
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError) as error:
         raise _altered(SIGNATURE) from error
     return dict(said)
 
 
 def _names_key(content: bytes, fingerprint: str) -> bool:
     return f'"key": "{fingerprint}"'.encode() in content
-
-
-def _problems(said: Mapping[str, Any], parts: Mapping[str, bytes]) -> Iterator[CertificateError]:
-    for name in (LOG, *EVIDENCE.values()):
-        if said["parts"].get(name) != _listed(parts[name]):
-            yield _altered(name)
-    if words(said).encode() != parts[WORDS]:
-        yield _altered(WORDS)
 
 
 def _listed(content: bytes) -> dict[str, Any]:
@@ -176,8 +195,8 @@ def _encoded(data: Mapping[str, Any]) -> bytes:
     return f"{canonical_json(data, indent=1)}\n".encode()
 
 
-def _files(folder: Path) -> dict[str, bytes]:
-    """Read every file of a certificate, no link followed; what does not belong there is refused."""
+def _refuse_strangers(folder: Path) -> None:
+    """Raise CertificateError for a file that is missing, or that does not belong to a certificate."""
     try:
         names = sorted(os.listdir(folder))  # noqa: PTH208 (names as they are, undecodable ones too)
     except OSError as error:
@@ -188,22 +207,40 @@ def _files(folder: Path) -> dict[str, bytes]:
             raise CertificateError(f"{name} is missing", part=name)
     for name in names:
         if name not in FILES:
-            raise CertificateError(f"{name!r} does not belong to the certificate", part=name)
-    return {name: _bytes(folder / name) for name in FILES}
+            raise CertificateError(f"{name!a} does not belong to the certificate", part=name)
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: Path, limit_bytes: int) -> bytes:
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_BYTES:
-                raise CertificateError(f"{path.name} is no regular file of a certificate", part=path.name)
-            return file.read()
+        return read_regular(path, limit_bytes, follow=False)
     except OSError as error:
         raise CertificateError(f"{path.name} cannot be read: {error.strerror or error}", part=path.name) from error
 
 
-def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+def _copy_log(path: Path, copy: BinaryIO, listed: Any) -> None:
+    """Copy the log. Raises CertificateError where its size or its SHA-256 is not what was signed."""
+    size = listed.get("size_bytes") if isinstance(listed, dict) else None
+    try:
+        with open_regular(path, SIZE_LIMIT_BYTES, follow=False) as file:
+            if os.fstat(file.fileno()).st_size != size or _copied(file, copy) != listed:
+                raise _altered(LOG)
+    except OSError as error:
+        raise CertificateError(f"{LOG} cannot be read: {error.strerror or error}", part=LOG) from error
+
+
+def _copied(file: BinaryIO, copy: BinaryIO | None) -> dict[str, Any]:
+    """Return SHA-256 and size of a file, a MiB at a time, and write it to ``copy``."""
+    digest, size = hashlib.sha256(), 0
+    file.seek(0)
+    while part := file.read(1 << 20):
+        digest.update(part)
+        size += len(part)
+        if copy:
+            copy.write(part)
+    return {"sha256": digest.hexdigest(), "size_bytes": size}
+
+
+def _write(folder: Path, files: Mapping[str, bytes], log: BinaryIO) -> None:
     """Write beside, then rename: there is a whole certificate, or none."""
     beside = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
@@ -212,6 +249,8 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
         beside.mkdir(parents=True)
         for name, content in files.items():
             (beside / name).write_bytes(content)
+        with (beside / LOG).open("wb") as copy:
+            _copied(log, copy)
         beside.rename(folder)
     except OSError as error:
         shutil.rmtree(beside, ignore_errors=True)

@@ -18,9 +18,11 @@ from pytest_ascend.golden.files import read_bounded
 from pytest_ascend.golden.manifest import decode_manifest
 from pytest_ascend.golden.store import SUFFIX
 from pytest_ascend.system.bundled import PACKAGE, folder
+from pytest_ascend.system.untrusted import read_regular
 
 #: Folders inside of an installed package that are no code of ours.
 _BUNDLED = ("suites", "baselines")
+_LARGEST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,20 +87,20 @@ def rules(suites: Path) -> bytes:
     mine = {f"pytest_ascend/{path.relative_to(PACKAGE).as_posix()}": path for path in PACKAGE.rglob("*.py")}
     mine = {name: path for name, path in mine.items() if path.relative_to(PACKAGE).parts[0] not in _BUNDLED}
     theirs = {f"suites/{path.relative_to(suites).as_posix()}": path for path in suites.rglob("*.py")}
-    hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in {**mine, **theirs}.items()}
+    hashes = {name: hashlib.sha256(_read(path)).hexdigest() for name, path in {**mine, **theirs}.items()}
     return f"{canonical_json(hashes, indent=1)}\n".encode()
 
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path, _LARGEST_BYTES)
     except OSError:
         return b""
 
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path, _LARGEST_BYTES)
     except OSError as error:
         message = f"this installation cannot judge: {path}: {error.strerror or error}"
         raise AscendError(message, hint="install pytest-ascend anew") from error

@@ -14,8 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pytest_ascend.certificate import signing
 from pytest_ascend.certificate.package import CertificateError
 from pytest_ascend.errors import UsageError
-from pytest_ascend.golden.codec import canonical_json, strict_json
+from pytest_ascend.golden.codec import canonical_json
 from pytest_ascend.golden.files import write_if_new
+from pytest_ascend.system.untrusted import read_regular, strict_json
 
 SCHEMA = 1
 _PURPOSE = "revocations"
@@ -37,17 +38,17 @@ class Revocations:
 def read(path: Path, key: Ed25519PublicKey) -> Revocations:
     """Read a list. Raises CertificateError where it was altered or is another key's, UsageError where it is missing."""
     try:
-        with path.open("rb") as file:
-            said = strict_json(file.read(_LARGEST_BYTES))
+        content = read_regular(path, _LARGEST_BYTES)
+        said = strict_json(content)
         body = {name: said[name] for name in ("schema", "as_of", "revoked")}
         entries = tuple({name: str(each[name]) for name in ("id", "since", "reason")} for each in said["revoked"])
         holds = said["schema"] == SCHEMA and signing.is_signed(key, _PURPOSE, _digest(body), str(said["signature"]))
     except OSError as error:
         hint = "give the list that the issuer publishes"
         raise UsageError(f"cannot read the revocations {path}: {error.strerror or error}", hint=hint) from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CertificateError(f"the list of revocations {path} is damaged: {error}", part=path.name) from error
-    if not holds or _encoded(said) != path.read_bytes():
+    if not holds or _encoded(said) != content:
         message = f"the list of revocations {path} was altered, or signed by another key"
         raise CertificateError(message, part=path.name)
     return Revocations(str(said["as_of"]), entries)

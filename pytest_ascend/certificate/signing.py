@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from pytest_ascend.errors import UsageError
+from pytest_ascend.system.untrusted import read_regular
 
 #: A key in PEM has some hundred bytes.
 _LARGEST_BYTES = 10_000
@@ -96,8 +97,7 @@ def _message(purpose: str, digest: str) -> bytes:
 
 def _read(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            return file.read(_LARGEST_BYTES)
+        return read_regular(path, _LARGEST_BYTES)
     except OSError as error:
         hint = "make a pair with 'pytest-ascend certificate-key FILE'"
         raise UsageError(f"cannot read the key {path}: {error.strerror or error}", hint=hint) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from pytest_ascend.coverage import shards
 from pytest_ascend.coverage.manifest import NAME, collect, encode, write
 from pytest_ascend.errors import UsageError
 from pytest_ascend.golden.files import write_if_new
-from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.runlog.reading import read
 from pytest_ascend.system.bundled import folder
 
 
@@ -44,10 +43,6 @@ def manifest(check: bool, durations: Path | None) -> None:
 def _note_durations(run: Path) -> None:
     path = folder("suites") / shards.NAME
     log = run / "run.jsonl" if run.is_dir() else run
-    try:
-        lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-        records = [ResultRecord.from_dict(line) for line in lines if line["type"] == "record"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"cannot read the run log {log}: {error}", hint="name the folder of a run") from error
+    records = read(log).records
     write_if_new(path, shards.encode(records).encode())
     click.echo(f"{len(shards.load(path.parent))} of {len(records)} cases take longer than {shards.USUAL_S} s: {path}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from packaging.version import InvalidVersion, Version
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.outcome import Disputed, Errored, Failed, Fallback, Outcome, Passed, Unsupported, Waived
 from pytest_ascend.records.stack import Stack
-from pytest_ascend.system.untrusted import read_regular
+from pytest_ascend.system.untrusted import read_regular, strict_json
 
 SCHEMA = 1
 NAME = "expectations.json"
@@ -167,7 +166,7 @@ def _read(file: Path) -> list[Expectation]:
 
 
 def _entries(content: bytes, file: str) -> list[Expectation]:
-    data = json.loads(content.decode("utf-8"))
+    data = strict_json(content)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA or not isinstance(data.get("expectations"), list):
         raise ValueError(f'expected {{"schema": {SCHEMA}, "expectations": [...]}}')
     return [_entry(each, file, number) for number, each in enumerate(data["expectations"], 1)]

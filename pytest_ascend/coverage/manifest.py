@@ -15,10 +15,12 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.golden.files import write_if_new
 from pytest_ascend.records.case import LEVELS, Case
 from pytest_ascend.system.bundled import PACKAGE
+from pytest_ascend.system.untrusted import read_regular
 
 SCHEMA = 1
 NAME = "manifest.json"
 COMMAND = "pytest-ascend manifest"
+LARGEST_BYTES = 64 << 20
 
 
 def load(suites: Path) -> tuple[Case, ...]:
@@ -31,7 +33,7 @@ def load(suites: Path) -> tuple[Case, ...]:
 def _loaded(path: Path, _changed_ns: int) -> tuple[Case, ...]:
     """Read a manifest, once as long as it is not changed: a run asks for it at each step of its plan."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_regular(path, LARGEST_BYTES))
         if data["schema"] != SCHEMA:
             raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA}")
         return _checked(Case.from_dict(entry) for entry in data["cases"])

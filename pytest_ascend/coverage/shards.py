@@ -15,6 +15,7 @@ from pathlib import Path
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.system.untrusted import read_regular
 
 SCHEMA = 1
 #: The file beside the manifest, and what writes it.
@@ -22,6 +23,7 @@ NAME, COMMAND = "durations.json", "pytest-ascend manifest --durations=RUN"
 #: What a case takes that is not in the file; only cases that take longer are.
 USUAL_S = 0.05
 COUNT_LIMIT = 1000
+LARGEST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def load(suites: Path) -> Mapping[str, float]:
     """Read the durations in the folder ``suites``, in seconds by case id. Raises UsageError for a damaged file."""
     path = suites / NAME
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_regular(path, LARGEST_BYTES))
         if data["schema"] != SCHEMA:
             raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA}")
         return {str(case_id): max(float(seconds), 0.0) for case_id, seconds in data["durations_s"].items()}

@@ -14,6 +14,7 @@ from pytest_ascend.doctor.examination import examine
 from pytest_ascend.environment.compatibility import BUNDLED, load
 from pytest_ascend.environment.machine import NPU_SMI_LIMIT_S, Machine, copied_machine, this_machine
 from pytest_ascend.errors import UsageError
+from pytest_ascend.system.untrusted import read_regular
 
 _LARGEST_BYTES = 1 << 20
 _path = click.Path(path_type=Path)
@@ -64,7 +65,6 @@ def _machine(root: Path | None, environ: Path | None, npu_smi: Path | None, wait
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return file.read(_LARGEST_BYTES).decode("utf-8", errors="replace")
+        return read_regular(path, _LARGEST_BYTES).decode("utf-8", errors="replace")
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}", hint="give a text file") from error

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ from elftools.elf.dynamic import DynamicSegment
 from elftools.elf.elffile import ELFFile
 
 from pytest_ascend.doctor.survey import Survey
+from pytest_ascend.system.untrusted import open_regular
 
 #: The libraries through which torch_npu reaches the NPU: those of CANN, and the driver's.
 CANN_LIBRARIES = ("libascendcl.so", "libhccl.so", "libopapi.so", "libge_runner.so", "libruntime.so")
@@ -27,6 +26,8 @@ _OURS = re.compile(
 )
 #: Tags are read up to this many; libraries have some dozens.
 _MOST_TAGS = 2000
+#: Ten times the largest library of CANN; only its header is read.
+_LARGEST_BYTES = 8 << 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,9 +71,7 @@ def _read(survey: Survey, path: str, found: frozenset[str]) -> Library:
 
 def _header(path: Path) -> tuple[str, list[str]]:
     """Return the architecture and the needed libraries. Raises whatever pyelftools makes of a file that is none."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("not a regular file")
+    with open_regular(path, _LARGEST_BYTES) as file:
         elf = ELFFile(file)
         arch = _ARCHITECTURES.get(str(elf["e_machine"]), str(elf["e_machine"]))
         return arch, list(_needed(elf))

@@ -5,7 +5,6 @@ Sources disagree with each other; every statement is kept as it was made, and ju
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 from pytest_ascend.environment.versions import Version, is_version, matches
 from pytest_ascend.errors import UsageError
+from pytest_ascend.system.untrusted import read_regular, strict_json
 
 SCHEMA = 1
 BUNDLED = Path(__file__).with_name("compatibility.json")
@@ -122,11 +122,9 @@ class Compatibility:
 def load(path: Path = BUNDLED) -> Compatibility:
     """Read compatibility data, of this package or newer. Raises UsageError for what is not of its form."""
     try:
-        if path.stat().st_size > LARGEST_BYTES:
-            raise ValueError(f"larger than {LARGEST_BYTES >> 20} MiB")
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = strict_json(read_regular(path, LARGEST_BYTES))
         _check(data)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         said = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(
             f"the compatibility data {path} cannot be used: {said}",

@@ -17,7 +17,7 @@ HEALTHS = ("OK", "Warning", "Alarm", "Critical", "UNKNOWN")
 #: Builds under another brand rename the chips.
 _BRANDED = ((r"I2(\w*)", r"310P\1"), (r"A2G(\w+)", r"910B\1"))
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_USED_OF_TOTAL = re.compile(r"(\d+)\s*/\s*(\d+)")
+_USED_OF_TOTAL = re.compile(r"([0-9]+)\s*/\s*([0-9]+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,7 +97,7 @@ def _begins_chip(cells: list[str]) -> bool:
 
 
 def _named(cells: list[str]) -> tuple[int, str, str] | None:
-    together = re.fullmatch(r"(\d+)\s+(\S+)", cells[0]) if len(cells) >= 3 else None
+    together = re.fullmatch(r"([0-9]{1,8})\s+(\S+)", cells[0]) if len(cells) >= 3 else None
     if together:
         return int(together[1]), together[2], cells[1]
     if len(cells) >= 4 and cells[0].isascii() and cells[0].isdigit() and len(cells[0]) < 9:
@@ -117,7 +117,7 @@ def _process(cells: list[str]) -> Process | None:
     """Read "NPU chip | process id | name | memory", of which the newest have a column more."""
     if len(cells) < 4 or not all(cell.isascii() and cell.isdigit() and len(cell) < 10 for cell in (cells[1], cells[3])):
         return None
-    npu = re.match(r"\d{1,9}", cells[0])
+    npu = re.match(r"[0-9]{1,9}", cells[0])
     return Process(npu=int(npu[0]), pid=int(cells[1]), name=cells[2], memory_mb=int(cells[3])) if npu else None
 
 

@@ -8,6 +8,8 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from pytest_ascend.system.untrusted import read_regular
+
 #: Version files have a few hundred bytes, install logs some kilobytes. What claims more is none of them.
 LARGEST_BYTES = 1 << 20
 #: As many links as Linux follows.
@@ -101,12 +103,12 @@ class Tree:
         return text
 
     def _text(self, real: Path) -> Text:
-        with os.fdopen(os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return Text(problem=NOT_A_FILE, exists=True)
-            data = file.read(LARGEST_BYTES + 1)
-        if len(data) > LARGEST_BYTES:
-            return Text(problem=TOO_LARGE, exists=True)
+        try:
+            data = read_regular(real, LARGEST_BYTES, follow=False)
+        except OSError as error:
+            if error.errno not in (errno.EFBIG, errno.EINVAL):
+                raise
+            return Text(problem=TOO_LARGE if error.errno == errno.EFBIG else NOT_A_FILE, exists=True)
         if b"\0" in data:
             return Text(problem=BINARY, exists=True)
         return Text(content=data.decode("utf-8", errors="replace"), exists=True)

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pytest_ascend.system.untrusted import strict_json
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -35,11 +37,6 @@ def canonical_json(data: Any, *, indent: int | None = None) -> str:
     """Return the one JSON text of ``data``. Raises ValueError for NaN and infinity, TypeError for what JSON lacks."""
     separators = (",", ": ") if indent else (",", ":")
     return json.dumps(data, sort_keys=True, ensure_ascii=True, allow_nan=False, indent=indent, separators=separators)
-
-
-def strict_json(text: str | bytes) -> Any:
-    """Read JSON without what only Python's reader accepts: NaN, infinities, the same key twice. Raises ValueError."""
-    return json.loads(text, parse_constant=_reject_constant, object_pairs_hook=_unique)
 
 
 def encode(golden: Golden) -> bytes:
@@ -77,14 +74,3 @@ def _metadata(data: bytes) -> dict[str, str]:
     if not isinstance(table, dict):
         raise TypeError("the string table is no object")
     return table
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return table
-
-
-def _reject_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from filelock import FileLock
 from platformdirs import user_cache_path
 
 from pytest_ascend.errors import GoldenError
+from pytest_ascend.system.untrusted import holds, read_regular
 
 #: Far above every bundled golden (a few MB); a file that claims more is not read.
 LARGEST_BYTES = 256 * 1024 * 1024
@@ -24,11 +24,7 @@ def read_bounded(root: Path, path: Path, golden_id: str) -> bytes:
     try:
         if not path.resolve(strict=True).is_relative_to(root.resolve()):
             raise damaged(path, "it leads out of the store", golden_id)
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_BYTES:
-                raise damaged(path, f"no regular file of at most {LARGEST_BYTES} bytes", golden_id)
-            return file.read(LARGEST_BYTES + 1)
+        return read_regular(path, LARGEST_BYTES, follow=False)
     except FileNotFoundError as error:
         raise GoldenError(f"{path} is missing", path=str(path), hint=_hint(golden_id)) from error
     except (OSError, RuntimeError) as error:
@@ -37,9 +33,8 @@ def read_bounded(root: Path, path: Path, golden_id: str) -> bytes:
 
 def write_if_new(path: Path, data: bytes) -> None:
     """Write beside, then replace; a file that already holds ``data`` is left alone."""
-    with contextlib.suppress(FileNotFoundError):
-        if not path.is_symlink() and path.read_bytes() == data:
-            return
+    if holds(path, data):
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:

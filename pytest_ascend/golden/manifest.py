@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pytest_ascend.golden.codec import canonical_json, strict_json
+from pytest_ascend.golden.codec import canonical_json
+from pytest_ascend.system.untrusted import strict_json
 
 SCHEMA = 1
 #: Parts of letters, digits, "_", "-", "+" and inner dots, joined by "/": nothing that leads out of a folder.

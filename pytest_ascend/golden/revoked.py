@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pytest_ascend.errors import GoldenError
-from pytest_ascend.golden.codec import canonical_json, strict_json
+from pytest_ascend.golden.codec import canonical_json
 from pytest_ascend.golden.files import damaged, read_bounded, write_if_new
 from pytest_ascend.golden.manifest import is_id
+from pytest_ascend.system.untrusted import strict_json
 
 NAME = "revoked.json"
 SCHEMA = 1

@@ -97,7 +97,7 @@ class Supervisor:
                 self._settle()
                 self._wait()
                 why = self._reason_to_stop()
-            patience_s = self._settings.end_limit_s
+            patience_s = max(0.0, min(self._settings.end_limit_s, self._settings.deadline - time.monotonic()))
         finally:
             for lane in self._lanes:
                 is_idle = lane.current is None

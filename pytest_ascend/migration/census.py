@@ -14,9 +14,10 @@ from pathlib import Path
 from pytest_ascend.device import npu
 from pytest_ascend.environment import Sign, collect, signs
 from pytest_ascend.errors import AscendError, DeviceUnavailable, UsageError
-from pytest_ascend.golden.codec import canonical_json, strict_json
+from pytest_ascend.golden.codec import canonical_json
 from pytest_ascend.golden.files import write_if_new
 from pytest_ascend.records.census import Census
+from pytest_ascend.system.untrusted import read_regular, strict_json
 
 #: torch's operators, and torch_npu's own.
 NAMESPACES = ("aten", "npu")
@@ -81,19 +82,8 @@ def write(path: Path, census: Census) -> None:
 def read(path: Path) -> Census:
     """Read the census ``path``, whoever wrote it. Raises UsageError for anything that is none."""
     try:
-        return Census.from_dict(strict_json(_content(path)))
-    except (OSError, ValueError, RecursionError) as error:
+        return Census.from_dict(strict_json(read_regular(path, LIMIT_BYTES)))
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", "") or error
         message = f"cannot read the census {path}: {reason}"
         raise UsageError(message, hint="give a file that 'pytest-ascend census --output FILE' wrote") from error
-
-
-def _content(path: Path) -> bytes:
-    """Read a regular file: a pipe or a device might never end."""
-    if path.exists() and not path.is_file():
-        raise ValueError("it is no file")
-    with path.open("rb") as file:
-        content = file.read(LIMIT_BYTES + 1)
-    if len(content) > LIMIT_BYTES:
-        raise ValueError(f"it has more than {LIMIT_BYTES} bytes")
-    return content

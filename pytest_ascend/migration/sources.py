@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.migration.blockers import METHODS, NAMES, SEVERITIES, STRINGS, Blocker
+from pytest_ascend.system.untrusted import read_regular
 
 #: Folders that hold no source of the user's.
 SKIPPED = {".git", ".tox", ".venv", "venv", "__pycache__", "build", "dist", "node_modules", "site-packages"}
@@ -66,9 +67,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _read(path: Path) -> bytes:
-    if path.stat().st_size > LARGEST_BYTES:
-        raise ValueError(f"it has more than {LARGEST_BYTES} bytes")
-    return path.read_bytes()
+    return read_regular(path, LARGEST_BYTES)
 
 
 def scan_text(source: str | bytes, path: str) -> list[Finding]:

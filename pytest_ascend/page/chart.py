@@ -25,6 +25,7 @@ from pytest_ascend.page.svg import (
     across,
     box,
     dot,
+    drawn,
     horizontal,
     polyline,
     rules,
@@ -79,6 +80,7 @@ class Chart:
 
 def curve(title: str, href: str, stem: str, actual: Sequence[float], expected: Sequence[float]) -> Chart:
     """Draw what a device did step by step over what was expected of it."""
+    actual, expected = drawn(actual), drawn(expected)
     finite = [value for value in (*actual, *expected) if math.isfinite(value)] or [0.0]
     x, y = across(len(actual) - 1), upright(min(finite), max(finite))
     distance = max((abs(one - other) for one, other in zip(actual, expected, strict=False)), default=0.0)
@@ -104,6 +106,7 @@ def distribution(title: str, href: str, name: str, values: Sequence[float], base
 
     ``baseline`` are values of the same from elsewhere, percentiles for instance: they are drawn as an outline.
     """
+    values, baseline = drawn(values), drawn(baseline)
     low = min((*values, *baseline))
     x = across(max(_end(each) for each in (values, baseline) if each), low)
     edges = _edges(x, len(values))
@@ -181,11 +184,11 @@ def row(
 
     ``points`` are pairs of what a place stands for and its figure, ``labels`` the short words below the places.
     """
-    values = [value for _, value in points]
+    values = drawn(value for _, value in points)
     x, y = across(len(points) - 1), upright(0.0, max(values))
     dots = tuple(
         Shape(dot(x.at(index), y.at(value)), "dot s1", f"{label}: {figures.quantity(name, value)}")
-        for index, (label, value) in enumerate(points)
+        for index, ((label, _), value) in enumerate(zip(points, values, strict=True))
     )
     return Chart(
         title=title,

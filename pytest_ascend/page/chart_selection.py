@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_ascend.page import chart
 from pytest_ascend.page.chart import Chart
+from pytest_ascend.page.svg import can_be_drawn
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.grid import link
@@ -34,7 +34,7 @@ def _rows(result: ResultRecord) -> Iterator[Chart]:
     """Draw figures by batch size and by step."""
     sizes = result.series.get("batch_size", ())
     for name, values in result.series.items():
-        if not values or not all(0 <= each < math.inf for each in values):
+        if not can_be_drawn(values) or min(values) < 0:
             continue
         if "_by_batch" in name and len(sizes) == len(values):
             batches = [figures.number(size) for size in sizes]
@@ -58,18 +58,14 @@ def _series(result: ResultRecord) -> Iterator[Chart]:
         expected = result.series.get(f"{stem}_expected")
         if stem != name and expected and values:
             yield chart.curve(title, href, stem, values, expected)
-        elif stem == name and _is_distribution(name) and _is_finite(values):
+        elif stem == name and _is_distribution(name) and can_be_drawn(values):
             baseline = result.series.get(f"{BASELINE}{name}", ())
-            yield chart.distribution(title, href, name, values, baseline if _is_finite(baseline) else ())
+            yield chart.distribution(title, href, name, values, baseline if can_be_drawn(baseline) else ())
 
 
 def _is_distribution(name: str) -> bool:
     is_part = name in _NOT_ALONE or name.startswith(BASELINE) or name.endswith("_expected")
     return not is_part and "_by_batch" not in name and "_by_step" not in name
-
-
-def _is_finite(values: Sequence[float]) -> bool:
-    return bool(values) and all(map(math.isfinite, values))
 
 
 def _layers(result: ResultRecord) -> Iterator[Chart]:

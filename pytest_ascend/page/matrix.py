@@ -12,6 +12,7 @@ from pytest_ascend.page.changes import name_of
 from pytest_ascend.page.chart import Chart
 from pytest_ascend.page.page import label_of
 from pytest_ascend.page.sections import SUITES
+from pytest_ascend.page.svg import can_be_drawn
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, commas, say
@@ -148,7 +149,7 @@ def _charts(runs: Sequence[Outline]) -> Iterator[Chart]:
     for index, run in enumerate(runs):
         stack = run.summary.run.header.stack
         for (case_id, name), value in run.measurements.items() if not stack.emulated else ():
-            if name.endswith(_SPEEDS) and 0 <= value < float("inf"):
+            if name.endswith(_SPEEDS) and value >= 0 and can_be_drawn([value]):
                 key = (_chip(stack), evidence.line(stack.host), case_id, name)
                 points.setdefault(key, []).append((index + 1, name_of(stack), value))
     wanted = [key for key, values in points.items() if len(values) > 1]

@@ -10,9 +10,11 @@ from pathlib import Path
 from pytest_ascend.records.case import Case
 from pytest_ascend.runlog import codec
 from pytest_ascend.system.bundled import folder
+from pytest_ascend.system.untrusted import read_regular
 
 FILE = Path("published", "figures.json")
 SCHEMA = 2
+LARGEST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +44,7 @@ class Published:
 def published() -> Sequence[Published]:
     """Read the figures that come with the package. Raises ValueError for a file of another schema."""
     path = folder("baselines") / FILE
-    data = codec.loads(path.read_text(encoding="utf-8"))
+    data = codec.loads(read_regular(path, LARGEST_BYTES).decode("utf-8"))
     if data["schema"] != SCHEMA:
         raise ValueError(f"{path} is of schema {data['schema']!r}, and this release reads {SCHEMA}")
     names = [each.name for each in fields(Published)]

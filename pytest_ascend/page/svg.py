@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_ascend.verdict import figures
@@ -12,6 +12,8 @@ WIDTH, HEIGHT = 380, 190
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 10, 24
 #: Words below a picture that have room beside each other.
 LABELS_LIMIT = 12
+#: Largest number in a picture: no figure of a run comes near it, and the square of it is still a float64.
+LARGEST = 1e150
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,22 @@ class Axis:
         return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
 
 
+def drawn(values: Iterable[float]) -> list[float]:
+    """Return numbers that a picture can hold: nan for what lies beyond it, 0 for what cannot be told from 0.
+
+    Sums and differences of float64's largest and smallest numbers are infinite or 0, and axes divide by them.
+    """
+    return [math.nan if not abs(each) <= LARGEST else 0.0 if abs(each) < 1 / LARGEST else each for each in values]
+
+
+def can_be_drawn(values: Sequence[float]) -> bool:
+    """Return whether there is something to draw, and all of it fits into a picture."""
+    return bool(values) and not any(map(math.isnan, drawn(values)))
+
+
 def across(last: float, low: float = 0.0) -> Axis:
     """Return the axis from left to right."""
-    return Axis(low, last if last > low else low + 1, LEFT, WIDTH - RIGHT)
+    return Axis(low, last if last > low else low + (abs(low) or 1.0), LEFT, WIDTH - RIGHT)
 
 
 def upright(low: float, high: float) -> Axis:

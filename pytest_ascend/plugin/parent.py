@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import os
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -32,6 +31,11 @@ LOCKS_VARIABLE = "PYTEST_ASCEND_CARD_LOCKS"
 
 #: Of stacks, so many lines are shown on the terminal; the log and the page have all.
 SHOWN_LINES = 30
+#: Cases that one event of the log names; 4 MiB are the most that a line may have.
+LOST_AT_ONCE = 10_000
+#: What the end of a run takes of its time: ending the children, and for each case a record to judge and a row of the
+#: page to write (0.4 ms on an idle core, see docs/survival.md).
+ENDING_S, ENDING_OF_A_CASE_S = 2.0, 0.001
 
 
 class Host(Protocol):
@@ -90,14 +94,15 @@ class Parent:
     def run(self) -> None:
         """Run everything, and say what became of what could not be run."""
         options, ledger = self._host.setup.options, self._host.ledger
-        deadline = time.monotonic() + options.deadline_s if options.deadline_s else float("inf")
+        deadline = float("inf")
+        if options.deadline_s:
+            deadline = self._host.setup.began + _working_s(options.deadline_s, len(self._session.items))
         supervisor = Supervisor(
             self._tasks(), self._cards, self, Settings(deadline=deadline), earlier=self._earlier_attempts()
         )
         left, why = supervisor.run()
         if ledger and why and why != "stopped" and left:
-            for task in left:
-                self._lose(task, why)
+            self._lose(left, why)
             ledger.stopped = why
 
     # --- what the supervisor tells ---
@@ -140,7 +145,7 @@ class Parent:
         """Tell pytest, and through it the log."""
         item, last = self._session.items[task.index], attempts[-1]
         if decision is Decision.LOST:
-            self._lose(task, f"{last.reason}, {len(attempts)} times")
+            self._lose([task], f"{last.reason}, {len(attempts)} times")
             reports = [_report(item, f"not run: {last.reason}", "not-run", None)]
         elif last.end is not End.ANSWERED:
             reports = [self._crashed(item, attempts)]
@@ -216,14 +221,21 @@ class Parent:
         shown = "\n".join(detail.splitlines()[:SHOWN_LINES])
         return _report(item, f"errored: {reason}\n{shown}", "errored" if case else "", record)
 
-    def _lose(self, task: Task, why: str) -> None:
-        item = self._session.items[task.index]
-        if CASE in item.stash:
-            self._note(LOST, case=item.stash[CASE].id, reason=why)
+    def _lose(self, tasks: Sequence[Task], why: str) -> None:
+        """Write down which cases did not run: many in one line, as each line waits for the disk."""
+        items = (self._session.items[task.index] for task in tasks)
+        cases = [item.stash[CASE].id for item in items if CASE in item.stash]
+        for first in range(0, len(cases), LOST_AT_ONCE):
+            self._note(LOST, cases=cases[first : first + LOST_AT_ONCE], reason=why)
 
     def _note(self, kind: str, **data: Any) -> None:
         if self._ledger:
             self._ledger.note(kind, **data)
+
+
+def _working_s(deadline_s: float, cases: int) -> float:
+    """Return how much of the time of a run its cases have; the rest is for its end."""
+    return deadline_s - min(ENDING_S + ENDING_OF_A_CASE_S * cases, deadline_s / 2)
 
 
 def _warn(config: pytest.Config, message: Mapping[str, Any]) -> None:

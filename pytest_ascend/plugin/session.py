@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -48,6 +49,8 @@ class Setup:
     suites: Path
     prepared: Prepared
     expectations: Expectations = field(default_factory=Expectations)
+    #: When the run began, by ``time.monotonic``.
+    began: float = field(default_factory=time.monotonic)
 
     @property
     def expected_by(self) -> tuple[Path, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from pytest_ascend.coverage import expectations, selection
 from pytest_ascend.errors import AscendError, DeviceUnavailable
 from pytest_ascend.plugin import options
 from pytest_ascend.plugin.session import Setup
+from pytest_ascend.records.text import visible
 from pytest_ascend.run.preparation import prepare
 from pytest_ascend.system.bundled import folder
 
@@ -26,14 +28,15 @@ def one_clear_message() -> Iterator[None]:
         yield
     except DeviceUnavailable as error:
         # pytest knows no way to end with a code of one's own before it is configured.
-        sys.stderr.write(f"ERROR: {error}\n")
+        sys.stderr.write(f"ERROR: {visible(str(error))}\n")
         raise SystemExit(error.exit_code) from None
     except AscendError as error:
-        raise pytest.UsageError(str(error)) from None
+        raise pytest.UsageError(visible(str(error))) from None
 
 
 def set_up(config: pytest.Config, args: list[str]) -> Setup:
     """Read what was asked for and bring the device up; without a path in ``args``, put the bundled suites there."""
+    began = time.monotonic()
     namespace, here = config.known_args_namespace, config.invocation_params.dir
     with one_clear_message():
         settings, suites = options.read(namespace, here), folder("suites").resolve()
@@ -53,7 +56,7 @@ def set_up(config: pytest.Config, args: list[str]) -> Setup:
         _refuse_unknown(settings.standard)
     if scope != selection.OWN:
         _keep_to(suites, config, args)
-    setup = Setup(options=settings, chosen=chosen, scope=scope, suites=suites, prepared=prepared)
+    setup = Setup(options=settings, chosen=chosen, scope=scope, suites=suites, prepared=prepared, began=began)
     with one_clear_message():
         # The known deviations of this combination: the bundled ones, then the user's.
         return replace(setup, expectations=expectations.load(setup.expected_by, setup.stack()))

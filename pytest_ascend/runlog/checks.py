@@ -185,7 +185,7 @@ _ATTEMPT = _fields({"card": _text, "end": _text, "outcome": _text, "reason": _te
 #: What each kind of event holds beside its kind.
 _EVENTS: Mapping[str, Check] = {
     ATTEMPT: _fields({"case": _text, "card": _text, "end": _text, "outcome": _text, "reason": _text, "alone": _flag}),
-    LOST: _fields({"case": _text, "reason": _text}),
+    LOST: _fields({"cases": _list_of(_text), "reason": _text}),
     CANARIES: _fields({"planted": _count, "detected": _count, "honest": _count, "missed": _list_of(_text)}),
     QUARANTINED: _fields({"card": _text, "reason": _text}),
     LEFT_BEHIND: _fields({"case": _text, "card": _text, "bytes": _count}),
@@ -206,6 +206,8 @@ def moment(text: str) -> datetime:
     found = datetime.fromisoformat(text.replace("Z", "+00:00"))
     if found.tzinfo is None:
         raise ValueError(f"{text!r} has no offset from UTC")
+    if not 2000 <= found.year < 3000:  # sums with days and offsets end at the year 9999
+        raise ValueError(f"{text!r} is no time of a run")
     return found
 
 

@@ -19,7 +19,7 @@ SCHEMA = 2
 #: Forms that can be read.
 SCHEMAS = (1, 2)
 
-#: Kinds of event: an attempt that another one followed; a case of which nothing is known because the machine gave way;
+#: Kinds of event: an attempt that another one followed; cases of which nothing is known because the machine gave way;
 #: the judge's score on planted faults; a card that is used no more; memory that a case left behind; a continuation.
 ATTEMPT = "attempt"
 LOST = "lost"
@@ -136,8 +136,8 @@ class Run:
     def lost(self) -> Mapping[str, str]:
         """Return by case id why the machine, not the case, is the reason that there is no record."""
         known = {record.case.id for record in self.records}
-        found = [event for event in self.events if event["kind"] == LOST and event.get("case") not in known]
-        return {str(event.get("case")): str(event.get("reason")) for event in found}
+        found = (event for event in self.events if event["kind"] == LOST)
+        return {case: str(event["reason"]) for event in found for case in event["cases"] if case not in known}
 
     @property
     def missed_canaries(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -34,9 +35,16 @@ def read(path: Path) -> Run:
     naming file and line, for one that is missing, damaged, cut within a line, of another schema, or that has a case
     twice or one that its manifest lacks.
     """
+    with opened(path) as file:
+        return _Reader(path, file).run()
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open the run log ``path`` for :func:`read_from`. Raises RunLogError where it cannot be read."""
     try:
         with open_regular(path, SIZE_LIMIT_BYTES) as file:
-            return _Reader(path, file).run()
+            yield file
     except OSError as error:
         raise RunLogError(
             f"cannot read the run log {path}: {error.strerror or error}",

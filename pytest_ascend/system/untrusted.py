@@ -1,27 +1,107 @@
-"""Files that anybody may have written: regular ones only, and of a bounded size."""
+"""Files that anybody may have written: regular ones only, of a bounded size, and JSON of a bounded shape.
+
+Every reader of a file that is not the package's own goes through here.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import json
+import math
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, NoReturn
+
+#: Deepest nesting of JSON that is read. What this package writes needs eight.
+DEPTH_LIMIT = 32
+#: Longest whole number of JSON that is read: 2**64 has 20 digits, and Python 3.10 takes seconds for 100,000.
+DIGITS_LIMIT = 20
 
 
-def open_regular(path: Path, limit_bytes: int) -> BinaryIO:
-    """Open a file to read. Raises OSError as ``open`` does, and for what is no regular file or is larger than that.
+def open_regular(path: Path, limit_bytes: int, *, follow: bool = True) -> BinaryIO:
+    """Open a regular file to read; ``follow`` allows ``path`` to be a symbolic link.
 
-    A pipe would have the reader wait for ever, a device never end.
+    Raises OSError as ``open`` does, and for anything that is no regular file of at most ``limit_bytes``: a pipe would
+    have the reader wait for ever, a device never end.
     """
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    try:
+        file = os.fdopen(os.open(path, flags), "rb")
+    except ValueError as error:  # a NUL inside of the name
+        raise OSError(errno.EINVAL, str(error)) from error
     status = os.fstat(file.fileno())
     if stat.S_ISREG(status.st_mode) and status.st_size <= limit_bytes:
         return file
     file.close()
-    raise OSError(f"no regular file of at most {limit_bytes} bytes")
+    if stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, and at most {limit_bytes:,} are read")
+    raise OSError(errno.EINVAL, "not a regular file")
 
 
-def read_regular(path: Path, limit_bytes: int) -> bytes:
-    """Read such a file whole, and no further than the limit even where it grows meanwhile."""
-    with open_regular(path, limit_bytes) as file:
+def read_regular(path: Path, limit_bytes: int, *, follow: bool = True) -> bytes:
+    """Return the content of such a file, and no more than the limit even where it grows meanwhile."""
+    with open_regular(path, limit_bytes, follow=follow) as file:
         return file.read(limit_bytes)
+
+
+def holds(path: Path, data: bytes) -> bool:
+    """Return whether ``path`` is a regular file, and no link, with exactly this content."""
+    with contextlib.suppress(OSError):
+        return read_regular(path, len(data), follow=False) == data
+    return False
+
+
+def strict_json(text: str | bytes) -> Any:
+    """Return what JSON says. Raises ValueError for everything that two readers might take for two things, or choke on.
+
+    That is: NaN and infinities, numbers beyond float64 or with more than 20 digits, a key twice in one object, nesting
+    deeper than 32, text that is not UTF-8.
+    """
+    try:
+        value = json.loads(
+            text if isinstance(text, str) else text.decode("utf-8"),
+            parse_constant=_refuse_constant,
+            parse_int=_whole,
+            parse_float=_finite,
+            object_pairs_hook=_unique,
+        )
+    except RecursionError:
+        raise ValueError(f"nested deeper than {DEPTH_LIMIT}") from None
+    _refuse_deep(value)
+    return value
+
+
+def _refuse_deep(value: Any) -> None:
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(DEPTH_LIMIT + 1):
+        inner = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [each for children in inner for each in children if isinstance(each, dict | list)]
+        if not level:
+            return
+    raise ValueError(f"nested deeper than {DEPTH_LIMIT}")
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > DIGITS_LIMIT:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def _finite(text: str) -> float:
+    value = float(text) if len(text) <= 100 else math.inf
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:20]} is beyond what a number can be")
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return table

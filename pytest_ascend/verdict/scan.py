@@ -21,7 +21,8 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog import checks, codec
 from pytest_ascend.runlog.contents import SCHEMA, SCHEMAS, Footer, Header, Run
-from pytest_ascend.runlog.reading import HEADER_LIMIT_BYTES, RECORD_LIMIT_BYTES, RECORDS_LIMIT
+from pytest_ascend.runlog.reading import HEADER_LIMIT_BYTES, RECORD_LIMIT_BYTES, RECORDS_LIMIT, SIZE_LIMIT_BYTES
+from pytest_ascend.system.untrusted import open_regular
 from pytest_ascend.verdict.audit import audited
 from pytest_ascend.verdict.summary import ORDER, Summary, judged
 
@@ -88,9 +89,9 @@ class Outline:
 def outline(path: Path) -> Outline:
     """Read the log ``path`` in outline. Raises RunLogError for a log that cannot be trusted, naming file and line."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path, SIZE_LIMIT_BYTES) as file:
             return _Outlining(path, file).outline()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError) as error:
         raise RunLogError(
             f"cannot take the run log {path} into account: {error}",
             path=str(path),

@@ -86,7 +86,7 @@ def test_a_part_that_is_missing_or_a_link_is_named(certificate: Path, tmp_path: 
         verify(copy, PUBLIC, runs.RELEASE)
     (copy / name).unlink()
     os.mkfifo(copy / name)
-    with pytest.raises(CertificateError, match=f"{name} is no regular file"):
+    with pytest.raises(CertificateError, match=f"{name} cannot be read: not a regular file"):
         verify(copy, PUBLIC, runs.RELEASE)
 
 

@@ -117,7 +117,7 @@ def test_a_line_that_does_not_fit_on_the_disk_is_taken_back(begun: Path, wanted:
 
 def test_a_lost_case_is_not_run_and_says_why_until_it_is_recorded(begun: Path, wanted: Header) -> None:
     log = RunLog.resume(begun, wanted)
-    log.note(LOST, case=wanted.manifest[3].id, reason="the card was lost")
+    log.note(LOST, cases=[wanted.manifest[3].id], reason="the card was lost")
     log.close()
     assert "the card was lost" in summarise(read(begun)).results[3].outcome.reason
     log = RunLog.resume(begun, wanted)

@@ -149,7 +149,7 @@ def test_the_command_writes_log_and_page_and_exits_as_the_run_would(runs, tmp_pa
 
 
 def test_what_happened_beside_the_cases_is_kept(runs, tmp_path):
-    event = {"type": "event", "kind": "lost", "case": CASES[0].id, "reason": "the card was reset"}
+    event = {"type": "event", "kind": "lost", "cases": [CASES[0].id], "reason": "the card was reset"}
     runs[0] = replace(runs[0], events=(event,))
     merge(runs, tmp_path / "run.jsonl")
     assert read(tmp_path / "run.jsonl").events == (event,)

@@ -1,0 +1,84 @@
+"""Files that anybody may have written: only regular ones, bounded, and JSON that says one thing."""
+
+from __future__ import annotations
+
+import ast
+import os
+from pathlib import Path
+
+import pytest
+
+import pytest_ascend
+from pytest_ascend.system.untrusted import holds, read_regular, strict_json
+
+
+def test_a_regular_file_is_read_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    assert read_regular(tmp_path / "file", 7) == b"content"
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    (tmp_path / "sparse").touch()
+    os.truncate(tmp_path / "sparse", 1 << 40)
+    for name, limit, follow in (
+        ("pipe", 9, True),
+        ("file", 6, True),
+        ("sparse", 1 << 30, True),
+        (".", 9, True),
+        ("link", 9, False),
+        ("missing", 9, True),
+        ("a\0b", 9, True),
+    ):
+        with pytest.raises(OSError, match=r".+"):
+            read_regular(tmp_path / name, limit, follow=follow)
+    with pytest.raises(OSError, match="not a regular file"):
+        read_regular(Path("/dev/zero"), 9)
+
+
+def test_a_file_holds_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    assert holds(tmp_path / "file", b"content")
+    assert not holds(tmp_path / "file", b"conten")
+    assert not holds(tmp_path / "file", b"contents")
+
+
+BAD = (
+    *("NaN", "[Infinity]", "1e999", "9" * 5000, '{"a": 1, "a": 1}', "[" * 40 + "]" * 40),
+    *("[" * 200_000, "", "{", b"\xff", b"\xff\xfe1\x00"),
+)
+
+
+@pytest.mark.parametrize("text", BAD, ids=range(len(BAD)))
+def test_what_two_readers_may_take_for_two_things_is_refused(text: str | bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        strict_json(text)
+
+
+def test_json_says_what_it_says() -> None:
+    assert strict_json(b'{"a": [1, -2.5, null, "\\u00e9"]}') == {"a": [1, -2.5, None, "é"]}
+
+
+#: Modules that open what is theirs alone: /proc, pipes to their children, a file that they have just made themselves.
+OWN = {
+    *("system/untrusted.py", "isolation/process.py", "isolation/stacks.py", "environment/stack.py"),
+    *("performance/conditions.py", "performance/profiling.py", "page/html.py", "migration/page.py"),
+    *("verdict/phrase.py", "plugin/hooks.py", "runlog/writing.py", "certificate/package.py", "certificate/signing.py"),
+    "coverage/commands.py",
+}
+
+
+def test_every_reader_takes_the_one_safe_way() -> None:
+    root = Path(pytest_ascend.__file__).parent
+    found = set()
+    for path in root.rglob("*.py"):
+        name = path.relative_to(root).as_posix()
+        if name not in OWN and not name.startswith(("emulator/", "suites/")):
+            calls = (each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.Call))
+            found |= {f"{name}: {_called(each)}" for each in calls if _called(each) in READING}
+    assert not found
+
+
+READING = {"open", "read_text", "read_bytes", "fdopen"}
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
