@@ -28,7 +28,7 @@ def read_bounded(root: Path, path: Path, golden_id: str) -> bytes:
     except FileNotFoundError as error:
         raise GoldenError(f"{path} is missing", path=str(path), hint=_hint(golden_id)) from error
     except (OSError, RuntimeError) as error:
-        raise damaged(path, f"it cannot be read: {error}", golden_id) from error
+        raise damaged(path, f"it cannot be read: {getattr(error, 'strerror', None) or error}", golden_id) from error
 
 
 def write_if_new(path: Path, data: bytes) -> None:

@@ -215,7 +215,7 @@ def test_a_link_out_of_the_store_is_refused(store: GoldenStore, tmp_path: Path, 
 def test_a_pipe_in_place_of_a_golden_is_refused_without_waiting(store: GoldenStore) -> None:
     store.path("ops/relu").unlink()
     os.mkfifo(store.path("ops/relu"))
-    with pytest.raises(GoldenError, match="no regular file"):
+    with pytest.raises(GoldenError, match="not a regular file"):
         store.read("ops/relu")
 
 

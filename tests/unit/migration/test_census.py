@@ -66,14 +66,14 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_what_might_never_end_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
-        with pytest.raises(UsageError, match="it is no file"):
+        with pytest.raises(UsageError, match="regular file|directory"):
             census.read(path)
 
 
 def test_a_file_that_is_too_large_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     census.write(tmp_path / "census.json", SMALL)
     monkeypatch.setattr(census, "LIMIT_BYTES", 100)
-    with pytest.raises(UsageError, match="more than 100 bytes"):
+    with pytest.raises(UsageError, match="at most 100 are read"):
         census.read(tmp_path / "census.json")
 
 
