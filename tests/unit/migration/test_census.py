@@ -66,7 +66,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_what_might_never_end_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
-        with pytest.raises(UsageError, match="regular file|directory"):
+        with pytest.raises(UsageError, match=r"regular file|directory"):
             census.read(path)
 
 
