@@ -24,7 +24,7 @@ from pytest_ascend.errors import EmulatorUnavailable
 HERE = Path(__file__).resolve().parent
 
 #: Libraries that torch_npu opens at run time, beside those that it links against.
-_OPENED_AT_RUN_TIME = ("libascendcl.so", "libacl_op_compiler.so", "libhccl.so", "libnnopbase.so")
+_OPENED_AT_RUN_TIME = ("libascendcl.so", "libacl_op_compiler.so", "libnnopbase.so")
 
 _FLAGS = ("-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-rpath,$ORIGIN")
 
@@ -77,7 +77,9 @@ def _key(compiler: str, libraries: list[Path]) -> str:
 
 
 def _what_matters(compiler: str, libraries: list[Path]) -> Iterator[bytes]:
-    for source in sorted([*HERE.glob("*.py"), *HERE.glob("kernels/**/*.py"), *HERE.glob("runtime/*")]):
+    for source in sorted(
+        [*HERE.glob("*.py"), *HERE.glob("kernels/**/*.py"), *HERE.glob("runtime/*"), *HERE.glob("hccl/*")]
+    ):
         yield source.name.encode()
         yield source.read_bytes()
     yield compiler.encode()
@@ -108,7 +110,8 @@ def _compile_all(compiler: str, libraries: list[Path], home: Path) -> None:
     empty = _write(home, "empty.c", "typedef int nothing;\n")
     _link(compiler, home, "libascendcl.so", [*runtime, missing], "-ldl", "-lpthread")
     _link(compiler, home, "libopapi.so", [operators], "-lascendcl")
-    for name in {*names, *_OPENED_AT_RUN_TIME} - {"libascendcl.so", "libopapi.so"}:
+    _link(compiler, home, "libhccl.so", sorted((HERE / "hccl").glob("*.c")), "-lascendcl", "-lpthread", "-lm")
+    for name in {*names, *_OPENED_AT_RUN_TIME} - {"libascendcl.so", "libopapi.so", "libhccl.so"}:
         _link(compiler, home, name, [empty], "-Wl,--no-as-needed", "-lascendcl")
 
 

@@ -16,7 +16,8 @@ API int {name}GetWorkspaceSize({arguments}uint64_t *workspace_size, void **into)
     return EMU_OK;
 }}
 API int {name}(void *workspace, uint64_t size, void *executor, void *stream) {{
-    (void)workspace, (void)size, (void)stream;
+    (void)workspace, (void)size;
+    emu_stream_drain(stream);
     return emu_run(executor);
 }}
 """

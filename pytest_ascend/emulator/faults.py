@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from pytest_ascend.emulator.collective_faults import PREFIX, check, is_of_collectives
 from pytest_ascend.emulator.planted import FAULTS, Fault
 from pytest_ascend.emulator.registry import Body, Kernel
 from pytest_ascend.emulator.sickness import KINDS, infect, is_sickness
@@ -30,7 +31,7 @@ def find_fault(name: str) -> Fault:
     if not separator:
         raise UsageError(
             f"there is no fault {name!r} for the emulated device",
-            hint=f"choose one of {', '.join(sorted({*FAULTS, *KINDS}))}, or name your own as module:attribute",
+            hint=f"choose one of {', '.join(sorted({*FAULTS, *KINDS}))}, {PREFIX}NAME, or your own as module:attribute",
         )
     try:
         found = getattr(importlib.import_module(module), attribute)
@@ -49,6 +50,9 @@ def apply_faults(kernels: Iterable[Kernel], names: Iterable[str]) -> list[Kernel
     """Return the kernels with the named faults planted. Raises UsageError for an operator that is not emulated."""
     by_name = {kernel.name: kernel for kernel in kernels}
     for name in names:
+        if is_of_collectives(name):
+            check(name)  # the library of collectives plants it
+            continue
         by_name = infect(by_name, name) if is_sickness(name) else _with_wrong_bodies(by_name, name)
     return list(by_name.values())
 

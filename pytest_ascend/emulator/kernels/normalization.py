@@ -122,3 +122,78 @@ op(
     " BoolArray outputMask, out Tensor gradInput, out Tensor gradGamma, out Tensor gradBeta)",
     group_norm_backward,
 )
+
+# --- over a batch that several devices share: statistics of each, put together, and the same of gradients ---
+
+
+def _of_channels(x: T, values: T) -> T:
+    return values.view(1, -1, *[1] * (x.dim() - 2))
+
+
+def _but_channels(x: T) -> list[int]:
+    return [dim for dim in range(x.dim()) if dim != 1]
+
+
+@family.kernel("aclnnBatchNormStats(Tensor input, double eps, out Tensor mean, out Tensor invstd)")
+def batch_norm_stats(x: T, eps: float) -> tuple[T, T]:
+    spread, mean = torch.var_mean(x.float(), _but_channels(x), correction=0)
+    return mean, (spread + eps).rsqrt()
+
+
+@family.kernel(
+    "aclnnBatchNormGatherStatsWithCounts(Tensor input, Tensor mean, Tensor invstd, inout Tensor runningMean,"
+    " inout Tensor runningVar, double momentum, double eps, Tensor counts, out Tensor meanAll, out Tensor invstdAll)"
+)
+def batch_norm_gather_stats(
+    x: T,  # noqa: ARG001
+    means: T,
+    invstds: T,
+    running_mean: Optional,
+    running_var: Optional,
+    momentum: float,
+    eps: float,
+    counts: T,
+) -> tuple[T, T]:
+    weights = counts.float().unsqueeze(1)
+    total = weights.sum()
+    mean = (means * weights).sum(0) / total
+    spread = ((invstds.square().reciprocal() - eps + (means - mean).square()) * weights).sum(0) / total
+    if running_mean is not None:
+        running_mean.lerp_(mean.to(running_mean.dtype), momentum)
+    if running_var is not None:
+        running_var.lerp_((spread * total / (total - 1)).to(running_var.dtype), momentum)
+    return mean, (spread + eps).rsqrt()
+
+
+@family.kernel(
+    "aclnnBatchNormReduceBackward(Tensor gradOut, Tensor input, Tensor mean, Tensor invstd, Tensor weight, bool inputG,"
+    " bool weightG, bool biasG, out Tensor sumDy, out Tensor sumDyXmu, out Tensor gradWeight, out Tensor gradBias)"
+)
+def batch_norm_reduce_backward(
+    grad: T,
+    x: T,
+    mean: T,
+    invstd: T,
+    weight: Optional,  # noqa: ARG001
+    of_input: bool,
+    of_weight: bool,
+    of_bias: bool,
+) -> tuple[Optional, Optional, Optional, Optional]:
+    sums = grad.float().sum(_but_channels(x))
+    products = (grad.float() * (x.float() - _of_channels(x, mean))).sum(_but_channels(x))
+    made = (of_input and sums, of_input and products, of_weight and products * invstd, of_bias and sums)
+    return tuple(each if isinstance(each, T) else None for each in made)  # type: ignore[return-value]
+
+
+@family.kernel(
+    "aclnnBatchNormElemtBackward(Tensor gradOut, Tensor input, Tensor mean, Tensor invstd, Tensor weight, Tensor sumDy,"
+    " Tensor sumDyXmu, Tensor counter, out Tensor gradInput)"
+)
+def batch_norm_elemt_backward(
+    grad: T, x: T, mean: T, invstd: T, weight: Optional, sums: T, products: T, counts: T
+) -> T:
+    total = counts.sum()
+    scale = invstd if weight is None else invstd * weight
+    slope = _of_channels(x, invstd.square() * products / total)
+    centred = grad.float() - _of_channels(x, sums / total) - (x.float() - _of_channels(x, mean)) * slope
+    return (centred * _of_channels(x, scale)).to(x.dtype)

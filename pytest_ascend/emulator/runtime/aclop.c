@@ -134,9 +134,11 @@ static void fill_in(int count, aclTensor *const *descriptors, aclArray *const *b
         if (descriptors[i]) descriptors[i]->data = buffers[i] ? (intptr_t)buffers[i]->items : 0;
 }
 
-/* The rest of the arguments says how to compile and where to run. */
 API int aclopCompileAndExecuteV2(const char *type, int n, aclTensor *const *inputs, aclArray *const *input_data, int m,
-                                 aclTensor *const *outputs, aclArray *const *output_data, const attributes *given) {
+                                 aclTensor *const *outputs, aclArray *const *output_data, const attributes *given,
+                                 int engine, int compiles, const char *path, void *stream) {
+    (void)engine, (void)compiles, (void)path;
+    emu_stream_drain(stream);
     fill_in(n, inputs, input_data);
     fill_in(m, outputs, output_data);
     int64_t words[] = {(intptr_t)type, n, (intptr_t)inputs, m, (intptr_t)outputs, given ? given->count : 0, given ? (intptr_t)given->items : 0};
@@ -145,6 +147,7 @@ API int aclopCompileAndExecuteV2(const char *type, int n, aclTensor *const *inpu
 }
 
 API int aclopCompileAndExecute(const char *type, int n, aclTensor *const *inputs, aclArray *const *input_data, int m,
-                               aclTensor *const *outputs, aclArray *const *output_data, const attributes *given) {
-    return aclopCompileAndExecuteV2(type, n, inputs, input_data, m, outputs, output_data, given);
+                               aclTensor *const *outputs, aclArray *const *output_data, const attributes *given, int engine,
+                               int compiles, const char *path, void *stream) {
+    return aclopCompileAndExecuteV2(type, n, inputs, input_data, m, outputs, output_data, given, engine, compiles, path, stream);
 }

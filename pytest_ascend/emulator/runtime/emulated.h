@@ -18,11 +18,15 @@ enum {
     EMU_OUT_OF_MEMORY = 207001,
     EMU_LOST_HEARTBEAT = 507010,
     EMU_AICORE_EXCEPTION = 507015,
+    EMU_SYNC_TIMEOUT = 507046,
+    EMU_COLLECTIVE_TIMEOUT = 507048, /* what a stream fails with whose collective waits in vain */
     EMU_KERNEL_FAILED = 561000,
 };
 
 /* Remember a message for aclGetRecentErrMsg in this thread; returns the code, so that "return emu_fail(...)" reads well. */
 API int emu_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+API const char *aclGetRecentErrMsg(void);
 
 /* A function of CANN that is not emulated was called: note its name, say so, fail. */
 API int emu_missing(const char *kind, const char *name);
@@ -38,6 +42,15 @@ API int emu_device_count(void);
 /* What planted faults do: see faults.c. emu_waited gives the error that waiting for the device finds, usually none. */
 API int emu_allocations_fail(void);
 API int emu_waited(void);
+API void emu_fail_later_with(int code, const char *message);
+
+/* Have a thread of the stream do work that takes time of its own, after what was given to it before. Work gives an
+ * error code, which is found by whoever waits for the device then. */
+typedef int (*emu_work)(void *data);
+API int emu_stream_submit(void *stream, emu_work run, void *data);
+
+/* Wait until the stream is idle: what every operator and copy does first. */
+API void emu_stream_drain(void *stream);
 
 /* Descriptors as Python reads them: every field is a 64-bit word, in this order. */
 typedef struct {

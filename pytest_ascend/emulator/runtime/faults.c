@@ -2,11 +2,13 @@
 #include "emulated.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 static int allocations_fail;
 static int pending_error;
+static char pending_message[1024];
 
 /* With on, no memory can be had from any device of this process any more. */
 API void emu_fail_allocations(int on) { __atomic_store_n(&allocations_fail, on, __ATOMIC_RELEASE); }
@@ -16,9 +18,18 @@ API int emu_allocations_fail(void) { return __atomic_load_n(&allocations_fail, _
  * not stand up again within a process. */
 API void emu_fail_later(int code) { __atomic_store_n(&pending_error, code, __ATOMIC_RELEASE); }
 
+/* The same, with a message of its own. Of several errors the first is told: the others follow from it. */
+API void emu_fail_later_with(int code, const char *message) {
+    static int is_taken;
+    if (__atomic_exchange_n(&is_taken, 1, __ATOMIC_ACQ_REL)) return;
+    snprintf(pending_message, sizeof pending_message, "%s", message);
+    emu_fail_later(code);
+}
+
 API int emu_waited(void) {
     int code = __atomic_load_n(&pending_error, __ATOMIC_ACQUIRE);
     if (!code) return EMU_OK;
+    if (pending_message[0]) return emu_fail(code, "%s", pending_message);
     const char *what = code == EMU_LOST_HEARTBEAT ? "the device is lost, its heartbeat stopped" : "an operator failed on the device";
     return emu_fail(code, "emulated CANN: %s (%d); the error was found while waiting", what, code);
 }

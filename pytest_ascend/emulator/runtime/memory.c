@@ -172,7 +172,7 @@ API int aclrtMemcpy(void *to, size_t room, const void *from, size_t count, int k
 }
 
 API int aclrtMemcpyAsync(void *to, size_t room, const void *from, size_t count, int kind, void *stream) {
-    (void)stream;
+    emu_stream_drain(stream);
     return aclrtMemcpy(to, room, from, count, kind);
 }
 
@@ -183,7 +183,7 @@ API int aclrtMemset(void *at, size_t room, int32_t value, size_t count) {
 }
 
 API int aclrtMemsetAsync(void *at, size_t room, int32_t value, size_t count, void *stream) {
-    (void)stream;
+    emu_stream_drain(stream);
     return aclrtMemset(at, room, value, count);
 }
 

@@ -1,0 +1,283 @@
+/* Streams and events. Operators run where they are called, so that a stream is idle but for what takes time by itself:
+ * collectives, which wait for other processes. Those run in a thread of their stream, in order; whatever else is asked
+ * of that stream waits for them first. */
+#include "emulated.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct task {
+    emu_work run;
+    void *data;
+    struct task *next;
+} task;
+
+typedef struct stream {
+    int32_t id;
+    int has_thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    task *first, *last;
+    uint64_t issued, done; /* how many tasks there ever were, and how many of them are over */
+    struct stream *next;   /* of all streams, the default one included: none is ever freed, as events refer to them */
+} stream;
+
+static stream default_stream = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+static stream *streams = &default_stream;
+
+static stream *stream_of(void *given) { return given ? given : &default_stream; }
+
+static double now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+static int is_over(stream *on, uint64_t ticket) { return __atomic_load_n(&on->done, __ATOMIC_ACQUIRE) >= ticket; }
+
+static int is_idle(stream *on) { return is_over(on, __atomic_load_n(&on->issued, __ATOMIC_ACQUIRE)); }
+
+static void *work(void *given) {
+    stream *on = given;
+    for (;;) {
+        pthread_mutex_lock(&on->lock);
+        while (!on->first) pthread_cond_wait(&on->changed, &on->lock);
+        task *next = on->first;
+        on->first = next->next;
+        pthread_mutex_unlock(&on->lock);
+        int error = next->run(next->data);
+        if (error) emu_fail_later_with(error, aclGetRecentErrMsg());
+        free(next);
+        pthread_mutex_lock(&on->lock);
+        __atomic_store_n(&on->done, on->done + 1, __ATOMIC_RELEASE);
+        pthread_cond_broadcast(&on->changed);
+        pthread_mutex_unlock(&on->lock);
+    }
+    return NULL;
+}
+
+/* Signals are the business of the program's own threads. */
+static int start_thread(stream *on) {
+    sigset_t all, before;
+    pthread_t thread;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&thread, NULL, work, on);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!error) pthread_detach(thread);
+    return error;
+}
+
+API int emu_stream_submit(void *given, emu_work run, void *data) {
+    stream *on = stream_of(given);
+    task *made = malloc(sizeof *made);
+    if (!made) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: no host memory for a task");
+    *made = (task){.run = run, .data = data};
+    pthread_mutex_lock(&on->lock);
+    if (!on->has_thread && start_thread(on)) {
+        pthread_mutex_unlock(&on->lock);
+        free(made);
+        return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: no thread for a stream");
+    }
+    on->has_thread = 1;
+    if (on->first) on->last->next = made; else on->first = made;
+    on->last = made;
+    __atomic_store_n(&on->issued, on->issued + 1, __ATOMIC_RELEASE);
+    pthread_cond_broadcast(&on->changed);
+    pthread_mutex_unlock(&on->lock);
+    return EMU_OK;
+}
+
+static void wait_for(stream *on, uint64_t ticket) {
+    if (is_over(on, ticket)) return;
+    pthread_mutex_lock(&on->lock);
+    while (!is_over(on, ticket)) pthread_cond_wait(&on->changed, &on->lock);
+    pthread_mutex_unlock(&on->lock);
+}
+
+API void emu_stream_drain(void *given) {
+    stream *on = stream_of(given);
+    wait_for(on, __atomic_load_n(&on->issued, __ATOMIC_ACQUIRE));
+}
+
+API int aclrtCreateStream(void **into) {
+    static int32_t next;
+    stream *made = calloc(1, sizeof *made);
+    if (!made) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: no host memory for a stream");
+    made->id = __sync_add_and_fetch(&next, 1);
+    pthread_mutex_init(&made->lock, NULL);
+    pthread_cond_init(&made->changed, NULL);
+    made->next = __atomic_load_n(&streams, __ATOMIC_ACQUIRE);
+    while (!__atomic_compare_exchange_n(&streams, &made->next, made, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {}
+    *into = made;
+    return EMU_OK;
+}
+
+API int aclrtCreateStreamWithConfig(void **into, uint32_t priority, uint32_t flag) {
+    (void)priority, (void)flag;
+    return aclrtCreateStream(into);
+}
+
+API int aclrtSynchronizeStream(void *given) {
+    emu_stream_drain(given);
+    return emu_waited();
+}
+
+static int wait_with_timeout(stream *on, int32_t ms) {
+    double end = now_ms() + ms;
+    while (ms >= 0 && !is_idle(on) && now_ms() < end) usleep(200);
+    if (ms >= 0 && !is_idle(on)) return emu_fail(EMU_SYNC_TIMEOUT, "emulated CANN: a stream was not done within %d ms", ms);
+    return aclrtSynchronizeStream(on);
+}
+
+API int aclrtSynchronizeStreamWithTimeout(void *given, int32_t ms) { return wait_with_timeout(stream_of(given), ms); }
+
+API int aclrtSynchronizeDeviceWithTimeout(int32_t ms) {
+    for (stream *each = __atomic_load_n(&streams, __ATOMIC_ACQUIRE); each; each = each->next) {
+        int error = wait_with_timeout(each, ms);
+        if (error) return error;
+    }
+    return emu_waited();
+}
+
+API int aclrtSynchronizeDevice(void) { return aclrtSynchronizeDeviceWithTimeout(-1); }
+
+API int aclrtDestroyStream(void *given) { emu_stream_drain(given); return EMU_OK; }
+API int aclrtDestroyStreamForce(void *given) { (void)given; return EMU_OK; }
+API int aclrtSetStreamFailureMode(void *given, uint64_t mode) { (void)given, (void)mode; return EMU_OK; }
+API int aclrtSetOpWaitTimeout(uint32_t seconds) { (void)seconds; return EMU_OK; }
+API int aclrtSetOpExecuteTimeOut(uint32_t seconds) { (void)seconds; return EMU_OK; }
+API int aclrtSetStreamOverflowSwitch(void *given, uint32_t flag) { (void)given, (void)flag; return EMU_OK; }
+API int aclrtSubscribeReport(uint64_t thread, void *given) { (void)thread, (void)given; return EMU_OK; }
+API int aclrtUnSubscribeReport(uint64_t thread, void *given) { (void)thread, (void)given; return EMU_OK; }
+
+API int aclrtProcessReport(int32_t timeout_ms) {
+    usleep(1000u * (unsigned)(timeout_ms > 0 && timeout_ms < 100 ? timeout_ms : 10)); /* nothing ever waits: callbacks ran when launched */
+    return EMU_OK;
+}
+
+API int aclrtLaunchHostFunc(void *given, void (*function)(void *), void *data) {
+    emu_stream_drain(given);
+    function(data);
+    return EMU_OK;
+}
+
+API int aclrtLaunchCallback(void (*function)(void *), void *data, int block, void *given) {
+    (void)block;
+    return aclrtLaunchHostFunc(given, function, data);
+}
+
+API int aclrtStreamQuery(void *given, int *status) {
+    *status = is_idle(stream_of(given)) ? 0 /* complete */ : 1;
+    return *status ? EMU_OK : emu_waited();
+}
+
+API int aclrtStreamGetId(void *given, int32_t *id) {
+    *id = stream_of(given)->id;
+    return EMU_OK;
+}
+
+/* --- events --- */
+
+typedef struct {
+    double time_ms;
+    stream *on;      /* NULL where the event is over, or was never recorded */
+    uint64_t ticket; /* the task that it is over with */
+    int references;  /* the owner's, and those of tasks that are to record it */
+} event;
+
+static void release(event *given) {
+    if (!__atomic_sub_fetch(&given->references, 1, __ATOMIC_ACQ_REL)) free(given);
+}
+
+static int record(void *data) {
+    event *given = data;
+    given->time_ms = now_ms();
+    release(given);
+    return EMU_OK;
+}
+
+static int has_happened(event *given) { return !given->on || is_over(given->on, given->ticket); }
+
+API int aclrtCreateEventExWithFlag(void **into, uint32_t flag) {
+    (void)flag;
+    event *made = calloc(1, sizeof *made);
+    if (!made) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: no host memory for an event");
+    made->references = 1;
+    *into = made;
+    return EMU_OK;
+}
+
+API int aclrtCreateEventWithFlag(void **into, uint32_t flag) { return aclrtCreateEventExWithFlag(into, flag); }
+
+API int aclrtDestroyEvent(void *given) {
+    release(given);
+    return EMU_OK;
+}
+
+API int aclrtResetEvent(void *given, void *on) { (void)given, (void)on; return EMU_OK; }
+
+API int aclrtRecordEvent(void *given, void *stream_given) {
+    event *target = given;
+    stream *on = stream_of(stream_given);
+    if (is_idle(on)) {
+        target->on = NULL;
+        target->time_ms = now_ms();
+        return EMU_OK;
+    }
+    __atomic_add_fetch(&target->references, 1, __ATOMIC_ACQ_REL);
+    int error = emu_stream_submit(on, record, target);
+    target->ticket = __atomic_load_n(&on->issued, __ATOMIC_ACQUIRE);
+    target->on = on;
+    return error;
+}
+
+typedef struct {
+    stream *on;
+    uint64_t ticket;
+} awaited;
+
+static int wait_on(void *data) {
+    awaited *given = data;
+    wait_for(given->on, given->ticket);
+    free(given);
+    return EMU_OK;
+}
+
+API int aclrtStreamWaitEvent(void *given, void *waited_for) {
+    event *before = waited_for;
+    if (has_happened(before) || before->on == stream_of(given)) return EMU_OK;
+    awaited *made = malloc(sizeof *made);
+    if (!made) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: no host memory for a task");
+    *made = (awaited){.on = before->on, .ticket = before->ticket};
+    return emu_stream_submit(given, wait_on, made);
+}
+
+API int aclrtSynchronizeEvent(void *given) {
+    event *target = given;
+    if (target->on) wait_for(target->on, target->ticket);
+    return emu_waited();
+}
+
+API int aclrtQueryEventStatus(void *given, int *status) {
+    *status = has_happened(given); /* 1: recorded and complete */
+    return *status ? emu_waited() : EMU_OK;
+}
+
+API int aclrtQueryEventWaitStatus(void *given, int *status) {
+    *status = !has_happened(given); /* 0: complete */
+    return EMU_OK;
+}
+
+API int aclrtEventElapsedTime(float *ms, void *start, void *end) {
+    *ms = (float)(((event *)end)->time_ms - ((event *)start)->time_ms);
+    return EMU_OK;
+}
+
+API int aclrtEventGetTimestamp(void *given, uint64_t *us) {
+    *us = (uint64_t)(((event *)given)->time_ms * 1e3);
+    return EMU_OK;
+}
