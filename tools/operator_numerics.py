@@ -27,7 +27,7 @@ def main(numerics: str, level: str, part: str) -> None:
     if not match or int(match[1]) > int(match[2]):
         raise click.BadParameter(f"{part!r}: expected K/N, with K from 1 to N", param_hint="--part")
     warnings.simplefilter("ignore")
-    emulator.activate(numerics=numerics)
+    emulator.activate(emulator.EmulatorSettings(numerics=numerics))
     import operator_cases  # noqa: PLC0415  (after the activation)
 
     cases = [case for case in operator_cases.asked() if (case.level == "full") is (level == "full")]

@@ -30,7 +30,7 @@ import click
 
 from pytest_ascend import emulator
 
-emulator.activate(devices=2)
+emulator.activate()
 
 import pytest  # noqa: E402  after the activation
 import torch  # noqa: E402

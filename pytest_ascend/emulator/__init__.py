@@ -8,5 +8,6 @@ PyTorch's own CPU arithmetic, so that it shows whether torch_npu and a test work
 """
 
 from pytest_ascend.emulator.activation import activate, called, cann, is_active, kernel_modules, missing, numerics
+from pytest_ascend.emulator.settings import EmulatorSettings
 
-__all__ = ["activate", "called", "cann", "is_active", "kernel_modules", "missing", "numerics"]
+__all__ = ["EmulatorSettings", "activate", "called", "cann", "is_active", "kernel_modules", "missing", "numerics"]

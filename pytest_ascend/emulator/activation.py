@@ -7,15 +7,15 @@ import functools
 import os
 import pkgutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_ascend.emulator.build import emulated_cann
-from pytest_ascend.emulator.choices import CANN, NUMERICS, checked, checked_cann
+from pytest_ascend.emulator.settings import EmulatorSettings
 from pytest_ascend.errors import EmulatorUnavailable, UsageError
 
 #: Marks an environment as emulated, for children and for whoever looks for signs of a real Ascend.
 MARK = "PYTEST_ASCEND_EMULATED"
+
+DEFAULTS = EmulatorSettings()
 
 
 def is_active() -> bool:
@@ -23,33 +23,20 @@ def is_active() -> bool:
     return os.environ.get(MARK) == "1"
 
 
-def environment(
-    *,
-    devices: int = 2,
-    memory_bytes: int | None = None,
-    faults: Sequence[str] = (),
-    numerics: str = "",
-    cann: str = "",
-    home: Path | None = None,
-) -> dict[str, str]:
+def environment(settings: EmulatorSettings = DEFAULTS, home: Path | None = None) -> dict[str, str]:
     """Return the variables that put a process and its children on the emulated CANN, compiling it at first use.
 
-    ``devices``: how many there are (1 to 16). ``memory_bytes``: device memory of each, 8 GiB where nothing is said.
-    ``faults``: kernels to replace, see :mod:`pytest_ascend.emulator.faults`. ``numerics``: exact or chip:SEED, see
-    :mod:`pytest_ascend.emulator.chip`; where nothing is said, what the environment says, or else exact. ``cann``: the
-    release that it answers as, such as 8.1.RC1; where nothing is said, what the environment says, or else the one that
-    fits the installed torch_npu.
-    Raises EmulatorUnavailable as :func:`pytest_ascend.emulator.build.emulated_cann` does, UsageError for numerics
-    or a CANN that do not exist.
+    ``home`` is the folder of an emulated CANN that is compiled already. Raises EmulatorUnavailable as
+    :func:`pytest_ascend.emulator.build.emulated_cann` does, UsageError for settings that do not exist.
     """
-    home = home or emulated_cann()
+    if home is None:
+        from pytest_ascend.emulator.build import emulated_cann  # noqa: PLC0415  (only who activates it compiles)
+
+        home = emulated_cann()
     libraries = [str(home / "lib64"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
-    settings = {
+    return {
         MARK: "1",
-        "PYTEST_ASCEND_EMULATED_DEVICES": str(devices),
-        "PYTEST_ASCEND_FAULTS": ",".join(faults),
-        NUMERICS: checked(numerics or os.environ.get(NUMERICS, "")),
-        CANN: checked_cann(cann or os.environ.get(CANN, "")),
+        **settings.variables(),
         "ASCEND_HOME_PATH": str(home),
         "ASCEND_OPP_PATH": str(home / "opp"),
         "LD_LIBRARY_PATH": os.pathsep.join(dict.fromkeys(libraries)),
@@ -57,19 +44,9 @@ def environment(
         # Python's lock an operator. The variable stands where a user has set it: the queue works here too.
         "TASK_QUEUE_ENABLE": os.environ.get("TASK_QUEUE_ENABLE", "0"),
     }
-    if memory_bytes:
-        settings["PYTEST_ASCEND_EMULATED_MEMORY"] = str(memory_bytes)
-    return settings
 
 
-def activate(
-    *,
-    devices: int = 2,
-    memory_bytes: int | None = None,
-    faults: Sequence[str] = (),
-    numerics: str = "",
-    cann: str = "",
-) -> None:
+def activate(settings: EmulatorSettings = DEFAULTS) -> None:
     """Put this process, and those that it starts, on the emulated CANN. Call it before torch_npu is imported.
 
     Nothing has to be prepared: the libraries are loaded by path here, and children find them by ``LD_LIBRARY_PATH``.
@@ -78,43 +55,41 @@ def activate(
     UsageError for a fault, numerics or a CANN that do not exist.
     """
     if is_active() and _is_loaded():
-        _refuse_other(numerics, cann)
+        _refuse_other(settings)
         return
     if "torch_npu" in sys.modules:
         raise EmulatorUnavailable(
             "torch_npu is already imported in this process, on another CANN",
             hint="activate the emulated device before torch is imported, or use: pytest-ascend emulate -- COMMAND",
         )
-    given = environment(devices=devices, memory_bytes=memory_bytes, faults=faults, numerics=numerics, cann=cann)
-    os.environ.update(given)
+    os.environ.update(environment(settings))
     libraries = Path(os.environ["ASCEND_HOME_PATH"], "lib64")
     for path in sorted(libraries.glob("*.so"), key=lambda each: each.name != "libascendcl.so"):
         ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-    if faults:  # an unknown one must not wait for the first operator; this imports torch, which now finds its CANN
+    if settings.faults:  # an unknown one must not wait for the first operator; this imports torch, which finds its CANN
         from pytest_ascend.emulator.dispatch import planted  # noqa: PLC0415
 
-        planted(faults)
+        planted(settings.faults)
 
 
 def numerics() -> str:
     """Return how the emulated device of this process computes: exact or chip:SEED."""
-    return checked(os.environ.get(NUMERICS, ""))
+    return DEFAULTS.resolved().numerics
 
 
 def cann() -> str:
     """Return the release that the emulated CANN of this process answers as, such as 8.1.RC1."""
-    return checked_cann(os.environ.get(CANN, ""))
+    return DEFAULTS.resolved().cann
 
 
-def _refuse_other(wanted: str, wanted_cann: str) -> None:
-    for option, asked, there in (
-        ("--numerics", wanted and checked(wanted), numerics()),
-        ("--cann", wanted_cann and checked_cann(wanted_cann), cann()),
-    ):
-        if asked and asked != there:
+def _refuse_other(settings: EmulatorSettings) -> None:
+    asked, there = settings.resolved(), DEFAULTS.resolved()
+    for name in ("numerics", "cann"):
+        wanted, is_now = getattr(asked, name), getattr(there, name)
+        if wanted != is_now:
             raise UsageError(
-                f"the emulated device of this process was started with {option[2:]} {there}, and {asked} is asked for",
-                hint=f"start it with that: pytest-ascend emulate {option} {asked} -- COMMAND",
+                f"the emulated device of this process was started with {name} {is_now}, and {wanted} is asked for",
+                hint=f"start it with that: pytest-ascend emulate --{name} {wanted} -- COMMAND",
             )
 
 

@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from pytest_ascend.emulator.activation import activate
+from pytest_ascend.emulator.settings import OPTIONS, EmulatorSettings, read
 from pytest_ascend.errors import UsageError
-from pytest_ascend.system.sizes import parse_size
+
+
+def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of the table of settings."""
+    for each in reversed(OPTIONS):
+        several = isinstance(each.default, tuple)
+        name, metavar, text = (each.metadata[key] for key in ("emulate", "metavar", "help"))
+        command = click.option(
+            name, each.name, multiple=several, metavar=metavar, help=f"{text[:1].upper()}{text[1:]}."
+        )(command)
+    return command
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--devices", type=click.IntRange(1, 16), default=2, show_default=True, help="How many emulated devices.")
-@click.option("--memory", default="8G", show_default=True, help="Memory of each device: bytes, or with K, M, G, T.")
-@click.option("--fault", "faults", multiple=True, help="Plant a fault: a built-in name or module:attribute.")
-@click.option("--numerics", default="", help="exact (the CPU's, the default), chip or chip:SEED.")
-@click.option("--cann", default="", help="The CANN to answer as, such as 8.1.RC1 (default: what fits torch_npu).")
+@_settings_options
 @click.argument("command", nargs=-1, required=True)
-def emulate(devices: int, memory: str, faults: tuple[str, ...], command: tuple[str, ...], **choices: str) -> None:
+def emulate(devices: int, command: tuple[str, ...], **given: Any) -> None:
     """Run COMMAND, and the processes that it starts, on the emulated device.
 
     For example: pytest-ascend emulate -- python train.py
 
     Programs are looked for beside the Python that runs pytest-ascend first, so that "python" is the one that has it.
     """
-    activate(devices=devices, memory_bytes=parse_size(memory), faults=faults, **choices)
+    settings = EmulatorSettings(devices=devices, **read(given))
+    activate(settings)
+    memory = given["memory_bytes"] or "8GiB"
     click.echo(f"pytest-ascend: EMULATED device ({devices} x {memory}); this says nothing about any NPU", err=True)
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     try:

@@ -32,9 +32,13 @@ VARIABLES = (
 )
 
 
-def settings_of(prepared: Prepared, *, cards: int | str, memory_bytes: int, environ: Mapping[str, str]) -> Settings:
-    """Return what is in force on a prepared device: ``cards`` are used at once, emulated ones have ``memory_bytes``."""
-    emulated = {"emulated_numerics": prepared.emulated_numerics, "emulated_memory_bytes": memory_bytes}
+def settings_of(prepared: Prepared, *, cards: int | str, environ: Mapping[str, str]) -> Settings:
+    """Return what is in force on a prepared device, of which ``cards`` are used at once."""
+    emulator = prepared.emulator
+    emulated = {
+        "emulated_numerics": emulator.numerics if emulator else "",
+        "emulated_memory_bytes": emulator.memory_bytes if emulator else 0,
+    }
     return {
         "cards": cards,
         "cpus": len(os.sched_getaffinity(0)),

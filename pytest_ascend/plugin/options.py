@@ -3,160 +3,156 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ascend.coverage.shards import Shard
-from pytest_ascend.coverage.shards import parse as parse_shard
+from pytest_ascend.emulator import settings as emulated
+from pytest_ascend.emulator.settings import EmulatorSettings
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import LEVELS
 from pytest_ascend.system.bundled import folder
-from pytest_ascend.system.sizes import parse_share, parse_size
+from pytest_ascend.system.sizes import parse_share
 
-#: Name, and what argparse is to know of it. All of them do nothing without ``--ascend``.
-OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "--ascend": {
-        "action": "store_true",
-        "help": "test the Ascend stack of this machine; with no path given, the bundled suites run",
-    },
-    "--ascend-device": {
-        "default": "auto",
-        "metavar": "DEVICE",
-        "help": "auto (default), npu[:N], emulated[:N], cuda[:N] or cpu. auto takes the NPU, and the emulated device "
-        "on a machine without any sign of Ascend",
-    },
-    "--ascend-level": {
-        "default": "standard",
-        "choices": LEVELS,
-        "help": "how much of the bundled suites runs (default: standard)",
-    },
-    "--ascend-baselines": {
-        "metavar": "DIR",
-        "help": "folder of goldens and measurements to compare with (default: the bundled one)",
-    },
-    "--ascend-report": {
-        "default": "ascend-report",
-        "metavar": "DIR",
-        "help": "folder for run.jsonl and conformance.html (default: ascend-report)",
-    },
-    "--ascend-against": {
-        "metavar": "RUN",
-        "help": "an earlier run, as its run.jsonl or the folder of it: the page says what changed since",
-    },
-    "--ascend-shard": {
-        "metavar": "K/N",
-        "help": "run part K of N, divided by recorded durations; pytest-ascend report merge puts the logs together",
-    },
-    "--ascend-standard": {
-        "metavar": "NAME",
-        "help": "the rule by which numbers are judged (default: the project's own)",
-    },
-    "--ascend-fault": {
-        "action": "append",
-        "default": [],
-        "metavar": "NAME",
-        "help": "plant a fault in the emulated device: a name, module:attribute, or crash:after=100; may be repeated",
-    },
-    "--ascend-expectations": {
-        "action": "append",
-        "default": [],
-        "metavar": "FILE",
-        "help": "known deviations beside the bundled ones, as JSON (docs/expectations.md); may be repeated",
-    },
-    "--ascend-emulated-numerics": {
-        "default": "",
-        "metavar": "NUMERICS",
-        "help": "exact: the emulated device computes as the CPU does (default); chip or chip:SEED: it is right in "
-        "another way, as a chip may be",
-    },
-    "--ascend-emulated-cann": {
-        "default": "",
-        "metavar": "VERSION",
-        "help": "the CANN that the emulated device answers as, such as 8.1.RC1 (default: the one that fits torch_npu)",
-    },
-    "--ascend-slowdown": {
-        "metavar": "SHARE",
-        "default": "5%",
-        "help": "slow-down that a benchmark must exclude to be called not slower than its baseline (default: 5%%)",
-    },
-    "--ascend-emulated-memory": {
-        "metavar": "SIZE",
-        "help": "memory of each emulated device, such as 512MiB or 8GiB",
-    },
-    "--ascend-isolation": {
-        "default": "auto",
-        "choices": ("auto", "on", "off"),
-        "help": "run cases in child processes, which a sick device may take down: auto (default) does on npu and "
-        "emulated, and not with --pdb or --trace",
-    },
-    "--ascend-case-deadline": {
-        "metavar": "SECONDS",
-        "help": "time that a case may take (default: by what it took in the run before, and at least a minute)",
-    },
-    "--ascend-deadline": {
-        "metavar": "SECONDS",
-        "help": "time that the whole run may take; what is left can be done with --ascend-resume",
-    },
-    "--ascend-resume": {
-        "action": "store_true",
-        "help": "continue the run whose log is in the report folder; what it proved is not run again",
-    },
-    "--ascend-model": {
-        "metavar": "NAME",
-        "help": "test a model of yours, package.module:factory, instead of the bundled suites",
-    },
-    "--ascend-model-input": {
-        "metavar": "NAME",
-        "help": "what it is called with: package.module:function, or shapes as in 8x3x224x224",
-    },
-    "--ascend-store-goldens": {
-        "action": "store_true",
-        "help": "store what cpu_reference(..., golden=NAME) computes in --ascend-baselines, instead of reading it",
-    },
-}
+if TYPE_CHECKING:
+    from pytest_ascend.coverage.shards import Shard
+
+#: One year: nobody means a longer time.
+LONGEST_S = 366 * 86400
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+def _shard(text: str) -> Shard:
+    from pytest_ascend.coverage.shards import parse  # noqa: PLC0415  (loaded with every pytest, needed by few)
+
+    return parse(text)
+
+
+def _seconds(text: str) -> float:
+    """Read a time of up to a year."""
+    try:
+        value = float(text) if text.isascii() else 0.0
+    except ValueError:
+        value = 0.0
+    if not 0 < value < LONGEST_S:
+        raise UsageError(f"{text}: that is no time", hint="give seconds, such as 600")
+    return value
+
+
+def option(default: Any, text: str, *, name: str = "", read: Callable[[str], Any] = str, **declared: Any) -> Any:
+    """Declare an option as a field of :class:`Options`: its default, its line of help, how its text is read.
+
+    ``name`` is needed where it is not the field's; ``declared`` is what argparse has to know beside that.
+    """
+    if default is False:
+        declared["action"] = "store_true"
+    if default == ():
+        declared.update(action="append", default=[])
+    return field(default=default, metadata={"name": name, "read": read, "declared": {**declared, "help": text}})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the user asked for. Where nothing was said, texts are "" and ``emulated_memory_bytes`` is 0.
+    """What the user asked for. The one table of the options: each field is declared to pytest as it stands here.
 
-    ``cards`` is how many devices to use, or "auto"; deadlines of 0 are those that are worked out.
+    All of them do nothing without ``--ascend``. Where nothing was said, texts are "", and deadlines of 0 are those that
+    are worked out. ``cards`` is how many devices to use, or "auto": what pytest-xdist's ``-n`` says.
     """
 
-    device: str = "auto"
-    level: str = "standard"
-    baselines: Path
-    report: Path
-    against: Path | None = None
-    shard: Shard | None = None
-    standard: str = ""
-    faults: tuple[str, ...] = ()
-    expectations: tuple[Path, ...] = ()
-    slowdown: float = 0.05
-    emulated_memory_bytes: int = 0
-    emulated_numerics: str = ""
-    emulated_cann: str = ""
-    store_goldens: bool = False
-    isolation: str = "auto"
+    device: str = option(
+        "auto",
+        "auto (default), npu[:N], emulated[:N], cuda[:N] or cpu. auto takes the NPU, and the emulated device on a "
+        "machine without any sign of Ascend",
+        metavar="DEVICE",
+    )
+    level: str = option("standard", "how much of the bundled suites runs (default: standard)", choices=LEVELS)
+    baselines: Path = option(
+        Path(),
+        "folder of goldens and measurements to compare with (default: the bundled one)",
+        read=Path,
+        metavar="DIR",
+    )
+    report: Path = option(
+        Path("ascend-report"),
+        "folder for run.jsonl and conformance.html (default: ascend-report)",
+        read=Path,
+        metavar="DIR",
+    )
+    against: Path | None = option(
+        None,
+        "an earlier run, as its run.jsonl or the folder of it: the page says what changed since",
+        read=Path,
+        metavar="RUN",
+    )
+    shard: Shard | None = option(
+        None,
+        "run part K of N, divided by recorded durations; pytest-ascend report merge puts the logs together",
+        read=_shard,
+        metavar="K/N",
+    )
+    standard: str = option("", "the rule by which numbers are judged (default: the project's own)", metavar="NAME")
+    expectations: tuple[Path, ...] = option(
+        (),
+        "known deviations beside the bundled ones, as JSON (docs/expectations.md); may be repeated",
+        read=Path,
+        metavar="FILE",
+    )
+    slowdown: float = option(
+        0.05,
+        "slow-down that a benchmark must exclude to be called not slower than its baseline (default: 5%%)",
+        read=parse_share,
+        metavar="SHARE",
+    )
+    isolation: str = option(
+        "auto",
+        "run cases in child processes, which a sick device may take down: auto (default) does on npu and emulated, and "
+        "not with --pdb or --trace",
+        choices=("auto", "on", "off"),
+    )
+    case_deadline_s: float = option(
+        0.0,
+        "time that a case may take (default: by what it took in the run before, and at least a minute)",
+        name="--ascend-case-deadline",
+        read=_seconds,
+        metavar="SECONDS",
+    )
+    deadline_s: float = option(
+        0.0,
+        "time that the whole run may take; what is left can be done with --ascend-resume",
+        name="--ascend-deadline",
+        read=_seconds,
+        metavar="SECONDS",
+    )
+    resume: bool = option(False, "continue the run whose log is in the report folder; what it proved is not run again")
+    model: str = option(
+        "", "test a model of yours, package.module:factory, instead of the bundled suites", metavar="NAME"
+    )
+    model_input: str = option(
+        "", "what it is called with: package.module:function, or shapes as in 8x3x224x224", metavar="NAME"
+    )
+    store_goldens: bool = option(
+        False,
+        "store what cpu_reference(..., golden=NAME) computes in --ascend-baselines, instead of reading it",
+    )
     cards: int | str = 1
-    case_deadline_s: float = 0.0
-    deadline_s: float = 0.0
-    resume: bool = False
-    model: str = ""
-    model_input: str = ""
+    emulator: EmulatorSettings = EmulatorSettings()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a reader of the run log may want to see, as builtins."""
-        return {
-            "device": self.device,
-            "standard": self.standard,
-            "faults": list(self.faults),
-            "emulated_memory_bytes": self.emulated_memory_bytes,
-        }
+        """Return all options as they stand in the run log, as builtins."""
+        mine = {each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name != "emulator"}
+        return {**mine, **self.emulator.to_dict()}
+
+
+def _plain(value: Any) -> Any:
+    """Return builtins; a path below the folder that pytest was started in is named from there."""
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, Path):
+        here = Path.cwd()
+        return str(value.relative_to(here) if value.is_relative_to(here) else value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,8 +166,31 @@ class Chosen:
 def declare(parser: pytest.Parser) -> None:
     """Tell pytest of the options."""
     group = parser.getgroup("ascend", "conformance of Ascend NPUs")
-    for name, settings in OPTIONS.items():
-        group.addoption(name, **settings)
+    group.addoption(
+        "--ascend",
+        action="store_true",
+        help="test the Ascend stack of this machine; with no path given, the bundled suites run",
+    )
+    for each in _declared():
+        group.addoption(_name(each), **each.metadata["declared"])
+    for each in emulated.OPTIONS:
+        repeated = {"action": "append", "default": []} if each.default == () else {}
+        group.addoption(
+            each.metadata["option"], metavar=each.metadata["metavar"], help=each.metadata["help"], **repeated
+        )
+
+
+def _declared() -> list[Field[Any]]:
+    return [each for each in fields(Options) if each.metadata]
+
+
+def _name(option: Field[Any]) -> str:
+    return option.metadata["name"] or f"--ascend-{option.name.replace('_', '-')}"
+
+
+def _given(namespace: argparse.Namespace, name: str) -> Any:
+    """Return what was written for an option; None where nothing was."""
+    return getattr(namespace, name.lstrip("-").replace("-", "_"))
 
 
 def is_on(namespace: argparse.Namespace) -> bool:
@@ -187,38 +206,41 @@ def only_looks(namespace: argparse.Namespace) -> bool:
 
 def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
     """Check what was given and give it as :class:`Options`. Raises UsageError with one clear message."""
-    baselines = _baselines(namespace.ascend_baselines, invocation_folder, stores=namespace.ascend_store_goldens)
-    memory = namespace.ascend_emulated_memory
-    return Options(
-        device=namespace.ascend_device,
-        level=namespace.ascend_level,
-        baselines=baselines,
-        report=invocation_folder / namespace.ascend_report,
-        shard=parse_shard(namespace.ascend_shard) if namespace.ascend_shard is not None else None,
-        against=_against(namespace.ascend_against, invocation_folder),
-        standard=namespace.ascend_standard or "",
-        faults=tuple(namespace.ascend_fault),
-        expectations=tuple(invocation_folder / each for each in namespace.ascend_expectations),
-        slowdown=parse_share(namespace.ascend_slowdown),
-        emulated_memory_bytes=parse_size(memory) if memory is not None else 0,
-        emulated_numerics=namespace.ascend_emulated_numerics,
-        emulated_cann=namespace.ascend_emulated_cann,
-        store_goldens=namespace.ascend_store_goldens,
-        isolation=_isolation(namespace),
-        cards=_cards(namespace),
-        case_deadline_s=_seconds("--ascend-case-deadline", namespace.ascend_case_deadline),
-        deadline_s=_seconds("--ascend-deadline", namespace.ascend_deadline),
-        resume=namespace.ascend_resume,
-        model=_model(namespace),
-        model_input=namespace.ascend_model_input or "",
-    )
+    found = {each.name: _value(each, _given(namespace, _name(each)), invocation_folder) for each in _declared()}
+    settings = emulated.read({each.name: _given(namespace, each.metadata["option"]) for each in emulated.OPTIONS})
+    cards = _cards(namespace)
+    _refuse_inputs_without_model(namespace)
+    found |= {
+        "baselines": _baselines(namespace.ascend_baselines, invocation_folder, stores=namespace.ascend_store_goldens),
+        "against": _against(namespace.ascend_against, invocation_folder),
+        "isolation": _isolation(namespace),
+    }
+    devices = cards if isinstance(cards, int) else 0
+    return Options(**found, cards=cards, emulator=EmulatorSettings(devices=devices, **settings))
 
 
-def _model(namespace: argparse.Namespace) -> str:
-    """Return the model's name. Raises UsageError for inputs without a model."""
+def _value(option: Field[Any], given: Any, invocation_folder: Path) -> Any:
+    """Return the value of an option as its field wants it. A path is one from where pytest was started."""
+    as_value = option.metadata["read"]
+    if isinstance(given, list):
+        return tuple(_placed(as_value(each), invocation_folder) for each in given)
+    if given is None or isinstance(given, bool):
+        return _placed(option.default if given is None else given, invocation_folder)
+    try:
+        return _placed(as_value(given), invocation_folder)
+    except UsageError as error:
+        if _name(option) in error.message:
+            raise
+        raise UsageError(f"{_name(option)}={error.message}", hint=error.hint) from None
+
+
+def _placed(value: Any, invocation_folder: Path) -> Any:
+    return invocation_folder / value if isinstance(value, Path) else value
+
+
+def _refuse_inputs_without_model(namespace: argparse.Namespace) -> None:
     if namespace.ascend_model_input and not namespace.ascend_model:
         raise UsageError("--ascend-model-input says nothing without a model", hint="add --ascend-model=package:factory")
-    return namespace.ascend_model or ""
 
 
 def _isolation(namespace: argparse.Namespace) -> str:
@@ -233,19 +255,6 @@ def _cards(namespace: argparse.Namespace) -> int | str:
     """Return what pytest-xdist's -n says, where it is installed: with isolation, it is the number of devices."""
     given = getattr(namespace, "numprocesses", None)
     return "auto" if given in {"auto", "logical"} else int(given or 1)
-
-
-def _seconds(name: str, text: str | None) -> float:
-    """Read a time of up to a year, 0.0 where none is given."""
-    if text is None:
-        return 0.0
-    try:
-        value = float(text) if text.isascii() else 0.0
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 366 * 86400:
-        raise UsageError(f"{name}={text}: that is no time", hint="give seconds, such as 600")
-    return value
 
 
 def chosen(namespace: argparse.Namespace) -> Chosen:

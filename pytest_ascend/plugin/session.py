@@ -6,7 +6,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
@@ -65,9 +65,7 @@ class Setup:
 
     def timing(self) -> Settings:
         """Return the settings that change how long work takes."""
-        options = self.options
-        memory_bytes = options.emulated_memory_bytes
-        return settings_of(self.prepared, cards=options.cards, memory_bytes=memory_bytes, environ=os.environ)
+        return settings_of(self.prepared, cards=self.options.cards, environ=os.environ)
 
 
 class Ledger:
@@ -215,12 +213,10 @@ def _part(setup: Setup, planned: Plan) -> tuple[tuple[Case, ...], Selection, Map
 
 def _in_force(setup: Setup) -> dict[str, object]:
     """Return the options together with what was found or set where nothing was said."""
-    names = ("emulated_numerics", "emulated_cann")
-    found = {name: value for name in names if (value := getattr(setup.prepared, name))}
     numerics, expectations = dict(setup.prepared.numerics), setup.expectations.said()
+    in_force = replace(setup.options, emulator=setup.prepared.emulator or setup.options.emulator)
     return {
-        **setup.options.to_dict(),
-        **found,
+        **in_force.to_dict(),
         "numerics": numerics,
         "expectations": expectations,
         NAME: setup.timing(),
@@ -238,14 +234,14 @@ def header_lines(setup: Setup, stack: Stack, diagnosis: Diagnosis | None = None)
     """Say at the top of the terminal what is going to be tested."""
     prepared, options = setup.prepared, setup.options
     where = f"{prepared.device.label}{_in_brackets(prepared.chip)}"
-    if prepared.emulated_numerics not in ("", "exact"):
-        where += f", numerics {prepared.emulated_numerics}"
+    if prepared.emulator and prepared.emulator.numerics != "exact":
+        where += f", numerics {prepared.emulator.numerics}"
     yield f"ascend: {where}, level {options.level}, report {options.report}"
     yield f"ascend stack: {', '.join(_versions(stack))}"
     if said := " ".join(part for part in (prepared.notice, str(notice(stack))) if part):
         yield f"ascend: {said}"
-    if options.faults:
-        yield f"ascend: FAULTS ARE PLANTED: {', '.join(options.faults)}"
+    if faults := options.emulator.faults:
+        yield f"ascend: FAULTS ARE PLANTED: {', '.join(faults)}"
     for finding in diagnosis.grave if diagnosis else ():
         yield f"ascend doctor: {finding.severity}: {finding.what} [{finding.id}]"
 

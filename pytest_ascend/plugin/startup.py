@@ -44,15 +44,7 @@ def set_up(config: pytest.Config, args: list[str]) -> Setup:
         if settings.model and not chosen.paths:
             chosen = replace(chosen, paths=(str(_put_model(suites, namespace, args)),))
         scope = selection.scope(chosen.paths, suites, here)
-        prepared = prepare(
-            settings.device,
-            faults=settings.faults,
-            emulated_memory_bytes=settings.emulated_memory_bytes,
-            emulated_numerics=settings.emulated_numerics,
-            emulated_cann=settings.emulated_cann,
-            isolation=settings.isolation,
-            devices=settings.cards if isinstance(settings.cards, int) else 0,
-        )
+        prepared = prepare(settings.device, settings=settings.emulator, isolation=settings.isolation)
         _refuse_unknown(settings.standard)
     if scope != selection.OWN:
         _keep_to(suites, config, args)

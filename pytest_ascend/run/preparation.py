@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pytest_ascend.device import Device, Request, parse
 from pytest_ascend.device.probe import LIMIT_S, Answer, ask
 from pytest_ascend.doctor import examine, in_short
+from pytest_ascend.emulator import EmulatorSettings
 from pytest_ascend.environment import Sign, signs
 from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.signs import EMULATED_VARIABLE
@@ -41,6 +42,8 @@ OTHERWISE = "see that 'python -c \"import torch_npu\"' works and that npu-smi in
 #: What the emulated runtime has room for.
 EMULATED_DEVICES = 16
 
+NOTHING_SET = EmulatorSettings(devices=0)
+
 #: Nothing of this is needed where the emulated device is what is wanted.
 EMULATE = "to test without an NPU, say so: --ascend-device=emulated"
 
@@ -49,8 +52,8 @@ EMULATE = "to test without an NPU, say so: --ascend-device=emulated"
 class Prepared:
     """A device that works. ``chip`` is its name, "" where nobody asked it yet; ``notice`` is to be said loudly.
 
-    ``numerics``: what changes numbers on a chip, as it is pinned; ``emulated_numerics``: how the emulated device
-    computes, ``emulated_cann``: the CANN that it answers as; both "" for one that is real.
+    ``numerics``: what changes numbers on a chip, as it is pinned; ``emulator``: the settings in force on the emulated
+    device, None for one that is real.
     ``apart``: only child processes may use it; this one has not touched it. ``indices`` are the devices that a run may
     take, the preferred one first; ``threads`` is how many torch would use by itself.
     """
@@ -59,8 +62,7 @@ class Prepared:
     chip: str = ""
     notice: str = ""
     numerics: Mapping[str, bool | int | str] = field(default_factory=dict)
-    emulated_numerics: str = ""
-    emulated_cann: str = ""
+    emulator: EmulatorSettings | None = None
     apart: bool = False
     indices: tuple[int, ...] = (0,)
     threads: int = 1
@@ -69,35 +71,29 @@ class Prepared:
 def prepare(
     text: str,
     *,
-    faults: Sequence[str] = (),
-    emulated_memory_bytes: int = 0,
-    emulated_numerics: str = "",
-    emulated_cann: str = "",
+    settings: EmulatorSettings = NOTHING_SET,
     isolation: str = "off",
-    devices: int = 0,
     look: Callable[[], Sequence[Sign]] = signs,
     probe: Callable[[int], Answer] = ask,
 ) -> Prepared:
     """Make the device that ``--ascend-device`` names usable in this process and in its children.
 
-    With ``isolation`` "on", and with "auto" on devices that can die, this process does not touch it itself. ``devices``
-    is how many there have to be. ``look`` and ``probe`` find signs of Ascend and ask an NPU. Raises UsageError for a
-    device that does not exist or faults on one that is real, DeviceUnavailable where the device, or one that the
-    machine has signs of, does not work.
+    With ``isolation`` "on", and with "auto" on devices that can die, this process does not touch it itself.
+    ``settings`` are those of the emulated device; how many devices there have to be, they say for every kind. ``look``
+    and ``probe`` find signs of Ascend and ask an NPU. Raises UsageError for a device that does not exist or faults on
+    one that is real, DeviceUnavailable where the device, or one that the machine has signs of, does not work.
     """
     request = parse(text)
     found = tuple(look()) if request.kind in ("auto", "npu") else ()
     kind = _resolved(request.kind, found)
     if kind != "emulated":
-        _refuse_emulated_settings(faults, emulated_memory_bytes, emulated_numerics, emulated_cann, kind)
+        _refuse_emulated_settings(settings, kind)
     apart = isolation == "on" or (isolation == "auto" and kind in {"npu", "emulated"})
     if kind == "emulated":
-        count = max(2, request.index + 1, devices)
-        prepared = _emulated(
-            request, faults, emulated_memory_bytes, emulated_numerics, emulated_cann, count=count, apart=apart
-        )
+        devices = max(2, request.index + 1, settings.devices)
+        prepared = _emulated(request, replace(settings, devices=devices), apart=apart)
     else:
-        prepared = _npu(request, found, probe, apart=apart) if kind == "npu" else _other(request, devices)
+        prepared = _npu(request, found, probe, apart=apart) if kind == "npu" else _other(request, settings.devices)
     return replace(prepared, apart=True, threads=_calm()) if apart else prepared
 
 
@@ -128,20 +124,12 @@ def _resolved(kind: str, found: Sequence[Sign]) -> str:
     return kind
 
 
-def _refuse_emulated_settings(faults: Sequence[str], memory_bytes: int, numerics: str, cann: str, kind: str) -> None:
-    settings = {
-        "--ascend-emulated-memory": memory_bytes,
-        "--ascend-emulated-numerics": numerics,
-        "--ascend-emulated-cann": cann,
-    }
-    given = [*(f"--ascend-fault={fault}" for fault in faults), *(name for name, value in settings.items() if value)]
-    if given:
+def _refuse_emulated_settings(settings: EmulatorSettings, kind: str) -> None:
+    if given := settings.given():
         raise UsageError(f"{given[0]} is for the emulated device, and this run is on {kind}", hint=EMULATE)
 
 
-def _emulated(
-    request: Request, faults: Sequence[str], memory_bytes: int, numerics: str, cann: str, *, count: int, apart: bool
-) -> Prepared:
+def _emulated(request: Request, settings: EmulatorSettings, *, apart: bool) -> Prepared:
     from pytest_ascend import emulator
     from pytest_ascend.device.npu import Npu
 
@@ -150,11 +138,11 @@ def _emulated(
             f"--ascend-device=emulated:{request.index}: there are at most {EMULATED_DEVICES} emulated devices",
             hint=f"give emulated:0 to emulated:{EMULATED_DEVICES - 1}",
         )
-    if count > EMULATED_DEVICES:
-        raise UsageError(f"{count} devices were asked for", hint=f"there are at most {EMULATED_DEVICES} emulated ones")
-    emulator.activate(
-        devices=count, memory_bytes=memory_bytes or None, faults=tuple(faults), numerics=numerics, cann=cann
-    )
+    if settings.devices > EMULATED_DEVICES:
+        raise UsageError(
+            f"{settings.devices} devices were asked for", hint=f"there are at most {EMULATED_DEVICES} emulated ones"
+        )
+    emulator.activate(settings)
     by_itself = "This machine shows no sign of Ascend." if request.kind == "auto" else ""
     with _comes_up("the emulated device", hint="install what it runs: pip install 'pytest-ascend[emulated]'"):
         npu = Npu(request.index, emulated=True)
@@ -164,9 +152,8 @@ def _emulated(
             chip=chip,
             notice=by_itself,
             numerics=pinned,
-            emulated_numerics=emulator.numerics(),
-            emulated_cann=emulator.cann(),
-            indices=_in_order(request, count),
+            emulator=settings.resolved(),
+            indices=_in_order(request, settings.devices),
         )
 
 

@@ -18,7 +18,10 @@ from pytest_ascend.verdict.diff import components
 from pytest_ascend.verdict.summary import Summary, summarise
 
 #: Options that may differ from shard to shard, since nothing is judged by them.
-_OWN = ("device", "shard", "report")
+_OWN = (
+    *("device", "cards", "emulated_devices", "isolation", "shard"),
+    *("report", "against", "baselines", "resume", "deadline_s", "case_deadline_s"),
+)
 #: Characters of a value that a message repeats.
 VALUE_LIMIT = 80
 

@@ -56,6 +56,6 @@ def test_a_chip_computes_otherwise_and_no_worse() -> None:
 
 def test_a_process_keeps_the_numerics_that_it_began_with() -> None:
     assert emulator.numerics() == "exact"
-    emulator.activate(numerics="exact")
-    with pytest.raises(UsageError, match="computes as exact, and chip:1 was asked for"):
-        emulator.activate(numerics="chip:1")
+    emulator.activate(emulator.EmulatorSettings(numerics="exact"))
+    with pytest.raises(UsageError, match="started with numerics exact, and chip:1 is asked for"):
+        emulator.activate(emulator.EmulatorSettings(numerics="chip:1"))

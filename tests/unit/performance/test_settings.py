@@ -29,7 +29,7 @@ SLOW = estimate([200.0] * 10)
 
 def test_what_is_in_force_is_found() -> None:
     prepared = Prepared(device=Cpu(), numerics={"matmul.allow_hf32": True})
-    found = settings_of(prepared, cards=1, memory_bytes=0, environ={"TASK_QUEUE_ENABLE": "2", "HOME": "/"})
+    found = settings_of(prepared, cards=1, environ={"TASK_QUEUE_ENABLE": "2", "HOME": "/"})
     assert found["TASK_QUEUE_ENABLE"] == "2"
     assert found["matmul.allow_hf32"] is True
     assert found["torch_threads"] == 1

@@ -13,6 +13,7 @@ from pytest_ascend.coverage.selection import BUNDLED, Collected
 from pytest_ascend.device.cpu import Cpu
 from pytest_ascend.doctor import Diagnosis, Finding
 from pytest_ascend.doctor.findings import SEVERITIES
+from pytest_ascend.emulator import EmulatorSettings
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.plugin.options import Chosen, Options
 from pytest_ascend.plugin.session import Ledger, Setup, header_lines
@@ -32,7 +33,7 @@ COLLECTED = Collected(
 @pytest.fixture
 def setup(tmp_path: Path) -> Setup:
     write(tmp_path, CASES)
-    options = Options(baselines=tmp_path, report=tmp_path / "report", faults=("leak",))
+    options = Options(baselines=tmp_path, report=tmp_path / "report", emulator=EmulatorSettings(faults=("leak",)))
     prepared = Prepared(device=Cpu(), chip="x86_64", notice="Nothing else is here.")
     return Setup(options=options, chosen=Chosen(), scope=BUNDLED, suites=tmp_path, prepared=prepared)
 

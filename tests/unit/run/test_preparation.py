@@ -9,6 +9,7 @@ import pytest
 
 from pytest_ascend.device.npu import Npu
 from pytest_ascend.device.probe import Answer
+from pytest_ascend.emulator import EmulatorSettings
 from pytest_ascend.environment import Sign
 from pytest_ascend.errors import DeviceUnavailable, UsageError
 from pytest_ascend.run import preparation
@@ -105,7 +106,7 @@ def test_auto_takes_the_emulated_device_where_there_is_no_sign(emulated: list[ob
 
 
 def test_the_emulated_device_can_be_asked_for_beside_signs(emulated: list[object]) -> None:
-    prepare("emulated:1", look=lambda: (SIGN,), probe=never, faults=["x"])
+    prepare("emulated:1", look=lambda: (SIGN,), probe=never, settings=EmulatorSettings(faults=("x",)))
     assert len(emulated) == 1
 
 
@@ -149,7 +150,7 @@ def test_the_hint_fits_the_failure(failure: str, remedy: str) -> None:
 @pytest.mark.parametrize("device", ["cpu", "npu"])
 def test_faults_are_for_the_emulated_device_only(device: str) -> None:
     with pytest.raises(UsageError, match="--ascend-fault=stale-add is for the emulated device"):
-        prepare(device, faults=["stale-add"], look=tuple, probe=well)
+        prepare(device, settings=EmulatorSettings(faults=("stale-add",)), look=tuple, probe=well)
 
 
 def test_there_are_not_as_many_emulated_devices_as_one_likes() -> None:
@@ -159,12 +160,12 @@ def test_there_are_not_as_many_emulated_devices_as_one_likes() -> None:
 
 def test_emulated_memory_is_for_the_emulated_device_only() -> None:
     with pytest.raises(UsageError, match="--ascend-emulated-memory"):
-        prepare("cpu", emulated_memory_bytes=2**30)
+        prepare("cpu", settings=EmulatorSettings(memory_bytes=2**30))
 
 
 def test_emulated_numerics_are_for_the_emulated_device_only() -> None:
     with pytest.raises(UsageError, match="--ascend-emulated-numerics"):
-        prepare("cpu", emulated_numerics="chip:1")
+        prepare("cpu", settings=EmulatorSettings(numerics="chip:1"))
 
 
 def test_on_the_cpu_torch_does_not_load_torch_npu_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,116 @@
+"""The settings of the emulated device: one record, from the command line to the variables that processes inherit.
+
+Each field declares its option here, once: ``pytest --ascend`` and ``pytest-ascend emulate`` both read this table.
+Imports next to nothing: every pytest reads it, with ``--ascend`` or without.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from pytest_ascend.system.sizes import parse_size
+
+def setting(default: Any, *, option: str, run_option: str, read: Callable[[str], Any], metavar: str, text: str) -> Any:
+    """Declare a field: ``option`` of ``pytest-ascend emulate``, ``run_option`` of ``pytest``, and how both are read."""
+    metadata = {"emulate": option, "option": run_option, "read": read, "metavar": metavar, "help": text}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmulatorSettings:
+    """What a user can set of the emulated device.
+
+    ``devices``: how many there are (1 to 16). ``memory_bytes``: device memory of each, 0 for the usual 8 GiB.
+    ``numerics``: exact or chip:SEED, see :mod:`pytest_ascend.emulator.chip`; "" for what the environment says, or
+    else exact. ``cann``: the release that it answers as, such as 8.1.RC1; "" for what the environment says, or else the
+    one that fits the installed torch_npu. ``faults``: kernels to replace, see :mod:`pytest_ascend.emulator.faults`.
+    """
+
+    devices: int = 2
+    memory_bytes: int = setting(
+        0,
+        option="--memory",
+        run_option="--ascend-emulated-memory",
+        read=parse_size,
+        metavar="SIZE",
+        text="memory of each emulated device, such as 512MiB or 8GiB (default: 8GiB)",
+    )
+    numerics: str = setting(
+        "",
+        option="--numerics",
+        run_option="--ascend-emulated-numerics",
+        read=str,
+        metavar="NUMERICS",
+        text="exact: the emulated device computes as the CPU does (default); chip or chip:SEED: it is right in "
+        "another way, as a chip may be",
+    )
+    cann: str = setting(
+        "",
+        option="--cann",
+        run_option="--ascend-emulated-cann",
+        read=str,
+        metavar="VERSION",
+        text="the CANN that the emulated device answers as, such as 8.1.RC1 (default: the one that fits torch_npu)",
+    )
+    faults: tuple[str, ...] = setting(
+        (),
+        option="--fault",
+        run_option="--ascend-fault",
+        read=str,
+        metavar="NAME",
+        text="plant a fault in the emulated device: a name, module:attribute, or crash:after=100; may be repeated",
+    )
+
+    def resolved(self) -> EmulatorSettings:
+        """Return what holds where nothing was said too. Raises UsageError for numerics or a CANN that do not exist."""
+        from pytest_ascend.emulator.choices import CANN, NUMERICS, checked, checked_cann  # noqa: PLC0415  (not light)
+
+        numerics, cann = self.numerics or os.environ.get(NUMERICS, ""), self.cann or os.environ.get(CANN, "")
+        return replace(self, numerics=checked(numerics), cann=checked_cann(cann))
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables that carry the settings to the device. Raises as :meth:`resolved` does."""
+        found = self.resolved()
+        memory = {"PYTEST_ASCEND_EMULATED_MEMORY": str(found.memory_bytes)} if found.memory_bytes else {}
+        return {
+            "PYTEST_ASCEND_EMULATED_DEVICES": str(found.devices),
+            "PYTEST_ASCEND_EMULATED_NUMERICS": found.numerics,
+            "PYTEST_ASCEND_EMULATED_CANN": found.cann,
+            "PYTEST_ASCEND_FAULTS": ",".join(found.faults),
+            **memory,
+        }
+
+    def given(self) -> list[str]:
+        """Return the options of ``pytest`` that were used, as written; they mean nothing for other devices."""
+        found: list[str] = []
+        for each in OPTIONS:
+            name, value = each.metadata["option"], getattr(self, each.name)
+            if isinstance(value, tuple):
+                found += [f"{name}={part}" for part in value]
+            elif value != each.default:
+                found.append(name)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as they stand in a run log, builtins only."""
+        found = {f"emulated_{each.name}": getattr(self, each.name) for each in fields(self)}
+        return {"faults": list(found.pop("emulated_faults")), **found}
+
+
+#: The fields that a user sets by an option of their own. ``pytest`` takes the number of devices from ``-n``.
+OPTIONS = tuple(each for each in fields(EmulatorSettings) if each.metadata)
+
+
+def read(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the fields from what was written on a command line, None or () for nothing."""
+    found: dict[str, Any] = {}
+    for each in OPTIONS:
+        text, as_value = given[each.name], each.metadata["read"]
+        if isinstance(each.default, tuple):
+            found[each.name] = tuple(as_value(part) for part in text)
+        elif text is not None:
+            found[each.name] = as_value(text)
+    return found
