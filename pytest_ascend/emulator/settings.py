@@ -44,7 +44,7 @@ class EmulatorSettings:
         run_option="--ascend-emulated-numerics",
         read=str,
         metavar="NUMERICS",
-        text="exact: the emulated device computes as the CPU does (default); chip or chip:SEED: it is right in "
+        text="how the emulated device computes: exact, as the CPU does (default), or chip or chip:SEED, right in "
         "another way, as a chip may be",
     )
     cann: str = setting(

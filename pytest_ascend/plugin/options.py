@@ -188,6 +188,11 @@ def _name(option: Field[Any]) -> str:
     return option.metadata["name"] or f"--ascend-{option.name.replace('_', '-')}"
 
 
+def names() -> tuple[str, ...]:
+    """Return the names of all options."""
+    return ("--ascend", *map(_name, _declared()), *(each.metadata["option"] for each in emulated.OPTIONS))
+
+
 def _given(namespace: argparse.Namespace, name: str) -> Any:
     """Return what was written for an option; None where nothing was."""
     return getattr(namespace, name.lstrip("-").replace("-", "_"))
@@ -213,7 +218,7 @@ def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
     found |= {
         "baselines": _baselines(namespace.ascend_baselines, invocation_folder, stores=namespace.ascend_store_goldens),
         "against": _against(namespace.ascend_against, invocation_folder),
-        "isolation": _isolation(namespace),
+        "isolation": _isolation(namespace, found["isolation"]),
     }
     devices = cards if isinstance(cards, int) else 0
     return Options(**found, cards=cards, emulator=EmulatorSettings(devices=devices, **settings))
@@ -243,12 +248,12 @@ def _refuse_inputs_without_model(namespace: argparse.Namespace) -> None:
         raise UsageError("--ascend-model-input says nothing without a model", hint="add --ascend-model=package:factory")
 
 
-def _isolation(namespace: argparse.Namespace) -> str:
+def _isolation(namespace: argparse.Namespace, wanted: str) -> str:
     """Return auto, on or off. A debugger needs the terminal, and so this process."""
     debugs = [name for name, on in (("--pdb", namespace.usepdb), ("--trace", namespace.trace)) if on]
-    if debugs and namespace.ascend_isolation == "on":
+    if debugs and wanted == "on":
         raise UsageError(f"{debugs[0]} cannot look into child processes", hint="leave --ascend-isolation=on out")
-    return "off" if debugs else str(namespace.ascend_isolation)
+    return "off" if debugs else wanted
 
 
 def _cards(namespace: argparse.Namespace) -> int | str:

@@ -10,7 +10,7 @@ from pytest_ascend.certificate.package import FILES
 from pytest_ascend.certificate.requirements import REQUIREMENTS
 from pytest_ascend.certificate.tiers import TIERS
 from pytest_ascend.doctor import RULES
-from pytest_ascend.plugin.options import OPTIONS
+from pytest_ascend.plugin.options import names
 from pytest_ascend.records.outcome import OUTCOMES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,7 +85,7 @@ def test_the_fault_of_the_emulators_manual_is_noticed(pytester: pytest.Pytester)
 
 
 def test_every_option_and_outcome_is_in_the_readme() -> None:
-    assert not [name for name in [*OPTIONS, *OUTCOMES] if name not in README]
+    assert not [name for name in [*names(), *OUTCOMES] if name not in README]
 
 
 def test_the_integration_runs_what_the_readme_says() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import pytest
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.plugin.options import chosen, is_on, only_looks, read
+from pytest_ascend.plugin.options import chosen, is_on, names, only_looks, read
 
 
 def given(**values: object) -> argparse.Namespace:
@@ -71,6 +72,20 @@ def test_goldens_are_never_stored_in_the_bundled_baselines(tmp_path: Path) -> No
 def test_a_folder_for_goldens_may_be_made_by_storing(tmp_path: Path) -> None:
     options = read(given(ascend_store_goldens=True, ascend_baselines="new"), tmp_path)
     assert options.baselines == tmp_path / "new"
+
+
+def test_every_option_stands_in_the_log(tmp_path: Path) -> None:
+    options = read(given(ascend_fault=["stale-add"], ascend_emulated_memory="1G", ascend_slowdown="7%"), tmp_path)
+    logged = json.loads(json.dumps(options.to_dict()))
+    assert logged["faults"] == ["stale-add"]
+    assert (logged["emulated_memory_bytes"], logged["slowdown"], logged["isolation"]) == (2**30, 0.07, "auto")
+    short = {name.removeprefix("--ascend-").replace("-", "_") for name in names()} - {"--ascend"}
+    assert not {each for each in short if not any(key.startswith(each) for key in logged)}
+
+
+def test_a_text_that_is_no_value_names_its_option(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--ascend-slowdown='much'"):
+        read(given(ascend_slowdown="much"), tmp_path)
 
 
 def test_help_is_no_run() -> None:
