@@ -15,11 +15,11 @@ import torch
 
 from pytest_ascend.emulator import named
 from pytest_ascend.emulator.chip.applied import apply_numerics
+from pytest_ascend.emulator.choices import NUMERICS
 from pytest_ascend.emulator.entrypoints import operators_source
 from pytest_ascend.emulator.faults import apply_faults
 from pytest_ascend.emulator.kernels import all_kernels, all_named
 from pytest_ascend.emulator.registry import Kernel
-from pytest_ascend.emulator.choices import NUMERICS
 from pytest_ascend.emulator.sickness import Silent
 from pytest_ascend.emulator.taken import check_of
 from pytest_ascend.emulator.tensors import DeviceMemory, Refused, readers, set_view_shape, write

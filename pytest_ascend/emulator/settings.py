@@ -13,6 +13,7 @@ from typing import Any
 
 from pytest_ascend.system.sizes import parse_size
 
+
 def setting(default: Any, *, option: str, run_option: str, read: Callable[[str], Any], metavar: str, text: str) -> Any:
     """Declare a field: ``option`` of ``pytest-ascend emulate``, ``run_option`` of ``pytest``, and how both are read."""
     metadata = {"emulate": option, "option": run_option, "read": read, "metavar": metavar, "help": text}

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_ascend.emulator.chip import Chip
-from pytest_ascend.emulator.registry import Body, Kernel
 from pytest_ascend.emulator.choices import EXACT, checked
+from pytest_ascend.emulator.registry import Body, Kernel
 
 #: cubeMathType: a lower precision is allowed for float32, and the one that a chip then takes.
 _ALLOWED, _HF32 = 1, 3
