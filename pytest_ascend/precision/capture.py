@@ -5,35 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-Apply = Callable[[Tensor], Any]
-
-
-def mapped(value: Any, apply: Apply) -> Any:
-    """Return the same structure with ``apply`` done to each tensor in it."""
-    if isinstance(value, Tensor):
-        return apply(value)
-    if isinstance(value, Mapping):
-        return type(value)(**{key: mapped(part, apply) for key, part in value.items()}) if value else value
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(mapped(part, apply) for part in value))
-    if isinstance(value, list | tuple):
-        return type(value)([mapped(part, apply) for part in value])
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{each.name: mapped(getattr(value, each.name), apply) for each in fields(value)})
-    return value
-
-
-def tensors_in(value: Any) -> list[Tensor]:
-    """Return every tensor of a structure, in order."""
-    found: list[Tensor] = []
-    mapped(value, found.append)
-    return found
+from pytest_ascend.precision.nested import mapped, tensors_in
 
 
 def kept(tensor: Tensor) -> Tensor:
@@ -124,7 +102,7 @@ class Recorder:
             if getattr(module, "inplace", False):
                 self._watch(tensors_in((args, kwargs)), call.grad_inputs)
                 return None
-            args, kwargs = (mapped(each, _own) for each in (args, kwargs))
+            args, kwargs = (mapped(each, _own, into_objects=False) for each in (args, kwargs))
             self._watch(tensors_in((args, kwargs)), call.grad_inputs)
             return args, kwargs
 
@@ -134,7 +112,7 @@ class Recorder:
         call = self._open.pop()
         call.output = mapped(output, kept)
         (self._repeated if self.is_backward else self.calls).append(call)
-        output = mapped(output, _own)  # apart from uses of the same tensor within the module
+        output = mapped(output, _own, into_objects=False)  # apart from uses of the same tensor within the module
         self._watch(tensors_in(output), call.grad_outputs)
         return output
 

@@ -9,15 +9,22 @@ from typing import Any
 import torch
 
 from pytest_ascend.errors import UsageError
+from pytest_ascend.precision.allowances import ALLOWANCES
 from pytest_ascend.precision.attributes import Promise, as_tensor, differences
 from pytest_ascend.precision.exact import judge_exact
 from pytest_ascend.precision.explain import explain
 from pytest_ascend.precision.floating import judge_floating
 from pytest_ascend.precision.formats import FORMATS, REAL_PARTS
 from pytest_ascend.precision.nested import Leaf, Misfit, kind, leaves
+from pytest_ascend.precision.reference import Reference, plain
 from pytest_ascend.precision.request import Request
 from pytest_ascend.precision.standards import Standard, standard_of
 from pytest_ascend.records.verdict import Verdict
+
+#: Rules that hold a device against honest results.
+NEED_HONEST = ("model", "ratio")
+#: Wrong parts of a nested output that a message shows in full.
+SHOWN = 8
 
 
 class Samples(tuple[Any, ...]):
@@ -45,7 +52,8 @@ def compare(
 
     ``expected`` is a float64 reference (of any floating ``actual``), or has the dtype that ``actual`` must have.
     ``honest`` is what an honest implementation (the CPU, in the same dtype) made of the same inputs; several go into
-    :class:`Samples`. ``accumulation`` is the number of terms in each sum (1: none, each element is
+    :class:`Samples`; a reference of :func:`cpu_reference` brings its own.
+    ``accumulation`` is the number of terms in each sum (1: none, each element is
     computed by itself), ``scale`` the usual sum of their magnitudes; ``branching`` says that this is a gradient through
     ReLU, max pooling or other comparisons, which may honestly fall the other way.
     ``dtype``, ``device``, ``stride`` (True: as ``expected`` has it) and ``requires_grad`` are what PyTorch promises.
@@ -78,6 +86,7 @@ def _judge(leaf: Leaf | Misfit, request: Request) -> Verdict:
         return _refused(leaf.path, [f"structure: {leaf.text}"], request)
     if _is_plain(leaf.actual) or _is_plain(leaf.expected):
         return _judge_plain(leaf, request)
+    leaf, request = _with_own(leaf, request)
     number = torch.get_default_dtype()
     expected = as_tensor(leaf.expected, f"expected {leaf.path}", torch.float64)
     honest = [as_tensor(each, f"honest {leaf.path}", number) for each in leaf.honest]
@@ -87,6 +96,35 @@ def _judge(leaf: Leaf | Misfit, request: Request) -> Verdict:
         return _refused(leaf.path, wrong, request)
     _check_honest(honest, expected, leaf.path)
     return _judge_values(leaf.path, actual, expected, honest, request)
+
+
+def _with_own(leaf: Leaf, request: Request) -> tuple[Leaf, Request]:
+    """Return a leaf whose reference has given its honest results, and a request that says beside what is judged."""
+    expected, honest = leaf.expected, leaf.honest
+    if not isinstance(expected, Reference):
+        return leaf, replace(request, beside=_beside(len(honest), request))
+    source, beside = expected.source, ""
+    if not honest and request.standard.rule in NEED_HONEST and isinstance(leaf.actual, torch.Tensor):
+        honest = expected.honest(leaf.actual.dtype)
+        honest = tuple(each for each in honest if each.dtype is leaf.actual.dtype)
+        beside = source.described(leaf.actual.dtype, len(honest))
+    beside = "; ".join([beside or _beside(len(honest), request), *source.notes])
+    return replace(leaf, expected=plain(expected), honest=honest), replace(request, beside=beside)
+
+
+def _beside(honest: int, request: Request) -> str:
+    """Say what besides the expected value decided, and what would make that sharper."""
+    if request.standard.rule not in NEED_HONEST:
+        return ""
+    if honest:
+        return f"judged beside {honest} honest result{'s' if honest > 1 else ''}"
+    terms = (
+        f"{request.accumulation} terms" if request.accumulation else f"{ALLOWANCES.terms} terms, as nothing says how"
+    )
+    return (
+        f"judged by the expected value alone and the model of sums ({terms}): sharper with expected from "
+        "cpu_reference(function, *inputs), or with honest= what the CPU makes of the same inputs in the same dtype"
+    )
 
 
 def _is_plain(value: Any) -> bool:
@@ -136,7 +174,8 @@ def _as_one(found: Sequence[Verdict], name: str, request: Request) -> Verdict:
     if wrong:
         counted = f"{len(wrong)} of {len(found)} parts differ; " if len(found) > 1 else ""
         headline = f"{counted}{worst.path}: {headline}"
-        message = "\n".join([headline, *(each.message for each in wrong)])
+        rest = [f"and {len(wrong) - SHOWN} more"] if len(wrong) > SHOWN else []
+        message = "\n".join([headline, *(each.message for each in wrong[:SHOWN]), *rest])
     return replace(worst, path=name, headline=headline, message=message, leaves=tuple(found))
 
 

@@ -49,7 +49,8 @@ def judge_floating(
     if finding is None:
         with np.errstate(all="ignore"):
             finding = rule.finding(found) if rule is not None else _by_model(found, expected, form, request, numbers)
-    return _verdict(path, (actual, expected, *honest), found, finding, standard)
+    verdict = _verdict(path, (actual, expected, *honest), found, finding, standard)
+    return replace(verdict, message=f"{verdict.message}\n  {request.beside}") if verdict.message else verdict
 
 
 def _by_model(

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_ascend.precision.capture import tensors_in, widened
+from pytest_ascend.precision.capture import widened
+from pytest_ascend.precision.nested import tensors_in
 from pytest_ascend.records.verdict import Verdict
 
 

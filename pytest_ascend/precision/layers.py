@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.precision.capture import Call, casting, mapped, run, tensors_in, widened
+from pytest_ascend.precision.capture import Call, casting, run, widened
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.layer_report import Layer, LayerReport, relative_error
+from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.records.verdict import Verdict
 
 Gradients: TypeAlias = dict[str, Tensor]

@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.precision.capture import Call, mapped, run, widened
+from pytest_ascend.precision.capture import Call, run, widened
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.layer_report import Layer, LayerReport, relative_error
 from pytest_ascend.precision.layers import check_module
+from pytest_ascend.precision.nested import mapped
 
 
 def models(

@@ -1,8 +1,9 @@
-"""Nested outputs: lists, tuples, mappings, dataclasses, model outputs; each leaf with its path."""
+"""Nested values: lists, tuples, mappings, dataclasses, model outputs, caches; each leaf with its path."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -72,7 +73,91 @@ def children(value: Any) -> dict[Any, Any] | None:
         return {each.name: getattr(value, each.name) for each in fields(value)}
     if isinstance(value, Sequence):
         return dict(enumerate(value))
+    if is_holder(value):
+        return {name: part for name, part in vars(value).items() if tensors_in(part)}
     return None
+
+
+def is_holder(value: Any) -> bool:
+    """Whether an object of a class that nobody here knows has tensors among its attributes, as a cache has."""
+    if isinstance(value, type | torch.nn.Module) or callable(value) or not hasattr(value, "__dict__"):
+        return False
+    return any(_holds_tensors(part, 0) for part in vars(value).values())
+
+
+def _holds_tensors(value: Any, depth: int) -> bool:
+    if isinstance(value, torch.Tensor):
+        return True
+    if depth > DEEPEST or isinstance(value, str | bytes | int | float | np.ndarray | None):
+        return False
+    if isinstance(value, Mapping):
+        return any(_holds_tensors(part, depth + 1) for part in value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(_holds_tensors(part, depth + 1) for part in value)
+    if isinstance(value, type | torch.nn.Module) or callable(value) or not hasattr(value, "__dict__"):
+        return False
+    return any(_holds_tensors(part, depth + 1) for part in vars(value).values())
+
+
+def mapped(value: Any, apply: Callable[[torch.Tensor], Any], *, into_objects: bool = True) -> Any:
+    """Return the same structure with ``apply`` done to each tensor in it.
+
+    ``into_objects`` copies objects of classes that nobody here knows, such as caches, with their tensors; without it
+    they are passed on as they are, so that what is written into them is seen by whoever holds them.
+    """
+
+    def again(part: Any) -> Any:
+        return mapped(part, apply, into_objects=into_objects)
+
+    if isinstance(value, torch.Tensor):
+        return apply(value)
+    if isinstance(value, Mapping):
+        return _mapping(value, {key: again(part) for key, part in value.items()})
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(again, value))
+    if isinstance(value, list | tuple):
+        return type(value)(list(map(again, value)))
+    if is_dataclass(value) and not isinstance(value, type):
+        return _with(value, {each.name: again(getattr(value, each.name)) for each in fields(value)})
+    return _with(value, {k: again(v) for k, v in vars(value).items()}) if into_objects and is_holder(value) else value
+
+
+def _mapping(value: Any, parts: dict[Any, Any]) -> Any:
+    """Return a mapping of the same class: a model output is made of its fields, others are filled."""
+    if type(value) is dict:
+        return parts
+    if is_dataclass(value):
+        return type(value)(**parts)  # type: ignore[misc]
+    made = copy.copy(value)
+    for key, part in parts.items():
+        made[key] = part
+    return made
+
+
+def _with(value: Any, parts: Mapping[str, Any]) -> Any:
+    """Return a copy of an object with other attributes; what it says of the device and dtype of its tensors follows."""
+    made = copy.copy(value)
+    first = next((each for each in parts.values() if isinstance(each, torch.Tensor)), None)
+    before = next((each for each in vars(value).values() if isinstance(each, torch.Tensor)), None)
+    for name, part in parts.items():
+        said: Any = part
+        if first is not None and before is not None:
+            said = first.device if isinstance(part, torch.device) else said
+            said = first.dtype if isinstance(part, torch.dtype) and part is before.dtype else said
+        object.__setattr__(made, name, said)
+    return made
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Return every tensor of a structure, in order."""
+    found: list[torch.Tensor] = []
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        found.append(tensor)
+        return tensor
+
+    mapped(value, keep)
+    return found
 
 
 def _parts_of_honest(honest: Any, expected: dict[Any, Any], path: str) -> dict[Any, Any]:

@@ -46,7 +46,7 @@ class PrecisionCompare:
             verdict = _located(verdict, locate(verdict))
         self.note(verdict.to_dict())
         if not verdict.agrees:
-            raise Disagreement("\n".join(precision.explain(verdict)))
+            raise Disagreement(verdict.message or "\n".join(precision.explain(verdict)))
         return verdict
 
     def layers(self, model: torch.nn.Module, *inputs: Any, **settings: Any) -> precision.LayerReport:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import platform
 from collections.abc import Callable, Iterator, Mapping
@@ -10,42 +9,33 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten
 
 from pytest_ascend.errors import GoldenError, UsageError
 from pytest_ascend.golden import Golden, GoldenStore, Made
+from pytest_ascend.precision.reference import Source, autocast_of, plain
 
-_DOUBLE = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
 
-
-def cpu_reference(subject: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Any:
-    """Call ``subject`` on the CPU in float64, and give its outputs, detached.
+def cpu_reference(subject: Callable[..., Any], *inputs: Any, autocast: torch.dtype | None = None, **kwargs: Any) -> Any:
+    """Call ``subject`` on the CPU in float64, and return its outputs, detached.
 
     A module is copied, so that the original keeps its place, dtype, gradients and statistics; so are tensors, anywhere
     in the arguments. Floating-point tensors become float64, complex ones complex128, the rest keep their dtype. A
     function that holds tensors of its own has to bring them as arguments.
+
+    Each tensor of the result knows what the CPU makes of the same inputs in their own dtype, in two orders of
+    summation: ``precision_compare`` judges beside these. Where the device computes under autocast, they are the
+    CPU's under autocast; say ``autocast=torch.bfloat16`` where a function or a later call hides it.
     """
-    subject = _module_on_cpu(subject) if isinstance(subject, torch.nn.Module) else subject
-    args, named = tree_map(_to_double, (inputs, kwargs))
-    with torch.autocast("cpu", enabled=False):
-        return tree_map(_detached, subject(*args, **named))
+    return source_of(subject, inputs, kwargs, autocast).exact()
 
 
-def _module_on_cpu(module: torch.nn.Module) -> torch.nn.Module:
-    return copy.deepcopy(module).cpu().double()
-
-
-def _to_double(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    dtype = _DOUBLE.get(value.dtype, torch.float64 if value.is_floating_point() else value.dtype)
-    on_cpu = value.detach().cpu().to(dtype)
-    own = on_cpu.clone() if on_cpu.data_ptr() == value.data_ptr() else on_cpu
-    return own.requires_grad_(value.requires_grad)
-
-
-def _detached(value: Any) -> Any:
-    return value.detach() if isinstance(value, torch.Tensor) else value
+def source_of(
+    subject: Callable[..., Any], inputs: Any, kwargs: Mapping[str, Any], autocast: torch.dtype | None = None
+) -> Source:
+    """Return what computes a function on the CPU in float64 and in honest ways."""
+    around = (autocast_of(each) for each in ("npu", "cuda", "cpu"))
+    return Source(subject, tuple(inputs), dict(kwargs), autocast or next(filter(None, around), None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +48,24 @@ class CpuReference:
     store: GoldenStore
     stores: bool = False
 
-    def __call__(self, subject: Callable[..., Any], *inputs: Any, golden: str = "", **kwargs: Any) -> Any:
-        """Return the float64 result on the CPU of ``subject(*inputs, **kwargs)``.
+    def __call__(
+        self,
+        subject: Callable[..., Any],
+        *inputs: Any,
+        golden: str = "",
+        autocast: torch.dtype | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Return the float64 result on the CPU of ``subject(*inputs, **kwargs)``, with honest results beside it.
 
         With ``golden="name"`` it is read from the folder of baselines instead, where it was stored by a run with
         ``--ascend-store-goldens``. Raises GoldenError where that golden is missing, damaged, or made from other
         weights or inputs, UsageError where the result is no tensor or flat tuple, list or dictionary of tensors.
         """
         if golden and not self.stores:
-            return self._read(golden, _digest(subject, inputs, kwargs))
-        expected = cpu_reference(subject, *inputs, **kwargs)
+            stored = self._read(golden, _digest(subject, inputs, kwargs))
+            return source_of(subject, inputs, kwargs, autocast).known(stored)
+        expected = cpu_reference(subject, *inputs, autocast=autocast, **kwargs)
         if golden:
             self._write(golden, expected, _digest(subject, inputs, kwargs))
         return expected
@@ -98,7 +96,7 @@ class CpuReference:
 def _taken_apart(expected: Any) -> tuple[str, dict[str, torch.Tensor]]:
     """Name the tensors of a result, and its form: "tensor", "tuple", "list" or "dict"."""
     if isinstance(expected, torch.Tensor):
-        return "tensor", {"0": expected}
+        return "tensor", {"0": plain(expected)}
     parts: Mapping[str, Any] = {}
     if isinstance(expected, (tuple, list)):
         parts = {f"{place:06}": part for place, part in enumerate(expected)}
@@ -110,7 +108,7 @@ def _taken_apart(expected: Any) -> tuple[str, dict[str, torch.Tensor]]:
             hint="give a tensor, or a flat tuple, list or dictionary of tensors",
         )
     form = "dict" if isinstance(expected, Mapping) else "list" if isinstance(expected, list) else "tuple"
-    return form, dict(parts)
+    return form, {name: plain(part) for name, part in parts.items()}
 
 
 def _assemble(golden: Golden) -> Any:

@@ -1,0 +1,230 @@
+"""The CPU's operators in another order of their sums: a second way to be right, in the same dtype.
+
+What is summed is turned round before an operator sees it, and its result is turned back; functions such as exp are
+computed in float64 and rounded once. Both are what an honest device may do, so that two results tell more of the size
+of honest errors than one: where the CPU's own happen to be small, the others need not be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from pytest_ascend.dispatching import EagerDispatchMode
+
+#: Computes an operator another way: the operator, its arguments and keywords.
+Way: TypeAlias = Callable[..., Any]
+
+
+def _flipped(value: Any, dims: Sequence[int]) -> Any:
+    return value.flip(list(dims)) if isinstance(value, Tensor) and value.dim() and dims else value
+
+
+def _all(value: Any) -> Any:
+    return _flipped(value, range(value.dim())) if isinstance(value, Tensor) else value
+
+
+def _product(left: int, right: int) -> Way:
+    """Turn the contracted dimension of two factors round; ``left`` and ``right`` are their places."""
+
+    def compute(func: Any, *args: Any, **kwargs: Any) -> Any:
+        given = list(args)
+        given[left] = _flipped(args[left], [-1])
+        given[right] = _flipped(args[right], [-1] if args[right].dim() == 1 else [-2])
+        return func(*given, **kwargs)
+
+    return compute
+
+
+def _reduction(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Turn round what is summed over: the dimensions given second, or all."""
+    dims = args[0] if args else kwargs.get("dim")
+    dims = [dims] if isinstance(dims, int) else dims
+    return func(_flipped(x, dims or range(x.dim())), *args, **kwargs)
+
+
+def _norm(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    dims = args[1] if len(args) > 1 else kwargs.get("dim")
+    dims = [dims] if isinstance(dims, int) else dims
+    return func(_flipped(x, dims or range(x.dim())), *args, **kwargs)
+
+
+def _softmax(func: Any, x: Tensor, dim: int, *rest: Any) -> Any:
+    return _flipped(func(_flipped(x, [dim]), dim, *rest), [dim])
+
+
+def _softmax_backward(func: Any, grad: Tensor, output: Tensor, dim: int, *rest: Any) -> Any:
+    return _flipped(func(_flipped(grad, [dim]), _flipped(output, [dim]), dim, *rest), [dim])
+
+
+def _layer_norm(func: Any, x: Tensor, shape: Sequence[int], weight: Any, *rest: Any) -> Any:
+    dims = range(-len(shape), 0)
+    rest = tuple(_flipped(each, dims) for each in rest)
+    output, *others = func(_flipped(x, dims), shape, _flipped(weight, dims), *rest)
+    return (_flipped(output, dims), *others)
+
+
+def _layer_norm_backward(func: Any, grad: Tensor, x: Tensor, shape: Any, *rest: Any) -> Any:
+    made = func(_all(grad), _all(x), shape, *(_all(each) for each in rest))
+    return tuple(_all(each) for each in made)
+
+
+def _batch_norm(func: Any, x: Tensor, *rest: Any) -> Any:
+    dims = [0, *range(2, x.dim())]
+    output, *others = func(_flipped(x, dims), *rest)
+    return (_flipped(output, dims), *others)
+
+
+def _batch_norm_backward(func: Any, grad: Tensor, x: Tensor, *rest: Any) -> Any:
+    dims = [0, *range(2, x.dim())]
+    grad_input, *others = func(_flipped(grad, dims), _flipped(x, dims), *rest)
+    return (_flipped(grad_input, dims), *others)
+
+
+def _group_norm(func: Any, x: Tensor, *rest: Any) -> Any:
+    dims = range(2, x.dim())
+    output, *others = func(_flipped(x, dims).contiguous(), *rest)
+    return (_flipped(output, dims), *others)
+
+
+def _group_norm_backward(func: Any, grad: Tensor, x: Tensor, *rest: Any) -> Any:
+    dims = range(2, x.dim())
+    grad_input, *others = func(_flipped(grad, dims).contiguous(), _flipped(x, dims).contiguous(), *rest)
+    return (_flipped(grad_input, dims), *others)
+
+
+_TRANSPOSED, _GROUPS = 6, 8
+
+
+def _convolution(func: Any, x: Tensor, weight: Tensor, *rest: Any) -> Any:
+    if rest[_GROUPS - 2] != 1 or x.dim() < 3:
+        return func(x, weight, *rest)
+    return func(_flipped(x, [1]), _flipped(weight, [0 if rest[_TRANSPOSED - 2] else 1]), *rest)
+
+
+def _convolution_backward(func: Any, grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> Any:
+    """Turn round the batch and, without groups, the channels of the output."""
+    if rest[6] != 1:
+        grad_input, *others = func(_flipped(grad, [0]), _flipped(x, [0]), weight, *rest)
+        return (_flipped(grad_input, [0]), *others)
+    made = 1 if rest[4] else 0
+    turned = func(_flipped(grad, [0, 1]), _flipped(x, [0]), _flipped(weight, [made]), *rest)
+    return _flipped(turned[0], [0]), _flipped(turned[1], [made]), _flipped(turned[2], [0])
+
+
+def _embedding_backward(func: Any, grad: Tensor, indices: Tensor, *rest: Any) -> Any:
+    return func(_flipped(grad, range(indices.dim())), _all(indices), *rest)
+
+
+def _attention(func: Any, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **kwargs: Any) -> Any:
+    """Turn round the keys; that a query sees only earlier ones becomes a mask."""
+    dropout, is_causal = (*rest, 0.0, False)[:2] if rest else (0.0, False)
+    mask = _mask(q, k, is_causal, kwargs.pop("attn_mask", None))
+    return func(q, _flipped(k, [-2]), _flipped(v, [-2]), dropout, False, attn_mask=_flipped(mask, [-1]), **kwargs)
+
+
+def _attention_backward(func: Any, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **kwargs: Any) -> Any:
+    out, logsumexp, dropout, is_causal = rest
+    mask = _mask(q, k, is_causal, kwargs.pop("attn_mask", None))
+    turned = (_flipped(each, [-2]) for each in (grad, q, k, v, out))
+    made = func(*turned, _flipped(logsumexp, [-1]), dropout, False, attn_mask=_flipped(mask, [-2, -1]), **kwargs)
+    return tuple(_flipped(each, [-2]) for each in made)
+
+
+def _mask(q: Tensor, k: Tensor, is_causal: bool, mask: Any) -> Any:
+    if not is_causal:
+        return mask
+    sees = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
+    return torch.zeros(sees.shape, dtype=q.dtype).masked_fill(~sees, -torch.inf)
+
+
+def _rounded_once(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """Compute in float64, and round."""
+    dtype = next((each.dtype for each in args if isinstance(each, Tensor) and each.is_floating_point()), None)
+    if dtype is None or dtype is torch.float64 or kwargs.get("out") is not None:
+        return func(*args, **kwargs)
+    wide = [each.double() if isinstance(each, Tensor) and each.is_floating_point() else each for each in args]
+    made = func(*wide, **kwargs)
+    return made.to(dtype) if isinstance(made, Tensor) else made
+
+
+WAYS: Mapping[str, Way] = {
+    "mm": _product(0, 1),
+    "bmm": _product(0, 1),
+    "mv": _product(0, 1),
+    "dot": _product(0, 1),
+    "addmm": _product(1, 2),
+    "addmv": _product(1, 2),
+    "baddbmm": _product(1, 2),
+    **dict.fromkeys(("sum", "mean", "var", "std", "var_mean", "logsumexp", "prod"), _reduction),
+    **dict.fromkeys(("norm", "linalg_vector_norm"), _norm),
+    **dict.fromkeys(("_softmax", "_log_softmax"), _softmax),
+    **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _softmax_backward),
+    "native_layer_norm": _layer_norm,
+    "native_layer_norm_backward": _layer_norm_backward,
+    **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit"), _batch_norm),
+    "native_batch_norm_backward": _batch_norm_backward,
+    "native_group_norm": _group_norm,
+    "native_group_norm_backward": _group_norm_backward,
+    "convolution": _convolution,
+    "convolution_backward": _convolution_backward,
+    "embedding_dense_backward": _embedding_backward,
+    "_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+    **dict.fromkeys(
+        [
+            "exp",
+            "exp2",
+            "expm1",
+            "log",
+            "log10",
+            "log1p",
+            "log2",
+            "sin",
+            "cos",
+            "tan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "asin",
+            "acos",
+            "atan",
+            "erf",
+            "erfc",
+            "sigmoid",
+            "rsqrt",
+            "pow",
+            "gelu",
+            "gelu_backward",
+            "silu",
+            "silu_backward",
+            "softplus",
+            "softplus_backward",
+            "mish",
+            "elu",
+            "elu_backward",
+            "tanh_backward",
+            "sigmoid_backward",
+        ],
+        _rounded_once,
+    ),
+}
+
+
+class other_order(EagerDispatchMode):  # type: ignore[no-untyped-call]  # noqa: N801 - as torch.no_grad
+    """Within this context the CPU takes what operators sum in another order."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Compute one operator; as it is, where the other way does not fit."""
+        way = WAYS.get(func.overloadpacket.__name__)
+        if way is None or func._schema.is_mutable:  # noqa: SLF001 - no public name exists
+            return func(*args, **(kwargs or {}))
+        try:
+            return way(func, *args, **(kwargs or {}))
+        except (TypeError, RuntimeError, IndexError, ValueError):
+            return func(*args, **(kwargs or {}))

@@ -1,0 +1,287 @@
+"""What the CPU makes of a function: in float64, and, for what is honest beside it, in the inputs' own dtype."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map
+
+from pytest_ascend.precision.nested import mapped, tensors_in
+from pytest_ascend.precision.orders import other_order
+from pytest_ascend.precision.stand_ins import cross_entropy_inside, stand_ins
+
+_DOUBLE = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
+SHORT = (torch.float16, torch.bfloat16)
+
+
+class Mode(NamedTuple):
+    """How the CPU is to compute: under autocast to a dtype, with weights and inputs in a dtype, or as they are."""
+
+    autocast: torch.dtype | None = None
+    dtype: torch.dtype | None = None
+
+
+#: Gives the honest results of a part in one mode; none where the CPU cannot compute it.
+Ways: TypeAlias = Callable[[Mode], tuple[Tensor, ...]]
+
+
+class Reference(Tensor):
+    """A float64 result that can give honest ones: what the CPU makes of the same inputs in their own dtype.
+
+    It is a tensor like any other. What is taken from it (a row, a sum, another shape) is one too, and its honest
+    results are what the same step makes of the honest results.
+    """
+
+    source: Source
+    ways: Ways
+
+    @staticmethod
+    def of(value: Tensor, source: Source, ways: Ways) -> Reference:
+        """Return the same tensor with honest results."""
+        made: Reference = value.as_subclass(Reference)
+        made.source, made.ways = source, ways
+        return made
+
+    def honest(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        """Return the honest results for a result of ``dtype``; none where nothing can be known of them."""
+        mode = self.source.mode(dtype)
+        found = self.ways(mode)
+        if mode == Mode() and found and found[0].dtype is not dtype and dtype in SHORT:
+            # Neither a call under autocast was seen nor one without: the dtype tells which it must have been.
+            lowered = self.ways(Mode(autocast=dtype))
+            found = lowered if lowered and lowered[0].dtype is dtype else self.ways(Mode(dtype=dtype)) or found
+        if mode.autocast is not None:
+            found = tuple(each.to(dtype) if each.is_floating_point() else each for each in found)
+        return found
+
+    def __deepcopy__(self, memo: Any) -> Reference:
+        """Copy the values; honest results stay what they are."""
+        return Reference.of(self.as_subclass(Tensor).clone(), self.source, self.ways)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Store it as the plain tensor that it is."""
+        return self.as_subclass(Tensor).__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Compute with the tensor, and let the results keep honest ones."""
+        kwargs = kwargs or {}
+        plain_args, plain_kwargs = tree_map(_plain, (args, dict(kwargs)))
+        made = func(*plain_args, **plain_kwargs)
+        references = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, Reference)]
+        if not references or not _is_pure(func):
+            return made
+        source = references[0].source
+        leaves, spec = tree_flatten(made)
+
+        def ways(place: int) -> Ways:
+            return lambda mode: _applied(func, args, kwargs, place, mode)
+
+        kept = [
+            Reference.of(each, source, ways(place)) if isinstance(each, Tensor) and each.is_floating_point() else each
+            for place, each in enumerate(leaves)
+        ]
+        return torch.utils._pytree.tree_unflatten(kept, spec)  # noqa: SLF001 - public under no other name
+
+
+def _plain(value: Any) -> Any:
+    return value.as_subclass(Tensor) if isinstance(value, Reference) else value
+
+
+def _is_pure(func: Any) -> bool:
+    """Whether a function makes new tensors of its operands, and writes into none."""
+    name = str(getattr(func, "__name__", ""))
+    return not name.startswith("__set") and not (name.endswith("_") and not name.endswith("__"))
+
+
+def _applied(func: Any, args: Any, kwargs: Mapping[str, Any], place: int, mode: Mode) -> tuple[Tensor, ...]:
+    """Return what a step makes of each honest result."""
+    leaves, spec = tree_flatten((args, dict(kwargs)))
+    honest = [each.ways(mode) if isinstance(each, Reference) else None for each in leaves]
+    made = []
+    for number in range(min(len(each) for each in honest if each is not None)):
+        own = [leaf if each is None else each[number] for leaf, each in zip(leaves, honest, strict=True)]
+        given, named = torch.utils._pytree.tree_unflatten(own, spec)  # noqa: SLF001
+        made.append(tree_flatten(func(*given, **named))[0][place])
+    return tuple(made)
+
+
+def plain(value: Tensor) -> Tensor:
+    """Return a reference as the float64 tensor that it is, and any other tensor as it is."""
+    return value.as_subclass(Tensor) if isinstance(value, Reference) else value
+
+
+@dataclass(eq=False)
+class Source:
+    """A function with copies of its arguments on the CPU, as they were. ``notes`` say what was computed another way."""
+
+    subject: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    autocast: torch.dtype | None = None
+    #: Why there are no honest results.
+    lacking: str = ""
+
+    def __post_init__(self) -> None:
+        self.notes: list[str] = []
+        self.random = torch.random.get_rng_state()
+        self._called: list[torch.dtype | None] = []
+        self._known: dict[Mode, list[list[Tensor]]] = {}
+        owner = _owner(self.subject)
+        if owner is not None:
+            self.subject = _copied(self.subject, owner)
+            _see_next_call(owner, self._called)
+        self.args, self.kwargs = (mapped(each, _on_cpu) for each in (self.args, dict(self.kwargs)))
+
+    def exact(self) -> Any:
+        """Compute in float64, and return references."""
+        found = self._compute(_widen, None, ())
+        sources = tensors_in(found)
+        if _owner(self.subject) is None:  # a function may hold what changes after this: ask it now
+            self._leaves(Mode(self.autocast))
+        places = iter(range(len(sources)))
+        return mapped(found, lambda each: self._reference(each.detach(), next(places)))
+
+    def known(self, exact: Any) -> Any:
+        """Return references for a float64 result that is known already."""
+        places = iter(range(len(tensors_in(exact))))
+        return mapped(exact, lambda each: self._reference(each, next(places)))
+
+    def mode(self, dtype: torch.dtype) -> Mode:
+        """Return how a device has computed a result of ``dtype``, as far as that is known."""
+        if self.autocast is not None:
+            return Mode(autocast=self.autocast)
+        if self._called and self._called[0] is not None:
+            return Mode(autocast=self._called[0])
+        own = self._known.get(Mode()) or ([] if dtype not in SHORT else self._leaves(Mode()))
+        if self._called and own and dtype in SHORT and all(dtype is not each.dtype for each in own[0]):
+            return Mode(dtype=dtype)
+        return Mode()
+
+    def described(self, dtype: torch.dtype, count: int) -> str:
+        """Say what honest results a result of ``dtype`` is judged beside."""
+        name = str(dtype).removeprefix("torch.")
+        if not count:
+            return f"judged by the float64 value alone: the CPU gives no {name} to hold it against ({self.lacking})"
+        mode = self.mode(dtype)
+        how = f", under autocast to {str(mode.autocast).removeprefix('torch.')}" if mode.autocast else ""
+        return f"judged beside {count} results of the CPU in {name}{how}, in different orders of summation"
+
+    def _reference(self, value: Tensor, place: int) -> Tensor:
+        if not (value.is_floating_point() or value.is_complex()):
+            return value
+
+        def ways(mode: Mode) -> tuple[Tensor, ...]:
+            return tuple(each[place] for each in self._leaves(mode) if len(each) > place)
+
+        return Reference.of(value, self, ways)
+
+    def _leaves(self, mode: Mode) -> list[list[Tensor]]:
+        """Return the tensors of the output, computed in each honest way."""
+        if mode not in self._known:
+            self._known[mode] = list(self._honest(mode))
+        return self._known[mode]
+
+    def _honest(self, mode: Mode) -> Iterator[list[Tensor]]:
+        convert = _same if mode.dtype is None else _to(mode.dtype)
+        usual: list[Tensor] = []
+        for contexts in ((), (other_order(),) if mode.autocast is None else (other_order(), cross_entropy_inside())):
+            try:
+                found = self._compute(convert, mode.autocast, contexts)
+            except Exception as error:  # noqa: BLE001 - whatever the CPU lacks, the judge does without
+                self.lacking = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]
+                return
+            leaves = [each.detach() for each in tensors_in(found)]
+            if usual and [each.shape for each in leaves] != [each.shape for each in usual]:
+                return
+            usual = leaves
+            yield leaves
+
+    def _compute(self, convert: Callable[[Any], Any], autocast: torch.dtype | None, contexts: tuple[Any, ...]) -> Any:
+        owner = _owner(self.subject)
+        subject = self.subject if owner is None else _copied(self.subject, owner, convert)
+        args, kwargs = (mapped(each, convert) for each in (self.args, self.kwargs))
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.random.fork_rng(devices=[]))
+            torch.random.set_rng_state(self.random)
+            stack.enter_context(torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None))
+            stack.enter_context(stand_ins(self.notes))
+            for each in contexts:
+                stack.enter_context(each)
+            return subject(*args, **kwargs)
+
+
+def _owner(subject: Any) -> nn.Module | None:
+    """Return the module that is called, or whose method is."""
+    owner = getattr(subject, "__self__", None) if inspect.ismethod(subject) else subject
+    return owner if isinstance(owner, nn.Module) else None
+
+
+def _copied(subject: Any, owner: nn.Module, convert: Callable[[Any], Any] | None = None) -> Any:
+    """Return a subject on a copy of its module on the CPU, in float64 or another dtype where ``convert`` says so."""
+    module = copy.deepcopy(owner).cpu()
+    if convert is not None:
+        for part in module.modules():
+            _convert_tensors(part, convert)
+    return module if subject is owner else getattr(module, subject.__name__)
+
+
+def _convert_tensors(part: nn.Module, convert: Callable[[Any], Any]) -> None:
+    with torch.no_grad():
+        for parameter in part.parameters(recurse=False):
+            parameter.data = convert(parameter.data)
+            parameter.grad = None
+        for name, buffer in part.named_buffers(recurse=False):
+            part._buffers[name] = convert(buffer)  # noqa: SLF001 - as Module.to does
+
+
+def _see_next_call(module: nn.Module, called: list[torch.dtype | None]) -> None:
+    """Keep, of the next call of a module, whether it is made under autocast, and to which dtype."""
+    handles: list[Any] = []
+
+    def see(called_module: nn.Module, args: Any, kwargs: Any) -> None:
+        for handle in handles:
+            handle.remove()
+        if not called:
+            tensors = [*tensors_in((args, kwargs)), *called_module.parameters()]
+            called.append(autocast_of(next((each.device.type for each in tensors), "cpu")))
+
+    handles.append(module.register_forward_pre_hook(see, with_kwargs=True))
+
+
+def autocast_of(device_type: str) -> torch.dtype | None:
+    """Return the dtype of the autocast that is in force for a type of device; None where none is."""
+    with contextlib.suppress(RuntimeError, TypeError):
+        if torch.is_autocast_enabled(device_type):
+            return torch.get_autocast_dtype(device_type)
+    return None
+
+
+def _on_cpu(value: Tensor) -> Tensor:
+    return _own(value, value.detach().cpu())
+
+
+def _widen(value: Tensor) -> Tensor:
+    dtype = _DOUBLE.get(value.dtype, torch.float64 if value.is_floating_point() else value.dtype)
+    return _own(value, value.detach().to(dtype))
+
+
+def _same(value: Tensor) -> Tensor:
+    return _own(value, value.detach())
+
+
+def _to(dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    return lambda value: _own(value, value.detach().to(dtype if value.is_floating_point() else value.dtype))
+
+
+def _own(original: Tensor, made: Tensor) -> Tensor:
+    """Return a leaf of its own memory that asks for a gradient where the original does."""
+    own = made.clone() if made.data_ptr() == original.data_ptr() else made
+    return own.requires_grad_(original.requires_grad)

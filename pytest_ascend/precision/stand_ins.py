@@ -1,0 +1,147 @@
+"""Functions that the CPU has no kernel for, computed another way: that operator alone, and with a note of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from pytest_ascend.precision.nested import mapped, tensors_in
+
+#: How torch says that a kernel lacks a dtype.
+_LACKS = re.compile(r"not implemented for|Double|float64|Could not run|expected .* dtype|to be (Float|BFloat)", re.I)
+
+
+def grouped_mm(
+    left: Tensor, right: Tensor, *, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
+) -> Tensor:
+    """Multiply group by group: rows of ``left`` up to each offset by the matrix of their group."""
+    if offs is None:
+        made = left @ right
+    else:
+        ends = offs.tolist()
+        starts = [0, *ends[:-1]]
+        spans = list(zip(starts, ends, strict=True))
+        if left.dim() == 2 and right.dim() == 3:
+            parts = [left[start:end] @ right[group] for group, (start, end) in enumerate(spans)]
+            rest = left.new_zeros(left.shape[0] - ends[-1], right.shape[-1])
+            made = torch.cat([*parts, rest])
+        elif left.dim() == 3:
+            made = torch.cat([left[group] @ right[:, start:end] for group, (start, end) in enumerate(spans)], -1)
+        else:
+            made = torch.stack([left[:, start:end] @ right[start:end] for start, end in spans])
+    made = made if bias is None else made + bias
+    return made if out_dtype is None else made.to(out_dtype)
+
+
+def geglu(
+    x: Tensor,
+    dim: int = -1,
+    approximate: int = 1,
+    activate_left: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Return the gated half and the GELU of the other, as torch_npu's ``npu_geglu`` gives them."""
+    left, right = x.chunk(2, dim)
+    if activate_left:
+        left, right = right, left
+    gate = functional.gelu(right, approximate="tanh" if approximate else "none")
+    return left * gate, gate
+
+
+def swiglu(x: Tensor, dim: int = -1) -> Tensor:
+    """Return what torch_npu's ``npu_swiglu`` does: SiLU of the first half times the second."""
+    left, right = x.chunk(2, dim)
+    return functional.silu(left) * right
+
+
+def rms_norm(x: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, Tensor]:
+    """Return what torch_npu's ``npu_rms_norm`` does: the normalized values, and one over the root mean square."""
+    over = (x.square().mean(tuple(range(-gamma.dim(), 0)), keepdim=True) + epsilon).rsqrt()
+    return x * over * gamma, over
+
+
+def rotary_mul(x: Tensor, r1: Tensor, r2: Tensor) -> Tensor:
+    """Return what torch_npu's ``npu_rotary_mul`` does in its mode "half"."""
+    left, right = x.chunk(2, -1)
+    return x * r1 + torch.cat((-right, left), -1) * r2
+
+
+#: Functions by name that only an NPU has, or that the CPU has not in every dtype.
+STAND_INS: Mapping[str, Callable[..., Any]] = {
+    "_grouped_mm": grouped_mm,
+    "grouped_mm": grouped_mm,
+    "npu_geglu": geglu,
+    "npu_swiglu": swiglu,
+    "npu_rms_norm": rms_norm,
+    "npu_rotary_mul": rotary_mul,
+}
+
+
+class stand_ins(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
+    """Within this context, a function that the CPU cannot compute is computed another way; ``notes`` takes which.
+
+    What has no definition here is computed in float32 instead of float64. Raises what torch raises where that does not
+    help.
+    """
+
+    def __init__(self, notes: list[str]) -> None:
+        super().__init__()
+        self.notes = notes
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Call a function; another way where it fails for the lack of a kernel."""
+        kwargs = kwargs or {}
+        try:
+            return func(*args, **kwargs)
+        except (RuntimeError, NotImplementedError, ValueError) as error:
+            name = str(getattr(func, "__name__", func)).partition(".")[0]
+            known = STAND_INS.get(name)
+            if known is None and not (_LACKS.search(str(error)) and _is_wide((args, kwargs))):
+                raise
+            if known is not None:
+                made, how = known(*args, **kwargs), "from its definition"
+            else:
+                given, named = (mapped(each, _narrow) for each in (args, dict(kwargs)))
+                made, how = mapped(func(*given, **named), _wide), "in float32"
+            self._note(name, how)
+            return made
+
+    def _note(self, name: str, how: str) -> None:
+        text = f"the CPU has no kernel of {name} for this: that operator alone is computed {how}"
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def _is_wide(values: Any) -> bool:
+    return any(each.dtype is torch.float64 for each in tensors_in(values))
+
+
+def _narrow(value: Tensor) -> Tensor:
+    return value.float() if value.dtype is torch.float64 else value
+
+
+def _wide(value: Tensor) -> Tensor:
+    return value.double() if value.dtype is torch.float32 else value
+
+
+class cross_entropy_inside(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
+    """Within this context ``cross_entropy`` takes its logarithms in the logits' dtype, as on NPUs under autocast.
+
+    torch gives the inner softmax the dtype of its input; the CPU's autocast widens that input first.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Call a function; the loss another way."""
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") != "cross_entropy" or not args:
+            return func(*args, **kwargs)
+        logits = args[0]
+        if not isinstance(logits, Tensor) or logits.dtype not in (torch.float16, torch.bfloat16):
+            return func(*args, **kwargs)
+        with torch.autocast("cpu", enabled=False):
+            return func(logits, *args[1:], **kwargs).float()

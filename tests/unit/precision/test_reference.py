@@ -1,0 +1,137 @@
+"""A reference brings honest results of its own: two orders of summation, in whatever dtype the device computed."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from pytest_ascend.precision import compare
+from pytest_ascend.precision.orders import other_order
+from pytest_ascend.precision.reference import Reference
+from pytest_ascend.run.reference import cpu_reference
+
+
+class Several(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(300, 40), nn.Linear(40, 7)
+
+    def forward(self, x: torch.Tensor, *, extra: dict[str, torch.Tensor]) -> dict[str, object]:
+        hidden = torch.tanh(self.first(x)) + extra["more"]
+        return {"logits": self.second(hidden), "hidden": (hidden, "name", None)}
+
+
+@pytest.fixture
+def given():
+    torch.manual_seed(0)
+    return Several(), torch.randn(9, 300), {"more": torch.randn(9, 40)}
+
+
+def test_the_honest_results_of_every_part_come_by_themselves(given):
+    model, x, extra = given
+    expected, actual = cpu_reference(model, x, extra=extra), model(x, extra=extra)
+    verdict = compare(actual, expected)
+    assert verdict.agrees
+    assert all("honest_rmse" in leaf.metrics for leaf in verdict.leaves[:2])
+    for ours, theirs in (
+        (actual["logits"], expected["logits"]),
+        (actual["hidden"][0][3:5, ::2], expected["hidden"][0][3:5, ::2]),
+        (actual["logits"].softmax(-1), expected["logits"].softmax(-1)),
+    ):
+        verdict = compare(ours.detach(), theirs)
+        assert verdict.agrees
+        assert "honest_rmse" in verdict.metrics
+    spoilt = actual["logits"].detach().clone()
+    spoilt[2, 3] += 1e-4
+    verdict = compare(spoilt, expected["logits"])
+    assert "judged beside 2 results of the CPU in float32, in different orders of summation" in verdict.message
+
+
+def test_two_orders_give_two_results(given):
+    model, x, extra = given
+    first, second = cpu_reference(model, x, extra=extra)["logits"].honest(torch.float32)
+    assert not torch.equal(first, second)
+    torch.testing.assert_close(first, second)
+
+
+def test_a_reference_is_a_tensor_like_any_other(given):
+    model, x, extra = given
+    expected = cpu_reference(model, x, extra=extra)["logits"]
+    assert isinstance(expected, torch.Tensor)
+    assert expected.dtype is torch.float64
+    assert expected.shape == (9, 7)
+    assert isinstance(expected.numpy().sum(), float)
+    torch.testing.assert_close(expected.float(), model(x, extra=extra)["logits"])
+    assert compare(expected.float(), copy.deepcopy(expected)).agrees
+    assert float(expected.clone().zero_().abs().sum()) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("reference_first", [True, False])
+def test_autocast_on_the_device_is_seen(given, dtype, reference_first):
+    model, x, extra = given
+    expected = cpu_reference(model, x, extra=extra) if reference_first else None
+    with torch.autocast("cpu", dtype=dtype):
+        actual = model(x, extra=extra)
+        expected = expected or cpu_reference(model, x, extra=extra)
+    assert actual["logits"].dtype is dtype
+    assert actual["hidden"][0].dtype is torch.float32  # which alone would not tell
+    assert compare(actual, expected).agrees
+    assert compare(actual["hidden"][0].detach(), expected["hidden"][0]).agrees
+    assert not compare(actual["hidden"][0].detach() * 1.1, expected["hidden"][0]).agrees
+
+
+def test_a_model_in_half_precision_is_judged_beside_the_cpu_in_half_precision(given):
+    model, x, extra = given
+    expected = cpu_reference(model, x, extra=extra)
+    actual = model.bfloat16()(x.bfloat16(), extra={"more": extra["more"].bfloat16()})
+    assert compare(actual, expected).agrees
+    assert not compare(actual["logits"] * 1.1, expected["logits"]).agrees
+
+
+def test_gradients_that_are_zero_but_for_cancellation_are_not_accused():
+    torch.manual_seed(0)
+    attention, x = nn.MultiheadAttention(32, 4, batch_first=True), torch.randn(3, 12, 32)
+
+    def gradient(x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+        named = dict(zip(dict(attention.named_parameters()), parameters, strict=True))
+        output = torch.func.functional_call(attention, named, (x, x, x), {"need_weights": False})[0]
+        return torch.autograd.grad(output.square().sum(), named["in_proj_bias"])[0]
+
+    inputs = (x, *attention.parameters())
+    expected = cpu_reference(gradient, *inputs)
+    with other_order():
+        actual = gradient(*inputs)
+    assert float(expected[32:64].abs().max()) < 1e-12  # the key's bias
+    assert compare(actual, expected).agrees
+    assert compare(actual[32:64], expected[32:64]).agrees
+    assert not compare(actual[32:64] + 1e-3, expected[32:64]).agrees
+
+
+def test_a_value_of_the_users_own_says_by_what_it_is_judged_and_what_were_sharper():
+    verdict = compare(torch.ones(40) * 1.01, torch.ones(40).double())
+    assert (
+        "judged by the expected value alone and the model of sums (1024 terms, as nothing says how)" in verdict.message
+    )
+    assert "cpu_reference(function, *inputs)" in verdict.message
+    given = compare(torch.ones(40) * 1.01, torch.ones(40).double(), honest=torch.ones(40))
+    assert "judged beside 1 honest result" in given.message
+
+
+def test_the_model_and_the_generators_are_left_as_they_are(given):
+    model, x, extra = given
+    before = torch.random.get_rng_state()
+    expected = cpu_reference(model.train(), x, extra=extra)
+    compare(model(x, extra=extra), expected)
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert not model._forward_pre_hooks
+    assert isinstance(expected["logits"], Reference)
+
+
+def test_random_numbers_are_the_same_in_each_way():
+    expected = cpu_reference(lambda x: x + torch.rand(5), torch.zeros(5))
+    first, second = expected.honest(torch.float32)
+    assert torch.equal(first, second)
