@@ -1,7 +1,8 @@
-"""Known deviations, as data: which case comes to something else than a pass on which combination, why, and until when.
+"""Known deviations, as data: one table, grouped by cause, of what comes to something else than a pass, why, until when.
 
-What is expected is executed all the same. As long as it happens the case is waived; when it does not, the run fails, so
-that no expectation outlives its reason.
+What is known is executed all the same. As long as it happens the case is waived. What passes in spite of an entry that
+was confirmed on hardware makes the run fail, so that no entry is kept longer than its reason; where the entry was seen
+on the emulated device only, the case passes with a note.
 """
 
 from __future__ import annotations
@@ -13,84 +14,112 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timezone
 from pathlib import Path
-from typing import Any
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from pytest_ascend.coverage import expectation_files, limits
 from pytest_ascend.errors import UsageError
-from pytest_ascend.records.outcome import Disputed, Errored, Failed, Fallback, Outcome, Passed, Unsupported, Waived
+from pytest_ascend.records.outcome import (
+    Disputed,
+    Failed,
+    Fallback,
+    Outcome,
+    Passed,
+    Unsupported,
+    Waived,
+)
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.system.untrusted import read_regular, strict_json
 
-SCHEMA = 1
 NAME = "expectations.json"
-#: Some thousand expectations; a file that is larger is none of ours.
+#: Some hundred causes with some thousand patterns; a file that is larger is none of ours.
 LIMIT_BYTES = 4 * 2**20
 
-#: What can be expected. Of errors one that is known by what it ``says``: a crash or a hang is no known deviation, as
-#: nobody knows what it leaves behind.
-EXPECTED = (Failed.name, Unsupported.name, Fallback.name, Errored.name, Disputed.name)
-#: Parts of a stack that an expectation can be limited to by a range of versions (PEP 440).
-RANGES = ("torch_npu", "cann", "torch")
-_NEEDED = ("cases", "outcome", "reason", "source", "expires")
-_OPTIONAL = ("chip", "emulated", "owner", "says", *RANGES)
+#: What torch_npu of a version does not have by design, and what somebody has to mend.
+LIMIT, DEFECT = "limit", "defect"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expectation:
-    """One known deviation.
+    """One cause of known deviations.
 
-    ``cases`` and ``chip`` are patterns (``*`` and ``?``) of case ids and names of chips; ``versions`` maps parts of the
-    stack to ranges of versions. ``emulated`` limits it to emulated devices (True) or real ones (False). ``says`` is a
-    part of what the outcome says of itself. ``source`` says where the deviation is documented or was seen; ``file``
-    where this entry stands.
+    ``cause`` is its id; ``cases`` and ``chips`` are patterns (``*`` and ``?``) of case ids and names of chips;
+    ``devices`` kinds of device, with "emulated" for the emulated NPU, empty for all; ``versions`` maps parts of the
+    stack to ranges. ``says`` is a part of what the outcome says of itself. ``source`` says where the deviation is
+    documented or was seen; ``confirmed`` whether that was on hardware; ``file`` where this entry stands. ``kind`` is
+    "limit" for what torch_npu lacks by design, "defect" for what is wrong.
+
+    ``derived`` names what is asked, case by case, whether the cause applies: see :mod:`pytest_ascend.coverage.limits`.
+    Then ``cases`` only says where it may.
     """
 
-    cases: str
+    cause: str
+    cases: tuple[str, ...]
     outcome: str
     reason: str
+    why: str = ""
     source: str
-    expires: date
-    chip: str = "*"
-    versions: Mapping[str, SpecifierSet]
-    emulated: bool | None = None
     owner: str = ""
+    expires: date
+    chips: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    versions: Mapping[str, SpecifierSet]
     says: str = ""
-    file: str
+    confirmed: bool = True
+    kind: str = DEFECT
+    derived: str = ""
+    file: str = ""
 
     def applies(self, stack: Stack) -> bool:
         """Whether it is about this combination. A version that is not known is in no range."""
-        if self.emulated not in (None, stack.emulated) or not fnmatch.fnmatchcase(stack.chip, self.chip):
+        device = "emulated" if stack.emulated else stack.device
+        if self.devices and device not in self.devices:
+            return False
+        if self.chips and not any(fnmatch.fnmatchcase(stack.chip, each) for each in self.chips):
             return False
         return all(_contains(allowed, getattr(stack, part)) for part, allowed in self.versions.items())
 
     def matches(self, case_id: str) -> bool:
         """Whether it is about this case."""
-        beginning, whole = _pattern(self.cases)
-        return case_id.startswith(beginning) and whole.match(case_id) is not None
+        return any(_matches(pattern, case_id) for pattern in self.cases)
 
     def judge(self, found: Outcome, today: date) -> Outcome:
         """Return what becomes of a case of which this was expected. What the emulated device lacks stays as it is."""
-        if found.name == self.outcome and self.says in f"{found.reason}\n{found.detail}":
-            return self._expired(found) if today > self.expires else self._waived(found)
         if self.outcome == Disputed.name:
             return self._disputed(found)
+        if found.name == self.outcome and self.says in f"{found.reason}\n{found.detail}":
+            return self._expired(found) if today > self.expires else self.waived(found, self.reason)
         if isinstance(found, Passed):
-            reason = f"expected to be {self.outcome} ({self.reason}), and passed: remove the expectation"
-            return Failed(reason=reason, detail=f"{self.cases} in {self.file}, from {self.source}")
-        if found.name in EXPECTED and not isinstance(found, Errored):
+            return self._passed()
+        if isinstance(found, (Failed, Unsupported, Fallback)):
             return replace(found, reason=f"{found.reason} (expected was {self.outcome}: {self.reason})")
         return found
 
-    def waiver(self) -> dict[str, str]:
-        """Return what a reader of the run log needs to look after it."""
-        expires = self.expires.isoformat()
-        return {"reason": self.reason, "issue": self.source, "owner": self.owner, "expires": expires}
+    def waiver(self, found: Outcome) -> dict[str, str]:
+        """Return what a reader of the run log needs to look after it; ``found`` is the outcome below the waiver."""
+        return {
+            "cause": self.cause,
+            "kind": self.kind,
+            "outcome": found.name,
+            "reason": self.reason,
+            "issue": self.source,
+            "owner": self.owner,
+            "expires": self.expires.isoformat(),
+            "confirmed": "on hardware" if self.confirmed else "on the emulated device only",
+        }
 
-    def _waived(self, found: Outcome) -> Outcome:
+    def waived(self, found: Outcome, reason: str) -> Outcome:
+        """Return the outcome of a case that deviates as expected."""
         said = f"{found.name}: {found.reason}\n{found.detail}".rstrip()
-        return Waived(reason=f"{self.reason} ({self.outcome}, as expected until {self.expires})", detail=said)
+        return Waived(reason=f"{reason} ({found.name}, as expected until {self.expires})", detail=said)
+
+    def _passed(self) -> Outcome:
+        where = f"the cause {self.cause} in {self.file}, from {self.source}"
+        if not self.confirmed:
+            return Passed(reason=f"better than expected ({self.outcome}: {self.reason}): remove it from {where}")
+        reason = f"expected to be {self.outcome} ({self.reason}), and passed: remove the expectation"
+        return Failed(reason=reason, detail=where)
 
     def _disputed(self, found: Outcome) -> Outcome:
         """A case that fails on some devices that may be right: passing is no surprise, and failing no defect yet."""
@@ -102,32 +131,52 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of one case: an entry that names it, or none, and the entries that may apply to it."""
+
+    entry: Expectation | None
+    derived: tuple[Expectation, ...] = ()
+
+    def judge(self, found: Outcome, fallbacks: Sequence[str], today: date) -> tuple[Outcome, dict[str, str]]:
+        """Return what becomes of the case, and its waiver, empty for none. ``fallbacks`` are operators on the CPU."""
+        judged = self.entry.judge(found, today) if self.entry else found
+        if isinstance(judged, (Waived, Disputed)) and self.entry:
+            return judged, self.entry.waiver(found)
+        for each in self.derived:
+            lacking = limits.lacking(each.derived, found, fallbacks)
+            if found.name == each.outcome and lacking and today <= each.expires:
+                return each.waived(found, f"{each.reason}: {lacking}"), each.waiver(found)
+        return judged, {}
+
+
+@dataclass(frozen=True, slots=True)
 class Expectations:
-    """All that is expected of one combination. Where several are about one case, the last one counts."""
+    """All that is known of one combination. Where several entries are about one case, the last one counts."""
 
     entries: tuple[Expectation, ...] = ()
 
     def find(self, case_id: str) -> Expectation | None:
-        """Return what is expected of a case, None where it is to pass."""
-        return next((each for each in reversed(self.entries) if each.matches(case_id)), None)
+        """Return the entry that names a case, None where it is to pass."""
+        return next((each for each in reversed(self.entries) if not each.derived and each.matches(case_id)), None)
+
+    def known(self, case_id: str) -> Known | None:
+        """Return all that is known of a case, None for nothing."""
+        entry = self.find(case_id)
+        derived = tuple(each for each in self.entries if each.derived and each.matches(case_id))
+        return Known(entry, derived) if entry or derived else None
 
     def refuse_unmatched(self, case_ids: Iterable[str]) -> None:
-        """Raise UsageError where one is about no case at all: a slip of the pen, or its case is gone."""
+        """Raise UsageError where a pattern is about no case at all: a slip of the pen, or its case is gone."""
         known = tuple(case_ids)
         hint = "correct it, or remove it; 'pytest --ascend --ascend-level=full --collect-only -q' lists the cases"
         for each in self.entries:
-            if not any(map(each.matches, known)):
-                raise UsageError(f"{each.file}: an expectation matches no case: {each.cases!r}", hint=hint)
+            for pattern in each.cases:
+                if not any(_matches(pattern, case_id) for case_id in known):
+                    raise UsageError(f"{each.file}: an expectation matches no case: {pattern!r}", hint=hint)
 
     def said(self) -> list[str]:
         """Return each in a few words, for the run log."""
-        return [f"{each.cases}: {each.outcome} until {each.expires}" for each in self.entries]
-
-
-@functools.cache
-def _pattern(text: str) -> tuple[str, re.Pattern[str]]:
-    """Return what every match begins with, and the pattern itself: hundreds for each of thousands of cases."""
-    return re.split(r"[*?\[]", text, maxsplit=1)[0], re.compile(fnmatch.translate(text))
+        return [f"{case}: {each.outcome} until {each.expires}" for each in self.entries for case in each.cases]
 
 
 def load(files: Sequence[Path], stack: Stack) -> Expectations:
@@ -140,20 +189,13 @@ def parse(content: bytes, stack: Stack) -> Expectations:
     return _applying(_entries(content, NAME), stack)
 
 
-def _applying(entries: Iterable[Expectation], stack: Stack) -> Expectations:
-    return Expectations(tuple(entry for entry in entries if entry.applies(stack)))
-
-
 def today() -> date:
     """Return the day by which expectations expire, the same all over the world."""
     return datetime.now(timezone.utc).date()
 
 
-def _contains(allowed: SpecifierSet, version: str) -> bool:
-    try:
-        return allowed.contains(Version(version), prereleases=True)
-    except InvalidVersion:
-        return False
+def _applying(entries: Iterable[Expectation], stack: Stack) -> Expectations:
+    return Expectations(tuple(entry for entry in entries if entry.applies(stack)))
 
 
 def _read(file: Path) -> list[Expectation]:
@@ -166,50 +208,29 @@ def _read(file: Path) -> list[Expectation]:
 
 
 def _entries(content: bytes, file: str) -> list[Expectation]:
-    data = strict_json(content)
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA or not isinstance(data.get("expectations"), list):
-        raise ValueError(f'expected {{"schema": {SCHEMA}, "expectations": [...]}}')
-    return [_entry(each, file, number) for number, each in enumerate(data["expectations"], 1)]
+    given = expectation_files.checked(strict_json(content))
+    return [_entry(each, file) for each in given]
 
 
-def _entry(given: Any, file: str, number: int) -> Expectation:
-    place = f"entry {number}"
-    if not isinstance(given, dict):
-        raise ValueError(f"{place} is no object")
-    for name in _NEEDED:
-        if not isinstance(given.get(name), str) or not given[name].strip():
-            raise ValueError(f"{place} has no {name}")
-    if unknown := given.keys() - {*_NEEDED, *_OPTIONAL}:
-        raise ValueError(f"{place} has an unknown key: {min(unknown)!r}")
-    if given["outcome"] not in EXPECTED:
-        raise ValueError(f"{place}: outcome is {given['outcome']!r}, expected one of {', '.join(EXPECTED)}")
-    if given["outcome"] == Errored.name and not given.get("says"):
-        raise ValueError(f"{place}: an error is expected by what it says, and there is no says")
-    if given.get("emulated") not in (None, True, False):
-        raise ValueError(f"{place}: emulated is {given['emulated']!r}, expected true or false")
-    return Expectation(
-        **{name: given[name] for name in ("cases", "outcome", "reason", "source")},
-        expires=_date(given["expires"], place),
-        versions={name: _range(given[name], f"{place}: {name}") for name in RANGES if name in given},
-        emulated=given.get("emulated"),
-        chip=str(given.get("chip", "*")),
-        owner=str(given.get("owner", "")),
-        says=str(given.get("says", "")),
-        file=file,
-    )
+def _entry(given: Mapping[str, object], file: str) -> Expectation:
+    is_limit = given["outcome"] in (Unsupported.name, Fallback.name)
+    kind = LIMIT if given.pop("by_design", is_limit) else DEFECT  # type: ignore[attr-defined]
+    return Expectation(**given, kind=kind, file=file)  # type: ignore[arg-type]
 
 
-def _date(text: str, place: str) -> date:
+def _matches(pattern: str, case_id: str) -> bool:
+    beginning, whole = _pattern(pattern)
+    return case_id.startswith(beginning) and whole.match(case_id) is not None
+
+
+@functools.cache
+def _pattern(text: str) -> tuple[str, re.Pattern[str]]:
+    """Return what every match begins with, and the pattern itself: hundreds for each of thousands of cases."""
+    return re.split(r"[*?\[]", text, maxsplit=1)[0], re.compile(fnmatch.translate(text))
+
+
+def _contains(allowed: SpecifierSet, version: str) -> bool:
     try:
-        if len(text) != len("2027-06-30"):  # newer Pythons take weeks and more
-            raise ValueError
-        return date.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{place}: expires is {text!r}, expected a date as 2027-06-30") from None
-
-
-def _range(text: Any, place: str) -> SpecifierSet:
-    try:
-        return SpecifierSet(str(text))
-    except InvalidSpecifier:
-        raise ValueError(f"{place} is {text!r}, expected a range of versions as >=2.1,<2.14") from None
+        return allowed.contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return False

@@ -53,6 +53,13 @@ TAKEN: Mapping[str, Taken] = {
     **dict.fromkeys(_ONLY_FLOATS, Taken(_FLOATS)),
 }
 
+
+def refuses(operator: str, dtype: str) -> bool:
+    """Whether an operator such as "aclnnMm" has a list of dtypes without this one, such as "DOUBLE"."""
+    taken = TAKEN.get(operator.removeprefix("aclnn"))
+    return taken is not None and f"DT_{dtype}" not in map(_said, taken.dtypes)
+
+
 _Check = Callable[[Sequence[int]], None]
 
 

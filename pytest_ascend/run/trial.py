@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeGuard
 
-from pytest_ascend.coverage.expectations import Expectation, today
+from pytest_ascend.coverage.expectations import Known, today
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored, Failed, Fallback, Outcome, Passed, Waived
@@ -25,8 +25,8 @@ Reproduce: TypeAlias = Callable[[Mapping[str, Any] | None], str]
 class Trial:
     """A case on its way through its test. ``interrupted`` is the outcome of whatever ended the test early.
 
-    ``expectation`` is the known deviation that the case is to show, None where it is to pass. ``reproduce`` writes a
-    program that shows what is wrong; it is asked only where something is.
+    ``known`` are the known deviations of the case, None where it is to pass. ``reproduce`` writes a program that shows
+    what is wrong; it is asked only where something is.
     """
 
     case: Case
@@ -36,7 +36,7 @@ class Trial:
     series: dict[str, tuple[float, ...]] = field(default_factory=dict)
     fallbacks: list[str] = field(default_factory=list)
     interrupted: Outcome | None = None
-    expectation: Expectation | None = None
+    known: Known | None = None
     duration_s: float = 0.0
     diagnosis: Mapping[str, Any] = field(default_factory=dict)
     reproduce: Reproduce | None = None
@@ -58,9 +58,13 @@ class Trial:
             raise UsageError(said, hint="give one int or float, or a list of them")
 
     def outcome(self) -> Outcome:
-        """Judge by the evidence, and by what was expected of the case."""
+        """Judge by the evidence, and by what is known of the case."""
+        return self._judged()[0]
+
+    def _judged(self) -> tuple[Outcome, dict[str, str]]:
+        """Return the outcome with its waiver, empty for none."""
         found = self._found()
-        return self.expectation.judge(found, today()) if self.expectation else found
+        return self.known.judge(found, self.fallbacks, today()) if self.known else (found, {})
 
     def _found(self) -> Outcome:
         """Return the outcome as it is: a test that ended well passes only if it compared or measured on the device."""
@@ -93,10 +97,9 @@ class Trial:
 
     def record(self) -> ResultRecord:
         """Return the case's line of the run log."""
-        outcome = self.outcome()
-        waiver = {}
-        if isinstance(outcome, Waived):
-            waiver = self.expectation.waiver() if self.expectation else {"reason": "; ".join(self._waivers())}
+        outcome, waiver = self._judged()
+        if isinstance(outcome, Waived) and not waiver:
+            waiver = {"reason": "; ".join(self._waivers())}
         return ResultRecord(
             case=self.case,
             node_id=self.node_id,

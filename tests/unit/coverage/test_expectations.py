@@ -13,7 +13,7 @@ import pytest
 from pytest_ascend.coverage.expectations import NAME, Expectations, load
 from pytest_ascend.coverage.manifest import load as load_manifest
 from pytest_ascend.errors import UsageError
-from pytest_ascend.records.outcome import Errored, Failed, Fallback, NotEmulated, Outcome, Passed
+from pytest_ascend.records.outcome import Errored, Failed, Fallback, NotEmulated, Outcome, Passed, Unsupported
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.system.bundled import folder
 
@@ -150,3 +150,136 @@ def test_the_bundled_ones_are_about_cases_of_the_manifest() -> None:
     found = load([folder("baselines") / NAME], stack)
     assert found.entries
     found.refuse_unmatched(case.id for case in load_manifest(folder("suites")))
+
+
+# --- the table of causes ---
+
+CAUSE = {
+    "cause": "gelu-tanh",
+    "outcome": "failed",
+    "reason": "tanh is ignored",
+    "cases": ["ops/gelu/*/float16", "ops/gelu/out/float32"],
+    "source": "seen on the emulated device",
+    "expires": "2030-01-31",
+    "confirmed": False,
+}
+
+
+def table(tmp_path: Path, *causes: Any) -> Path:
+    path = tmp_path / "causes.json"
+    path.write_text(json.dumps({"schema": 2, "causes": causes}))
+    return path
+
+
+def test_a_cause_is_about_all_its_patterns_and_is_named_in_the_waiver(tmp_path: Path) -> None:
+    found = load([table(tmp_path, CAUSE)], STACK)
+    for case_id in ("ops/gelu/forward/float16", "ops/gelu/out/float32"):
+        known = found.known(case_id)
+        assert known
+        outcome, waiver = known.judge(Failed(reason="off by 1"), (), BEFORE)
+        assert outcome.name == "waived"
+        assert (waiver["cause"], waiver["kind"], waiver["outcome"]) == ("gelu-tanh", "defect", "failed")
+    assert found.known("ops/gelu/forward/float32") is None
+
+
+def test_what_was_seen_on_the_emulated_device_only_may_pass_and_is_noted(tmp_path: Path) -> None:
+    [entry] = load([table(tmp_path, CAUSE)], STACK).entries
+    outcome = entry.judge(Passed(), BEFORE)
+    assert outcome.name == "passed"
+    assert "better than expected" in outcome.reason
+    assert "remove it from the cause gelu-tanh" in outcome.reason
+    confirmed = load([table(tmp_path, {**CAUSE, "confirmed": True})], STACK).entries[0]
+    assert confirmed.judge(Passed(), BEFORE).name == "failed"
+
+
+@pytest.mark.parametrize(("outcome", "kind"), [("fallback", "limit"), ("unsupported", "limit"), ("failed", "defect")])
+def test_what_torch_npu_refuses_is_a_limit_and_what_is_wrong_a_defect(tmp_path: Path, outcome: str, kind: str) -> None:
+    [entry] = load([table(tmp_path, {**CAUSE, "outcome": outcome})], STACK).entries
+    assert entry.kind == kind
+    [documented] = load([table(tmp_path, {**CAUSE, "outcome": outcome, "by_design": True})], STACK).entries
+    assert documented.kind == "limit"
+
+
+@pytest.mark.parametrize(
+    "found", [Failed(reason="wrong"), Errored(reason="a crash"), Passed(), Unsupported(reason="x")]
+)
+def test_a_disputed_case_is_disputed_while_it_deviates(tmp_path: Path, found: Outcome) -> None:
+    [entry] = load([table(tmp_path, {**CAUSE, "outcome": "disputed"})], STACK).entries
+    deviates = found.name in ("failed", "unsupported")
+    assert entry.judge(found, BEFORE).name == ("disputed" if deviates else found.name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "applies"),
+    [({"chips": ["Ascend310*"]}, False), ({"devices": ["emulated"]}, False), ({"devices": ["npu"]}, True)],
+)
+def test_a_cause_is_about_chips_and_devices(tmp_path: Path, changes: dict[str, Any], applies: bool) -> None:
+    assert bool(load([table(tmp_path, {**CAUSE, **changes})], STACK).entries) == applies
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cases": []}, "cases is empty"),
+        ({"cases": "ops/*"}, "expected a list"),
+        ({"devices": ["tpu"]}, "devices has 'tpu'"),
+        ({"derived": "guess"}, "derived is 'guess'"),
+        ({"confirmed": "yes"}, "expected true or false"),
+        ({"cause": ""}, "has no cause"),
+    ],
+)
+def test_a_malformed_cause_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        load([table(tmp_path, {**CAUSE, **changes})], STACK)
+
+
+# --- what is derived when the tests run ---
+
+DERIVED = {**CAUSE, "cause": "no-kernel", "outcome": "fallback", "cases": ["ops/*"], "derived": "dispatcher"}
+
+
+def derived(tmp_path: Path, found: Outcome, *fallbacks: str, day: date = BEFORE, **changes: Any) -> Outcome:
+    known = load([table(tmp_path, {**DERIVED, **changes})], STACK).known("ops/x/forward/float32")
+    assert known
+    return known.judge(found, fallbacks, day)[0]
+
+
+def test_an_operator_without_a_kernel_is_waived_as_long_as_the_dispatcher_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = {"aten::lcm": "fallback", "aten::add.Tensor": "native"}
+    monkeypatch.setattr("pytest_ascend.device.dispatcher.kind_if_known", lambda name: kinds.get(name, ""))
+    found = Fallback(reason="computed on the CPU: aten::lcm")
+    waived = derived(tmp_path, found, "aten::lcm")
+    assert waived.name == "waived"
+    assert "aten::lcm" in waived.reason
+    assert derived(tmp_path, found, "aten::lcm", "aten::add.Tensor") == found
+    assert derived(tmp_path, found) == found
+    assert derived(tmp_path, found, "aten::lcm", day=AFTER) == found
+    assert derived(tmp_path, Failed(reason="wrong"), "aten::lcm").name == "failed"
+    assert derived(tmp_path, Passed(), "aten::lcm") == Passed()
+
+
+@pytest.mark.parametrize(
+    ("operator", "dtype", "expected"),
+    [("aclnnMm", "DOUBLE", "waived"), ("aclnnMm", "FLOAT", "unsupported"), ("aclnnAdd", "DOUBLE", "unsupported")],
+)
+def test_a_dtype_that_cann_refuses_is_waived_where_its_list_has_not_got_it(
+    tmp_path: Path, operator: str, dtype: str, expected: str
+) -> None:
+    said = (
+        f"call {operator} failed, error code is 161002\nTensor self not implemented for DT_{dtype}, should be in dtype"
+    )
+    found = Unsupported(reason="refused", detail=f"{said} support list [DT_FLOAT16,].")
+    assert derived(tmp_path, found, outcome="unsupported", derived="dtypes").name == expected
+    assert derived(tmp_path, Unsupported(reason="no"), outcome="unsupported", derived="dtypes").name == "unsupported"
+
+
+def test_the_bundled_table_has_a_cause_once_and_nothing_that_is_derived_is_written_down() -> None:
+    stack = Stack(device="npu", emulated=True, chip="Ascend910B1", torch_npu="2.13.0", torch="2.13.0")
+    entries = load([folder("baselines") / NAME], stack).entries
+    causes = [each.cause for each in entries]
+    assert len(causes) == len(set(causes))
+    assert {each.derived for each in entries} == {"", "dispatcher", "dtypes"}
+    assert not [each.cause for each in entries if each.outcome == "fallback" and not each.derived]
+    assert not [each.cause for each in entries if "2.13" in str(each.versions.get("torch_npu", ""))]

@@ -1,0 +1,120 @@
+"""The form of a file of known deviations, checked key by key; docs/expectations.md describes it for users."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from pytest_ascend.coverage.limits import SOURCES
+from pytest_ascend.records.outcome import Disputed, Errored, Failed, Fallback, Unsupported
+
+#: 1: a list of ``expectations``, each with one pattern. 2: a list of ``causes``, each with all its patterns.
+SCHEMAS = {1: "expectations", 2: "causes"}
+
+#: What can be expected. Of errors one that is known by what it ``says``: a crash or a hang is no known deviation, as
+#: nobody knows what it leaves behind.
+EXPECTED = (Failed.name, Unsupported.name, Fallback.name, Errored.name, Disputed.name)
+#: Parts of a stack that an expectation can be limited to by a range of versions (PEP 440).
+RANGES = ("torch_npu", "cann", "torch")
+DEVICES = ("npu", "emulated", "cuda", "cpu")
+_NEEDED = ("outcome", "reason", "source", "expires")
+_TEXTS = ("cause", "why", "owner", "says")
+_FLAGS = ("confirmed", "by_design")
+_KEYS = {*_NEEDED, *_TEXTS, *_FLAGS, *RANGES, "cases", "chips", "devices", "derived"}
+#: Keys of schema 1: one pattern of chips; true or false for emulated devices or real ones.
+_OLD_KEYS = {*_NEEDED, "cases", "chip", "emulated", "owner", "says", *RANGES}
+
+
+def checked(data: Any) -> list[dict[str, Any]]:
+    """Return the entries of a file as arguments of an expectation. Raises ValueError with the entry that is wrong."""
+    schema = data.get("schema") if isinstance(data, dict) else None
+    listed = SCHEMAS.get(schema, "") if isinstance(schema, int) else ""
+    if not listed or not isinstance(data.get(listed), list):
+        raise ValueError('expected {"schema": 2, "causes": [...]}')
+    is_old = listed == SCHEMAS[1]
+    return [_entry(each, f"entry {number}", is_old=is_old) for number, each in enumerate(data[listed], 1)]
+
+
+def _entry(given: Any, place: str, *, is_old: bool) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise ValueError(f"{place} is no object")
+    for name in (*(("cases",) if is_old else ("cause",)), *_NEEDED):
+        if not isinstance(given.get(name), str) or not given[name].strip():
+            raise ValueError(f"{place} has no {name}")
+    if unknown := given.keys() - (_OLD_KEYS if is_old else _KEYS):
+        raise ValueError(f"{place} has an unknown key: {min(unknown)!r}")
+    given = _renewed(given, place) if is_old else given
+    _outcome(given, place)
+    return {
+        **{name: str(given[name]) for name in (*_NEEDED, *_TEXTS) if name in given},
+        **{name: _flag(given[name], f"{place}: {name}") for name in _FLAGS if name in given},
+        "cases": _texts(given.get("cases"), f"{place}: cases"),
+        "chips": _texts(given.get("chips", []), f"{place}: chips"),
+        "devices": _devices(given.get("devices", []), place),
+        "expires": _date(given["expires"], place),
+        "versions": {name: _range(given[name], f"{place}: {name}") for name in RANGES if name in given},
+        "derived": _source(given.get("derived", ""), place),
+    }
+
+
+def _renewed(given: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Return an entry of schema 1 in the words of schema 2."""
+    kept = {name: value for name, value in given.items() if name not in ("cases", "chip", "emulated")}
+    if given.get("emulated") not in (None, True, False):
+        raise ValueError(f"{place}: emulated is {given['emulated']!r}, expected true or false")
+    devices = {None: [], True: ["emulated"], False: ["npu", "cuda", "cpu"]}[given.get("emulated")]
+    chips = [str(given["chip"])] if "chip" in given else []
+    return {**kept, "cause": given["reason"], "cases": [given["cases"]], "chips": chips, "devices": devices}
+
+
+def _outcome(given: Mapping[str, Any], place: str) -> None:
+    if given["outcome"] not in EXPECTED:
+        raise ValueError(f"{place}: outcome is {given['outcome']!r}, expected one of {', '.join(EXPECTED)}")
+    if given["outcome"] == Errored.name and not given.get("says"):
+        raise ValueError(f"{place}: an error is expected by what it says, and there is no says")
+
+
+def _texts(value: Any, place: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
+        raise ValueError(f"{place} is {value!r:.80}, expected a list of patterns")
+    if place.endswith("cases") and not value:
+        raise ValueError(f"{place} is empty")
+    return tuple(value)
+
+
+def _devices(value: Any, place: str) -> tuple[str, ...]:
+    found = _texts(value, f"{place}: devices")
+    if unknown := set(found) - set(DEVICES):
+        raise ValueError(f"{place}: devices has {min(unknown)!r}, expected some of {', '.join(DEVICES)}")
+    return found
+
+
+def _source(value: Any, place: str) -> str:
+    if value not in ("", *SOURCES):
+        raise ValueError(f"{place}: derived is {value!r}, expected one of {', '.join(SOURCES)}")
+    return str(value)
+
+
+def _flag(value: Any, place: str) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{place} is {value!r:.80}, expected true or false")
+    return value
+
+
+def _date(text: str, place: str) -> date:
+    try:
+        if len(text) != len("2027-06-30"):  # newer Pythons take weeks and more
+            raise ValueError
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{place}: expires is {text!r}, expected a date as 2027-06-30") from None
+
+
+def _range(text: Any, place: str) -> SpecifierSet:
+    try:
+        return SpecifierSet(str(text))
+    except InvalidSpecifier:
+        raise ValueError(f"{place} is {text!r}, expected a range of versions as >=2.1,<2.14") from None
