@@ -31,8 +31,14 @@ def test_a_known_deviation_is_waived_and_logged(
     record = next(each for each in lines("record") if "test_fails" in each["node_id"])
     assert record["outcome"] == "waived"
     assert record["waiver"] == {
-        **{"reason": "known", "issue": "issue 7", "owner": "", "expires": "2999-01-01"},
-        **{"cause": "known", "kind": "defect", "outcome": "failed", "confirmed": "on hardware"},
+        "cause": "known",
+        "kind": "defect",
+        "outcome": "failed",
+        "reason": "known",
+        "issue": "issue 7",
+        "owner": "",
+        "expires": "2999-01-01",
+        "confirmed": "on hardware",
     }
     assert lines("header")[0]["options"]["expectations"] == ["user/*test_fails/*: failed until 2999-01-01"]
 
