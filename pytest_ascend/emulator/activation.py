@@ -52,7 +52,7 @@ def activate(settings: EmulatorSettings = DEFAULTS) -> None:
     Nothing has to be prepared: the libraries are loaded by path here, and children find them by ``LD_LIBRARY_PATH``.
     Once active it stays as it is: a second call in the same process changes nothing.
     Raises EmulatorUnavailable where torch_npu is already imported without it, and as :func:`environment` does;
-    UsageError for a fault, numerics or a CANN that do not exist.
+    UsageError for a fault, numerics, a CANN or a chip that do not exist.
     """
     if is_active() and _is_loaded():
         _refuse_other(settings)
@@ -84,7 +84,7 @@ def cann() -> str:
 
 def _refuse_other(settings: EmulatorSettings) -> None:
     asked, there = settings.resolved(), DEFAULTS.resolved()
-    for name in ("numerics", "cann"):
+    for name in ("numerics", "cann", "chip"):
         wanted, is_now = getattr(asked, name), getattr(there, name)
         if wanted != is_now:
             raise UsageError(

@@ -7,6 +7,7 @@ import re
 from importlib.metadata import PackageNotFoundError, version
 
 from pytest_ascend.environment import compatibility
+from pytest_ascend.environment.chips import family
 from pytest_ascend.environment.signs import EMULATED_CANN_VARIABLE
 from pytest_ascend.environment.versions import Version, is_version
 from pytest_ascend.errors import UsageError
@@ -14,8 +15,37 @@ from pytest_ascend.errors import UsageError
 #: The variables that carry the choices to children.
 NUMERICS = "PYTEST_ASCEND_EMULATED_NUMERICS"
 CANN = EMULATED_CANN_VARIABLE
+CHIP = "PYTEST_ASCEND_EMULATED_CHIP"
+DEVICES = "PYTEST_ASCEND_EMULATED_DEVICES"
+MEMORY = "PYTEST_ASCEND_EMULATED_MEMORY"
 
 EXACT = "exact"
+
+#: What the emulated runtime has room for.
+MOST_DEVICES = 16
+
+DEFAULT_CHIP = "Ascend910B1"
+
+#: One chip for each family that CANN's documentation speaks of by a short name. 910B is the Atlas A2, as everybody says
+#: it; the first generation is 910A.
+_CHIPS = {
+    "910": "Ascend910A",
+    "910A": "Ascend910A",
+    "910B": DEFAULT_CHIP,
+    "910_93": "Ascend910_9392",
+    "950": "Ascend950PR",
+    "310P": "Ascend310P3",
+    "310B": "Ascend310B4",
+}
+
+
+def devices_of(text: str) -> int:
+    """Return the number of devices that the environment asks for, 2 where it says nothing. Raises UsageError."""
+    if not text:
+        return 2
+    if text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_DEVICES:
+        return int(text)
+    raise UsageError(f"{DEVICES}={text}: that is no number of devices", hint=f"give 1 to {MOST_DEVICES}")
 
 
 def checked(text: str) -> str:
@@ -38,6 +68,19 @@ def checked_cann(text: str) -> str:
         return text
     known = compatibility.load().cann_releases
     raise UsageError(f"{text!r} is no release of CANN", hint=f"give one such as {', '.join(map(str, known[-4:]))}")
+
+
+def checked_chip(text: str) -> str:
+    """Return the full name of the chip that a text names, such as Ascend310P3 for 310P; by default an Atlas A2.
+
+    Raises UsageError for one that nobody knows.
+    """
+    bare = text.removeprefix("Ascend")
+    name = _CHIPS.get(bare, f"Ascend{bare}") if text else DEFAULT_CHIP
+    if family(name) is None:
+        known = ", ".join(_CHIPS)
+        raise UsageError(f"there is no chip {text!r}", hint=f"give {known}, or a full name such as Ascend910B3")
+    return name
 
 
 @functools.cache

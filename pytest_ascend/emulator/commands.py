@@ -27,20 +27,20 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--devices", type=click.IntRange(1, 16), default=2, show_default=True, help="How many emulated devices.")
+@click.option("--devices", type=click.IntRange(1, 16), help="How many emulated devices (default: 2).")
 @_settings_options
 @click.argument("command", nargs=-1, required=True)
-def emulate(devices: int, command: tuple[str, ...], **given: Any) -> None:
+def emulate(devices: int | None, command: tuple[str, ...], **given: Any) -> None:
     """Run COMMAND, and the processes that it starts, on the emulated device.
 
     For example: pytest-ascend emulate -- python train.py
 
     Programs are looked for beside the Python that runs pytest-ascend first, so that "python" is the one that has it.
     """
-    settings = EmulatorSettings(devices=devices, **read(given))
+    settings = EmulatorSettings(devices=devices or 0, **read(given)).resolved()
     activate(settings)
-    memory = given["memory_bytes"] or "8GiB"
-    click.echo(f"pytest-ascend: EMULATED device ({devices} x {memory}); this says nothing about any NPU", err=True)
+    size = f"{settings.devices} x {settings.chip}, {settings.memory_bytes / 2**30:g} GiB each"
+    click.echo(f"pytest-ascend: EMULATED device ({size}); this says nothing about any NPU", err=True)
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     try:
         os.execvp(command[0], command)  # noqa: S606  running what the user names is the purpose

@@ -15,7 +15,7 @@ import torch
 
 from pytest_ascend.emulator import named
 from pytest_ascend.emulator.chip.applied import apply_numerics
-from pytest_ascend.emulator.choices import NUMERICS
+from pytest_ascend.emulator.choices import CHIP, NUMERICS
 from pytest_ascend.emulator.entrypoints import operators_source
 from pytest_ascend.emulator.faults import apply_faults
 from pytest_ascend.emulator.kernels import all_kernels, all_named
@@ -118,7 +118,7 @@ def call_of(kernel: Kernel, memory: DeviceMemory) -> Callable[[int], None]:
     inputs = [(i, read[each.type]) for i, each in enumerate(parameters) if each.is_input]
     outputs = [(i, read[each.type], each.role == "dynamic") for i, each in enumerate(parameters) if not each.is_input]
     block = ctypes.c_int64 * len(parameters)
-    body, into, check = kernel.body, kernel.into, check_of(kernel.signature)
+    body, into, check = kernel.body, kernel.into, check_of(kernel.signature, os.environ.get(CHIP, ""))
 
     def call(address: int) -> None:
         words = block.from_address(address)[:]

@@ -13,6 +13,8 @@ from typing import Any
 
 from pytest_ascend.system.sizes import parse_size
 
+USUAL_MEMORY = "8G"
+
 
 def setting(default: Any, *, option: str, run_option: str, read: Callable[[str], Any], metavar: str, text: str) -> Any:
     """Declare a field: ``option`` of ``pytest-ascend emulate``, ``run_option`` of ``pytest``, and how both are read."""
@@ -24,13 +26,14 @@ def setting(default: Any, *, option: str, run_option: str, read: Callable[[str],
 class EmulatorSettings:
     """What a user can set of the emulated device.
 
-    ``devices``: how many there are (1 to 16). ``memory_bytes``: device memory of each, 0 for the usual 8 GiB.
-    ``numerics``: exact or chip:SEED, see :mod:`pytest_ascend.emulator.chip`; "" for what the environment says, or
-    else exact. ``cann``: the release that it answers as, such as 8.1.RC1; "" for what the environment says, or else the
-    one that fits the installed torch_npu. ``faults``: kernels to replace, see :mod:`pytest_ascend.emulator.faults`.
+    Where nothing is set (0 and ""), the environment's variables decide, and then the defaults. ``devices``: how many
+    there are (1 to 16, 2 by default). ``memory_bytes``: device memory of each (8 GiB). ``numerics``: exact or
+    chip:SEED, see :mod:`pytest_ascend.emulator.chip` (exact). ``cann``: the release that it answers as, such as 8.1.RC1
+    (the one that fits the installed torch_npu). ``chip``: what it calls itself, in full or in short, as 310P (an
+    Ascend910B1). ``faults``: kernels to replace, see :mod:`pytest_ascend.emulator.faults`.
     """
 
-    devices: int = 2
+    devices: int = 0
     memory_bytes: int = setting(
         0,
         option="--memory",
@@ -56,6 +59,15 @@ class EmulatorSettings:
         metavar="VERSION",
         text="the CANN that the emulated device answers as, such as 8.1.RC1 (default: the one that fits torch_npu)",
     )
+    chip: str = setting(
+        "",
+        option="--chip",
+        run_option="--ascend-emulated-chip",
+        read=str,
+        metavar="CHIP",
+        text="the chip that the emulated device is: 310P, 310B, 910A, 910B, 910_93, 950 or a full name (default: "
+        "Ascend910B1)",
+    )
     faults: tuple[str, ...] = setting(
         (),
         option="--fault",
@@ -66,22 +78,28 @@ class EmulatorSettings:
     )
 
     def resolved(self) -> EmulatorSettings:
-        """Return what holds where nothing was said too. Raises UsageError for numerics or a CANN that do not exist."""
-        from pytest_ascend.emulator.choices import CANN, NUMERICS, checked, checked_cann  # noqa: PLC0415  (not light)
+        """Return what holds where nothing was said too. Raises UsageError for what does not exist."""
+        from pytest_ascend.emulator import choices  # noqa: PLC0415  (not light)
 
-        numerics, cann = self.numerics or os.environ.get(NUMERICS, ""), self.cann or os.environ.get(CANN, "")
-        return replace(self, numerics=checked(numerics), cann=checked_cann(cann))
+        return replace(
+            self,
+            devices=self.devices or choices.devices_of(os.environ.get(choices.DEVICES, "")),
+            memory_bytes=self.memory_bytes or parse_size(os.environ.get(choices.MEMORY) or USUAL_MEMORY),
+            numerics=choices.checked(self.numerics or os.environ.get(choices.NUMERICS, "")),
+            cann=choices.checked_cann(self.cann or os.environ.get(choices.CANN, "")),
+            chip=choices.checked_chip(self.chip or os.environ.get(choices.CHIP, "")),
+        )
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables that carry the settings to the device. Raises as :meth:`resolved` does."""
         found = self.resolved()
-        memory = {"PYTEST_ASCEND_EMULATED_MEMORY": str(found.memory_bytes)} if found.memory_bytes else {}
         return {
             "PYTEST_ASCEND_EMULATED_DEVICES": str(found.devices),
             "PYTEST_ASCEND_EMULATED_NUMERICS": found.numerics,
             "PYTEST_ASCEND_EMULATED_CANN": found.cann,
+            "PYTEST_ASCEND_EMULATED_MEMORY": str(found.memory_bytes),
+            "PYTEST_ASCEND_EMULATED_CHIP": found.chip,
             "PYTEST_ASCEND_FAULTS": ",".join(found.faults),
-            **memory,
         }
 
     def given(self) -> list[str]:

@@ -1,7 +1,7 @@
 """Dtypes that CANN checks: what an operator of a real device refuses, the emulated one refuses, in the same words.
 
 The lists are those of an Atlas A2, for operators where torch's CPU kernels take more. Operators that are not here take
-whatever these take.
+whatever these take. What another chip does not take of it is in the official documentation of the operators.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 import torch
 
+from pytest_ascend.emulator.choices import DEFAULT_CHIP
 from pytest_ascend.emulator.signature import Signature
 from pytest_ascend.emulator.tensors import DTYPES, Refused, code_of
+from pytest_ascend.environment.chip_operators import name_in_cann, refused
+from pytest_ascend.environment.chips import family
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _WITH_DOUBLE = (*_FLOATS, torch.float64)
 _COMPLEX = (torch.complex64, torch.complex128)
 _INTS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
-
-#: How CANN names dtypes that are not called as torch's are.
-_NAMES = {torch.float32: "FLOAT", torch.float64: "DOUBLE"}
 
 
 class Taken(NamedTuple):
@@ -63,11 +63,20 @@ def refuses(operator: str, dtype: str) -> bool:
 _Check = Callable[[Sequence[int]], None]
 
 
-def check_of(signature: Signature) -> _Check | None:
+#: The lists above are those of an Atlas A2, and an A3 has two of its dies: its pages say the same of both.
+_LISTED = ("A2", "A3")
+_EVERYTHING = Taken(tuple(DTYPES.values()))
+
+
+def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
     """Return the function that looks at the words of a call and raises Refused; None where everything is taken."""
-    taken = TAKEN.get(signature.name.removeprefix("aclnn"))
-    if taken is None:
+    name, kind = signature.name.removeprefix("aclnn"), family(chip)
+    lost = refused(name, kind.name) if kind and kind.name not in _LISTED else frozenset()
+    if name not in TAKEN and not lost:
         return None
+    taken = TAKEN.get(name, _EVERYTHING)
+    if lost:  # what a chip has not, it has not in any parameter
+        taken = Taken(tuple(each for each in taken.dtypes if _name(each) not in lost))
     codes = frozenset(code for code, dtype in DTYPES.items() if dtype in taken.dtypes)
     looked_at = [
         (place, each.name)
@@ -85,5 +94,9 @@ def check_of(signature: Signature) -> _Check | None:
     return check
 
 
+def _name(dtype: torch.dtype) -> str:
+    return name_in_cann(str(dtype).removeprefix("torch."))
+
+
 def _said(dtype: torch.dtype) -> str:
-    return f"DT_{_NAMES.get(dtype, str(dtype).removeprefix('torch.').upper())}"
+    return f"DT_{_name(dtype)}"

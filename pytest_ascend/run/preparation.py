@@ -42,7 +42,7 @@ OTHERWISE = "see that 'python -c \"import torch_npu\"' works and that npu-smi in
 #: What the emulated runtime has room for.
 EMULATED_DEVICES = 16
 
-NOTHING_SET = EmulatorSettings(devices=0)
+NOTHING_SET = EmulatorSettings()
 
 #: Nothing of this is needed where the emulated device is what is wanted.
 EMULATE = "to test without an NPU, say so: --ascend-device=emulated"
@@ -90,7 +90,7 @@ def prepare(
         _refuse_emulated_settings(settings, kind)
     apart = isolation == "on" or (isolation == "auto" and kind in {"npu", "emulated"})
     if kind == "emulated":
-        devices = max(2, request.index + 1, settings.devices)
+        devices = max(2, request.index + 1, settings.resolved().devices)
         prepared = _emulated(request, replace(settings, devices=devices), apart=apart)
     else:
         prepared = _npu(request, found, probe, apart=apart) if kind == "npu" else _other(request, settings.devices)

@@ -15,7 +15,7 @@ from pytest_ascend.system.untrusted import read_regular
 #: What of the options decides results.
 DECIDING_OPTIONS = (
     *("standard", "faults", "numerics", "expectations"),
-    *("emulated_memory_bytes", "emulated_numerics", "emulated_cann"),
+    *("emulated_memory_bytes", "emulated_numerics", "emulated_cann", "emulated_chip"),
 )
 _FOOTER = b'{"type":"footer"'
 

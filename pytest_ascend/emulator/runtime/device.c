@@ -74,8 +74,11 @@ API int aclrtGetPrimaryCtxState(int32_t device, uint32_t *flags, int32_t *active
     return EMU_OK;
 }
 
-/* The chip that is emulated: an Atlas A2, as most users have it. */
-API const char *aclrtGetSocName(void) { return "Ascend910B1"; }
+/* The chip that is emulated: an Atlas A2, as most users have it, unless another one is chosen. */
+API const char *aclrtGetSocName(void) {
+    const char *chosen = getenv("PYTEST_ASCEND_EMULATED_CHIP");
+    return chosen && *chosen ? chosen : "Ascend910B1";
+}
 
 API int aclGetDeviceCapability(uint32_t device, int info, int64_t *value) {
     (void)device, (void)info;

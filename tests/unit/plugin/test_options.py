@@ -27,6 +27,7 @@ def given(**values: object) -> argparse.Namespace:
         "ascend_emulated_memory": None,
         "ascend_emulated_numerics": None,
         "ascend_emulated_cann": None,
+        "ascend_emulated_chip": None,
         "ascend_slowdown": None,
         "ascend_store_goldens": False,
         "ascend_isolation": None,
