@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ascend.emulator.choices import checked_cann, fitting_cann
+from pytest_ascend.emulator.settings import EmulatorSettings
 from pytest_ascend.errors import UsageError
 
 
@@ -32,3 +33,18 @@ def test_a_release_is_taken_as_it_is(text: str) -> None:
 def test_what_is_no_release_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="no release of CANN"):
         checked_cann(text)
+
+
+def test_the_environment_decides_where_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_ASCEND_EMULATED_DEVICES", "5")
+    monkeypatch.setenv("PYTEST_ASCEND_EMULATED_MEMORY", "2G")
+    found = EmulatorSettings().resolved()
+    assert (found.devices, found.memory_bytes) == (5, 2 << 30)
+    assert EmulatorSettings(devices=3, memory_bytes=1 << 20).resolved().devices == 3
+
+
+@pytest.mark.parametrize("text", ["0", "17", "-1", "many", "2.5"])
+def test_a_number_of_devices_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("PYTEST_ASCEND_EMULATED_DEVICES", text)
+    with pytest.raises(UsageError, match="no number of devices"):
+        EmulatorSettings().resolved()
