@@ -27,6 +27,7 @@ COMMANDS = {
         "Run a program, and what it starts, on the emulated device.",
     ),
     "manifest": ("pytest_ascend.coverage.commands:manifest", "Freeze the list of cases of the bundled suites."),
+    "replay": ("pytest_ascend.parity.replay:replay", "Judge every API call of an msprobe dump."),
     "revoke": (
         "pytest_ascend.certificate.commands:revoke",
         "Put a certificate on the list of those that hold no more.",

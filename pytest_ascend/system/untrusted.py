@@ -53,16 +53,16 @@ def holds(path: Path, data: bytes) -> bool:
     return False
 
 
-def strict_json(text: str | bytes) -> Any:
+def strict_json(text: str | bytes, *, constants: bool = False) -> Any:
     """Return what JSON says. Raises ValueError for everything that two readers might take for two things, or choke on.
 
     That is: NaN and infinities, numbers beyond float64 or with more than 20 digits, a key twice in one object, nesting
-    deeper than 32, text that is not UTF-8.
+    deeper than 32, text that is not UTF-8. ``constants`` allows NaN and infinities, which Python's own writer makes.
     """
     try:
         value = json.loads(
             text if isinstance(text, str) else text.decode("utf-8"),
-            parse_constant=_refuse_constant,
+            parse_constant=float if constants else _refuse_constant,
             parse_int=_whole,
             parse_float=_finite,
             object_pairs_hook=_unique,

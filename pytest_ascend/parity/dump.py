@@ -1,0 +1,171 @@
+"""Read what msprobe dumped of a run: each API call with its arguments and results, as untrusted input.
+
+The form is msprobe's own, ``dump_path/step*/rank*/{dump.json, dump_tensor_data/*.pt}``, level L1 or mix
+(Ascend/msprobe, docs/en/dump/pytorch_data_dump_instruct.md). Tensors are read by torch's restricted unpickler, which
+builds tensors and nothing else.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.system.untrusted import read_regular, strict_json
+
+DUMP = "dump.json"
+DUMP_LIMIT_BYTES = 512 * 2**20
+TENSOR_LIMIT_BYTES = 8 * 2**30
+#: Statistics that msprobe keeps of every tensor, also where it keeps no values.
+STATISTICS = ("Max", "Min", "Mean", "Norm")
+
+_CALL = re.compile(r"(?P<function>[A-Za-z]\w*(?:\.\w+)+)\.(?P<index>\d+)\.(?P<direction>forward|backward)")
+
+
+class Unreadable(ValueError):
+    """A value that the dump does not hold, or that cannot be rebuilt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One API call: ``name`` is msprobe's (``Functional.relu.0``), ``function`` without the number of the call.
+
+    ``forward`` and ``backward`` are the entries of the dump, empty where it has none.
+    """
+
+    name: str
+    function: str
+    forward: Mapping[str, Any] = field(default_factory=dict)
+    backward: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """One rank of one step. ``calls`` are in the order in which they were made; ``path`` is its dump.json."""
+
+    path: Path
+    calls: tuple[Call, ...]
+    other: int
+
+    def value(self, entry: Any) -> Any:
+        """Rebuild a value: tensors, numbers, texts, dtypes, slices, lists and mappings of these. Raises Unreadable."""
+        if entry is None or isinstance(entry, (bool, int, float, str)):
+            return entry
+        if isinstance(entry, list):
+            return [self.value(each) for each in entry]
+        if not isinstance(entry, Mapping):
+            raise Unreadable(f"a value of type {type(entry).__name__}")
+        if "type" not in entry:
+            return {str(key): self.value(each) for key, each in entry.items()}
+        return self._typed(entry)
+
+    def _typed(self, entry: Mapping[str, Any]) -> Any:
+        kind, value = str(entry["type"]), entry.get("value", entry.get("Max"))
+        if kind.endswith(("Tensor", "Parameter")):
+            return self.tensor(entry)
+        if kind in _NUMBERS and isinstance(value, (bool, int, float, str)):
+            return _NUMBERS[kind](value)
+        if kind == "slice" and isinstance(value, list) and len(value) == 3:
+            return slice(*value)
+        if kind in {"torch.Size", "tuple", "list"} and isinstance(value, list):
+            return tuple(self.value(each) for each in value)
+        if kind == "torch.dtype" and isinstance(found := getattr(torch, str(value)[6:], None), torch.dtype):
+            return found
+        if kind not in _CONSTANTS:
+            raise Unreadable(f"a value of type {kind[:40]}")
+        return _CONSTANTS[kind]
+
+    def tensor(self, entry: Mapping[str, Any]) -> torch.Tensor:
+        """Read one tensor onto the CPU. Raises Unreadable where there are only statistics, or the file is bad."""
+        name = entry.get("data_name")
+        if not isinstance(name, str) or not name.endswith(".pt") or name != Path(name).name:
+            raise Unreadable("only statistics of a tensor (dump with task 'tensor')")
+        path = self.path.parent / "dump_tensor_data" / name
+        try:
+            loaded = torch.load(
+                io.BytesIO(read_regular(path, TENSOR_LIMIT_BYTES)), map_location="cpu", weights_only=True
+            )
+        except OSError as error:
+            raise Unreadable(f"{name}: {error.strerror or error}") from None
+        except (RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError) as error:
+            raise Unreadable(f"{name} is damaged or holds more than a tensor: {type(error).__name__}") from None
+        if not isinstance(loaded, torch.Tensor):
+            raise Unreadable(f"{name} holds no tensor")
+        return loaded.detach().requires_grad_(entry.get("requires_grad") is True and loaded.is_floating_point())
+
+
+_NUMBERS: Mapping[str, Any] = {"int": int, "float": float, "bool": bool, "str": str, "complex": complex}
+_CONSTANTS: Mapping[str, Any] = {"NoneType": None, "None": None, "ellipsis": ...}
+
+
+def find_dumps(path: Path) -> list[Path]:
+    """Return every dump.json that a path means: the file, the folder of one rank, a step, or all steps and ranks.
+
+    Raises UsageError where there is none.
+    """
+    if path.name == DUMP:
+        return [path]
+    # A process without ranks dumps into "proc" and its number.
+    for pattern in (DUMP, f"*/{DUMP}", f"*/*/{DUMP}"):
+        if found := sorted(path.glob(pattern)):
+            return found
+    raise UsageError(
+        f"{path}: there is no {DUMP} in it, its ranks or its steps",
+        hint="name the folder that msprobe wrote into",
+    )
+
+
+def read_dump(path: Path) -> Dump:
+    """Read one dump.json. Raises UsageError for anything that msprobe did not write."""
+    try:
+        content = strict_json(read_regular(path, DUMP_LIMIT_BYTES), constants=True)
+        data = content["data"] if isinstance(content, Mapping) else None
+    except OSError as error:
+        raise _refused(path, error.strerror or str(error)) from None
+    except (ValueError, KeyError) as error:
+        raise _refused(path, f"{type(error).__name__}: {str(error)[:200]}") from None
+    if not isinstance(data, Mapping):
+        raise _refused(path, "it has no 'data'")
+    entries: dict[str, dict[str, Any]] = {}
+    other = 0
+    for name, entry in data.items():
+        found = _CALL.fullmatch(name)
+        if found is None or name.startswith("Module.") or not isinstance(entry, Mapping):
+            other += 1
+            continue
+        call = entries.setdefault(f"{found['function']}.{found['index']}", {"function": found["function"]})
+        call[found["direction"]] = entry
+    return Dump(path, tuple(Call(name, **fields) for name, fields in entries.items()), other)
+
+
+def _refused(path: Path, why: str) -> UsageError:
+    return UsageError(
+        f"{path} is no dump of msprobe: {why}", hint="name the dump.json that msprobe wrote, level L1 or mix"
+    )
+
+
+def tensors_of(entry: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the entries of all tensors in a part of a call, in order."""
+    if isinstance(entry, Mapping):
+        if str(entry.get("type", "")).endswith(("Tensor", "Parameter")):
+            yield entry
+        else:
+            for each in entry.values():
+                yield from tensors_of(each)
+    elif isinstance(entry, Sequence) and not isinstance(entry, str):
+        for each in entry:
+            yield from tensors_of(each)
+
+
+def statistics(entry: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return what msprobe says of a tensor, NaN for what it does not say; for a comparison without values."""
+    found = (entry.get(name) for name in STATISTICS)
+    return tuple(float(each) if isinstance(each, (int, float)) else math.nan for each in found)

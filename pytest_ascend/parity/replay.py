@@ -1,0 +1,285 @@
+"""``pytest-ascend replay``: judge every API call of an msprobe dump, and name the first that is wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from pytest_ascend import precision
+from pytest_ascend.parity.dump import Call, Dump, Unreadable, find_dumps, read_dump, statistics, tensors_of
+from pytest_ascend.records.text import one_line
+from pytest_ascend.run.reference import cpu_reference
+
+#: Where the first part of msprobe's name of an API leads. Other parts (NPU, Distributed) have no reference on the CPU.
+NAMESPACES: dict[str, Any] = {
+    "Functional": torch.nn.functional,
+    "Torch": torch,
+    "Tensor": torch.Tensor,
+    "VF": torch._VF,  # noqa: SLF001 - what msprobe dumps under this name
+}
+AGREES, DISAGREES, NOT_JUDGED = "agrees", "disagrees", "not-judged"
+#: Calls that the terminal names.
+LINES_LIMIT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What became of one call in one direction. ``why`` is the verdict's headline, or why there is none."""
+
+    call: str
+    direction: str
+    state: str
+    why: str = ""
+    limit_used: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The call and its direction, as msprobe writes it."""
+        return f"{self.call}.{self.direction}"
+
+
+@cache
+def _functions() -> frozenset[Any]:
+    """Return the functions that a dump may name: those that take tensors. Never ``torch.load``, say."""
+    return frozenset(function for group in torch.overrides.get_overridable_functions().values() for function in group)
+
+
+def resolve(name: str) -> Callable[..., Any]:
+    """Return the function of torch behind msprobe's name. Raises Unreadable where the CPU has none to compare with."""
+    space, _, rest = name.partition(".")
+    if space == "Aten":
+        packet, _, overload = rest.partition(".")
+        found = getattr(torch.ops.aten, packet, None)
+        found = getattr(found, overload, found) if overload else found
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+    found = getattr(NAMESPACES.get(space), rest, None)
+    if found is None or found not in _functions():
+        raise Unreadable(f"no reference on the CPU for {one_line(name)[:80]}")
+    return found  # type: ignore[no-any-return]
+
+
+def judge(dump: Dump) -> Iterator[Judged]:
+    """Judge each call on the inputs that the device had, in the order of the run."""
+    for call in dump.calls:
+        for direction, check in (("forward", _forward), ("backward", _backward)):
+            if getattr(call, direction):
+                yield _judged(call, direction, lambda check=check, call=call: check(dump, call))  # type: ignore[misc]
+
+
+def _judged(call: Call, direction: str, check: Callable[[], precision.Verdict]) -> Judged:
+    try:
+        verdict = check()
+    except Unreadable as error:
+        return Judged(call.name, direction, NOT_JUDGED, str(error))
+    except Exception as error:  # noqa: BLE001 - whatever torch raises of a call that the dump does not hold whole
+        return Judged(call.name, direction, NOT_JUDGED, f"the CPU: {type(error).__name__}: {str(error)[:200]}")
+    state = AGREES if verdict.agrees else DISAGREES
+    return Judged(call.name, direction, state, verdict.headline, verdict.metrics.get("limit_used"))
+
+
+def _forward(dump: Dump, call: Call) -> precision.Verdict:
+    function, args, kwargs = _call(dump, call)
+    actual = [dump.tensor(each) for each in tensors_of(call.forward.get("output"))]
+    expected = _flat(_repeatable(function, args, kwargs))
+    honest = _flat(function(*tree_map(_own, args), **tree_map(_own, kwargs)))
+    return _compare(call.name, actual, expected, honest)
+
+
+def _backward(dump: Dump, call: Call) -> precision.Verdict:
+    if not call.forward:
+        raise Unreadable("the dump lacks the forward of this call")
+    function, args, kwargs = _call(dump, call)
+    above = [dump.tensor(each) for each in tensors_of(call.backward.get("input"))]
+    actual = [dump.tensor(each) for each in tensors_of(call.backward.get("output"))]
+    shapes = [each.shape for each in actual]
+    wide = _gradients(function, tree_map(_double, (args, kwargs)), [_double(each) for each in above])
+    same = _gradients(function, tree_map(_own, (args, kwargs)), above)
+    return _compare(call.name, actual, _reduced(wide, shapes), _reduced(same, shapes))
+
+
+def _reduced(gradients: Sequence[torch.Tensor], shapes: Sequence[torch.Size]) -> list[torch.Tensor]:
+    """Sum gradients to the shapes of what was broadcast, as autograd does after the node. Raises Unreadable."""
+    try:
+        return [each.sum_to_size(shape) for each, shape in zip(gradients, shapes, strict=True)]
+    except (RuntimeError, ValueError):
+        raise Unreadable("the gradients in the dump are not those that the CPU computes here") from None
+
+
+def _call(dump: Dump, call: Call) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
+    function = resolve(call.function)
+    args = dump.value(call.forward.get("input_args", []))
+    kwargs = dump.value(call.forward.get("input_kwargs", {}))
+    return function, list(args or ()), dict(kwargs or {})
+
+
+def _repeatable(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Return the result in float64. Raises Unreadable for a function that draws random numbers."""
+    results = []
+    for seed in (1, 2):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            results.append(cpu_reference(function, *args, **kwargs))
+    if not precision.compare(_flat(results[0]), _flat(results[1]), standard="binary").agrees:
+        raise Unreadable("draws random numbers")
+    return results[0]
+
+
+def _gradients(
+    function: Callable[..., Any], arguments: tuple[Any, Any], above: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Return what the last node of the call's graph makes of the gradients of its results.
+
+    That is what msprobe dumps: not the gradients of the call's inputs, where a call consists of several nodes.
+    """
+    args, kwargs = tree_map(lambda each: each.clone() if isinstance(each, torch.Tensor) else each, arguments)
+    outputs = [each for each in _flat(function(*args, **kwargs)) if each.grad_fn is not None]
+    nodes = {each.grad_fn for each in outputs}
+    if len(nodes) != 1 or [each.shape for each in outputs] != [each.shape for each in above]:
+        raise Unreadable("the gradients in the dump do not belong to the call's results")
+    node: Any = nodes.pop()
+    found = node(*above)
+    return [each for each in (found if isinstance(found, tuple) else (found,)) if each is not None]
+
+
+def _compare(
+    name: str, actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], honest: Sequence[torch.Tensor]
+) -> precision.Verdict:
+    if not actual:
+        raise Unreadable("the dump has no result of this call")
+    return precision.compare(list(actual), list(expected), honest=list(honest), name=name)
+
+
+def _flat(tree: Any) -> list[torch.Tensor]:
+    return [each for each in tree_leaves(tree) if isinstance(each, torch.Tensor)]
+
+
+def _own(value: Any) -> Any:
+    """Return a copy that a call in place may change."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad)
+
+
+def _double(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return _own(value)
+    return value.detach().double().clone().requires_grad_(value.requires_grad)
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """The first call whose inputs two dumps have alike and whose results they have not."""
+
+    name: str
+    why: str
+
+
+def part(first: Dump, second: Dump) -> Parting | None:
+    """Return where two runs of the same program part; None where every result of every call is alike.
+
+    Values are compared bit for bit where both dumps have them, else msprobe's statistics.
+    """
+    theirs = {call.name: call for call in second.calls}
+    for call in first.calls:
+        other = theirs.get(call.name)
+        if other is None:
+            return Parting(call.name, "the other dump has no such call")
+        for direction, inputs in _INPUTS.items():
+            mine, its = getattr(call, direction), getattr(other, direction)
+            alike = not any(_difference(first, mine.get(each), second, its.get(each)) for each in inputs)
+            difference = _difference(first, mine.get("output"), second, its.get("output"))
+            if alike and difference:
+                return Parting(f"{call.name}.{direction}", f"the inputs are alike, {difference}")
+    return None
+
+
+#: What a call takes, by its direction.
+_INPUTS = {"forward": ("input_args", "input_kwargs"), "backward": ("input",)}
+
+
+def _difference(first: Dump, mine: Any, second: Dump, its: Any) -> str:
+    """Say how two parts of a call differ; empty where they are alike."""
+    ours, others = list(tensors_of(mine)), list(tensors_of(its))
+    if len(ours) != len(others):
+        return f"{len(ours)} tensors beside {len(others)}"
+    for index, (a, b) in enumerate(zip(ours, others, strict=True)):
+        try:
+            verdict = precision.compare(first.tensor(a), second.tensor(b), standard="binary")
+        except Unreadable:
+            pairs = zip(statistics(a), statistics(b), strict=True)
+            if not all(x == y or (math.isnan(x) and math.isnan(y)) for x, y in pairs):
+                return f"the statistics of result {index} differ"
+            continue
+        if not verdict.agrees:
+            return f"result {index}: {verdict.headline}"
+    return ""
+
+
+@click.command()
+@click.argument("dump", type=click.Path(path_type=Path))
+@click.option("--against", type=click.Path(path_type=Path), help="A second dump of the same program, or another rank.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+@click.pass_context
+def replay(context: click.Context, dump: Path, against: Path | None, *, as_json: bool) -> None:
+    """Judge each API call of DUMP, which msprobe wrote, against float64 on the CPU; name the first that is wrong.
+
+    Every call gets the inputs that the device had, so that one wrong call does not accuse those after it. With
+    --against, two dumps are held side by side instead: the first call with like inputs and unlike results is named.
+    Exits with 1 where a call is wrong or the dumps part, with 5 where nothing could be judged.
+    """
+    if against is not None:
+        parting = part(read_dump(find_dumps(dump)[0]), read_dump(find_dumps(against)[0]))
+        text = {"parts": None if parting is None else {"at": parting.name, "why": parting.why}}
+        click.echo(json.dumps(text) if as_json else _parting(parting))
+        context.exit(1 if parting else 0)
+    results = {path: list(judge(read_dump(path))) for path in find_dumps(dump)}
+    judged = [each for found in results.values() for each in found if each.state != NOT_JUDGED]
+    if as_json:
+        click.echo(json.dumps({str(path): [_as_dict(each) for each in found] for path, found in results.items()}))
+    else:
+        for path, found in results.items():
+            for line in _lines(path, found):
+                click.echo(line)
+    context.exit(5 if not judged else 1 if any(each.state == DISAGREES for each in judged) else 0)
+
+
+def _parting(found: Parting | None) -> str:
+    return f"the dumps part at {one_line(found.name)}: {found.why}" if found else "every result of every call is alike"
+
+
+def _as_dict(judged: Judged) -> dict[str, Any]:
+    used = judged.limit_used
+    return {
+        "call": judged.name,
+        "state": judged.state,
+        "why": judged.why,
+        "limit_used": used if used is not None and math.isfinite(used) else None,
+    }
+
+
+def _lines(path: Path, found: Sequence[Judged]) -> Iterator[str]:
+    counts = Counter(each.state for each in found)
+    said = ", ".join(f"{counts[name]:,} {name}" for name in (DISAGREES, AGREES, NOT_JUDGED) if counts[name])
+    yield f"{one_line(str(path))}: {said or 'no API call'}"
+    wrong = [each for each in found if each.state == DISAGREES]
+    if wrong:
+        yield f"first wrong: {one_line(wrong[0].name)}: {one_line(wrong[0].why)}"
+    for each in wrong[1:LINES_LIMIT]:
+        yield f"  also: {one_line(each.name)}: {one_line(each.why)}"
+    if len(wrong) > LINES_LIMIT:
+        yield f"  and {len(wrong) - LINES_LIMIT:,} more (--json has them)"
+    for why, count in Counter(one_line(each.why) for each in found if each.state == NOT_JUDGED).most_common(
+        LINES_LIMIT
+    ):
+        yield f"  not judged: {count:,} {'call' if count == 1 else 'calls'}: {why}"
