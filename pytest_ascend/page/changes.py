@@ -12,7 +12,22 @@ from pytest_ascend.export.terminal import Line
 from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.verdict import evidence, figures
-from pytest_ascend.verdict.diff import ERROR_DRIFT, FASTER, FIX, KINDS, NEW, REGRESSION, SLOWER, VANISHED, Change, Diff
+from pytest_ascend.verdict.diff import (
+    CANNOT_TELL,
+    ERROR_DRIFT,
+    FAILS_ON,
+    FASTER,
+    FIX,
+    KINDS,
+    NEW,
+    NO,
+    REGRESSION,
+    SLOWER,
+    VANISHED,
+    YES,
+    Change,
+    Diff,
+)
 from pytest_ascend.verdict.grid import link
 from pytest_ascend.verdict.phrase import Phrase, commas, counted, say
 from pytest_ascend.verdict.summary import Summary, notice
@@ -21,6 +36,8 @@ from pytest_ascend.verdict.summary import Summary, notice
 SCHEMA = 1
 #: Changes of one kind that are written out on a page, and on a terminal or in Markdown.
 PAGE_LIMIT, LINES_LIMIT = 500, 20
+#: Causes of regressions that the first line names.
+CAUSES_LIMIT = 4
 _OPEN = (REGRESSION, VANISHED, ERROR_DRIFT, SLOWER)
 _COLOURS = {REGRESSION: "red", VANISHED: "red", ERROR_DRIFT: "yellow", SLOWER: "yellow", FASTER: "green", FIX: "green"}
 
@@ -54,6 +71,7 @@ class ChangeGroup:
 class Changes:
     """What the template places of a comparison; ``components`` are triples of name and both versions, as pairs."""
 
+    answer: Phrase
     sentence: Phrase
     notes: tuple[Phrase, ...]
     components: tuple[tuple[Phrase, str], ...]
@@ -63,6 +81,7 @@ class Changes:
 def changes_of(diff: Diff, *, linked: bool = True) -> Changes:
     """Arrange a comparison for a page; ``linked`` says that the page has the cases of the later run."""
     return Changes(
+        answer=answer(diff),
         sentence=sentence(diff),
         notes=tuple(notes(diff)),
         components=tuple(
@@ -71,6 +90,22 @@ def changes_of(diff: Diff, *, linked: bool = True) -> Changes:
         ),
         groups=tuple(_group(kind, diff.changes[kind], linked) for kind in KINDS if diff.changes[kind]),
     )
+
+
+def answer(diff: Diff) -> Phrase:
+    """Say whether the later stack may replace the earlier one, with the causes of what speaks against it."""
+    if diff.answer == YES:
+        return say("diff.answer.yes", cases=counted("cases", diff.unchanged))
+    if diff.answer == CANNOT_TELL:
+        return say("diff.answer.cannot-tell", cases=counted("cases", diff.unknown))
+    found = diff.failures(FAILS_ON)
+    listed = [kind for kind in FAILS_ON if any(each.kind == kind for each in found)]
+    counts = commas([counted(f"diff.n.{kind}", sum(each.kind == kind for each in found)) for kind in listed])
+    causes = [f"{len(each.cases):,} × {each.title}" for each in diff.causes[:CAUSES_LIMIT]]
+    more = [f"… {len(diff.causes) - CAUSES_LIMIT:,}"] if len(diff.causes) > CAUSES_LIMIT else []
+    if not causes:
+        return say("diff.answer.no", found=counts)
+    return say("diff.answer.no-by-cause", found=counts, causes="; ".join((*causes, *more)))
 
 
 def sentence(diff: Diff) -> Phrase:
@@ -100,6 +135,15 @@ def notes(diff: Diff) -> Iterator[Phrase]:
         yield say("diff.note.chips", before=before.stack.chip or "–", after=after.stack.chip or "–")
     if not diff.is_comparable:
         yield say("diff.note.extent")
+    gone, come = _tables(diff)
+    if gone or come:
+        yield say("diff.note.table", gone=f"{gone:,}", come=f"{come:,}")
+
+
+def _tables(diff: Diff) -> tuple[int, int]:
+    """Count the entries of the known deviations that only one of the runs had."""
+    one, other = (set(map(str, each.run.header.options.get("expectations", ()))) for each in (diff.before, diff.after))
+    return len(one - other), len(other - one)
 
 
 def _group(kind: str, changes: Sequence[Change], linked: bool) -> ChangeGroup:
@@ -134,7 +178,9 @@ def _finding(change: Change) -> str:
 
 
 def lines(diff: Diff, limit: int = LINES_LIMIT) -> Iterator[Line]:
-    """Yield the comparison as lines for a terminal; foreign text in them cannot steer it."""
+    """Yield the comparison as lines for a terminal, the answer first; foreign text in them cannot steer it."""
+    colour = {YES: "green", NO: "red", CANNOT_TELL: "yellow"}[diff.answer]
+    yield Line(figures.one_line(str(answer(diff))), colour, bold=True)
     if said := notice(diff.after.run.header.stack):
         yield Line(str(said).upper(), "yellow", bold=True)
     for name, (old, new) in diff.components.items():
@@ -143,7 +189,7 @@ def lines(diff: Diff, limit: int = LINES_LIMIT) -> Iterator[Line]:
         yield Line(str(note), "yellow")
     for kind in KINDS:
         yield from _lines_of(kind, diff.changes[kind], limit)
-    yield Line(str(sentence(diff)), "red" if diff.failures((REGRESSION, NEW, VANISHED)) else "green", bold=True)
+    yield Line(str(sentence(diff)), colour, bold=True)
 
 
 def _lines_of(kind: str, changes: Sequence[Change], limit: int) -> Iterator[Line]:
@@ -158,7 +204,7 @@ def _lines_of(kind: str, changes: Sequence[Change], limit: int) -> Iterator[Line
 
 def markdown(diff: Diff, limit: int = LINES_LIMIT) -> str:
     """Return the comparison as Markdown, for the page of a CI job or a comment."""
-    parts = [f"### {cell(str(sentence(diff)))}"]
+    parts = [f"### {cell(str(answer(diff)))}", cell(str(sentence(diff)))]
     parts += [f"> {cell(str(each))}" for each in (notice(diff.after.run.header.stack), *notes(diff)) if each]
     if diff.components:
         versions = [(str(say(f"stack.{name}")), *pair) for name, pair in diff.components.items()]
@@ -180,6 +226,8 @@ def to_dict(diff: Diff) -> dict[str, Any]:
     """Return the whole comparison as builtins, for :func:`pytest_ascend.runlog.codec.dumps`."""
     return {
         "schema": SCHEMA,
+        "answer": diff.answer,
+        "says": str(answer(diff)),
         "before": _run(diff.before),
         "after": _run(diff.after),
         "components": {name: list(pair) for name, pair in diff.components.items()},

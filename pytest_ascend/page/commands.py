@@ -15,15 +15,14 @@ from pytest_ascend.page.matrix import render_matrix
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.writing import read
 from pytest_ascend.verdict import merge as merging
-from pytest_ascend.verdict.diff import ERROR_DRIFT, NEW, REGRESSION, SLOWER, SPEED_SHARE, VANISHED, Diff, compare
+from pytest_ascend.verdict.diff import CANNOT_TELL, ERROR_DRIFT, FAILS_ON, SLOWER, SPEED_SHARE, Diff, compare
 from pytest_ascend.verdict.scan import outline
 from pytest_ascend.verdict.summary import Summary, exit_code, summarise
 
 LOG = "run.jsonl"
 PAGE = "conformance.html"
 PATH = click.Path(path_type=Path)
-#: Kinds of change that fail a comparison if nothing else is said, and all that may.
-FAILS_ON = (REGRESSION, NEW, VANISHED)
+#: Kinds of change that may fail a comparison.
 MAY_FAIL_ON = (*FAILS_ON, ERROR_DRIFT, SLOWER)
 
 
@@ -96,9 +95,10 @@ def diff(
 ) -> None:
     """Tell what changed from the run BEFORE to the run AFTER, case by case.
 
-    Exits with 1 for a change of a kind that --fail-on names: by default a regression, a new case that deviates, or,
-    where both runs had to execute everything of one level, a case that vanished. --speed says from which change on a
-    time, throughput or size is worth a line.
+    The first line answers whether AFTER may replace BEFORE. Exits with 1 for a change of a kind that --fail-on names:
+    by default a regression, a new case that deviates, or, where both runs had to execute everything of one level, a
+    case that vanished; else with 5 where it cannot be told, since cases that BEFORE executed were not run. --speed
+    says from which change on a time, throughput or size is worth a line.
     """
     found = compare(summary_of(before), summary_of(after), speed_share=speed / 100)
     if form == "terminal" and not output:
@@ -107,7 +107,7 @@ def diff(
         write(output, _written(found, form))
     else:
         click.echo(_written(found, form), nl=False)
-    context.exit(1 if found.failures(fail_on) else 0)
+    context.exit(1 if found.failures(fail_on) else 5 if found.answer == CANNOT_TELL else 0)
 
 
 @report.command()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from statistics import median, quantiles
 
-from pytest_ascend.records.outcome import OUTCOMES
+from pytest_ascend.records.outcome import OUTCOMES, NotEmulated, NotRun, Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog.contents import FULL
 from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict.causes import Cause, causes_of
 from pytest_ascend.verdict.summary import Summary
 
 #: A case drifts when it uses this many times the share of its limit that it used, and at least this share of it: below,
@@ -24,8 +25,15 @@ LEAST_SAMPLES = 5
 
 REGRESSION, FIX, OTHER, NEW, VANISHED = "regression", "fix", "other", "new", "vanished"
 ERROR_DRIFT, SLOWER, FASTER = "error-drift", "slower", "faster"
+#: What only one of the runs executed; and what the stack did in both, with another entry of the known deviations.
+NOT_RUN, NOT_EMULATED, KNOWN = NotRun.name, NotEmulated.name, "known"
 #: Every kind of change, in the order in which people want to hear of them.
-KINDS = (REGRESSION, VANISHED, ERROR_DRIFT, SLOWER, NEW, OTHER, FASTER, FIX)
+KINDS = (REGRESSION, VANISHED, ERROR_DRIFT, SLOWER, NEW, OTHER, FASTER, FIX, NOT_RUN, NOT_EMULATED, KNOWN)
+#: Kinds for which the later stack may not replace the earlier one.
+FAILS_ON = (REGRESSION, NEW, VANISHED)
+
+#: May the later stack replace the earlier one?
+YES, NO, CANNOT_TELL = "yes", "no", "cannot-tell"
 
 #: What ends the name of a figure -> whether less of it is better.
 _LESS_IS_BETTER = {"_per_s": False, "_us": True, "_ms": True, "_s": True, "_bytes": True}
@@ -69,6 +77,27 @@ class Diff:
         found = [each for each in found if each.kind != NEW or not _is_well(each.after)]
         return [each for each in found if each.kind != VANISHED or self.is_comparable]
 
+    @property
+    def unknown(self) -> int:
+        """The number of cases that the earlier run executed and the later one did not."""
+        kinds = (NOT_RUN, NOT_EMULATED) if self.is_comparable else (NOT_RUN, NOT_EMULATED, VANISHED)
+        changes = (each for kind in kinds for each in self.changes[kind])
+        return sum(each.before not in (NOT_RUN, NOT_EMULATED) for each in changes)
+
+    @property
+    def answer(self) -> str:
+        """Whether the later stack may replace the earlier one: YES, NO or CANNOT_TELL."""
+        if self.failures(FAILS_ON):
+            return NO
+        compared = self.unchanged + sum(map(len, self.changes.values())) - self.unknown
+        return CANNOT_TELL if self.unknown or not compared else YES
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """The causes of the regressions, as the later run shows them below the waivers."""
+        ids = {each.id for each in self.changes[REGRESSION]}
+        return causes_of(_bare(each) for each in self.after.results if each.case.id in ids)
+
 
 def compare(before: Summary, after: Summary, *, speed_share: float = SPEED_SHARE) -> Diff:
     """Compare two runs case by case, by id. ``speed_share`` is the change of a speed that counts, such as 0.1."""
@@ -110,13 +139,37 @@ def _all_changes(
 
 
 def _changes(case_id: str, old: ResultRecord, new: ResultRecord, speed_share: float) -> Iterator[Change]:
-    before, after = old.outcome.name, new.outcome.name
-    if before != after:
-        kind = {(True, False): REGRESSION, (False, True): FIX}.get((_is_well(before), _is_well(after)), OTHER)
+    before, after = evidence.below(old), evidence.below(new)
+    kind = _kind(before, after)
+    if kind:
         yield Change(kind=kind, id=case_id, before=before, after=after, finding=evidence.finding(new))
-    elif _is_well(after):
+    elif (was := _entry(old)) != (is_now := _entry(new)):
+        yield Change(kind=KNOWN, id=case_id, before=was, after=is_now, finding=evidence.finding(new))
+    elif after == Passed.name:
         yield from _error_drift(case_id, old, new)
         yield from _speed_drift(case_id, old, new, speed_share)
+
+
+def _kind(before: str, after: str) -> str:
+    """Return the kind of a change of outcome, below any waiver; "" for none."""
+    if before == after:
+        return ""
+    if missing := [each for each in (after, before) if each in (NOT_RUN, NOT_EMULATED)]:
+        return missing[0]
+    passing = (before == Passed.name, after == Passed.name)
+    is_clear = OUTCOMES[before].conforms <= passing[0] and OUTCOMES[after].conforms <= passing[1]
+    return {(True, False): REGRESSION, (False, True): FIX}.get(passing, OTHER) if is_clear else OTHER
+
+
+def _entry(result: ResultRecord) -> str:
+    """Return the outcome with the cause by which it is known."""
+    cause = (result.waiver or {}).get("cause", "")
+    return f"{result.outcome.name} ({cause})" if cause else result.outcome.name
+
+
+def _bare(result: ResultRecord) -> ResultRecord:
+    outcome = OUTCOMES[evidence.below(result)](reason=result.outcome.reason, detail=result.outcome.detail)
+    return replace(result, outcome=outcome)
 
 
 def _is_well(outcome: str) -> bool:
@@ -127,7 +180,7 @@ def _error_drift(case_id: str, old: ResultRecord, new: ResultRecord) -> Iterator
     before, after = evidence.limit_used(old), evidence.limit_used(new)
     if before is None or after is None or _standards(old) != _standards(new):
         return
-    if after >= LEAST_SHARE and after >= ERROR_FACTOR * before:
+    if before < after and after >= LEAST_SHARE and after >= ERROR_FACTOR * before:
         yield Change(
             kind=ERROR_DRIFT,
             id=case_id,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.verdict import figures
 from pytest_ascend.verdict.phrase import Phrase, say
@@ -94,6 +95,16 @@ def measures(result: ResultRecord) -> tuple[Measure, ...]:
     return tuple(
         Measure(figures.words(name), figures.quantity(name, value)) for name, value in result.measurements.items()
     )
+
+
+def below(result: ResultRecord) -> str:
+    """Return the outcome of a case below its waiver: what the stack did, whatever is known of it."""
+    outcome = result.outcome.name
+    if outcome not in ("waived", "disputed"):
+        return outcome
+    # Logs of schema 1 say it at the beginning of the detail only.
+    known = str((result.waiver or {}).get("outcome") or result.outcome.detail.partition(":")[0])
+    return known if known in OUTCOMES else outcome
 
 
 def limit_used(result: ResultRecord) -> float | None:

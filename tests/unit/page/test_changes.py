@@ -21,8 +21,18 @@ def diff():
 
 
 def test_the_sentence_has_the_worst_first():
-    said = "Since Ascend910B1 · CANN 9.0.0 · torch_npu 2.13.0: 2 regressions, 2 errors grew."
+    said = "Since Ascend910B1 · CANN 9.0.0 · torch_npu 2.13.0: 1 regression, 2 errors grew, 1 case run in one only."
     assert str(changes.sentence(diff())) == said
+
+
+def test_the_first_line_answers_whether_the_later_stack_may_replace_the_earlier_one():
+    same = compare(summary(PASSED), summary(PASSED))
+    assert next(changes.lines(same)).text.startswith("Yes, the later stack may replace the earlier one")
+    worse = next(changes.lines(diff())).text
+    assert worse.startswith("No, the later stack may not replace the earlier one: 1 regression (1 × ")
+    less = compare(summary(PASSED, change=used(0.1)), summary(PASSED[:3], change=used(0.1)))
+    assert next(changes.lines(less)).text.startswith("Cannot tell whether")
+    assert next(changes.lines(less)).text.endswith("1 case that ran before did not run.")
 
 
 def test_nothing_changed_is_said_too():
@@ -38,9 +48,9 @@ def test_the_terminal_names_each_change_and_counts_the_rest():
 
 def test_json_has_every_change():
     data = json.loads(codec.dumps(changes.to_dict(diff())))
-    assert data["counts"]["regression"] == 2
-    assert [each["kind"] for each in data["changes"]] == ["regression", "regression", "error-drift", "error-drift"]
-    assert data["changes"][2] == {
+    assert (data["answer"], data["counts"]["regression"]) == ("no", 1)
+    assert [each["kind"] for each in data["changes"]] == ["regression", "error-drift", "error-drift", "not-run"]
+    assert data["changes"][1] == {
         "kind": "error-drift",
         "case": CASES[1].id,
         "before": "10 %",
@@ -55,7 +65,8 @@ def test_json_has_every_change():
 def test_the_page_has_both_runs_and_every_change():
     page = Reader(render_diff(diff()))
     assert page.open == []
-    assert "2 regressions" in page.text
+    assert "No, the later stack may not replace" in page.text
+    assert "1 regression" in page.text
     assert page.texts("h2").count("Before") == 1
     assert CASES[0].id in page.text
 
@@ -105,7 +116,7 @@ def test_a_regression_is_exit_code_1_and_a_fix_is_0(logs):
     assert invoke(before, after, "--fail-on", "slower").exit_code == 0
 
 
-@pytest.mark.parametrize(("form", "start"), [("html", "<!doctype html>"), ("json", "{"), ("markdown", "### Since")])
+@pytest.mark.parametrize(("form", "start"), [("html", "<!doctype html>"), ("json", "{"), ("markdown", "### No")])
 def test_each_form_goes_where_it_is_wanted(logs, tmp_path, form, start):
     assert invoke(*logs, "--format", form).output.lstrip().startswith(start)
     invoke(*logs, "--format", form, "-o", tmp_path / "out")

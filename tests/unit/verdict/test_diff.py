@@ -45,15 +45,56 @@ def test_the_same_run_twice_has_no_changes():
     assert (kinds(summary(PASSED), summary(PASSED)), diff.unchanged, diff.failures(KINDS)) == ({}, 4, [])
 
 
-@pytest.mark.parametrize("bad", ["failed", "errored", "fallback", "unsupported", "not-run"])
+@pytest.mark.parametrize("bad", ["failed", "errored", "fallback", "unsupported"])
 def test_what_conformed_and_does_not_any_more_is_a_regression(bad):
     one, other = summary(PASSED), summary(["passed", bad, "waived", "passed"])
     assert kinds(one, other) == {"regression": [CASES[1].id], "other": [CASES[2].id]}
     assert kinds(other, one) == {"fix": [CASES[1].id], "other": [CASES[2].id]}
 
 
-def test_a_case_without_a_record_is_a_regression_not_an_absence():
-    assert kinds(summary(PASSED), summary(PASSED[:3])) == {"regression": [CASES[3].id]}
+@pytest.mark.parametrize("missing", ["not-run", "not-emulated"])
+def test_what_one_run_did_not_execute_is_no_regression_and_leaves_the_answer_open(missing):
+    one = summary(PASSED, change=used(0.1), stack=synthetic.EMULATED)
+    other = summary(["passed", missing, "passed", "passed"], change=used(0.1), stack=synthetic.EMULATED)
+    assert kinds(one, other) == kinds(other, one) == {missing: [CASES[1].id]}
+    assert (compare(one, other).answer, compare(other, one).answer) == ("cannot-tell", "yes")
+    assert compare(one, other).failures(KINDS[:1]) == []
+
+
+def test_a_case_without_a_record_was_not_run():
+    assert kinds(summary(PASSED), summary(PASSED[:3])) == {"not-run": [CASES[3].id]}
+
+
+def known(outcome, cause="gelu-tanh"):
+    """Have every waived case deviate in this way below the waiver."""
+
+    def change(record):
+        is_waived = record.outcome.name == "waived"
+        return replace(record, waiver={"cause": cause, "outcome": outcome}) if is_waived else record
+
+    return change
+
+
+def test_what_the_stack_did_is_compared_below_the_waiver():
+    bare, waived = summary(["fallback", *PASSED[:3]]), summary(["waived", *PASSED[:3]], change=known("fallback"))
+    assert kinds(bare, waived) == kinds(waived, bare) == {"known": [CASES[0].id]}
+    assert (compare(waived, bare).answer, compare(bare, waived).answer) == ("yes", "yes")
+    assert kinds(waived, summary(["waived", *PASSED[:3]], change=known("fallback", "other"))) == {
+        "known": [CASES[0].id]
+    }
+
+
+def test_a_waiver_hides_no_regression():
+    worse = compare(summary(PASSED), summary(["waived", *PASSED[:3]], change=known("fallback")))
+    assert [each.id for each in worse.changes["regression"]] == [CASES[0].id]
+    assert worse.answer == "no"
+    assert sum(len(each.cases) for each in worse.causes) == 1
+
+
+def test_errors_that_are_infinite_in_both_runs_do_not_grow():
+    one = summary(PASSED, change=used(float("inf")))
+    assert kinds(one, one) == {}
+    assert (compare(one, one).answer, compare(one, one).unchanged) == ("yes", 4)
 
 
 def test_one_deviation_in_the_place_of_another_is_neither():
