@@ -9,6 +9,9 @@ from typing import Any
 
 from pytest_ascend.records.case import Case
 
+#: Suites of torch_npu's own operators, which no other device has: not in the manifest of a run on one.
+NEEDS_NPU = ("fused",)
+
 #: What the paths on the command line come to.
 BUNDLED = "bundled"
 PART = "part of the bundled suites"
@@ -53,6 +56,11 @@ class Plan:
 
     cases: tuple[Case, ...]
     narrowed: str = ""
+
+
+def concerns(case: Case, level: str, device: str) -> bool:
+    """Whether a run at ``level`` on a kind of device, as "npu" or "cpu", has to run a case."""
+    return case.is_in(level) and (device == "npu" or case.suite not in NEEDS_NPU)
 
 
 def scope(paths: Sequence[str], suites: Path, invocation_folder: Path) -> str:

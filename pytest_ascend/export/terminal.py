@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_ascend.records.outcome import Passed
 from pytest_ascend.runlog.contents import LEFT_BEHIND, QUARANTINED, RESUMED, Run
 from pytest_ascend.verdict import evidence, figures
-from pytest_ascend.verdict.causes import Cause, causes_of
+from pytest_ascend.verdict.causes import Cause, causes_of, known_causes
 from pytest_ascend.verdict.grid import tally
 from pytest_ascend.verdict.phrase import counted
 from pytest_ascend.verdict.summary import CONFORMS, DOES_NOT_CONFORM, Summary
@@ -44,6 +45,7 @@ def lines(summary: Summary, *, page: Path | None = None, limit: int = CAUSES_LIM
     """Yield the closing lines of a run. Foreign text in them cannot steer the terminal."""
     yield from _causes(summary, limit)
     yield Line(str(tally(summary.results)) or "no cases")
+    yield from _known(summary, limit)
     if summary.verdict.notice:
         yield Line(str(summary.verdict.notice).upper(), "yellow", bold=True)
     yield Line(figures.one_line(f"{summary.verdict.opening}: {summary.verdict.body}"), _colour(summary), bold=True)
@@ -51,6 +53,19 @@ def lines(summary: Summary, *, page: Path | None = None, limit: int = CAUSES_LIM
         yield Line(figures.one_line(each), "red")
     if page:
         yield Line(f"report: {figures.one_line(str(page))}")
+
+
+def _known(summary: Summary, limit: int) -> Iterator[Line]:
+    """Count the cases of each known cause, and those that are better than known."""
+    causes = known_causes(summary.results)
+    if causes:
+        said = [f"{len(each.cases):,} {each.cause}" for each in causes[:limit]]
+        more = [f"{len(causes) - limit:,} more causes"] if len(causes) > limit else []
+        yield Line(figures.one_line(f"known: {', '.join((*said, *more))}"))
+    better = [each for each in summary.results if each.outcome.name == Passed.name and each.outcome.reason]
+    if better:
+        first = evidence.finding(better[0])
+        yield Line(figures.one_line(f"better than expected: {counted('cases', len(better))}, as {first}"), "yellow")
 
 
 def beside(run: Run, stopped: str = "") -> Iterator[Line]:

@@ -18,6 +18,7 @@ from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog import checks
 from pytest_ascend.runlog.contents import SUBSET
 from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict.causes import known_causes
 from pytest_ascend.verdict.diff import compare
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
 from pytest_ascend.verdict.summary import Summary
@@ -106,7 +107,6 @@ class Page:
 def page_of(summary: Summary, *, against: Summary | None = None) -> Page:
     """Arrange a summary as a page, with what changed since the run ``against``."""
     header, verdict, results = summary.run.header, summary.verdict, summary.results
-    waived = [each for each in results if each.outcome.name == "waived"]
     loosened = [each for each in results if evidence.loosened(each)]
     log, command, label = sections.log_name(summary), sections.command(summary), label_of(header.stack)
     return Page(
@@ -130,7 +130,7 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> Page:
         deviations=tuple(sections.deviations(summary)),
         suites=tuple(sections.suites(results)),
         absent=tuple(sections.absent(results)),
-        waivers=tuple(sections.waiver(each, header.started) for each in waived[:ROWS_LIMIT]),
+        waivers=tuple(sections.waiver(each, header.started) for each in known_causes(results)[:ROWS_LIMIT]),
         loosened=tuple(sections.entry(each) for each in loosened[:ROWS_LIMIT]),
         standards=tuple(_standards(results)),
         options=tuple(Fact(evidence.line(key), _option(value)) for key, value in header.options.items()),

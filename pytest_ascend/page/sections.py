@@ -13,8 +13,9 @@ from pytest_ascend.page.outcomes import APPEARANCE
 from pytest_ascend.page.tables import FigureTable, tables
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict.causes import KnownCause
 from pytest_ascend.verdict.grid import Grid, grid_of, link, tally
-from pytest_ascend.verdict.phrase import Phrase, counted, say
+from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
 from pytest_ascend.verdict.summary import Summary
 
 #: Cases that are written out in full; all others are a click away.
@@ -49,6 +50,10 @@ _ONLY_GRID = ("ops", "fused", "random", "stability")
 _WITH_GRID = (*_ONLY_GRID, "models")
 
 
+#: Cases of one known cause that the table of causes names; the list of all cases has the others.
+WAIVED_LIMIT = 100
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
     """One case as a row of a table: ``measures`` has a text for each measure column of the table."""
@@ -64,10 +69,13 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waiver:
-    """One waived case; ``is_over`` says that its waiver had expired when the run began."""
+    """One known cause with its cases; ``is_over`` says that its entry had expired when the run began."""
 
-    id: str
-    href: str
+    cause: str
+    kind: Phrase
+    count: Phrase
+    cases: tuple[tuple[str, str], ...]
+    more: str
     reason: str
     issue: str
     owner: str
@@ -195,14 +203,18 @@ def _suite(section_id: str, suite: str, title: Phrase, results: list[ResultRecor
     )
 
 
-def waiver(result: ResultRecord, started: str) -> Waiver:
-    """Return a waived case with who answers for it until when; ``started`` is when its run began."""
-    known = {name: evidence.line(text) for name, text in result.waiver.items()}
+def waiver(cause: KnownCause, started: str) -> Waiver:
+    """Return a known cause with who answers for it until when; ``started`` is when its run began."""
+    known = {name: evidence.line(str(text)) for name, text in cause.waiver.items()}
     expires = known.get("expires", "")
+    shown = cause.cases[:WAIVED_LIMIT]
     return Waiver(
-        id=evidence.line(result.case.id),
-        href=link(result.case.id),
-        reason=known.get("reason") or evidence.finding(result),
+        cause=cause.cause,
+        kind=say(f"waivers.{cause.kind}") if cause.kind in ("limit", "defect") else SILENCE,
+        count=counted("cases", len(cause.cases)),
+        cases=tuple((evidence.line(each.case.id), link(each.case.id)) for each in shown),
+        more=_more(list(cause.cases), len(shown)),
+        reason=known.get("reason") or evidence.finding(cause.cases[0]),
         issue=known.get("issue", ""),
         owner=known.get("owner", ""),
         expires=expires,

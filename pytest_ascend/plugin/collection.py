@@ -101,7 +101,7 @@ def _selected(collector: pytest.Collector, name: str, function: object, args: Se
         return tuple(each for each in cases if f"{name}[{each.id}]" in named)
     if setup is None:
         return tuple(cases)
-    of_level = [each for each in cases if each.is_in(setup.options.level)]
+    of_level = [each for each in cases if setup.concerns(each)]
     kept = tuple(each for each in of_level if _may_match(collector, f"{name}[{each.id}]", function))
     config.stash[NOT_BUILT] = config.stash.get(NOT_BUILT, 0) + len(of_level) - len(kept)
     return kept

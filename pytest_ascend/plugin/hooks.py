@@ -122,11 +122,10 @@ class Conformance:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Find the cases, and leave those of higher levels out."""
+        """Find the cases, and leave those of higher levels and of other devices out."""
         with one_clear_message():
             take_cases(items)
-        level = self.setup.options.level
-        above = [item for item in items if CASE in item.stash and not item.stash[CASE].is_in(level)]
+        above = [item for item in items if CASE in item.stash and not self.setup.concerns(item.stash[CASE])]
         if above:
             left_out = set(above)
             items[:] = [item for item in items if item not in left_out]
@@ -140,8 +139,7 @@ class Conformance:
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         """Count what somebody else left out."""
-        level = self.setup.options.level
-        self.deselected += sum(1 for item in items if CASE in item.stash and item.stash[CASE].is_in(level))
+        self.deselected += sum(1 for item in items if CASE in item.stash and self.setup.concerns(item.stash[CASE]))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:

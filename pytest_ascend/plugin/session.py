@@ -15,7 +15,7 @@ from typing import Any
 from pytest_ascend.certificate.release import used
 from pytest_ascend.coverage import expectations, manifest, shards
 from pytest_ascend.coverage.expectations import Expectations
-from pytest_ascend.coverage.selection import Collected, Plan, plan
+from pytest_ascend.coverage.selection import Collected, Plan, concerns, plan
 from pytest_ascend.doctor import Diagnosis, examine
 from pytest_ascend.environment import collect
 from pytest_ascend.environment.machine import PATIENT_S, this_machine
@@ -51,6 +51,10 @@ class Setup:
     expectations: Expectations = field(default_factory=Expectations)
     #: When the run began, by ``time.monotonic``.
     began: float = field(default_factory=time.monotonic)
+
+    def concerns(self, case: Case) -> bool:
+        """Whether a case belongs to the level and to the device of this run."""
+        return concerns(case, self.options.level, self.prepared.device.kind)
 
     @property
     def expected_by(self) -> tuple[Path, ...]:
@@ -190,7 +194,7 @@ def whole(setup: Setup, collected: Collected) -> Plan:
     """Plan the run, all shards together."""
     return plan(
         collected,
-        manifest.load(setup.suites),
+        filter(setup.concerns, manifest.load(setup.suites)),
         level=setup.options.level,
         scope=setup.scope,
         paths=setup.chosen.paths,

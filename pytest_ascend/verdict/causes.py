@@ -12,9 +12,19 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from pytest_ascend.records.outcome import Errored, Failed, Fallback, Flaky, NotEmulated, NotRun, Unsupported
+from pytest_ascend.records.outcome import (
+    Disputed,
+    Errored,
+    Failed,
+    Fallback,
+    Flaky,
+    NotEmulated,
+    NotRun,
+    Unsupported,
+    Waived,
+)
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.verdict import evidence
 
@@ -95,6 +105,32 @@ def causes_of(results: Iterable[ResultRecord]) -> tuple[Cause, ...]:
         return ()
     executed = Counter(key for each in results if each.outcome.name not in _DID_NOT_RUN for key in _keys(each))
     return tuple(cause for name in GROUPED for cause in _grouped(by_outcome.get(name, ()), executed))
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCause:
+    """Cases that deviate as known, by one cause. ``kind`` is "limit", by design, or "defect"; "" where nobody said."""
+
+    cause: str
+    kind: str
+    waiver: Mapping[str, Any]
+    cases: tuple[ResultRecord, ...]
+
+
+def known_causes(results: Iterable[ResultRecord]) -> tuple[KnownCause, ...]:
+    """Return the causes of all waived and disputed cases, defects before limits, then the largest first."""
+    found: dict[str, list[ResultRecord]] = {}
+    for each in results:
+        if each.outcome.name in (Waived.name, Disputed.name):
+            waiver = each.waiver or {}
+            found.setdefault(str(waiver.get("cause") or waiver.get("reason") or each.outcome.reason), []).append(each)
+    causes = (
+        KnownCause(
+            evidence.line(name), str((cases[0].waiver or {}).get("kind", "")), cases[0].waiver or {}, tuple(cases)
+        )
+        for name, cases in found.items()
+    )
+    return tuple(sorted(causes, key=lambda each: (each.kind == "limit", -len(each.cases), each.cause)))
 
 
 def features(record: ResultRecord) -> Mapping[str, str]:
