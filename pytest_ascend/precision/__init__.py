@@ -8,6 +8,7 @@ from pytest_ascend.precision.models import models
 from pytest_ascend.precision.plot import plot
 from pytest_ascend.precision.rate import PassRate, pass_rate
 from pytest_ascend.precision.standards import DEFAULT, STANDARDS, Standard, standard_of
+from pytest_ascend.precision.whole import whole
 from pytest_ascend.records.verdict import Limit, Verdict, Worst
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "pass_rate",
     "plot",
     "standard_of",
+    "whole",
 ]

@@ -163,6 +163,11 @@ def _refused(path: str, wrong: Sequence[str], request: Request) -> Verdict:
     return replace(verdict, message="\n".join(explain(verdict)))
 
 
+def joined(found: Sequence[Verdict], name: str) -> Verdict:
+    """Return one verdict of several parts, none of them nested."""
+    return _as_one(found, name, Request(standard=standard_of(None)))
+
+
 def _as_one(found: Sequence[Verdict], name: str, request: Request) -> Verdict:
     if not found:
         return Verdict(path=name, agrees=True, standard=request.standard.label, headline="agrees: nothing to compare")

@@ -38,6 +38,8 @@ class LayerReport:
     """Every layer in the order in which the calls ended: inner modules before the ones that they are part of."""
 
     layers: tuple[Layer, ...] = field(default=())
+    #: What is said of the operators of the first wrong layer.
+    within: str = ""
 
     @property
     def agrees(self) -> bool:
@@ -61,6 +63,8 @@ class LayerReport:
         else:
             verdict = next(each for each in (self.first.forward, self.first.backward) if each and not each.agrees)
             yield f"first wrong layer: {self.first.label} ({self.first.kind})"
+            if self.within:
+                yield f"  {self.within}"
             yield from verdict.message.splitlines()
         yield from self.table()
 

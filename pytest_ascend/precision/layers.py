@@ -19,6 +19,7 @@ from pytest_ascend.precision.capture import Call, casting, run, widened
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.layer_report import Layer, LayerReport, relative_error
 from pytest_ascend.precision.nested import mapped, tensors_in
+from pytest_ascend.precision.operators import first_wrong_operator
 from pytest_ascend.records.verdict import Verdict
 
 Gradients: TypeAlias = dict[str, Tensor]
@@ -54,7 +55,22 @@ def layers(
     _, reference = run(wide, args, named, None, False)
     again = Again(dict(copy.deepcopy(model).cpu().named_modules()), dict(wide.named_modules()), autocast, standard)
     truth = {(call.name, call.number): call for call in reference}
-    return LayerReport(layers=tuple(again.judge(call, truth.get((call.name, call.number))) for call in calls))
+    report = LayerReport(layers=tuple(again.judge(call, truth.get((call.name, call.number))) for call in calls))
+    if report.first is None:
+        return report
+    wrong = next(call for call, layer in zip(calls, report.layers, strict=True) if layer is report.first)
+    return replace(report, within=_within(dict(on_device.named_modules())[wrong.name], wrong, device, autocast))
+
+
+def _within(module: nn.Module, call: Call, device: str | torch.device, autocast: torch.dtype | None) -> str:
+    """Say which operator of a wrong layer is the first that is wrong by itself."""
+    try:
+        name, count = first_wrong_operator(module, call, device, autocast)
+    except RuntimeError as error:
+        return f"its operators cannot be run again by themselves: {str(error).splitlines()[0]}"
+    if name:
+        return f"within it, the first operator that is wrong by itself: {name}"
+    return f"run again, each of its {count} operators agrees by itself"
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,8 @@ class Source:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     autocast: torch.dtype | None = None
+    #: Calls the subject with arguments, within the context that it is given for the forward pass.
+    call: Callable[..., Any] | None = None
     #: Why there are no honest results.
     lacking: str = ""
 
@@ -211,11 +213,14 @@ class Source:
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.random.fork_rng(devices=[]))
             torch.random.set_rng_state(self.random)
-            stack.enter_context(torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None))
             stack.enter_context(stand_ins(self.notes))
             for each in contexts:
                 stack.enter_context(each)
-            return subject(*args, **kwargs)
+            casting = torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None)
+            if self.call is not None:
+                return self.call(subject, args, kwargs, casting)
+            with casting:
+                return subject(*args, **kwargs)
 
 
 def _owner(subject: Any) -> nn.Module | None:

@@ -49,6 +49,21 @@ class PrecisionCompare:
             raise Disagreement(verdict.message or "\n".join(precision.explain(verdict)))
         return verdict
 
+    def module(self, model: torch.nn.Module, *inputs: Any, **settings: Any) -> precision.Verdict:
+        """Judge outputs, gradients of inputs and gradients of parameters of ``model`` on the device, and return the
+        verdict; ``settings`` are those of :func:`pytest_ascend.precision.whole`, and keywords of the model.
+
+        Raises Disagreement that names the first wrong layer, and UsageError for what is no module, and for a model
+        that draws random numbers other than by dropout modules, which are switched off and named.
+        """
+        __tracebackhide__ = True
+        settings.setdefault("standard", self._settled({}).get("standard"))
+        verdict = precision.whole(model, *inputs, device=self.device, **settings)
+        self.note(verdict.to_dict())
+        if not verdict.agrees:
+            raise Disagreement(verdict.message)
+        return verdict
+
     def layers(self, model: torch.nn.Module, *inputs: Any, **settings: Any) -> precision.LayerReport:
         """Judge every module of ``model`` on the device, forward and backward, and give the report with its table.
 

@@ -1,0 +1,149 @@
+"""Which operator of a layer goes wrong: each is judged on the operands that the device gave it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from pytest_ascend.dispatching import EagerDispatchMode
+from pytest_ascend.precision.capture import Call, casting, kept, widened
+from pytest_ascend.precision.compare import Samples, compare
+from pytest_ascend.precision.nested import mapped, tensors_in
+from pytest_ascend.precision.orders import other_order
+from pytest_ascend.precision.stand_ins import stand_ins
+
+#: Operators that draw random numbers: nothing can be compared with theirs.
+RANDOM = frozenset((
+    "native_dropout", "bernoulli", "bernoulli_", "rand", "randn", "randint", "rand_like", "randn_like",
+    "randint_like", "multinomial", "normal", "normal_", "uniform_", "random_", "exponential_", "rrelu_with_noise",
+    "randperm", "poisson",
+))  # fmt: skip
+#: Operators that decide between values: a gradient jumps where an honest device decides otherwise.
+BRANCHING = frozenset((
+    "relu", "relu_", "threshold_backward", "leaky_relu", "leaky_relu_", "hardtanh", "hardtanh_", "hardswish",
+    "hardswish_", "hardsigmoid", "prelu", "_prelu_kernel", "max_pool2d_with_indices", "max_pool3d_with_indices",
+    "max", "amax", "min", "amin", "maximum", "minimum", "abs",
+))  # fmt: skip
+#: Operators whose results hold no values yet.
+UNWRITTEN = frozenset((
+    "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided",
+))  # fmt: skip
+
+
+class Seen(EagerDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps the names of the operators that run within its context."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Note an operator, and run it."""
+        self.names.add(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@dataclass(slots=True)
+class Step:
+    """One operator: its operands before it ran, and its results, on the CPU."""
+
+    func: Any
+    args: Any
+    kwargs: Any
+    output: Any = field(default=None)
+
+
+class Steps(EagerDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps every operator that runs within its context, with operands and results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[Step] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Run an operator, and keep it."""
+        args, kwargs = (mapped(each, lambda tensor: tensor) for each in (args, dict(kwargs or {})))
+        given, named = (mapped(each, kept) for each in (args, kwargs))
+        output = func(*args, **kwargs)
+        self.steps.append(Step(func, given, tree_map(_on_cpu, named), mapped(output, kept)))
+        return output
+
+
+def _on_cpu(value: Any) -> Any:
+    return torch.device("cpu") if isinstance(value, torch.device) else value
+
+
+def first_wrong_operator(
+    module: nn.Module, call: Call, device: str | torch.device, autocast: torch.dtype | None
+) -> tuple[str, int]:
+    """Run a call of a module again on the device, and return the first operator that is wrong by itself ("" for none).
+
+    The second number counts the operators that ran: those of the backward pass, too, where the call had one.
+    """
+    steps = _steps(module, call, torch.device(device), autocast)
+    for place, step in enumerate(steps, start=1):
+        if _is_wrong(step):
+            return f"{step.func.overloadpacket} (operator {place} of {len(steps)})", len(steps)
+    return "", len(steps)
+
+
+def _steps(module: nn.Module, call: Call, device: torch.device, autocast: torch.dtype | None) -> list[Step]:
+    wanted = [each is not None for each in call.grad_inputs]
+
+    def place(tensor: Tensor) -> Tensor:
+        asks = bool(wanted) and wanted.pop(0) and tensor.is_floating_point()
+        return tensor.to(device, copy=True).requires_grad_(asks)
+
+    args, kwargs = mapped((call.args, dict(call.kwargs)), place)
+    seeds = [None if each is None else each.to(device) for each in call.grad_outputs]
+    recorder = Steps()
+    with recorder, torch.set_grad_enabled(any(each is not None for each in seeds)):
+        with casting(device.type, autocast):
+            output = module(*args, **kwargs)
+        given = [
+            (each, seed)
+            for each, seed in zip(tensors_in(output), seeds, strict=False)
+            if seed is not None and each.requires_grad
+        ]
+        if given:
+            torch.autograd.backward([each for each, _ in given], [seed for _, seed in given])
+    module.zero_grad(set_to_none=True)
+    return recorder.steps
+
+
+def _is_wrong(step: Step) -> bool:
+    name = step.func.overloadpacket.__name__
+    if name in RANDOM or name in UNWRITTEN or not any(each.is_floating_point() for each in tensors_in(step.output)):
+        return False
+    try:
+        expected = _again(step, widened)
+        honest = [_again(step, torch.clone)]
+        with other_order():
+            honest.append(_again(step, torch.clone))
+    except Exception:  # noqa: BLE001 - what the CPU cannot compute, it cannot judge
+        return False
+    pairs = [(a, e, h) for a, e, *h in zip(*map(tensors_in, (step.output, expected, *honest)), strict=False)]
+    return not all(_agrees(*each) for each in pairs)
+
+
+def _again(step: Step, convert: Any) -> Any:
+    args, kwargs = (mapped(each, convert) for each in (step.args, step.kwargs))
+    if convert is widened and kwargs.get("dtype") is not None and kwargs["dtype"].is_floating_point:
+        kwargs = {**kwargs, "dtype": torch.float64}
+    with torch.no_grad(), stand_ins([]):
+        return step.func(*args, **kwargs)
+
+
+def _agrees(actual: Tensor, expected: Tensor, honest: list[Tensor]) -> bool:
+    if actual.shape != expected.shape or not actual.is_floating_point() or not expected.is_floating_point():
+        return True
+    beside = Samples(each.to(actual.dtype) for each in honest)
+    with contextlib.suppress(Exception):
+        return compare(actual, expected, honest=beside).agrees
+    return True

@@ -1,0 +1,171 @@
+"""A module on a device against the CPU: outputs, gradients of inputs, gradients of parameters, each judged."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.precision.capture import casting, seed_gradient
+from pytest_ascend.precision.compare import compare, joined
+from pytest_ascend.precision.layers import DROPOUTS, check_module, layers
+from pytest_ascend.precision.nested import mapped, tensors_in
+from pytest_ascend.precision.operators import BRANCHING, RANDOM, Seen
+from pytest_ascend.precision.reference import Source
+from pytest_ascend.records.verdict import Verdict
+
+#: Generators are set to this before the model runs, on the device and on the CPU.
+SEED = 0
+
+
+def whole(
+    model: nn.Module,
+    *inputs: Any,
+    device: str | torch.device = "cpu",
+    autocast: torch.dtype | None = None,
+    standard: str | None = None,
+    locate: bool = True,
+    **kwargs: Any,
+) -> Verdict:
+    """Judge a module on ``device``: its outputs, and the gradients of its floating inputs and of its parameters.
+
+    Gradients start from the output's ``loss`` where it has one, else from fixed random gradients of every output. The
+    model is copied, and left as it is. Dropout modules are switched off in the copies, and named in the verdict. Of a
+    disagreement the message names the first wrong layer, unless ``locate`` is False. Raises :class:`UsageError` for
+    what is no module, and for a model that draws random numbers in another way.
+    """
+    check_module(model)
+    still, dropped = without_dropout(model)
+    source = Source(still, tuple(inputs), dict(kwargs), autocast, call=computed)
+    with Seen() as seen:
+        expected = source.exact()
+    _refuse_random(still, inputs, kwargs, seen.names & RANDOM)
+    device = torch.device(device)
+    args, named = (mapped(each, lambda tensor: _moved(tensor, device)) for each in (inputs, kwargs))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        actual = computed(copy.deepcopy(still).to(device), args, named, casting(device.type, autocast))
+    name = type(model).__name__
+    branching = bool(seen.names & BRANCHING)
+    found = [
+        compare(actual[part], expected[part], name=f"{name}.{part}", standard=standard, branching=branching and back)
+        for part, back in (("output", False), ("grad_input", True), ("grad", True))
+    ]
+    verdict = joined([leaf for each in found for leaf in (each.leaves or (each,))], name)
+    if dropped:
+        verdict = _with_note(verdict, f"dropout was switched off in {_listed(dropped)}")
+    if verdict.agrees or not locate:
+        return verdict
+    report = layers(still, *inputs, device=device, autocast=autocast, standard=standard, **kwargs)
+    return _located(verdict, next(iter(report.explain())) if report.first else "", report.within)
+
+
+def computed(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], within: AbstractContextManager[Any]
+) -> dict[str, Any]:
+    """Return the output of a model and the gradients of its inputs and parameters, by name, on the model's device."""
+    inputs: dict[str, Tensor] = {}
+
+    def leaf(tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        own = tensor.detach().clone().requires_grad_()
+        inputs[str(len(inputs))] = own
+        return own.clone()  # what a model does in place is no leaf's business
+
+    args, kwargs = mapped((args, dict(kwargs)), leaf)
+    model.zero_grad(set_to_none=True)
+    with within:
+        output = model(*args, **kwargs)
+    starts = _starts(output)
+    if starts:
+        torch.autograd.backward(
+            starts, [seed_gradient(each) if each.dim() else torch.ones_like(each) for each in starts]
+        )
+    return {
+        "output": mapped(output, Tensor.detach),
+        "grad_input": {name: each.grad for name, each in inputs.items() if each.grad is not None},
+        "grad": {name: each.grad for name, each in model.named_parameters() if each.grad is not None},
+    }
+
+
+def _starts(output: Any) -> list[Tensor]:
+    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if isinstance(loss, Tensor) and loss.requires_grad:
+        return [loss]
+    return [each for each in tensors_in(output) if each.requires_grad]
+
+
+def without_dropout(model: nn.Module) -> tuple[nn.Module, list[str]]:
+    """Return a copy without active dropout, and the names of the modules that had it."""
+    still = copy.deepcopy(model)
+    names = []
+    for name, module in still.named_modules():
+        if isinstance(module, DROPOUTS) and module.training and module.p:
+            module.p = 0.0
+            names.append(name or "(model)")
+    return still, names
+
+
+def _refuse_random(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any], drawn: set[str]) -> None:
+    if not drawn:
+        return
+    where = _drawing(model, inputs, kwargs)
+    raise UsageError(
+        f"{type(model).__name__} draws random numbers ({', '.join(sorted(drawn))}) in {where}, others on each device",
+        hint="put the model into evaluation mode, with model.eval(), or set that dropout to 0",
+    )
+
+
+def _drawing(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return the names of the innermost modules that draw random numbers."""
+    copied = copy.deepcopy(model).cpu()
+    found: list[str] = []
+    stack: list[tuple[str, Seen]] = []
+
+    def enter(name: str) -> Any:
+        def hook(_module: nn.Module, _args: Any) -> None:
+            stack.append((name, Seen()))
+            stack[-1][1].__enter__()  # type: ignore[no-untyped-call]
+
+        return hook
+
+    def leave(_module: nn.Module, _args: Any, _output: Any) -> None:
+        name, seen = stack.pop()
+        seen.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        if seen.names & RANDOM and not any(each.startswith(name) for each in found):
+            found.append(name)
+
+    for name, module in copied.named_modules():
+        module.register_forward_pre_hook(enter(name))
+        module.register_forward_hook(leave)
+    args, named = (mapped(each, lambda tensor: tensor.detach().cpu()) for each in (inputs, dict(kwargs)))
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        copied(*args, **named)
+    return _listed([each or "the model itself" for each in found]) or "its backward pass"
+
+
+def _listed(names: Sequence[str], most: int = 6) -> str:
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
+def _with_note(verdict: Verdict, note: str) -> Verdict:
+    message = f"{verdict.message}\n{note}" if verdict.message else ""
+    return replace(verdict, headline=f"{verdict.headline}; {note}", message=message)
+
+
+def _located(verdict: Verdict, layer: str, within: str) -> Verdict:
+    where = layer or "each layer agrees by itself: what is wrong lies between them, or adds up over them"
+    lines: Iterator[str] = filter(None, [where, within, verdict.message])
+    return replace(verdict, headline=f"{where}; {verdict.headline}", message="\n".join(lines))
+
+
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    return tensor.detach().to(device, copy=True)
