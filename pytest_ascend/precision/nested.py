@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -113,13 +115,23 @@ def mapped(value: Any, apply: Callable[[torch.Tensor], Any], *, into_objects: bo
         return apply(value)
     if isinstance(value, Mapping):
         return _mapping(value, {key: again(part) for key, part in value.items()})
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(again, value))
     if isinstance(value, list | tuple):
-        return type(value)(list(map(again, value)))
+        parts = list(map(again, value))
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return _mapped_object(value, again, into_objects)
+
+
+def _mapped_object(value: Any, again: Callable[[Any], Any], into_objects: bool) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return _with(value, {each.name: again(getattr(value, each.name)) for each in fields(value)})
-    return _with(value, {k: again(v) for k, v in vars(value).items()}) if into_objects and is_holder(value) else value
+    if not into_objects or isinstance(value, type | torch.nn.Module | Enum) or not hasattr(value, "__dict__"):
+        return value
+    if is_holder(value):
+        return _with(value, {name: again(part) for name, part in vars(value).items()})
+    if not callable(value):  # an empty cache, which may be filled later
+        with contextlib.suppress(Exception):
+            return copy.deepcopy(value)
+    return value
 
 
 def _mapping(value: Any, parts: dict[Any, Any]) -> Any:
