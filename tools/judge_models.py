@@ -59,7 +59,9 @@ ARCHITECTURES: Mapping[str, Make] = {
     "GPT-2": _transformer("GPT2LMHeadModel", "GPT2Config", _labelled, vocab_size=99, n_embd=32, n_layer=2, n_head=4),
     "Llama": _transformer("LlamaForCausalLM", "LlamaConfig", _labelled, **_DECODER),
     "Qwen 3": _transformer("Qwen3ForCausalLM", "Qwen3Config", _labelled, **_DECODER, head_dim=8),
-    "Gemma 2": _transformer("Gemma2ForCausalLM", "Gemma2Config", _labelled, **_DECODER, head_dim=8),
+    "Gemma 2": _transformer(
+        "Gemma2ForCausalLM", "Gemma2Config", _labelled, **_DECODER, head_dim=8, hidden_activation="gelu"
+    ),
     "Mixtral": _transformer("MixtralForCausalLM", "MixtralConfig", _labelled, **_DECODER, num_local_experts=4),
     "OPT": _transformer(
         "OPTForCausalLM", "OPTConfig", _labelled, **_SMALL, ffn_dim=64, word_embed_proj_dim=32, pad_token_id=0

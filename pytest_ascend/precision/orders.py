@@ -1,7 +1,7 @@
 """The CPU's operators in another order of their sums: a second way to be right, in the same dtype.
 
 What is summed is turned round before an operator sees it, and its result is turned back; functions such as exp are
-computed in float64 and rounded once. Both are what an honest device may do, so that two results tell more of the size
+rounded faithfully, not to the nearest. Both are what an honest device may do, so that two results tell more of the size
 of honest errors than one: where the CPU's own happen to be small, the others need not be.
 """
 
@@ -141,15 +141,34 @@ def _mask(q: Tensor, k: Tensor, is_causal: bool, mask: Any) -> Any:
     return torch.zeros(sees.shape, dtype=q.dtype).masked_fill(~sees, -torch.inf)
 
 
-def _rounded_once(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """Compute in float64, and round."""
+def _faithful(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """Compute in float64, and round: in float32 every other result to the farther of its two neighbours.
+
+    That is a faithful rounding, the best that most libraries promise of such functions (Muller et al., *Handbook of
+    Floating-Point Arithmetic*, chapter 10); shorter formats are computed in float32 and rounded once.
+    """
     dtype = next((each.dtype for each in args if isinstance(each, Tensor) and each.is_floating_point()), None)
     if dtype is None or dtype is torch.float64 or kwargs.get("out") is not None:
         return func(*args, **kwargs)
     wide = [each.double() if isinstance(each, Tensor) and each.is_floating_point() else each for each in args]
-    made = func(*wide, **kwargs)
-    return made.to(dtype) if isinstance(made, Tensor) else made
+    exact = func(*wide, **kwargs)
+    nearest = exact.to(dtype)
+    return _to_farther(nearest, exact) if dtype is torch.float32 else nearest
 
+
+def _to_farther(nearest: Tensor, exact: Tensor) -> Tensor:
+    bits = nearest.view(torch.int32)
+    outwards = (exact.abs() - nearest.double().abs()).sign().int()
+    moves = (bits & 1 == 1) & nearest.isfinite() & (nearest != 0)
+    return torch.where(moves, bits + outwards, bits).view(torch.float32)
+
+
+#: Functions that honest results need not round to the nearest.
+FAITHFUL = (
+    "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin",
+    "acos", "atan", "erf", "erfc", "sigmoid", "rsqrt", "pow", "gelu", "gelu_backward", "silu", "silu_backward",
+    "softplus", "softplus_backward", "mish", "elu", "elu_backward", "tanh_backward", "sigmoid_backward",
+)  # fmt: skip
 
 WAYS: Mapping[str, Way] = {
     "mm": _product(0, 1),
@@ -174,43 +193,7 @@ WAYS: Mapping[str, Way] = {
     "embedding_dense_backward": _embedding_backward,
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
-    **dict.fromkeys(
-        [
-            "exp",
-            "exp2",
-            "expm1",
-            "log",
-            "log10",
-            "log1p",
-            "log2",
-            "sin",
-            "cos",
-            "tan",
-            "sinh",
-            "cosh",
-            "tanh",
-            "asin",
-            "acos",
-            "atan",
-            "erf",
-            "erfc",
-            "sigmoid",
-            "rsqrt",
-            "pow",
-            "gelu",
-            "gelu_backward",
-            "silu",
-            "silu_backward",
-            "softplus",
-            "softplus_backward",
-            "mish",
-            "elu",
-            "elu_backward",
-            "tanh_backward",
-            "sigmoid_backward",
-        ],
-        _rounded_once,
-    ),
+    **dict.fromkeys(FAITHFUL, _faithful),
 }
 
 
