@@ -5,7 +5,7 @@ Imported after the emulated device is activated, and before anything else import
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,13 +15,13 @@ from pytest_ascend.coverage import expectations
 from pytest_ascend.device.npu import Npu
 from pytest_ascend.environment.stack import collect
 from pytest_ascend.golden import GoldenStore
+from pytest_ascend.operators.checks import check
+from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.system.bundled import folder
-from suites.ops import test_ops
-from suites.ops.catalogue import CASES, is_recorded
-from suites.ops.corpus.subject import RecordedSubject
-from suites.ops.subject import Subject
+from suites.ops.catalogue import CASES
+from suites.ops.table import target_of
 
 STANDARD: tuple[Case, ...] = tuple(case for case in CASES if case.level in ("smoke", "standard"))
 
@@ -39,20 +39,18 @@ def asked() -> list[Case]:
     return [case for case in CASES if known.find(case.id) is None]
 
 
-def subject_of(case: Case) -> Subject:
+def emulated(case: Case) -> Target:
     """Return what a case is about, on the emulated device."""
-    kind = RecordedSubject if is_recorded(case.subject, case.dtype) else Subject
-    return kind(case, torch.device("npu", 0), _STORE)
+    return target_of(case, torch.device("npu", 0), _STORE)
 
 
-def complaint(case: Case, subject: Subject | None = None) -> str:
+def complaint(case: Case, target: Target | None = None) -> str:
     """Run a case on the emulated device; give what is said against it, "" where nothing is.
 
     That the emulated device lacks an operator, or a dtype of it, says nothing, and neither does that CANN refuses one.
     """
-    test: Callable[..., None] = getattr(test_ops, f"test_{case.property.replace('-', '_')}")
     try:
-        test(subject or subject_of(case), PrecisionCompare(note=_forget))
+        check(target or emulated(case), PrecisionCompare(note=_forget))
     except BaseException as error:  # pytest's own failures are none of Exception
         if isinstance(error, KeyboardInterrupt):
             raise

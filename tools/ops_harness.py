@@ -32,14 +32,14 @@ from pytest_ascend import emulator
 emulator.activate()
 
 import torch  # noqa: E402  after the activation
-from operator_cases import STANDARD, complaint, subject_of  # noqa: E402
+from operator_cases import STANDARD, complaint, emulated  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
+from pytest_ascend.operators.calling import on_tensors, tensors  # noqa: E402
+from pytest_ascend.operators.target import Target  # noqa: E402
 from pytest_ascend.records.case import Case  # noqa: E402
 from pytest_ascend.run.fallback import FallbackWatch  # noqa: E402
-from suites.ops.evaluate import on_tensors, tensors  # noqa: E402
-from suites.ops.subject import Subject  # noqa: E402
 
 PROMISED = 3.0
 #: Where the time of a case goes, by the first function on the way in that is one of these.
@@ -48,12 +48,12 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "placing inputs on the device": ("placed", "_targets", "surrounded"),
     "the operator, forward and back": ("forward", "gradients"),
     "bringing results back": ("fetched", "_gaps"),
-    "reading what is expected": ("stored", "stored_gradients"),
+    "reading what is expected": ("expected", "expected_gradients"),
     "comparing bits with honest results": ("alike",),
-    "allowances for the judge": ("settings", "expected"),
+    "allowances for the judge": ("settings",),
     "judging": ("__call__",),
 }
-_FILES = ("suites/ops/", "comparing.py")
+_FILES = ("pytest_ascend/operators/", "comparing.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +116,13 @@ class Noted:
         return found
 
 
-def calls_of(case: Case) -> tuple[Subject, list[Call]]:
+def calls_of(case: Case) -> tuple[Target, list[Call]]:
     """Return the calls that a case makes of its operator. Runs it once."""
     calls: list[Call] = []
-    subject = subject_of(case)
-    variant = subject.in_place
-    subject.operator = replace(subject.operator, function=Noted(subject.operator.function, calls))
-    subject.in_place = lambda: Noted(variant(), calls)  # type: ignore[method-assign]
+    subject = emulated(case)
+    operator = subject.operator
+    in_place = Noted(operator.changes_first, calls) if operator.in_place else False
+    subject.operator = replace(operator, function=Noted(operator.function, calls), in_place=in_place)
     complaint(case, subject)
     return subject, calls
 

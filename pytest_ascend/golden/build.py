@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 THREADS = 1
 #: Where no terminal shows a bar, a line is written for as many goldens.
 EVERY = 20
+_NO_RECIPE = "look at the ids with 'baseline show'; the goldens of operators are made in a checkout, by tools/ops"
 #: The beginnings of all ids.
 ALL = ("",)
 #: The folder that holds this package.
@@ -36,14 +37,15 @@ PACKAGE = Path(__file__).resolve().parent.parent
 def load_recipes(suites: Path, only: tuple[str, ...] = ALL) -> list[GoldenRecipe]:
     """Ask the suites that have a ``goldens.py``, and can have ids that begin with one of ``only``, for their recipes.
 
-    Raises AscendError for ids that clash or stray.
+    What needs more than an installation has stands in a checkout, in ``tools/SUITE/goldens.py``. Raises AscendError for
+    ids that clash or stray.
     """
     recipes: list[GoldenRecipe] = []
-    for file in sorted(suites.glob("*/goldens.py")):
+    for file in _files(suites):
         suite = f"{file.parent.name}/"
         if not any(suite.startswith(each) or each.startswith(suite) for each in only):
             continue
-        offered = list(_module(suites, file.parent.name).goldens())
+        offered = list(_module(file).goldens())
         strays = [recipe.id for recipe in offered if not recipe.id.startswith(suite)]
         _refuse(strays, f"{file} offers goldens of another suite", "begin their ids with the suite's name")
         recipes += offered
@@ -54,8 +56,8 @@ def load_recipes(suites: Path, only: tuple[str, ...] = ALL) -> list[GoldenRecipe
 
 def tell_suites(suites: Path, store: GoldenStore) -> None:
     """Let each suite whose ``goldens.py`` has a ``built`` bring what it keeps of its goldens up to date."""
-    for file in sorted(suites.glob("*/goldens.py")):
-        built = getattr(_module(suites, file.parent.name), "built", None)
+    for file in _files(suites):
+        built = getattr(_module(file), "built", None)
         if built is not None:
             built(store)
 
@@ -71,7 +73,7 @@ def build(
     known = list(recipes)
     chosen = [recipe for recipe in known if recipe.id.startswith(only)]
     strangers = [each for each in only if not any(recipe.id.startswith(each) for recipe in known)]
-    _refuse(strangers, "no recipe makes a golden of that name", "look at the ids with 'baseline show'")
+    _refuse(strangers, "no recipe makes a golden of that name", _NO_RECIPE)
     task = progress.add_task("goldens", total=len(chosen))
     with reproducible():
         made_with = _versions()
@@ -161,18 +163,24 @@ def _outlived(store: GoldenStore, recipes: list[GoldenRecipe], only: tuple[str, 
     return [each for each in ours if each not in made]
 
 
-def _module(suites: Path, suite: str) -> ModuleType:
-    """Import a suite's ``goldens`` under the name it has here: inside the package, or in a checkout beside it."""
-    if suites.parent == PACKAGE:
-        return importlib.import_module(f"{PACKAGE.name}.{suites.name}.{suite}.goldens")
-    sys.path.insert(0, str(suites.parent))
+def _files(suites: Path) -> list[Path]:
+    return sorted([*suites.glob("*/goldens.py"), *suites.parent.glob("tools/*/goldens.py")])
+
+
+def _module(file: Path) -> ModuleType:
+    """Import a ``goldens.py`` under the name it has here: inside the package, or in a checkout beside it."""
+    above, folder = file.parent.parent.name, file.parent.name
+    root = file.parent.parent.parent
+    if root == PACKAGE:
+        return importlib.import_module(f"{PACKAGE.name}.{above}.{folder}.goldens")
+    sys.path.insert(0, str(root))
     try:
-        module = importlib.import_module(f"{suites.name}.{suite}.goldens")
+        module = importlib.import_module(f"{above}.{folder}.goldens")
     finally:
-        sys.path.remove(str(suites.parent))
-    if Path(module.__file__ or "").resolve() != (suites / suite / "goldens.py").resolve():
-        hint = f"start the command in a folder without a '{suites.name}' of its own"
-        raise AscendError(f"another package '{suites.name}' hides {suites}: {module.__file__}", hint=hint)
+        sys.path.remove(str(root))
+    if Path(module.__file__ or "").resolve() != file.resolve():
+        hint = f"start the command in a folder without a '{above}' of its own"
+        raise AscendError(f"another package '{above}' hides {file.parent.parent}: {module.__file__}", hint=hint)
     return module
 
 

@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from pytest_ascend.run import inputs
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call of an operator: its arguments, with tensors on the CPU, and the name that a verdict shows."""
-
-    name: str
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-
-
-def call(*args: Any, name: str = "", **kwargs: Any) -> Call:
-    """Describe one call; where no name is given, its shapes and arguments are the name."""
-    parts = [_text(each) for each in args] + [f"{key}={_text(value)}" for key, value in kwargs.items()]
-    return Call(name or ", ".join(parts), args, kwargs)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        return "x".join(map(str, value.shape)) or "0-d"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_text, value))}]"
-    return str(value)
 
 
 @dataclass(slots=True)

@@ -1,101 +1,164 @@
-"""What an operator's definition says of a call, and how far honest devices may be from it."""
+"""How a result is judged: by the golden, and by what an honest device may make of the same inputs."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map
 
-from pytest_ascend.operators.draw import Call
-from pytest_ascend.operators.operator import Operator
+from pytest_ascend.dispatching import unseen
+from pytest_ascend.operators.operator import FUNCTION, MOVE, Operator
+from pytest_ascend.operators.reference import Results, Tensors
+from pytest_ascend.precision import Samples
 from pytest_ascend.run import inputs
 
-Tensors: TypeAlias = list[torch.Tensor | None]
+#: Gradients are made of the forward result, in which such an error is up to three times that of rounding alone.
+PROPAGATED = 3.0
+#: Bits of the numbers that references are computed in, and how wrong these may be, in units of the largest of them.
+_REFERENCE_BITS, _REFERENCE_ULPS = 64, 16.0
+#: Operators of which each result is a sum of all that is given: its error goes with the largest of them.
+_SUMS_OF_ALL = ("fft",)
+#: The integers that hold the bits of a number, by its bytes.
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+#: All elements of several results in one flat tensor for each dtype, by its name.
+Joined: TypeAlias = dict[str, torch.Tensor]
 
 
-def tensors(tree: Any) -> list[torch.Tensor]:
-    """Return the tensors of a nested structure, in order."""
-    return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
+def settings(
+    operator: Operator, results: Mapping[str, Results], *, terms: int = 0, backward: bool = False
+) -> dict[str, Any]:
+    """Return what ``precision_compare`` has to know to judge these results of an operator; ``terms`` as in each sum."""
+    terms = terms or operator.terms
+    # Where a call has fewer honest results than another, as the CPU lacks it in a layout, its first stands in.
+    count = max(len(each.honest) for each in results.values())
+    honest = [
+        {name: each.honest[place if place < len(each.honest) else 0] for name, each in results.items()}
+        for place in range(count)
+    ]
+    if operator.exactness == MOVE and not backward:
+        return {"standard": "binary", "honest": honest[0]}
+    if operator.exactness == FUNCTION or (backward and operator.exactness != MOVE):
+        propagated, together = PROPAGATED if backward else 0.0, operator.family in _SUMS_OF_ALL
+        ulps = operator.ulps
+        honest.append({name: _shaken(each, ulps, propagated, together=together) for name, each in results.items()})
+    # One term means to the judge that each element is rounded once: a function may well have sums of its own inside.
+    once = operator.exactness != FUNCTION and not backward
+    return {"honest": Samples(honest), "accumulation": terms if once or terms > 1 else None}
 
 
-def on_tensors(change: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
-    """Return the structure with each tensor changed; what asked for a gradient asks for it still."""
-
-    def changed(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        return change(leaf.detach()).requires_grad_(leaf.requires_grad)
-
-    return tree_map(changed, tree)
-
-
-def forward(operator: Operator, function: Callable[..., Any], call: Call) -> Tensors:
-    """Call, and give the outputs that are compared, detached."""
-    return [each.detach() for each in _outputs(operator, function(*call.args, **call.kwargs))]
+def expected(operator: Operator, results: Results) -> Tensors:
+    """Return what to compare with: of an operator that only moves elements, what the dtype holds of it."""
+    if operator.exactness != MOVE:
+        return results.expected
+    return [
+        each if each is None or usual is None else each.to(usual.dtype)
+        for each, usual in zip(results.expected, results.honest[0], strict=True)
+    ]
 
 
-def backward(operator: Operator, function: Callable[..., Any], call: Call, above: Sequence[torch.Tensor]) -> Tensors:
-    """Call and go back: the gradient for each input that asks for one, None where the result does not depend on it.
+def honest_twin(actual: Tensors, results: Results) -> Tensors | None:
+    """Return the honest results that ``actual`` is equal to in dtype, shape and every bit; None where there are none.
 
-    ``above`` is what comes from above, one for each of the first floating outputs, of any dtype and layout.
+    A device that computes what torch's CPU kernels compute is honest by the meaning of the word.
     """
-    given = tensors((call.args, dict(call.kwargs)))
-    wanted = [each for each in given if each.requires_grad]
-    outputs = [each for each in _outputs(operator, function(*call.args, **call.kwargs)) if each.is_floating_point()]
-    pairs = [(out, from_above) for out, from_above in zip(outputs, above, strict=False) if out.requires_grad]
-    if not pairs:
-        return [None for _ in wanted]
-    attached, from_above = zip(*((out, up.to(out.device, out.dtype)) for out, up in pairs), strict=True)
-    return list(torch.autograd.grad(attached, wanted, from_above, allow_unused=True))
+    return next((honest for honest in results.honest if alike({"": actual}, {"": honest})), None)
 
 
-def _outputs(operator: Operator, found: Any) -> list[torch.Tensor]:
-    outputs = tensors(found)
-    return outputs[: len(operator.outputs)] if operator.outputs else outputs
+def alike(actual: Mapping[str, Tensors], wanted: Mapping[str, Tensors]) -> tuple[Joined, Joined] | None:
+    """Return all elements of both, joined, where they are equal in dtype, shape and every bit; else None.
+
+    All NaN are one.
+    """
+    if actual.keys() != wanted.keys():
+        return None
+    found = {name: actual[name] for name in wanted}
+    if _forms(found) != _forms(wanted):
+        return None
+    ours, theirs = _joined(found), _joined(wanted)
+    if not _have_same_bits(ours, theirs):
+        ours, theirs = _with_one_nan(ours), _with_one_nan(theirs)
+    return (ours, theirs) if _have_same_bits(ours, theirs) else None
 
 
-def in_float64(call: Call) -> Call:
-    """Return the call with its floating tensors in float64."""
-    return _in(call, torch.float64)
+def _forms(results: Mapping[str, Tensors]) -> list[Any]:
+    return [[each if each is None else (each.dtype, each.shape) for each in found] for found in results.values()]
 
 
-def _in(call: Call, dtype: torch.dtype) -> Call:
-    def cast(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(dtype, copy=True) if tensor.is_floating_point() else tensor.clone()
-
-    args, kwargs = on_tensors(cast, (call.args, dict(call.kwargs)))
-    return Call(call.name, args, kwargs)
-
-
-def dtypes_of(operator: Operator, expected: Tensors, dtype: torch.dtype) -> list[torch.dtype]:
-    """Return the dtype that each output has to have."""
-    said = [getattr(torch, each) if each else dtype for each in operator.outputs]
-    return said or [each.dtype if each is not None and not each.is_floating_point() else dtype for each in expected]
+def _joined(results: Mapping[str, Tensors]) -> Joined:
+    """Return all elements in one flat tensor for each dtype, in the same order for results of the same forms."""
+    parts: dict[torch.dtype, list[torch.Tensor]] = {}
+    for each in itertools.chain.from_iterable(results.values()):
+        if each is not None:
+            parts.setdefault(each.dtype, []).append(each.resolve_conj().resolve_neg().reshape(-1))
+    return {str(dtype): torch.cat(found) for dtype, found in parts.items()}
 
 
-def honest(
-    compute: Callable[[Call], Tensors], call: Call, expected: Tensors, dtypes: Sequence[torch.dtype]
-) -> list[Tensors]:
-    """Return what honest devices may make of a call: rounded at the end only, or after each step of the definition."""
-    found = [_cast(expected, dtypes), _cast(compute(_in(call, torch.float32)), dtypes)]
-    with contextlib.suppress(RuntimeError):  # the CPU lacks a step of the definition in a 16-bit dtype
-        found.append(_cast(compute(call), dtypes))
-    return found
+def _have_same_bits(ours: Joined, theirs: Joined) -> bool:
+    return all(_bits(ours[dtype]).equal(_bits(theirs[dtype])) for dtype in theirs)
 
 
-def _cast(found: Tensors, dtypes: Sequence[torch.dtype]) -> Tensors:
-    return [each if each is None else each.to(dtype) for each, dtype in zip(found, dtypes, strict=True)]
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return plain.view(_INTEGERS[plain.element_size()]) if plain.dtype is not torch.bool else plain
 
 
-def shaken(expected: torch.Tensor | None, rounded: torch.Tensor | None, ulps: float) -> torch.Tensor | None:
-    """Return what a device may give that is wrong by ``ulps`` in each element, up or down as chance has it."""
-    if expected is None or rounded is None or not rounded.is_floating_point() or not rounded.numel():
-        return rounded
-    info = torch.finfo(rounded.dtype)
-    exponent = torch.frexp(expected.abs().clamp(info.smallest_normal, info.max)).exponent.double() - 1
-    direction = inputs.signs("operators/shaken", rounded.numel()).reshape(expected.shape)
-    moved = (expected + direction * ulps * torch.exp2(exponent) * info.eps).to(rounded.dtype)
-    return torch.where(moved.isfinite() & rounded.isfinite(), moved, rounded)
+def _with_one_nan(joined: Joined) -> Joined:
+    return {dtype: _one_nan(each) for dtype, each in joined.items()}
+
+
+def _one_nan(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_complex():
+        return torch.view_as_complex(_one_nan(torch.view_as_real(tensor)))
+    return torch.where(tensor.isnan(), torch.nan, tensor) if tensor.is_floating_point() else tensor
+
+
+def _shaken(results: Results, ulps: float, propagated: float, *, together: bool) -> Tensors:
+    pairs = zip(results.expected, results.honest[0], strict=True)
+    return [shaken(*each, ulps, propagated, together=together) for each in pairs]
+
+
+def shaken(
+    expected: torch.Tensor | None,
+    honest: torch.Tensor | None,
+    ulps: float = 2.0,
+    propagated: float = 0.0,
+    *,
+    together: bool = False,
+) -> torch.Tensor | None:
+    """Return what a device may give that is wrong by ``ulps`` in each element, up or down as chance has it.
+
+    Transcendental functions, quotients and roots are not correctly rounded everywhere: OpenCL's embedded profile, CUDA
+    and vector libraries allow some ulp. To this comes ``propagated`` times the error of the honest result, where errors
+    of a pass before are in it. With ``together``, each element is wrong by as much as the largest.
+    """
+    if expected is None or honest is None or not (honest.is_floating_point() or honest.is_complex()):
+        return honest
+    error, wide = _error(expected, honest.dtype, ulps, together=together), honest.to(expected.dtype)
+    if honest.is_complex():  # either part is as wrong as the whole is
+        expected, wide, error = torch.view_as_real(expected), torch.view_as_real(wide), error.unsqueeze(-1)
+    direction = inputs.signs("ops/shaken", max(expected.numel(), 1))[: expected.numel()].reshape(expected.shape)
+    if propagated:
+        error = error + propagated * (wide - expected).abs()
+    moved = expected + direction * error
+    moved = (torch.view_as_complex(moved) if honest.is_complex() else moved).to(honest.dtype)
+    return torch.where(moved.isfinite() & honest.isfinite(), moved, honest)
+
+
+def _error(expected: torch.Tensor, dtype: torch.dtype, ulps: float, *, together: bool) -> torch.Tensor:
+    """Return what each element may be wrong by; in float64 by units of the largest: nothing more exact is known."""
+    info = torch.finfo(dtype)
+    size, is_reference = expected.abs().nan_to_num(0.0, 0.0, 0.0), info.bits == _REFERENCE_BITS
+    ulps = _REFERENCE_ULPS if is_reference else ulps
+    if (is_reference or together) and size.numel():
+        size = size.max().expand_as(size)
+    exponent = torch.frexp(size.clamp(info.smallest_normal, info.max)).exponent.double() - 1
+    return ulps * info.eps * torch.exp2(exponent)
+
+
+def signs(values: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
+    """Return where numbers are negative or a negative zero; NaN has no sign."""
+    with unseen():
+        return [each.signbit() & ~each.isnan() for each in values if each is not None and each.is_floating_point()]

@@ -1,107 +1,157 @@
-"""An operator that is judged by its definition: one entry of a table."""
+"""What a table of operators holds: what runs on the device, what it has to compute, and what to call it with."""
 
 from __future__ import annotations
 
+import functools
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import torch
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.operators.draw import Call, Draw
-from pytest_ascend.records.case import Case
+from pytest_ascend.operators.draw import Draw
+from pytest_ascend.operators.samples import Sample
+from pytest_ascend.operators.values import StoredTensor
 
 FLOATS = ("float32", "float16", "bfloat16")
 HALVES = ("float16", "bfloat16")
+INTS = ("int64", "int32", "int16", "int8", "uint8")
+BOOL = ("bool",)
+ALL = (*FLOATS, *INTS, *BOOL)
 
-#: What is asked of every operator, in this order.
-FORWARD, BACKWARD, LAYOUT, REPEAT = "forward", "backward", "layout", "repeat"
+#: How exact a correct device is, see judging.py.
+MOVE, ARITHMETIC, FUNCTION = "move", "arithmetic", "function"
+
+#: The value of ``above`` by which a gradient comes in by every output that has one.
+ALL_OUTPUTS = -1
+#: Layouts that are asked of an operator which does not take channels last.
+DENSE = ("transposed", "stepped", "shifted")
+
+#: Gives the samples for a dtype: that of the Draw that it gets.
+Inputs: TypeAlias = Callable[[Draw], Iterable[Sample]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """A callable, what it has to compute, and what to call it with.
+    """One line of a table of operators: bundled, of torch_npu, or of a user.
 
-    ``function`` runs on the device. ``definition`` takes the same arguments and is run on the CPU in float64; it says
-    what is right. ``inputs`` gives the calls to make, drawn with the :class:`Draw` that it gets.
+    ``function`` runs on the device. ``inputs`` gives the calls to make, from the :class:`Draw` that it gets.
+    ``definition`` takes the same arguments and is run on the CPU in float64: it says what is right; without one, that
+    is what ``function`` gives there.
 
-    ``dtypes`` are names of torch's dtypes. ``outputs`` gives the dtype of each output to compare, "" for that of the
-    case; where it is empty, every output is compared, and floating ones have the dtype of the case. ``grad`` tells
-    whether it is differentiable, ``above`` by how many of its outputs a gradient comes in, ``layouts`` whether inputs
-    of any strides are promised to work, ``deterministic`` whether calls repeat bit for bit. ``terms`` is the length of
-    its longest sum, 0 where that is not known. ``exact`` operators only move or round elements: every bit is compared.
-    ``ulps`` is what an honest device may be wrong by in an element, for operators that are not exact.
+    ``dtypes`` are names of torch's dtypes. ``exactness`` is MOVE (nothing is computed: every bit is promised),
+    ARITHMETIC (one correct rounding) or FUNCTION (``ulps`` units in the last place); ``exact=True`` is short for MOVE.
+    ``terms`` is the number of terms in its longest sum. ``outputs`` gives the dtype of each output to compare, "" for
+    that of the case; where it is empty, every output is compared. ``grad`` tells whether it is differentiable,
+    ``above`` by how many of its outputs a gradient comes in, or ALL_OUTPUTS.
+
+    ``layouts`` tells whether inputs of any strides are promised to work, or names the layouts that are. ``out`` tells
+    whether it takes ``out=``; ``in_place`` is the variant that changes its first argument, or True where that is
+    ``Tensor.NAME_``. None asks the schema of a function of ``torch.ops``. ``signed_zero`` tells that IEEE 754 promises
+    a zero's sign, ``strides`` that the strides of the result are promised: it is a view or a copy. ``deterministic`` is
+    false where calls need not repeat bit for bit, ``nonfinite`` where nothing is promised of NaN and infinities.
+    ``one_set_of_inputs`` tells that recorded inputs serve all floating dtypes.
     """
 
     name: str
     function: Callable[..., Any]
-    definition: Callable[..., Any]
-    inputs: Callable[[Draw], Iterable[Call]]
+    inputs: Inputs
     dtypes: tuple[str, ...] = FLOATS
-    outputs: tuple[str, ...] = ()
     family: str = ""
+    exactness: str = FUNCTION
+    terms: int = 1
     grad: bool = True
-    above: int = 1
-    layouts: bool = True
+    out: bool | None = None
+    in_place: bool | Callable[..., Any] | None = None
+    signed_zero: bool = False
+    strides: bool = False
     deterministic: bool = True
-    exact: bool = False
-    terms: int = 0
+    layouts: bool | tuple[str, ...] = True
+    nonfinite: bool = True
+    definition: Callable[..., Any] | None = None
+    outputs: tuple[str, ...] = ()
+    above: int = 1
     ulps: float = 2.0
+    exact: bool = False
+    one_set_of_inputs: bool = False
 
-    def draw(self, dtype: torch.dtype, *what: str) -> Draw:
-        """Return what the inputs of a dtype are drawn with, or ``what`` else."""
-        return Draw("/".join(("operators", self.name, *what)), dtype)
+    def __post_init__(self) -> None:
+        """Settle what may be said in two ways, or follows from the schema of a function of ``torch.ops``."""
+        if self.exact:
+            object.__setattr__(self, "exactness", MOVE)
+        if self.out is None:
+            object.__setattr__(self, "out", _takes_out(self.function))
+        if self.in_place is None:
+            object.__setattr__(self, "in_place", _in_place_of(self.function))
 
-    def calls(self, dtype: torch.dtype, draw: Draw | None = None) -> list[Call]:
-        """Draw all calls for a dtype. Raises UsageError where there is none, or two have one name."""
-        calls = list(self.inputs(draw or self.draw(dtype)))
-        names = [each.name for each in calls]
-        if not calls or len(set(names)) < len(names):
-            raise UsageError(
-                f"the operator {self.name!r} has {'two calls of one name' if calls else 'no calls'} in {dtype}",
-                hint="have its inputs= give at least one call, and name= those that look alike",
-            )
-        return calls
+    def samples(self, dtype: str) -> tuple[Sample, ...]:
+        """Return all samples for a dtype, each with a name of its own. Raises UsageError where there is none."""
+        return _samples(self, dtype)
 
-    def properties(self, dtype: str) -> tuple[str, ...]:
-        """Return what is asked of it in a dtype."""
-        floating = bool(getattr(torch, dtype).is_floating_point)
-        asked = {
-            FORWARD: True,
-            BACKWARD: self.grad and floating,
-            LAYOUT: self.layouts,
-            REPEAT: self.deterministic and dtype == self.dtypes[0],
-        }
-        return tuple(name for name, is_asked in asked.items() if is_asked)
+    @property
+    def changes_first(self) -> Callable[..., Any]:
+        """The variant that changes its first argument. Raises AttributeError where torch has none of that name."""
+        if callable(self.in_place):
+            return self.in_place
+        found: Callable[..., Any] = getattr(torch.Tensor, self.name.partition(".")[0] + "_")
+        return found
 
 
-def cases_of(*operators: Operator, suite: str = "user") -> tuple[Case, ...]:
-    """Return the cases of these operators, of each dtype and property. Raises UsageError for an unknown dtype."""
-    for operator in operators:
-        wrong = [each for each in operator.dtypes if not isinstance(getattr(torch, each, None), torch.dtype)]
-        if wrong or not operator.dtypes:
-            raise UsageError(
-                f"the operator {operator.name!r} has the dtypes {operator.dtypes!r}",
-                hint='name dtypes of torch: ("float32", "float16")',
-            )
-    return tuple(
-        Case(
-            suite=suite,
-            subject=operator.name,
-            property=property_,
-            dtype=dtype,
-            family=operator.family,
-            level=_level(property_, is_first=dtype == operator.dtypes[0]),
+@functools.cache
+def _samples(operator: Operator, dtype: str) -> tuple[Sample, ...]:
+    draw = Draw(f"operators/{operator.name}", getattr(torch, dtype))
+    seen: Counter[str] = Counter()
+    found = []
+    for sample in operator.inputs(draw):
+        seen[sample.name] += 1
+        times = seen[sample.name]
+        own = _described(sample, draw)
+        found.append(own if times == 1 else replace(own, name=f"{sample.name} #{times}"))
+    if not found and not operator.one_set_of_inputs:
+        raise UsageError(
+            f"the operator {operator.name!r} has no calls in {dtype}", hint="have its inputs= give at least one call"
         )
-        for operator in operators
-        for dtype in operator.dtypes
-        for property_ in operator.properties(dtype)
-    )
+    return tuple(found)
 
 
-def _level(property_: str, *, is_first: bool) -> str:
-    """Return the lowest level that runs a property: layouts of all but the first dtype, the dearest, come last."""
-    if is_first:
-        return "smoke" if property_ == FORWARD else "standard"
-    return "full" if property_ == LAYOUT else "standard"
+def _described(sample: Sample, draw: Draw) -> Sample:
+    """Return the sample with each tensor in it as a :class:`StoredTensor`."""
+    known: dict[int, StoredTensor] = {}
+
+    def described(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if id(leaf) not in known:
+            follows = leaf.dtype == draw.dtype and (leaf.is_floating_point() or leaf.is_complex())
+            known[id(leaf)] = StoredTensor(
+                tensor=leaf.detach().contiguous(),
+                follows=follows,
+                grad=leaf.requires_grad,
+                stride=None if leaf.is_contiguous() else leaf.stride(),
+                expression=draw.expression(leaf),
+            )
+        return known[id(leaf)]
+
+    return sample.with_sources(described)
+
+
+def _takes_out(function: Callable[..., Any]) -> bool:
+    """Whether a function of ``torch.ops`` has a variant with one ``out=``."""
+    schemas = [getattr(function, each)._schema for each in _overloads(function)]  # noqa: SLF001
+    written = [[arg.name for arg in schema.arguments if arg.is_out] for schema in schemas]
+    return ["out"] in written
+
+
+def _in_place_of(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Return the variant ``NAME_`` of a function of ``torch.ops``, None where there is none."""
+    if not _overloads(function):
+        return None
+    namespace, name = str(function).split(".", 1)
+    return getattr(getattr(torch.ops, namespace), f"{name}_", None)
+
+
+def _overloads(function: Callable[..., Any]) -> list[str]:
+    packet: Any = function
+    return list(packet.overloads()) if type(function).__name__ == "OpOverloadPacket" else []

@@ -1,175 +1,148 @@
-"""What is asked of every operator that has a definition: each property compares all its calls at once."""
+"""The properties that every operator is asked for, and which of them apply to it. Each is one check in checks.py."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import torch
 
-from pytest_ascend.operators import judging, layouts
-from pytest_ascend.operators.draw import Call, Draw
-from pytest_ascend.operators.judging import Tensors, tensors
-from pytest_ascend.operators.layouts import LAYOUTS, Placing
-from pytest_ascend.operators.operator import BACKWARD, FORWARD, LAYOUT, REPEAT, Operator
-from pytest_ascend.precision import Samples
+from pytest_ascend.errors import UsageError
+from pytest_ascend.operators.operator import FLOATS, FUNCTION, Operator
+from pytest_ascend.operators.samples import FORWARD, LAYOUT, PROMOTION, SHAPES, SPECIAL, Sample
 from pytest_ascend.records.case import Case
-from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
+
+#: Calls that are made twice to see whether they repeat bit for bit.
+_REPEATED = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """An operator in one dtype, on one device."""
-
-    operator: Operator
-    dtype: torch.dtype
-    device: torch.device
-    compare: PrecisionCompare
-
-    def calls(self) -> list[Call]:
-        """Draw the calls of this dtype."""
-        return self.operator.calls(self.dtype)
-
-    def placed(self, call: Call, placing: Placing = layouts.contiguous, device: torch.device | None = None) -> Call:
-        """Return the call with its tensors on a device: the one under test, unless another is named."""
-        where = device or self.device
-        args, kwargs = judging.on_tensors(lambda each: placing(each, where), (call.args, dict(call.kwargs)))
-        return Call(call.name, args, kwargs)
-
-    def fetched(self, outputs: Tensors) -> Tensors:
-        """Bring results to the CPU, having seen that they are where they were to be computed."""
-        for each in outputs:
-            where = self.device if each is None else each.device
-            if where != self.device:
-                raise Disagreement(f"{self.operator.name}: a result is on {where} instead of {self.device}")
-        return [each if each is None else each.cpu() for each in outputs]
-
-    def run(self, call: Call, placing: Placing = layouts.contiguous) -> Tensors:
-        """Call on the device and bring the results to the CPU."""
-        return self.fetched(judging.forward(self.operator, self.operator.function, self.placed(call, placing)))
+@functools.cache
+def chosen(operator: Operator, property_: str, dtype: str) -> tuple[Sample, ...]:
+    """Return the samples that a property is shown with."""
+    return PROPERTIES[property_](operator, dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is right for one call, and what honest devices make of it."""
-
-    expected: Tensors
-    honest: list[Tensors]
+def applies(operator: Operator, property_: str, dtype: str) -> bool:
+    """Whether there is anything to show."""
+    return bool(chosen(operator, property_, dtype))
 
 
-def check(case: Case, operator: Operator, device: torch.device, compare: PrecisionCompare) -> None:
-    """Run the property that a case names. Raises AssertionError where the operator does not have it."""
-    PROPERTIES[case.property](Subject(operator, getattr(torch, case.dtype), device, compare))
+def cases_of(
+    *operators: Operator, suite: str = "user", level: Callable[[Operator, str, str], str] | None = None
+) -> tuple[Case, ...]:
+    """Return the cases of these operators, of each dtype and each property that applies.
+
+    ``level`` gives the lowest level that runs a property of an operator in a dtype. Raises UsageError for an unknown
+    dtype, for an operator without calls, and where two operators have one name.
+    """
+    names = [each.name for each in operators]
+    if twice := sorted({each for each in names if names.count(each) > 1}):
+        raise UsageError(f"two operators have one name: {', '.join(twice)}", hint="give each a name of its own")
+    for operator in operators:
+        wrong = [each for each in operator.dtypes if not isinstance(getattr(torch, each, None), torch.dtype)]
+        if wrong or not operator.dtypes:
+            raise UsageError(
+                f"the operator {operator.name!r} has the dtypes {operator.dtypes!r}",
+                hint='name dtypes of torch: ("float32", "float16")',
+            )
+    level = level or _level
+    return tuple(
+        Case(
+            suite=suite,
+            subject=operator.name,
+            property=property_,
+            dtype=dtype,
+            family=operator.family,
+            level=level(operator, property_, dtype),
+        )
+        for operator in operators
+        for dtype in operator.dtypes
+        for property_ in PROPERTIES
+        if applies(operator, property_, dtype)
+    )
 
 
-def _forward(subject: Subject) -> None:
-    calls = subject.calls()
-    wanted = {call.name: _wanted(subject, call) for call in calls}
-    _judge(subject, {call.name: subject.run(call) for call in calls}, wanted)
+def _level(operator: Operator, property_: str, dtype: str) -> str:
+    """Return the lowest level that runs a property: layouts of all but the first dtype, the dearest, come last."""
+    if dtype == operator.dtypes[0]:
+        return "smoke" if property_ == FORWARD else "standard"
+    return "full" if "layout" in property_ else "standard"
 
 
-def _layout(subject: Subject) -> None:
-    actual: dict[str, Tensors] = {}
-    wanted: dict[str, Wanted] = {}
-    for call in subject.calls():
-        given = tensors((call.args, dict(call.kwargs)))
-        for layout, placing in LAYOUTS.items():
-            if any(layouts.changes(placing, each) for each in given):
-                name = f"{call.name}, {layout}"
-                # The CPU's kernels take other ways there, and are honest in other ways.
-                wanted[name] = _wanted(subject, subject.placed(call, placing, torch.device("cpu")))
-                actual[name] = subject.run(call, placing)
-    _judge(subject, actual, wanted)
+def _of_group(group: str) -> Callable[[Operator, str], tuple[Sample, ...]]:
+    return lambda operator, dtype: tuple(each for each in operator.samples(dtype) if each.group == group)
 
 
-def _backward(subject: Subject) -> None:
-    actual: dict[str, Tensors] = {}
-    wanted: dict[str, Wanted] = {}
-    operator = subject.operator
-    for call in subject.calls():
-        _, above = drawn_above(subject.operator, call, subject.dtype)
-        compute = partial(judging.backward, operator, operator.definition, above=above)
-        expected = compute(judging.in_float64(call))
-        wanted[call.name] = _with_honest(subject, call, compute, expected, [subject.dtype] * len(expected))
-        placed = subject.placed(call)
-        actual[call.name] = subject.fetched(judging.backward(operator, operator.function, placed, above))
-    _judge(subject, actual, wanted)
+def _special(operator: Operator, dtype: str) -> tuple[Sample, ...]:
+    """Samples of its own, or else the first usual one with NaN and infinities put in."""
+    own, kind = _of_group(SPECIAL)(operator, dtype), getattr(torch, dtype)
+    if own or not operator.nonfinite or not kind.is_floating_point:
+        return own
+    usual = _of_group(FORWARD)(operator, dtype)
+    fitting = (each for each in usual if any(v.wants_grad(kind) and v.shape for v in each.values()))
+    return tuple(each.with_nonfinite(kind) for each in itertools.islice(fitting, 1))
 
 
-def drawn_above(operator: Operator, call: Call, dtype: torch.dtype) -> tuple[Draw, list[torch.Tensor]]:
-    """Make what comes from above, in the dtype of the case, and give what it was drawn with."""
-    outputs = judging.forward(operator, operator.definition, judging.in_float64(call))
-    floating = [each for each in outputs if each is not None and each.is_floating_point()][: operator.above]
-    draw = operator.draw(dtype, call.name, "above")
-    return draw, [draw.normal(*each.shape, grad=False) for each in floating]
+def _layouts(operator: Operator, dtype: str) -> tuple[Sample, ...]:
+    """The usual calls, and the first that can be expanded."""
+    if not operator.layouts:
+        return ()
+    usual = [each for each in operator.samples(dtype) if each.group == FORWARD and any(v.shape for v in each.values())]
+    return (*usual, *expanded(operator, dtype))
 
 
-def _repeat(subject: Subject) -> None:
-    first: dict[str, Tensors] = {}
-    again: dict[str, Tensors] = {}
-    given: dict[str, list[torch.Tensor]] = {}
-    left: dict[str, list[torch.Tensor]] = {}
-    for call in subject.calls():
-        placed = subject.placed(call)
-        first[call.name] = subject.fetched(judging.forward(subject.operator, subject.operator.function, placed))
-        _leave_poison(first[call.name], subject.device)
-        again[call.name] = subject.fetched(judging.forward(subject.operator, subject.operator.function, placed))
-        given[call.name] = [each.detach() for each in tensors((call.args, dict(call.kwargs)))]
-        left[call.name] = [each.detach().cpu() for each in tensors((placed.args, dict(placed.kwargs)))]
-    name = subject.operator.name
-    subject.compare(again, first, standard="binary", name=f"{name}, called again")
-    subject.compare(left, given, standard="binary", name=f"{name}: its inputs, after the calls")
+def expanded(operator: Operator, dtype: str) -> tuple[Sample, ...]:
+    """Return the first usual call of which a tensor has rows, with its tensors expanded from their first row."""
+    # Along its own dimension an expanded tensor has nothing but ties, of which none has to come first.
+    usual = sorted(_of_group(FORWARD)(operator, dtype), key=lambda each: each.kwargs.get("dim", 1) in (0, None))
+    found = [each.expanded() for each in usual if any(values.can_repeat for values in each.values())]
+    return tuple(found[:1])
 
 
-def _leave_poison(like: Tensors, device: torch.device) -> None:
-    """Let the memory that the next results are put into hold what no result has."""
-    found = [each for each in like if each is not None for _ in range(4)]
-    junk = [layouts.poisoned(tuple(each.shape), each.dtype).to(device) for each in found]
-    del junk
+def _differentiable(operator: Operator, dtype: str) -> tuple[Sample, ...]:
+    kind = getattr(torch, dtype)
+    if not operator.grad or not kind.is_floating_point:
+        return ()
+    usual = _of_group(FORWARD)(operator, dtype)
+    return tuple(each for each in usual if any(values.wants_grad(kind) for values in each.values()))
 
 
-def _wanted(subject: Subject, call: Call) -> Wanted:
-    operator = subject.operator
-    compute = partial(judging.forward, operator, operator.definition)
-    expected = compute(judging.in_float64(call))
-    return _with_honest(subject, call, compute, expected, judging.dtypes_of(operator, expected, subject.dtype))
+def _differentiable_in_layouts(operator: Operator, dtype: str) -> tuple[Sample, ...]:
+    return _differentiable(operator, dtype) if operator.layouts else ()
 
 
-def _with_honest(
-    subject: Subject,
-    call: Call,
-    compute: Callable[[Call], Tensors],
-    expected: Tensors,
-    dtypes: list[torch.dtype],
-) -> Wanted:
-    """Return what is right; of operators that only move or round, in the dtype itself."""
-    found = judging.honest(compute, call, expected, dtypes)
-    if subject.operator.exact:
-        return Wanted(found[0], [])
-    ulps = subject.operator.ulps
-    moved = [judging.shaken(*each, ulps) for each in zip(expected, found[0], strict=True)]
-    return Wanted(expected, [*found, moved])
+def _with_out(operator: Operator, dtype: str) -> tuple[Sample, ...]:
+    usual = _of_group(FORWARD)(operator, dtype)
+    return (*usual[:2], *usual[2:][-1:]) if operator.out else ()
 
 
-def _judge(subject: Subject, actual: Mapping[str, Tensors], wanted: Mapping[str, Wanted]) -> None:
-    expected = {name: each.expected for name, each in wanted.items()}
-    name = subject.operator.name
-    if subject.operator.exact:
-        subject.compare(actual, expected, standard="binary", name=name)
-        return
-    count = min(len(each.honest) for each in wanted.values())
-    # The last is the shaken one; the CPU may lack one of the others for some calls.
-    samples = [{key: each.honest[place] for key, each in wanted.items()} for place in (*range(count - 1), -1)]
-    settings: dict[str, Any] = {"accumulation": subject.operator.terms} if subject.operator.terms > 1 else {}
-    subject.compare(actual, expected, honest=Samples(samples), name=name, **settings)
+def _in_place(operator: Operator, dtype: str) -> tuple[Sample, ...]:
+    """Where a result is floating and its input is not, nothing can be written in place."""
+    keeps_dtype = dtype in FLOATS or operator.exactness != FUNCTION
+    if not operator.in_place or not keeps_dtype:
+        return ()
+    return _of_group(FORWARD)(operator, dtype) + _of_group(SPECIAL)(operator, dtype)
 
 
-#: Property -> what shows it.
-PROPERTIES: Mapping[str, Callable[[Subject], None]] = {
-    FORWARD: _forward,
-    BACKWARD: _backward,
-    LAYOUT: _layout,
-    REPEAT: _repeat,
+def _repeated(operator: Operator, dtype: str) -> tuple[Sample, ...]:
+    asked = operator.deterministic and dtype == operator.dtypes[0]
+    return _of_group(FORWARD)(operator, dtype)[:_REPEATED] if asked else ()
+
+
+#: Property -> the samples of an operator that show it, for a dtype.
+PROPERTIES: Mapping[str, Callable[[Operator, str], tuple[Sample, ...]]] = {
+    "forward": _of_group(FORWARD),
+    "special": _special,
+    "shapes": _of_group(SHAPES),
+    "promotion": _of_group(PROMOTION),
+    "layout": _layouts,
+    "backward": _differentiable,
+    "backward-layout": _differentiable_in_layouts,
+    "out": _with_out,
+    "in-place": _in_place,
+    "repeat": _repeated,
 }
+
+#: The groups whose results are stored; the other properties compare with those of "forward".
+STORED = (FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT)

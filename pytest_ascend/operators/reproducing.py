@@ -1,61 +1,43 @@
-"""From a case that does not pass to a program that shows why: which call, placed how, with what from above."""
+"""From a case that does not pass to a program that shows why: which sample, placed how, called by what."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import torch
 
-from pytest_ascend.operators import judging, layouts
-from pytest_ascend.operators.draw import Call
-from pytest_ascend.operators.judging import tensors
-from pytest_ascend.operators.layouts import LAYOUTS, Placing
-from pytest_ascend.operators.operator import BACKWARD, REPEAT, Operator
-from pytest_ascend.operators.properties import drawn_above
+from pytest_ascend.operators import layouts
+from pytest_ascend.operators.calling import double, forward, on_tensors, tensors, upstream, with_grad
+from pytest_ascend.operators.layouts import LAYOUTS, Placing, poisoned, steps, surrounded
+from pytest_ascend.operators.reference import CPU
+from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.snippet import Reproduction, snippet
-from pytest_ascend.records.case import Case
+from pytest_ascend.operators.sources import Unwritable
+from pytest_ascend.operators.target import Target
+from pytest_ascend.operators.values import StoredTensor, Values, range_of
 
-CPU = torch.device("cpu")
+#: Gives the Python that makes a tensor which is too large to be written down, "" where none is known.
+Large: TypeAlias = Callable[[torch.Tensor], str]
+
+#: Properties whose gradients are compared.
+_BACKWARD = ("backward", "backward-layout")
 
 
-def program(case: Case, operator: Operator, device: torch.device, verdict: Mapping[str, Any] | None) -> str:
-    """Write the program of a case: of the worst call of a disagreement, else of the first.
+def program(target: Target, verdict: Mapping[str, Any] | None) -> str:
+    """Write the program of a case: of the worst sample of a disagreement, else of the one that was called last.
 
     Raises Unwritable where it cannot be written.
     """
-    dtype = getattr(torch, case.dtype)
-    draw = operator.draw(dtype)
-    calls = operator.calls(dtype, draw)
     leaf = worst_leaf(verdict) if verdict else None
     path = str(leaf["path"]) if leaf else ""
-    found = next((each for each in _named(calls) if f"[{each[0]!r}]" in path), None)
-    name, call, placing = found or (calls[0].name, calls[0], layouts.contiguous)
+    found = next((each for each in _named(target) if f"[{each[0]!r}]" in path), None)
+    name, sample, placing = found or _latest(target)
     worst = leaf["worst"] if leaf and found else None
-    drawn = tensors((call.args, dict(call.kwargs)))
-    args, kwargs = judging.on_tensors(lambda each: placing(each, CPU), (call.args, dict(call.kwargs)))
-    said = {id(each): draw.expression(one) for each, one in zip(tensors((args, kwargs)), drawn, strict=True)}
-    leaves: tuple[int, ...] = ()
-    above: list[torch.Tensor] = []
-    if case.property == BACKWARD:
-        leaves = tuple(place for place, each in enumerate(drawn) if each.requires_grad)
-        draw, above = drawn_above(operator, call, dtype)
-        said |= {id(each): draw.expression(each) for each in above}
-    return snippet(
-        Reproduction(
-            title=f"{case.id}: {name}",
-            function=operator.function,
-            definition=operator.definition,
-            args=tuple(args),
-            kwargs=kwargs,
-            leaves=leaves,
-            above=tuple(above),
-            element=(place_of(path), tuple(worst["index"])) if worst else None,
-            repeats=case.property == REPEAT,
-            large=lambda each: said.get(id(each), ""),
-        ),
-        device,
-    )
+    # A path of another beginning is one of strides or signs, whose indices are others.
+    element = (place_of(path), tuple(worst["index"])) if worst and path.startswith(f"{target.operator.name}[") else None
+    return snippet(_reproduction(target, name, sample, placing, element), target.device)
 
 
 def worst_leaf(verdict: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -71,9 +53,127 @@ def place_of(path: str) -> int:
     return int(last) if last.isdigit() else 0
 
 
-def _named(calls: list[Call]) -> Iterator[tuple[str, Call, Placing]]:
-    """Yield what a verdict may call a call, with the call and how it was placed."""
-    for call in calls:
-        yield call.name, call, layouts.contiguous
+def _named(target: Target) -> Iterator[tuple[str, Sample, Placing]]:
+    """Yield what a verdict may call a sample, with the sample and how it was placed."""
+    for sample in target.samples:
+        yield sample.name, sample, layouts.as_it_is
         for layout, placing in LAYOUTS.items():
-            yield f"{call.name}, {layout}", call, placing
+            yield f"{sample.name}, {layout}", sample, placing
+        for kind in ("ready", "to be resized"):
+            yield f"{sample.name}, {kind}", sample, layouts.as_it_is
+
+
+def _latest(target: Target) -> tuple[str, Sample, Placing]:
+    sample, placing = target.latest or (target.samples[0], layouts.as_it_is)
+    return sample.name, sample, placing
+
+
+def _reproduction(
+    target: Target, name: str, sample: Sample, placing: Placing, element: tuple[int, tuple[int, ...]] | None
+) -> Reproduction:
+    """Put together what the test called; in place and into ``out=`` a layout is one of what is written."""
+    property_, operator = target.case.property, target.operator
+    inside = property_ in ("out", "in-place")
+    args, kwargs = target.arguments(sample, layouts.as_it_is if inside else placing, CPU)
+    function, definition = operator.function, operator.definition
+    made = tensors((args, kwargs))
+    if property_ == "in-place":
+        function, definition = target.operator.changes_first, None
+        if placing is layouts.stepped:
+            args = (_within(args[0]), *args[1:])
+    if property_ == "out":
+        kwargs = {**kwargs, "out": _target(target, sample, name, placing)}
+    leaves: tuple[int, ...] = ()
+    above: tuple[torch.Tensor, ...] = ()
+    if property_ in _BACKWARD:
+        leaves = tuple(place for place, each in enumerate(sample.values()) if each.wants_grad(target.dtype))
+        above = tuple(placing(each, CPU) for each in _above(target, sample))
+    return Reproduction(
+        title=f"{target.case.id}: {name}",
+        function=function,
+        args=tuple(args),
+        kwargs=kwargs,
+        definition=definition,
+        leaves=leaves,
+        above=above,
+        element=element,
+        repeats=property_ == "repeat",
+        large=_large(target, sample, made, above),
+    )
+
+
+def _within(first: torch.Tensor) -> torch.Tensor:
+    """Return the view that is changed in place, with what surrounds it."""
+    return steps(surrounded(first))
+
+
+def _target(target: Target, sample: Sample, name: str, placing: Placing) -> torch.Tensor:
+    """Return the tensor that ``out=`` is asked to be written into."""
+    like = target.expected(sample).first
+    if name.endswith("to be resized"):
+        return torch.empty(0, dtype=like.dtype)
+    ready = poisoned(tuple(like.shape), like.dtype)
+    return _within(ready) if placing is layouts.stepped else ready
+
+
+def _above(target: Target, sample: Sample) -> list[torch.Tensor]:
+    """Make what comes from above, from outputs on the CPU. Raises Unwritable where the CPU has none in the dtype."""
+    operator = target.operator
+    args, kwargs = target.arguments(sample, layouts.as_it_is, CPU)
+    if operator.definition:
+        args, kwargs = on_tensors(double, (args, kwargs))
+    with_grad(sample, (args, kwargs), target.dtype)
+    try:
+        outputs = forward(operator, operator.definition or operator.function, args, kwargs)
+    except RuntimeError as error:
+        raise Unwritable(f"the CPU does not compute it in {target.case.dtype}: {error}") from error
+    return upstream(target.operator, sample, outputs, target.dtype)
+
+
+def _large(target: Target, sample: Sample, made: list[torch.Tensor], above: tuple[torch.Tensor, ...]) -> Large:
+    """Return what says how a tensor among the arguments is made, "" for one that has to be written down."""
+    known = {id(each): place for place, each in enumerate(made)}
+    from_above = {id(each): place for place, each in enumerate(above)}
+    key = f"ops/{target.operator.name}/{sample.name}"
+
+    def expression(tensor: torch.Tensor) -> str:
+        if id(tensor) in from_above:
+            return _normal_above(target, sample, f"{key}/up/{from_above[id(tensor)]}", tensor)
+        if id(tensor) not in known:
+            return ""
+        place = known[id(tensor)]
+        source = sample.values()[place]
+        return _drawn(source, f"{key}/{place}", target.dtype) if isinstance(source, Values) else _kept(target, source)
+
+    return expression
+
+
+def _kept(target: Target, source: StoredTensor) -> str:
+    return target.reference.expression(source, target.dtype)
+
+
+def _normal_above(target: Target, sample: Sample, key: str, tensor: torch.Tensor) -> str:
+    """Say how what comes from above is drawn, as :func:`upstream` does it."""
+    shape = tuple(tensor.shape)
+    if not target.operator.one_set_of_inputs:
+        return f"inputs.normal({key!r}, {shape}, dtype={target.dtype})"
+    if tensor.is_complex():
+        return ""
+    held_by = f"{target.dtype.to_real()})" if sample.all_bits else "torch.bfloat16).to(torch.float16)"
+    return f"inputs.normal({key!r}, {shape}, dtype={held_by}.to({tensor.dtype})"
+
+
+def _drawn(values: Values, key: str, case_dtype: torch.dtype) -> str:
+    """Say how values are drawn, as Values.make does it; "" for the kinds that are small."""
+    dtype = getattr(torch, values.dtype) if values.dtype else case_dtype
+    shape = values.shape
+    if values.sprinkled or values.kind not in ("uniform", "normal", "few"):
+        return ""
+    if values.repeated and values.can_repeat:
+        return f"{_drawn(replace(values, repeated=False), key, case_dtype)}[:1].expand({shape})"
+    if values.kind == "few" or not dtype.is_floating_point:
+        first, step, count = range_of(values, torch.uint8 if values.kind == "few" else dtype)
+        return f"(inputs.integers({key!r}, {shape}, low=0, high={count}) * {step} + {first}).to({dtype})"
+    if values.kind == "normal":
+        return f"inputs.normal({key!r}, {shape}, std={values.high}, dtype={dtype})"
+    return f"inputs.uniform({key!r}, {shape}, low={values.low}, high={values.high}, dtype={dtype})"

@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 from pytest_ascend.device import npu
-from pytest_ascend.operators import Call, Draw, Operator
+from pytest_ascend.operators import Draw, Operator, Sample
 
 
 def fused(
     name: str,
     definition: Callable[..., Any],
-    inputs: Callable[[Draw], Iterable[Call]],
+    inputs: Callable[[Draw], Iterable[Sample]],
     *,
     through: Callable[..., Any] | None = None,
     **settings: Any,
@@ -29,7 +29,7 @@ def fused(
 
 
 def called(name: str, through: Callable[..., Any] | None, *args: Any, **kwargs: Any) -> Any:
-    """Call ``torch_npu.NAME``, by way of ``through`` where there is one."""
+    """Sample ``torch_npu.NAME``, by way of ``through`` where there is one."""
     operator = npu.operator(name)
     return through(operator, *args, **kwargs) if through else operator(*args, **kwargs)
 

@@ -1,76 +1,33 @@
-"""The catalogue: every operator, and the cases that come of it. Loading it makes no tensor and reads no golden."""
+"""The cases of the suite, which the manifest freezes: from the table of operators, and from what was recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pytest_ascend.operators.operator import BOOL, FLOATS, INTS, Operator
+from pytest_ascend.operators.properties import cases_of
+from pytest_ascend.operators.recorded.index import NOT_REPEATED, Entry
 from pytest_ascend.records.case import Case
 
-from .corpus.index import Entry
-from .corpus.index import load as load_recorded
-from .corpus.repeating import NOT_REPEATED, REPEAT
-from .families import (
-    activation,
-    arithmetic,
-    comparison,
-    creation,
-    elementwise,
-    indexing,
-    linear,
-    loss,
-    movement,
-    network,
-    reduction,
-    sorting,
-)
-from .operator import Operator
-from .properties import PROPERTIES, applies, level, level_of_recorded
+from .table import OPERATORS, RECORDED, is_recorded
 
-_FAMILIES = (
-    activation,
-    arithmetic,
-    comparison,
-    creation,
-    elementwise,
-    indexing,
-    linear,
-    loss,
-    movement,
-    network,
-    reduction,
-    sorting,
-)
+#: Integers beside the usual ones: tested for their values, and for the rest at level full.
+NARROW = INTS[2:]
+REPEAT = "repeat"
 
 
-def _by_name() -> dict[str, Operator]:
-    operators = [operator for family in _FAMILIES for operator in family.OPERATORS]
-    table = {operator.name: operator for operator in operators}
-    if len(table) < len(operators):
-        names = [operator.name for operator in operators]
-        raise ValueError(f"two operators have one name: {sorted({each for each in names if names.count(each) > 1})}")
-    return table
+def _level(_: Operator, property_: str, dtype: str) -> str:
+    """Return the lowest level that runs the property: the quickest, that of float32 forward, comes first."""
+    if property_ == "forward" and dtype == "float32":
+        return "smoke"
+    return "full" if dtype in (*NARROW, *BOOL) and property_ not in ("forward", "promotion") else "standard"
 
 
-def _case(name: str, family: str, property_: str, dtype: str, shown: str) -> Case:
-    return Case(suite="ops", subject=name, property=property_, dtype=dtype, family=family, level=shown)
-
-
-#: Every operator of the catalogue, by name.
-OPERATORS: dict[str, Operator] = _by_name()
-#: Every operator that samples were recorded of, by name; what the catalogue has as well is asked there, in its dtypes.
-RECORDED: dict[str, Entry] = load_recorded()
-
-
-def is_recorded(name: str, dtype: str) -> bool:
-    """Whether the samples of an operator in a dtype are recorded ones."""
-    return name not in OPERATORS or dtype not in OPERATORS[name].dtypes
-
-
-def _written() -> Iterator[Case]:
-    for operator in OPERATORS.values():
-        for dtype in operator.dtypes:
-            asked = (each for each in PROPERTIES if applies(operator, each, dtype))
-            yield from (_case(operator.name, operator.family, each, dtype, level(each, dtype)) for each in asked)
+def _level_of_recorded(property_: str, dtype: str, *, first: bool) -> str:
+    """Return the lowest level that runs a recorded operator's property, of which this is the first dtype or not."""
+    usual = property_ in ("forward", "backward") and dtype in FLOATS[:2]
+    in_float32 = property_ in ("special", "layout") and dtype == "float32"
+    return "standard" if usual or in_float32 or (property_ == REPEAT and first) else "full"
 
 
 def _recorded() -> Iterator[Case]:
@@ -79,8 +36,14 @@ def _recorded() -> Iterator[Case]:
         for dtype in (each for each in entry.properties if is_recorded(entry.name, each)):
             first = entry.name not in OPERATORS and dtype == entry.first_dtype
             for property_ in _properties(entry, dtype):
-                shown = level_of_recorded(property_, dtype, first=first)
-                yield _case(entry.name, family, property_, dtype, shown)
+                yield Case(
+                    suite="ops",
+                    subject=entry.name,
+                    property=property_,
+                    dtype=dtype,
+                    family=family,
+                    level=_level_of_recorded(property_, dtype, first=first),
+                )
 
 
 def _properties(entry: Entry, dtype: str) -> tuple[str, ...]:
@@ -90,9 +53,4 @@ def _properties(entry: Entry, dtype: str) -> tuple[str, ...]:
     return (*recorded, REPEAT) if repeats else recorded
 
 
-CASES: tuple[Case, ...] = (*_written(), *_recorded())
-
-
-def cases(property_: str) -> tuple[Case, ...]:
-    """Return the cases of one property."""
-    return tuple(case for case in CASES if case.property == property_)
+CASES: tuple[Case, ...] = (*cases_of(*OPERATORS.values(), suite="ops", level=_level), *_recorded())

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from .operator import PROMOTION, SHAPES, SPECIAL, Inputs, Sample, call
-from .values import Number, Values, given, normal, uniform
+from pytest_ascend.operators.draw import Draw
+from pytest_ascend.operators.operator import ALL_OUTPUTS, Inputs, Operator
+from pytest_ascend.operators.samples import PROMOTION, SHAPES, SPECIAL, Sample, call
+from pytest_ascend.operators.values import Number, Values, given, normal, uniform
 
 IMAGE = (2, 3, 5, 7)
 SIZES = ((), (0,), (2, 0, 3), (1,), (15,), (16,), (17,), (1, 257))
@@ -42,20 +45,25 @@ def pairs(values: Iterable[Number]) -> tuple[Values, Values]:
     return rows, numbers(*(all_of * len(all_of)))
 
 
+def in_family(family: str, *operators: Operator) -> tuple[Operator, ...]:
+    """Put operators into a family; a gradient comes in by every output that has one."""
+    return tuple(replace(operator, family=family, above=ALL_OUTPUTS) for operator in operators)
+
+
 def exactly(*samples: Sample) -> Inputs:
     """Use these samples; integers know no NaN, and leave the special ones out."""
     usual = tuple(sample for sample in samples if sample.group != SPECIAL)
-    return lambda dtype: samples if dtype.is_floating_point else usual
+    return lambda draw: samples if draw.dtype.is_floating_point else usual
 
 
 def of_integers(*samples: Sample) -> Inputs:
     """Use these samples where elements are whole numbers."""
-    return lambda dtype: () if dtype.is_floating_point else samples
+    return lambda draw: () if draw.dtype.is_floating_point else samples
 
 
 def together(*makers: Inputs) -> Inputs:
     """Use the samples of all these makers."""
-    return lambda dtype: (sample for maker in makers for sample in maker(dtype))
+    return lambda draw: (sample for maker in makers for sample in maker(draw))
 
 
 def unary(
@@ -73,13 +81,13 @@ def unary(
     """
     usual = always or {}
 
-    def samples(dtype: torch.dtype) -> Iterator[Sample]:
-        least, most = (low, high) if dtype.is_floating_point or not whole else whole
+    def samples(draw: Draw) -> Iterator[Sample]:
+        least, most = (low, high) if draw.dtype.is_floating_point or not whole else whole
         yield call(uniform(*IMAGE, low=least, high=most), **usual)
         yield call(uniform(1025, low=least, high=most, grad=False), **usual)
         for named in arguments:
             yield call(uniform(257, low=low, high=high), **named)
-        if dtype.is_floating_point and special:
+        if draw.dtype.is_floating_point and special:
             for named in (usual, *arguments):
                 yield call(numbers(*special), group=SPECIAL, **named)
         for shape in SIZES:
@@ -121,14 +129,14 @@ def binary(
             uniform(*right, low=other[0], high=other[1], grad=grad and second_grad),
         )
 
-    def samples(dtype: torch.dtype) -> Iterator[Sample]:
-        ends = (low, high) if dtype.is_floating_point or not whole else whole
+    def samples(draw: Draw) -> Iterator[Sample]:
+        ends = (low, high) if draw.dtype.is_floating_point or not whole else whole
         yield call(*both(IMAGE, IMAGE, ends))
         yield call(*both((1025,), (1025,), ends, grad=False))
         yield call(*both((2, 3, 5, 7), (5, 1)))
         for named in arguments:
             yield call(*both((257,), (257,), ends), **named)
-        if dtype.is_floating_point and special:
+        if draw.dtype.is_floating_point and special:
             for named in ({}, *arguments):
                 yield call(*pairs(special), group=SPECIAL, **named)
             yield from (call(numbers(*special), each, group=SPECIAL) for each in scalars)
@@ -136,9 +144,10 @@ def binary(
             yield call(*both(shape, shape), group=SHAPES)
         for left, right in BROADCAST:
             yield call(*both(left, right), group=SHAPES)
-        least = 0 if dtype is torch.uint8 else -math.inf  # how a negative number becomes unsigned is nobody's promise
+        # How a negative number becomes unsigned is nobody's promise.
+        least = 0 if draw.dtype is torch.uint8 else -math.inf
         for each in scalars:
-            if dtype.is_floating_point or (dtype is not torch.bool and each == int(each) and each >= least):
+            if draw.dtype.is_floating_point or (draw.dtype is not torch.bool and each == int(each) and each >= least):
                 yield call(both((257,), ())[0], each)
         if partners:
             yield from mixed((max(low, least), high), (max(other[0], least), other[1]), partners)
@@ -181,7 +190,7 @@ def reduction(
     """All of a tensor or some dimensions; NaN at the start, in the middle and at the end; a long row; sizes."""
     shape = (5, 6, 7)
 
-    def samples(dtype: torch.dtype) -> Iterator[Sample]:
+    def samples(draw: Draw) -> Iterator[Sample]:
         over = ({}, *dims) if whole else dims
         for named in (*over, *arguments):
             yield call(uniform(*shape, low=low, high=high), **named)
@@ -189,7 +198,7 @@ def reduction(
             # Of one sign, so that a sum that is kept in 16 bits stops to grow.
             yield call(uniform(9, long, low=0, high=3, grad=False), dim=-1)
             yield call(uniform(long, 5, low=0, high=3, grad=False), dim=0)
-        if dtype.is_floating_point and special:
+        if draw.dtype.is_floating_point and special:
             yield from _with_nonfinite({"dim": -1}, {"dim": 0}, *([{}] if whole else []))
         for size in ((1,), (15,), (16,), (17,), (257,)):
             yield call(uniform(*size, low=low, high=high), dim=0, group=SHAPES)
@@ -233,12 +242,12 @@ def along(
     """Calls that go along a dimension of a small tensor (softmax, cumsum, sort), each with these named arguments."""
     tensor = source or normal(3, 5, 7, std=2.0)
 
-    def samples(dtype: torch.dtype) -> Iterator[Sample]:
+    def samples(draw: Draw) -> Iterator[Sample]:
         for named in arguments:
             yield call(tensor, **named)
         if long:
             yield call(uniform(2, long, low=-0.5, high=1.0, grad=False), dim=-1)
-        if dtype.is_floating_point and special:
+        if draw.dtype.is_floating_point and special:
             yield from _with_nonfinite({"dim": -1}, {"dim": 0})
         for size in (1, 15, 16, 17, 257):
             yield call(uniform(size, low=-4, high=4, grad=False), dim=0, group=SHAPES)
@@ -257,7 +266,7 @@ def with_loss_shapes(
     """Losses of two equal shapes, with each reduction."""
     least, most = second or (low, high)
 
-    def samples(dtype: torch.dtype) -> Iterator[Sample]:  # noqa: ARG001  (makers are asked by dtype)
+    def samples(_: Draw) -> Iterator[Sample]:
         for reduction_ in reductions:
             target = uniform(5, 51, low=least, high=most, grad=False)
             yield call(uniform(5, 51, low=low, high=high), target, reduction=reduction_)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from pytest_ascend.operators import Call, Draw, call
+from pytest_ascend.operators import Draw, Sample, call
 
 T = torch.Tensor
 
@@ -29,7 +29,7 @@ class Subject:
 
     name: str
     function: Callable[..., Any]
-    inputs: Callable[[Draw], Call]
+    inputs: Callable[[Draw], Sample]
     rows: str = MIXED
     adds: bool = False
 
@@ -42,23 +42,23 @@ def _way_back(function: Callable[..., T], x: T, *rest: Any) -> T:
         return torch.autograd.grad(result, leaf, torch.ones_like(result))[0]
 
 
-def _one(*shape: int, **named: Any) -> Callable[[Draw], Call]:
+def _one(*shape: int, **named: Any) -> Callable[[Draw], Sample]:
     return lambda d: call(d.normal(*shape, grad=False), **named)
 
 
-def _two(left: tuple[int, ...], right: tuple[int, ...], **named: Any) -> Callable[[Draw], Call]:
+def _two(left: tuple[int, ...], right: tuple[int, ...], **named: Any) -> Callable[[Draw], Sample]:
     return lambda d: call(d.normal(*left, grad=False), d.normal(*right, grad=False), **named)
 
 
-def _picked(*shape: int, count: int, dim: int = 0) -> Callable[[Draw], Call]:
+def _picked(*shape: int, count: int, dim: int = 0) -> Callable[[Draw], Sample]:
     return lambda d: call(d.normal(*shape, grad=False), dim, d.integers(count, high=shape[dim]))
 
 
-def _added(d: Draw) -> Call:
+def _added(d: Draw) -> Sample:
     return call(d.normal(17, 9, grad=False), 0, d.integers(257, high=17), d.normal(257, 9, grad=False))
 
 
-def _scattered(d: Draw) -> Call:
+def _scattered(d: Draw) -> Sample:
     return call(d.normal(17, 9, grad=False), 0, d.integers(257, 9, high=17), d.normal(257, 9, grad=False))
 
 
@@ -66,15 +66,15 @@ def _accumulated(x: T, _dim: int, index: T, source: T) -> T:
     return x.index_put((index,), source, accumulate=True)
 
 
-def _looked_up(d: Draw) -> Call:
+def _looked_up(d: Draw) -> Sample:
     return call(d.normal(17, 33, grad=False), d.integers(129, high=17))
 
 
-def _labelled(d: Draw) -> Call:
+def _labelled(d: Draw) -> Sample:
     return call(d.normal(33, 17, grad=False), d.integers(33, high=17))
 
 
-def _attention(d: Draw) -> Call:
+def _attention(d: Draw) -> Sample:
     return call(*(d.normal(3, 2, 33, 16, grad=False) for _ in range(3)))
 
 
@@ -83,7 +83,7 @@ _pooled = partial(F.max_pool2d, kernel_size=3, stride=1)
 _interpolated = partial(F.interpolate, size=(31, 13), mode="bilinear", align_corners=False)
 
 
-def _of_rows(rows: str, *subjects: tuple[str, Callable[..., Any], Callable[[Draw], Call]]) -> Iterable[Subject]:
+def _of_rows(rows: str, *subjects: tuple[str, Callable[..., Any], Callable[[Draw], Sample]]) -> Iterable[Subject]:
     return (Subject(name, function, inputs, rows) for name, function, inputs in subjects)
 
 

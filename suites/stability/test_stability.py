@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.operators import Call, Draw
-from pytest_ascend.operators.judging import on_tensors, tensors
+from pytest_ascend.operators import Draw, Sample
+from pytest_ascend.operators.calling import on_tensors, tensors
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
@@ -32,15 +32,19 @@ def of(property_: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", found, ids=[case.id for case in found])
 
 
-def drawn(case: Case, device: torch.device) -> tuple[Subject, Call]:
+def drawn(case: Case, device: torch.device) -> tuple[Subject, Sample]:
     """Return what is called, and its arguments on the device."""
     subject = _BY_NAME[case.subject]
     made = subject.inputs(Draw(f"stability/{subject.name}", getattr(torch, case.dtype)))
-    args, kwargs = on_tensors(lambda each: each.to(device), (made.args, dict(made.kwargs)))
-    return subject, Call(made.name, args, kwargs)
+
+    def there(each: torch.Tensor) -> torch.Tensor:
+        return each.detach().to(device).requires_grad_(each.requires_grad)
+
+    args, kwargs = on_tensors(there, (made.args, dict(made.kwargs)))
+    return subject, Sample(name=made.name, args=args, kwargs=kwargs)
 
 
-def results(subject: Subject, call: Call) -> list[torch.Tensor]:
+def results(subject: Subject, call: Sample) -> list[torch.Tensor]:
     with torch.no_grad():
         return [each.detach().cpu() for each in tensors(subject.function(*call.args, **call.kwargs))]
 
@@ -94,11 +98,11 @@ def test_batch_invariance(
         precision_compare(alone, wanted, standard="binary", name=f"{subject.name} of")
 
 
-def _rows(call: Call, part: slice) -> Call:
+def _rows(call: Sample, part: slice) -> Sample:
     """Return the call for these rows: of the first tensor, and of others with as many."""
     count = len(call.args[0])
     kept = [each[part].clone() if _is_batch(each, call.args[0], count) else each for each in call.args]
-    return Call(call.name, tuple(kept), call.kwargs)
+    return Sample(name=call.name, args=tuple(kept), kwargs=call.kwargs)
 
 
 def _is_batch(value: Any, first: torch.Tensor, count: int) -> bool:

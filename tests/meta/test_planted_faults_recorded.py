@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ascend.system.bundled import folder
-from suites.ops.catalogue import CASES, is_recorded
+from suites.ops.catalogue import CASES
+from suites.ops.table import is_recorded
 from tests.meta.spoiled_recorded import SPOILED
 
 ROOT = Path(__file__).resolve().parents[2]

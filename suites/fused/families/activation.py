@@ -8,15 +8,15 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from pytest_ascend.operators import Call, Draw, call
+from pytest_ascend.operators import Draw, Sample, call
 
 from ..entry import fused, in_family
 
 
-def elementwise(*arguments: dict[str, Any]) -> Callable[[Draw], Iterator[Call]]:
+def elementwise(*arguments: dict[str, Any]) -> Callable[[Draw], Iterator[Sample]]:
     """Calls of sizes around vector lengths, and one for each set of further arguments."""
 
-    def inputs(draw: Draw) -> Iterator[Call]:
+    def inputs(draw: Draw) -> Iterator[Sample]:
         for shape in ((2, 3, 5, 7), (1, 257), (1025,), (16,), (15,)):
             yield call(draw.uniform(*shape, low=-6, high=6))
         yield call(draw.given([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 8.0, -8.0, 20.0, -20.0]), name="chosen")
@@ -26,10 +26,10 @@ def elementwise(*arguments: dict[str, Any]) -> Callable[[Draw], Iterator[Call]]:
     return inputs
 
 
-def gated(*arguments: dict[str, Any], first: dict[str, Any] | None = None) -> Callable[[Draw], Iterator[Call]]:
+def gated(*arguments: dict[str, Any], first: dict[str, Any] | None = None) -> Callable[[Draw], Iterator[Sample]]:
     """Calls of which a dimension is halved, and one for each set of further arguments."""
 
-    def inputs(draw: Draw) -> Iterator[Call]:
+    def inputs(draw: Draw) -> Iterator[Sample]:
         for shape in ((2, 3, 5, 32), (4, 514), (3, 2)):
             yield call(draw.uniform(*shape, low=-5, high=5), **(first or {}))
         for named in arguments:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.operators import Call, Draw, call
+from pytest_ascend.operators import Draw, Sample, call
 from pytest_ascend.operators.operator import HALVES
 
 from ..entry import fused, in_family
@@ -65,7 +65,7 @@ def _triple(draw: Draw, *shape: int, keys: tuple[int, ...] | None = None) -> tup
     return draw.normal(*shape), draw.normal(*(keys or shape)), draw.normal(*(keys or shape))
 
 
-def _fusion_inputs(draw: Draw) -> Iterator[Call]:
+def _fusion_inputs(draw: Draw) -> Iterator[Sample]:
     yield call(*_triple(draw, 2, 4, 32, 16), 4, "BNSD", scale=0.25)
     yield call(*_triple(draw, 2, 24, 4, 16), 4, "BSND", scale=0.25)
     yield call(*_triple(draw, 2, 33, 64), 4, "BSH", scale=0.25)
@@ -81,14 +81,14 @@ def _prompt(q: T, k: T, v: T, num_heads: int, input_layout: str, scale_value: fl
     return _attention(q, k, v, num_heads, input_layout, scale_value, atten_mask)
 
 
-def _prompt_inputs(draw: Draw) -> Iterator[Call]:
+def _prompt_inputs(draw: Draw) -> Iterator[Sample]:
     for layout, shape in (("BNSD", (2, 4, 32, 16)), ("BSH", (2, 32, 64))):
         yield call(*_triple(draw, *shape), num_heads=4, input_layout=layout, scale_value=0.25)
     causal = torch.ones(1, 1, 32, 32, dtype=torch.bool).triu(1)
     yield call(*_triple(draw, 1, 2, 32, 16), num_heads=2, input_layout="BNSD", scale_value=0.25, atten_mask=causal)
 
 
-def _incremental_inputs(draw: Draw) -> Iterator[Call]:
+def _incremental_inputs(draw: Draw) -> Iterator[Sample]:
     keys = (2, 4, 48, 16)
     yield call(*_triple(draw, 2, 4, 1, 16, keys=keys), num_heads=4, input_layout="BNSD", scale_value=0.25)
     yield call(*_triple(draw, 3, 1, 64, keys=(3, 96, 64)), num_heads=4, input_layout="BSH", scale_value=0.25)
@@ -103,7 +103,7 @@ def _rotary(x: T, cos: T, sin: T, rotary_mode: str = "half") -> T:
     return x * cos + turned * sin
 
 
-def _rotary_inputs(draw: Draw) -> Iterator[Call]:
+def _rotary_inputs(draw: Draw) -> Iterator[Sample]:
     for shape, angles in (
         ((2, 4, 8, 64), (1, 1, 8, 64)),
         ((2, 8, 4, 64), (1, 8, 1, 64)),
@@ -118,7 +118,7 @@ def _both_rotary(query: T, key: T, cos: T, sin: T) -> tuple[T, T]:
 
 
 def _in_copies(apply: Any, query: T, key: T, *rest: Any) -> Any:
-    """Call on copies: the operator changes its queries and keys in place."""
+    """Sample on copies: the operator changes its queries and keys in place."""
     return apply(query.clone(), key.clone(), *rest)
 
 
@@ -128,18 +128,18 @@ def _masked_softmax(x: T, mask: T, scale: float = 1.0, fixed_triu_mask: bool = F
     return (x * scale).masked_fill(left_out, -10000.0).softmax(-1)
 
 
-def _masked_inputs(draw: Draw) -> Iterator[Call]:
+def _masked_inputs(draw: Draw) -> Iterator[Sample]:
     yield call(draw.normal(2, 3, 32, 64), draw.mask(2, 1, 32, 64), 0.5, False)
     yield call(draw.normal(1, 2, 64, 64), draw.mask(1, 1, 64, 64), 2.0, False)
 
 
-def _token_angles(draw: Draw) -> Iterator[Call]:
+def _token_angles(draw: Draw) -> Iterator[Sample]:
     yield call(
         draw.normal(2, 3, 4, 128), draw.normal(2, 3, 2, 128), draw.uniform(2, 3, 1, 128), draw.uniform(2, 3, 1, 128)
     )
 
 
-def _infer_inputs(draw: Draw) -> Iterator[Call]:
+def _infer_inputs(draw: Draw) -> Iterator[Sample]:
     yield call(*_triple(draw, 2, 4, 32, 16), num_heads=4, input_layout="BNSD", scale=0.25)
     yield call(
         *_triple(draw, 2, 4, 1, 16, keys=(2, 2, 48, 16)),
@@ -163,11 +163,29 @@ OPERATORS = in_family(
         outputs=("",),
         dtypes=("float16", "bfloat16", "float32"),
         terms=TERMS,
+        nonfinite=False,  # here and below: CANN's documents promise nothing of a row with NaN or infinities
     ),
-    fused("npu_prompt_flash_attention", _prompt, _prompt_inputs, dtypes=HALVES, grad=False, terms=TERMS),
-    fused("npu_incre_flash_attention", _prompt, _incremental_inputs, dtypes=HALVES, grad=False, terms=TERMS),
     fused(
-        "npu_fused_infer_attention_score", _infer, _infer_inputs, outputs=("",), dtypes=HALVES, grad=False, terms=TERMS
+        "npu_prompt_flash_attention", _prompt, _prompt_inputs, dtypes=HALVES, grad=False, terms=TERMS, nonfinite=False
+    ),
+    fused(
+        "npu_incre_flash_attention",
+        _prompt,
+        _incremental_inputs,
+        dtypes=HALVES,
+        grad=False,
+        terms=TERMS,
+        nonfinite=False,
+    ),
+    fused(
+        "npu_fused_infer_attention_score",
+        _infer,
+        _infer_inputs,
+        outputs=("",),
+        dtypes=HALVES,
+        grad=False,
+        terms=TERMS,
+        nonfinite=False,
     ),
     fused("npu_rotary_mul", _rotary, _rotary_inputs),
     fused(

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.operators import Call, Draw, call
+from pytest_ascend.operators import Draw, Sample, call
 
 from ..entry import fused, in_family
 
@@ -70,10 +70,10 @@ def _iou(boxes: T, truth: T, mode: int = 0) -> T:
     return iou * union / area
 
 
-def _pairs(**named: Any) -> Callable[[Draw], Iterator[Call]]:
+def _pairs(**named: Any) -> Callable[[Draw], Iterator[Sample]]:
     """Pairs of boxes as (4, n) with centres and sizes, near each other."""
 
-    def inputs(draw: Draw) -> Iterator[Call]:
+    def inputs(draw: Draw) -> Iterator[Sample]:
         for count in (16, 33):
             centres, sizes = draw.uniform(2, count, low=4, high=6), draw.uniform(2, count, low=2, high=4)
             moved, grown = draw.uniform(2, count, low=4, high=6), draw.uniform(2, count, low=2, high=4)
@@ -88,7 +88,7 @@ def _rows(draw: Draw, count: int) -> T:
     return torch.cat([corner, corner + draw.uniform(count, 2, low=1, high=4, grad=False)], 1)
 
 
-def _row_pairs(draw: Draw) -> Iterator[Call]:
+def _row_pairs(draw: Draw) -> Iterator[Sample]:
     yield call(_rows(draw, 16), _rows(draw, 33))
     yield call(_rows(draw, 16), _rows(draw, 16), mode=1)
 

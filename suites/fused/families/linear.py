@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from pytest_ascend.operators import Call, Draw, call
+from pytest_ascend.operators import Draw, Sample, call
 from pytest_ascend.operators.operator import HALVES
 
 from ..entry import fused, in_family
@@ -20,12 +20,12 @@ HALF_FIRST = (*HALVES, "float32")
 TERMS = 129
 
 
-def _linear_inputs(draw: Draw) -> Iterator[Call]:
+def _linear_inputs(draw: Draw) -> Iterator[Sample]:
     for rows, terms, columns in ((5, 16, 32), (33, 129, 17)):
         yield call(draw.normal(rows, terms), draw.normal(columns, terms), draw.normal(columns))
 
 
-def _batched_inputs(draw: Draw) -> Iterator[Call]:
+def _batched_inputs(draw: Draw) -> Iterator[Sample]:
     yield call(draw.normal(3, 5, 129), draw.normal(3, 129, 7), [])
     yield call(draw.normal(2, 4, 16), draw.normal(2, 16, 8), [])
 
@@ -41,7 +41,7 @@ def _of_groups(x: list[T], weight: list[T], *, group_list: T, **_: Any) -> list[
     return [torch.cat([x[0][a:b] @ w for a, b, w in zip(ends, ends[1:], weight[0], strict=False)])]
 
 
-def _grouped_inputs(draw: Draw) -> Iterator[Call]:
+def _grouped_inputs(draw: Draw) -> Iterator[Sample]:
     sizes = ((3, 16, 8), (5, 129, 17), (1, 32, 32))
     yield call(
         [draw.normal(m, k, grad=False) for m, k, _ in sizes], [draw.normal(k, n, grad=False) for _, k, n in sizes]
@@ -72,13 +72,13 @@ def _ffn(x: T, weight1: T, weight2: T, activation: str) -> T:
     return _ACTIVATIONS[activation](x @ weight1) @ weight2
 
 
-def _ffn_inputs(draw: Draw) -> Iterator[Call]:
+def _ffn_inputs(draw: Draw) -> Iterator[Sample]:
     for activation in _ACTIVATIONS:
         given = draw.normal(7, 64), draw.normal(64, 96, std=0.1), draw.normal(96, 32, std=0.1)
         yield call(*given, activation)
 
 
-def _image_calls(draw: Draw) -> Iterator[Call]:
+def _image_calls(draw: Draw) -> Iterator[Sample]:
     yield call(draw.normal(2, 4, 9, 11), draw.normal(6, 4, 3, 3, std=0.3), draw.normal(6), [1, 1], [1, 1], [1, 1], 1)
     yield call(draw.normal(2, 4, 9, 11), draw.normal(6, 2, 3, 3, std=0.3), draw.normal(6), [2, 1], [0, 1], [1, 2], 2)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from pytest_ascend.operators import Call, Draw, call
+from pytest_ascend.operators import Draw, Sample, call
 from pytest_ascend.operators.operator import FLOATS
 
 from ..entry import fused, in_family
@@ -26,10 +26,10 @@ def _values(draw: Draw, *shape: int) -> T:
     return draw.integers(*shape, low=-(2**31), high=2**31, dtype=draw.dtype)
 
 
-def of(shape: tuple[int, ...], *arguments: tuple[Any, ...]) -> Callable[[Draw], Iterator[Call]]:
+def of(shape: tuple[int, ...], *arguments: tuple[Any, ...]) -> Callable[[Draw], Iterator[Sample]]:
     """One tensor of this shape, with each set of further arguments."""
 
-    def inputs(draw: Draw) -> Iterator[Call]:
+    def inputs(draw: Draw) -> Iterator[Sample]:
         for rest in arguments:
             yield call(_values(draw, *shape), *rest)
 
@@ -54,7 +54,7 @@ def _scatter_nd_update(x: T, indices: T, updates: T) -> T:
     return changed
 
 
-def _scatter_inputs(draw: Draw) -> Iterator[Call]:
+def _scatter_inputs(draw: Draw) -> Iterator[Sample]:
     yield call(_values(draw, 7, 16).detach(), torch.tensor([[2], [0], [6]]), _values(draw, 3, 16).detach())
     yield call(_values(draw, 4, 5, 6).detach(), torch.tensor([[3, 4], [0, 0]]), _values(draw, 2, 6).detach())
 
@@ -68,7 +68,7 @@ def _masked_fill_range(x: T, start: T, end: T, value: T, axis: int = -1) -> T:
     return changed
 
 
-def _fill_inputs(draw: Draw) -> Iterator[Call]:
+def _fill_inputs(draw: Draw) -> Iterator[Sample]:
     edges = [torch.tensor([[1, 2, 0, 4]], dtype=torch.int32), torch.tensor([[3, 4, 5, 9]], dtype=torch.int32)]
     yield call(_values(draw, 4, 9).detach(), *edges, torch.tensor([1], dtype=draw.dtype))
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from pytest_ascend.operators import Call, Draw, call
+from pytest_ascend.operators import Draw, Sample, call
 from pytest_ascend.operators.operator import HALVES
 
 from ..entry import fused, in_family
@@ -30,7 +30,7 @@ def _quantize(x: T, scales: T, zero_points: T | None, dtype: torch.dtype, axis: 
     return shifted.clamp(low, high).to(torch.int8 if dtype is torch.qint8 else torch.uint8)
 
 
-def _quantize_inputs(draw: Draw) -> Iterator[Call]:
+def _quantize_inputs(draw: Draw) -> Iterator[Sample]:
     scales = draw.given([1.0, 2.0, 4.0, 0.5, 1.0, 8.0], torch.float32)
     x = _clear(draw, 5, 6) * scales.to(draw.dtype)
     yield call(x, scales, None, torch.qint8, 1, True, name="signed")
@@ -43,7 +43,7 @@ def _dynamic(x: T, smooth_scales: T | None = None) -> tuple[T, T]:
     return (x / scale.unsqueeze(-1)).round().to(torch.int8), scale
 
 
-def _dynamic_inputs(draw: Draw) -> Iterator[Call]:
+def _dynamic_inputs(draw: Draw) -> Iterator[Sample]:
     for shape in ((5, 64), (2, 3, 32)):
         whole = draw.integers(*shape, low=-126, high=127)
         whole[..., 3] = 127  # the scale of each row is a power of two
@@ -54,7 +54,7 @@ def _anti_quant(x: T, scale: T, offset: T | None = None, dst_dtype: torch.dtype 
     return (x.to(scale.dtype) if offset is None else x.to(scale.dtype) + offset) * scale
 
 
-def _anti_inputs(draw: Draw) -> Iterator[Call]:
+def _anti_inputs(draw: Draw) -> Iterator[Sample]:
     x, scale = (
         draw.integers(5, 64, low=-128, high=128, dtype=torch.int8),
         draw.uniform(64, low=0.5, high=2, dtype=torch.float32),
@@ -68,7 +68,7 @@ def _rms_norm_quant(x: T, gamma: T, beta: T, scale: T, offset: T, epsilon: float
     return (normal * scale + offset).round().clamp(-128, 127).to(torch.int8)
 
 
-def _rms_inputs(draw: Draw) -> Iterator[Call]:
+def _rms_inputs(draw: Draw) -> Iterator[Sample]:
     signs = draw.integers(4, 32, high=2) * 2 - 1  # of magnitude one: the norm leaves them as they are
     gamma = draw.given([float(1 + i % 3) for i in range(32)])
     yield call(

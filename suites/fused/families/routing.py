@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.operators import Call, Draw, call
+from pytest_ascend.operators import Draw, Sample, call
 
 from ..entry import fused, in_family
 
@@ -32,7 +32,7 @@ def _gating(x: T, finished: T | None = None, k: int = 1) -> tuple[T, T, T]:
     return values, experts.int(), rows
 
 
-def _gating_inputs(draw: Draw) -> Iterator[Call]:
+def _gating_inputs(draw: Draw) -> Iterator[Sample]:
     yield call(_separate(draw, 7, 16), k=2)
     yield call(_separate(draw, 33, 8), k=1)
     yield call(_separate(draw, 5, 16), finished=draw.mask(5), k=4)
@@ -47,7 +47,7 @@ def _init_routing(x: T, row_idx: T, expert_idx: T, active_num: int) -> tuple[T, 
     return x[source.long() % x.shape[0]][:count], places, experts
 
 
-def _init_inputs(draw: Draw) -> Iterator[Call]:
+def _init_inputs(draw: Draw) -> Iterator[Sample]:
     for rows, experts, k in ((6, 4, 2), (17, 8, 3)):
         columns = torch.arange(rows * k, dtype=torch.int32).view(k, rows).T.contiguous()
         yield call(draw.normal(rows, 32), columns, _choices(draw, rows, experts, k), rows)
@@ -61,7 +61,7 @@ def _finalize(rows: T, skip1: T, skip2: T | None, bias: T, scales: T, source: T,
     return skip1 + total if skip2 is None else skip1 + skip2 + total
 
 
-def _finalize_inputs(draw: Draw) -> Iterator[Call]:
+def _finalize_inputs(draw: Draw) -> Iterator[Sample]:
     for rows, experts, k in ((6, 4, 2), (17, 8, 3)):
         order = draw.uniform(rows * k, dtype=torch.float32).argsort().int()
         given = draw.normal(rows * k, 32), draw.normal(rows, 32), draw.normal(rows, 32), draw.normal(experts, 32)
@@ -85,7 +85,7 @@ def _unpermute(permuted: T, sorted_indices: T, probs: T | None = None) -> T:
     return (rows.view(*probs.shape, -1) * probs.unsqueeze(-1)).sum(1)
 
 
-def _unpermute_inputs(draw: Draw) -> Iterator[Call]:
+def _unpermute_inputs(draw: Draw) -> Iterator[Sample]:
     for rows, k in ((6, 2), (17, 3)):
         order = draw.uniform(rows * k, dtype=torch.float32).argsort().int()
         yield call(draw.normal(rows * k, 32), order, draw.uniform(rows, k, low=0.1))
@@ -100,7 +100,7 @@ def _top_k_top_p(logits: T, p: T, k: T) -> T:
     return torch.empty_like(values).scatter_(-1, order, values.masked_fill(left_out, float("-inf")))
 
 
-def _sampling_inputs(draw: Draw) -> Iterator[Call]:
+def _sampling_inputs(draw: Draw) -> Iterator[Sample]:
     ks = draw.integers(5, low=2, high=16, dtype=torch.int32)
     yield call(_separate(draw, 5, 40), draw.given([0.3, 0.5, 0.7, 0.8, 0.9]), ks)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from pytest_ascend.operators import Call, Draw, call
+from pytest_ascend.operators import Draw, Sample, call
 
 from ..entry import fused, in_family
 
@@ -19,7 +19,7 @@ def _softmax_cross_entropy(x: T, labels: T) -> T:
     return -(labels * x.log_softmax(-1)).sum(-1)
 
 
-def _softmax_inputs(draw: Draw) -> Iterator[Call]:
+def _softmax_inputs(draw: Draw) -> Iterator[Sample]:
     for rows, classes in ((5, 16), (17, 33)):
         yield call(
             draw.normal(rows, classes, std=2.0),
@@ -27,7 +27,7 @@ def _softmax_inputs(draw: Draw) -> Iterator[Call]:
         )
 
 
-def _loss_inputs(draw: Draw) -> Iterator[Call]:
+def _loss_inputs(draw: Draw) -> Iterator[Sample]:
     for reduction in ("mean", "sum", "none"):
         yield call(draw.normal(17, 33, std=2.0), draw.integers(17, high=33), reduction=reduction)
     yield call(draw.normal(9, 33, std=2.0), draw.integers(9, high=33), label_smoothing=0.1)

@@ -7,9 +7,11 @@ from functools import partial
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from ..makers import along, exactly, unary
-from ..operator import ARITHMETIC, FLOATS, INTS, SHAPES, Operator, call, in_family
-from ..values import normal, uniform
+from pytest_ascend.operators.operator import ARITHMETIC, DENSE, FLOATS, INTS, Operator
+from pytest_ascend.operators.samples import SHAPES, call
+from pytest_ascend.operators.values import normal, uniform
+
+from ..makers import along, exactly, in_family, unary
 
 _piecewise = partial(Operator, exactness=ARITHMETIC)
 _both_ways = partial(Operator, in_place=True, out=True)
@@ -28,7 +30,7 @@ OPERATORS = in_family(
     Operator("elu", F.elu, unary(arguments=({"alpha": 0.5},))),
     Operator("celu", F.celu, unary(arguments=({"alpha": 0.5},))),
     Operator("selu", F.selu, unary()),
-    Operator("gelu", F.gelu, unary(-6, 6, arguments=({"approximate": "none"},)), channels_last=False),
+    Operator("gelu", F.gelu, unary(-6, 6, arguments=({"approximate": "none"},)), layouts=DENSE),
     Operator("silu", F.silu, unary(-6, 6)),
     Operator("mish", F.mish, unary(-6, 6)),
     _piecewise("hardtanh", F.hardtanh, unary(arguments=({"min_val": -0.5, "max_val": 2.0},))),

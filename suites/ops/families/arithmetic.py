@@ -6,22 +6,11 @@ from functools import partial
 
 import torch
 
-from ..makers import IMAGE, PARTNERS, binary, exactly, numbers
-from ..operator import (
-    ALL,
-    ARITHMETIC,
-    BOOL,
-    FLOATS,
-    INTS,
-    MOVE,
-    PROMOTION,
-    SHAPES,
-    SPECIAL,
-    Operator,
-    call,
-    in_family,
-)
-from ..values import mask, normal, uniform
+from pytest_ascend.operators.operator import ALL, ARITHMETIC, BOOL, DENSE, FLOATS, INTS, MOVE, Operator
+from pytest_ascend.operators.samples import PROMOTION, SHAPES, SPECIAL, call
+from pytest_ascend.operators.values import mask, normal, uniform
+
+from ..makers import IMAGE, PARTNERS, binary, exactly, in_family, numbers
 
 _NUMBERS = FLOATS + INTS
 _SCALARS = (2.5, -3)
@@ -34,7 +23,7 @@ _ieee = partial(_exact, signed_zero=True)
 _function = partial(Operator, out=True, in_place=True)
 _bits = partial(Operator, exactness=MOVE, out=True, in_place=True, grad=False)
 _step = partial(Operator, dtypes=_NUMBERS, grad=False, nonfinite=False)
-_shift = partial(_bits, out=False, channels_last=False)
+_shift = partial(_bits, out=False, layouts=DENSE)
 _choice = partial(Operator, exactness=ARITHMETIC, out=True)
 
 _whole = binary(-100, 100, whole=_WIDE, special=(), scalars=(5,), partners=("int64", "int32", "uint8", "bool"))

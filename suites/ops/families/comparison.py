@@ -6,9 +6,11 @@ from functools import partial
 
 import torch
 
-from ..makers import binary, exactly, numbers, together
-from ..operator import ALL, FLOATS, MOVE, SHAPES, SPECIAL, Operator, call, in_family
-from ..values import few, given
+from pytest_ascend.operators.operator import ALL, FLOATS, MOVE, Operator
+from pytest_ascend.operators.samples import SHAPES, SPECIAL, call
+from pytest_ascend.operators.values import few, given
+
+from ..makers import binary, exactly, in_family, numbers, together
 
 _LARGE = (2**24 + 1, 2**31 + 1, 2**53 + 1, -(2**40) - 1, 2**24 + 2, 2**62 + 2)
 #: Many equal pairs, and integers that a float would not tell apart.

@@ -8,9 +8,12 @@ from typing import Any
 
 import torch
 
-from ..makers import exactly, numbers
-from ..operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE, SHAPES, SPECIAL, Operator, Sample, call, in_family
-from ..values import Number, Values, normal, uniform
+from pytest_ascend.operators.draw import Draw
+from pytest_ascend.operators.operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE, Operator
+from pytest_ascend.operators.samples import SHAPES, SPECIAL, Sample, call
+from pytest_ascend.operators.values import Number, Values, normal, uniform
+
+from ..makers import exactly, in_family, numbers
 
 _TO = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.bool)
 #: Halfway between two float16 and two bfloat16 numbers, both ways; the last that float16 holds, and the first it lacks.
@@ -25,13 +28,13 @@ _filled = exactly(
 )
 
 
-def _conversions(dtype: torch.dtype) -> Iterator[Sample]:
+def _conversions(draw: Draw) -> Iterator[Sample]:
     """To each dtype, from values that it can hold: beyond them, nothing is promised of integers."""
     for target in _TO:
-        wide = target in (torch.int64, torch.float32, torch.int32) and not dtype.is_floating_point
+        wide = target in (torch.int64, torch.float32, torch.int32) and not draw.dtype.is_floating_point
         end = 2.0**30 + 2.0**28 if wide else 90.0
         yield call(uniform(5, 51, low=-end, high=end), target)
-        if dtype.is_floating_point and target.is_floating_point:
+        if draw.dtype.is_floating_point and target.is_floating_point:
             yield call(numbers(*_BETWEEN), target, group=SPECIAL)
     yield call(normal(), torch.float16, group=SHAPES)
     yield call(normal(0, 3), torch.float16, group=SHAPES)

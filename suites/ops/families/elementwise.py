@@ -6,9 +6,11 @@ from functools import partial
 
 import torch
 
-from ..makers import ENDS, HALVES, IMAGE, NONFINITE, exactly, numbers, unary
-from ..operator import ALL, ARITHMETIC, BOOL, FLOATS, INTS, MOVE, SHAPES, SPECIAL, Operator, call, in_family
-from ..values import normal, uniform
+from pytest_ascend.operators.operator import ALL, ARITHMETIC, BOOL, DENSE, FLOATS, INTS, MOVE, Operator
+from pytest_ascend.operators.samples import SHAPES, SPECIAL, call
+from pytest_ascend.operators.values import normal, uniform
+
+from ..makers import ENDS, HALVES, IMAGE, NONFINITE, exactly, in_family, numbers, unary
 
 _function = partial(Operator, in_place=True, out=True)
 _exact = partial(Operator, in_place=True, out=True, exactness=ARITHMETIC)
@@ -68,7 +70,7 @@ OPERATORS = in_family(
     _to_decimals("round.decimals", torch.round, unary(-90, 90, special=(), arguments=_decimals)),
     _exact("frac", torch.frac, unary(-90, 90, special=HALVES)),
     _exact("sign", torch.sign, unary(-90, 90, special=ENDS[1:]), ALL),
-    _bits("signbit", torch.signbit, unary(-90, 90, special=ENDS), FLOATS + INTS, out=True, channels_last=False),
+    _bits("signbit", torch.signbit, unary(-90, 90, special=ENDS), FLOATS + INTS, out=True, layouts=DENSE),
     _bits("isnan", torch.isnan, unary(special=ENDS), FLOATS + INTS[:1]),
     _bits("isinf", torch.isinf, unary(special=ENDS), FLOATS + INTS[:1]),
     _bits("isfinite", torch.isfinite, unary(special=ENDS), FLOATS + INTS[:1]),

@@ -8,9 +8,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from ..makers import exactly, numbers
-from ..operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE, SHAPES, SPECIAL, Operator, call, in_family
-from ..values import Values, given, integers, mask, normal
+from pytest_ascend.operators.operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE, Operator
+from pytest_ascend.operators.samples import SHAPES, SPECIAL, call
+from pytest_ascend.operators.values import Values, given, integers, mask, normal
+
+from ..makers import exactly, in_family, numbers
 
 _read = partial(Operator, dtypes=ALL, exactness=MOVE)
 _written = partial(Operator, dtypes=FLOATS + INTS[:2], exactness=MOVE)

@@ -8,9 +8,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from ..makers import exactly, numbers
-from ..operator import ARITHMETIC, SHAPES, SPECIAL, Operator, Sample, call, in_family
-from ..values import Values, normal, uniform
+from pytest_ascend.operators.operator import ARITHMETIC, Operator
+from pytest_ascend.operators.samples import SHAPES, SPECIAL, Sample, call
+from pytest_ascend.operators.values import Values, normal, uniform
+
+from ..makers import exactly, in_family, numbers
 
 _TERMS = 4097
 _product = partial(Operator, exactness=ARITHMETIC, terms=_TERMS)

@@ -7,9 +7,11 @@ from typing import Any
 
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from ..makers import exactly, with_loss_shapes
-from ..operator import Operator, Sample, call, in_family
-from ..values import Values, given, integers, normal, uniform
+from pytest_ascend.operators.operator import Operator
+from pytest_ascend.operators.samples import Sample, call
+from pytest_ascend.operators.values import Values, given, integers, normal, uniform
+
+from ..makers import exactly, in_family, with_loss_shapes
 
 _loss = partial(Operator, terms=257)
 _REDUCTIONS = ("mean", "sum", "none")

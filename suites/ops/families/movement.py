@@ -8,9 +8,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from ..makers import ENDS, exactly, unary
-from ..operator import ALL, FLOATS, INTS, MOVE, SHAPES, Operator, Sample, call, in_family
-from ..values import Values, normal, uniform
+from pytest_ascend.operators.operator import ALL, FLOATS, INTS, MOVE, Operator
+from pytest_ascend.operators.samples import SHAPES, Sample, call
+from pytest_ascend.operators.values import Values, normal, uniform
+
+from ..makers import ENDS, exactly, in_family, unary
 
 _move = partial(Operator, dtypes=ALL, exactness=MOVE)
 _view = partial(_move, strides=True)

@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
-from ..makers import ONE_DIM, along, exactly, numbers, of_integers, reduction, together
-from ..operator import ALL, ARITHMETIC, BOOL, FLOATS, INTS, MOVE, SHAPES, SPECIAL, Operator, call, in_family
-from ..values import distinct, few, uniform
+from pytest_ascend.operators.operator import ALL, ARITHMETIC, BOOL, FLOATS, INTS, MOVE, Operator
+from pytest_ascend.operators.samples import SHAPES, SPECIAL, call
+from pytest_ascend.operators.values import distinct, few, uniform
+
+from ..makers import ONE_DIM, along, exactly, in_family, numbers, of_integers, reduction, together
 
 _TERMS = 4099
 _sums = partial(Operator, exactness=ARITHMETIC, terms=_TERMS)
@@ -31,7 +33,7 @@ _running = along({"dim": 0}, {"dim": -1}, {"dim": 1}, source=uniform(3, 5, 17, l
 _large = of_integers(call(uniform(17, 5, low=-(2.0**41), high=2.0**42), dim=0))
 _products = along({"dim": 0}, {"dim": -1}, {"dim": 1}, source=uniform(3, 5, 7, low=0.5, high=1.5))
 _extremes = along({"dim": 0}, {"dim": -1}, {"dim": 1}, source=distinct(3, 5, 7))
-_rows = exactly(
+_ROWS = (
     call(distinct(5, 6, 7), dim=0),
     call(distinct(5, 6, 7), dim=-1),
     call(distinct(5, 6, 7), dim=-2, keepdim=True),
@@ -43,7 +45,8 @@ _rows = exactly(
     call(distinct(1), dim=0, group=SHAPES),
     call(distinct(0, 3), dim=1, group=SHAPES),
 )
-_positions = exactly(*_rows(torch.float32), call(distinct(15, 17)))
+_rows = exactly(*_ROWS)
+_positions = exactly(*_ROWS, call(distinct(15, 17)))
 _mixed = tuple(call(few(5, 6, 7, high=high), **named) for high in (1, 9) for named in ({}, *ONE_DIM))
 _truths = together(reduction(-0.75, 0.75, dims=ONE_DIM, long=0), exactly(*_mixed))
 _counted = reduction(-1, 1, dims=({"dim": 0}, {"dim": -1}, {"dim": (0, 2)}), long=0, special=False)
@@ -67,7 +70,7 @@ OPERATORS = in_family(
     Operator("count_nonzero", torch.count_nonzero, _counted, ALL, exactness=MOVE, grad=False),
     Operator("var", torch.var, _spreads, terms=_TERMS),
     Operator("std", torch.std, _spreads, terms=_TERMS),
-    Operator("var_mean", torch.var_mean, _spreads, terms=_TERMS, reference=_variance_and_mean),
+    Operator("var_mean", torch.var_mean, _spreads, terms=_TERMS, definition=_variance_and_mean),
     Operator("logsumexp", torch.logsumexp, reduction(-9, 9, whole=False, long=1025), terms=_TERMS),
     Operator("vector_norm", torch.linalg.vector_norm, reduction(arguments=_orders, empty=False), terms=_TERMS),
     Operator("norm", torch.norm, reduction(dims=ONE_DIM, empty=False), terms=_TERMS),

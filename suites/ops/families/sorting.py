@@ -6,9 +6,11 @@ from functools import partial
 
 import torch
 
-from ..makers import exactly, numbers
-from ..operator import ALL, FLOATS, INTS, MOVE, SHAPES, SPECIAL, Operator, call, in_family
-from ..values import distinct, few, given, uniform
+from pytest_ascend.operators.operator import ALL, FLOATS, INTS, MOVE, Operator
+from pytest_ascend.operators.samples import SHAPES, SPECIAL, call
+from pytest_ascend.operators.values import distinct, few, given, uniform
+
+from ..makers import exactly, in_family, numbers
 
 _order = partial(Operator, exactness=MOVE)
 _found = partial(Operator, exactness=MOVE, grad=False, nonfinite=False)

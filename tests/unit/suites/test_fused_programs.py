@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from pytest_ascend.operators import Operator, cases_of
+from pytest_ascend.operators.reference import Definition
 from pytest_ascend.operators.reproducing import program
+from pytest_ascend.operators.target import Target
 from suites.fused.catalogue import OPERATORS
 
 DEVICE = torch.device("cpu")
@@ -17,4 +19,4 @@ DEVICE = torch.device("cpu")
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 def test_every_case_has_a_program(operator: Operator) -> None:
     for case in cases_of(operator, suite="fused"):
-        ast.parse(program(case, operator, DEVICE, None))
+        ast.parse(program(Target(case, operator, Definition(operator), DEVICE), None))

@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from pytest_ascend.golden import GoldenStore
+from pytest_ascend.operators.calling import double, upstream
+from pytest_ascend.operators.operator import Operator
+from pytest_ascend.operators.recorded.replay import recording
+from pytest_ascend.operators.samples import Sample, call
+from pytest_ascend.operators.values import StoredTensor
 from pytest_ascend.system.bundled import folder
-from suites.ops.catalogue import RECORDED, is_recorded
-from suites.ops.corpus.replay import recording
-from suites.ops.evaluate import double, upstream
-from suites.ops.operator import Operator, Sample, call
-from suites.ops.recording.all_bits import ALL_BITS, cut
-from suites.ops.recording.choosing import in_turn
-from suites.ops.stored_tensor import StoredTensor
+from suites.ops.table import RECORDED, is_recorded
+from tools.ops.all_bits import ALL_BITS, cut
+from tools.ops.choosing import in_turn
 
 STORE = GoldenStore(folder("baselines") / "golden")
 
@@ -59,7 +60,7 @@ def in_all_bits(name: str, dtype: str) -> Iterator[Sample]:
     """Yield the samples of a recorded operator in a dtype whose numbers have all its bits."""
     entry = RECORDED[name]
     for property_ in entry.properties[dtype]:
-        yield from (each for each in recording(STORE, entry.golden_id).chosen(property_, dtype) if each.all_bits)
+        yield from (each for each in recording(STORE, entry.golden_id).samples(property_, dtype) if each.all_bits)
 
 
 def test_these_samples_have_more_bits_than_a_device_that_cuts_leaves() -> None:

@@ -14,21 +14,22 @@ import torch
 from pytest_ascend.errors import GoldenError, UsageError
 from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.operators import layouts
+from pytest_ascend.operators.recorded import index
+from pytest_ascend.operators.recorded.callables import resolve
+from pytest_ascend.operators.recorded.index import NOT_REPEATED
+from pytest_ascend.operators.recorded.literals import Unwritable, read, write
+from pytest_ascend.operators.recorded.packed import Packed, unpack
+from pytest_ascend.operators.recorded.replay import FORM, Recording
+from pytest_ascend.operators.samples import call
+from pytest_ascend.operators.target import Target, placed
+from pytest_ascend.operators.values import StoredTensor, laid_out
 from pytest_ascend.system.bundled import folder
-from suites.ops.catalogue import CASES, OPERATORS, RECORDED, is_recorded
-from suites.ops.corpus import index
-from suites.ops.corpus.callables import resolve
-from suites.ops.corpus.literals import Unwritable, read, write
-from suites.ops.corpus.packed import Packed, unpack
-from suites.ops.corpus.repeating import NOT_REPEATED, REPEAT
-from suites.ops.corpus.replay import FORM, Recording
-from suites.ops.corpus.subject import RecordedSubject
-from suites.ops.operator import call
-from suites.ops.recording.choosing import choose
-from suites.ops.recording.computing import same_bits
-from suites.ops.recording.names import names
-from suites.ops.recording.table import LEFT_OUT, WITHOUT_OUT
-from suites.ops.stored_tensor import StoredTensor, laid_out
+from suites.ops.catalogue import CASES, REPEAT
+from suites.ops.table import OPERATORS, RECORDED, is_recorded, target_of
+from tools.ops.choosing import choose
+from tools.ops.computing import same_bits
+from tools.ops.names import names
+from tools.ops.table import LEFT_OUT, WITHOUT_OUT
 
 TENSORS = (
     torch.tensor([[0.0, -0.0], [float("nan"), 1.5]]),
@@ -113,11 +114,12 @@ def test_recorded_strides_are_those_of_the_tensor_that_is_made(stride: tuple[int
 
 
 def test_a_device_that_a_sample_names_is_the_one_that_is_tested() -> None:
-    case = next(case for case in CASES if case.subject == "linalg.det")
-    subject = RecordedSubject(case, torch.device("meta"), GoldenStore(folder("baselines") / "golden"))
     given = ("cpu", torch.device("cpu"), "mean")
-    placed = subject.placed(given, layouts.contiguous, torch.device("meta"))
-    assert placed == (torch.device("meta"), torch.device("meta"), "mean")
+    assert placed(given, layouts.contiguous, torch.device("meta")) == (
+        torch.device("meta"),
+        torch.device("meta"),
+        "mean",
+    )
 
 
 def test_a_tensor_with_a_dtype_of_its_own_keeps_it() -> None:
@@ -167,15 +169,15 @@ def recording(**changed: Any) -> Recording:
 
 def test_a_recording_gives_samples_and_results() -> None:
     found = recording()
-    (sample,) = found.chosen("forward", "float32")
-    assert found.chosen("forward", "float16") == ()
+    (sample,) = found.samples("forward", "float32")
+    assert found.samples("forward", "float16") == ()
     args, kwargs = sample.arguments("", torch.float16)
     assert (args[0].tolist(), args[0].dtype, kwargs) == ([1.0, -2.0], torch.float16, {"dim": 0})
-    results = found.results(sample, "float32", "forward")
+    results = found.forward(sample, "float32")
     assert results.expected[0] is not None
     assert results.expected[0].tolist() == [1 / 3, 2.0]
     assert results.first.equal(torch.tensor([1 / 3, 2.0]))
-    assert len(results.honest) == 3
+    assert len(results.honest) == 1
 
 
 @pytest.mark.parametrize(
@@ -183,7 +185,7 @@ def test_a_recording_gives_samples_and_results() -> None:
 )
 def test_a_damaged_recording_is_an_error_that_names_the_file(changed: dict[str, Any]) -> None:
     with pytest.raises(GoldenError, match=r"some\.safetensors is damaged"):
-        recording(**changed).chosen("forward", "float32")
+        recording(**changed).samples("forward", "float32")
 
 
 def test_a_function_that_this_torch_lacks_says_so_when_it_is_called() -> None:
@@ -223,7 +225,7 @@ def test_every_recorded_operator_has_a_golden_of_the_same_promises() -> None:
 def test_what_overlaps_itself_is_not_changed_in_place() -> None:
     store = GoldenStore(folder("baselines") / "golden")
     recording = Recording(store.read("ops/opinfo/square"), "")
-    read, changed = ({each.name for each in recording.chosen(asked, "float64")} for asked in ("forward", "in-place"))
+    read, changed = ({each.name for each in recording.samples(asked, "float64")} for asked in ("forward", "in-place"))
     assert changed
     assert any("5x5x2 strided" in name for name in read)
     assert not any("5x5x2 strided" in name for name in changed)
@@ -279,19 +281,19 @@ def test_what_repeats_itself_is_what_is_asked_for_its_results() -> None:
     assert any(subject.shows(each, "backward") for each in subject.samples)
 
 
-def subject_of(case_id: str) -> RecordedSubject:
+def subject_of(case_id: str) -> Target:
     case = next(each for each in CASES if each.id == case_id)
-    return RecordedSubject(case, torch.device("cpu"), GoldenStore(folder("baselines") / "golden"))
+    return target_of(case, torch.device("cpu"), GoldenStore(folder("baselines") / "golden"))
 
 
 # --- building and replaying ---
 
 REBUILD = """
-from suites.ops.recording.operators import record
-from suites.ops.recording.database import database
-from suites.ops.recording.table import LEFT_OUT, WITHOUT_OUT
-from suites.ops.catalogue import OPERATORS
-from suites.ops.recording.names import names
+from tools.ops.operators import record
+from tools.ops.database import database
+from tools.ops.table import LEFT_OUT, WITHOUT_OUT
+from suites.ops.table import OPERATORS
+from tools.ops.names import names
 from pytest_ascend.golden import Golden
 from pytest_ascend.golden.build import reproducible
 from pytest_ascend.golden.codec import encode
@@ -309,12 +311,12 @@ REPLAY = """
 import sys, torch
 from pathlib import Path
 from pytest_ascend.golden import GoldenStore
-from suites.ops.catalogue import RECORDED
-from suites.ops.corpus.replay import recording
+from suites.ops.table import RECORDED
+from pytest_ascend.operators.recorded.replay import recording
 store = GoldenStore(Path(sys.argv[1]))
 for name in ("linalg.det", "fft.rfft", "special.entr"):
     for dtype, asked in RECORDED[name].properties.items():
-        for sample in recording(store, RECORDED[name].golden_id).chosen("forward", dtype):
+        for sample in recording(store, RECORDED[name].golden_id).samples("forward", dtype):
             sample.arguments(name, getattr(torch, dtype))
 packages = ("torch.testing._internal.opinfo", "torch.testing._internal.common_methods", "scipy", "expecttest")
 foreign = [each for each in sys.modules if each.startswith(packages)]

@@ -7,18 +7,21 @@ import torch
 
 from pytest_ascend.errors import GoldenError
 from pytest_ascend.golden import Golden, GoldenStore, Made
+from pytest_ascend.operators import stored
+from pytest_ascend.operators.operator import FLOATS, Operator
+from pytest_ascend.operators.recorded import index
+from pytest_ascend.operators.reference import Results, computed, differentiated
+from pytest_ascend.operators.samples import call
+from pytest_ascend.operators.stored import golden_id, load, named, read
+from pytest_ascend.operators.values import normal
 from pytest_ascend.system.bundled import folder
-from suites.ops import stored
-from suites.ops.admission import admit
-from suites.ops.catalogue import CASES, OPERATORS
-from suites.ops.corpus import index
-from suites.ops.goldens import computed, differentiated, goldens, make
+from suites.ops.catalogue import CASES
 from suites.ops.left_out import LEFT_OUT
 from suites.ops.makers import exactly, unary
-from suites.ops.operator import FLOATS, Operator, call
-from suites.ops.recording.names import names
-from suites.ops.stored import Results, golden_id, load, named, read
-from suites.ops.values import normal
+from suites.ops.table import OPERATORS
+from tools.ops.admission import admit
+from tools.ops.goldens import goldens, make
+from tools.ops.names import names
 
 MADE = Made(how="a test", generator="ops@1", seed="", torch="", numpy="", machine="")
 

@@ -7,12 +7,13 @@ import torch
 
 from pytest_ascend import precision
 from pytest_ascend.golden import GoldenStore
+from pytest_ascend.operators.judging import alike, expected, settings, shaken
+from pytest_ascend.operators.operator import FLOATS, FUNCTION, MOVE
+from pytest_ascend.operators.properties import chosen
+from pytest_ascend.operators.reference import Results, Tensors
+from pytest_ascend.operators.stored import read
 from pytest_ascend.system.bundled import folder
-from suites.ops.catalogue import OPERATORS
-from suites.ops.judging import alike, expected, settings, shaken
-from suites.ops.operator import FLOATS, FUNCTION, MOVE
-from suites.ops.properties import chosen
-from suites.ops.stored import Results, Tensors, read
+from suites.ops.table import OPERATORS
 
 FUNCTIONS = sorted(name for name, each in OPERATORS.items() if each.exactness == FUNCTION and each.terms == 1)
 

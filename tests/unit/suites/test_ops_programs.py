@@ -8,31 +8,30 @@ import pytest
 import torch
 
 from pytest_ascend.golden import GoldenStore
+from pytest_ascend.operators.calling import tensors
+from pytest_ascend.operators.reproducing import program
+from pytest_ascend.operators.samples import Sample
+from pytest_ascend.operators.target import Target
 from pytest_ascend.system.bundled import folder
-from suites.ops.catalogue import CASES, is_recorded
-from suites.ops.corpus.subject import RecordedSubject
-from suites.ops.evaluate import tensors
-from suites.ops.operator import Sample
-from suites.ops.reproducing import program
-from suites.ops.subject import Subject
+from suites.ops.catalogue import CASES
+from suites.ops.table import target_of
 
 CPU = torch.device("cpu")
 BY_ID = {case.id: case for case in CASES}
 
 
-def subject_of(case_id: str) -> Subject:
+def subject_of(case_id: str) -> Target:
     case = BY_ID[case_id]
-    kind = RecordedSubject if is_recorded(case.subject, case.dtype) else Subject
-    return kind(case, CPU, GoldenStore(folder("baselines") / "golden"))
+    return target_of(case, CPU, GoldenStore(folder("baselines") / "golden"))
 
 
-def about(subject: Subject, sample: Sample) -> dict[str, Any]:
+def about(subject: Target, sample: Sample) -> dict[str, Any]:
     """Return a verdict that names a sample."""
     path = f"{subject.operator.name}[{sample.name!r}][0]"
     return {"path": path, "worst": None, "agrees": False}
 
 
-def largest(subject: Subject, sample: Sample) -> int:
+def largest(subject: Target, sample: Sample) -> int:
     return max((each.numel() for each in tensors(subject.on_cpu(sample))), default=0)
 
 

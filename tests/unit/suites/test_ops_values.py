@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from pytest_ascend.operators.layouts import LAYOUTS, OFFSET, changes, contiguous, steps, surrounded
-from suites.ops.operator import call
-from suites.ops.values import Values, distinct, few, given, integers, mask, normal, uniform
+from pytest_ascend.operators.samples import call
+from pytest_ascend.operators.values import Values, distinct, few, given, integers, mask, normal, uniform
 
 CPU = torch.device("cpu")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.uint8, torch.bool)

@@ -8,15 +8,15 @@ from functools import partial
 import torch
 
 from pytest_ascend.golden import Content, GoldenRecipe, GoldenStore
+from pytest_ascend.operators.operator import Operator
+from pytest_ascend.operators.properties import chosen
+from pytest_ascend.operators.recorded import index
+from pytest_ascend.operators.reference import computed, differentiated
+from pytest_ascend.operators.stored import BACKWARD, description, golden_id, named, stored_samples
+from suites.ops.table import OPERATORS
 
 from .admission import admit, reference_of
-from .catalogue import OPERATORS
-from .corpus import index
-from .making import computed, differentiated
-from .operator import Operator
-from .properties import chosen
-from .recording.names import names
-from .stored import BACKWARD, description, golden_id, named, stored_samples
+from .names import names
 
 HOW = (
     "each sample of the catalogue, its inputs rounded to the dtype, then computed by torch on the CPU in float64 "
@@ -47,7 +47,7 @@ def _recording(name: str) -> GoldenRecipe:
 
 
 def _record(name: str) -> Content:
-    from .recording.operators import record
+    from .operators import record
 
     return record(name)
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from pytest_ascend.operators.calling import double, forward, on_tensors, tensors, upstream, with_grad
+from pytest_ascend.operators.operator import Operator
+from pytest_ascend.operators.reference import Tensors, numbers_in_float64
+from pytest_ascend.operators.samples import Sample
 from pytest_ascend.run import inputs
 
-from ..evaluate import double, forward, on_tensors, tensors, upstream, with_grad
-from ..making import numbers_in_float64
-from ..operator import Operator, Sample
-from ..stored import Tensors
 from .database import definitions
 from .scientific import REFERENCES
 from .table import DECOMPOSED, FIRST_RESULT
@@ -165,7 +165,7 @@ def _scalar(
     with torch.no_grad():
         for leaf, way in zip(leaves, ways, strict=True):
             leaf.add_(way, alpha=step)
-        outputs = [each.clone() for each in forward(operator.function, args, kwargs)]
+        outputs = [each.clone() for each in forward(operator, operator.function, args, kwargs)]
         for leaf, before in zip(leaves, usual, strict=True):
             leaf.copy_(before)
     attached = [each for each in outputs if each.is_floating_point() or each.is_complex()]

@@ -1,4 +1,4 @@
-"""Which operators the corpus has, and what is asked of each: read from a file that building the goldens writes."""
+"""Which operators were recorded, and what is tested of each: read from a file that building the goldens writes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,39 @@ from typing import Any
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.golden.files import write_if_new
+from pytest_ascend.operators.operator import BOOL, FLOATS, INTS
+from pytest_ascend.system.bundled import folder
 
-from ..operator import BOOL, FLOATS, INTS
-
-PATH = Path(__file__).with_name("operators.json")
+PATH = folder("suites") / "ops" / "recorded.json"
 #: Dtypes, those first in which most is asked.
 _ORDER = (*FLOATS, "float64", "complex64", *INTS, *BOOL)
 #: What the ids of the goldens begin with.
 PREFIX = "ops/opinfo/"
+
+_ADDED = "several elements may come to one place, in any order: see torch.use_deterministic_algorithms"
+_EQUAL = "gives any of several equal places: see torch.median and torch.kthvalue"
+_UPDATES = "updates running statistics, which are among its inputs"
+_LAPACK = "torch_npu has LAPACK compute it, whose last bits depend on where in memory its inputs lie"
+
+#: Operators that need not give the same bits when they are called again, and why: PyTorch does not promise it.
+NOT_REPEATED: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            *("index_add", "index_copy", "index_put", "index_reduce", "put", "scatter", "scatter_add"),
+            *("scatter_reduce", "histc", "bincount", "_unsafe_masked_index_put_accumulate"),
+        ),
+        _ADDED,
+    ),
+    **dict.fromkeys(("kthvalue", "median", "nanmedian"), _EQUAL),
+    **dict.fromkeys(
+        (
+            *("batch_norm", "instance_norm", "native_batch_norm", "_native_batch_norm_legit"),
+            "_batch_norm_with_update",
+        ),
+        _UPDATES,
+    ),
+    "linalg.lstsq": _LAPACK,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,9 +10,11 @@ from dataclasses import replace
 
 import torch
 
-from ..evaluate import double, forward, on_tensors
-from ..making import PLACINGS
-from ..operator import Operator, Sample
+from pytest_ascend.operators.calling import double, forward, on_tensors
+from pytest_ascend.operators.operator import Operator
+from pytest_ascend.operators.reference import PLACINGS
+from pytest_ascend.operators.samples import Sample
+
 from .choosing import LARGEST, in_turn
 from .computing import Subject, Tally, gradients_of, quiet
 from .samples import Change, drawn, is_usable, named
@@ -67,8 +69,8 @@ def _is_telling(operator: Operator, sample: Sample, dtype: str) -> bool:
         return False
     given = sample.arguments(operator.name, drawn_in)
     with contextlib.suppress(Exception), quiet():  # whatever it says, it is no call to be told from another one
-        usual = forward(operator.function, *on_tensors(double, given))
-        other = forward(operator.function, *on_tensors(lambda each: cut(each, bits), given))
+        usual = forward(operator, operator.function, *on_tensors(double, given))
+        other = forward(operator, operator.function, *on_tensors(lambda each: cut(each, bits), given))
         return any(_differ(*pair, least) for pair in zip(usual, other, strict=True))
     return False
 

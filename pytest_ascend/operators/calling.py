@@ -1,4 +1,4 @@
-"""Calling an operator, forward and backward: the same way for goldens and on the device."""
+"""Calling an operator, forward and backward: the same way for references and on the device."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
+from pytest_ascend.operators.operator import ALL_OUTPUTS, Operator
+from pytest_ascend.operators.samples import Sample, leaves, on_leaves
 from pytest_ascend.run import inputs
-
-from .operator import Operator, Sample
-from .trees import leaves, on_leaves
 
 _DOUBLE = torch.float64
 #: Dtypes to round to, one after the other, for numbers that every floating dtype holds.
@@ -29,18 +28,28 @@ def on_tensors(change: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any
     return on_leaves(lambda leaf: change(leaf) if isinstance(leaf, torch.Tensor) else leaf, tree)
 
 
-def forward(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-    """Call with inputs of which no gradient is asked, and give the tensors that came out."""
-    return tensors(function(*args, **kwargs))
+def forward(
+    operator: Operator, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[torch.Tensor]:
+    """Call ``function``, the operator or its definition, and return the outputs that are compared."""
+    found = tensors(function(*args, **kwargs))
+    return found[: len(operator.outputs)] if operator.outputs else found
+
+
+def differentiated_outputs(operator: Operator, outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the outputs that a gradient comes in by."""
+    if operator.above != ALL_OUTPUTS:
+        outputs = [each for each in outputs if each.is_floating_point() or each.is_complex()][: operator.above]
+    return [each for each in outputs if each.requires_grad]
 
 
 def upstream(
     operator: Operator, sample: Sample, outputs: Sequence[torch.Tensor], dtype: torch.dtype
 ) -> list[torch.Tensor]:
     """Make what comes from above in a backward pass: one tensor on the CPU for each output with a gradient."""
-    attached = [each for each in outputs if each.requires_grad]
+    attached = differentiated_outputs(operator, outputs)
     keys = [f"ops/{operator.name}/{sample.name}/up/{position}" for position in range(len(attached))]
-    if operator.recorded:
+    if operator.one_set_of_inputs:
         held_by = (dtype.to_real(),) if sample.all_bits else _FOR_ALL
         return [_normal(key, each, held_by) for key, each in zip(keys, attached, strict=True)]
     return [inputs.normal(key, each.shape, dtype=dtype) for key, each in zip(keys, attached, strict=True)]
@@ -61,7 +70,8 @@ def with_grad(sample: Sample, args: Any, dtype: torch.dtype) -> list[torch.Tenso
     return [each.requires_grad_() for each, wants in zip(tensors(args), wanted, strict=True) if wants]
 
 
-def gradients(
+def gradients(  # noqa: PLR0917  (the operator, a call, and what comes back)
+    operator: Operator,
     function: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
@@ -72,11 +82,12 @@ def gradients(
 
     ``above`` takes the outputs and gives what comes from above for those of them that have a gradient.
     """
-    outputs = tensors(function(*args, **kwargs))
-    attached = [each for each in outputs if each.requires_grad]
+    outputs = forward(operator, function, args, kwargs)
+    attached = differentiated_outputs(operator, outputs)
     if not attached:
         return [None for _ in leaves]
-    return list(torch.autograd.grad(attached, leaves, above(outputs), allow_unused=True))
+    incoming = [up.to(out.dtype) for up, out in zip(above(outputs), attached, strict=True)]
+    return list(torch.autograd.grad(attached, leaves, incoming, allow_unused=True))
 
 
 def double(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Where results stand in an operator's golden, and reading them from there."""
+"""The golden of an operator of the catalogue: where results stand in it, and reading them from there."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import torch
 
 from pytest_ascend.dispatching import unseen
 from pytest_ascend.errors import GoldenError
 from pytest_ascend.golden import Golden, GoldenStore
-
-from .evaluate import double
-from .operator import Operator, Sample
-from .properties import STORED, chosen
+from pytest_ascend.operators.calling import double
+from pytest_ascend.operators.operator import Operator
+from pytest_ascend.operators.properties import STORED, chosen
+from pytest_ascend.operators.reference import Results
+from pytest_ascend.operators.samples import Sample
+from pytest_ascend.operators.values import StoredTensor
 
 #: What comes after the place of a result: the same, computed by torch's CPU kernels in the dtype of the case, from
 #: contiguous inputs and from those of other layouts.
@@ -29,28 +30,29 @@ NO_ELEMENTS = (0, 0, 0, 0, 0)
 BACKWARD = "backward"
 
 
-#: Outputs or gradients, in order.
-Tensors: TypeAlias = list[torch.Tensor | None]
-
-
 @dataclass(frozen=True, slots=True)
-class Results:
-    """What one call has to give: ``expected`` in float64 (integers and bool as they are), ``honest`` in the dtype.
+class StoredGolden:
+    """The reference of an operator of the catalogue: its golden. Raises GoldenError as :func:`load` does."""
 
-    The first of ``honest`` is of contiguous inputs, the others of other layouts: torch's CPU kernels take another way
-    there, and round more often. A gradient that does not exist is None in all.
-    """
+    operator: Operator
+    store: GoldenStore
 
-    expected: Tensors
-    honest: tuple[Tensors, ...]
+    def samples(self, property_: str, dtype: str) -> tuple[Sample, ...]:
+        """Return the samples that show a property in a dtype."""
+        return chosen(self.operator, property_, dtype)
 
-    @property
-    def first(self) -> torch.Tensor:
-        """Return the first tensor of the first honest result. Raises ValueError where there is none."""
-        found = self.honest[0][0]
-        if found is None:
-            raise ValueError("the first result is None")
-        return found
+    def forward(self, sample: Sample, dtype: str) -> Results:
+        """Return what was stored of a call."""
+        return read(self.store, self.operator, dtype, "forward", sample)
+
+    def backward(self, sample: Sample, dtype: str) -> Results:
+        """Return the gradients that were stored, one for each input that has one."""
+        count = sum(values.wants_grad(getattr(torch, dtype)) for values in sample.values())
+        return read(self.store, self.operator, dtype, BACKWARD, sample, count)
+
+    def expression(self, _: StoredTensor, __: torch.dtype) -> str:
+        """Return "": the inputs of the catalogue are made, not stored."""
+        return ""
 
 
 def golden_id(operator: Operator) -> str:
@@ -89,7 +91,9 @@ def load(store: GoldenStore, operator: Operator) -> Golden:
     return golden
 
 
-def read(store: GoldenStore, operator: Operator, dtype: str, part: str, sample: Sample, count: int = 0) -> Results:
+def read(  # noqa: PLR0917
+    store: GoldenStore, operator: Operator, dtype: str, part: str, sample: Sample, count: int = 0
+) -> Results:
     """Return the results of one call; ``count`` is how many, where some may be None.
 
     Raises GoldenError as :func:`load` does.

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from ..stored_tensor import StoredTensor
+from pytest_ascend.operators.values import StoredTensor
 
 #: Writes a tensor, and reads what was written for it.
 Write: TypeAlias = Callable[[StoredTensor], Any]

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_map
 
-from .evaluate import double
-from .operator import Operator, Sample
-from .stored import Results
+from pytest_ascend.operators.calling import double
+from pytest_ascend.operators.operator import Operator
+from pytest_ascend.operators.reference import Results
+from pytest_ascend.operators.samples import Sample
 
 #: Both references compute in float64; longer sums and other formulas lose a few digits.
 RELATIVE, ABSOLUTE = 1e-11, 1e-13

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pytest_ascend.errors import AscendError
+from pytest_ascend.operators.recorded.callables import resolve
 
-from ..corpus.callables import resolve
 from .table import FUNCTIONS, LEFT_OUT, VARIANTS_LEFT_OUT
 
 #: Where an operator of the database is looked for.

@@ -13,13 +13,14 @@ from typing import Any
 import torch
 
 from pytest_ascend.operators.layouts import Placing, poisoned, steps, surrounded
+from pytest_ascend.operators.operator import Operator
+from pytest_ascend.operators.recorded.literals import write
+from pytest_ascend.operators.recorded.packed import Packed
+from pytest_ascend.operators.reference import PLACINGS, Results, Tensors, computed, differentiated
+from pytest_ascend.operators.samples import FORWARD, Sample
+from pytest_ascend.operators.stored import BACKWARD
+from pytest_ascend.operators.values import StoredTensor
 
-from ..corpus.literals import write
-from ..corpus.packed import Packed
-from ..making import PLACINGS, computed, differentiated
-from ..operator import FORWARD, Operator, Sample
-from ..stored import BACKWARD, Results, Tensors
-from ..stored_tensor import StoredTensor
 from . import second
 
 

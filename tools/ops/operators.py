@@ -12,14 +12,15 @@ import torch
 
 from pytest_ascend.errors import AscendError
 from pytest_ascend.golden import Content
+from pytest_ascend.operators.calling import tensors
+from pytest_ascend.operators.operator import ALL_OUTPUTS, FUNCTION, MOVE, Operator
+from pytest_ascend.operators.recorded.callables import resolve
+from pytest_ascend.operators.recorded.index import Entry
+from pytest_ascend.operators.recorded.packed import Packed
+from pytest_ascend.operators.recorded.replay import FORM
+from pytest_ascend.operators.samples import Sample
+from suites.ops.table import is_recorded
 
-from ..catalogue import is_recorded
-from ..corpus.callables import resolve
-from ..corpus.index import Entry
-from ..corpus.packed import Packed
-from ..corpus.replay import FORM
-from ..evaluate import tensors
-from ..operator import FUNCTION, MOVE, Operator, Sample
 from .all_bits import ALL_BITS, in_all_bits
 from .computing import Subject, Tally, recorded, written
 from .database import database, function_name, in_place_name
@@ -59,7 +60,7 @@ def _subject(name: str, infos: tuple[Any, ...]) -> Subject:
     in_place = in_place_name(infos[0])
     backward = {str(each).removeprefix("torch.") for info in infos for each in info.supported_backward_dtypes("cpu")}
     return Subject(
-        operator=Operator(name, function, lambda _: (), recorded=True),
+        operator=Operator(name, function, lambda _: (), above=ALL_OUTPUTS, one_set_of_inputs=True),
         infos=infos,
         in_place=resolve(in_place) if in_place else None,
         has_out=name not in WITHOUT_OUT and all(info.supports_out for info in infos),

@@ -1,4 +1,4 @@
-"""Recorded samples and their results, as a golden of the corpus holds them."""
+"""Recorded samples and their results, as the golden of a recorded operator holds them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ import torch
 from pytest_ascend.dispatching import unseen
 from pytest_ascend.errors import GoldenError
 from pytest_ascend.golden import Golden, GoldenStore
+from pytest_ascend.operators.operator import ALL_OUTPUTS, Operator
+from pytest_ascend.operators.recorded.callables import resolve
+from pytest_ascend.operators.recorded.index import Entry
+from pytest_ascend.operators.recorded.literals import read
+from pytest_ascend.operators.recorded.packed import unpack
+from pytest_ascend.operators.reference import Results, Tensors
+from pytest_ascend.operators.samples import Sample
+from pytest_ascend.operators.values import StoredTensor, laid_out
 
-from ..operator import Operator, Sample
-from ..stored import HONEST, Results, Tensors
-from ..stored_tensor import StoredTensor, laid_out
-from .callables import resolve
-from .index import Entry
-from .literals import read
-from .packed import unpack
-from .repeating import REPEAT
+#: Layouts that torch's CPU kernels were recorded in as well.
+_LAYOUTS = ("transposed", "stepped")
+#: The property that has no results of its own: its samples are those of "forward".
+_REPEAT = "repeat"
 
 #: What a golden's meta says its form is; another one is not read.
 FORM = 1
@@ -37,41 +41,52 @@ def operator_of(entry: Entry) -> Operator:
         entry.exactness,
         grad=any("backward" in asked for asked in entry.properties.values()),
         out=any("out" in asked for asked in entry.properties.values()),
-        in_place=bool(entry.in_place),
-        recorded=True,
+        in_place=resolve(entry.in_place) if entry.in_place else False,
+        above=ALL_OUTPUTS,
+        layouts=_LAYOUTS,
+        one_set_of_inputs=True,
     )
 
 
 class Recording:
-    """The golden of one operator of the corpus. Raises GoldenError where it is damaged, of another form, revoked."""
+    """The reference of a recorded operator: its golden. Raises GoldenError where that is damaged or revoked."""
 
     def __init__(self, golden: Golden, path: str) -> None:
         self._golden, self._path = golden, path
         if golden.meta.get("form") != FORM:
             raise self._damaged(f"its form is {golden.meta.get('form')!r}, not {FORM}")
-        self._samples: dict[int, Sample] = {}
+        self._made: dict[int, Sample] = {}
         self._said: Sequence[Mapping[str, Any]] = golden.meta["samples"]
         self._position = {said["name"]: position for position, said in enumerate(self._said)}
 
-    def chosen(self, property_: str, dtype: str) -> tuple[Sample, ...]:
+    def samples(self, property_: str, dtype: str) -> tuple[Sample, ...]:
         """Return the samples that a property is shown with."""
-        shown = "forward" if property_ == REPEAT else property_
+        shown = "forward" if property_ == _REPEAT else property_
         found = (place for place, said in enumerate(self._said) if shown in self._asked(said, dtype))
         samples = tuple(self._sample(place) for place in found)
         return tuple(filter(_can_change, samples)) if property_ == "in-place" else samples
 
-    def results(self, sample: Sample, dtype: str, part: str) -> Results:
-        """Return what a sample has to give in a dtype; ``part`` is "forward" or "backward"."""
+    def forward(self, sample: Sample, dtype: str) -> Results:
+        """Return what a sample has to give in a dtype."""
         with unseen():
-            return self._results(sample, dtype, part)
+            return self._results(sample, dtype, "forward")
+
+    def backward(self, sample: Sample, dtype: str) -> Results:
+        """Return the gradients of a sample in a dtype, one for each input that has one."""
+        with unseen():
+            return self._results(sample, dtype, "backward")
 
     def _results(self, sample: Sample, dtype: str, part: str) -> Results:
         numbers, *honest = self._said[self._position[sample.name]]["dtypes"][dtype][part]
         expected: Tensors = [None if each is None else self._tensor(each) for each in numbers]
         layouts = [self._honest(expected, each) for each in honest]
-        return Results(expected, tuple(layouts + layouts[:1] * (len(HONEST) - len(layouts))))
+        return Results(expected, tuple(layouts))
 
-    def expression(self, number: int, dtype: torch.dtype | None) -> str:
+    def expression(self, source: StoredTensor, dtype: torch.dtype) -> str:
+        """Return the Python that reads a tensor of a sample from the file; "" where it is not there."""
+        return self.reading(source.number, dtype if source.follows else None)
+
+    def reading(self, number: int, dtype: torch.dtype | None) -> str:
         """Return the Python that reads a tensor from the file, in ``dtype`` or its own; "" where it is not there."""
         if number < 0:
             return ""
@@ -87,20 +102,20 @@ class Recording:
         return found
 
     def _sample(self, place: int) -> Sample:
-        if place not in self._samples:
+        if place not in self._made:
             said = self._said[place]
             try:
                 args, kwargs = read(said["args"], self._source), read(said["kwargs"], self._source)
             except (ValueError, KeyError, TypeError) as error:
                 raise self._damaged(f"the sample {said['name']!r}: {error}") from error
-            self._samples[place] = Sample(
+            self._made[place] = Sample(
                 name=said["name"],
                 args=tuple(args),
                 kwargs=kwargs,
                 group=said["group"],
                 all_bits=said.get("all_bits", False),
             )
-        return self._samples[place]
+        return self._made[place]
 
     def _source(self, held: Mapping[str, Any]) -> StoredTensor:
         stride = tuple(held["stride"]) if "stride" in held else None

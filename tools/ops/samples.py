@@ -16,10 +16,12 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_map
 
-from ..corpus.literals import Unwritable, write
-from ..evaluate import forward
-from ..operator import SPECIAL, Operator, Sample, call
-from ..stored_tensor import StoredTensor, laid_out
+from pytest_ascend.operators.calling import forward
+from pytest_ascend.operators.operator import Operator
+from pytest_ascend.operators.recorded.literals import Unwritable, write
+from pytest_ascend.operators.samples import SPECIAL, Sample, call
+from pytest_ascend.operators.values import StoredTensor, laid_out
+
 from .choosing import LARGEST, choose, size
 from .table import NEVER_EMPTY, NEVER_NAN, ONE_TENSOR, REFUSED, WITHOUT_PLACES
 
@@ -80,7 +82,7 @@ def is_usable(operator: Operator, drawn_in: torch.dtype, sample: Sample, largest
         args, kwargs = sample.arguments(operator.name, drawn_in)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return sum(each.numel() for each in forward(operator.function, args, kwargs)) <= largest
+            return sum(each.numel() for each in forward(operator, operator.function, args, kwargs)) <= largest
     except Exception:  # noqa: BLE001 - whatever it says, it is no sample
         return False
 

@@ -1,0 +1,293 @@
+"""The ten properties that operators are asked for: each compares all samples of a case at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import torch
+
+from pytest_ascend.dispatching import unseen
+from pytest_ascend.operators.calling import forward, on_tensors, tensors
+from pytest_ascend.operators.judging import alike, expected, honest_twin, settings, signs
+from pytest_ascend.operators.layouts import LAYOUTS, as_it_is, changes, poisoned, steps, surrounded
+from pytest_ascend.operators.reference import CPU, Results
+from pytest_ascend.operators.samples import LAYOUT, USUAL_TERMS, Sample
+from pytest_ascend.operators.target import Target, placed
+from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
+
+#: Families of functions of one number.
+_OF_ONE = ("activation", "elementwise")
+
+#: Results by the name of the sample, and of the layout where there are several.
+Found: TypeAlias = dict[str, list[Any]]
+
+
+def check(target: Target, compare: PrecisionCompare) -> None:
+    """Run the property that a case names. Raises AssertionError where the operator does not have it."""
+    CHECKS[target.case.property](target, compare)
+
+
+def judge(
+    target: Target,
+    compare: PrecisionCompare,
+    actual: Found,
+    results: Mapping[str, Results],
+    *,
+    backward: bool = False,
+) -> None:
+    """Compare all results of a case: first those that are an honest one to the last bit, which need no judging."""
+    with unseen():
+        _judge(target, compare, actual, results, backward=backward)
+
+
+def _judge(
+    target: Target, compare: PrecisionCompare, actual: Found, results: Mapping[str, Results], *, backward: bool
+) -> None:
+    settled = {name: each.honest[0] for name, each in results.items()}
+    pair = alike(actual, settled)
+    if pair is None:
+        settled = {
+            name: each for name, found in results.items() if (each := honest_twin(actual[name], found)) is not None
+        }
+        pair = alike({name: actual[name] for name in settled}, settled)
+    if settled and pair:
+        compare(*pair, standard="binary", name=f"{target.operator.name}, {len(settled)} as an honest device")
+    open_ = {name: each for name, each in results.items() if name not in settled}
+    _judge_values(target, compare, actual, open_, backward=backward)
+
+
+def same(compare: PrecisionCompare, actual: Found, wanted: Found, name: str, **settings: Any) -> None:
+    """Compare what has to be equal to the last bit: where it is, all at once."""
+    with unseen():
+        pair = alike(actual, wanted)
+        if actual and pair:
+            compare(*pair, standard="binary", name=name)
+        else:
+            compare(actual, wanted, name=name, **settings)
+
+
+def _judge_values(
+    target: Target, compare: PrecisionCompare, actual: Found, results: Mapping[str, Results], *, backward: bool
+) -> None:
+    """Compare results by value, first those with short sums: what is allowed depends on their length."""
+    operator = target.operator
+    long = {name for name in results if operator.terms > USUAL_TERMS and target.is_long(name)}
+    for names, terms in ((results.keys() - long, USUAL_TERMS), (long, operator.terms)):
+        part = {name: each for name, each in results.items() if name in names}
+        if part:
+            wanted = {name: each.expected if backward else expected(operator, each) for name, each in part.items()}
+            how = settings(operator, part, terms=min(terms, operator.terms), backward=backward)
+            compare({name: actual[name] for name in part}, wanted, name=operator.name, **how)
+
+
+def _forward(target: Target, compare: PrecisionCompare) -> None:
+    results = {each.name: target.expected(each) for each in target.samples}
+    judge(target, compare, {each.name: target.run(each) for each in target.samples}, results)
+
+
+def _special(target: Target, compare: PrecisionCompare) -> None:
+    results = {each.name: target.expected(each) for each in target.samples}
+    actual = {each.name: target.run(each) for each in target.samples}
+    judge(target, compare, actual, results)
+    if target.operator.signed_zero:
+        negative = {name: signs(each.expected) for name, each in results.items()}
+        found = {name: signs(each) for name, each in actual.items()}
+        same(compare, found, negative, f"{target.operator.name}: is negative")
+
+
+def _layout(target: Target, compare: PrecisionCompare) -> None:
+    actual: Found = {}
+    results: dict[str, Results] = {}
+    for sample in target.samples:
+        given = tensors(target.on_cpu(sample))
+        usual = {"": as_it_is} if sample.group == LAYOUT else {}
+        stored = target.expected(sample)
+        for layout, placing in (usual or target.placings()).items():
+            if usual or any(changes(placing, each) for each in given):
+                name = f"{sample.name}, {layout}" if layout else sample.name
+                actual[name], results[name] = target.run(sample, placing), stored
+    judge(target, compare, actual, results)
+    if target.operator.strides:
+        here, wanted = _strides(target, target.device), _strides(target, CPU)
+        same(compare, here, wanted, f"{target.operator.name}: strides of its results")
+
+
+def _strides(target: Target, device: torch.device) -> Found:
+    """Return the strides of the results, of inputs in every layout, as tensors of integers."""
+    found: Found = {}
+    for sample in (each for each in target.samples if each.group != LAYOUT):
+        for layout, placing in target.placings().items():
+            args, kwargs = target.arguments(sample, placing, device)
+            results = forward(target.operator, target.operator.function, args, kwargs)
+            found[f"{sample.name}, {layout}"] = [torch.tensor(each.stride()) for each in results]
+    return found
+
+
+def _backward(target: Target, compare: PrecisionCompare) -> None:
+    results = {each.name: target.expected_gradients(each) for each in target.samples}
+    actual: Found = {each.name: target.go_back(each) for each in target.samples}
+    judge(target, compare, actual, results, backward=True)
+
+
+def _backward_layout(target: Target, compare: PrecisionCompare) -> None:
+    actual: Found = {}
+    results: dict[str, Results] = {}
+    for sample in target.samples[:2]:
+        stored = target.expected_gradients(sample)
+        for layout in ("transposed", "stepped"):
+            name = f"{sample.name}, {layout}"
+            actual[name] = list(target.go_back(sample, LAYOUTS[layout]))
+            results[name] = stored
+    judge(target, compare, actual, results, backward=True)
+
+
+def _out(target: Target, compare: PrecisionCompare) -> None:
+    actual: Found = {}
+    results: dict[str, Results] = {}
+    gaps: Found = {}
+    for sample in target.samples:
+        stored = target.expected(sample)
+        for kind, whole in _targets(stored.first, target.device).items():
+            name = f"{sample.name}, {kind}"
+            args, kwargs = target.arguments(sample)
+            part = steps(whole) if kind == "stepped" else whole
+            returned = target.operator.function(*args, **kwargs, out=part)
+            _demand(returned is part, f"{target.operator.name}: out= was not what it returned ({name})")
+            actual[name], results[name] = target.fetched([part]), stored
+            if kind == "stepped":
+                gaps[name] = _gaps(whole)
+    judge(target, compare, actual, results)
+    same(compare, gaps, _untouched(gaps), f"{target.operator.name}: beside out=")
+
+
+def _targets(like: torch.Tensor, device: torch.device) -> dict[str, torch.Tensor]:
+    """Return what to write into: a tensor that is ready, one with gaps, one to be resized; all full of poison."""
+    with unseen():
+        ready = poisoned(tuple(like.shape), like.dtype)
+        targets = {"ready": ready.to(device), "to be resized": torch.empty(0, dtype=like.dtype, device=device)}
+        return targets | ({"stepped": surrounded(ready).to(device)} if like.ndim else {})
+
+
+def _gaps(whole: torch.Tensor) -> list[torch.Tensor]:
+    """Return what is left of a surrounding tensor without the elements."""
+    with unseen():
+        left = whole.to("cpu", copy=True)
+        steps(left).copy_(poisoned(tuple(steps(left).shape), left.dtype))
+    return [left]
+
+
+def _untouched(gaps: Found) -> Found:
+    with unseen():
+        return {name: [poisoned(tuple(each.shape), each.dtype) for each in found] for name, found in gaps.items()}
+
+
+def _in_place(target: Target, compare: PrecisionCompare) -> None:
+    actual: Found = {}
+    results: dict[str, Results] = {}
+    gaps: Found = {}
+    for sample in target.samples:
+        stored = target.expected_in_place(sample)
+        actual[sample.name], results[sample.name] = _changed(target, sample), stored
+        name = f"{sample.name}, stepped"
+        actual[name], gaps[name] = _changed_within(target, sample)
+        results[name] = stored
+    judge(target, compare, actual, results)
+    same(compare, gaps, _untouched(gaps), f"{target.operator.name}_: beside the view")
+    if target.operator.family == "arithmetic" and not target.operator.one_set_of_inputs:
+        _must_not_grow(target)
+
+
+def _changed(target: Target, sample: Sample) -> list[torch.Tensor]:
+    """Change a tensor in place; autograd has to see that it is another one now."""
+    (first, *rest), kwargs = target.arguments(sample)
+    before = first._version  # noqa: SLF001  (its public name is this one)
+    returned = target.operator.changes_first(first, *rest, **kwargs)
+    _demand(returned is first, f"{target.operator.name}_ returned another tensor than it was given")
+    _demand(first._version > before, f"{target.operator.name}_ did not bump the tensor's version")  # noqa: SLF001
+    return target.fetched([first])
+
+
+def _changed_within(target: Target, sample: Sample) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Change a view in place; give the view and what is beside it."""
+    (first, *others), named = target.on_cpu(sample)
+    with unseen():
+        given = (surrounded(first), *others), named
+        (whole, *rest), kwargs = placed(given, as_it_is, target.device)
+        view = steps(whole)
+        before = view.stride()
+    target.operator.changes_first(view, *rest, **kwargs)
+    left = steps(whole) if view.stride() == before else view  # what changes strides has written nothing
+    return target.fetched([left]), _gaps(whole)
+
+
+def _must_not_grow(target: Target) -> None:
+    """A tensor cannot be changed into a larger one: the other operand must not be broadcast against it silently."""
+    (first, *rest), kwargs = target.arguments(target.samples[0])
+    try:
+        target.operator.changes_first(first[:1].clone(), *rest, **kwargs)
+    except RuntimeError:
+        return
+    raise Disagreement(f"{target.operator.name}_ took an operand that is larger than the tensor it changes")
+
+
+def _repeat(target: Target, compare: PrecisionCompare) -> None:
+    first: Found = {}
+    second: Found = {}
+    before, after = {}, {}
+    for sample in target.samples:
+        before[sample.name] = target.on_cpu(sample)
+        args, kwargs = target.arguments(sample)
+        for way, computed in _ways(target, sample, args, kwargs).items():
+            name = f"{sample.name}, {way}" if way else sample.name
+            first[name] = computed()
+            _leave_poison(first[name], target.device)
+            second[name] = computed()
+        after[sample.name] = on_tensors(torch.Tensor.cpu, (args, kwargs))
+    name = target.operator.name
+    same(compare, second, first, f"{name}, called again", standard="binary")
+    given, left = ({key: tensors(each) for key, each in found.items()} for found in (before, after))
+    same(compare, left, given, f"{name}: its inputs, after the calls", standard="binary")
+
+
+def _ways(target: Target, sample: Sample, args: Any, kwargs: Any) -> dict[str, Callable[[], list[Any]]]:
+    """Return how a sample can be computed: forward, in place on a copy, and back, as far as the operator has these.
+
+    Back only where there is one gradient, of one number each: no device promises the order of sums.
+    """
+    operator = target.operator
+    function = operator.function
+    ways: dict[str, Callable[[], list[Any]]] = {"": lambda: target.fetched(forward(operator, function, args, kwargs))}
+    if target.shows(sample, "in-place"):
+        ways["in place"] = lambda: target.fetched([operator.changes_first(args[0].clone(), *args[1:], **kwargs)])
+    is_of_one = operator.family in _OF_ONE and len(sample.values()) == 1
+    if is_of_one and target.shows(sample, "backward"):
+        ways["backward"] = lambda: [each for each in target.go_back(sample) if each is not None]
+    return ways
+
+
+def _leave_poison(like: list[torch.Tensor], device: torch.device) -> None:
+    """Let the memory that the next results are put into hold what no result has."""
+    with unseen():
+        junk = [poisoned(tuple(each.shape), each.dtype).to(device) for each in like for _ in range(4)]
+    del junk
+
+
+def _demand(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise Disagreement(otherwise)
+
+
+#: Property -> what shows it.
+CHECKS: Mapping[str, Callable[[Target, PrecisionCompare], None]] = {
+    "forward": _forward,
+    "special": _special,
+    "shapes": _forward,
+    "promotion": _forward,
+    "layout": _layout,
+    "backward": _backward,
+    "backward-layout": _backward_layout,
+    "out": _out,
+    "in-place": _in_place,
+    "repeat": _repeat,
+}

@@ -1,0 +1,171 @@
+"""What is right for one call, and what honest devices make of it: computed here, or read from where it was stored."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import torch
+
+from pytest_ascend.dispatching import unseen
+from pytest_ascend.operators.calling import double, forward, gradients, on_tensors, upstream, with_grad
+from pytest_ascend.operators.layouts import Placing, contiguous, onto, stepped, transposed
+from pytest_ascend.operators.operator import Operator
+from pytest_ascend.operators.properties import chosen
+from pytest_ascend.operators.samples import Sample
+from pytest_ascend.operators.values import StoredTensor
+
+#: Outputs or gradients, in order; None for a gradient that does not exist.
+Tensors: TypeAlias = list[torch.Tensor | None]
+
+CPU = torch.device("cpu")
+#: The layouts in which the CPU computes what is honest: its kernels take other ways there, and round more often.
+PLACINGS: tuple[Placing, ...] = (contiguous, stepped, transposed)
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What one call has to give: ``expected`` in float64 (integers and bool as they are), ``honest`` in the dtype.
+
+    The first of ``honest`` is the usual one; the others are of other layouts, or rounded more or less often.
+    """
+
+    expected: Tensors
+    honest: tuple[Tensors, ...]
+
+    @property
+    def first(self) -> torch.Tensor:
+        """Return the first tensor of the first honest result. Raises ValueError where there is none."""
+        found = self.honest[0][0]
+        if found is None:
+            raise ValueError("the first result is None")
+        return found
+
+
+class Reference(Protocol):
+    """Where samples and what is right for them come from. Each may raise GoldenError where it reads what was stored."""
+
+    def samples(self, property_: str, dtype: str) -> tuple[Sample, ...]:
+        """Return the samples that show a property in a dtype."""
+
+    def forward(self, sample: Sample, dtype: str) -> Results:
+        """Return what a call has to give."""
+
+    def backward(self, sample: Sample, dtype: str) -> Results:
+        """Return the gradients of a call, one for each input that has one."""
+
+    def expression(self, source: StoredTensor, dtype: torch.dtype) -> str:
+        """Return the Python that makes a tensor of a sample, "" where none is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The reference of an operator that is judged by its definition, computed on the CPU when it is asked for."""
+
+    operator: Operator
+    _known: dict[tuple[str, str, str], Results] = field(default_factory=dict)
+
+    def samples(self, property_: str, dtype: str) -> tuple[Sample, ...]:
+        """Return the samples that show a property in a dtype."""
+        return chosen(self.operator, property_, dtype)
+
+    def forward(self, sample: Sample, dtype: str) -> Results:
+        """Return what the definition gives: in float64, rounded, in float32, and in the dtype from several layouts."""
+
+        def compute(change: Callable[[torch.Tensor], torch.Tensor]) -> Tensors:
+            args, kwargs = on_tensors(change, sample.arguments(self.operator.name, getattr(torch, dtype)))
+            return list(forward(self.operator, self._function, args, kwargs))
+
+        return self._results("forward", sample, dtype, compute)
+
+    def backward(self, sample: Sample, dtype: str) -> Results:
+        """Return the gradients of the definition, computed likewise."""
+
+        def compute(change: Callable[[torch.Tensor], torch.Tensor]) -> Tensors:
+            return _gradients(self._function, self.operator, sample, getattr(torch, dtype), change)
+
+        return self._results("backward", sample, dtype, compute)
+
+    def expression(self, source: StoredTensor, _: torch.dtype) -> str:
+        """Return the Python by which the tensor was drawn."""
+        return source.expression
+
+    @property
+    def _function(self) -> Callable[..., Any]:
+        return self.operator.definition or self.operator.function
+
+    def _results(self, part: str, sample: Sample, dtype: str, compute: Callable[..., Tensors]) -> Results:
+        key = (part, sample.name, dtype)
+        if key not in self._known:
+            with unseen():
+                self._known[key] = self._computed(part, dtype, compute)
+        return self._known[key]
+
+    def _computed(self, part: str, dtype: str, compute: Callable[..., Tensors]) -> Results:
+        with numbers_in_float64():
+            expected = compute(double)
+        own = getattr(torch, dtype)
+        dtypes = [own] * len(expected) if part == "backward" else self._dtypes(expected, own)
+        honest = [_cast(expected, dtypes), _cast(compute(_in_float32), dtypes)]
+        with contextlib.suppress(RuntimeError):  # the CPU lacks a step of the definition in a 16-bit dtype
+            honest += [_cast(compute(onto(CPU, placing)), dtypes) for placing in PLACINGS]
+        return Results(expected, tuple(honest))
+
+    def _dtypes(self, expected: Tensors, dtype: torch.dtype) -> list[torch.dtype]:
+        """Return the dtype that each output has to have."""
+        said = [getattr(torch, each) if each else dtype for each in self.operator.outputs]
+        return said or [each.dtype if each is not None and not each.is_floating_point() else dtype for each in expected]
+
+
+def _cast(found: Tensors, dtypes: Sequence[torch.dtype]) -> Tensors:
+    return [each if each is None else each.to(dtype) for each, dtype in zip(found, dtypes, strict=True)]
+
+
+def _in_float32(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.float32) if tensor.is_floating_point() else tensor
+
+
+def computed(operator: Operator, sample: Sample, dtype: str, placings: tuple[Placing, ...] = PLACINGS) -> Results:
+    """Call once in float64, and torch's CPU kernel in the dtype itself from inputs in each layout."""
+    kind = getattr(torch, dtype)
+    exact = operator.definition or operator.function
+    with numbers_in_float64():
+        expected = forward(operator, exact, *on_tensors(double, sample.arguments(operator.name, kind)))
+    return Results(list(expected), tuple(list(_honest(operator, sample, kind, placing)) for placing in placings))
+
+
+def _honest(operator: Operator, sample: Sample, kind: torch.dtype, placing: Placing) -> list[torch.Tensor]:
+    args, kwargs = on_tensors(onto(CPU, placing), sample.arguments(operator.name, kind))
+    return forward(operator, operator.function, args, kwargs)
+
+
+def differentiated(operator: Operator, sample: Sample, dtype: str, placings: tuple[Placing, ...] = PLACINGS) -> Results:
+    """Go back once in float64, and in the dtype itself from inputs in each layout, from the same incoming gradient."""
+    kind = getattr(torch, dtype)
+    with numbers_in_float64():
+        exact = _gradients(operator.definition or operator.function, operator, sample, kind, double)
+    honest = (_gradients(operator.function, operator, sample, kind, onto(CPU, placing)) for placing in placings)
+    return Results(exact, tuple(honest))
+
+
+def _gradients(
+    function: Any, operator: Operator, sample: Sample, kind: torch.dtype, change: Callable[[torch.Tensor], torch.Tensor]
+) -> Tensors:
+    """Go back from inputs, and from incoming gradients, that are changed in the same way: to float64, or in layout."""
+    args, kwargs = on_tensors(change, sample.arguments(operator.name, kind))
+    leaves = with_grad(sample, (args, kwargs), kind)
+    above = lambda outputs: [change(each) for each in upstream(operator, sample, outputs, kind)]  # noqa: E731
+    return gradients(operator, function, args, kwargs, leaves, above)
+
+
+@contextlib.contextmanager
+def numbers_in_float64() -> Iterator[None]:
+    """Let torch make float64 of integers that become floating, as a quotient of two integers does."""
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(usual)

@@ -1,0 +1,123 @@
+"""One call of an operator: its arguments, with a description in place of each tensor."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import torch
+
+from pytest_ascend.operators.values import StoredTensor, Values
+
+#: What stands in a sample in place of a tensor.
+Source: TypeAlias = Values | StoredTensor
+
+#: Elements of a tensor that counts as large, and terms in the longest sum over any other.
+LONG, USUAL_TERMS = 512, 256
+
+#: What a sample is about; the groups that a property runs are in properties.py.
+FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT = "forward", "special", "shapes", "promotion", "layout"
+GROUPS = (FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT)
+
+# torch's own pytrees know more kinds of containers and take ten times as long, which is more than most operators take.
+_CONTAINERS = (tuple, list, dict)
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """Yield what is no tuple, list or dictionary, in order."""
+    if not isinstance(tree, _CONTAINERS):
+        yield tree
+    else:
+        for each in tree.values() if isinstance(tree, dict) else tree:
+            yield from leaves(each)
+
+
+def on_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
+    """Return the structure with each leaf changed; a named tuple becomes a tuple."""
+    if not isinstance(tree, _CONTAINERS):
+        return change(tree)
+    if isinstance(tree, dict):
+        return {key: on_leaves(change, each) for key, each in tree.items()}
+    changed = [on_leaves(change, each) for each in tree]
+    return tuple(changed) if isinstance(tree, tuple) else changed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """One call: its arguments, with a :data:`Source` in place of each tensor. ``group`` says what it shows.
+
+    A user's sample may hold tensors themselves. ``all_bits`` tells of a recorded one that its numbers are of one dtype,
+    with all bits that this has.
+    """
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    group: str = FORWARD
+    all_bits: bool = False
+
+    def values(self) -> list[Source]:
+        """Return the tensors to be made, in order."""
+        return [leaf for leaf in leaves((self.args, dict(self.kwargs))) if isinstance(leaf, Source)]
+
+    def arguments(self, operator: str, dtype: torch.dtype) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Make the arguments, with tensors on the CPU: the same for the same operator and sample everywhere."""
+        places = itertools.count()
+
+        def made(leaf: Any) -> Any:
+            if not isinstance(leaf, Source):
+                return leaf
+            return leaf.make(f"ops/{operator}/{self.name}/{next(places)}", dtype)
+
+        args, kwargs = on_leaves(made, (self.args, dict(self.kwargs)))
+        return args, kwargs
+
+    def with_sources(self, change: Callable[[Any], Any]) -> Sample:
+        """Return the same call with each argument that is no container changed."""
+        args, kwargs = on_leaves(change, (self.args, dict(self.kwargs)))
+        return replace(self, args=args, kwargs=kwargs)
+
+    def with_nonfinite(self, dtype: torch.dtype) -> Sample:
+        """Return the same call with NaN and infinities in the first tensor that could be differentiated by."""
+        first = next(each for each in self.values() if each.wants_grad(dtype) and each.shape)
+        changed = self.with_sources(lambda leaf: leaf.with_nonfinite() if leaf is first else leaf)
+        return replace(changed, name=f"{self.name}, not all finite", group=SPECIAL)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a tensor is so large that the longest sums may be over it."""
+        return any(math.prod(each.shape) > LONG for each in self.values())
+
+    def expanded(self) -> Sample:
+        """Return the same call with every tensor expanded along its first dimension."""
+        changed = self.with_sources(lambda leaf: leaf.expanded() if isinstance(leaf, Source) else leaf)
+        return replace(changed, name=f"{self.name}, expanded", group=LAYOUT)
+
+
+def call(*args: Any, group: str = FORWARD, name: str = "", **kwargs: Any) -> Sample:
+    """Describe one call; where no name is given, its shapes and arguments are the name.
+
+    ``group`` says what it shows: "forward", "special" (NaN, infinities, ends of the dtype), "shapes" (empty, broadcast,
+    without dimensions) or "promotion" (dtypes mixed). Raises ValueError for any other.
+    """
+    if group not in GROUPS:
+        raise ValueError(f"{group!r} is no group of calls: use one of {', '.join(GROUPS)}")
+    return Sample(name=name or _name(args, kwargs), args=args, kwargs=kwargs, group=group)
+
+
+def _name(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    parts = [_text(each) for each in args] + [f"{key}={_text(value)}" for key, value in kwargs.items()]
+    return ", ".join(parts)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Source):
+        return value.label
+    if isinstance(value, torch.Tensor):
+        return "x".join(map(str, value.shape)) or "0-d"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_text, value))}]"
+    return str(value).removeprefix("torch.")

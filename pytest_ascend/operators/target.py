@@ -1,0 +1,120 @@
+"""One case on its way: the operator under test in one dtype, on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from pytest_ascend.dispatching import unseen
+from pytest_ascend.operators import layouts
+from pytest_ascend.operators.calling import double, forward, gradients, upstream, with_grad
+from pytest_ascend.operators.layouts import Placing
+from pytest_ascend.operators.operator import Operator
+from pytest_ascend.operators.reference import Reference, Results
+from pytest_ascend.operators.samples import Sample, on_leaves
+from pytest_ascend.records.case import Case
+from pytest_ascend.run.comparing import Disagreement
+
+
+class Target:
+    """An operator in one dtype, for one property, on one device, with what is right for it."""
+
+    def __init__(self, case: Case, operator: Operator, reference: Reference, device: torch.device) -> None:
+        self.case, self.operator, self.reference, self.device = case, operator, reference, device
+        self.dtype: torch.dtype = getattr(torch, case.dtype)
+        self.samples = reference.samples(case.property, case.dtype)
+        self._drawn: dict[str, Any] = {}
+        self._above: dict[str, list[torch.Tensor]] = {}
+        #: The sample that was called last, and how it was placed.
+        self.latest: tuple[Sample, Placing] | None = None
+
+    def shows(self, sample: Sample, property_: str) -> bool:
+        """Whether a sample is one of those that show a property."""
+        return sample in self.reference.samples(property_, self.case.dtype)
+
+    def on_cpu(self, sample: Sample) -> Any:
+        """Make the arguments of a sample on the CPU: a tuple and a dictionary."""
+        drawn = self._drawn.get(sample.name)
+        if drawn is None:
+            with unseen():
+                drawn = sample.arguments(self.operator.name, self.dtype)
+            if self.device.type != "cpu":  # where nothing is copied, what is drawn would be written to
+                self._drawn[sample.name] = drawn
+        return drawn
+
+    def arguments(self, sample: Sample, placing: Placing = layouts.as_it_is, device: torch.device | None = None) -> Any:
+        """Make the arguments of a sample on a device: the one under test, unless another is named."""
+        self.latest = sample, placing
+        given = self.on_cpu(sample)
+        with unseen():  # copies only
+            return placed(given, placing, device or self.device)
+
+    def expected(self, sample: Sample) -> Results:
+        """Return what is right for a sample."""
+        return self.reference.forward(sample, self.case.dtype)
+
+    def expected_gradients(self, sample: Sample) -> Results:
+        """Return the gradients that are right for a sample, one for each input that has one."""
+        return self.reference.backward(sample, self.case.dtype)
+
+    def expected_in_place(self, sample: Sample) -> Results:
+        """Return what is right as it stands in a tensor of the case's dtype: comparisons give 0 and 1."""
+        return in_dtype(self.expected(sample), self.dtype)
+
+    def is_long(self, name: str) -> bool:
+        """Whether the result of this name is of a sample with the longest sums."""
+        return any(each.is_long and name.startswith(each.name) for each in self.samples)
+
+    def placings(self) -> dict[str, Placing]:
+        """Return the layouts that the operator is asked for."""
+        asked = layouts.LAYOUTS if isinstance(self.operator.layouts, bool) else self.operator.layouts
+        return {name: layouts.LAYOUTS[name] for name in asked}
+
+    def run(self, sample: Sample, placing: Placing = layouts.as_it_is) -> list[torch.Tensor]:
+        """Call on the device and bring the results back."""
+        return self.fetched(forward(self.operator, self.operator.function, *self.arguments(sample, placing)))
+
+    def fetched(self, outputs: Iterable[torch.Tensor | None]) -> list[Any]:
+        """Bring results to the CPU. Raises Disagreement where they are not where they were to be computed."""
+        with unseen():
+            return [each if each is None else self._fetched(each) for each in outputs]
+
+    def _fetched(self, output: torch.Tensor) -> torch.Tensor:
+        if output.device != self.device:
+            raise Disagreement(f"{self.operator.name}: a result is on {output.device} instead of {self.device}")
+        return output.detach().cpu()
+
+    def go_back(self, sample: Sample, placing: Placing = layouts.as_it_is) -> list[torch.Tensor | None]:
+        """Call on the device, go back, and bring the gradients to the CPU; incoming gradients are placed as well."""
+
+        def above(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            with unseen():
+                if sample.name not in self._above:
+                    self._above[sample.name] = upstream(self.operator, sample, outputs, self.dtype)
+                return [placing(each, self.device) for each in self._above[sample.name]]
+
+        args, kwargs = self.arguments(sample, placing)
+        leaves = with_grad(sample, (args, kwargs), self.dtype)
+        return self.fetched(gradients(self.operator, self.operator.function, args, kwargs, leaves, above))
+
+
+def placed(arguments: Any, placing: Placing, device: torch.device) -> Any:
+    """Put arguments onto a device, and that device where one is named among them."""
+
+    def put(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return placing(leaf, device)
+        return device if isinstance(leaf, torch.device) or leaf == "cpu" else leaf  # some name it by a text
+
+    return on_leaves(put, arguments)
+
+
+def in_dtype(results: Results, dtype: torch.dtype) -> Results:
+    """Return results as they stand in a tensor of this dtype: comparisons give 0 and 1."""
+    if results.first.dtype is not torch.bool or dtype is torch.bool:
+        return results
+    with unseen():
+        written: torch.Tensor = results.first.to(dtype)
+        return Results([double(written)], tuple([written] for _ in results.honest))
