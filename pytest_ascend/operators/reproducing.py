@@ -16,7 +16,7 @@ from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.snippet import Reproduction, snippet
 from pytest_ascend.operators.sources import Unwritable
 from pytest_ascend.operators.target import Target
-from pytest_ascend.operators.values import StoredTensor, Values, range_of
+from pytest_ascend.operators.values import StoredTensor, Values, range_of, sprinkling
 
 #: Gives the Python that makes a tensor which is too large to be written down, "" where none is known.
 Large: TypeAlias = Callable[[torch.Tensor], str]
@@ -167,8 +167,10 @@ def _drawn(values: Values, key: str, case_dtype: torch.dtype) -> str:
     """Say how values are drawn, as Values.make does it; "" for the kinds that are small."""
     dtype = getattr(torch, values.dtype) if values.dtype else case_dtype
     shape = values.shape
-    if values.sprinkled or values.kind not in ("uniform", "normal", "few"):
+    if values.kind not in ("uniform", "normal", "few"):
         return ""
+    if values.sprinkled:
+        return sprinkling(_drawn(replace(values, sprinkled=False), key, case_dtype), shape)
     if values.repeated and values.can_repeat:
         return f"{_drawn(replace(values, repeated=False), key, case_dtype)}[:1].expand({shape})"
     if values.kind == "few" or not dtype.is_floating_point:

@@ -126,7 +126,7 @@ class StoredTensor:
         flat = changed.view(-1)
         for place, number in ((0, "nan"), (flat.numel() // 2, "inf"), (-1, "-inf")):
             flat[place] = float(number)
-        return replace(self, tensor=changed, number=-1, expression="")
+        return replace(self, tensor=changed, number=-1, expression=sprinkling(self.expression, self.shape))
 
     def expanded(self) -> StoredTensor:
         """Return the same with stride 0 along the first dimension."""
@@ -134,7 +134,17 @@ class StoredTensor:
             return self
         stride = (0, *self.tensor.stride()[1:])
         repeated = self.tensor[:1].expand(self.shape).contiguous()
-        return replace(self, tensor=repeated, stride=stride, number=-1, expression="")
+        made = f"{self.expression}[:1].expand({self.shape})" if self.expression else ""
+        return replace(self, tensor=repeated, stride=stride, number=-1, expression=made)
+
+
+def sprinkling(expression: str, shape: tuple[int, ...]) -> str:
+    """Return the Python that puts NaN and infinities into what another expression makes, "" where that is ""."""
+    if not expression:
+        return ""
+    places = f"(torch.tensor([0, {math.prod(shape) // 2}, -1]),)"
+    numbers = 'torch.tensor([float("nan"), float("inf"), float("-inf")])'
+    return f"(lambda x: x.flatten().index_put({places}, {numbers}.to(x.dtype)).reshape({shape}))({expression})"
 
 
 def laid_out(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:

@@ -139,3 +139,66 @@ def test_dtypes_that_torch_lacks_and_names_twice_are_refused() -> None:
         cases_of(operator(dtypes=("float33",)))
     with pytest.raises(UsageError, match="one name"):
         conformance_tests(operator(), operator())
+
+
+# --- what a user's operator is tested for ---
+
+
+def properties(tested: Operator) -> set[str]:
+    return {each.property for each in cases_of(tested) if each.dtype == "float32"}
+
+
+def test_an_operator_has_every_property_that_applies() -> None:
+    usually = {"forward", "special", "layout", "backward", "backward-layout", "repeat"}
+    assert properties(operator()) == usually
+    assert properties(operator(out=True, in_place=torch.Tensor.relu_)) == usually | {"out", "in-place"}
+    assert properties(operator(grad=False, layouts=False, nonfinite=False, deterministic=False)) == {"forward"}
+
+
+def test_a_call_can_be_put_under_a_property() -> None:
+    more = operator(inputs=lambda d: [*usual(d), call(d.normal(0, 4), group="shapes")])
+    assert "shapes" in properties(more)
+    judged(more, "shapes")
+    with pytest.raises(ValueError, match="no group"):
+        call(1, group="shape")
+
+
+def test_an_operator_of_torch_ops_is_tested_for_what_its_schema_says() -> None:
+    found = Operator("softplus", torch.ops.aten.mul, lambda d: [call(d.normal(5, 7), d.normal(7))])
+    assert {"out", "in-place"} <= properties(found)
+    for property_ in ("forward", "special", "out", "in-place", "layout", "backward", "backward-layout", "repeat"):
+        judged(found, property_)
+
+
+@pytest.mark.parametrize("property_", ["special", "backward-layout"])
+def test_what_is_right_passes_what_follows_from_it(property_: str) -> None:
+    judged(operator(), property_)
+
+
+def test_dropping_nan_is_refused() -> None:
+    with pytest.raises(Disagreement):
+        judged(operator(lambda x, limit=3.0: gated(x.nan_to_num(), limit)), "special")
+
+
+def test_writing_beside_a_view_is_refused() -> None:
+    def everywhere(x: torch.Tensor) -> torch.Tensor:
+        x.untyped_storage().fill_(0)
+        return x.zero_()
+
+    zeros = {"inputs": lambda d: [call(d.normal(3, 5))], "dtypes": ("float32",)}
+    wrong = Operator(name="zero", function=torch.zeros_like, in_place=everywhere, **zeros)
+    with pytest.raises(Disagreement, match="beside the view"):
+        judged(wrong, "in-place")
+
+
+def test_one_operator_can_have_a_tolerance_of_its_own() -> None:
+    def off(x: torch.Tensor) -> torch.Tensor:
+        found = torch.exp(x)
+        for _ in range(12):
+            found = torch.nextafter(found, torch.tensor(float("inf")))
+        return found
+
+    inputs_ = {"inputs": lambda d: [call(d.normal(501))], "definition": torch.exp, "dtypes": ("float32",)}
+    with pytest.raises(Disagreement):
+        judged(Operator(name="exp", function=off, **inputs_), "forward")
+    judged(Operator(name="exp", function=off, ulps=12, **inputs_), "forward")
