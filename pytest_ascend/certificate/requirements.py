@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
@@ -16,7 +16,7 @@ from pytest_ascend.certificate.tiers import ALLOWED, NEEDED, USUAL, Allowance, T
 from pytest_ascend.records.case import LEVELS, Case
 from pytest_ascend.records.outcome import OUTCOMES, Disputed, Fallback, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.runlog.contents import CANARIES, FULL, QUARANTINED
+from pytest_ascend.runlog.contents import CANARIES, CARDS, FULL, QUARANTINED
 from pytest_ascend.verdict.summary import Summary
 
 #: How many names a reason gives.
@@ -51,8 +51,15 @@ class Subject:
 
     @property
     def findings(self) -> list[dict[str, Any]]:
-        """What the doctor found before the run."""
-        return list(self.summary.run.header.doctor.get("findings", []))
+        """What the doctor found before the run, but for what is wrong with cards that the run did not use."""
+        found = self.summary.run.header.doctor.get("findings", [])
+        used = {card["index"] for event in self.cards for card in event["cards"]}
+        return [each for each in found if not used or each.get("card") is None or each["card"] in used]
+
+    @property
+    def cards(self) -> list[Mapping[str, Any]]:
+        """What the log says of the cards of the run, before and after it."""
+        return [event for event in self.summary.run.events if event["kind"] == CARDS]
 
     def of(self, outcome: str) -> list[ResultRecord]:
         """Return the cases of the tier with this outcome."""
@@ -198,6 +205,12 @@ def disturbed(subject: Subject) -> Iterator[str]:
     if subject.tier.quiet:
         yield from (
             f"the device was in use: {each['what']}" for each in subject.findings if each.get("id") in _DISTURBING
+        )
+        yield from (
+            f"npu:{card['index']} was not ours alone {event['when']} the run: {card['in_use']}"
+            for event in subject.cards
+            for card in event["cards"]
+            if card.get("in_use")
         )
         measured = (each for each in subject.of(Passed.name) if each.case.suite == "benchmarks")
         empty = [each.case.id for each in measured if not _has_figures(each)]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -33,6 +36,26 @@ def operator(name: str) -> Any:
     if not hasattr(torch_npu, name):
         raise NotImplementedError(f"torch_npu {getattr(torch_npu, '__version__', '')} has no operator {name}")
     return getattr(torch_npu, name)
+
+
+def has_context() -> bool:
+    """Whether this process uses an NPU already, so that a process forked from it cannot."""
+    return "torch_npu" in sys.modules and bool(_npu().is_initialized())
+
+
+def show_only(index: int) -> int:
+    """Have this process see the card with this index alone, and return the index that it then has.
+
+    A process that sees several opens the first of them, whichever it uses (torch_npu over CANN before 8.3.RC1). Where
+    CANN has read the variable already, in the process that this one was forked from, nothing changes.
+    """
+    name = "ASCEND_RT_VISIBLE_DEVICES"
+    before = os.environ.get(name)
+    os.environ[name] = before.split(",")[index].strip() if before else str(index)
+    count = ctypes.c_uint32(0)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libascendcl.so").aclrtGetDeviceCount(ctypes.byref(count))
+    return 0 if count.value == 1 else index
 
 
 #: What a mode that changes numbers can be set to.
@@ -75,7 +98,7 @@ def _mode(npu: Any, name: str) -> Mode:
         return bool(getattr(getattr(npu, part), attribute))
     if name == _DETERMINISTIC_LEVEL and not hasattr(npu, "set_deterministic_level"):
         raise NotImplementedError("this torch_npu has no set_deterministic_level")
-    return PINNED.get(name, 0)  # these cannot be asked
+    return pinned(str(npu.get_device_name())).get(name, 0)  # these cannot be asked
 
 
 def _set_mode(npu: Any, name: str, value: Mode) -> None:
@@ -102,6 +125,17 @@ PINNED: Mapping[str, Mode] = {
     "jit_compile": False,
     _PRECISION_MODE: _KEEPS_DTYPE,
 }
+
+
+_HALVES = "allow_fp32_to_fp16"
+#: SoCs whose matrix unit takes no float32, so that a product that must keep it is refused.
+#: Source: Ascend/pytorch@9e73e708, NpuVariables.cpp and OpCommand; CANN, aclnnMatmul: cubeMathType.
+_MULTIPLIES_HALVES = re.compile(r"Ascend(910(A|B|Pro\w*|PremiumA)?|310.*)")
+
+
+def pinned(chip: str) -> dict[str, Mode]:
+    """Return the modes that a run sets on a chip, such as "Ascend910B3"."""
+    return {**PINNED, _PRECISION_MODE: _HALVES} if _MULTIPLIES_HALVES.fullmatch(chip) else dict(PINNED)
 
 
 def optimizer(name: str) -> Any:
@@ -135,17 +169,22 @@ def profiler() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Npu:
-    """The NPU with this index, through torch_npu; ``emulated`` where the CANN below it is ours."""
+    """The NPU with this index, through torch_npu; ``emulated`` where the CANN below it is ours.
+
+    ``called`` is the index that the user knows it by, where this process sees fewer cards.
+    """
 
     index: int = 0
     emulated: bool = False
     kind: str = "npu"
     falls_back: bool = True
+    called: int = -1
 
     @property
     def label(self) -> str:
         """Return "npu:N", or "emulated npu:N"."""
-        return f"{'emulated ' if self.emulated else ''}npu:{self.index}"
+        index = self.index if self.called < 0 else self.called
+        return f"{'emulated ' if self.emulated else ''}npu:{index}"
 
     def torch_device(self) -> torch.device:
         """Return the device as torch knows it, and make it the current one, as kernels without tensors run there."""
@@ -178,12 +217,13 @@ class Npu:
         """Have float32 computed as float32, and operators called as compiled kernels; give what was set, by name.
 
         By default a chip rounds the inputs of float32 convolutions to HF32, which has 10 or 11 bits of fraction, old
-        ones multiply float32 in half precision, and compute in formats of their own: neither is what PyTorch promises.
+        ones compute in formats of their own: neither is what PyTorch promises. Chips that multiply in half precision
+        only are left to do so, as they refuse a product of float32 otherwise.
         """
-        npu = _npu()
-        for name, value in PINNED.items():
+        npu, modes = _npu(), pinned(self.chip())
+        for name, value in modes.items():
             _set_mode(npu, name, value)
-        return dict(PINNED)
+        return modes
 
     def reset_peak_memory(self) -> None:
         """Begin to measure the peak of memory anew."""

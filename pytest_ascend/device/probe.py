@@ -5,10 +5,13 @@ Run as a module, it asks and prints the answer as one line of JSON.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import random
+import re
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,28 +20,41 @@ from pytest_ascend.system.programs import Reply, run
 
 #: The first use of a healthy NPU takes up to half a minute; kernels may have to be compiled.
 LIMIT_S = 180.0
+#: How an NPU says that it is not free yet, as for a while after a process was killed; it is asked again after a pause.
+BUSY, BUSY_PAUSE_S = re.compile(r"EL0005|resources? (?:is|are) busy", re.IGNORECASE), 5.0
 
 _MARK = "pytest-ascend probe: "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What the NPU said: ``failure`` is "" where it works. ``chip`` is the SoC's name."""
+    """What the NPU said: ``failure`` is "" where it works. ``chip`` is the SoC's name.
+
+    ``physical`` and ``buses`` are what the runtime calls the devices, by torch's index; nothing where it does not tell.
+    """
 
     failure: str = ""
     chip: str = ""
     count: int = 0
+    physical: Sequence[int] = ()
+    buses: Sequence[str] = ()
 
 
 def ask(index: int, *, limit_s: float = LIMIT_S, command: Sequence[str] = ()) -> Answer:
     """Ask the NPU with this index for a known answer, and wait ``limit_s`` at most. Never raises on a sick device.
 
-    ``command`` is the program to ask with, for tests.
+    One that is busy is asked again within that time. ``command`` is the program to ask with, for tests.
     """
     asking = list(command) or [sys.executable, "-m", "pytest_ascend.device.probe", str(index)]
     # Without this, `import torch` itself would fail on the way, with a message about autoloading.
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    return _understand(run(asking, environment, limit_s))
+    end, left_s = time.monotonic() + limit_s, limit_s
+    while True:
+        answer = _understand(run(asking, environment, left_s))
+        left_s = end - time.monotonic() - BUSY_PAUSE_S
+        if not BUSY.search(answer.failure) or left_s <= 0:
+            return answer
+        time.sleep(BUSY_PAUSE_S)
 
 
 def _understand(reply: Reply) -> Answer:
@@ -57,11 +73,27 @@ def _question(index: int) -> dict[str, Any]:
     from pytest_ascend.device.npu import Npu
 
     npu = Npu(index)
-    count = torch.npu.device_count() if npu.chip() else 0  # type: ignore[attr-defined]
+    count = torch.npu.device_count()  # type: ignore[attr-defined]
     if index >= count:
         return {"failure": f"torch_npu sees {count} NPUs", "count": count}
     failure = known_answer(npu.torch_device())
-    return {"failure": failure, "chip": npu.chip(), "count": count}
+    return {"failure": failure, "chip": npu.chip(), "count": count, **numbering(count)}
+
+
+def numbering(count: int) -> dict[str, list[Any]]:
+    """Ask CANN's runtime what it calls its devices; nothing where it is too old to tell."""
+    found: dict[str, list[Any]] = {"physical": [], "buses": []}
+    try:
+        runtime = ctypes.CDLL("libascendcl.so")
+        for index in range(count):
+            number, text = ctypes.c_int32(-1), ctypes.create_string_buffer(32)
+            if runtime.aclrtGetPhyDevIdByUserDevId(index, ctypes.byref(number)) == 0:
+                found["physical"].append(number.value)
+            if runtime.aclrtDeviceGetPCIBusId(index, text, len(text)) == 0:
+                found["buses"].append(text.value.decode("ascii", errors="replace"))
+    except (OSError, AttributeError):
+        pass
+    return found
 
 
 def known_answer(device: Any) -> str:
@@ -72,8 +104,9 @@ def known_answer(device: Any) -> str:
     """
     import torch
 
-    first = random.randrange(1, 1000)  # noqa: S311  (no secret)
-    numbers = torch.arange(first, first + 8, dtype=torch.float32)
+    # Exact in half precision too, in which some chips multiply float32.
+    first, power = random.randrange(1, 12), random.randrange(-6, 6)  # noqa: S311  (no secret)
+    numbers = torch.arange(first, first + 8, dtype=torch.float32) * 2.0**power
     square = numbers.reshape(2, 4)
     on_device = numbers.to(device)
     made = {

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import resources
 
-from pytest_ascend.diagnosis.kinds import BUG, CORE, DTYPE, HCCL, LOST, MEMORY, MISSING, VERSION
+from pytest_ascend.diagnosis.kinds import BUG, BUSY, CORE, DTYPE, HCCL, LOST, MEMORY, MISSING, PERMISSION, VERSION
 
 _RT = "CANN, acl/error_codes/rt_error_codes.h; CANN documentation, aclError"
 _ACL = "CANN documentation, aclError"
 _NN = "CANN documentation, aclnn return codes"
 _HCCL = "CANN documentation, HCCL error codes"
 _PTA = "torch_npu/utils/_error_code.py"
+_EL = "hicann/runtime@681ef7610, src/dfx/error_manager/error_code.json"
 _RULE = "CANN documentation, aclError: rules for return codes"
 
 
@@ -49,7 +52,7 @@ CODES = {
         ("207005", "memory cannot be allocated", MEMORY, _RT),
         ("207018", "the device's memory is exhausted", MEMORY, _RT),
         ("361001", "aclnn: a call of the runtime failed", LOST, _NN),
-        ("507008", "the chip's version is not known to this runtime", VERSION, _RT),
+        ("507008", "the chip's version cannot be read, as where its driver does not answer", LOST, _RT),
         ("507010", "the task scheduler lost its heartbeat", LOST, _RT),
         ("507011", "the execution of a model failed", CORE, _RT),
         ("507013", "error of the system's DMA", LOST, _RT),
@@ -91,7 +94,12 @@ CODES = {
         ("EI0011", "HCCL: not enough device memory", MEMORY, _HCCL),
         ("EI0012", "HCCL: SDMA error while sending", HCCL, _HCCL),
         ("EI0013", "HCCL: RoCE error while sending", HCCL, _HCCL),
-        ("EL0004", "memory cannot be allocated", MEMORY, "CANN documentation, error codes of the runtime"),
+        ("207006", "this user may not use the device", PERMISSION, _RT),
+        ("507055", "suspected memory fault of another device (UCE)", LOST, _RT),
+        ("EL0001", "the driver finds no device", LOST, _EL),
+        ("EL0004", "memory cannot be allocated", MEMORY, _EL),
+        ("EL0005", "the card is busy: occupied, being reset, or not ready yet", BUSY, _EL),
+        ("EL0007", "this user may not use the device, or somebody else has it", PERMISSION, _EL),
         ("EZ3003", "no operator for these dtypes and formats", DTYPE, "CANN documentation, error codes of AICore"),
         ("EZ9010", "no operator for these dtypes and formats", DTYPE, "CANN documentation, error codes of AICore"),
         ("ERR01001", "torch_npu: invalid parameter of an operator", BUG, _PTA),
@@ -99,6 +107,32 @@ CODES = {
         ("ERR01007", "torch_npu: the operator is not supported", MISSING, _PTA),
     )
 }
+
+#: Words of an official name that tell the kind of its code; the first that fits counts.
+_NAMED = (
+    (r"memory_allocat|bad_alloc|insufficient.host.memory|storage_over_limit", MEMORY),
+    (r"busy", BUSY),
+    (r"permission", PERMISSION),
+    (r"data_?type", DTYPE),
+    (r"driver.version|package.error|opp_path|python|soc_version", VERSION),
+    (r"no_device|dev_setup|socket_close|device_mem_error|ecc|device_absent|lost_heartbeat|drv_", LOST),
+    (r"not.support|unsupported", MISSING),
+    (r"exception|trap|timeout|overflow|execution.error|aicore|aicpu|ccu_|vector_core", CORE),
+)
+_FILE = "cann_codes.json"
+
+
+def _official() -> Iterator[Code]:
+    """Yield every code of CANN's own tables, by its official name; see tools/cann_codes.py."""
+    table = json.loads(resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8"))
+    for code, name, place in table["codes"]:
+        words = re.sub(r"^ACL_(ERROR_)?(RT_)?", "", name).replace("_", " ").strip()
+        says = words.lower() if words.isupper() or name.startswith("ACL_") else words
+        named = (kind for pattern, kind in _NAMED if re.search(pattern, name.replace(" ", "_"), re.IGNORECASE))
+        rule = _by_rule(code)
+        kind = HCCL if re.match("E[IJ]", code) else next(named, rule.kind if rule else BUG)
+        yield Code(code, says, kind, f"{table['source']}, {place}")
+
 
 #: Kinds by the rule after which codes are numbered, where a code itself is not in the table.
 RULES = (
@@ -117,7 +151,7 @@ LAYERS = {"ERR00100", "ERR01100", "ERR02200", "EZ9999", "EE9999", "EI9999", "EH9
 #: Numbers count only where the message calls them codes; they may be anything else.
 _FOUND = re.compile(
     r"(?:error code(?: is)?|errno|error|ret(?:code)?|result|return(?:ed)?)\s*[:=]?\s*(?P<number>[1-5]\d{5})\b"
-    r"|\b(?P<named>E[A-Z]\d{4}|ERR\d{5})\b"
+    r"|\b(?P<named>[EW][A-Z]\d{4}|[EW]\d{5}|ERR\d{5})\b"
 )
 
 
@@ -135,3 +169,7 @@ def _by_rule(code: str) -> Code | None:
         if re.fullmatch(pattern, code):
             return Code(code, says, kind, source)
     return None
+
+
+#: Every code: what is said above in words, and by its official name what is not.
+CODES = {**{each.code: each for each in _official()}, **CODES}

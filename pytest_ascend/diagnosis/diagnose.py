@@ -8,11 +8,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_ascend.diagnosis.codes import Code, codes_in
-from pytest_ascend.diagnosis.kinds import BUG, BY_NAME, DTYPE, HCCL, KINDS, LOST, MEMORY, VERSION, Kind
+from pytest_ascend.diagnosis.kinds import (
+    BUG,
+    BUSY,
+    BY_NAME,
+    DEVICE,
+    DTYPE,
+    HCCL,
+    KINDS,
+    LOST,
+    MEMORY,
+    PERMISSION,
+    VERSION,
+    Kind,
+)
 
 #: Kinds whose codes decide over all others in a message, the most particular first: what follows an error is often
 #: a second code of another kind.
-FIRST = (MEMORY, VERSION, DTYPE, HCCL, LOST)
+FIRST = (BUSY, PERMISSION, MEMORY, VERSION, DTYPE, HCCL, LOST)
+#: Kinds whose phrases decide over any code: the driver says why, and the code only which call met it.
+PLAIN = (BUSY, DEVICE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,8 +63,15 @@ class Diagnosis:
 def diagnose(type_name: str, message: str, findings: tuple[str, ...] = ()) -> Diagnosis:
     """Classify an error by its codes, then by its type and phrases; ``findings`` are kept with it."""
     codes = tuple(codes_in(message))
-    kind = _by_code(codes) or _by_phrase(f"{type_name}: {message}")
+    kind = _plain(message) or _by_code(codes) or _by_phrase(f"{type_name}: {message}")
     return Diagnosis(kind=kind.name, says=kind.says, remedy=kind.remedy, codes=codes, findings=findings)
+
+
+def _plain(message: str) -> Kind | None:
+    kinds = (BY_NAME[name] for name in PLAIN)
+    return next(
+        (kind for kind in kinds if any(re.search(each, message, re.IGNORECASE) for each in kind.patterns)), None
+    )
 
 
 def _by_code(codes: tuple[Code, ...]) -> Kind | None:

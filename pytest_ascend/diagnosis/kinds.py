@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 MISSING, DTYPE, MEMORY, LOST = "operator-missing", "dtype", "out-of-memory", "device-lost"
 CORE, HCCL, VERSION, TOOL, BUG = "aicore-error", "hccl", "version-mismatch", "tool-missing", "bug"
+BUSY, PERMISSION, DEVICE, DRIVER = "device-busy", "no-permission", "no-such-device", "driver-unreachable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,32 @@ class Kind:
 #: From the most to the least particular. A code of CANN (codes.py) goes before any phrase.
 KINDS = (
     Kind(
+        BUSY,
+        "the card is not free yet: another process has it, or it is being reset after one was killed",
+        "wait a minute and try again; look for the process that holds it: `npu-smi info`, also outside of the "
+        "container; there is nothing to reset",
+        (r"resources? (?:is|are) busy",),
+    ),
+    Kind(
+        DEVICE,
+        "there is no device with this index",
+        "torch counts the devices of ASCEND_RT_VISIBLE_DEVICES from 0; `pytest-ascend doctor` tells which card is "
+        "which",
+        (r"[Ii]nvalid device (?:id|ID|ordinal)",),
+    ),
+    Kind(
+        PERMISSION,
+        "this user may not use the device",
+        "add the user to the group that owns /dev/davinci*; in a container, mount /dev/davinci_manager and the devices",
+    ),
+    Kind(
+        DRIVER,
+        "the driver cannot be asked",
+        "see that /dev/davinci_manager and the devices are here (in a container: mounted), that the driver is loaded, "
+        "and that this user may open them; `pytest-ascend doctor` looks at all of it",
+        (r"DrvMngGetConsoleLogLevel",),
+    ),
+    Kind(
         MEMORY,
         "the device has no memory left for what was asked",
         "a smaller batch, autocast to bfloat16, gradient accumulation or checkpointing; torch.npu.empty_cache() "
@@ -33,7 +60,12 @@ KINDS = (
         "the device does not answer, or was reset under the process",
         "end the process; look at `npu-smi info` and the driver's log (/var/log/npu/slog, `dmesg`); reset the card if "
         "its health is not OK; start again alone on it",
-        (r"UCE ERROR", r"FORCE STOP", r"lost heartbeat", r"[Dd]evice (?:is )?(?:lost|unavailable|not ready)"),
+        (
+            r"UCE ERROR",
+            r"FORCE STOP",
+            r"lost heartbeat",
+            r"[Dd]evice (?:is )?(?:lost|unavailable|not ready)",
+        ),
     ),
     Kind(
         HCCL,

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pytest_ascend.doctor.findings import ERROR, NOTE, UNKNOWN, WARNING, Rule, Seen
-from pytest_ascend.doctor.survey import CONTROL_FILES, Survey
+from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.evidence import CHIP, DRIVER, FIRMWARE, TOOLKIT, TORCH, TORCH_NPU
 from pytest_ascend.environment.machine import NOT_ASKED, NOT_INSTALLED
+from pytest_ascend.environment.npu_smi import Chip, in_use
 
-MOUNT = "start the container with --device /dev/davinciN --device /dev/davinci_manager --device /dev/devmm_svm --device /dev/hisi_hdc and -v /usr/local/Ascend/driver:/usr/local/Ascend/driver:ro"  # noqa: E501 (one command)
-
-#: Holding a device costs it nothing: below this, a process is npu-smi itself or a context without tensors.
-_OCCUPIED_MB = 512
+MOUNT = "start the container with --device /dev/davinciN --device /dev/davinci_manager --device /dev/devmm_svm (the 950 has none) --device /dev/hisi_hdc and -v /usr/local/Ascend/driver:/usr/local/Ascend/driver:ro"  # noqa: E501 (one command)
 
 
 def no_sign(survey: Survey) -> Iterator[Seen]:
@@ -49,7 +47,7 @@ def driver_not_mounted(survey: Survey) -> Iterator[Seen]:
 
 def control_files(survey: Survey) -> Iterator[Seen]:
     """A device without the files through which it is managed."""
-    missing = [name for name in CONTROL_FILES if not survey.machine.tree.exists(f"/dev/{name}")]
+    missing = [name for name in survey.control_files if not survey.machine.tree.exists(f"/dev/{name}")]
     if survey.devices and missing:
         evidence = (f"{survey.devices[0]} is there", *(f"/dev/{name} is not" for name in missing))
         yield Seen("there are devices, but not all of the files through which they are managed", evidence)
@@ -57,7 +55,7 @@ def control_files(survey: Survey) -> Iterator[Seen]:
 
 def no_permission(survey: Survey) -> Iterator[Seen]:
     """The user may not open a device."""
-    paths = (*survey.devices, *(f"/dev/{name}" for name in CONTROL_FILES))
+    paths = (*survey.devices, *(f"/dev/{name}" for name in survey.control_files))
     closed = [path for path in paths if survey.machine.is_mine(path) is False]
     if closed:
         yield Seen(f"this user may not use {_some(closed)}", tuple(_mode(survey, path) for path in closed[:4]))
@@ -96,23 +94,27 @@ def unwell(survey: Survey) -> Iterator[Seen]:
     """A device whose health is Alarm or Critical."""
     for chip in survey.said.chips:
         if chip.health in ("Alarm", "Critical"):
-            yield Seen(f"NPU {chip.npu} has the health {chip.health}", (_row(chip.npu, chip.name, chip.bus),))
+            yield _unwell(survey, chip)
 
 
 def unsure_health(survey: Survey) -> Iterator[Seen]:
     """A device whose health is neither OK nor bad enough to stop."""
     for chip in survey.said.chips:
         if chip.health in ("Warning", "UNKNOWN"):
-            yield Seen(f"NPU {chip.npu} has the health {chip.health}", (_row(chip.npu, chip.name, chip.bus),))
+            yield _unwell(survey, chip)
 
 
 def occupied(survey: Survey) -> Iterator[Seen]:
     """A device that somebody computes on."""
-    for process in survey.said.processes:
-        if process.memory_mb >= _OCCUPIED_MB:
-            name = process.name[:60]
-            what = f"NPU {process.npu} is in use: process {process.pid} holds {process.memory_mb} MB"
-            yield Seen(what, (f"npu-smi info: {process.pid} {name}",))
+    for chip in survey.said.chips:
+        if why := in_use(chip, survey.said.processes):
+            yield Seen(f"{_called(survey, chip)} is in use: {why}", (_row(chip),), card=index_of(survey, chip))
+
+
+def locked_for_few(survey: Survey) -> Iterator[Seen]:
+    """Locks of cards that other containers may not see."""
+    if survey.is_container and survey.devices and not survey.environ.get("PYTEST_ASCEND_CARD_LOCKS"):
+        yield Seen("runs in other containers may take the same cards: they do not see this container's locks")
 
 
 def several_chips(survey: Survey) -> Iterator[Seen]:
@@ -171,8 +173,24 @@ def _is_device(text: str, count: int) -> bool:
     return text.isascii() and text.isdigit() and int(text[:9]) < count
 
 
-def _row(npu: int, name: str, bus: str) -> str:
-    return f"npu-smi info: NPU {npu}, {name[:20]}, bus {bus or 'unknown'}"
+def _unwell(survey: Survey, chip: Chip) -> Seen:
+    return Seen(f"{_called(survey, chip)} has the health {chip.health}", (_row(chip),), card=index_of(survey, chip))
+
+
+def _row(chip: Chip) -> str:
+    used = f", {chip.memory_used_mb} of {chip.memory_total_mb} MB used" if chip.memory_used_mb >= 0 else ""
+    return f"npu-smi info: NPU {chip.npu}, {chip.name[:20]}, bus {chip.bus or 'unknown'}{used}"
+
+
+def index_of(survey: Survey, chip: Chip) -> int:
+    """Return torch's index of a device that npu-smi lists, -1 for one that torch does not see."""
+    seen = (each for each in survey.identities if each.npu == chip.npu and each.chip in (chip.chip, -1))
+    return next((each.index for each in seen), -1)
+
+
+def _called(survey: Survey, chip: Chip) -> str:
+    index = index_of(survey, chip)
+    return survey.identities[index].label if index >= 0 else f"NPU {chip.npu}, which torch does not see,"
 
 
 INSTALL_DRIVER = "install the driver of your chip and start again, or run where the NPU is"
@@ -275,6 +293,13 @@ RULES = (
         look=occupied,
         why="Somebody else's work takes memory and time: benchmarks measure it too, and tests may run out of memory.",
         remedy="wait for it, or choose another device: --ascend-device=npu:N",
+    ),
+    Rule(
+        id="devices.locks",
+        severity=NOTE,
+        look=locked_for_few,
+        why="Two runs on one card disturb each other's times and memory.",
+        remedy="mount one folder into all containers, and name it: PYTEST_ASCEND_CARD_LOCKS=FOLDER",
     ),
     Rule(
         id="chip.several",

@@ -45,7 +45,7 @@ def examine(machine: Machine, compatibility: Compatibility | None = None) -> Dia
         components=tuple(_described(component) for component in survey.components.values()),
         findings=tuple(findings),
         settings=settings.in_force(survey),
-        devices=tuple(_device(chip) for chip in survey.said.chips[:_MOST_DEVICES]),
+        devices=tuple(_device(survey, chip) for chip in survey.said.chips[:_MOST_DEVICES]),
         judged_by=f"{survey.compatibility.path.name}, as of {survey.compatibility.as_of}",
     )
 
@@ -71,9 +71,17 @@ def _findings(survey: Survey) -> Iterator[Finding]:
             yield finding
 
 
-def _device(chip: Chip) -> Mapping[str, Any]:
-    name, total_mb = one_line(chip.name)[:40], chip.memory_total_mb
-    return {"npu": chip.npu, "name": name, "bus": chip.bus, "health": chip.health, "memory_total_mb": total_mb}
+def _device(survey: Survey, chip: Chip) -> Mapping[str, Any]:
+    return {
+        "npu": chip.npu,
+        "chip": chip.chip,
+        "index": devices.index_of(survey, chip),
+        "name": one_line(chip.name)[:40],
+        "bus": chip.bus,
+        "health": chip.health,
+        "memory_total_mb": chip.memory_total_mb,
+        "memory_used_mb": chip.memory_used_mb,
+    }
 
 
 def _called(survey: Survey) -> str:

@@ -28,11 +28,15 @@ SEVERITIES = (ERROR, WARNING, NOTE, UNKNOWN)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """That a rule applies: ``what`` in a sentence, the ``evidence`` line by line, and a remedy of its own, if any."""
+    """That a rule applies: ``what`` in a sentence, the ``evidence`` line by line, and a remedy of its own, if any.
+
+    ``card`` is torch's index of the device that it is about, -1 for one that torch does not see, None for the machine.
+    """
 
     what: str
     evidence: tuple[str, ...] = ()
     remedy: str = ""
+    card: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +59,7 @@ class Rule:
                 evidence=tuple(_plain(each) for each in seen.evidence if each),
                 why=self.why,
                 remedy=_plain(seen.remedy or self.remedy),
+                card=seen.card,
             )
 
 
@@ -73,6 +78,7 @@ class Finding:
     evidence: tuple[str, ...]
     why: str
     remedy: str
+    card: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return builtins only."""
@@ -83,6 +89,7 @@ class Finding:
             "evidence": list(self.evidence),
             "why": self.why,
             "remedy": self.remedy,
+            **({} if self.card is None else {"card": self.card}),
         }
 
 
@@ -92,7 +99,8 @@ class Diagnosis:
 
     ``components`` gives for each name the version ("" where unknown), the evidence and what disagrees; ``judged_by``
     names the compatibility data; ``settings`` are the environment variables that change numbers or speed. ``devices``
-    are the chips that npu-smi sees, each with ``npu``, ``name``, ``bus``, ``health`` and ``memory_total_mb``.
+    are the chips that npu-smi sees, each with ``npu``, ``chip``, ``name``, ``bus``, ``health``, ``memory_total_mb``,
+    ``memory_used_mb``, and ``index``, by which torch knows it (-1 where it does not).
     """
 
     machine: str

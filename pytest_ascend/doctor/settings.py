@@ -60,6 +60,10 @@ SETTINGS: Mapping[str, Setting] = {
     "TORCH_ACL_INIT_CONFIG_PATH": Setting(ORDER, (), "dumps, profiles and overflow detection of the runtime"),
     "TORCH_NPU_DISABLED_WARNING": Setting(ORDER, ("0",), "warnings are not shown, fallback to the CPU among them"),
     "TORCH_NPU_WARNING_DISABLE": Setting(ORDER, ("0",), "warnings are not shown, fallback to the CPU among them"),
+    "ASCEND_GLOBAL_LOG_LEVEL": Setting(SPEED, ("3",), "how much CANN writes into its log"),
+    "ASCEND_GLOBAL_EVENT_ENABLE": Setting(SPEED, ("0",), "events in CANN's log"),
+    "ASCEND_SLOG_PRINT_TO_STDOUT": Setting(SPEED, ("0",), "CANN's log goes to the terminal, and waits for it"),
+    "ASCEND_PROCESS_LOG_PATH": Setting(SPEED, (), "where CANN's log of each process is"),
     "TORCH_DEVICE_BACKEND_AUTOLOAD": Setting(ORDER, ("1",), "0: torch does not load torch_npu by itself"),
 }
 
@@ -167,7 +171,7 @@ RULES = (
         severity=NOTE,
         look=halves,
         why="Float32 models lose precision without any warning.",
-        remedy="torch.npu.set_option({'ACL_PRECISION_MODE': 'must_keep_origin_dtype'}); older torch_npu ignores it",
+        remedy="leave it so, as it refuses must_keep_origin_dtype; compare by limits of float16, or compute on the CPU",
     ),
     Rule(
         id="chip.saturates",

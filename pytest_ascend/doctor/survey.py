@@ -14,8 +14,9 @@ from pytest_ascend.environment.chips import Family, family
 from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.environment.components import Component, gather
 from pytest_ascend.environment.evidence import CHIP, RUNTIME, TOOLKIT, field
+from pytest_ascend.environment.identity import Identity, identities
 from pytest_ascend.environment.machine import Machine
-from pytest_ascend.environment.npu_smi import NpuSmi, parse
+from pytest_ascend.environment.npu_smi import NpuSmi, parse, parse_map
 from pytest_ascend.environment.packages import Package, installed
 from pytest_ascend.environment.signs import EMULATED_VARIABLE
 from pytest_ascend.system.programs import Reply
@@ -27,6 +28,8 @@ TBE_NEEDS = ("numpy", "decorator", "attrs", "psutil", "scipy")
 PACKAGES = frozenset({"torch", "torch-npu", *TBE_NEEDS})
 
 CONTROL_FILES = ("davinci_manager", "devmm_svm", "hisi_hdc")
+#: The 950's driver manages shared memory through another file.
+_NOT_OF_THE_950 = "devmm_svm"
 
 #: Files that tell a container from a machine.
 _CONTAINER = ("/.dockerenv", "/run/.containerenv")
@@ -100,6 +103,12 @@ class Survey:
         return parse(self.reply.text)
 
     @cached_property
+    def identities(self) -> tuple[Identity, ...]:
+        """Every device that torch would see, in every numbering."""
+        numbers = [int(path.removeprefix("/dev/davinci")) for path in self.devices]
+        return identities(self.environ, numbers, self.said, parse_map(self.machine.npu_smi_map().text))
+
+    @cached_property
     def components(self) -> dict[str, Component]:
         """Every component with its evidence."""
         return gather(self.machine, self.home, self.packages, self.said)
@@ -127,6 +136,13 @@ class Survey:
         """The device files of NPUs."""
         names = [name for name in self.machine.tree.names("/dev") if re.fullmatch(r"davinci\d{1,3}", name)]
         return tuple(f"/dev/{name}" for name in sorted(names, key=lambda name: int(name[7:])))
+
+    @property
+    def control_files(self) -> tuple[str, ...]:
+        """The files below /dev through which the devices of this machine are managed."""
+        if self.family and self.family.name == "950":
+            return tuple(name for name in CONTROL_FILES if name != _NOT_OF_THE_950)
+        return CONTROL_FILES
 
     @cached_property
     def driver_folder(self) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import os
 import pkgutil
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 from pytest_ascend.emulator.settings import EmulatorSettings
@@ -37,6 +40,7 @@ def environment(settings: EmulatorSettings = DEFAULTS, home: Path | None = None)
     return {
         MARK: "1",
         **settings.variables(),
+        **_state_of_cards(settings),
         "ASCEND_HOME_PATH": str(home),
         "ASCEND_OPP_PATH": str(home / "opp"),
         "LD_LIBRARY_PATH": os.pathsep.join(dict.fromkeys(libraries)),
@@ -44,6 +48,23 @@ def environment(settings: EmulatorSettings = DEFAULTS, home: Path | None = None)
         # Python's lock an operator. The variable stands where a user has set it: the queue works here too.
         "TASK_QUEUE_ENABLE": os.environ.get("TASK_QUEUE_ENABLE", "0"),
     }
+
+
+def _state_of_cards(settings: EmulatorSettings) -> dict[str, str]:
+    """Make the folder in which cards remember their last process, where a fault asks for that."""
+    from pytest_ascend.emulator.choices import RECOVERING  # noqa: PLC0415  (not light)
+
+    if not any(fault.startswith(RECOVERING) for fault in settings.faults):
+        return {}
+    folder = tempfile.mkdtemp(prefix="pytest-ascend-emulated-")
+    atexit.register(_forget, folder, os.getpid())
+    return {"PYTEST_ASCEND_EMULATED_STATE": folder}
+
+
+def _forget(folder: str, owner: int) -> None:
+    """Remove what cards remember of their last process; a fork of this one leaves it alone."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def activate(settings: EmulatorSettings = DEFAULTS) -> None:

@@ -21,6 +21,9 @@ MEMORY = "PYTEST_ASCEND_EMULATED_MEMORY"
 
 EXACT = "exact"
 
+#: The fault of a card that is busy for some seconds after the end of a process that used it.
+RECOVERING = "recovering"
+
 #: What the emulated runtime has room for.
 MOST_DEVICES = 16
 

@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from pytest_ascend.emulator.choices import RECOVERING
 from pytest_ascend.emulator.registry import Body, Kernel
 from pytest_ascend.errors import UsageError
 
@@ -134,6 +135,10 @@ def _linger(start: float, share: float) -> None:
         pass
 
 
+def _recovering(sickness: Sickness) -> None:
+    """The runtime itself says it, when a card is taken: see cards.c."""
+
+
 def _erratic(sickness: Sickness) -> None:
     """Only what comes out is changed, after the call."""
 
@@ -148,6 +153,7 @@ KINDS: Mapping[str, Callable[[Sickness], None]] = {
     "lost": _lost,
     "slow": _slow,
     "nondeterministic": _erratic,
+    RECOVERING: _recovering,
 }
 _BY_CHANCE = "nondeterministic"
 
@@ -219,6 +225,8 @@ def _setting(text: str, part: str) -> tuple[str, Any]:
 def infect(kernels: Mapping[str, Kernel], text: str) -> dict[str, Kernel]:
     """Return the kernels of a device that has this sickness. Raises UsageError for an operator that is not emulated."""
     sickness = parse(text)
+    if sickness.kind == RECOVERING:
+        return dict(kernels)
     if sickness.operator and f"aclnn{sickness.operator}" not in kernels:
         raise UsageError(
             f"the fault {text!r} is about aclnn{sickness.operator}, which is not emulated", hint="check its name"
@@ -272,7 +280,7 @@ def _disturb(tensor: torch.Tensor | None) -> None:
 def _current_device() -> int:
     device = ctypes.c_int32(0)
     _runtime().aclrtGetDevice(ctypes.byref(device))
-    return device.value
+    return int(_runtime().emu_logical(device))
 
 
 @functools.cache

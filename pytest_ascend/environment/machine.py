@@ -36,7 +36,8 @@ class Machine:
     """What the probes look at. Nothing is asked twice, and nothing outside of ``tree`` is read.
 
     ``packages`` are folders of Python packages, as absolute paths inside the tree; ``arch`` is "aarch64" or "x86_64";
-    ``uid`` and ``groups`` are who would use the devices; ``npu_smi`` gives what npu-smi printed.
+    ``uid`` and ``groups`` are who would use the devices; ``npu_smi`` gives what ``npu-smi info`` printed, and
+    ``npu_smi_map`` what ``npu-smi info -m`` did.
     """
 
     tree: Tree
@@ -47,6 +48,7 @@ class Machine:
     uid: int
     groups: frozenset[int]
     npu_smi: Callable[[], Reply]
+    npu_smi_map: Callable[[], Reply] = lambda: NOT_ASKED
 
     @property
     def is_this(self) -> bool:
@@ -68,8 +70,9 @@ def this_machine(environ: Mapping[str, str] = os.environ, *, limit_s: float = NP
 
     npu-smi is started at once and given ``limit_s``, so that it answers while files are read; 0 leaves it out.
     """
-    executor = ThreadPoolExecutor(max_workers=1)
+    executor = ThreadPoolExecutor(max_workers=2)
     answer = executor.submit(_ask, environ, limit_s)
+    mapped = executor.submit(_ask, environ, limit_s, "-m")
     executor.shutdown(wait=False)
     return Machine(
         tree=Tree(),
@@ -80,13 +83,15 @@ def this_machine(environ: Mapping[str, str] = os.environ, *, limit_s: float = NP
         uid=os.geteuid(),
         groups=frozenset({os.getegid(), *os.getgroups()}),
         npu_smi=answer.result,
+        npu_smi_map=mapped.result,
     )
 
 
-def copied_machine(root: Path, environ: Mapping[str, str], npu_smi: str | None) -> Machine:
+def copied_machine(root: Path, environ: Mapping[str, str], npu_smi: str | None, npu_smi_map: str = "") -> Machine:
     """Look at the files below ``root``: a mounted image, a container's file system, a copy that somebody sent.
 
-    ``environ`` are its variables, ``npu_smi`` what npu-smi printed there. Judged is what its root user would see.
+    ``environ`` are its variables, ``npu_smi`` and ``npu_smi_map`` what npu-smi printed there for ``info``
+    and ``info -m``. Judged is what its root user would see.
     """
     tree = Tree(root)
     packages = tuple(_package_folders(tree, environ))
@@ -99,6 +104,7 @@ def copied_machine(root: Path, environ: Mapping[str, str], npu_smi: str | None) 
         uid=0,
         groups=frozenset({0}),
         npu_smi=partial(_said, NOT_ASKED if npu_smi is None else Reply(npu_smi)),
+        npu_smi_map=partial(_said, Reply(npu_smi_map)),
     )
 
 
@@ -106,9 +112,9 @@ def _said(reply: Reply) -> Reply:
     return reply
 
 
-def _ask(environ: Mapping[str, str], limit_s: float) -> Reply:
+def _ask(environ: Mapping[str, str], limit_s: float, *options: str) -> Reply:
     program = shutil.which("npu-smi", path=environ.get("PATH", "")) if limit_s else None
-    return run([program, "info"], environ, limit_s) if program else NOT_INSTALLED
+    return run([program, "info", *options], environ, limit_s) if program else NOT_INSTALLED
 
 
 def _package_folders(tree: Tree, environ: Mapping[str, str]) -> Iterator[str]:

@@ -2,35 +2,70 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import re
+import socket
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from pytest_ascend.errors import DeviceUnavailable
 
 #: A card that fails its first known answer in so many fresh processes in a row is quarantined.
 STARTS_LIMIT = 2
+#: Pause before a card that failed is tried again.
+PAUSE_S = 2.0
+#: How a driver says that a card is not free yet, or is being reset, as it does for a while after a process was killed.
+#: Source: EL0005 in CANN's table of error codes (hicann/runtime@681ef761, src/dfx/error_manager/error_code.json).
+BUSY = re.compile(r"EL0005|resources? (?:is|are) busy", re.IGNORECASE)
+#: Such a card is asked again after this long, then after twice as long, and so on up to the longest pause.
+BUSY_FIRST_S, BUSY_LONGEST_S = 1.0, 30.0
 #: So is one on which so many cases went wrong that went well on another card.
 SUSPICIONS_LIMIT = 3
 
 
 @dataclass(kw_only=True, slots=True)
 class Card:
-    """A device: ``index`` among its kind, and what speaks against it. ``quarantined`` says why it is used no more."""
+    """A device: ``index`` among its kind, and what speaks against it. ``quarantined`` says why it is used no more.
+
+    One that is busy for longer than ``busy_limit_s`` does not come up.
+    """
 
     label: str
     index: int
+    busy_limit_s: float = 300.0
     failed_starts: int = 0
+    busy_starts: int = 0
+    busy_since: float = 0.0
     suspicions: set[int] = field(default_factory=set)
     quarantined: str = ""
 
-    def started(self, failure: str) -> None:
-        """Note how a fresh process found the card; ``failure`` is "" where the known answer came."""
+    def started(self, failure: str) -> float:
+        """Note how a fresh process found the card; return the seconds to wait before the next one.
+
+        ``failure`` is "" where the known answer came.
+        """
+        if failure and BUSY.search(failure):
+            return self._was_busy(failure)
+        self.busy_starts, self.busy_since = 0, 0.0
         self.failed_starts = self.failed_starts + 1 if failure else 0
         if self.failed_starts >= STARTS_LIMIT:
             self.quarantined = f"in {self.failed_starts} fresh processes one after the other: {failure}"
+        return PAUSE_S if failure else 0.0
+
+    def _was_busy(self, failure: str) -> float:
+        now = time.monotonic()
+        self.busy_starts += 1
+        self.busy_since = self.busy_since or now
+        waited_s = now - self.busy_since
+        if waited_s >= self.busy_limit_s:
+            self.quarantined = f"busy for {waited_s:.0f} s, in {self.busy_starts} fresh processes: {failure}"
+        pause_s = min(BUSY_FIRST_S * 2.0 ** min(self.busy_starts - 1, 10), BUSY_LONGEST_S)
+        return min(pause_s, max(0.0, self.busy_limit_s - waited_s))
 
     def suspect(self, task: int) -> None:
         """Note a case that went wrong here, and well on another card."""
@@ -40,32 +75,96 @@ class Card:
 
 
 class Locks:
-    """Cards that this process holds. The kernel gives them back when it ends, in whatever way."""
+    """Cards that this process holds, by names that mean the same card to every process that can reach it.
+
+    A card has one name or several, as not everybody knows all; two runs that share one exclude each other. Each name is
+    held twice. A file in ``folder`` excludes whoever sees that folder: all users of the machine, and
+    containers into which it is mounted. An abstract socket excludes whoever shares the network, as containers that
+    are started with the host's do. The kernel gives both back when the process ends, in whatever way.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or Path(tempfile.gettempdir(), f"pytest-ascend-cards-{os.getuid()}")
-        self._held: list[FileLock] = []
+        self.folder = folder or Path(tempfile.gettempdir(), "pytest-ascend-cards")
+        self._named = folder is not None
+        self._held: list[int] = []
 
-    def take(self, kind: str, indices: Sequence[int], wanted: int) -> tuple[int, ...]:
-        """Take up to ``wanted`` cards that no other run holds, and give their indices."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def take(self, cards: Sequence[Sequence[str]], wanted: int) -> tuple[int, ...]:
+        """Take up to ``wanted`` of the cards, each given by its names, that no other run holds; give their places.
+
+        Raises DeviceUnavailable where the folder cannot be used.
+        """
         taken: list[int] = []
-        for index in indices:
-            if len(taken) < wanted and self._hold(self._folder / f"{kind}-{index}.lock"):
-                taken.append(index)
+        try:
+            _make_for_all(self.folder)
+            for place, names in enumerate(cards):
+                if len(taken) < wanted and self._hold(names):
+                    taken.append(place)
+        except OSError as error:
+            self.release()
+            raise DeviceUnavailable(
+                f"cards cannot be locked in {self.folder}: {error.strerror}",
+                hint="name a folder that every user of the cards may write to: PYTEST_ASCEND_CARD_LOCKS=FOLDER",
+            ) from error
         return tuple(taken)
 
     def release(self) -> None:
         """Release all cards."""
-        for lock in self._held:
-            lock.release()
+        for each in self._held:
+            os.close(each)
         self._held.clear()
 
-    def _hold(self, path: Path) -> bool:
-        lock = FileLock(path)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
+    def _hold(self, names: Sequence[str]) -> bool:
+        held: list[int] = []
+        for name in names:
+            # A folder that was named says who shares the cards: emulated ones of two tests are not the same.
+            held.append(_lock_file(self.folder / f"{name}.lock"))
+            held += [] if self._named else [_claim_name(name)]
+        if -1 in held:
+            for each in held:
+                if each >= 0:
+                    os.close(each)
             return False
-        self._held.append(lock)
+        self._held += held
         return True
+
+
+def _make_for_all(folder: Path) -> None:
+    """Make a folder in which every user may make files, and nobody may remove another's."""
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(parents=True)
+        folder.chmod(0o1777)
+
+
+def _lock_file(path: Path) -> int:
+    """Return an open file that is locked, -1 where another process holds it. Raises OSError where it cannot be opened.
+
+    A file of another user in a folder with the sticky bit must not be opened with O_CREAT (fs.protected_regular), and
+    a lock needs no right to write.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        with contextlib.suppress(FileExistsError):
+            made = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644)
+            os.fchmod(made, 0o644)
+            os.close(made)
+    except PermissionError:
+        if not path.exists():
+            raise
+    found = os.open(path, flags)
+    try:
+        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(found)
+        return -1
+    return found
+
+
+def _claim_name(name: str) -> int:
+    """Return a socket that has this card's name in the network's namespace, -1 where another process has it."""
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0pytest-ascend-card-{name}")
+    except OSError:
+        claim.close()
+        return -1
+    return claim.detach()

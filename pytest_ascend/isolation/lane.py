@@ -25,6 +25,7 @@ class Lane:
     """``assigned`` waits for a child that is ready, ``current`` is what the child is at, ``reserved`` comes next.
 
     ``last`` is what the child was given last: its fixtures are set up for ``reserved``, or for the same once more.
+    ``met`` are the subjects that the child had tasks of; before ``not_before`` (of ``time.monotonic``) none is started.
     """
 
     card: Card
@@ -41,6 +42,8 @@ class Lane:
     limit_s: float = 0.0
     killed_starts: int = 0
     is_given_up: bool = False
+    met: set[str] = field(default_factory=set)
+    not_before: float = 0.0
 
     @property
     def is_busy(self) -> bool:
@@ -59,6 +62,7 @@ class Lane:
     def began(self, child: Child, *, alone: bool, limit_s: float) -> None:
         """Take a fresh child."""
         self.child, self.alone, self.ready, self.runs, self.last = child, alone, False, 0, None
+        self.met.clear()
         self._allow(limit_s)
 
     def give(self) -> None:
@@ -69,11 +73,13 @@ class Lane:
         self.runs += 1
         self.last = self.current.task
         self.payloads = []
-        self._allow(self.current.task.limit_s)
+        task = self.current.task
+        self._allow(task.limit_s + (0.0 if task.subject in self.met else task.first_s))
+        self.met.add(task.subject)
         self.child.send(run=self.current.task.index, next=self.reserved.index if self.reserved else -1)
 
     def end(self, patience_s: float) -> None:
-        """Let the child clean up for so long, and see that it is gone."""
+        """Let the child clean up for so long, and see that it is gone; a card whose driver holds it is given up."""
         child, self.child, self.ready = self.child, None, False
         if child is None:
             return
@@ -83,7 +89,8 @@ class Lane:
             while child.code() is None and time.monotonic() < limit:
                 child.drain()
                 time.sleep(0.005)
-        child.kill()
+        if not child.kill():
+            self.card.quarantined = f"process {child.pid} cannot be ended, as the driver holds it"
         child.close()
 
     def _allow(self, seconds: float) -> None:

@@ -28,6 +28,9 @@ STACKS_SIGNAL = signal.SIGRTMIN + 7
 #: Longest message of a child: far over the longest line of a run log. One that is longer comes from a sick process.
 MESSAGE_LIMIT_BYTES = 64 * 2**20
 
+#: How long a killed process is waited for.
+KILL_LIMIT_S = 10.0
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_PTRACER = 0x59616D61
 _PTRACER_ANY = ctypes.c_ulong(-1)
@@ -127,13 +130,20 @@ class Child:
         time.sleep(0.05)
         return self.notes()
 
-    def kill(self) -> None:
-        """End the process and those that it started, and wait until it is gone."""
+    def kill(self, limit_s: float = KILL_LIMIT_S) -> bool:
+        """End the process and those that it started; whether it is gone within ``limit_s``.
+
+        A process inside a driver call cannot be ended by any signal until that call returns.
+        """
         for end in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 end(self.pid, signal.SIGKILL)
+        limit = time.monotonic() + limit_s
         while self.code() is None:
+            if time.monotonic() > limit:
+                return False
             time.sleep(0.005)
+        return True
 
     def close(self) -> None:
         """Release what the parent holds for a child that is gone."""

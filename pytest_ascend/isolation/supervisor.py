@@ -93,6 +93,7 @@ class Supervisor:
         try:
             while not why and self._has_work():
                 for lane in self._lanes:
+                    self._look_at(lane.card)  # a driver may hold a process that was killed
                     self._feed(lane)
                 self._settle()
                 self._wait()
@@ -124,7 +125,7 @@ class Supervisor:
     # --- giving out ---
 
     def _feed(self, lane: Lane) -> None:
-        if lane.card.quarantined or lane.current:
+        if lane.card.quarantined or lane.current or time.monotonic() < lane.not_before:
             return
         lane.assigned = lane.assigned or self._pick(lane)
         if lane.assigned is None:
@@ -219,7 +220,7 @@ class Supervisor:
             self._listener.heard(lane.card, message)
 
     def _started(self, lane: Lane, failure: str) -> None:
-        lane.card.started(failure)
+        lane.not_before = time.monotonic() + lane.card.started(failure)
         if failure:
             self._drop(lane)
             self._look_at(lane.card)
@@ -242,7 +243,6 @@ class Supervisor:
     def _hung(self, lane: Lane, child: Child) -> None:
         below = native(child.pid)  # first: the signal that asks for Python's stacks may end the very call that hangs
         stacks = f"{child.ask_for_stacks()}\n\n{below}".strip()
-        child.kill()
         self._failed(lane, End.HUNG, f"no end within {lane.limit_s:g} s", stacks)
 
     def _failed(self, lane: Lane, end: End, reason: str, detail: str) -> None:

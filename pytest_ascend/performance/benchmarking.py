@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pytest_ascend.device import Device
+from pytest_ascend.environment.identity import Identity
 from pytest_ascend.performance import conditions
 from pytest_ascend.performance.baseline import pooled_us
 from pytest_ascend.performance.comparison import Comparison
@@ -41,6 +42,7 @@ class AscendBenchmark:
     """Times within one test. ``measure`` and ``note`` keep figures and verdicts with the case.
 
     ``benchmark`` is pytest-benchmark's fixture, None where that is switched off: rounds are then timed all the same.
+    ``card`` is the card in every numbering, None where there is none to ask.
     """
 
     device: Device
@@ -50,6 +52,7 @@ class AscendBenchmark:
     note: Callable[[Mapping[str, Any]], None]
     benchmark: Any = None
     budget_s: float = BUDGET_S
+    card: Identity | None = None
 
     def __call__(self, make: Make, work: Work | None = None, *, budget_s: float = 0.0, preparations: int = 1) -> Timing:
         """Time what ``make(device)`` gives, a call without arguments, and give the rounds.
@@ -63,7 +66,7 @@ class AscendBenchmark:
         timed = functools.partial(time_rounds, make, self.device, budget_s=seconds, preparations=preparations)
         with one_thread(self.device):
             timing = timed(benchmark=self.benchmark)
-        found = {**conditions.host_conditions(), **self._card()}
+        found = {**conditions.host_conditions(), **self._card(make)}
         work = work or Work()
         done = achieved(timing, work, self.device.chip())
         for name, value in {**figures(timing), **done, **per_call(work), **found}.items():
@@ -96,9 +99,17 @@ class AscendBenchmark:
         with one_thread(self.device):
             return _estimate(timed())
 
-    def _card(self) -> dict[str, float]:
-        is_card = self.device.kind == "npu" and not self.device.emulated
-        return conditions.card_conditions(self.device.torch_device().index or 0) if is_card else {}
+    def _card(self, make: Make) -> dict[str, float]:
+        """Ask how the card is while it works: an idle one has a lower clock than it computes with."""
+        if self.device.kind != "npu" or self.device.emulated or self.card is None:
+            return {}
+        work = make(self.device.torch_device())
+
+        def some_work() -> None:
+            work()
+            self.device.synchronize()
+
+        return conditions.card_conditions(self.card, some_work)
 
 
 def _estimate(timing: Timing) -> Estimate:

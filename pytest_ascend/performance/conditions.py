@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from pytest_ascend.environment.identity import Identity
 from pytest_ascend.system.programs import run
 
 #: More than this share of the processors wanted by others makes a machine busy.
@@ -34,13 +36,21 @@ def host_conditions(loadavg: Path = Path("/proc/loadavg")) -> dict[str, float]:
         return {}
 
 
-def card_conditions(index: int) -> dict[str, float]:
-    """Ask npu-smi for power, temperature and clock of a card; nothing where it is not there or does not answer."""
+def card_conditions(card: Identity, work: Callable[[], object] | None = None) -> dict[str, float]:
+    """Ask npu-smi for power, temperature and clock of a card; nothing where it is not there or does not answer.
+
+    A card that has nothing to do lowers its clock: ``work`` is called again and again until the answer is there.
+    """
     program = shutil.which("npu-smi")
-    if program is None:
+    if program is None or card.npu < 0:
         return {}
-    said = run([program, "info", "-t", "common", "-i", str(index)], os.environ, ANSWER_S)
-    return dict(_figures(said.text))
+    # The 950 takes no -c; a card of an Atlas A3 is one NPU with two chips.
+    which = ["-i", str(card.npu), *(["-c", str(card.chip)] if card.chip >= 0 else [])]
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        asked = executor.submit(run, [program, "info", "-t", "common", *which], os.environ, ANSWER_S)
+        while work is not None and not asked.done():
+            work()
+    return dict(_figures(asked.result().text))
 
 
 def _figures(text: str) -> Iterator[tuple[str, float]]:

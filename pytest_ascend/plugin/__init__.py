@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_ascend.device import Device
+    from pytest_ascend.environment.identity import Identity
     from pytest_ascend.golden import GoldenStore
     from pytest_ascend.performance.benchmarking import AscendBenchmark
     from pytest_ascend.performance.comparison import Comparison
@@ -223,7 +224,15 @@ def ascend_benchmark(request: pytest.FixtureRequest, ascend_device: Device) -> A
         measure=trial.measure,
         note=trial.verdicts.append,
         benchmark=benchmark if benchmark.enabled else None,
+        card=_card(request, ascend_device),
     )
+
+
+def _card(request: pytest.FixtureRequest, device: Device) -> Identity | None:
+    """Return the card under test in every numbering, None where there is none."""
+    called = getattr(device, "called", -1)
+    index = called if called >= 0 else getattr(device, "index", 0)
+    return request.config.stash[SETUP].prepared.identity(index) if device.kind == "npu" else None
 
 
 def _trial(request: pytest.FixtureRequest) -> Trial | None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_ascend.coverage import manifest
+from pytest_ascend.device import Device
 from pytest_ascend.errors import UsageError
 from pytest_ascend.plugin.keys import CASE, NOT_BUILT, SETUP
 from pytest_ascend.records.case import Case
@@ -169,3 +170,23 @@ def _marks_of(function: object) -> list[pytest.Mark]:
     found = getattr(function, "pytestmark", [])
     marks = (getattr(each, "mark", each) for each in (found if isinstance(found, list) else [found]))
     return [each for each in marks if isinstance(each, pytest.Mark)]
+
+
+def is_open(device: Device) -> bool:
+    """Whether this process, which only collects, uses the device already."""
+    if device.kind != "npu":
+        return False
+    from pytest_ascend.device.npu import has_context  # noqa: PLC0415  (loads torch)
+
+    return has_context()
+
+
+def refuse_open(opened_by: str) -> None:
+    """Raise UsageError where a file used the device while it was collected; CANN hangs or fails in forks after that."""
+    if opened_by:
+        raise UsageError(
+            f"{opened_by} uses the NPU while it is imported: the processes that run the tests could not use it "
+            "any more (CANN: 107002, or a hang)",
+            hint="move what it computes into a test or a fixture; or run everything in one process: "
+            "--ascend-isolation=off",
+        )

@@ -17,7 +17,7 @@ from pytest_ascend.device import Device
 from pytest_ascend.errors import DeviceUnavailable, RunLogError
 from pytest_ascend.export import terminal
 from pytest_ascend.plugin import options, parent, reporters
-from pytest_ascend.plugin.collection import case_known, take_cases
+from pytest_ascend.plugin.collection import case_known, is_open, refuse_open, take_cases
 from pytest_ascend.plugin.error_outcome import interrupt
 from pytest_ascend.plugin.keys import CASE, NOT_BUILT, SETUP, TRIAL
 from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, STATUS, restate
@@ -87,6 +87,7 @@ class Conformance:
         self.device = setup.prepared.device
         self.lost = ""
         self.deselected = 0
+        self.opened_by = ""
         shard = setup.options.shard
         self.sharding = Sharding(setup, shard, self._collected, case_known) if shard else None
         #: What xdist gives to each worker; None in the process that pytest was started as.
@@ -99,9 +100,9 @@ class Conformance:
         """The cases that need not run where this run continues another, by id; the same for all workers of xdist."""
         return frozenset(recorded(self.setup.options.report)) if self.setup.options.resume else frozenset()
 
-    def become_child(self, index: int) -> Device:
+    def become_child(self, index: int, seen_as: int) -> Device:
         """Be the plugin of a child process, which tests the device with this index and keeps no account."""
-        self.setup = on_card(self.setup, index)
+        self.setup = on_card(self.setup, index, seen_as)
         self.config.stash[SETUP] = self.setup
         self.device, self.ledger = self.setup.prepared.device, None
         return self.device
@@ -130,6 +131,14 @@ class Conformance:
             left_out = set(above)
             items[:] = [item for item in items if item not in left_out]
             self.config.hook.pytest_deselected(items=above)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, Any]:
+        """See which file uses the device while it is imported: no process that is forked after that can."""
+        report = yield
+        if self.setup.prepared.apart and not self.opened_by and is_open(self.device):
+            self.opened_by = collector.nodeid or "a conftest.py or plugin"
+        return report
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
         """Keep what the configuration of some other folder does with warnings away from the bundled suites."""
@@ -174,6 +183,7 @@ class Conformance:
         if not self.setup.prepared.apart or self.ledger is None or options.only_looks(self.config.option) or has_errors:
             return None
         with one_clear_message():
+            refuse_open(self.opened_by)
             return parent.run(self, session)
 
     @pytest.hookimpl(optionalhook=True)

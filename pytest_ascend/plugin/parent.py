@@ -13,6 +13,9 @@ from typing import Any, Protocol
 import pytest
 
 from pytest_ascend.coverage.selection import place
+from pytest_ascend.environment.identity import observed
+from pytest_ascend.environment.machine import PATIENT_S, this_machine
+from pytest_ascend.environment.npu_smi import NpuSmi, parse
 from pytest_ascend.errors import DeviceUnavailable
 from pytest_ascend.isolation import Attempt, Card, Child, Decision, End, Settings, Supervisor, Task, start
 from pytest_ascend.isolation.cards import Locks
@@ -23,8 +26,8 @@ from pytest_ascend.plugin.worker import Work
 from pytest_ascend.records.outcome import Errored, Flaky, Outcome
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.run import benchmarked
-from pytest_ascend.run.limits import limit_s
-from pytest_ascend.runlog.contents import ATTEMPT, CANARIES, LEFT_BEHIND, LOST, QUARANTINED
+from pytest_ascend.run.limits import FIRST_CALL_S, limit_s
+from pytest_ascend.runlog.contents import ATTEMPT, CANARIES, CARDS, LEFT_BEHIND, LOST, QUARANTINED
 
 #: Where emulated devices are locked too, which otherwise belong to one process each and need no lock.
 LOCKS_VARIABLE = "PYTEST_ASCEND_CARD_LOCKS"
@@ -50,8 +53,11 @@ def run(host: Host, session: pytest.Session) -> bool:
     assert host.ledger is not None  # noqa: S101  (workers of xdist are never isolated)
     locks = Locks(_locks_folder())
     try:
-        parent = Parent(host, session, _cards(host.setup, locks))
+        cards = _cards(host.setup, locks)
+        _note_cards(host, cards, "before")
+        parent = Parent(host, session, cards)
         parent.run()
+        _note_cards(host, cards, "after")
     finally:
         locks.release()
     if session.shouldfail:
@@ -59,6 +65,15 @@ def run(host: Host, session: pytest.Session) -> bool:
     if session.shouldstop:
         raise session.Interrupted(session.shouldstop)
     return True
+
+
+def _note_cards(host: Host, cards: Sequence[Card], when: str) -> None:
+    """Write down which cards these are, and whether anybody else uses them."""
+    prepared = host.setup.prepared
+    if host.ledger is None or prepared.device.kind != "npu":
+        return
+    said = NpuSmi() if prepared.device.emulated else parse(this_machine(limit_s=PATIENT_S).npu_smi().text)
+    host.ledger.note(CARDS, when=when, cards=observed([prepared.identity(card.index) for card in cards], said))
 
 
 def _locks_folder() -> Path | None:
@@ -73,10 +88,16 @@ def _cards(setup: Setup, locks: Locks) -> list[Card]:
         indices = indices[:1]
     wanted = len(indices) if wanted == "auto" else int(wanted)
     is_shared = device.kind == "npu" and (not device.emulated or bool(os.environ.get(LOCKS_VARIABLE)))
-    taken = locks.take(device.kind, indices, wanted) if is_shared else indices[:wanted]
+    if not is_shared:
+        return [Card(label=f"{device.kind}:{index}", index=index) for index in indices[:wanted]]
+    names = [setup.prepared.identity(index).keys for index in indices]
+    taken = [indices[place] for place in locks.take(names, wanted)]
     if not taken:
-        held = ", ".join(f"{device.kind}:{index}" for index in indices)
-        raise DeviceUnavailable(f"other runs on this machine hold {held}", hint="wait for them, or name another device")
+        held = ", ".join(setup.prepared.identity(index).label for index in indices)
+        raise DeviceUnavailable(
+            f"other runs on this machine hold {held}",
+            hint=f"wait for them, or name another device; the locks are in {locks.folder}",
+        )
     return [Card(label=f"{device.kind}:{index}", index=index) for index in taken]
 
 
@@ -173,8 +194,11 @@ class Parent:
         tasks = []
         for index, item in enumerate(self._session.items):
             case = item.stash.get(CASE, None)
-            known = durations.get(case.id) if case else None
-            tasks.append(Task(index, options.case_deadline_s or limit_s(known), is_case=case is not None))
+            known = ledger.recorded.get(case.id) if case and ledger else None
+            limit = options.case_deadline_s or limit_s(known)
+            first_s = 0.0 if options.case_deadline_s or case is None else FIRST_CALL_S
+            subject = case.subject if case else ""
+            tasks.append(Task(index, limit, is_case=case is not None, subject=subject, first_s=first_s))
         if len(self._cards) > 1:
             return self._longest_first(tasks, durations)
         return tasks

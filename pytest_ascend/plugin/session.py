@@ -80,7 +80,9 @@ class Ledger:
         self.stack = setup.stack()
         self.summary: Summary | None = None
         self.stopped = ""
+        #: How long cases take, to put them in order, and how long they took on this stack, to set deadlines by.
         self.durations: Mapping[str, float] = {}
+        self.recorded: Mapping[str, float] = {}
         self._collected = Collected(cases={})
         self._against: Summary | None = None
         self._log: RunLog | None = None
@@ -108,7 +110,8 @@ class Ledger:
         if self._log is not None:
             return False
         self._collected = collected
-        self.durations = {**shards.load(self.setup.suites), **recorded(self.setup.options.report)}
+        self.recorded = recorded(self.setup.options.report, self.stack)
+        self.durations = {**shards.load(self.setup.suites), **self.recorded}
         # Now, since the folder of the earlier run may be the one that this run is going to write to.
         self._against = summarise(read(against)) if (against := self.setup.options.against) else None
         begin = RunLog.resume if self.setup.options.resume else RunLog.create

@@ -62,7 +62,7 @@ class Work:
     def _device(self) -> Device:
         """Return this child's card, to whoever asks for the device under test."""
         plugin = self.session.config.pluginmanager.getplugin("ascend-conformance")
-        device: Device = plugin.become_child(self.index)
+        device: Device = plugin.become_child(self.index, _seen_as(self.setup, self.index))
         return device
 
     def _canaries(self) -> dict[str, Any]:
@@ -167,8 +167,18 @@ def _away_from_the_terminal(config: pytest.Config) -> Iterator[None]:
     capture.read_global_capture()
 
 
-def on_card(setup: Setup, index: int) -> Setup:
-    """Return the settings of a process that uses the device with this index."""
+def _seen_as(setup: Setup, index: int) -> int:
+    """Show this process its card alone, where there are cards; return the index that it has here."""
+    if setup.prepared.device.kind != "npu":
+        return index
+    from pytest_ascend.device.npu import show_only  # noqa: PLC0415  (loads torch_npu)
+
+    return show_only(index)
+
+
+def on_card(setup: Setup, index: int, seen_as: int) -> Setup:
+    """Return the settings of a process that uses the card with this index, which is ``seen_as`` another one there."""
     device: Any = setup.prepared.device
-    moved = replace(device, index=index) if hasattr(device, "index") else device
+    named = {"called": index} if hasattr(device, "called") else {}
+    moved = replace(device, index=seen_as, **named) if hasattr(device, "index") else device
     return replace(setup, prepared=replace(setup.prepared, device=moved))

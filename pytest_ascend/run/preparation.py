@@ -9,14 +9,17 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.device import Device, Request, parse
-from pytest_ascend.device.probe import LIMIT_S, Answer, ask
+from pytest_ascend.device.probe import LIMIT_S, Answer, ask, numbering
 from pytest_ascend.doctor import examine, in_short
 from pytest_ascend.emulator import EmulatorSettings
 from pytest_ascend.environment import Sign, signs
+from pytest_ascend.environment.identity import VISIBLE, Identity, identities
 from pytest_ascend.environment.machine import PATIENT_S, this_machine
+from pytest_ascend.environment.npu_smi import NpuSmi, parse_map
+from pytest_ascend.environment.npu_smi import parse as parse_table
 from pytest_ascend.environment.signs import EMULATED_VARIABLE
 from pytest_ascend.errors import DeviceUnavailable, UsageError
 
@@ -33,9 +36,18 @@ REMEDIES = (
     (r"undefined symbol", "torch_npu and CANN do not belong together: look their versions up in torch_npu's table"),
     (r"No module named 'torch_npu'", "install the torch-npu that belongs to your torch and CANN"),
     (r"Unsupported soc version", "this torch_npu does not know the chip: install a newer one"),
-    (r"DrvMngGetConsoleLogLevel|[Pp]ermission", "may this user open /dev/davinci*? Join the group that owns the files"),
+    (
+        r"EL0005|resources? (is|are) busy",
+        "the card is occupied, or is being reset after a process was killed: wait a minute, and look at npu-smi info",
+    ),
+    (r"[Pp]ermission|EL0007|207006", "may this user open /dev/davinci*? Join the group that owns the files"),
+    (
+        r"DrvMngGetConsoleLogLevel",
+        "the driver cannot be asked: are /dev/davinci_manager and the devices here (in a container: mounted), is the "
+        "driver loaded, and may this user open them? See pytest-ascend doctor",
+    ),
     (r"no answer within", "a process may hold the device: look at npu-smi info, then at the driver's log"),
-    (r"sees \d+ NPUs", "is ASCEND_RT_VISIBLE_DEVICES right, and are /dev/davinci* there?"),
+    (r"sees \d+ NPUs|[Ii]nvalid [Dd]evice", "is ASCEND_RT_VISIBLE_DEVICES right, and are /dev/davinci* there?"),
 )
 OTHERWISE = "see that 'python -c \"import torch_npu\"' works and that npu-smi info lists the device"
 
@@ -55,7 +67,8 @@ class Prepared:
     ``numerics``: what changes numbers on a chip, as it is pinned; ``emulator``: the settings in force on the emulated
     device, None for one that is real.
     ``apart``: only child processes may use it; this one has not touched it. ``indices`` are the devices that a run may
-    take, the preferred one first; ``threads`` is how many torch would use by itself.
+    take, the preferred one first; ``threads`` is how many torch would use by itself. ``identities`` are the cards by
+    torch's index, in every numbering; none where they have no other number.
     """
 
     device: Device
@@ -66,6 +79,11 @@ class Prepared:
     apart: bool = False
     indices: tuple[int, ...] = (0,)
     threads: int = 1
+    identities: tuple[Identity, ...] = ()
+
+    def identity(self, index: int) -> Identity:
+        """Return the card with this index, in every numbering that is known."""
+        return self.identities[index] if index < len(self.identities) else Identity(index=index, logical=index)
 
 
 def prepare(
@@ -142,28 +160,37 @@ def _emulated(request: Request, settings: EmulatorSettings, *, apart: bool) -> P
         raise UsageError(
             f"{settings.devices} devices were asked for", hint=f"there are at most {EMULATED_DEVICES} emulated ones"
         )
+    shown = [int(each) for each in os.environ.get(VISIBLE, "").split(",") if each.isascii() and each.isdigit()]
+    count = min(max([settings.devices, *(each + 1 for each in shown)]), EMULATED_DEVICES)
+    settings = replace(settings, devices=count)
     emulator.activate(settings)
     by_itself = "This machine shows no sign of Ascend." if request.kind == "auto" else ""
     with _comes_up("the emulated device", hint="install what it runs: pip install 'pytest-ascend[emulated]'"):
         npu = Npu(request.index, emulated=True)
-        chip, pinned = _asked_apart(npu) if apart else (npu.chip(), npu.pin_numerics())
+        said = _asked_apart(npu, count) if apart else _told(npu, count)
         return Prepared(
             device=npu,
-            chip=chip,
+            chip=str(said["chip"]),
             notice=by_itself,
-            numerics=pinned,
+            numerics=dict(said["numerics"]),
             emulator=settings.resolved(),
-            indices=_in_order(request, settings.devices),
+            indices=_in_order(request, len(said["physical"])),
+            identities=identities(os.environ, range(count), NpuSmi(), physical=said["physical"], buses=said["buses"]),
         )
 
 
-def _asked_apart(npu: Npu) -> tuple[str, Mapping[str, bool | int | str]]:
-    """Have a child process ask the device for its name, and pin its arithmetic as every process of the run will."""
+def _told(npu: Npu, count: int) -> dict[str, Any]:
+    """Ask the device for its name and its numbers, and pin its arithmetic."""
+    return {"chip": npu.chip(), "numerics": npu.pin_numerics(), **numbering(count)}
+
+
+def _asked_apart(npu: Npu, count: int) -> dict[str, Any]:
+    """Have a child process ask the device, and pin its arithmetic as every process of the run will."""
     from pytest_ascend.isolation import Channel, start
 
     def ask(channel: Channel) -> None:
         try:
-            channel.send(chip=npu.chip(), numerics=npu.pin_numerics())
+            channel.send(**_told(npu, count))
         except Exception as error:  # noqa: BLE001  (whatever a broken stack raises is the answer)
             channel.send(failure=f"{type(error).__name__}: {error}")
 
@@ -171,7 +198,7 @@ def _asked_apart(npu: Npu) -> tuple[str, Mapping[str, bool | int | str]]:
     answer = start(ask).result(LIMIT_S)
     if "failure" in answer:
         raise RuntimeError(answer["failure"])
-    return str(answer["chip"]), dict(answer["numerics"])
+    return answer
 
 
 def _npu(request: Request, found: Sequence[Sign], probe: Callable[[int], Answer], *, apart: bool) -> Prepared:
@@ -182,9 +209,20 @@ def _npu(request: Request, found: Sequence[Sign], probe: Callable[[int], Answer]
         raise DeviceUnavailable(_explained(request, found, answer), hint=f"{_remedy(answer)}\n  hint: {EMULATE}")
     with _comes_up(f"npu:{request.index}", hint=OTHERWISE):
         npu = Npu(request.index)
-        numerics = _asked_apart(npu)[1] if apart else npu.pin_numerics()
+        numerics = dict(_asked_apart(npu, 0)["numerics"]) if apart else npu.pin_numerics()
         indices = _in_order(request, max(answer.count, 1))
-        return Prepared(device=npu, chip=answer.chip, numerics=numerics, indices=indices)
+        return Prepared(
+            device=npu, chip=answer.chip, numerics=numerics, indices=indices, identities=_identities(answer)
+        )
+
+
+def _identities(answer: Answer) -> tuple[Identity, ...]:
+    """Ask the files, the runtime and npu-smi which card is which."""
+    machine = this_machine(limit_s=PATIENT_S)
+    names = (re.fullmatch(r"davinci(\d{1,3})", name) for name in machine.tree.names("/dev"))
+    numbers = sorted(int(name[1]) for name in names if name)
+    table, mapped = parse_table(machine.npu_smi().text), parse_map(machine.npu_smi_map().text)
+    return identities(machine.environ, numbers, table, mapped, physical=answer.physical, buses=answer.buses)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog.contents import (
     ATTEMPT,
     CANARIES,
+    CARDS,
     EVENTS,
     FULL,
     LEFT_BEHIND,
@@ -63,6 +64,12 @@ def _count(value: Any, path: str) -> None:
     _number(value, path)
     if not isinstance(value, int) or value < 0:
         raise _fail(path, "a whole number from 0", value)
+
+
+def _whole(value: Any, path: str) -> None:
+    _number(value, path)
+    if not isinstance(value, int):
+        raise _fail(path, "a whole number", value)
 
 
 def _duration(value: Any, path: str) -> None:
@@ -190,6 +197,7 @@ _EVENTS: Mapping[str, Check] = {
     QUARANTINED: _fields({"card": _text, "reason": _text}),
     LEFT_BEHIND: _fields({"case": _text, "card": _text, "bytes": _count}),
     RESUMED: _fields({"at": _time, "records": _count}),
+    CARDS: _fields({"when": _text, "cards": _list_of(_fields({"index": _count, "npu": _whole, "chip": _whole}))}),
 }
 _FOOTER = _fields(
     {

@@ -20,14 +20,16 @@ SCHEMA = 2
 SCHEMAS = (1, 2)
 
 #: Kinds of event: an attempt that another one followed; cases of which nothing is known because the machine gave way;
-#: the judge's score on planted faults; a card that is used no more; memory that a case left behind; a continuation.
+#: the judge's score on planted faults; a card that is used no more; memory that a case left behind; a continuation;
+#: the cards of the run in every numbering, and how they were before and after it.
 ATTEMPT = "attempt"
 LOST = "lost"
 CANARIES = "canaries"
 QUARANTINED = "quarantined"
 LEFT_BEHIND = "left-behind"
 RESUMED = "resumed"
-EVENTS = (ATTEMPT, LOST, CANARIES, QUARANTINED, LEFT_BEHIND, RESUMED)
+CARDS = "cards"
+EVENTS = (ATTEMPT, LOST, CANARIES, QUARANTINED, LEFT_BEHIND, RESUMED, CARDS)
 
 FULL = "full"
 SUBSET = "subset"

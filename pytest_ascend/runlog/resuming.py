@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ascend.errors import RunLogError
+from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog.contents import Header, Run
 from pytest_ascend.runlog.reading import SIZE_LIMIT_BYTES, read_from
 from pytest_ascend.system.untrusted import read_regular
@@ -36,13 +37,18 @@ def whole_part(path: Path) -> tuple[Run, int] | None:
     return (read_from(path, io.BytesIO(data)), len(data)) if data else None
 
 
-def recorded(folder: Path) -> dict[str, float]:
-    """Return how long each case took in the last run of a report folder, in seconds; nothing where there was none."""
+def recorded(folder: Path, stack: Stack | None = None) -> dict[str, float]:
+    """Return how long each case took in the last run of a report folder, in seconds; nothing where there was none.
+
+    With a ``stack``, another one's run does not count: what takes a second there may be compiled for a minute here.
+    """
     try:
         found = whole_part(folder / "run.jsonl")
     except (RunLogError, OSError):  # the limits of a run must not hang on a log that is going to be replaced
         return {}
-    return {record.case.id: record.duration_s for record in found[0].records} if found else {}
+    if not found or (stack is not None and found[0].header.stack != stack):
+        return {}
+    return {record.case.id: record.duration_s for record in found[0].records}
 
 
 def refuse_another(path: Path, found: Header, wanted: Header) -> None:

@@ -48,3 +48,11 @@ def test_what_the_user_can_act_on_is_a_message_and_an_exit_code(
         cli.main()
     assert ended.value.code == 6
     assert capsys.readouterr().err == "ERROR: no device\n  hint: get one\n"
+
+
+def test_an_old_python_gets_one_sentence() -> None:
+    program = "import sys; sys.version_info = (3, 9, 9, 'final', 0); import pytest_ascend.cli"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("pytest-ascend needs Python 3.10 or newer, and this is Python 3.9:")

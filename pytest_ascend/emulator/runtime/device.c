@@ -18,12 +18,6 @@ static context contexts[MAX_DEVICES];
 static __thread int current_device;
 static __thread context *current_context;
 
-API int emu_device_count(void) {
-    const char *text = getenv("PYTEST_ASCEND_EMULATED_DEVICES");
-    int count = text ? atoi(text) : 2;
-    return count < 1 ? 1 : count > MAX_DEVICES ? MAX_DEVICES : count;
-}
-
 static int is_device(int device) { return device >= 0 && device < emu_device_count(); }
 
 API int aclInit(const char *config) { (void)config; return EMU_OK; }
@@ -39,6 +33,8 @@ API int aclrtGetDeviceCount(uint32_t *count) {
 API int aclrtSetDevice(int32_t device) {
     if (!is_device(device))
         return emu_fail(EMU_INVALID_DEVICE, "emulated CANN: there is no device %d, only %d", device, emu_device_count());
+    int code = emu_take_card(device);
+    if (code) return code;
     contexts[device].device = device;
     current_device = device;
     current_context = &contexts[device];
@@ -50,6 +46,7 @@ API int aclrtResetDevice(int32_t device) {
 }
 
 API int aclrtGetDevice(int32_t *device) {
+    if (emu_after_fork()) return EMU_NO_CONTEXT;
     if (!current_context) return emu_fail(EMU_NO_CONTEXT, "emulated CANN: no device is set in this thread");
     *device = current_device;
     return EMU_OK;

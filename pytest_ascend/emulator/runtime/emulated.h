@@ -16,6 +16,7 @@ enum {
     EMU_NO_CONTEXT = 107002,
     EMU_NOT_SUPPORTED = 207000,
     EMU_OUT_OF_MEMORY = 207001,
+    EMU_DRIVER = 507899,
     EMU_LOST_HEARTBEAT = 507010,
     EMU_AICORE_EXCEPTION = 507015,
     EMU_SYNC_TIMEOUT = 507046,
@@ -37,7 +38,13 @@ API size_t emu_take_missing(char *buffer, size_t size);
 /* The one range of addresses that all devices' memory lies in. Device d owns [base + d * size, base + (d + 1) * size). */
 API char *emu_memory_base(void);
 API size_t emu_memory_size(void);
-API int emu_device_count(void);
+API int emu_device_count(void);  /* that this process sees */
+API int emu_total_devices(void);
+
+/* Which cards there are and who may use them: see cards.c. emu_take_card is asked when a device is set. */
+API int emu_logical(int user);
+API int emu_after_fork(void);
+API int emu_take_card(int user);
 
 /* What planted faults do: see faults.c. emu_waited gives the error that waiting for the device finds, usually none. */
 API int emu_allocations_fail(void);

@@ -27,6 +27,7 @@ API void emu_fail_later_with(int code, const char *message) {
 }
 
 API int emu_waited(void) {
+    if (emu_after_fork()) return EMU_NO_CONTEXT;
     int code = __atomic_load_n(&pending_error, __ATOMIC_ACQUIRE);
     if (!code) return EMU_OK;
     if (pending_message[0]) return emu_fail(code, "%s", pending_message);

@@ -165,7 +165,7 @@ API int aclrtFreeHost(void *pointer) { free(pointer); return EMU_OK; }
 /* --- copies: done at once, whatever the stream --- */
 
 API int aclrtMemcpy(void *to, size_t room, const void *from, size_t count, int kind) {
-    (void)kind;
+    if (kind && emu_after_fork()) return EMU_NO_CONTEXT; /* 0 is from host to host */
     if (count > room) return emu_fail(EMU_INVALID_PARAMETER, "emulated CANN: a copy of %zu bytes does not fit into %zu", count, room);
     memmove(to, from, count);
     return EMU_OK;

@@ -73,8 +73,9 @@ static kernel_runner installed(void) {
 }
 
 API int emu_run(emu_executor *executor) {
-    kernel_runner compute = installed();
-    int error = compute ? compute(executor->operator_index, executor->words) : EMU_KERNEL_FAILED;
+    int forked = emu_after_fork();
+    kernel_runner compute = forked ? NULL : installed();
+    int error = forked ? forked : compute ? compute(executor->operator_index, executor->words) : EMU_KERNEL_FAILED;
     executor_free(executor);
     return error;
 }

@@ -39,6 +39,13 @@ REPORTED = [
     ("ValueError", "not enough values to unpack (expected 2, got 1)", "bug"),
     ("RuntimeError", "shape '[2, 3]' is invalid for input of size 5", "bug"),
     ("KeyError", "507015", "bug"),
+    ("RuntimeError", ACL.format(call="SetDevice", code=507008) + "The resources are busy.", "device-busy"),
+    ("RuntimeError", ACL.format(call="SetDevice", code=507899) + "EL0005: The resources are busy.", "device-busy"),
+    ("RuntimeError", ACL.format(call="SetDevice", code=507899), "device-lost"),
+    ("RuntimeError", ACL.format(call="SetDevice", code=507008), "device-lost"),
+    ("RuntimeError", "DrvMngGetConsoleLogLevel failed. (g_conLogLevel=3)", "driver-unreachable"),
+    ("AssertionError", "Invalid device id", "no-such-device"),
+    ("RuntimeError", "EL0007: You have no permission.", "no-permission"),
 ]
 
 
@@ -70,3 +77,13 @@ def test_a_diagnosis_reads_the_same_from_the_log() -> None:
     found = diagnose("RuntimeError", "error code is 207018", ("the largest: x",))
     assert as_text(found.to_dict()) == "\n".join(found.lines())
     assert "remedy: a smaller batch" in as_text(found.to_dict())
+
+
+def test_every_code_of_canns_own_tables_has_its_name_and_revision() -> None:
+    """Counted in the tables themselves: 143 return codes of the runtime, 78 of its reference that are no warnings."""
+    own = [each for each in CODES.values() if each.source.startswith("hicann/runtime@")]
+    assert len(CODES) > 350
+    for code in ("EE1001", "EE1023", "EH0014", "EK0203", "E40024", "EP0008", "EZ2001", "107039", "507916", "EL0015"):
+        assert CODES[code].source.startswith("hicann/runtime@"), code
+        assert CODES[code].says
+    assert all("/" in each.source for each in own)

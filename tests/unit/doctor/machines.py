@@ -88,6 +88,7 @@ MACHINES: dict[str, Box] = {
         files={
             **host(),
             **devices(1),
+            "dev/devmm_svm": None,  # which its driver does not have
             **driver("25.1.rc2", firmware="9.0.0.1.220", accepts_fw="[9.0.0,9.9.9]"),
             **new_cann("9.0.0", kernels="ascend950", line=""),
             **python("2.10.0", "2.10.0"),
@@ -147,7 +148,7 @@ MACHINES: dict[str, Box] = {
             **PY,
         },
         environ=sourced(NEW),
-        finds=f"driver.not-mounted {UNSEEN}",
+        finds=f"devices.locks driver.not-mounted {UNSEEN}",
     ),
     "container-without-devices": Box(
         files={**host(), ".dockerenv": "", **driver("25.5.1"), **new_cann("8.5.0", kernels="ascend910b"), **PY},
@@ -163,7 +164,7 @@ MACHINES: dict[str, Box] = {
         files={**WELL, f"{ASCEND}/driver/lib64/common/libc_sec.so": None, ".dockerenv": ""},
         environ=sourced(NEW),
         smi=SMI,
-        finds="library.needed library.needed",
+        finds="devices.locks library.needed library.needed",
     ),
     "only-driver": Box(
         files={**host(), **devices(8), **driver("25.5.1", firmware="7.8.0.5.216"), **python("2.9.0", "")},
@@ -372,6 +373,12 @@ MACHINES: dict[str, Box] = {
     # sick and busy
     "alarm": Box(files=WELL, environ=sourced(NEW), smi=smi_a2("910B3", 1, health="Alarm"), finds="health.bad"),
     "warning": Box(files=WELL, environ=sourced(NEW), smi=smi_a2("910B3", 1, health="Warning"), finds="health.unsure"),
+    "occupied-by-another-container": Box(  # whose processes npu-smi does not list
+        files=WELL,
+        environ=sourced(NEW),
+        smi=smi_a2("910B3", 1).replace("2922 / 65536", "31024/ 65536"),
+        finds="devices.occupied",
+    ),
     "occupied": Box(
         files=WELL,
         environ=sourced(NEW),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pytest_ascend.environment.chips import family
-from pytest_ascend.environment.npu_smi import Chip, Process, parse, soc
+from pytest_ascend.environment.npu_smi import Chip, NpuSmi, Process, in_use, parse, parse_map, soc
 
 A2 = """+--------------------------------------------------------------------------------------------+
 | npu-smi 25.5.2                   Version: 25.5.2                                               |
@@ -31,9 +33,11 @@ A5 = """| npu-smi 25.1.rc2                        Version: 25.1.rc2             
 def test_an_a2() -> None:
     said = parse(A2)
     assert (said.tool, said.driver) == ("25.5.2", "25.5.2")
-    chip = Chip(npu=5, name="910B4", health="OK", bus="0000:41:00.0", memory_used_mb=2922, memory_total_mb=32768)
+    chip = Chip(
+        npu=5, name="910B4", health="OK", chip=0, bus="0000:41:00.0", memory_used_mb=2922, memory_total_mb=32768
+    )
     assert said.chips == (chip,)
-    assert said.processes == (Process(npu=5, pid=812, name="python3.11", memory_mb=512),)
+    assert said.processes == (Process(npu=5, chip=0, pid=812, name="python3.11", memory_mb=512),)
 
 
 def test_a_910a_in_the_narrow_layout() -> None:
@@ -75,3 +79,52 @@ def test_chips_by_the_names_that_are_printed(printed: str, name: str, of: str) -
     assert soc(printed) == name
     assert known is not None
     assert known.name == of
+
+
+def _outputs() -> dict[str, tuple[str, list[str]]]:
+    """Read npu_smi_outputs.txt: a title, what was printed (as in issues and manuals, retyped), and what it says."""
+    found = {}
+    for block in Path(__file__).with_name("npu_smi_outputs.txt").read_text().removeprefix("# ").split("\n\n# "):
+        title, *lines = block.splitlines()
+        printed = "\n".join(line for line in lines if not line.startswith("=> "))
+        found[title] = (printed, [line.removeprefix("=> ") for line in lines if line.startswith("=> ")])
+    return found
+
+
+OUTPUTS = _outputs()
+
+
+def _says(said: NpuSmi, printed: str, statement: str) -> bool:
+    word, *rest = statement.split()
+    if word == "map":
+        return statement in [
+            f"map {each.npu} {each.chip} {each.logical} {each.physical}" for each in parse_map(printed)
+        ]
+    if word == "process":
+        return rest in [[str(each) for each in (p.npu, p.chip, p.pid, p.memory_mb)] for p in said.processes]
+    if word in ("idle", "busy"):
+        chips = [each for each in said.chips if str(each.npu) == rest[0] and rest[1:] in ([], [str(each.chip)])]
+        return bool(chips) and all(bool(in_use(each, said.processes)) == (word == "busy") for each in chips)
+    if word in ("driver", "tool"):
+        return getattr(said, word) == rest[0]
+    if word == "incomplete":
+        return said.incomplete
+    rows = [
+        (c.npu, c.chip, c.physical, c.name, c.health, c.bus or "-", c.memory_used_mb, c.memory_total_mb)
+        for c in said.chips
+    ]
+    return statement in [" ".join(map(str, row)) for row in rows]
+
+
+def test_there_are_thirty_outputs() -> None:
+    assert len(OUTPUTS) >= 30
+
+
+@pytest.mark.parametrize("title", OUTPUTS)
+def test_what_people_published_is_read_right(title: str) -> None:
+    printed, statements = OUTPUTS[title]
+    assert statements
+    for statement in statements:
+        assert _says(parse(printed), printed, statement), statement
+    if statements[0].startswith("map"):
+        assert len(parse_map(printed)) == len(statements)

@@ -149,3 +149,43 @@ def test_who_wants_to_stop_gets_no_more() -> None:
     left, _ = run(recorder, 5)
     assert set(recorder.outcomes) == {0, 1}
     assert [task.index for task in left] == [2, 3, 4]
+
+
+def test_a_card_that_is_busy_for_a_while_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_ascend.isolation.cards.BUSY_FIRST_S", 0.05)
+    busy = "RuntimeError: 507899 EL0005: The resources are busy."
+    recorder = Recorder(lambda index, card, number: "passed", lambda card, number: busy if number < 4 else "")
+    assert run(recorder, 2) == ([], "")
+    assert len(recorder.started) == 5
+    assert not recorder.sick
+
+
+def test_the_first_task_of_a_subject_in_a_process_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_ascend.isolation.supervisor.native", lambda pid: "")
+
+    def behave(index: int, card: Card, number: int) -> str:
+        time.sleep(1.0)
+        return "passed"
+
+    tasks = [Task(0, 0.3, subject="add", first_s=20), Task(1, 0.3, subject="add", first_s=20)]
+    recorder = Recorder(behave)
+    Supervisor(tasks, [Card(label="npu:0", index=0)], recorder, Settings()).run()
+    assert recorder.outcomes[0] == (Decision.SETTLE, ["passed"])
+    assert recorder.outcomes[1][1][0] == "hung"
+
+
+def test_a_process_that_the_driver_holds_costs_its_card_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No signal ends a process inside a driver call: here none is sent."""
+    sent = os.kill
+    monkeypatch.setattr("pytest_ascend.isolation.supervisor.native", lambda pid: "")
+    monkeypatch.setattr("pytest_ascend.isolation.process.os.killpg", lambda pid, by: None)
+    monkeypatch.setattr("pytest_ascend.isolation.process.os.kill", lambda pid, by: None)
+    monkeypatch.setattr("pytest_ascend.isolation.process.Child.kill.__defaults__", (0.2,))
+    recorder = Recorder(lambda index, card, number: time.sleep(60) or "passed")
+    cards = [Card(label="npu:0", index=0)]
+    left, why = Supervisor([Task(0, 0.2), Task(1, 0.2)], cards, recorder, Settings()).run()
+    assert len(left) == 2
+    assert "the driver holds it" in why
+    for pid in recorder.pids:
+        sent(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)

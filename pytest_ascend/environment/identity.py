@@ -1,0 +1,136 @@
+"""Which card is which: torch, the runtime, the driver and npu-smi each count in their own way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pytest_ascend.environment.npu_smi import Chip, Mapped, NpuSmi, in_use
+
+VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Identity:
+    """One device in every numbering; -1 and "" where a number is not known.
+
+    ``index`` is torch's (the runtime's user id, after ASCEND_RT_VISIBLE_DEVICES), ``logical`` the runtime's own,
+    counted inside of a container; ``physical`` is the N of /dev/davinciN on the machine, the same in all containers.
+    ``npu`` and ``chip`` are npu-smi's -i and -c: a card of an Atlas A3 is one NPU with two chips.
+    """
+
+    index: int
+    logical: int = -1
+    physical: int = -1
+    npu: int = -1
+    chip: int = -1
+    bus: str = ""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Return names of the card that are the same for whoever can reach it, for locks."""
+        named = [f"davinci{self.physical}"] if self.physical >= 0 else []
+        named += [f"bus-{self.bus.lower().replace(':', '-')}"] if self.bus else []
+        return tuple(named) or (f"npu-{max(self.logical, 0)}",)
+
+    @property
+    def label(self) -> str:
+        """Return the device in all numberings that are known, as in "npu:0 (NPU 5 chip 0, /dev/davinci5)"."""
+        known = [f"NPU {self.npu}{f' chip {self.chip}' if self.chip >= 0 else ''}"] if self.npu >= 0 else []
+        known += [f"/dev/davinci{self.physical}"] if self.physical >= 0 else []
+        known += [f"bus {self.bus}"] if self.bus else []
+        return f"npu:{self.index} ({', '.join(known)})" if known else f"npu:{self.index}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return builtins only."""
+        return asdict(self)
+
+
+def observed(cards: Sequence[Identity], said: NpuSmi) -> list[dict[str, Any]]:
+    """Return each card in every numbering, with what npu-smi says of it now, as far as it is known there."""
+    return [{**card.to_dict(), **_state(card, said)} for card in cards]
+
+
+def _state(card: Identity, said: NpuSmi) -> dict[str, Any]:
+    chip = next((each for each in said.chips if each.npu == card.npu and each.chip in (card.chip, -1)), None)
+    if chip is None:
+        return {}
+    return {
+        "health": chip.health,
+        "memory_used_mb": chip.memory_used_mb,
+        "memory_total_mb": chip.memory_total_mb,
+        "in_use": in_use(chip, said.processes),
+    }
+
+
+def visible(environ: Mapping[str, str], count: int) -> tuple[int, ...]:
+    """Return the logical ids that the runtime shows, in torch's order, of ``count`` devices.
+
+    The runtime takes ASCEND_RT_VISIBLE_DEVICES up to the first entry that is no device, or is named twice.
+    """
+    if VISIBLE not in environ:
+        return tuple(range(count))
+    found: list[int] = []
+    for entry in environ[VISIBLE].split(","):
+        text = entry.strip()
+        if not (text.isascii() and text.isdigit()) or not 0 <= int(text[:9]) < count or int(text[:9]) in found:
+            break
+        found.append(int(text[:9]))
+    return tuple(found)
+
+
+def identities(
+    environ: Mapping[str, str],
+    numbers: Sequence[int],
+    said: NpuSmi,
+    mapped: Sequence[Mapped] = (),
+    *,
+    physical: Sequence[int] = (),
+    buses: Sequence[str] = (),
+) -> tuple[Identity, ...]:
+    """Return every device that torch sees, by its index.
+
+    ``numbers`` are the N of the files /dev/davinciN, sorted; ``said`` and ``mapped`` are what npu-smi prints of all
+    devices (``info`` and ``info -m``). ``physical`` and ``buses`` are what the runtime says, by torch's index, which
+    goes before everything else.
+    """
+    numbers = sorted(numbers)
+    count = len(numbers) or len(mapped) or len(said.chips)
+    found = []
+    for index, logical in enumerate(visible(environ, count)):
+        row = _row(logical, mapped)
+        known = (_at(physical, index, -1), row.physical if row else -1, _at(numbers, logical, -1))
+        number = next((each for each in known if each >= 0), -1)
+        chip = _chip(row, logical, number, said, len(numbers))
+        named = row or chip
+        found.append(
+            Identity(
+                index=index,
+                logical=logical,
+                physical=number,
+                npu=named.npu if named else -1,
+                chip=named.chip if named else -1,
+                bus=_at(buses, index, "") or (chip.bus if chip else ""),
+            )
+        )
+    return tuple(found)
+
+
+def _row(logical: int, mapped: Sequence[Mapped]) -> Mapped | None:
+    """Find a device in npu-smi's own map; the 950's has no logical ids, and is in their order."""
+    by_number = next((each for each in mapped if each.logical == logical), None)
+    counted = [each for each in mapped if each.logical < 0]
+    return by_number or _at(counted, logical, None)
+
+
+def _chip(row: Mapped | None, logical: int, physical: int, said: NpuSmi, count: int) -> Chip | None:
+    """Find a device in the table: by its numbers, or by its place where the table lists as many as there are."""
+    if row:
+        return next((each for each in said.chips if each.npu == row.npu and each.chip in (row.chip, -1)), None)
+    by_number = next((each for each in said.chips if each.physical == physical >= 0), None)
+    return by_number or (_at(said.chips, logical, None) if len(said.chips) == count else None)
+
+
+def _at(found: Sequence[Any], place: int, otherwise: Any) -> Any:
+    return found[place] if 0 <= place < len(found) else otherwise

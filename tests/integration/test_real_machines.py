@@ -1,0 +1,62 @@
+"""What real machines do that a laptop does not: cards by other numbers, forks, cards that are busy, slow or old."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Run
+
+Lines = Callable[..., list[dict[str, Any]]]
+
+WELL = """
+import ctypes, os, torch
+
+def test_sees_its_card_alone(npu_device, precision_compare):
+    assert os.environ["ASCEND_RT_VISIBLE_DEVICES"] == "1"
+    assert (torch.npu.device_count(), npu_device.index) == (1, 0)
+    precision_compare(torch.ones(3, device=npu_device), torch.ones(3, dtype=torch.float64))
+
+def test_a_fork_of_what_uses_a_card_cannot_use_it(npu_device, precision_compare):
+    precision_compare(torch.ones(3, device=npu_device), torch.ones(3, dtype=torch.float64))
+    reading, writing = os.pipe()
+    if not os.fork():
+        os.write(writing, str(ctypes.CDLL("libascendcl.so").aclrtSetDevice(0)).encode())
+        os._exit(0)
+    os.wait()
+    assert os.read(reading, 99) == b"107002"
+    os.abort()
+"""
+
+
+def test_a_container_with_two_cards_of_eight_that_are_busy_after_a_crash(
+    pytester: pytest.Pytester, ascend_apart: Run, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(WELL)
+    monkeypatch.setenv("PYTEST_ASCEND_EMULATED_PHYSICAL", "4,6")
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv("PYTEST_ASCEND_CARD_LOCKS", str(pytester.path / "locks"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # the C compiler, and no debugger of this environment
+    ascend_apart("--ascend-device=emulated", "--ascend-fault=recovering:seconds=2")
+    events = lines("event")
+    (first, *_, last) = [each for each in events if each["kind"] == "cards"]
+    assert (first["when"], last["when"]) == ("before", "after")
+    identity = {"index": 0, "logical": 1, "physical": 6, "npu": -1, "chip": -1, "bus": "0000:86:00.0"}
+    assert first["cards"] == [identity]
+    assert sorted(each.name for each in (pytester.path / "locks").iterdir()) == [
+        "bus-0000-86-00.0.lock",
+        "davinci6.lock",
+    ]
+    assert [each["outcome"] for each in lines("record")] == ["passed", "errored"]
+    assert not [each for each in events if each["kind"] == "quarantined"]
+
+
+def test_a_file_that_uses_the_device_while_it_is_imported_is_refused_by_name(
+    pytester: pytest.Pytester, ascend_apart: Run
+) -> None:
+    pytester.makepyfile(test_at_once="import torch\nones = torch.ones(2).npu()\ndef test(npu_device): pass\n")
+    result = ascend_apart("--ascend-device=emulated")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*test_at_once.py uses the NPU while it is imported*107002*"])

@@ -1,0 +1,54 @@
+"""Write the table of CANN's own error codes: every code with its official name, and the revision that it was read at.
+
+    python tools/cann_codes.py RUNTIME.git > pytest_ascend/diagnosis/cann_codes.json
+
+RUNTIME.git is a clone of CANN's runtime (hicann/runtime). Read are its header of return codes, its reference of error
+codes and its table of messages; names alone are taken, no prose.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+HEADER = "include/external/acl/error_codes/rt_error_codes.h"
+RETURNED = "docs/zh/api_ref/25-01_aclError.md"
+REFERENCE = "docs/en/error_code_ref"
+MESSAGES = "src/dfx/error_manager/error_code.json"
+#: Families of the table of messages that a run of operators meets; the others belong to compilers of models.
+FAMILIES = ("EE", "EH", "EI", "EJ", "EL", "EZ")
+
+
+def _git(repository: str, *arguments: str) -> str:
+    command = ["git", "-C", repository, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603  (git itself)
+
+
+def _rows(repository: str) -> Iterator[tuple[str, str, str]]:
+    for name, code in re.findall(r"#define\s+(ACL_\w+)\s+(\d{6})\b", _git(repository, "show", f"HEAD:{HEADER}")):
+        yield code, name, HEADER
+    for name, code in re.findall(r"(ACL_\w+) = (\d{6});", _git(repository, "show", f"HEAD:{RETURNED}")):
+        yield code, name, RETURNED
+    for path in _git(repository, "ls-tree", "-r", "--name-only", "HEAD", REFERENCE).splitlines():
+        if found := re.search(r"/([EW][A-Z]?\d{4,5})-([^/]+)\.md$", path):
+            yield found[1], found[2], REFERENCE
+    for row in json.loads(_git(repository, "show", f"HEAD:{MESSAGES}"))["error_info_list"]:
+        if row["ErrCode"].startswith(FAMILIES):
+            yield row["ErrCode"], row["errTitle"], MESSAGES
+
+
+def main(repository: str) -> None:
+    """Print the table, sorted, each code once: the first place that has it counts."""
+    rows: dict[str, tuple[str, str]] = {}
+    for code, name, place in _rows(repository):
+        rows.setdefault(code, (name, place))
+    revision = _git(repository, "rev-parse", "HEAD").strip()[:12]
+    lines = ",\n".join(json.dumps([code, *rows[code]]) for code in sorted(rows))
+    sys.stdout.write(f'{{"source": "hicann/runtime@{revision}", "codes": [\n{lines}\n]}}\n')
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
