@@ -39,6 +39,8 @@ def call_of(kernel: Kernel, memory: DeviceMemory) -> Callable[[int], None]:
         )
         targets = [_tensor(each, memory) for each in _items(outputs, m)]
         for target, value in zip(targets, made if isinstance(made, tuple) else (made,), strict=True):
+            if target is not None and value is not None and target.numel() == value.numel() == 1:
+                value = value.reshape(target.shape)  # noqa: PLW2901  a scalar may be one element of any shape
             write(target, value)
 
     return call

@@ -1,16 +1,86 @@
-"""How operators are declared: a family, a signature, a body."""
+"""How operators are declared: a family, a signature, a body.
+
+Kernels are made of torch's own operators, and torch gains and loses some with its versions: :data:`aten` has those of
+the installed one, and an :class:`Absent` in the place of what it lacks. A kernel that is made of one is left out, so
+that torch_npu finds the operator missing, as on a CANN that has none.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import torch
 
 from pytest_ascend.emulator.signature import CONTAINERS, Parameter, Signature, parse
 
 Body = Callable[..., Any]
 _B = TypeVar("_B", bound=Body)
+
+
+class Absent:
+    """An operator that the installed torch lacks, or an overload of it; calling it raises NotImplementedError."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getattr__(self, name: str) -> Absent:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Raise NotImplementedError: a kernel that could not be left out calls what there is not."""
+        raise NotImplementedError(f"torch {torch.__version__} has no {self.name}")
+
+
+class _Overloads:
+    """An operator of torch, as ``torch.ops`` gives it, whose missing overloads are an :class:`Absent`."""
+
+    def __init__(self, packet: Any, name: str) -> None:
+        self._packet, self._name = packet, name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = getattr(self._packet, name, None) or Absent(f"{self._name}.{name}")
+        setattr(self, name, found)
+        return found
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return self._packet(*arguments, **options)
+
+
+class _Operators:
+    """``torch.ops.aten``, as far as the installed torch has it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        packet = getattr(torch.ops.aten, name, None)
+        found = Absent(f"aten::{name}") if packet is None else _Overloads(packet, f"aten::{name}")
+        setattr(self, name, found)
+        return found
+
+
+aten: Any = _Operators()
+
+
+def _made_of(body: Any, deepest: int = 4) -> Iterator[Any]:
+    """Yield a function and the functions that it was made of: what a partial calls, what a closure holds."""
+    yield body
+    if deepest:
+        inner = [body.func] if isinstance(body, functools.partial) else []
+        for cell in getattr(body, "__closure__", None) or ():
+            with contextlib.suppress(ValueError):  # a name that was not given a value yet
+                inner.append(cell.cell_contents)
+        for each in inner:
+            if callable(each):
+                yield from _made_of(each, deepest - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +110,13 @@ class Family:
         self.name = name
         self.kernels: list[Kernel] = []
         self.by_name: list[Kernel] = []
+        self.left_out: list[str] = []
 
     def op(self, declaration: str, body: Body, *, into: bool = False) -> None:
         """Declare an operator whose body is at hand, in one line."""
+        if any(isinstance(each, Absent) for each in _made_of(body)):
+            self.left_out.append(parse(declaration).name)
+            return
         self.kernels.append(Kernel(parse(declaration), body, into, self.name))
 
     def kernel_of_some(self, declaration: str) -> Callable[[_B], _B]:
@@ -62,6 +136,9 @@ class Family:
 
     def named(self, name: str, body: Body) -> None:
         """Declare an operator of the older kind, which is called by its name."""
+        if any(isinstance(each, Absent) for each in _made_of(body)):
+            self.left_out.append(name)
+            return
         self.by_name.append(Kernel(Signature(name, ()), body, into=False, family=self.name))
 
     def kernel_named(self, name: str) -> Callable[[_B], _B]:

@@ -84,6 +84,8 @@ def test_gradients_and_broadcasting(name: str) -> None:
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", ARITHMETIC)
 def test_a_tensor_and_a_number(name: str, dtype: torch.dtype) -> None:
+    if name == "pow" and dtype is torch.bfloat16:
+        pytest.skip("torch's CPU rounds the exponent first; see test_half_precision.py")
     for number in (2, 0.7, -3):
         assert_same(ARITHMETIC[name], _pair(dtype)[0], number, backward=name not in WITHOUT_GRADIENT)
 

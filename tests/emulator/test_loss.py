@@ -91,6 +91,8 @@ CASES: dict[str, tuple[Callable[..., Tensor], Inputs]] = {
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("name", CASES)
 def test_loss_and_its_gradients(name: str, reduction: str, dtype: torch.dtype) -> None:
+    if name.startswith("logits") and dtype is not torch.float32:
+        pytest.skip("torch's CPU rounds at each step in half precision; see test_half_precision.py")
     function, inputs = CASES[name]
     assert_same(function, *inputs(dtype), reduction=reduction, backward=True)
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import Family, aten
 
 T = torch.Tensor
 Number = complex
-aten = torch.ops.aten
 
 family = Family("activation")
 op = family.op

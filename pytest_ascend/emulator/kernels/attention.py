@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-aten = torch.ops.aten
+from pytest_ascend.emulator.registry import aten
+
 T = torch.Tensor
 Optional = T | None
 

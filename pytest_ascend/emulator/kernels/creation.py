@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import Family, aten
 
 family = Family("creation")
 op = family.op
@@ -26,7 +26,7 @@ def copy_(x: T, source: T) -> None:
 op("aclnnCast(Tensor self, dtype dtype, out Tensor out)", lambda x, _: x)
 
 op("aclnnArange(Scalar start, Scalar end, Scalar step, out Tensor out)", torch.arange, into=True)
-op("aclnnRange(Scalar start, Scalar end, Scalar step, out Tensor out)", torch.ops.aten.range.out, into=True)
+op("aclnnRange(Scalar start, Scalar end, Scalar step, out Tensor out)", aten.range.out, into=True)
 op("aclnnLinspace(Scalar start, Scalar end, int64 steps, out Tensor out)", torch.linspace, into=True)
 op("aclnnLogSpace(Scalar start, Scalar end, int64 steps, double base, out Tensor out)", torch.logspace, into=True)
 op("aclnnEye(int64 n, int64 m, out Tensor out)", torch.eye, into=True)

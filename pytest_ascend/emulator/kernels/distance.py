@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 
 from pytest_ascend.emulator.kernels.widening import widened
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import Family, aten
 
 family = Family("distance")
 op = family.op
-aten = torch.ops.aten
 T = torch.Tensor
 
 # There are no public names for what these do without a gradient.

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F  # noqa: N812  as everybody calls it
 
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import Family, aten
 
 family = Family("fused_loss")
-aten = torch.ops.aten
 T = torch.Tensor
 Optional = T | None
 

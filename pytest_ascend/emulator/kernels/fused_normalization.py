@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 
 from pytest_ascend.emulator.kernels.normalization import group_norm, group_norm_backward
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import Family, aten
 
 family = Family("fused_normalization")
-aten = torch.ops.aten
 T = torch.Tensor
 Optional = T | None
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import Family, aten
 
 T = torch.Tensor
-aten = torch.ops.aten
 
 family = Family("gated")
 

@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import Family, aten
 from pytest_ascend.emulator.tensors import Refused
 
 family = Family("indexing")
 op = family.op
-aten = torch.ops.aten
 T = torch.Tensor
 Optional = T | None
 

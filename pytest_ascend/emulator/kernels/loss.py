@@ -7,11 +7,10 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.kernels.widening import widened
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import Family, aten
 
 family = Family("loss")
 op = family.op
-aten = torch.ops.aten
 T = torch.Tensor
 Optional = T | None
 
@@ -74,7 +73,7 @@ op(
 )
 op(
     f"aclnnBinaryCrossEntropyWithLogits({_PAIR}, Tensor weight, Tensor posWeight, int64 reduction, out Tensor out)",
-    aten.binary_cross_entropy_with_logits.default,
+    widened(aten.binary_cross_entropy_with_logits.default),
 )
 
 
@@ -85,6 +84,7 @@ op(
 def binary_cross_entropy_with_logits_backward(
     grad: T, x: T, target: T, weight: Optional, pos_weight: Optional, reduction: int
 ) -> T:
+    grad, x, target = grad.float(), x.float(), target.float()
     if pos_weight is None:
         result = x.sigmoid().sub_(target).mul_(grad)
     else:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  as everybody calls it
 
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import Family, aten
 
 family = Family("movement")
 named = family.named
@@ -108,5 +108,5 @@ family.op(
 )
 family.op(
     "aclnnUnfoldGrad(Tensor gradOut, IntArray inputSizes, int64 dim, int64 size, int64 step, out Tensor gradIn)",
-    torch.ops.aten.unfold_backward.default,
+    aten.unfold_backward.default,
 )

@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import Family, aten
 
 family = Family("normalization")
 op = family.op
-aten = torch.ops.aten
 T = torch.Tensor
 Optional = T | None
 Three = tuple[Optional, Optional, Optional]
@@ -89,6 +88,9 @@ def layer_norm(x: T, shape: list[int], weight: Optional, bias: Optional, eps: fl
 def layer_norm_backward(
     grad: T, x: T, shape: list[int], mean: T, rstd: T, weight: Optional, bias: Optional, mask: list[bool]
 ) -> Three:
+    if weight is not None and weight.dtype != x.dtype:  # torch's CPU would sum in half precision
+        grad, x, weight, mean, rstd = grad.float(), x.float(), weight.float(), mean.float(), rstd.float()
+        bias = None if bias is None else bias.float()
     statistics = _in_dtype_of(weight, mean, rstd)
     return aten.native_layer_norm_backward(grad, x, shape, *statistics, weight, bias, mask)  # type: ignore[no-any-return]
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import Family, aten
 
 family = Family("optimizer")
-aten = torch.ops.aten
 T = torch.Tensor
 Optional = T | None
 

@@ -7,11 +7,10 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.kernels.widening import widened
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import Family, aten
 
 family = Family("pooling")
 op = family.op
-aten = torch.ops.aten
 nn = torch.nn.functional
 T = torch.Tensor
 L = list[int]

@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import Family, aten
 
 family = Family("random")
 op = family.op
-aten = torch.ops.aten
 T = torch.Tensor
 
 _64_BITS = 0xFFFF_FFFF_FFFF_FFFF
@@ -35,7 +34,10 @@ def uniform_(x: T, low: float, high: float, seed: int, offset: int) -> None:
 
 @family.kernel(f"aclnnInplaceNormal(inout Tensor self, float mean, float std, {_SEED})")
 def normal_(x: T, mean: float, std: float, seed: int, offset: int) -> None:
-    x.normal_(mean, std, generator=generator(seed, offset))
+    if x.is_floating_point() or x.is_complex():
+        x.normal_(mean, std, generator=generator(seed, offset))
+    else:  # CANN takes integers too, and cuts the fractions off
+        x.copy_(torch.empty(x.shape).normal_(mean, std, generator=generator(seed, offset)))
 
 
 @family.kernel(f"aclnnInplaceRandom(inout Tensor self, int64 low, int64 high, {_SEED})")

@@ -120,7 +120,7 @@ def finalize_routing_v2(
 @family.kernel("aclnnMoeComputeExpertTokens(Tensor sortedExperts, int64 numExperts, out Tensor out)")
 def compute_expert_tokens(experts: T, count: int) -> T:
     """Return how many rows the experts have up to each one."""
-    return experts.long().bincount(minlength=count).cumsum(0)
+    return experts.long().bincount(minlength=count)[:count].cumsum(0)
 
 
 @family.kernel(

@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import Family, aten
 
 family = Family("shaping")
 op = family.op
-aten = torch.ops.aten
 T = torch.Tensor
 L = list[int]
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import Family, aten
 
 family = Family("sorting")
 op = family.op
-aten = torch.ops.aten
 T = torch.Tensor
 Optional = T | None
 

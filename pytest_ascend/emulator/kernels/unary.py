@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import Family, aten
 
 T = torch.Tensor
 
@@ -77,7 +77,7 @@ op("aclnnLogit(Tensor self, double eps, out Tensor out)", torch.logit, into=True
 
 
 def _logit_grad(x: T, dy: T, eps: float, *, out: T) -> None:
-    torch.ops.aten.logit_backward.grad_input(dy, x, eps, grad_input=out)
+    aten.logit_backward.grad_input(dy, x, eps, grad_input=out)
 
 
 op("aclnnLogitGrad(Tensor x, Tensor dy, double eps, out Tensor out)", _logit_grad, into=True)

@@ -8,11 +8,10 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.kernels.widening import widened
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import Family, aten
 
 family = Family("upsample")
 op = family.op
-aten = torch.ops.aten
 T = torch.Tensor
 
 _AXES = {1: ("L",), 2: ("H", "W"), 3: ("D", "H", "W")}
@@ -25,9 +24,9 @@ def _scales(dimensions: int, kind: str = "double") -> str:
 def _resized(name: str, leading: int) -> Callable[..., T]:
     """Make a body of a function that ends in scales; ``leading`` arguments come before."""
     function = getattr(aten, name).default
-    if "_aa" in name:
-        function = widened(function)
     is_backward = name.endswith("_backward")
+    if "_aa" in name or is_backward:  # sums, which CANN keeps in float32
+        function = widened(function)
 
     def body(*arguments: Any) -> T:
         outer, axes = arguments[1], len(arguments) - leading
@@ -94,12 +93,12 @@ _SAMPLING = "int64 interpolationMode, int64 paddingMode, bool alignCorners"
 for _dimensions in (2, 3):
     op(
         f"aclnnGridSampler{_dimensions}D(Tensor input, Tensor grid, {_SAMPLING}, out Tensor out)",
-        getattr(aten, f"grid_sampler_{_dimensions}d").default,
+        widened(getattr(aten, f"grid_sampler_{_dimensions}d").default),
     )
     op(
         f"aclnnGridSampler{_dimensions}DBackward(Tensor gradOutput, Tensor input, Tensor grid, {_SAMPLING},"
         " BoolArray outputMask, out Tensor inputGrad, out Tensor gridGrad)",
-        getattr(aten, f"grid_sampler_{_dimensions}d_backward").default,
+        widened(getattr(aten, f"grid_sampler_{_dimensions}d_backward").default),
     )
 
 op("aclnnAffineGrid(Tensor theta, IntArray size, bool alignCorners, out Tensor out)", torch.affine_grid_generator)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-_NARROW = (torch.float16, torch.bfloat16)
+NARROW = (torch.float16, torch.bfloat16)
 
 
 def widened(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -16,4 +16,4 @@ def widened(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wide(argument: Any) -> Any:
-    return argument.float() if isinstance(argument, torch.Tensor) and argument.dtype in _NARROW else argument
+    return argument.float() if isinstance(argument, torch.Tensor) and argument.dtype in NARROW else argument
