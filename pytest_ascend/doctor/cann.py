@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from pytest_ascend.doctor.findings import ERROR, NOTE, WARNING, Rule, Seen
 from pytest_ascend.doctor.survey import Survey
-from pytest_ascend.environment.cann import VARIABLES
-from pytest_ascend.environment.components import same
+from pytest_ascend.environment.components import VARIABLES, same
 from pytest_ascend.environment.evidence import COMPILER, HCCL, KERNELS, OPP, OPS, RUNTIME, TOOLKIT
 from pytest_ascend.environment.versions import satisfies
 

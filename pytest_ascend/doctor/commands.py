@@ -4,17 +4,122 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
-from pytest_ascend.doctor import terminal
 from pytest_ascend.doctor.examination import examine
+from pytest_ascend.doctor.findings import ERROR, NOTE, SEVERITIES, UNKNOWN, WARNING, Diagnosis, Finding
 from pytest_ascend.environment.compatibility import BUNDLED, load
+from pytest_ascend.environment.evidence import COMMIT
 from pytest_ascend.environment.machine import NPU_SMI_LIMIT_S, Machine, copied_machine, this_machine
 from pytest_ascend.errors import UsageError
+from pytest_ascend.records.text import one_line
 from pytest_ascend.system.untrusted import read_regular
+
+_STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "cyan", UNKNOWN: "magenta"}
+_PLURALS = {ERROR: "errors", WARNING: "warnings", NOTE: "notes", UNKNOWN: "not found out"}
+#: As many digits of a commit as people quote.
+_COMMIT = 12
+#: Longest version or place that is shown in whole; --json has all.
+_WIDEST = 32
+
+
+def show(console: Console, diagnosis: Diagnosis) -> None:
+    """Print a diagnosis."""
+    console.print(Text(f"pytest-ascend doctor: {diagnosis.machine}", style="bold"))
+    console.print()
+    console.print(_stack(diagnosis))
+    missing = [str(each["name"]) for each in diagnosis.components if not each["version"]]
+    if missing:
+        console.print(Text(f"not found: {', '.join(missing)}"), soft_wrap=False)
+    for finding in diagnosis.findings:
+        console.print()
+        console.print(_finding(finding))
+    console.print()
+    console.print(Text(closing(diagnosis), style="bold"))
+
+
+def closing(diagnosis: Diagnosis) -> str:
+    """Count the findings, and say by what the stack was judged."""
+    counts = Counter(finding.severity for finding in diagnosis.findings)
+    said = [_counted(each, counts[each]) for each in SEVERITIES if counts[each]]
+    return f"{', '.join(said) or 'nothing wrong was found'}. Judged by {diagnosis.judged_by}."
+
+
+def _counted(severity: str, count: int) -> str:
+    return f"{count} {severity if count == 1 and severity != UNKNOWN else _PLURALS[severity]}"
+
+
+def _stack(diagnosis: Diagnosis) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    rows = [(str(each["name"]), _version(each), _sources(each)) for each in diagnosis.components if each["version"]]
+    # Where the terminal is narrow, the places give way.
+    table.add_column(no_wrap=True, min_width=max((len(name) for name, _, _ in rows), default=0))
+    table.add_column(style="bold", no_wrap=True, min_width=max((len(version) for _, version, _ in rows), default=0))
+    table.add_column(style="dim", no_wrap=True, overflow="ellipsis")
+    for name, version, sources in rows:
+        table.add_row(Text(name), Text(version), sources)
+    if diagnosis.devices:
+        healths = Counter(str(each["health"]) for each in diagnosis.devices)
+        said = ", ".join(f"{count} {health}" for health, count in healths.items())
+        table.add_row("devices", str(len(diagnosis.devices)), Text(f"health: {said}"))
+    return table
+
+
+def _version(component: Mapping[str, Any]) -> str:
+    """Return a version as it is, and as much of a commit as names it."""
+    version = one_line(str(component["version"]))
+    return version[:_COMMIT] if component["name"] == COMMIT else version[:_WIDEST]
+
+
+def _sources(component: Mapping[str, Any]) -> Text:
+    """Name the best place that says a version, and say how many others agree and disagree."""
+    evidence, differing = component["evidence"], component["disagreeing"]
+    text = Text()
+    if differing:
+        text.append(f"{len(differing)} disagree  ", style="bold yellow")
+    text.append(_short(one_line(evidence[0]["source"])))
+    agreeing = len(evidence) - len(differing) - 1
+    return text.append(f" and {agreeing} more") if agreeing else text
+
+
+def _short(source: str) -> str:
+    """Return the end of a long path, which tells more than its beginning."""
+    return source if len(source) <= _WIDEST else f".../{'/'.join(source.rsplit('/', 2)[-2:])}"
+
+
+def _finding(finding: Finding) -> RenderableType:
+    head = Text.assemble(
+        (f"{finding.severity.upper()}  ", _STYLES[finding.severity]),
+        (finding.what, "bold"),
+        (f"  [{finding.id}]", "dim"),
+    )
+    return Group(head, Padding(_body(finding), (0, 0, 0, 2)))
+
+
+def _body(finding: Finding) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in _lines(finding):
+        table.add_row(name, Text(text))
+    return table
+
+
+def _lines(finding: Finding) -> Iterator[tuple[str, str]]:
+    for index, each in enumerate(finding.evidence):
+        yield "seen" if index == 0 else "", each
+    yield "why", finding.why
+    yield "do", finding.remedy
+
 
 _LARGEST_BYTES = 1 << 20
 _path = click.Path(path_type=Path)
@@ -47,7 +152,7 @@ def doctor(
     if as_json:
         click.echo(json.dumps(diagnosis.to_dict(), indent=1))
     else:
-        terminal.show(Console(highlight=False, soft_wrap=False), diagnosis)
+        show(Console(highlight=False, soft_wrap=False), diagnosis)
     sys.exit(1 if diagnosis.errors else 0)
 
 

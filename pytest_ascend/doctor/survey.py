@@ -8,17 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from pytest_ascend.environment import Sign, signs
-from pytest_ascend.environment.cann import Home, driver_root, homes
 from pytest_ascend.environment.chips import Family, family
 from pytest_ascend.environment.compatibility import Compatibility
-from pytest_ascend.environment.components import Component, gather
+from pytest_ascend.environment.components import Component, Home, driver_root, gather, homes
 from pytest_ascend.environment.evidence import CHIP, RUNTIME, TOOLKIT, field
 from pytest_ascend.environment.identity import Identity, identities
-from pytest_ascend.environment.machine import Machine
+from pytest_ascend.environment.machine import Machine, Package, installed
 from pytest_ascend.environment.npu_smi import NpuSmi, parse, parse_map
-from pytest_ascend.environment.packages import Package, installed
-from pytest_ascend.environment.signs import EMULATED_VARIABLE
+from pytest_ascend.environment.signs import EMULATED_VARIABLE, Sign, signs
 from pytest_ascend.system.programs import Reply
 
 T = TypeVar("T")

@@ -6,12 +6,72 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pytest_ascend.environment import evidence
-from pytest_ascend.environment.cann import Home, driver_root
-from pytest_ascend.environment.evidence import COMPONENTS, Evidence
-from pytest_ascend.environment.machine import Machine
+from pytest_ascend.environment.evidence import ASCEND, COMPONENTS, Evidence, field
+from pytest_ascend.environment.machine import Machine, Package
 from pytest_ascend.environment.npu_smi import NpuSmi
-from pytest_ascend.environment.packages import Package
 from pytest_ascend.environment.versions import Version, is_version
+
+#: What set_env.sh sets: the process's own word, which counts before anything on the disk.
+VARIABLES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")
+
+#: Below a folder "Ascend", the newest layout first; then what versions lie beside.
+_LAYOUTS = ("cann", "ascend-toolkit/latest", "nnae/latest", "nnrt/latest")
+_SIBLINGS = (("", "cann-"), ("ascend-toolkit", ""), ("nnae", ""))
+
+_RECORD = "/etc/Ascend/ascend_cann_install.info"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """One CANN: ``path`` as it was named, ``target`` where its links lead, ``source`` what named it."""
+
+    path: str
+    target: str
+    source: str
+
+
+def homes(machine: Machine) -> tuple[Home, ...]:
+    """Return every CANN on the machine once, the one that this process would use first."""
+    found: dict[str, Home] = {}
+    for path, source in _candidates(machine):
+        target = machine.tree.target(path)
+        if machine.tree.is_folder(path) and _is_home(machine, path):
+            found.setdefault(target, Home(path, target, source))
+    return tuple(found.values())
+
+
+def roots(machine: Machine) -> tuple[str, ...]:
+    """Return the folders "Ascend" in which CANN may be: the system's, the user's, and the one on record."""
+    environ = machine.environ
+    owned = [f"{environ[name].rstrip('/')}/Ascend" for name in ("HOME", "CONDA_PREFIX") if environ.get(name)]
+    recorded = field(machine.tree.read(_RECORD).content, "Install_Path")
+    return tuple(dict.fromkeys((ASCEND, *owned, *([recorded.rstrip("/")] if recorded.startswith("/") else []))))
+
+
+def driver_root(machine: Machine) -> str:
+    """Return the folder in which driver and firmware are: the one on record, else the usual one."""
+    text = machine.tree.read("/etc/ascend_install.info").content
+    return field(text, "Driver_Install_Path_Param").rstrip("/") or ASCEND
+
+
+def _candidates(machine: Machine) -> Iterator[tuple[str, str]]:
+    named = ((machine.environ.get(name, ""), name) for name in VARIABLES)
+    yield from ((path.rstrip("/"), name) for path, name in named if path.startswith("/"))
+    for root in roots(machine):
+        yield from ((f"{root}/{layout}", root) for layout in _LAYOUTS)
+        for folder, prefix in _SIBLINGS:
+            parent = f"{root}/{folder}".rstrip("/")
+            yield from ((f"{parent}/{name}", root) for name in machine.tree.names(parent) if _is_version(name, prefix))
+
+
+def _is_version(name: str, prefix: str) -> bool:
+    return name.startswith(prefix) and name.removeprefix(prefix)[:1].isdigit()
+
+
+def _is_home(machine: Machine, path: str) -> bool:
+    """Whether it looks like a CANN: an empty folder, left by an uninstaller, is none."""
+    signs = {"version.cfg", "opp", "runtime", "compiler", "lib64", "aarch64-linux", "x86_64-linux", "share", "toolkit"}
+    return bool(signs.intersection(machine.tree.names(path)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pytest_ascend.environment.machine import Machine
+from pytest_ascend.environment.machine import Machine, Package
 from pytest_ascend.environment.npu_smi import NpuSmi, soc
-from pytest_ascend.environment.packages import Package
 from pytest_ascend.environment.versions import is_version
 
 

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
+
+#: torch's own switch for loading the backends of other packages.
+VARIABLE = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+
+
+def spare_torch(environ: MutableMapping[str, str] = os.environ, root: Path = Path("/")) -> None:
+    """Have torch leave torch_npu alone where there is no CANN below it, in this process and its children.
+
+    Without this, ``import torch`` fails on every machine that has torch_npu and no CANN. What the user has set stays.
+    """
+    if environ.get(EMULATED_VARIABLE) != "1" and not signs(environ, root):
+        environ.setdefault(VARIABLE, "0")
+
 
 #: Set by the emulated device for itself and its child processes, beside variables that would otherwise be signs.
 EMULATED_VARIABLE = "PYTEST_ASCEND_EMULATED"

@@ -9,11 +9,9 @@ from pathlib import Path
 
 from pytest_ascend import __version__
 from pytest_ascend.environment import evidence
-from pytest_ascend.environment.cann import homes
-from pytest_ascend.environment.components import Component, gather
-from pytest_ascend.environment.machine import PATIENT_S, Machine, this_machine
+from pytest_ascend.environment.components import Component, gather, homes
+from pytest_ascend.environment.machine import PATIENT_S, Machine, installed, this_machine
 from pytest_ascend.environment.npu_smi import NpuSmi, parse
-from pytest_ascend.environment.packages import installed
 from pytest_ascend.environment.signs import EMULATED_CANN_VARIABLE
 from pytest_ascend.environment.versions import is_version
 from pytest_ascend.records.stack import Stack

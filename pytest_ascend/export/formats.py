@@ -15,11 +15,48 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from pytest_ascend import __version__
-from pytest_ascend.export import properties
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.verdict import evidence
+from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import Cause, causes_of
 from pytest_ascend.verdict.summary import Summary
+
+
+def properties(record: ResultRecord) -> Iterator[tuple[str, str]]:
+    """Yield names and values for JUnit XML: outcome, worst figure and standard, measurements in the units they name."""
+    yield "ascend_case", evidence.line(record.case.id)
+    yield "ascend_outcome", record.outcome.name
+    if record.outcome.reason:
+        yield "ascend_reason", evidence.line(record.outcome.reason)
+    used = evidence.limit_used(record)
+    if used is not None:
+        yield "ascend_limit_used", f"{used:.6g}"
+    if named := standard(record):
+        yield "ascend_standard", named
+    for name, value in record.measurements.items():
+        yield evidence.line(f"ascend_{name}"), f"{value:.6g}"
+
+
+def standard(record: ResultRecord) -> str:
+    """Return the standards by which a case was judged."""
+    return ", ".join(dict.fromkeys(evidence.line(verdict["standard"]) for verdict in record.verdicts))
+
+
+def worst(record: ResultRecord) -> str:
+    """Return the largest share of a limit that a case used, as people read it; empty where there is none."""
+    used = evidence.limit_used(record)
+    return "" if used is None else figures.used(used)
+
+
+def attachment(record: ResultRecord) -> str:
+    """Return all that was found of a case as text; empty for a pass, whose figures the columns have."""
+    if record.outcome.name == "passed":
+        return ""
+    parts = [f"{record.case.id}: {record.outcome.name}", record.outcome.reason, record.outcome.detail]
+    for each in map(evidence.comparison, record.verdicts):
+        parts += [f"{each.path}: {each.headline}", each.pattern, each.message]
+        parts += [f"{name}: {value}" for name, value in (*each.worst, *each.metrics)]
+    return evidence.text("\n".join(part for part in parts if part), limit=20_000)
+
 
 #: Raised whenever a reader of the JSON form would misread it.
 JSON_SCHEMA = 1
@@ -89,12 +126,12 @@ def _testcase(suite: ET.Element, result: ResultRecord) -> None:
         time=f"{result.duration_s:.3f}",
     )
     named = ET.SubElement(element, "properties")
-    for name, value in properties.properties(result):
+    for name, value in properties(result):
         ET.SubElement(named, "property", name=name, value=value)
     kind = _JUNIT.get(result.outcome.name)
     if kind:
         found = ET.SubElement(element, kind, message=f"{result.outcome.name}: {evidence.finding(result)}")
-        found.text = properties.attachment(result)
+        found.text = attachment(result)
 
 
 def table(summary: Summary) -> str:
@@ -166,7 +203,7 @@ def _row(result: ResultRecord, causes: Mapping[str, str]) -> dict[str, Any]:
         "reason": evidence.finding(result),
         "cause": causes.get(case.id, ""),
         "limit_used": "" if used is None else (used if math.isfinite(used) else str(used)),
-        "standard": properties.standard(result),
+        "standard": standard(result),
         "duration_s": result.duration_s,
     }
 
@@ -203,7 +240,7 @@ def _relayed(result: ResultRecord) -> dict[str, Any]:
         "name": evidence.line(result.case.id),
         "classname": _class_name(result),
         "message": _cut(f"{result.outcome.name}: {evidence.finding(result)}", RELAY_MESSAGE),
-        "stacktrace": _cut(properties.attachment(result), RELAY_TRACE),
+        "stacktrace": _cut(attachment(result), RELAY_TRACE),
         "duration": result.duration_s,
     }
 

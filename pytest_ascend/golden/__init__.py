@@ -4,8 +4,7 @@ Importing this package loads no torch; reading a golden does.
 """
 
 from pytest_ascend.golden.codec import Golden
-from pytest_ascend.golden.manifest import Made
-from pytest_ascend.golden.recipe import Content, GoldenRecipe
+from pytest_ascend.golden.manifest import Content, GoldenRecipe, Made
 from pytest_ascend.golden.store import Changes, GoldenStore
 
 __all__ = ["Changes", "Content", "Golden", "GoldenRecipe", "GoldenStore", "Made"]

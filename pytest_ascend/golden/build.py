@@ -16,8 +16,7 @@ from rich.progress import Progress
 
 from pytest_ascend.errors import AscendError, GoldenError
 from pytest_ascend.golden.codec import Golden, encode
-from pytest_ascend.golden.manifest import Made
-from pytest_ascend.golden.recipe import Content, GoldenRecipe
+from pytest_ascend.golden.manifest import Content, GoldenRecipe, Made
 from pytest_ascend.golden.store import Changes, GoldenStore
 
 if TYPE_CHECKING:

@@ -7,12 +7,42 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.golden.codec import canonical_json
 from pytest_ascend.system.untrusted import strict_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a golden holds, for a recipe that knows only afterwards what to say of it: ``meta`` adds to its own."""
+
+    tensors: Mapping[str, Tensor]
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GoldenRecipe:
+    """One golden to be made.
+
+    ``id`` begins with the suite's name ("ops/relu"). ``make`` takes nothing and gives the tensors by name, or
+    :class:`Content`; it is called only when the golden is built, and must give the same values each time. ``how`` says
+    in one sentence how the values are computed. ``version`` is raised whenever the same recipe is to give other
+    values. ``seed`` names the inputs. ``meta`` holds builtins that JSON knows, for the test that reads the golden.
+    """
+
+    id: str
+    make: Callable[[], Mapping[str, Tensor] | Content]
+    how: str
+    version: int = 1
+    seed: str = "0"
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
 
 SCHEMA = 1
 #: Parts of letters, digits, "_", "-", "+" and inner dots, joined by "/": nothing that leads out of a folder.

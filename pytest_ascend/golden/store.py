@@ -7,15 +7,61 @@ before anybody uses it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pytest_ascend.errors import GoldenError
-from pytest_ascend.golden import revoked
-from pytest_ascend.golden.codec import Golden, decode, encode
+from pytest_ascend.golden.codec import Golden, canonical_json, decode, encode
 from pytest_ascend.golden.files import BUILD, damaged, locked, read_bounded, write_if_new
 from pytest_ascend.golden.manifest import Entry, Made, decode_manifest, encode_manifest, is_id
+from pytest_ascend.system.untrusted import strict_json
+
+NAME = "revoked.json"
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Revocation:
+    """Why a golden is revoked, and the SHA-256 of the file that is."""
+
+    sha256: str
+    reason: str
+
+
+def load(root: Path) -> dict[str, Revocation]:
+    """Read the list of a store, by id; a store without one has revoked nothing. Raises GoldenError on a damaged one."""
+    path = root / NAME
+    if not path.exists():
+        return {}
+    try:
+        data = strict_json(read_bounded(root, path, ""))
+        if data["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA}")
+        return {name: _revocation(name, given) for name, given in data["revoked"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise damaged(path, str(error), "") from error
+
+
+def save(root: Path, revoked: Mapping[str, Revocation]) -> Path:
+    """Write the list of a store anew, and give its path."""
+    data = {"schema": SCHEMA, "revoked": {name: asdict(each) for name, each in revoked.items()}}
+    write_if_new(root / NAME, (canonical_json(data, indent=1) + "\n").encode())
+    return root / NAME
+
+
+def refusal(path: Path, golden_id: str, revocation: Revocation) -> GoldenError:
+    """Say that a golden is not to be judged by."""
+    hint = "there is no verdict until it is corrected and made anew, see baselines/README.md"
+    return GoldenError(f"the golden {golden_id!r} is revoked: {revocation.reason}", path=str(path), hint=hint)
+
+
+def _revocation(name: str, given: Mapping[str, str]) -> Revocation:
+    found = Revocation(**given)
+    if not is_id(name) or not isinstance(found.sha256, str) or not isinstance(found.reason, str) or not found.reason:
+        raise TypeError(f"of {name!r}")
+    return found
+
 
 SUFFIX = ".safetensors"
 
@@ -38,7 +84,7 @@ class GoldenStore:
         self._entries: dict[str, Entry] | None = None
         self._read: dict[str, bytes] = {}
         self._staged: dict[str, tuple[bytes, Entry]] = {}
-        self._revoked: dict[str, revoked.Revocation] | None = None
+        self._revoked: dict[str, Revocation] | None = None
 
     @property
     def manifest(self) -> Path:
@@ -70,7 +116,7 @@ class GoldenStore:
         """
         golden = self.decoded(golden_id)
         if golden_id in self.revoked():
-            raise revoked.refusal(self.path(golden_id), golden_id, self.revoked()[golden_id])
+            raise refusal(self.path(golden_id), golden_id, self.revoked()[golden_id])
         return golden
 
     def decoded(self, golden_id: str) -> Golden:
@@ -86,10 +132,10 @@ class GoldenStore:
             raise damaged(path, f"it holds the golden {golden.id!r}", golden_id)
         return golden
 
-    def revoked(self) -> dict[str, revoked.Revocation]:
+    def revoked(self) -> dict[str, Revocation]:
         """Return what is revoked, by id: goldens whose content is still the revoked one. Raises GoldenError."""
         if self._revoked is None:
-            self._revoked = revoked.load(self.root)
+            self._revoked = load(self.root)
         known = self.entries()
         return {
             name: each for name, each in self._revoked.items() if name in known and known[name].sha256 == each.sha256
@@ -99,9 +145,9 @@ class GoldenStore:
         """Let nobody be judged by a golden as it is now, and give the list's path. Raises GoldenError for no golden."""
         self.decoded(golden_id)
         with locked(self.root):
-            entry = revoked.Revocation(sha256=self.entries()[golden_id].sha256, reason=reason)
+            entry = Revocation(sha256=self.entries()[golden_id].sha256, reason=reason)
             self._revoked = None
-            written = revoked.save(self.root, {**self.revoked(), golden_id: entry})
+            written = save(self.root, {**self.revoked(), golden_id: entry})
         self._revoked = None
         return written
 
@@ -142,9 +188,7 @@ class GoldenStore:
         fresh = GoldenStore(self.root)
         found = (fresh._problem(golden_id) for golden_id in known)
         yield from (problem for problem in found if problem)
-        yield from self._strays(
-            {self.path(golden_id) for golden_id in known} | {self.manifest, self.root / revoked.NAME}
-        )
+        yield from self._strays({self.path(golden_id) for golden_id in known} | {self.manifest, self.root / NAME})
 
     def _problem(self, golden_id: str) -> GoldenError | None:
         try:

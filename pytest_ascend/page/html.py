@@ -16,8 +16,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from pytest_ascend.page.outcomes import APPEARANCE
 from pytest_ascend.page.page import Page, page_of
+from pytest_ascend.page.sections import APPEARANCE
 from pytest_ascend.runlog import codec
 from pytest_ascend.verdict import figures
 from pytest_ascend.verdict.phrase import LANGUAGES, Phrase, Value, say, table

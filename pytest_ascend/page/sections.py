@@ -9,7 +9,6 @@ from shlex import quote as shell_quote
 
 from pytest_ascend.page.chart import Chart
 from pytest_ascend.page.chart_selection import charts
-from pytest_ascend.page.outcomes import APPEARANCE
 from pytest_ascend.page.tables import FigureTable, tables
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.verdict import evidence, figures
@@ -17,6 +16,29 @@ from pytest_ascend.verdict.causes import KnownCause
 from pytest_ascend.verdict.grid import Grid, grid_of, link, tally
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
 from pytest_ascend.verdict.summary import Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Appearance:
+    """The sign of an outcome, which tells it apart without colour."""
+
+    symbol: str
+
+
+#: By outcome, in the order of the legend.
+APPEARANCE = {
+    "failed": Appearance("✗"),
+    "errored": Appearance("!"),
+    "flaky": Appearance("~"),
+    "fallback": Appearance("↩"),
+    "unsupported": Appearance("∅"),
+    "not-run": Appearance("–"),
+    "not-emulated": Appearance("○"),
+    "waived": Appearance("≈"),
+    "disputed": Appearance("?"),
+    "passed": Appearance("✓"),
+}
+
 
 #: Cases that are written out in full; all others are a click away.
 DETAILS_LIMIT = 60

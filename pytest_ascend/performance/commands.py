@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.page.published import published as published_figures
+from pytest_ascend.page.tables import published as published_figures
 from pytest_ascend.performance import baseline as files
 from pytest_ascend.performance.baseline import Baseline
 from pytest_ascend.performance.estimate import Estimate

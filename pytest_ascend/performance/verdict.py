@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.performance.estimate import Estimate
+from pytest_ascend.performance.estimate import Estimate, quantile, tail
 from pytest_ascend.performance.noise import Noise, line_through
-from pytest_ascend.performance.student import quantile, tail
 
 SLOWER = "slower"
 NOT_SLOWER = "not slower"

@@ -7,7 +7,7 @@ from html import escape
 import pytest
 from pytest_html import extras
 
-from pytest_ascend.export import properties
+from pytest_ascend.export import formats
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.text import one_line
 
@@ -31,8 +31,8 @@ class Neighbours:
         self._latest = (report.nodeid, record)
         ours = (self._record_property, self._outcome_property)
         kept = [each for each in report.user_properties if each[0] not in ours]
-        report.user_properties = [*kept, *properties.properties(record)]
-        if text := properties.attachment(record):
+        report.user_properties = [*kept, *formats.properties(record)]
+        if text := formats.attachment(record):
             given = getattr(report, "extras", ())
             setattr(report, "extras", [*given, extras.text(text, name="ascend")])  # noqa: B010 - pytest-html's own
 
@@ -47,5 +47,5 @@ class Neighbours:
         node_id = report.nodeid if report.when == "call" else f"{report.nodeid}::{report.when}"
         cells[1] = f'<td class="col-testId">{escape(one_line(node_id))}</td>'
         record = self._latest[1] if self._latest and self._latest[0] == report.nodeid else None
-        found = (record.outcome.name, properties.worst(record), properties.standard(record)) if record else ("", "", "")
+        found = (record.outcome.name, formats.worst(record), formats.standard(record)) if record else ("", "", "")
         cells[-1:-1] = [f"<td>{escape(one_line(each))}</td>" for each in found]

@@ -17,8 +17,8 @@ from pytest_ascend.coverage import expectations, manifest, shards
 from pytest_ascend.coverage.expectations import Expectations
 from pytest_ascend.coverage.selection import Collected, Plan, concerns, plan
 from pytest_ascend.doctor import Diagnosis, examine
-from pytest_ascend.environment import collect
 from pytest_ascend.environment.machine import PATIENT_S, this_machine
+from pytest_ascend.environment.stack import collect
 from pytest_ascend.performance.settings import NAME, Settings, settings_of
 from pytest_ascend.plugin.options import Chosen, Options
 from pytest_ascend.records.case import Case

@@ -15,12 +15,11 @@ from pytest_ascend.device import Device, Request, parse
 from pytest_ascend.device.probe import LIMIT_S, Answer, ask, numbering
 from pytest_ascend.doctor import examine, in_short
 from pytest_ascend.emulator import EmulatorSettings
-from pytest_ascend.environment import Sign, signs
 from pytest_ascend.environment.identity import VISIBLE, Identity, identities
 from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.npu_smi import NpuSmi, parse_map
 from pytest_ascend.environment.npu_smi import parse as parse_table
-from pytest_ascend.environment.signs import EMULATED_VARIABLE
+from pytest_ascend.environment.signs import EMULATED_VARIABLE, Sign, signs
 from pytest_ascend.errors import DeviceUnavailable, UsageError
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from pytest_ascend.records.outcome import (
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog.contents import SUBSET, Footer, Run
-from pytest_ascend.verdict.audit import audited
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
+from pytest_ascend.verdict.scan import audited
 
 #: The four kinds of verdict on a run.
 CONFORMS = "conforms"

@@ -13,8 +13,8 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
 from pytest_ascend.parity.ensemble import MOVED_BY, Observed, Reference, move
-from pytest_ascend.parity.fingerprint import fingerprint, fingerprints
 from pytest_ascend.parity.half import products_in_float32
+from pytest_ascend.parity.steps import fingerprint, fingerprints
 
 from .computation import MODES as WITH_GOLDENS
 from .computation import Mode, make

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,6 +12,31 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from pytest_ascend.run import inputs
 
 T = torch.Tensor
+
+
+def ends(dtype: torch.dtype) -> T:
+    """Return what each of these computations is given: the largest numbers, numbers near to them, and usual ones."""
+    largest = torch.finfo(dtype).max
+    return torch.tensor([largest, -largest, 0.75 * largest, -0.75 * largest, 0.0, -1.0, 2.0, -3.0]).to(dtype)
+
+
+#: Computations of one tensor, on whatever device it is on.
+OVERFLOWS: Mapping[str, Callable[[T], T]] = {
+    "product": lambda x: x * 2,
+    "sum": lambda x: x + x,
+    "difference": lambda x: -x - x,
+    "quotient": lambda x: x / 0.25,
+    "exponential": lambda x: torch.exp(x.clamp(-120, 120)),
+    "root": torch.sqrt,
+    "logarithm": lambda x: torch.log(x.clamp(max=1)),
+}
+
+
+def saturated(x: T, dtype: torch.dtype) -> T:
+    """Return a result as a chip has it that knows no infinities: the largest numbers, and zero in place of NaN."""
+    largest = torch.finfo(dtype).max
+    return x.nan_to_num(0.0, largest, -largest).clamp(-largest, largest)
+
 
 #: Bits of the fraction that HF32 keeps; public sources name both.
 FRACTION_BITS = (10, 11)

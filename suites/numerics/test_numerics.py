@@ -13,8 +13,7 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from .catalogue import DETERMINISTIC, MODES, OF_PRODUCTS, OVERFLOWING
-from .overflows import OVERFLOWS, inputs, saturated
-from .products import FRACTION_BITS, PRODUCTS, Product, half, hf32
+from .products import FRACTION_BITS, OVERFLOWS, PRODUCTS, Product, ends, half, hf32, saturated
 
 T = torch.Tensor
 _BY_NAME = {product.name: product for product in PRODUCTS}
@@ -83,7 +82,7 @@ def test_inf_nan(
 ) -> None:
     dtype, has_infinities = getattr(torch, case.dtype), knows_infinities()
     ascend_measure("mode_inf_nan", float(has_infinities))
-    x = inputs(dtype)
+    x = ends(dtype)
     found = {name: function(x.to(npu_device)).cpu() for name, function in OVERFLOWS.items()}
     honest = {name: function(x) for name, function in OVERFLOWS.items()}
     expected = {name: function(x.double()) for name, function in OVERFLOWS.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -10,9 +11,35 @@ import torch
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import catalogue, generators
+from . import catalogue
 from .draws import DRAWINGS, Drawing
 from .statistics import FALSE_ALARM, judge, repeated
+
+
+def seed(device: torch.device, number: int) -> None:
+    """Seed the device's generator, and CPU's."""
+    del device
+    torch.manual_seed(number)
+
+
+def state(device: torch.device) -> torch.Tensor:
+    """Return the state of the device's generator."""
+    found: torch.Tensor = _module(device).get_rng_state(*_which(device))
+    return found
+
+
+def restore(device: torch.device, kept: torch.Tensor) -> None:
+    """Put the device's generator into a state that it was in."""
+    _module(device).set_rng_state(kept, *_which(device))
+
+
+def _module(device: torch.device) -> Any:
+    return torch.random if device.type == "cpu" else getattr(torch, device.type)
+
+
+def _which(device: torch.device) -> tuple[torch.device, ...]:
+    return () if device.type == "cpu" else (device,)
+
 
 _BY_NAME = {drawing.name: drawing for drawing in DRAWINGS}
 
@@ -42,7 +69,7 @@ def drawn(case: Case, device: torch.device) -> torch.Tensor:
 
 @of(catalogue.DISTRIBUTION)
 def test_distribution(case: Case, npu_device: torch.device, ascend_measure: Callable[[str, float], None]) -> None:
-    generators.seed(npu_device, 2024)
+    seed(npu_device, 2024)
     law, values = drawing_of(case).law, drawn(case, npu_device).flatten()
     impossible = (~law.possible(values)).nonzero().flatten()
     if len(impossible):
@@ -58,11 +85,11 @@ def test_distribution(case: Case, npu_device: torch.device, ascend_measure: Call
 
 @of(catalogue.SEED)
 def test_seed(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
-    generators.seed(npu_device, 7)
+    seed(npu_device, 7)
     first, second = drawn(case, npu_device), drawn(case, npu_device)
-    generators.seed(npu_device, 7)
+    seed(npu_device, 7)
     again = drawn(case, npu_device)
-    generators.seed(npu_device, 8)
+    seed(npu_device, 8)
     other = drawn(case, npu_device)
     precision_compare(again, first, standard="binary", name=f"{case.subject}, seeded alike")
     assert not torch.equal(first, second), f"{case.subject}: two calls after one seed give the same numbers"
@@ -71,11 +98,11 @@ def test_seed(case: Case, npu_device: torch.device, precision_compare: Precision
 
 @of(catalogue.STATE)
 def test_state(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
-    generators.seed(npu_device, 9)
+    seed(npu_device, 9)
     drawn(case, npu_device)
-    kept = generators.state(npu_device)
+    kept = state(npu_device)
     first = [drawn(case, npu_device), drawn(case, npu_device)]
-    generators.restore(npu_device, kept)
+    restore(npu_device, kept)
     again = [drawn(case, npu_device), drawn(case, npu_device)]
     precision_compare(again, first, standard="binary", name=f"{case.subject}, from a state that was kept")
 

@@ -16,8 +16,7 @@ from pytest_ascend.parity.ensemble import Observed, Reference, channels_last, mo
 from pytest_ascend.precision import compare
 from suites.models.honest import CPU, unfused_attention
 from suites.models.passing import copied, one_pass, right
-from suites.models.test_variants import FIRST
-from suites.models.top_five import agreement, lost
+from suites.models.test_variants import FIRST, agreement, lost
 from suites.models.variants import ASPECTS, Variant
 
 RESNET = Variant("resnet50", "float32", 1, training=True, channels_last=False)

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ascend.environment import collect
-from pytest_ascend.environment.cann import homes
-from pytest_ascend.environment.components import Component, gather, same
+from pytest_ascend.environment.components import Component, gather, homes, same
 from pytest_ascend.environment.evidence import Evidence
-from pytest_ascend.environment.machine import Machine, copied_machine
+from pytest_ascend.environment.machine import Machine, copied_machine, installed
 from pytest_ascend.environment.npu_smi import NpuSmi
-from pytest_ascend.environment.packages import installed
+from pytest_ascend.environment.stack import collect
 
 INSTALL_INFO = """package_name=Ascend-cann-toolkit
 version=8.3.RC1

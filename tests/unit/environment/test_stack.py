@@ -7,7 +7,7 @@ import platform
 import pytest
 
 from pytest_ascend import __version__
-from pytest_ascend.environment import collect
+from pytest_ascend.environment.stack import collect
 
 
 def test_a_stack_on_the_cpu_names_torch_and_python_and_no_npu_software() -> None:

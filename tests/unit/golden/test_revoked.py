@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from pytest_ascend.errors import GoldenError
 from pytest_ascend.golden import Golden, GoldenStore, Made
 from pytest_ascend.golden.commands import baseline
-from pytest_ascend.golden.revoked import NAME
+from pytest_ascend.golden.store import NAME
 
 MADE = Made(how="by hand", generator="ops@1", seed="0", torch="", numpy="", machine="")
 

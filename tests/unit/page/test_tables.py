@@ -4,9 +4,8 @@ from click.testing import CliRunner
 
 from pytest_ascend.cli import cli
 from pytest_ascend.page.html import render
-from pytest_ascend.page.published import published, published_of
 from pytest_ascend.page.sections import suites
-from pytest_ascend.page.tables import speed_ups, tables
+from pytest_ascend.page.tables import published, published_of, speed_ups, tables
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from pytest_ascend.parity.ensemble import Reference
-from pytest_ascend.parity.fingerprint import BUCKETS, KEPT, PERIOD, fingerprint
-from pytest_ascend.parity.steps import first_wrong
+from pytest_ascend.parity.steps import BUCKETS, KEPT, PERIOD, fingerprint, first_wrong
 from pytest_ascend.precision import compare
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 

@@ -9,14 +9,14 @@ import torch
 
 from pytest_ascend.performance.estimate import estimate
 from suites.fusion import catalogue
-from suites.fusion.limits import (
+from suites.fusion.patterns import FORMS, PATTERNS
+from suites.fusion.test_fusion import (
     complaint_about_loss,
     complaint_about_memory,
     complaint_about_time,
     precision_loss,
     saved,
 )
-from suites.fusion.patterns import FORMS, PATTERNS
 
 
 def test_every_case_has_its_form() -> None:

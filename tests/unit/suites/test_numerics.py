@@ -9,8 +9,7 @@ import torch
 
 from pytest_ascend import precision
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
-from suites.numerics.overflows import OVERFLOWS, inputs, saturated
-from suites.numerics.products import PRODUCTS, Product, half
+from suites.numerics.products import OVERFLOWS, PRODUCTS, Product, half, inputs, saturated
 from suites.numerics.test_numerics import ROUNDS, compare
 
 MODES = [pytest.param(each, id=each.name) for each in PRODUCTS]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from suites.models.observation import BUCKETS, KEPT, observe, positions, sketch
+from suites.models.computation import BUCKETS, KEPT, observe, positions, sketch
 
 SIZES = [129, 1000, 4097, 2_359_296]
 

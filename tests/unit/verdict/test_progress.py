@@ -1,6 +1,6 @@
 """How far a run is."""
 
-from pytest_ascend.verdict.progress import Progress
+from pytest_ascend.plugin.progress import Progress
 from tests.unit.runlog import synthetic
 
 CASES = synthetic.op_cases(4)
