@@ -81,10 +81,10 @@ def analyze(
     analysis = Analysis(chip=npu_of(chip))
     if model:
         kind, asked, ways = _standings(census_file)
-        from pytest_ascend.migration import tracing  # noqa: PLC0415 - loads torch, which torch_npu has to come before
+        from pytest_ascend.migration import traced  # noqa: PLC0415 - loads torch, which torch_npu has to come before
 
-        wanted = tracing.Wanted(model, inputs, batch, dtype, autocast, optimizer, training=not no_training)
-        analysis = tracing.analyse(analysis, wanted, kind, asked, ways)
+        wanted = traced.Wanted(model, inputs, batch, dtype, autocast, optimizer, training=not no_training)
+        analysis = traced.analyse(analysis, wanted, kind, asked, ways)
     if source:
         findings, notes = scan(source)
         analysis = replace(analysis, source=str(source), findings=tuple(findings), notes=(*analysis.notes, *notes))

@@ -9,101 +9,15 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import flop_counter
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten
 
 from pytest_ascend.dispatching import EagerDispatchMode
-from pytest_ascend.migration.analysis import PHASES, STANDINGS, Analysis, Kind, Operator, standing
-from pytest_ascend.migration.running import Step, Traced, fitting_batch, trace
-from pytest_ascend.migration.target import Subject, subject
-
-#: Signatures that are kept of an operator, the most frequent ones.
-SIGNATURES_KEPT = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the user asked for, as written; ``batches`` is empty for the inputs as they are and twice as many."""
-
-    model: str
-    inputs: str = ""
-    batches: tuple[int, ...] = ()
-    dtype: str | None = None
-    autocast: str | None = None
-    optimizer: str = "adamw"
-    training: bool = True
-
-
-def analyse(empty: Analysis, wanted: Wanted, kind: Kind, asked: str, ways: tuple[str, ...]) -> Analysis:
-    """Fill in operators and memory. Raises UsageError where the model cannot be made or does not run."""
-    autocast = getattr(torch, wanted.autocast) if wanted.autocast else None
-    step = Step(optimizer=wanted.optimizer, autocast=autocast, training=wanted.training)
-    subjects = _subjects(wanted)
-    traces = [trace(each, step, ways) for each in subjects]
-    memory = tuple(each.memory for each in traces)
-    return replace(
-        empty,
-        model=wanted.model,
-        way=traces[0].way,
-        asked=asked,
-        optimizer=wanted.optimizer if wanted.training else "none",
-        operators=_operators(traces[0], kind),
-        memory=memory,
-        largest_batch=_largest_batch(subjects[0], step, traces[0].way, empty.chip.memory_bytes),
-        notes=tuple(dict.fromkeys(note for each in traces for note in each.notes)),
-    )
-
-
-def _largest_batch(given: Subject, step: Step, way: str, capacity_bytes: int) -> int | None:
-    """Search with meta tensors, which cost nothing at any size; None for a model that needs values."""
-    return None if way == "cpu" else fitting_batch(given, step, capacity_bytes)
-
-
-def _subjects(wanted: Wanted) -> list[Subject]:
-    first = subject(wanted.model, wanted.inputs, wanted.batches[0] if wanted.batches else None)
-    others = wanted.batches[1:] or (2 * first.batch,)
-    found = [first, *(replace(subject(wanted.model, wanted.inputs, each), model=first.model) for each in others)]
-    return [_converted(each, wanted.dtype) for each in found]
-
-
-def _converted(given: Subject, dtype: str | None) -> Subject:
-    if dtype is None:
-        return given
-    to = getattr(torch, dtype)
-
-    def convert(value: object) -> object:
-        return value.to(to) if isinstance(value, Tensor) and value.is_floating_point() else value
-
-    args, kwargs = tree_map(convert, (given.args, dict(given.kwargs)))
-    return replace(given, model=given.model.to(to), args=args, kwargs=kwargs)
-
-
-def _operators(traced: Traced, kind: Kind) -> tuple[Operator, ...]:
-    names = dict.fromkeys(name for _, name in traced.uses)
-    found = [_operator(name, traced.uses, kind) for name in names]
-    order = list(STANDINGS)
-    return tuple(sorted(found, key=lambda each: (-order.index(each.standing), -each.all_calls, each.name)))
-
-
-def _operator(name: str, uses: Mapping[tuple[str, str], Use], kind: Kind) -> Operator:
-    own = {phase: uses[phase, name] for phase in PHASES if (phase, name) in uses}
-    signatures: Counter[str] = Counter()
-    for use in own.values():
-        signatures.update(use.signatures)
-    return Operator(
-        name=name,
-        standing=standing(kind(name)),
-        calls={phase: use.calls for phase, use in own.items()},
-        flops=sum(use.flops for use in own.values()),
-        moved_bytes=sum(use.moved_bytes for use in own.values()),
-        signatures=tuple(signatures.most_common(SIGNATURES_KEPT)),
-    )
-
 
 #: What is asked of tensors, but computes nothing.
 NO_OPERATORS = ("prim::", "profiler::")

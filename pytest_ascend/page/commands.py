@@ -10,7 +10,7 @@ import click
 from pytest_ascend.errors import UsageError
 from pytest_ascend.export import formats, markdown, terminal
 from pytest_ascend.page import changes, html
-from pytest_ascend.page.changes import render_diff
+from pytest_ascend.page.html import render_diff
 from pytest_ascend.page.matrix import render_matrix
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.writing import read

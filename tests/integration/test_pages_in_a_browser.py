@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_ascend.page import html
-from pytest_ascend.page.changes import render_diff
+from pytest_ascend.page.html import render_diff
 from pytest_ascend.page.matrix import render_matrix
 from pytest_ascend.runlog.contents import Run
 from pytest_ascend.verdict.diff import compare

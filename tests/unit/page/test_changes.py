@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from pytest_ascend.page import changes
-from pytest_ascend.page.changes import render_diff
 from pytest_ascend.page.commands import report
+from pytest_ascend.page.html import render_diff
 from pytest_ascend.runlog import codec
 from pytest_ascend.verdict.diff import compare
 from tests.unit.runlog import synthetic

@@ -3,7 +3,7 @@
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Disputed, NotEmulated, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.verdict.scan import audited
+from pytest_ascend.verdict.summary import audited
 from tests.unit.runlog import synthetic
 
 
