@@ -9,7 +9,7 @@ import torch
 
 from pytest_ascend import precision
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
-from suites.numerics.products import OVERFLOWS, PRODUCTS, Product, half, inputs, saturated
+from suites.numerics.products import OVERFLOWS, PRODUCTS, Product, ends, half, saturated
 from suites.numerics.test_numerics import ROUNDS, compare
 
 MODES = [pytest.param(each, id=each.name) for each in PRODUCTS]
@@ -60,7 +60,7 @@ def test_half_precision_passes_where_it_is_allowed_and_nothing_coarser(product: 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_saturation_is_told_from_infinities(dtype: torch.dtype) -> None:
-    x = inputs(dtype)
+    x = ends(dtype)
     for function in OVERFLOWS.values():
         honest = function(x)
         assert not honest.isfinite().all()
