@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.performance.estimate import ALONE, PAIRED, Estimate, estimate
+from pytest_ascend.performance.estimate import ALONE, PAIRED, Estimate, estimate, quantile, tail
 from pytest_ascend.performance.noise import Noise, line_through, noise_of
-from pytest_ascend.performance.estimate import quantile, tail
 from pytest_ascend.performance.verdict import ALARMS, CANNOT_TELL, NOT_SLOWER, SLOWER, Gate, judge
 
 CALM = Noise(variance=0.005**2, degrees_of_freedom=20)
