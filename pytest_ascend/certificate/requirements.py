@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
@@ -13,6 +13,7 @@ from typing import Any
 
 from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.tiers import ALLOWED, NEEDED, USUAL, Allowance, Tier
+from pytest_ascend.coverage.expectations import LIMIT, Expectation, parse
 from pytest_ascend.records.case import LEVELS, Case
 from pytest_ascend.records.outcome import OUTCOMES, Disputed, Fallback, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
@@ -130,12 +131,13 @@ def failures(subject: Subject) -> Iterator[str]:
 
 def fallbacks(subject: Subject) -> Iterator[str]:
     """No more may be computed by the CPU than the tier allows."""
-    yield from _shares(subject, (Fallback.name,), lambda allowed: allowed.fallbacks, "computed by the CPU")
+    yield from _shares(subject, subject.of(Fallback.name), lambda allowed: allowed.fallbacks, "computed by the CPU")
 
 
 def waivers(subject: Subject) -> Iterator[str]:
-    """No more may be waived or disputed than the tier allows, and each waiver must be whole and in force."""
-    yield from _shares(subject, (Waived.name, Disputed.name), lambda allowed: allowed.waived, "waived")
+    """No more defects may be waived or disputed than the tier allows, and each waiver must be whole and in force."""
+    defects = [each for each in subject.of(Waived.name) if not is_limit(each)]
+    yield from _shares(subject, [*defects, *subject.of(Disputed.name)], lambda allowed: allowed.waived, "waived")
     for each in subject.of(Waived.name):
         waiver = each.waiver or {}
         lacking = [name for name in ("reason", "issue", "expires") if not waiver.get(name)]
@@ -143,6 +145,28 @@ def waivers(subject: Subject) -> Iterator[str]:
             yield f"the waiver of {each.case.id} lacks its {', '.join(lacking)}"
         elif _day(str(waiver["expires"])) < subject.on:
             yield f"the waiver of {each.case.id} expired on {waiver['expires']}"
+
+
+def limits(subject: Subject) -> Iterator[str]:
+    """What is lacking by design must be what this release knows of the stack, and no more than the tier allows."""
+    found = [each for each in subject.of(Waived.name) if is_limit(each)]
+    yield from _shares(subject, found, lambda allowed: allowed.limits, "lacking by design")
+    table = parse(subject.release.parts["expectations"], subject.summary.run.header.stack).entries
+    known = {each.cause: each for each in table if each.kind == LIMIT}
+    strays = [each.case.id for each in found if not _is_known(each, known.get((each.waiver or {}).get("cause", "")))]
+    if strays:
+        yield f"{_cases(len(strays))} waived as lacking by design, which this release does not know: {_named(strays)}"
+
+
+def is_limit(result: ResultRecord) -> bool:
+    """Whether a waived case is waived for what torch_npu lacks by design, and not for a defect."""
+    return (result.waiver or {}).get("kind") == LIMIT
+
+
+def _is_known(result: ResultRecord, entry: Expectation | None) -> bool:
+    if entry is None or not entry.matches(result.case.id) or entry.outcome != (result.waiver or {}).get("outcome"):
+        return False
+    return bool(result.fallbacks) or entry.derived != "dispatcher"
 
 
 def judged_otherwise(subject: Subject) -> Iterator[str]:
@@ -239,6 +263,7 @@ REQUIREMENTS: dict[str, Callable[[Subject], Iterator[str]]] = {
     "failures": failures,
     "fallbacks": fallbacks,
     "waivers": waivers,
+    "limits": limits,
     "release": judged_otherwise,
     "tampered": tampered,
     "unhealthy": unhealthy,
@@ -249,10 +274,10 @@ REQUIREMENTS: dict[str, Callable[[Subject], Iterator[str]]] = {
 
 
 def _shares(
-    subject: Subject, outcomes: tuple[str, ...], share: Callable[[Allowance], float], how: str
+    subject: Subject, results: Sequence[ResultRecord], share: Callable[[Allowance], float], how: str
 ) -> Iterator[str]:
     totals = Counter(each.case.suite for each in subject.results)
-    of = [each.case for outcome in outcomes for each in subject.of(outcome)]
+    of = [each.case for each in results]
     found = Counter(case.suite for case in of)
     for suite, count in sorted(found.items()):
         limit = int(share(ALLOWED.get(suite, USUAL)) * totals[suite])

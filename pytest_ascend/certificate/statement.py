@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from datetime import date, datetime, timezone
 from typing import Any
 
-from pytest_ascend.certificate.requirements import Subject
+from pytest_ascend.certificate.requirements import Subject, is_limit
 from pytest_ascend.certificate.tiers import MONTHS, TIERS, included
 from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.environment.versions import Version, is_version
 from pytest_ascend.golden.codec import canonical_json
-from pytest_ascend.records.outcome import Fallback, Waived
+from pytest_ascend.records.outcome import Disputed, Fallback, Waived
 from pytest_ascend.runlog.checks import moment
+from pytest_ascend.verdict.causes import known_causes
 
 SCHEMA = 1
 KIND = "pytest-ascend certificate"
@@ -53,7 +54,11 @@ def statement(subject: Subject, *, issuer: str, key: str) -> dict[str, Any]:
             each.case.id: dict(each.measurements) for each in subject.results if each.case.suite == "benchmarks"
         },
         "fallbacks": [each.case.id for each in subject.of(Fallback.name)],
-        "waived": [{"case": each.case.id, **dict(each.waiver or {})} for each in subject.of(Waived.name)],
+        "limits": limits(subject),
+        "waived": [
+            {"case": each.case.id, **dict(each.waiver or {})} for each in subject.of(Waived.name) if not is_limit(each)
+        ],
+        "disputed": [each.case.id for each in subject.of(Disputed.name)],
         "not_covered": not_covered(subject),
     }
 
@@ -63,6 +68,19 @@ def counts(subject: Subject) -> dict[str, dict[str, int]]:
     found = Counter((each.case.suite, each.outcome.name) for each in subject.results)
     suites = dict.fromkeys(each.case.suite for each in subject.results)
     return {suite: {name: n for (of, name), n in sorted(found.items()) if of == suite} for suite in suites}
+
+
+def limits(subject: Subject) -> list[dict[str, Any]]:
+    """Return what torch_npu of this version does not have by design: each cause with its cases."""
+    return [
+        {
+            "cause": each.cause,
+            "reason": str(each.waiver.get("reason", "")),
+            "issue": str(each.waiver.get("issue", "")),
+            "cases": sorted(result.case.id for result in each.cases),
+        }
+        for each in known_causes(each for each in subject.of(Waived.name) if is_limit(each))
+    ]
 
 
 def not_covered(subject: Subject) -> list[str]:

@@ -31,7 +31,8 @@ TIERS: Mapping[str, Tier] = {
     for tier in (
         Tier(
             name="operators",
-            means="operators compute what PyTorch promises, in every dtype and property that the suites ask for",
+            means="whatever torch_npu of this version has of the operators computes what PyTorch promises, in every "
+            "dtype and property that the suites ask for; what it does not have by design is listed by number and name",
             without=("models", "benchmarks"),
         ),
         Tier(
@@ -49,20 +50,27 @@ TIERS: Mapping[str, Tier] = {
 
 
 class Allowance(NamedTuple):
-    """The largest shares of a suite's cases that may be computed by the CPU, or be waived."""
+    """The largest shares of a suite's cases that the CPU may compute, that may be waived as defects, and as limits.
+
+    A limit is what torch_npu of the version lacks by design: no kernel, a dtype refused, documented. A defect is wrong.
+    """
 
     fallbacks: float
     waived: float
+    limits: float
 
 
-#: One case in a hundred may be left to the CPU, with right numbers: programs run, slower. Waivers are public and have a
-#: last day; a twentieth of a suite at most.
-USUAL = Allowance(fallbacks=0.01, waived=0.05)
-#: Where the CPU computes a part of a model or a benchmark, its speed is not the NPU's.
+#: One case in a hundred may be left to the CPU, with right numbers: programs run, slower. Waivers of defects are public
+#: and have a last day; a twentieth of a suite at most. By design torch_npu 2.13 lacks 6 % of the cases of operators at
+#: level standard and 16 % at full; what lacks a quarter is no PyTorch.
+USUAL = Allowance(fallbacks=0.01, waived=0.05, limits=0.25)
+#: Where the CPU computes a part of a model or a benchmark, its speed is not the NPU's. Of refusals a tenth may raise
+#: another exception than PyTorch's: no number is wrong for that.
 ALLOWED: Mapping[str, Allowance] = {
-    "environment": Allowance(fallbacks=0.0, waived=0.0),
-    "models": Allowance(fallbacks=0.0, waived=0.05),
-    "benchmarks": Allowance(fallbacks=0.0, waived=0.0),
+    "environment": Allowance(fallbacks=0.0, waived=0.0, limits=0.0),
+    "errors": Allowance(fallbacks=0.01, waived=0.1, limits=0.25),
+    "models": Allowance(fallbacks=0.0, waived=0.05, limits=0.0),
+    "benchmarks": Allowance(fallbacks=0.0, waived=0.0, limits=0.0),
 }
 
 #: Parts of a stack without which nobody would know what was certified.

@@ -44,13 +44,22 @@ def _lines(said: Mapping[str, Any]) -> Iterator[str]:
     yield "WHAT WAS NOT TESTED, and is not certified"
     yield from (f"  {each}" for each in said["not_covered"])
     yield ""
-    yield "WHAT WAS WAIVED: known deviations that were executed"
+    yield "WHAT THIS torch_npu DOES NOT HAVE, by design: executed, and known to be lacking"
+    for each in said["limits"]:
+        yield f"  {each['cause']}: {len(each['cases']):,} cases: {each['reason']} ({each['issue']})"
+        yield f"    {', '.join(sorted({case.split('/')[1] for case in each['cases']}))}"
+    yield from [] if said["limits"] else ["  nothing"]
+    yield ""
+    yield "WHAT WAS WAIVED: known defects that were executed"
     yield from (
         f"  {each['case']}: {each['reason']} ({each['issue']}), until {each['expires']}" for each in said["waived"]
     )
     yield from [] if said["waived"] else ["  nothing"]
     yield ""
-    yield "WHAT THE CPU COMPUTED, with right numbers"
+    yield "WHAT IS DISPUTED: nobody has found out yet whether the device or the case is wrong"
+    yield from (f"  {each}" for each in said["disputed"] or ["nothing"])
+    yield ""
+    yield "WHAT THE CPU COMPUTED beyond that, with right numbers"
     yield from (f"  {each}" for each in said["fallbacks"] or ["nothing"])
     yield ""
     yield "HOW LONG IT HOLDS"

@@ -1,0 +1,146 @@
+"""A faultless device earns each tier with the torch_npu that can be run here, and one defect of each kind loses it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import date
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from pytest_ascend.certificate.release import installed
+from pytest_ascend.certificate.requirements import Subject, refusals
+from pytest_ascend.certificate.statement import limits
+from pytest_ascend.certificate.tiers import TIERS
+from pytest_ascend.coverage import manifest
+from pytest_ascend.coverage.expectations import NAME, Expectation, Expectations, load
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.outcome import OUTCOMES, Waived
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.runlog.contents import Header, Run, Selection
+from pytest_ascend.system.bundled import folder
+from pytest_ascend.verdict.summary import summarise
+
+from .runs import CANARIES, DOCTOR, STACK, STARTED, passed
+
+#: What torch_npu 2.13.0 was seen to lack by its dispatcher and by CANN's lists of dtypes, at level standard, by cause.
+LACKING: Mapping[str, list[str]] = json.loads((Path(__file__).parent / "lacking_2_13.json").read_text())
+NPU = replace(STACK, torch="2.13.0+cpu", torch_npu="2.13.0")
+DAY = date(2026, 3, 2)
+FROZEN = {case.id: case for case in manifest.load(folder("suites")) if case.is_in("standard")}
+#: A case of each tier's own suite that passes.
+OF_TIER = {"operators": "ops/add/forward/float32", "models": "models/", "performance": "benchmarks/"}
+
+
+@cache
+def table() -> Expectations:
+    return load([folder("baselines") / NAME], NPU)
+
+
+def waived(case: Case, entry: Expectation) -> ResultRecord:
+    found = OUTCOMES[entry.outcome](reason=entry.reason)
+    fallbacks = ("aten::made_up",) if entry.outcome == "fallback" else ()
+    return replace(
+        passed(case), outcome=entry.waived(found, entry.reason), waiver=entry.waiver(found), fallbacks=fallbacks
+    )
+
+
+@cache
+def faultless() -> Mapping[str, ResultRecord]:
+    """Return the records of a run on a device without a fault: what is known of torch_npu 2.13 deviates, no more."""
+    derived = {each.cause: each for each in table().entries if each.derived}
+    lacking = {case_id: derived[cause] for cause, ids in LACKING.items() for case_id in ids}
+    records = {}
+    for case_id, case in FROZEN.items():
+        entry = table().find(case_id) or lacking.get(case_id)
+        is_waived = entry is not None and entry.outcome != "disputed"
+        records[case_id] = waived(case, entry) if entry and is_waived else passed(case)
+    return records
+
+
+def reasons(tier: str, change: Callable[[dict[str, ResultRecord]], None] = lambda _: None) -> set[str]:
+    records, release = dict(faultless()), installed()
+    change(records)
+    header = Header(
+        run_id="run",
+        started=STARTED,
+        stack=NPU,
+        level="standard",
+        selection=Selection("full"),
+        manifest=tuple(FROZEN.values()),
+        doctor=DOCTOR,
+        used=release.hashes(),
+    )
+    run = Run(header=header, records=tuple(records.values()), events=CANARIES)
+    footer = summarise(run).footer("2026-03-01T12:00:00+00:00")
+    summary = summarise(replace(run, footer=footer))
+    return {each.id for each in refusals(Subject(summary=summary, tier=TIERS[tier], release=release, on=DAY))}
+
+
+def case_of(tier: str) -> str:
+    known = faultless()
+    return next(name for name in FROZEN if name.startswith(OF_TIER[tier]) and known[name].outcome.name == "passed")
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_faultless_device_earns_the_tier(tier: str) -> None:
+    assert reasons(tier) == set()
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("outcome", ["failed", "errored", "flaky", "unsupported", "not-run", "not-emulated"])
+def test_one_defect_loses_the_tier(tier: str, outcome: str) -> None:
+    name = case_of(tier)
+
+    def change(records: dict[str, ResultRecord]) -> None:
+        if outcome == "not-run":
+            del records[name]
+        else:
+            records[name] = replace(records[name], outcome=OUTCOMES[outcome](reason="made up"))
+
+    assert reasons(tier, change)
+
+
+def test_nobody_calls_a_defect_lacking_by_design() -> None:
+    name = case_of("operators")
+    forged = {
+        "cause": "no-kernel",
+        "kind": "limit",
+        "outcome": "failed",
+        "reason": "x",
+        "issue": "x",
+        "expires": "2027-01-01",
+    }
+
+    def change(records: dict[str, ResultRecord]) -> None:
+        records[name] = replace(records[name], outcome=Waived(reason="x"), waiver=forged)
+
+    assert reasons("operators", change) == {"limits"}
+
+
+def test_too_many_waived_defects_lose_the_tier() -> None:
+    def change(records: dict[str, ResultRecord]) -> None:
+        for name in [each for each in FROZEN if each.startswith("fused/")][:100]:
+            waiver = {"cause": "mine", "kind": "defect", "reason": "x", "issue": "x", "expires": "2027-01-01"}
+            records[name] = replace(records[name], outcome=Waived(reason="x"), waiver=waiver)
+
+    assert reasons("operators", change) == {"waivers"}
+
+
+def test_what_is_lacking_is_stated_by_number_and_by_name() -> None:
+    header = Header(
+        run_id="run",
+        started=STARTED,
+        stack=NPU,
+        level="standard",
+        selection=Selection("full"),
+        manifest=tuple(FROZEN.values()),
+    )
+    summary = summarise(Run(header=header, records=tuple(faultless().values())))
+    said = limits(Subject(summary=summary, tier=TIERS["operators"], release=installed(), on=DAY))
+    by_cause = {each["cause"]: each["cases"] for each in said}
+    assert len(by_cause["no-kernel"]) == len(set(LACKING["no-kernel"]) & FROZEN.keys())
+    assert "ops/digamma/forward/float32" in by_cause["no-kernel"]
