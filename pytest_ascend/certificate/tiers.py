@@ -33,16 +33,22 @@ TIERS: Mapping[str, Tier] = {
             name="operators",
             means="whatever torch_npu of this version has of the operators computes what PyTorch promises, in every "
             "dtype and property that the suites ask for; what it does not have by design is listed by number and name",
-            without=("models", "benchmarks"),
+            without=("models", "benchmarks", "distributed"),
         ),
         Tier(
             name="models",
             means="models give the results of PyTorch, in inference and in training, within what float64 allows",
-            without=("benchmarks",),
+            without=("benchmarks", "distributed"),
         ),
         Tier(
             name="performance",
             means="the benchmarks ran to their end on a device that nobody else used, with the figures that are stated",
+            without=("distributed",),
+            quiet=True,
+        ),
+        Tier(
+            name="distributed",
+            means="collectives and parallel training on several cards give what one process gives",
             quiet=True,
         ),
     )

@@ -111,6 +111,7 @@ def _compile_all(compiler: str, libraries: list[Path], home: Path) -> None:
     _link(compiler, home, "libascendcl.so", [*runtime, missing], "-ldl", "-lpthread")
     _link(compiler, home, "libopapi.so", [operators], "-lascendcl")
     _link(compiler, home, "libhccl.so", sorted((HERE / "hccl").glob("*.c")), "-lascendcl", "-lpthread", "-lm")
+    _link(compiler, home, "libhcomm.so", [empty], "-Wl,--no-as-needed", "-lhccl")
     for name in {*names, *_OPENED_AT_RUN_TIME} - {"libascendcl.so", "libopapi.so", "libhccl.so"}:
         _link(compiler, home, name, [empty], "-Wl,--no-as-needed", "-lascendcl")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from pytest_ascend.distributed.ranks import Ranks
     from pytest_ascend.plugin.session import Setup
     from pytest_ascend.records.case import Case
     from pytest_ascend.run.trial import Trial
@@ -16,5 +17,7 @@ SETUP: pytest.StashKey[Setup] = pytest.StashKey()
 #: The case that a test decides, and what is gathered while it runs.
 CASE: pytest.StashKey[Case] = pytest.StashKey()
 TRIAL: pytest.StashKey[Trial] = pytest.StashKey()
+#: The ranks that distributed cases run on, where a process was forked for them in time.
+RANKS: pytest.StashKey[Ranks] = pytest.StashKey()
 #: How many cases of the level were left out before tests were made of them.
 NOT_BUILT: pytest.StashKey[int] = pytest.StashKey()

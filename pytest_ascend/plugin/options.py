@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: One year: nobody means a longer time.
 LONGEST_S = 366 * 86400
+#: Cards of one machine.
+RANKS_LIMIT = 16
 
 
 def _shard(text: str) -> Shard:
@@ -39,6 +41,13 @@ def _seconds(text: str) -> float:
     if not 0 < value < LONGEST_S:
         raise UsageError(f"{text}: that is no time", hint="give seconds, such as 600")
     return value
+
+
+def _ranks(text: str) -> int:
+    """Read how many ranks: processes of this machine, each with a card."""
+    if not (text.isascii() and text.isdigit() and 2 <= int(text[:6]) <= RANKS_LIMIT):
+        raise UsageError(f"{text}: that is no group of ranks", hint=f"give a number from 2 to {RANKS_LIMIT}")
+    return int(text)
 
 
 def option(default: Any, text: str, *, name: str = "", read: Callable[[str], Any] = str, **declared: Any) -> Any:
@@ -104,6 +113,13 @@ class Options:
         "slow-down that a benchmark must exclude to be called not slower than its baseline (default: 5%%)",
         read=parse_share,
         metavar="SHARE",
+    )
+    ranks: int = option(
+        0,
+        "how many ranks the distributed suite runs on (default: all cards; emulated 2, at level full 4); where there is "
+        "one device, the suite runs with this option only",
+        read=_ranks,
+        metavar="N",
     )
     isolation: str = option(
         "auto",

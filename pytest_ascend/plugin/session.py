@@ -39,6 +39,12 @@ PAGE = "conformance.html"
 PYTEST_ONLY = (2, 3, 4)
 
 
+#: The suite that needs several devices.
+DISTRIBUTED = "distributed"
+#: Emulated ranks by level: two show almost everything, four what only shows where a neighbour is not the only other.
+EMULATED_RANKS = {"smoke": 2, "standard": 2, "full": 4}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setup:
     """What is settled before anything is collected. ``suites`` is the bundled folder, ``scope`` what is asked of it."""
@@ -53,8 +59,18 @@ class Setup:
     began: float = field(default_factory=time.monotonic)
 
     def concerns(self, case: Case) -> bool:
-        """Whether a case belongs to the level and to the device of this run."""
+        """Whether a case belongs to the level and to the device of this run; distributed ones need several devices."""
+        if case.suite == DISTRIBUTED and not self.ranks:
+            return False
         return concerns(case, self.options.level, self.prepared.device.kind)
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks distributed cases run on; 0 where there is one device, and nobody asked for more."""
+        device, count = self.prepared.device, len(self.prepared.indices)
+        if self.options.ranks or not device.emulated:
+            return self.options.ranks or (count if count > 1 else 0)
+        return EMULATED_RANKS[self.options.level]
 
     @property
     def expected_by(self) -> tuple[Path, ...]:

@@ -8,12 +8,14 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_ascend.device import Device
 from pytest_ascend.isolation import Channel
+from pytest_ascend.plugin.keys import RANKS
 from pytest_ascend.plugin.reports import RECORD_PROPERTY
 from pytest_ascend.plugin.session import Setup
 from pytest_ascend.run import benchmarked
@@ -46,6 +48,7 @@ class Work:
         """Be the child: say how the device is, then run what the parent says."""
         if self.alone:
             os.environ.update(BLOCKING)
+        self._prepare_ranks()
         with _away_from_the_terminal(self.session.config):
             device = self._device()
             failure = _come_up(device, self.threads)
@@ -58,6 +61,17 @@ class Work:
             self._obey(channel, teller, device)
         except pytest.exit.Exception as error:
             channel.send(stop=str(error))
+
+    def _prepare_ranks(self) -> None:
+        """Fork the host of the ranks where a case uses them, before this process touches its device."""
+        config = self.session.config
+        if not any("ascend_ranks" in getattr(item, "fixturenames", ()) for item in self.session.items):
+            return
+        from pytest_ascend.distributed.ranks import Ranks  # noqa: PLC0415  (needed by few runs)
+
+        within = Path(config.pluginmanager.getplugin("ascend-conformance").messages.name)
+        config.stash[RANKS] = ranks = Ranks(self.setup.prepared.device.kind, within=within)
+        ranks.prepare()
 
     def _device(self) -> Device:
         """Return this child's card, to whoever asks for the device under test."""

@@ -1,0 +1,166 @@
+"""The host of ranks: a process that touches no device, starts ranks, hands out calls and tells who failed."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_ascend.distributed import rank
+from pytest_ascend.isolation import Channel, Child, start
+from pytest_ascend.isolation.attempts import how_it_ended
+
+#: Time for fresh processes to use their devices and to find each other, beside what a call may take.
+START_LIMIT_S = 120.0
+#: After one rank failed, how long the others may take to say what they have to say.
+PATIENCE_S = 8.0
+#: Of what a rank printed, so much stands in a report.
+SAID_BYTES = 3000
+
+#: How the others name a rank that they wait for in vain.
+_NAMED = re.compile(r"EI000[26].{0,400}?(?:remote )?rank \[(\d+)\]", re.DOTALL)
+
+
+def live(channel: Channel, folder: Path) -> None:
+    """Take calls until there are none; whatever has to be in a file is in the folder."""
+    tempfile.tempdir = str(folder)
+    _load()
+    groups: dict[tuple[str, int], Group] = {}
+    try:
+        while "function" in (call := channel.receive()):
+            key = (call["kind"], call["count"])
+            is_new = key not in groups
+            if is_new:
+                _end(groups)  # the devices of ranks of another number
+                groups[key] = _start(call)
+            message = _supervised(groups[key], call, START_LIMIT_S if is_new else 0.0)
+            if "failure" in message:
+                _end(groups)
+            channel.send(**message)
+    finally:
+        _end(groups)
+
+
+def _load() -> None:
+    """Import what every rank needs, so that forks have it; nothing of it touches a device."""
+    import torch.distributed
+
+    if not torch.distributed.is_available():
+        raise NotImplementedError("this torch is built without torch.distributed")
+    if os.environ.get("PYTEST_ASCEND_EMULATED") == "1":
+        from pytest_ascend.emulator import kernels
+
+        kernels.all_kernels()
+    torch.set_num_threads(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Ranks that found each other by a file, and what they print."""
+
+    ranks: Sequence[Child]
+    store: Path
+
+    def said(self, number: int) -> str:
+        """Return the end of what a rank and its libraries printed."""
+        with contextlib.suppress(OSError):
+            return rank.said_by(self.store, number).read_bytes()[-SAID_BYTES:].decode(errors="replace").strip()
+        return ""
+
+
+def _start(call: Mapping[str, Any]) -> Group:
+    count, folder = call["count"], Path(call["folder"])
+    store = folder / f"store-{time.monotonic_ns()}"
+    gc.collect()
+    work = [
+        rank.Work(kind=call["kind"], rank=each, count=count, store=store, limit_s=call["limit_s"])
+        for each in range(count)
+    ]
+    return Group([start(each.live) for each in work], store)
+
+
+def _end(groups: dict[tuple[str, int], Group]) -> None:
+    for group in (each.ranks for each in groups.values()):
+        for child in group:
+            child.send(end=True)
+        limit = time.monotonic() + 1
+        while any(child.code() is None for child in group) and time.monotonic() < limit:
+            time.sleep(0.005)
+        for child in group:
+            child.kill()
+            child.close()
+    groups.clear()
+
+
+def _supervised(of: Group, call: Mapping[str, Any], extra_s: float) -> dict[str, Any]:
+    """Have the ranks do it; give their answers, or the failure with the rank that is to blame."""
+    group = of.ranks
+    answers: dict[int, dict[str, Any]] = {}
+    ended: dict[int, str] = {}
+    for child in group:
+        child.send(function=call["function"], arguments=call["arguments"], folder=call["folder"])
+    end = time.monotonic() + call["limit_s"] + extra_s
+    while len(answers) + len(ended) < len(group) and time.monotonic() < end:
+        before = len(ended) + sum("failure" in each for each in answers.values())
+        _listen(group, answers, ended)
+        if not before and (ended or any("failure" in each for each in answers.values())):
+            end = min(end, time.monotonic() + PATIENCE_S)
+        time.sleep(0.001)
+    if len(answers) == len(group) and not any("failure" in each for each in answers.values()):
+        return {"answers": [answers[each] for each in range(len(group))]}
+    return _blamed(of, answers, ended, call["limit_s"])
+
+
+def _listen(group: Sequence[Child], answers: dict[int, dict[str, Any]], ended: dict[int, str]) -> None:
+    for number, child in enumerate(group):
+        if number in answers or number in ended:
+            continue
+        code = child.code()
+        with contextlib.suppress(ValueError):
+            if found := child.read():
+                answers[number] = found[-1]
+                continue
+        if code is not None:
+            ended[number] = how_it_ended(code)[1]
+
+
+def _blamed(
+    of: Group, answers: Mapping[int, dict[str, Any]], ended: Mapping[int, str], limit_s: float
+) -> dict[str, Any]:
+    group = of.ranks
+    raised = {number: each for number, each in answers.items() if "failure" in each}
+    silent = [number for number in range(len(group)) if number not in answers and number not in ended]
+    said = {number: f"{each['failure']}\n{each['detail']}" for number, each in raised.items()}
+    said |= {number: f"{how}\n{group[number].notes()}" for number, how in ended.items()}
+    said |= {number: f"no answer\n{group[number].ask_for_stacks(1.0)}" for number in silent}
+    said = {number: f"{text}\n{of.said(number)}" for number, text in said.items()}
+    detail = "\n".join(f"rank {number}: {text.strip()}" for number, text in sorted(said.items()))
+    named = [int(each) for text in said.values() for each in _NAMED.findall(text) if int(each) < len(group)]
+    worst = _to_blame(named, ended, silent, raised)
+    how = (
+        ended.get(worst)
+        or (f"gave no answer within {limit_s:g} s" if worst in silent else "")
+        or str(raised.get(worst, {}).get("failure", "is the one that the others waited for"))
+    )
+    return {"failure": f"rank {worst} of {len(group)}: {how}", "rank": worst, "detail": detail}
+
+
+def _to_blame(
+    named: Sequence[int], ended: Mapping[int, str], silent: Sequence[int], raised: Mapping[int, object]
+) -> int:
+    """Return the rank that the others waited for; else one that died, one that hangs, or the first that raised."""
+    if named:
+        return max(set(named), key=named.count)
+    return next(iter([*ended, *(silent if not raised else []), *raised, *silent]))
+
+
+if __name__ == "__main__":
+    live(Channel(int(sys.argv[2]), int(sys.argv[3])), Path(sys.argv[1]))

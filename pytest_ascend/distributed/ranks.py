@@ -1,0 +1,152 @@
+"""Groups of ranks for tests: each rank a process with a device of its own, started once and used by many cases.
+
+A process that has used a device must not be forked, so the ranks are forked by a host: a process that was forked before
+any device was touched, and touches none. It supervises the ranks: a rank that dies, hangs or raises ends the call, with
+its number, and the next call gets fresh processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ascend.distributed import host
+from pytest_ascend.errors import AscendError
+from pytest_ascend.isolation import Child, start
+
+if TYPE_CHECKING:
+    import torch
+
+#: How long a call may take where nothing is said: less than a case's least deadline.
+LIMIT_S = 45.0
+
+
+class RankFailed(AscendError):
+    """A rank died, did not answer in time, or raised. ``rank`` is its number, ``detail`` what all ranks said."""
+
+    def __init__(self, message: str, *, rank: int, detail: str) -> None:
+        super().__init__(
+            f"{message}\n{detail}".strip(), hint="the ranks' own words are above; the next case gets new ones"
+        )
+        self.rank = rank
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one rank returned: its tensors by name, on the CPU, and everything else."""
+
+    tensors: Mapping[str, torch.Tensor]
+    said: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.tensors[name] if name in self.tensors else self.said[name]
+
+
+class Ranks:
+    """Runs functions on groups of ranks. ``kind`` is the devices' type: npu, cuda or cpu; ``within`` a folder."""
+
+    def __init__(self, kind: str, within: Path | None = None) -> None:
+        self.kind = kind
+        self._within = within
+        self._host: Child | None = None
+        self._folder: Path | None = None
+
+    def prepare(self) -> None:
+        """Fork the host. To be called before this process touches a device."""
+        self._folder = folder = self._new_folder()
+        self._host = start(lambda channel: host.live(channel, folder))
+
+    def run(
+        self, count: int, function: Callable[..., Any], *, limit_s: float = LIMIT_S, **arguments: Any
+    ) -> Sequence[Answer]:
+        """Call ``function(place, **arguments)`` on each of ``count`` ranks, and return what they return, by rank.
+
+        The function is found by its name and has to return a mapping of names to tensors, or to what JSON holds; so do
+        the arguments. Raises RankFailed.
+        """
+        child, folder = self._started()
+        name = f"{function.__module__}:{function.__qualname__}"
+        child.send(count=count, kind=self.kind, function=name, arguments=arguments, limit_s=limit_s, folder=str(folder))
+        message = self._answer(child, limit_s + host.START_LIMIT_S)
+        if "failure" in message:
+            raise RankFailed(message["failure"], rank=message["rank"], detail=message["detail"])
+        return [_read(each) for each in message["answers"]]
+
+    def close(self) -> None:
+        """End the ranks and their host, and leave nothing behind."""
+        if self._host:
+            self._host.send(end=True)
+            limit = time.monotonic() + 5
+            while self._host.code() is None and time.monotonic() < limit:
+                time.sleep(0.01)
+            self._host.kill()
+            self._host.close()
+            self._host = None
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def _new_folder(self) -> Path:
+        return Path(tempfile.mkdtemp(prefix="pytest-ascend-ranks-", dir=self._within))
+
+    def _started(self) -> tuple[Child, Path]:
+        if self._host and self._host.code() is not None:
+            self.close()
+        if not self._host or not self._folder:
+            self._folder = self._new_folder()
+            self._host = _fresh(self._folder)
+        return self._host, self._folder
+
+    def _answer(self, child: Child, limit_s: float) -> Mapping[str, Any]:
+        end = time.monotonic() + limit_s
+        while time.monotonic() < end:
+            if found := child.read():
+                return found[0]
+            if child.code() is not None:
+                break
+            time.sleep(0.001)
+        why = "gave no answer" if child.code() is None else f"ended with {child.code()}"
+        failure = {"failure": f"the host of the ranks {why}", "rank": -1, "detail": child.notes()}
+        self.close()
+        return failure
+
+
+def _fresh(folder: Path) -> Child:
+    """Start the host as a new interpreter, where this process is not fit to be forked."""
+    to_host, to_us = os.pipe(), os.pipe()
+    notes = folder / "host"
+    with notes.open("w") as errors:
+        process = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-m", host.__name__, str(folder), str(to_host[0]), str(to_us[1])],
+            pass_fds=(to_host[0], to_us[1]),
+            stdin=subprocess.DEVNULL,
+            stdout=errors,
+            stderr=errors,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,
+        )
+    for each in (to_host[0], to_us[1]):
+        os.close(each)
+    with contextlib.suppress(AttributeError):
+        process.returncode = 0  # the Child waits for it
+    return Child(process.pid, to_us[0], to_host[1], notes)
+
+
+def _read(answer: Mapping[str, Any]) -> Answer:
+    from safetensors.torch import load_file
+
+    path = answer["path"]
+    tensors = load_file(path) if path else {}
+    if path:
+        Path(path).unlink()
+    return Answer(tensors, answer["said"])

@@ -1,0 +1,105 @@
+"""Collectives against what their definition gives, from what each rank sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+
+from pytest_ascend.distributed.ranks import Answer, Ranks
+from pytest_ascend.records.case import Case
+from pytest_ascend.run.comparing import PrecisionCompare
+
+from . import collectives, expected
+from .catalogue import COLLECTIVE, OBJECTS, REDUCTIONS
+
+Measure = Callable[[str, float | Sequence[float]], None]
+
+
+@pytest.mark.ascend_cases("distributed", COLLECTIVE)
+def test_collective(
+    case: Case, ascend_ranks: tuple[Ranks, int], precision_compare: PrecisionCompare, ascend_measure: Measure
+) -> None:
+    ranks, count = ascend_ranks
+    ascend_measure("ranks", count)
+    if case.subject in OBJECTS:
+        _objects(case, ranks, count)
+    elif case.subject not in REDUCTIONS:
+        _moved(case, ranks, count, precision_compare)
+    else:
+        _reduced(case, ranks, count, ascend_measure)
+
+
+def _objects(case: Case, ranks: Ranks, count: int) -> None:
+    found = [each["found"] for each in ranks.run(count, collectives.objects, how=case.subject)]
+    made = [{"rank": rank, "text": "x" * (10 + 1000 * rank)} for rank in range(count)]
+    wanted = {"all_gather_object": made, "broadcast_object_list": made[-1:]}.get(case.subject, [0.0])
+    assert found == [wanted] * count, f"{case.subject}: ranks have {found}"
+
+
+def _moved(case: Case, ranks: Ranks, count: int, compare: PrecisionCompare) -> None:
+    answers = ranks.run(count, collectives.moved, how=case.subject, dtype=case.dtype, large=case.dtype == "float32")
+    actual = {f"rank {rank}, {name}": x for rank, each in enumerate(answers) for name, x in each.tensors.items()}
+    wanted = {
+        f"rank {rank}, {name}": expected.moved(case.subject, case.dtype, name, rank, count)
+        for rank, each in enumerate(answers)
+        for name in each.tensors
+    }
+    compare(actual, wanted, standard="binary", name=f"{case.subject} on {count} ranks:")
+
+
+def _reduced(case: Case, ranks: Ranks, count: int, measure: Measure) -> None:
+    collective, _, operation = case.subject.partition(".")
+    if operation == "coalesced":
+        answers = ranks.run(count, collectives.coalesced, dtype=case.dtype)
+    elif operation == "deterministic":
+        answers = ranks.run(count, collectives.repeated, dtype=case.dtype)
+    elif operation == "subgroups":
+        answers = ranks.run(count, collectives.in_subgroups, dtype=case.dtype)
+    elif collective.startswith("reduce_scatter"):
+        answers = ranks.run(count, collectives.scattered, how=case.subject, dtype=case.dtype)
+    else:
+        large = case.dtype == "float32"
+        answers = ranks.run(count, collectives.reduced, how=case.subject, dtype=case.dtype, large=large)
+    shares = [_share(case, answers, rank, name) for rank, each in enumerate(answers) for name in each.tensors]
+    measure("error_over_allowed", max(share for share, _ in shares))
+    share, where = max(shares)
+    assert share <= 1, f"{case.subject} is off by {share:.3g} times what rounding allows: {where}"
+    if collective == "all_reduce":
+        _same_bits(case, answers)
+
+
+def _share(case: Case, answers: Sequence[Answer], rank: int, name: str) -> tuple[float, str]:
+    collective, _, operation = case.subject.partition(".")
+    count, actual, where = len(answers), answers[rank].tensors[name], f"rank {rank} of {len(answers)}, {name}"
+    if collective == "reduce" and rank != count - 1:
+        return 0.0, where  # nobody promises what the others have
+    if collective == "reduce_scatter":
+        sizes = [3 + each for each in range(count)]
+        parts = [torch.split(collectives.sent(each, sum(sizes), case.dtype), sizes)[rank] for each in range(count)]
+        wanted, allowed = expected.reduction(parts, "sum")
+    elif collective == "reduce_scatter_tensor":
+        wanted, allowed = expected.scattered(operation, case.dtype, name, rank, count)
+    else:
+        members = _members(name, count) if operation == "subgroups" else range(count)
+        parts = [collectives.sent(each, expected.size_of(name), case.dtype) for each in members]
+        wanted, allowed = expected.reduction(parts, operation)
+    return expected.worst(actual, wanted, allowed), where
+
+
+def _members(name: str, count: int) -> Sequence[int]:
+    first = int(name.removeprefix("group ")) if name.startswith("group ") else -1
+    return range(count) if first < 0 else sorted([first, (first + 1) % count])
+
+
+def _same_bits(case: Case, answers: Sequence[Answer]) -> None:
+    """Every rank gets the same to the last bit, and with deterministic algorithms every time."""
+    if case.subject == "all_reduce.subgroups":
+        return
+    for name, first in answers[0].tensors.items():
+        for rank, each in enumerate(answers):
+            assert torch.equal(each.tensors[name], first), f"rank {rank} has other bits than rank 0: {name}"
+    if case.subject == "all_reduce.deterministic":
+        first = answers[0].tensors["time 0"]
+        assert all(torch.equal(each, first) for each in answers[0].tensors.values()), "the same sum has other bits"

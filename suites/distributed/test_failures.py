@@ -1,0 +1,142 @@
+"""Data that ranks share, calls that have to be refused, and ranks that fail."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.utils.data import DistributedSampler
+
+from pytest_ascend.distributed.rank import Place
+from pytest_ascend.distributed.ranks import RankFailed, Ranks
+from pytest_ascend.records.case import Case
+
+from .catalogue import DATA, FAILURE, REFUSAL
+
+Measure = Callable[[str, float | Sequence[float]], None]
+
+
+def shard(place: Place, length: int, epoch: int, skip: int = 0) -> dict[str, Any]:
+    """Return which elements this rank gets, by torch's sampler and a DataLoader."""
+    data = torch.utils.data.TensorDataset(torch.arange(length))
+    sampler: DistributedSampler[Any] = DistributedSampler(data, place.count, place.rank, shuffle=True, seed=7)
+    sampler.set_epoch(epoch)
+    batches = torch.utils.data.DataLoader(data, batch_size=3, sampler=sampler)
+    parts = [each.to(place.device) for (each,) in itertools.islice(batches, skip, None)]
+    return {"indices": torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64)}
+
+
+@pytest.mark.ascend_cases("distributed", DATA)
+def test_data(case: Case, ascend_ranks: tuple[Ranks, int], ascend_measure: Measure) -> None:
+    ranks, count = ascend_ranks
+    length = 24 * count + (1 if case.subject == "uneven-length" else 0)
+
+    def indices(epoch: int, skip: int = 0) -> list[list[int]]:
+        return [each["indices"].tolist() for each in ranks.run(count, shard, length=length, epoch=epoch, skip=skip)]
+
+    first = indices(0)
+    ascend_measure("elements", sum(map(len, first)))
+    assert len({len(each) for each in first}) == 1, f"shards have different lengths: {list(map(len, first))}"
+    flat = [each for part in first for each in part]
+    assert set(flat) == set(range(length)), "elements are missing"
+    assert len(flat) - length < count, "more elements are given twice than have to be"
+    if case.subject == "epochs-differ":
+        assert indices(1) != first, "two epochs have the same order"
+    assert indices(0) == first, "the same epoch has another order"
+    if case.subject == "resumed":
+        assert indices(0, skip=2) == [part[6:] for part in first], "what is resumed does not go on where it was"
+
+
+# --- what has to be refused: an error on every rank, with HCCL's word for it, and no result ---
+
+
+def refused(place: Place, how: str) -> dict[str, Any]:
+    """Do what must not work in a group of its own, and return what was said."""
+    group, last = dist.new_group(list(range(place.count))), place.rank == place.count - 1
+    x = torch.ones(8, device=place.device)
+    try:
+        if how == "float64-sum":
+            dist.all_reduce(torch.ones(8, dtype=torch.float64).to(place.device), group=group)
+        elif how == "other-dtype":
+            dist.all_reduce(x.half() if last else x, group=group)
+        elif how == "other-size":
+            dist.all_reduce(x[:4].clone() if last else x, group=group)
+        elif how == "other-operation":
+            dist.all_reduce(x, dist.ReduceOp.MAX if last else dist.ReduceOp.SUM, group=group)
+        elif how == "other-collective":
+            _other_collective(place, x, group, last=last)
+        else:
+            dist.all_reduce(torch.ones(8, 8, device=place.device).T[::2], group=group)
+        x.cpu()
+    except Exception as error:  # noqa: BLE001  (whatever refuses is the answer)
+        return {"said": str(error)}
+    return {"said": ""}
+
+
+def _other_collective(place: Place, x: torch.Tensor, group: Any, *, last: bool) -> None:
+    if last:
+        dist.all_gather_into_tensor(torch.empty(8 * place.count, device=place.device), x, group=group)
+    else:
+        dist.all_reduce(x, group=group)
+
+
+#: What is refused -> what any of these says so.
+WORDS = {
+    "float64-sum": ("kDouble", "Unsupported data type", "EI0003"),
+    "strided": ("contiguous",),
+    "": ("EI0005", "inconsistent"),
+}
+
+
+@pytest.mark.ascend_cases("distributed", REFUSAL)
+def test_refusal(case: Case, ascend_ranks: tuple[Ranks, int], ascend_measure: Measure) -> None:
+    ranks, count = ascend_ranks
+    answers = [each["said"] for each in ranks.run(count, refused, how=case.subject)]
+    ascend_measure("ranks", count)
+    words = WORDS.get(case.subject, WORDS[""])
+    for rank, said in enumerate(answers):
+        assert said, f"rank {rank} was given a result"
+        assert any(word in said for word in words), f"rank {rank} says something else: {said}"
+
+
+# --- a rank that fails ends the call, with its number ---
+
+
+def failing(place: Place, how: str, victim: int) -> dict[str, Any]:
+    """Have one rank die, hang or raise while the others sum."""
+    x = torch.ones(1000, device=place.device)
+    dist.all_reduce(x)
+    x.cpu()
+    if place.rank == victim and how == "rank-dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if place.rank == victim and how == "rank-hangs":
+        time.sleep(3600)
+    if place.rank == victim and how == "rank-raises":
+        raise ValueError("this rank gives up")
+    dist.all_reduce(x)
+    x.cpu()
+    return {}
+
+
+def working(place: Place) -> dict[str, Any]:
+    x = torch.ones(3, device=place.device)
+    dist.all_reduce(x)
+    return {"sum": x}
+
+
+@pytest.mark.ascend_cases("distributed", FAILURE)
+def test_failure(case: Case, ascend_ranks: tuple[Ranks, int], ascend_measure: Measure) -> None:
+    ranks, count = ascend_ranks
+    began = time.monotonic()
+    with pytest.raises(RankFailed) as caught:
+        ranks.run(count, failing, how=case.subject, victim=count - 1, limit_s=20.0)
+    ascend_measure("seconds", time.monotonic() - began)
+    assert caught.value.rank == count - 1, f"rank {caught.value.rank} is blamed: {caught.value}"
+    assert [each["sum"].tolist() for each in ranks.run(count, working)] == [[float(count)] * 3] * count

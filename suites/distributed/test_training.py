@@ -1,0 +1,176 @@
+"""Training on several ranks against one process on the whole batch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from pytest_ascend.distributed.ranks import Ranks
+from pytest_ascend.records.case import Case
+
+from . import training
+from .catalogue import TRAINING
+
+T = torch.Tensor
+Measure = Callable[[str, float | Sequence[float]], None]
+
+#: How much further off than one honest process in float32 a rank may be: sums of gradients come in another order, and
+#: three steps carry on what that makes.
+HONEST_TIMES = 16.0
+#: Beside that, of the largest element: a few roundings of it.
+ROUNDINGS = 32.0
+
+#: Kind of training -> the function that ranks run, and its arguments; the model it is about comes first.
+PARALLEL: Mapping[str, tuple[Callable[..., Any], str, dict[str, Any]]] = {
+    "ddp": (training.data_parallel, "perceptron", {}),
+    "ddp-accumulation": (training.data_parallel, "perceptron", {"micro": 2}),
+    "ddp-unused-parameters": (training.data_parallel, "unused", {}),
+    "ddp-fp16-hook": (training.data_parallel, "perceptron", {"hook": "fp16_compress_hook"}),
+    "ddp-clipping": (training.data_parallel, "perceptron", {"clip": True}),
+    "sync-batch-norm": (training.data_parallel, "convolution", {"sync": True}),
+    "zero": (training.zero, "perceptron", {}),
+    "fsdp1": (training.fully_sharded_1, "perceptron", {}),
+    "fsdp2": (training.fully_sharded_2, "perceptron", {}),
+    "fsdp2-clipping": (training.fully_sharded_2, "perceptron", {"clip": True}),
+    "tensor-parallel": (training.tensor_parallel, "perceptron", {}),
+    "sequence-parallel": (training.tensor_parallel, "perceptron", {"sequence": True}),
+    "decoder-fsdp2": (training.fully_sharded_2, "decoder", {}),
+    "decoder-tensor-parallel": (training.tensor_parallel, "decoder", {}),
+}
+
+
+@pytest.mark.ascend_cases("distributed", TRAINING)
+def test_training(case: Case, ascend_ranks: tuple[Ranks, int], ascend_measure: Measure, tmp_path: Path) -> None:
+    ranks, count = ascend_ranks
+    ascend_measure("ranks", count)
+    if case.subject in PARALLEL:
+        found, exact, honest, least = _parallel(case, ranks, count)
+    else:
+        least = torch.finfo(torch.float32).eps
+        found, exact, honest = OTHERS[case.subject](ranks, count, tmp_path)
+    share, where = max((_share(x, exact[name], honest[name], least), name) for name, x in found.items())
+    ascend_measure("error_over_allowed", share)
+    assert share <= 1, f"{case.subject} on {count} ranks is off by {share:.3g} times what one process may be: {where}"
+
+
+def _parallel(case: Case, ranks: Ranks, count: int) -> tuple[dict[str, T], dict[str, T], dict[str, T], float]:
+    function, model, arguments = PARALLEL[case.subject]
+    answers = ranks.run(count, function, name=model, **arguments)
+    clip = bool(arguments.get("clip"))
+    exact, honest = _alone(model, torch.float64, clip), _alone(model, torch.float32, clip)
+    found = {f"rank {rank}: {name}": x for rank, each in enumerate(answers) for name, x in each.tensors.items()}
+    least = torch.finfo(torch.float16 if "hook" in arguments else torch.float32).eps
+    by_rank = [f"rank {rank}: {name}" for rank in range(count) for name in answers[rank].tensors]
+    known = {name: name.partition(": ")[2] for name in by_rank}
+    return found, {n: exact[k] for n, k in known.items()}, {n: honest[k] for n, k in known.items()}, least
+
+
+@functools.lru_cache(maxsize=16)
+def _alone(model: str, dtype: torch.dtype, clip: bool) -> dict[str, T]:
+    return training.reference(model, dtype, clip=clip)
+
+
+def _share(actual: T, exact: T, honest: T, least: float) -> float:
+    """Return the largest error as a share of what is allowed."""
+    if actual.shape != exact.shape:
+        return float("inf")
+    if not actual.numel():
+        return 0.0
+    error = float((actual.double() - exact.double()).abs().max())
+    off = float((honest.double() - exact.double()).abs().max())
+    allowed = HONEST_TIMES * off + ROUNDINGS * least * float(exact.double().abs().max())
+    return error / allowed if allowed and error == error else (0.0 if error == 0 else float("inf"))  # noqa: PLR0124
+
+
+def _numbered(answers: Sequence[Any]) -> dict[str, T]:
+    return {f"rank {rank}: {name}": x for rank, each in enumerate(answers) for name, x in each.tensors.items()}
+
+
+def _of_each_rank(found: Mapping[str, T], known: Mapping[str, T]) -> dict[str, T]:
+    return {name: known[name.partition(": ")[2]] for name in found}
+
+
+def _pipeline(schedule: str, ranks: Ranks, count: int, _: Path) -> Any:
+    found = _numbered(ranks.run(count, training.pipeline, name="perceptron", schedule=schedule))
+    known = [_gradients(dtype, max(4, count)) for dtype in (torch.float64, torch.float32)]
+    return found, *(_of_each_rank(found, each) for each in known)
+
+
+def _gradients(dtype: torch.dtype, parts: int) -> dict[str, T]:
+    """Return gradients and loss of one process, the mean of as many parts of the batch."""
+    model, (x, y) = training.perceptron().to(dtype), (each.to(dtype) for each in training.inputs("perceptron"))
+    del parts  # equal parts: the mean of their losses is that of the whole
+    loss = nn.functional.mse_loss(model(x), y)
+    loss.backward()  # type: ignore[no-untyped-call]
+    return {"loss": loss.detach().double()} | {
+        f"gradient {n}": p.grad for n, p in model.named_parameters() if p.grad is not None
+    }
+
+
+def _experts(ranks: Ranks, count: int, _: Path) -> Any:
+    answers = ranks.run(count, training.experts)
+    found: dict[str, T] = {}
+    exact: dict[str, T] = {}
+    parts = training.inputs("perceptron")[0].double().chunk(count)
+    for rank, each in enumerate(answers):
+        scale = (each["to"] + 2).double().unsqueeze(1)
+        mine = {"out": parts[rank] * scale, "gradient": scale.expand_as(parts[rank])}
+        sent = [parts[other][answers[other]["to"] == rank].sum() for other in range(count)]
+        mine["weight gradient"] = torch.stack(sent).sum()
+        found |= {f"rank {rank}: {name}": each[name] for name in mine}
+        exact |= {f"rank {rank}: {name}": x for name, x in mine.items()}
+    return found, exact, {name: x.float() for name, x in exact.items()}
+
+
+def _redistributed(ranks: Ranks, count: int, _: Path) -> Any:
+    found = _numbered(ranks.run(count, training.redistributed))
+    x = training.inputs("perceptron")[0]
+
+    def wanted(dtype: torch.dtype) -> dict[str, T]:
+        y = x.to(dtype)
+        columns = {f"rank {rank}: columns": part for rank, part in enumerate(y.chunk(count, 1))}
+        known = {"whole": y, "product": y @ y.T, "rows": y @ y.T, "partial": y.sum(0), "is partial": torch.tensor(True)}
+        return _of_each_rank({n: v for n, v in found.items() if n not in columns}, known) | columns
+
+    return found, wanted(torch.float64), wanted(torch.float32)
+
+
+def _checkpoint(ranks: Ranks, count: int, folder: Path) -> Any:
+    """Save on all ranks, and load on as many and on two."""
+    ranks.run(count, training.saved, path=str(folder / "saved"))
+    found = _numbered(ranks.run(count, training.loaded, path=str(folder / "saved")))
+    if count > 2:
+        fewer = ranks.run(2, training.loaded, path=str(folder / "saved"))
+        found |= {f"two ranks, {name}": x for name, x in _numbered(fewer).items()}
+    known = dict(training.perceptron().state_dict())
+    exact = _of_each_rank(found, known)
+    for name, x in found.items():
+        assert torch.equal(x, exact[name]), f"{name} is not what was saved"
+    return found, exact, exact
+
+
+def _vision(name: str, ranks: Ranks, count: int, _: Path) -> Any:
+    found = _numbered(ranks.run(count, training.of_torchvision, name=name, limit_s=300.0))
+    known = []
+    for dtype in (torch.float64, torch.float32):
+        model, x, y = training.vision(name)
+        nn.functional.mse_loss(model.to(dtype)(x.to(dtype)), y.to(dtype)).backward()  # type: ignore[no-untyped-call]
+        known.append({n: p.grad.flatten()[:4096] for n, p in model.named_parameters() if p.grad is not None})
+    return found, *(_of_each_rank(found, each) for each in known)
+
+
+OTHERS: Mapping[str, Callable[[Ranks, int, Path], Any]] = {
+    "pipeline-gpipe": functools.partial(_pipeline, "ScheduleGPipe"),
+    "pipeline-1f1b": functools.partial(_pipeline, "Schedule1F1B"),
+    "expert-parallel": _experts,
+    "dtensor-redistribution": _redistributed,
+    "checkpoint": _checkpoint,
+    "resnet50-ddp": functools.partial(_vision, "resnet50"),
+    "vit_b_16-ddp": functools.partial(_vision, "vit_b_16"),
+}

@@ -1,0 +1,393 @@
+"""Trainings on several ranks, and the same on one process: a few steps of a small model on the whole batch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from pytest_ascend.distributed.rank import Place
+
+T = torch.Tensor
+
+STEPS, RATE, MOMENTUM = 3, 0.1, 0.9
+BATCH = 16
+CLIP = 0.05
+
+
+class Unused(nn.Module):
+    """A model of which a part takes no part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = perceptron(), nn.Linear(4, 4)
+
+    def forward(self, x: T) -> T:
+        """Leave the second layer out."""
+        return self.used(x)  # type: ignore[no-any-return]
+
+
+def perceptron() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32))
+
+
+def convolution() -> nn.Sequential:
+    torch.manual_seed(0)
+    layers = [
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32, 32),
+    ]
+    return nn.Sequential(*layers)
+
+
+def unused() -> nn.Module:
+    torch.manual_seed(0)
+    return Unused()
+
+
+class Block(nn.Module):
+    """One layer of a decoder: attention that looks back only, and a gated perceptron, both on normalized input."""
+
+    def __init__(self, size: int = 32, heads: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = nn.LayerNorm(size), nn.LayerNorm(size)
+        self.q, self.k, self.v, self.o = (nn.Linear(size, size, bias=False) for _ in range(4))
+        self.gate, self.up = (nn.Linear(size, 2 * size, bias=False) for _ in range(2))
+        self.down = nn.Linear(2 * size, size, bias=False)
+
+    def forward(self, x: T) -> T:
+        """Take and give (batch, length, size). Heads are counted by what a rank has of them."""
+        y = self.first(x)
+        q, k, v = (
+            each(y).unflatten(-1, (-1, x.shape[-1] // self.heads)).transpose(1, 2) for each in (self.q, self.k, self.v)
+        )
+        weights = (q @ k.transpose(-1, -2)) * (x.shape[-1] // self.heads) ** -0.5
+        seen = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).tril()
+        mixed = weights.masked_fill(~seen, float("-inf")).softmax(-1) @ v
+        x = x + self.o(mixed.transpose(1, 2).flatten(2))
+        y = self.second(x)
+        return x + self.down(nn.functional.silu(self.gate(y)) * self.up(y))  # type: ignore[no-any-return]
+
+
+def decoder() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(Block(), Block(), nn.LayerNorm(32), nn.Linear(32, 32, bias=False))
+
+
+def inputs(name: str) -> tuple[T, T]:
+    """Return a batch, and what is wanted of it."""
+    generator = torch.Generator().manual_seed(1)
+    shape = {"convolution": (BATCH, 3, 10, 10), "decoder": (BATCH, 6, 32)}.get(name, (BATCH, 32))
+    target = (BATCH, 6, 32) if name == "decoder" else (BATCH, 32)
+    return torch.randn(shape, generator=generator), torch.randn(target, generator=generator)
+
+
+MODELS: Mapping[str, Callable[[], nn.Module]] = {
+    "perceptron": perceptron,
+    "convolution": convolution,
+    "unused": unused,
+    "decoder": decoder,
+}
+
+
+def trained(model: nn.Module, x: T, y: T, *, clip: bool = False) -> dict[str, T]:
+    """Train one process on the whole batch; return losses, the gradients' norm, weights and optimizer's momentum."""
+    optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=MOMENTUM)
+    losses, norms = [], []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        norms.append(nn.utils.clip_grad_norm_(model.parameters(), CLIP if clip else 1e9))
+        optimizer.step()
+        losses.append(loss.detach())
+    return _told(model, losses, norms, optimizer)
+
+
+def reference(name: str, dtype: torch.dtype, *, clip: bool = False) -> dict[str, T]:
+    """Train on the CPU in one process."""
+    x, y = (each.to(dtype) for each in inputs(name))
+    return trained(MODELS[name]().to(dtype), x, y, clip=clip)
+
+
+def _told(model: nn.Module, losses: list[T], norms: list[Any], optimizer: torch.optim.Optimizer) -> dict[str, T]:
+    whole = {f"weight {name}": _full(each) for name, each in model.named_parameters()}
+    states = {id(p): state for p, state in optimizer.state.items()}
+    momenta = {
+        f"momentum {name}": _full(states[id(p)]["momentum_buffer"])
+        for name, p in model.named_parameters()
+        if states.get(id(p), {}).get("momentum_buffer") is not None
+    }
+    buffers = {f"buffer {name}": each.detach() for name, each in model.named_buffers() if each.is_floating_point()}
+    scalars = {"loss": torch.stack([_full(each).cpu().double() for each in losses])}
+    if norms:
+        scalars["gradient norm"] = torch.stack([_full(each).cpu().double() for each in norms])
+    return {
+        name.replace("module.", ""): each.detach().cpu().clone()
+        for name, each in {**scalars, **whole, **momenta, **buffers}.items()
+    }
+
+
+def _full(x: Any) -> T:
+    return x.full_tensor() if hasattr(x, "full_tensor") else x.detach()  # type: ignore[no-any-return]
+
+
+def _mean(loss: T) -> T:
+    mean = loss.detach().clone()
+    dist.all_reduce(mean, dist.ReduceOp.AVG)
+    return mean
+
+
+def _part(place: Place, name: str) -> tuple[T, T]:
+    x, y = (each.chunk(place.count)[place.rank].to(place.device) for each in inputs(name))
+    return x, y
+
+
+def _stepped(
+    place: Place,
+    model: nn.Module,
+    name: str,
+    *,
+    optimizer: torch.optim.Optimizer | None = None,
+    clip: bool = False,
+    whole: bool = False,
+    norms: bool = True,
+    micro: int = 1,
+) -> tuple[list[T], list[Any], torch.optim.Optimizer]:
+    """Train on this rank's part of the batch, or where the model is divided on the whole."""
+    # Of a divided model, some parameters are DTensors and some are not, which one call for all of them cannot take.
+    foreach = False if whole else None
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), RATE, momentum=MOMENTUM, foreach=foreach)
+    x, y = (each.to(place.device) for each in inputs(name)) if whole else _part(place, name)
+    losses, found = [], []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        total = torch.zeros((), device=place.device)
+        for index, (a, b) in enumerate(zip(x.chunk(micro), y.chunk(micro), strict=True)):
+            waits = index + 1 < micro and hasattr(model, "no_sync")
+            with model.no_sync() if waits else contextlib.nullcontext():  # type: ignore[operator]
+                loss = nn.functional.mse_loss(model(a), b) / micro
+                loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        if norms:
+            found.append(nn.utils.clip_grad_norm_(model.parameters(), CLIP if clip else 1e9))
+        optimizer.step()
+        losses.append(total if whole else _mean(total))
+    return losses, found, optimizer
+
+
+def data_parallel(
+    place: Place, name: str, clip: bool = False, micro: int = 1, hook: str = "", sync: bool = False
+) -> Any:
+    """Train by DistributedDataParallel."""
+    model = MODELS[name]().to(place.device)
+    if sync:
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+    wrapped = nn.parallel.DistributedDataParallel(
+        model, device_ids=[place.rank] if place.device.type != "cpu" else None, find_unused_parameters=name == "unused"
+    )
+    if hook:
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+        wrapped.register_comm_hook(None, getattr(default_hooks, hook))
+    return _told(wrapped, *_stepped(place, wrapped, name, clip=clip, micro=micro))
+
+
+def zero(place: Place, name: str) -> Any:
+    """Train by DDP with an optimizer whose state is divided."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model = nn.parallel.DistributedDataParallel(MODELS[name]().to(place.device))
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=RATE, momentum=MOMENTUM)
+    losses, norms, _ = _stepped(place, model, name, optimizer=optimizer)
+    return _told(model, losses, norms, torch.optim.SGD(model.parameters(), RATE))
+
+
+def fully_sharded_1(place: Place, name: str) -> Any:
+    """Train by FullyShardedDataParallel."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    device_id = place.device if place.device.type != "cpu" else None
+    model = FullyShardedDataParallel(MODELS[name]().to(place.device), device_id=device_id, use_orig_params=True)
+    losses, _, _ = _stepped(place, model, name, norms=False)
+    with FullyShardedDataParallel.summon_full_params(model):
+        told = _told(model, losses, [], torch.optim.SGD(model.parameters(), RATE))
+    return {each.replace("_fsdp_wrapped_", "").replace("fsdp_wrapped_module.", ""): x for each, x in told.items()}
+
+
+def fully_sharded_2(place: Place, name: str, clip: bool = False) -> Any:
+    """Train by fully_shard."""
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = _mesh(place)
+    model = MODELS[name]().to(place.device)
+    for layer in model.children():
+        if any(True for _ in layer.parameters()):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return _told(model, *_stepped(place, model, name, clip=clip))
+
+
+def _mesh(place: Place) -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh(place.device.type, (place.count,))
+
+
+def tensor_parallel(place: Place, name: str, sequence: bool = False) -> Any:
+    """Train with matrices that are divided by columns, then by rows."""
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh, model = _mesh(place), MODELS[name]().to(place.device)
+    plan: dict[str, Any] = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    if name == "decoder":
+        plan = {}
+        for block in ("0", "1"):
+            plan |= {f"{block}.{each}": ColwiseParallel() for each in ("q", "k", "v", "gate", "up")}
+            plan |= {f"{block}.{each}": RowwiseParallel() for each in ("o", "down")}
+    if sequence:
+        plan = {"0": ColwiseParallel(input_layouts=Shard(0)), "2": RowwiseParallel(output_layouts=Shard(0))}
+    model = parallelize_module(model, mesh, plan)
+    if not sequence:
+        return _told(model, *_stepped(place, model, name, whole=True, norms=name != "decoder"))
+    losses, norms, optimizer = _stepped_in_sequence(place, model, name)
+    return _told(model, losses, norms, optimizer)
+
+
+def _stepped_in_sequence(place: Place, model: nn.Module, name: str) -> Any:
+    """Train on parts of a sequence, of which every rank has the whole model's loss to give gradients to."""
+    optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=MOMENTUM)
+    (x, y), losses, norms = _part(place, name), [], []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        (loss / place.count).backward()  # type: ignore[no-untyped-call]
+        norms.append(nn.utils.clip_grad_norm_(model.parameters(), 1e9))
+        optimizer.step()
+        losses.append(_mean(loss))
+    return losses, norms, optimizer
+
+
+def pipeline(place: Place, name: str, schedule: str) -> Any:
+    """Compute gradients of one step with the layers divided among ranks."""
+    from torch.distributed import pipelining
+
+    layers = list(MODELS[name]().children())
+    stages = [nn.Sequential(*layers[:2]), *[nn.Sequential(nn.Identity()) for _ in range(place.count - 2)]]
+    stages.append(nn.Sequential(*layers[2:]))
+    mine = stages[place.rank].to(place.device)
+    stage = pipelining.PipelineStage(mine, place.rank, place.count, place.device)
+    schedules: Any = getattr(pipelining, schedule)
+    runs = schedules(stage, n_microbatches=max(4, place.count), loss_fn=nn.functional.mse_loss)
+    x, y = (each.to(place.device) for each in inputs(name))
+    losses: list[T] = []
+    if place.rank == 0:
+        runs.step(x)
+    elif place.rank == place.count - 1:
+        runs.step(target=y, losses=losses)
+    else:
+        runs.step()
+    offset = 0 if place.rank == 0 else 2
+    found = {f"gradient {int(n.split('.')[0]) + offset}.{n.split('.')[1]}": p.grad for n, p in mine.named_parameters()}
+    return found | ({"loss": torch.stack(losses).mean().double()} if losses else {})
+
+
+def experts(place: Place) -> Any:
+    """Send each token to the rank of its expert and back, by two uneven all_to_all with gradients."""
+    from torch.distributed.nn.functional import all_to_all_single
+
+    x, _ = _part(place, "perceptron")
+    x.requires_grad_()
+    weight = torch.full((), float(place.rank + 2), device=place.device, requires_grad=True)
+    to = (torch.arange(len(x)) * 7 + place.rank) % place.count
+    order = to.argsort(stable=True)
+    send = torch.bincount(to, minlength=place.count)
+    counts = [torch.zeros_like(send).to(place.device) for _ in range(place.count)]
+    dist.all_gather(counts, send.to(place.device))
+    receive = [int(each[place.rank]) for each in counts]
+    there = all_to_all_single(x.new_empty(sum(receive), x.shape[1]), x[order.to(place.device)], receive, send.tolist())  # type: ignore[no-untyped-call]
+    done = all_to_all_single(torch.empty_like(x), there * weight, send.tolist(), receive)  # type: ignore[no-untyped-call]
+    back = done[order.argsort().to(place.device)]
+    back.sum().backward()
+    assert x.grad is not None
+    assert weight.grad is not None
+    return {"out": back, "gradient": x.grad, "weight gradient": weight.grad, "to": to}
+
+
+def redistributed(place: Place) -> Any:
+    """Take a matrix from rows to columns, to all, and to partial sums and back."""
+    from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
+
+    mesh, (x, _) = _mesh(place), inputs("perceptron")
+    rows = distribute_tensor(x.to(place.device), mesh, [Shard(0)])
+    columns = rows.redistribute(mesh, [Shard(1)])
+    product = columns @ columns.T
+    return {
+        "columns": columns.to_local(),
+        "whole": columns.redistribute(mesh, [Replicate()]).to_local(),
+        "product": product.redistribute(mesh, [Replicate()]).to_local(),  # type: ignore[attr-defined]
+        "rows": product.redistribute(mesh, [Shard(0)]).full_tensor(),  # type: ignore[attr-defined]
+        "partial": rows.sum(0).redistribute(mesh, [Replicate()]).to_local(),  # type: ignore[attr-defined]
+        "is partial": torch.tensor(isinstance(rows.sum(0).placements[0], Partial)),  # type: ignore[attr-defined]
+    }
+
+
+def saved(place: Place, path: str) -> Any:
+    """Train by fully_shard and save."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict
+    from torch.distributed.fsdp import fully_shard
+
+    model = MODELS["perceptron"]().to(place.device)
+    fully_shard(model, mesh=_mesh(place))
+    dcp.save(get_model_state_dict(model), checkpoint_id=path)  # type: ignore[attr-defined]
+    return {}
+
+
+def loaded(place: Place, path: str) -> Any:
+    """Load what any number of ranks saved."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict
+    from torch.distributed.fsdp import fully_shard
+
+    model = MODELS["perceptron"]().to(place.device)
+    fully_shard(model, mesh=_mesh(place))
+    state: dict[str, Any] = dict(get_model_state_dict(model))
+    for each in state.values():
+        each.to_local().zero_()
+    dcp.load(state, checkpoint_id=path)  # type: ignore[attr-defined]
+    return {name: each.full_tensor() for name, each in state.items()}
+
+
+def of_torchvision(place: Place, name: str) -> Any:
+    """Compute gradients of ResNet50 or ViT-B/16, of few layers, by DDP, each rank on its images."""
+    model, x, y = vision(name)
+    wrapped = nn.parallel.DistributedDataParallel(model.to(place.device))
+    x, y = (each.chunk(place.count)[place.rank].to(place.device) for each in (x, y))
+    nn.functional.mse_loss(wrapped(x), y).backward()  # type: ignore[no-untyped-call]
+    grads = ((n.removeprefix("module."), p.grad) for n, p in wrapped.named_parameters())
+    return {n: g.flatten()[:4096] for n, g in grads if g is not None}
+
+
+def vision(name: str) -> tuple[nn.Module, T, T]:
+    """Return the model, which does not look at statistics of the batch, images, and what is wanted of them."""
+    from ..models.resnet50 import ResNet50
+    from ..models.vit_b_16 import VisionTransformer
+
+    torch.manual_seed(0)
+    model = ResNet50() if name == "resnet50" else VisionTransformer()
+    size = 64 if name == "resnet50" else 224
+    generator = torch.Generator().manual_seed(2)
+    x, y = torch.randn(4, 3, size, size, generator=generator), torch.randn(4, 1000, generator=generator)
+    return model.eval(), x, y
