@@ -116,7 +116,7 @@ class Options:
     )
     ranks: int = option(
         0,
-        "how many ranks the distributed suite runs on (default: all cards; emulated 2, at level full 4); where there is "
+        "how many ranks the distributed suite runs on (default: all cards; emulated 2, at level full 4); with "
         "one device, the suite runs with this option only",
         read=_ranks,
         metavar="N",

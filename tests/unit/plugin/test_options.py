@@ -20,6 +20,7 @@ def given(**values: object) -> argparse.Namespace:
         "ascend_baselines": None,
         "ascend_against": None,
         "ascend_shard": None,
+        "ascend_ranks": None,
         "ascend_report": None,
         "ascend_standard": None,
         "ascend_fault": [],
