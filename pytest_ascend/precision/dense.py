@@ -102,7 +102,7 @@ class Dense:
         self._note_beyond(sums, seen)
         if sums.block:
             self._add_blocks(sums)
-        self._add_products(sums, actual, expected, seen)
+        self._addproducts(sums, actual, expected, seen)
         if seen.furthest:
             self._add_relative(sums, seen)
             self._add_ulps(sums, expected)
@@ -118,7 +118,7 @@ class Dense:
             ulps = error.floats[places].astype(np.float64) * inverse * 2.0 ** (sums.format.digits - 2)
             sums.spread.note_beyond(octaves.integers[places] // BINS, ulps)
 
-    def _add_products(self, sums: Sums, actual: Tensor, expected: Tensor, seen: Seen) -> None:
+    def _addproducts(self, sums: Sums, actual: Tensor, expected: Tensor, seen: Seen) -> None:
         difference, error, _, octaves, *_ = self._buffers
         ours, theirs = actual.numpy(), expected.numpy()
         square = _dot(theirs, theirs)
@@ -161,7 +161,7 @@ class Dense:
         signed.tensor.clamp_(-1, 1)
         sums.upward_sum += float(signed.tensor.sum())
         np.sign(expected.numpy(), out=sign.floats)
-        sums.outward_sum += _products(signed.floats, sign.floats)
+        sums.outward_sum += products(signed.floats, sign.floats)
         ulps.tensor.clamp_(*SPREAD_RANGE)
         keys = np.right_shift(ulps.integers, word.shift - 3, out=ulps.integers)
         keys -= (word.bias + LOWEST_ULP_EXPONENT) << 3
@@ -206,13 +206,13 @@ def _largest(values: Floats) -> float:
 
 
 def _dot(one: Floats, other: Floats) -> float:
-    total = _products(one, other)
+    total = products(one, other)
     if one.dtype == np.float32 and not SAFE[0] < abs(total) < SAFE[1]:
-        total = _products(one.astype(np.float64), other.astype(np.float64))
+        total = products(one.astype(np.float64), other.astype(np.float64))
     return total
 
 
-def _products(one: Floats, other: Floats) -> float:
+def products(one: Floats, other: Floats) -> float:
     """Sum the products in parts that no BLAS shares among threads, which would stand in the way of ours."""
     whole = one.size // PART * PART
     parts = np.matmul(one[:whole].reshape(-1, 1, PART), other[:whole].reshape(-1, PART, 1))

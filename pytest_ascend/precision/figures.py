@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -15,6 +16,40 @@ _NAMES = tuple(f"ulp_p{each:g}" for each in PERCENTILES)
 _RANKS = np.array(PERCENTILES) / 100
 _PLACES = tuple(zip(_NAMES, _RANKS.tolist(), strict=True))
 _SHARES = tuple(f"within_{share:g}" for share in SHARES)
+
+
+class Figures(Mapping[str, float]):
+    """Figures that are computed when they are read; those that the judge has found already are ``known``."""
+
+    def __init__(self, known: Mapping[str, float], compute: Callable[[], Mapping[str, float]]) -> None:
+        self._known, self._compute = dict(known), compute
+        self._all: Mapping[str, float] | None = None
+
+    def __getitem__(self, name: str) -> float:
+        """Return one figure."""
+        return self._known[name] if name in self._known else self._computed()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of all."""
+        return iter(self._computed())
+
+    def __len__(self) -> int:
+        """Count them."""
+        return len(self._computed())
+
+    def __bool__(self) -> bool:
+        """Say that there are some, without computing them."""
+        return True
+
+    def __repr__(self) -> str:
+        """Show what a dictionary would."""
+        return repr(dict(self))
+
+    def _computed(self) -> Mapping[str, float]:
+        if self._all is None:
+            self._all = {**self._compute(), **self._known}
+            self._compute = dict  # what it held is not needed any more
+        return self._all
 
 
 def figures(found: Measurement) -> dict[str, float]:

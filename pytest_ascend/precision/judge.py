@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_ascend.precision.allowances import ALLOWANCES, Allowances, Setting
+from pytest_ascend.precision.look import FAR, Look
 from pytest_ascend.precision.measure import Measurement
 from pytest_ascend.precision.model import (
     FEW,
@@ -64,7 +65,7 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
     """Return the rule of which the device's errors use up most; broken where they do not look like honest ones."""
     if not all(each.count for each in found.honest):
         found = replace(found, honest=[each for each in found.honest if each.count])
-    rounding = _rounding(found, setting, use)
+    rounding = _rounding(found.actual, setting, use)
     if not rounding.is_broken:
         return rounding
     few = _few_elements(found, setting, use)
@@ -94,9 +95,34 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
     return max(findings, key=lambda each: (each.used > 1 and each.allowed is not None, each.used))
 
 
-def _rounding(found: Measurement, setting: Setting, use: Allowances) -> Finding:
+def judge_look(found: Look, setting: Setting, use: Allowances, *, is_beside: bool) -> Finding | None:
+    """Return why a first look is enough to accept a result: no error, rounding, or sums; None where it is not.
+
+    ``is_beside`` says that honest results decide about what rounding does not explain.
+    """
+    is_near, few = found.ulp_max <= FAR, found.count < FEW
+    if is_near and not (rounding := _rounding(found, setting, use)).is_broken:
+        return rounding
+    if found.beside is not None:
+        beside = _within_honest(*found.beside, use)
+        return None if beside.is_broken else beside
+    if is_beside or (is_near and not few):
+        return None
+    limit = float(inner_by_model(setting, LOWEST, use, use.sums if few else use.sums_rms)[0])
+    return Finding(rule="error of one element", value=found.furthest, limit=limit) if found.furthest <= limit else None
+
+
+def _within_honest(ulps: Floats, shown: Floats, use: Allowances) -> Finding:
+    """Compare few errors in ulp with what honest results show at the same elements."""
+    allowed = use.element_ulps + use.largest * np.maximum(shown - 0.5, 0)
+    used = ulps / allowed
+    place = int(used.argmax())
+    value = float(ulps[place]) if shown[place] < math.inf else math.inf
+    return Finding(rule="error of one element in ulp", value=value, limit=float(allowed[place]))
+
+
+def _rounding(sums: Sums | Look, setting: Setting, use: Allowances) -> Finding:
     """The errors, if rounding alone is to explain them: the quick way out for most results."""
-    sums = found.actual
     count = max(sums.count, 1)
     element = Finding(rule="largest error in ulp", value=sums.ulp_max, limit=use.element_ulps)
     if setting.distinct < FEW:
@@ -125,11 +151,7 @@ def _few_elements(found: Measurement, setting: Setting, use: Allowances) -> Find
             return Finding(rule="error of one element", value=sums.abs_max, limit=limit)
     elif few and all(each.count == sums.count for each in found.honest):
         shown = np.max([each.spread.entries().lower for each in found.honest], axis=0)
-        allowed = use.element_ulps + use.largest * np.maximum(shown - 0.5, 0)
-        used = sums.spread.entries().lower / allowed
-        place = int(used.argmax())
-        limit = float(allowed[place])
-        return Finding(rule="error of one element in ulp", value=float(used[place]) * limit, limit=limit)
+        return _within_honest(sums.spread.entries().lower, shown, use)
     return Finding(rule="error of one element", value=sums.abs_max, limit=0.0)
 
 
@@ -251,7 +273,7 @@ def _honest_inner_ulps(found: Measurement) -> float:
     return max((_inner_ulps(each) for each in found.honest), default=0.0 if found.actual.ulp_max <= 2 else 1.0)
 
 
-def biases(sums: Sums) -> tuple[float, float]:
+def biases(sums: Sums | Look) -> tuple[float, float]:
     """Return the mean signed error in ulp: away from zero, and upwards."""
     count = max(sums.count, 1)
     return sums.outward_sum / count, sums.upward_sum / count

@@ -104,7 +104,9 @@ class PrecisionCompare:
 
 def _located(verdict: precision.Verdict, where: str) -> precision.Verdict:
     """Return the verdict that begins with where things went wrong."""
-    return replace(verdict, headline=f"{where}; {verdict.headline}", message=f"{where}\n{verdict.message}")
+    rest = verdict.message.partition("\n")[2]
+    headline = f"{where}; {verdict.headline}"
+    return replace(verdict, headline=headline, message=f"{verdict.path}: {headline}\n{rest}")
 
 
 #: What the marker ascend_standard can say besides the name of the standard.

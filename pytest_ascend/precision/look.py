@@ -1,0 +1,180 @@
+"""A first look at two large tensors: whether they are equal, or no further apart than rounding or sums explain.
+
+Most results end here. Each chunk is read while it is in a core's cache: the differences and their ends, the squares of
+the expected values, and, as long as no error is above two units in the last place (ulp), the errors in ulp. What this
+look cannot decide, :mod:`measure` does, with every figure.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from pytest_ascend.precision.dense import WORDS, products
+from pytest_ascend.precision.formats import Format
+from pytest_ascend.precision.measure import CHUNK, MOST_THREADS, PARALLEL_FROM, work_dtype
+from pytest_ascend.precision.model import FEW
+from pytest_ascend.precision.spread import octaves_and_inverse
+
+Floats: TypeAlias = npt.NDArray[Any]
+
+#: From this error in ulp on, nothing is said of a shared direction of roundings.
+FAR = 2.0
+#: Squares of what is smaller do not overflow in float64.
+LARGE = 1e150
+
+
+@dataclass(slots=True)
+class Look:
+    """What was seen of some elements. Sums in ulp are complete only where no error is :data:`FAR`."""
+
+    count: int = 0
+    furthest: float = 0.0
+    #: The first element of the chunk that holds the largest error.
+    chunk: int = 0
+    expected_square_sum: float = 0.0
+    ulp_max: float = 0.0
+    ulp_square_sum: float = 0.0
+    outward_sum: float = 0.0
+    upward_sum: float = 0.0
+    #: Of few elements, the errors in ulp, and the largest that an honest result has at each.
+    beside: tuple[Floats, Floats] | None = None
+    #: Whether something is not finite, or too large for the format: another look is needed.
+    is_odd: bool = False
+
+    def place(self, actual: Tensor, expected: Tensor) -> int:
+        """Return the number of the element with the largest error."""
+        part = slice(self.chunk, self.chunk + CHUNK)
+        gaps = actual.reshape(-1)[part].double() - expected.reshape(-1)[part].double()
+        return self.chunk + int(gaps.abs().argmax())
+
+    def merge(self, other: Look) -> None:
+        """Take in what was seen of the elements that follow."""
+        if other.furthest > self.furthest:
+            self.furthest, self.chunk = other.furthest, other.chunk
+        self.count += other.count
+        self.expected_square_sum += other.expected_square_sum
+        self.ulp_max = max(self.ulp_max, other.ulp_max)
+        self.ulp_square_sum += other.ulp_square_sum
+        self.outward_sum += other.outward_sum
+        self.upward_sum += other.upward_sum
+        self.is_odd |= other.is_odd
+
+
+def look(actual: Tensor, expected: Tensor, form: Format, *, only_rounding: bool) -> Look | None:
+    """Look at two contiguous tensors of equal shape on the CPU; None where they need a closer look.
+
+    With ``only_rounding`` it ends as soon as rounding alone cannot explain an error.
+    """
+    work = work_dtype((actual, expected))
+    ours, theirs = actual.reshape(-1), expected.reshape(-1)
+    length, size = ours.numel(), CHUNK if work is torch.float32 else CHUNK // 2
+    threads = min(MOST_THREADS, os.cpu_count() or 1) if length >= PARALLEL_FROM else 1
+    share = -(-length // threads // size) * size
+
+    def part(start: int) -> Look:
+        found, buffers = Look(), _Buffers(size, work, form)
+        with np.errstate(all="ignore"):
+            for at in range(start, min(start + share, length), size):
+                buffers.take(found, ours[at : at + size], theirs[at : at + size], at)
+                if found.is_odd or (only_rounding and found.ulp_max > FAR):
+                    break
+        return found
+
+    with ThreadPoolExecutor(threads) as pool:
+        found, *rest = pool.map(part, range(0, length, share)) if threads > 1 else map(part, [0])
+    for each in rest:
+        found.merge(each)
+    return None if found.is_odd or (only_rounding and found.ulp_max > FAR) else found
+
+
+def look_at_few(actual: Tensor, expected: Tensor, honest: Sequence[Tensor], form: Format) -> Look | None:
+    """Look at two tensors of a few elements, in float64; None where they need a closer look.
+
+    Of honest results it keeps whether the errors of the very same elements explain each error.
+    """
+    ours, theirs = (each.reshape(-1).double().numpy() for each in (actual, expected))
+    difference = ours - theirs
+    error, magnitude = np.abs(difference), np.abs(theirs)
+    furthest = float(np.maximum.reduce(error))
+    if not (furthest < LARGE and float(np.maximum.reduce(magnitude)) <= min(form.largest, LARGE)):
+        return None
+    found = Look(count=error.size, furthest=furthest, expected_square_sum=float(theirs.dot(theirs)))
+    if not furthest:
+        return found
+    inverse = octaves_and_inverse(magnitude, form)[1]
+    inverse *= 2.0 ** (form.digits - 2)
+    ulps = error * inverse
+    found.ulp_max = float(np.maximum.reduce(ulps))
+    if found.ulp_max <= FAR:
+        found.ulp_square_sum = float(ulps.dot(ulps))
+        bounded = np.minimum(np.maximum(difference * inverse, -1), 1)
+        found.upward_sum = float(np.add.reduce(bounded))
+        found.outward_sum = float(bounded.dot(np.sign(theirs)))
+    if honest and error.size < FEW:
+        shown = functools.reduce(
+            np.maximum, [np.abs(each.reshape(-1).double().numpy() - theirs) * inverse for each in honest]
+        )
+        found.beside = (ulps, shown)
+    return found
+
+
+class _Buffers:
+    """Arrays for one chunk; used by one thread."""
+
+    def __init__(self, size: int, dtype: torch.dtype, form: Format) -> None:
+        self.size, self.dtype, self.word, self.form = size, dtype, WORDS[dtype], form
+        self.largest_square = min(form.largest, 1e15) ** 2
+        self._difference = torch.empty(size, dtype=dtype)
+        self._inverse = torch.empty(size, dtype=dtype)
+        self._other = torch.empty(size, dtype=dtype)
+
+    def take(self, found: Look, actual: Tensor, expected: Tensor, start: int) -> None:
+        """Take a chunk in, whose first element is number ``start``."""
+        length = actual.numel()
+        difference = self._difference[:length]
+        theirs = expected if expected.dtype is self.dtype else self._other[:length].copy_(expected)
+        if actual.dtype is self.dtype:
+            torch.sub(actual, theirs, out=difference)
+        else:
+            difference.copy_(actual).sub_(theirs)
+        lowest, highest = torch.aminmax(difference)
+        furthest = max(-float(lowest), float(highest))
+        square = products(theirs.numpy(), theirs.numpy())
+        # Not a number, infinite, or so large that a value or a sum of squares may be too large for its format.
+        if not (furthest < math.inf and square < self.largest_square):
+            found.is_odd = True
+            return
+        found.count += length
+        found.expected_square_sum += square
+        if furthest > found.furthest:
+            found.furthest, found.chunk = furthest, start
+        if furthest and found.ulp_max <= FAR:
+            self._take_ulps(found, difference.numpy(), theirs.numpy())
+
+    def _take_ulps(self, found: Look, difference: Floats, expected: Floats) -> None:
+        word, form, length = self.word, self.form, difference.size
+        inverse = self._inverse.numpy()[:length]
+        bits = inverse.view(word.integer)
+        np.bitwise_and(expected.view(word.integer), word.exponent_bits, out=bits)
+        np.maximum(bits, max(form.emin + word.bias, 1) << word.shift, out=bits)
+        np.subtract(word.exponent_bits, bits, out=bits)
+        np.multiply(difference, inverse, out=difference)
+        np.multiply(difference, difference.dtype.type(2.0 ** (form.digits - 2)), out=difference)
+        found.ulp_max = max(found.ulp_max, float(np.maximum.reduce(difference)), -float(np.minimum.reduce(difference)))
+        if found.ulp_max > FAR:
+            return
+        found.ulp_square_sum += products(difference, difference)
+        np.minimum(np.maximum(difference, -1, out=difference), 1, out=difference)
+        found.upward_sum += float(np.add.reduce(difference))
+        found.outward_sum += products(difference, np.sign(expected, out=inverse))
