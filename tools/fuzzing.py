@@ -1,8 +1,13 @@
 """What others may have written, fuzzed: every reader takes it or refuses it in words, for a stated time each.
 
+    python tools/fuzzing.py --files 2000               hostile files for every command, a seed each
+    python tools/fuzzing.py --files 1 --first 1234     one of them again
     pip install atheris
-    python tools/fuzzing.py                            every target for two minutes
+    python tools/fuzzing.py                            every reader for two minutes
     python tools/fuzzing.py --target log --seconds 600
+
+Hostile files must end in an exit code and words: no traceback, no hang of more than 20 seconds, no more than 500 MiB,
+no raw escape on the terminal, no foreign text in a hint.
 
 atheris (libFuzzer) changes bytes of files that are well, guided by the branches of pytest-ascend that they reach. A
 finding is whatever is neither taken nor an error of ours: a traceback, more than 2 GiB of memory, more than 20 seconds
@@ -58,13 +63,40 @@ def fuzz(name: str, seconds: int, findings: Path) -> None:
     atheris.Fuzz()
 
 
+def _attack(files: int, first: int, commands: tuple[str, ...]) -> None:
+    sys.path.insert(0, str(ROOT))
+    from fuzz_commands import COMMANDS, attack  # noqa: PLC0415  (loads torch)
+
+    began = time.monotonic()
+    found, most = attack(files, commands, first)
+    click.echo("\n".join(found))
+    took = f"{time.monotonic() - began:.0f} s"
+    click.echo(f"{files} hostile files for {len(commands or COMMANDS)} commands in {took}, {most} MiB at most:")
+    click.echo(f"{len(found)} findings")
+    sys.exit(bool(found))
+
+
 @click.command(help=__doc__)
 @click.option("--target", "names", type=click.Choice(NAMES), multiple=True, help="Only this reader; repeatable.")
 @click.option("--seconds", default=120, show_default=True, help="For each target.")
 @click.option("--findings", default="fuzzing", type=click.Path(path_type=Path), help="Where inputs are kept.")
+@click.option("--files", type=int, help="Give the commands so many hostile files, and nothing else.")
+@click.option("--first", default=0, help="With --files: the first seed.")
+@click.option("--command", "commands", multiple=True, help="With --files: only this command; repeatable.")
 @click.option("--here", is_flag=True, hidden=True)
-def main(names: tuple[str, ...], seconds: int, findings: Path, here: bool) -> None:
+def main(
+    *,
+    names: tuple[str, ...],
+    seconds: int,
+    findings: Path,
+    files: int | None,
+    first: int,
+    commands: tuple[str, ...],
+    here: bool,
+) -> None:
     """Give each target a process of its own, as libFuzzer ends the one that it runs in."""
+    if files:
+        _attack(files, first, commands)
     findings.mkdir(parents=True, exist_ok=True)
     if here:
         fuzz(names[0], seconds, findings.resolve())

@@ -66,9 +66,10 @@ def verify(*, certificate: Path, key: Path, revocations: Path | None, compatibil
     click.echo("")
     for each in reasons:
         click.secho(f"DOES NOT HOLD: {each}", fg="red", bold=True)
-    if not reasons:
-        click.secho("HOLDS: every byte is what was signed, and the run earns it.", fg="green", bold=True)
     click.echo(f"revocations: {f'as of {known.as_of}' if known else 'not looked at; give --revocations FILE'}")
+    if not reasons:
+        click.secho("HOLDS: every byte is what was signed.", fg="green", bold=True)
+        click.secho("If the log is true, the run earns the tier.", bold=True)
     sys.exit(1 if reasons else 0)
 
 

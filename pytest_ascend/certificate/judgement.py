@@ -32,7 +32,7 @@ class Refused(AscendError):
     exit_code = 1
 
     def __init__(self, tier: Tier, found: tuple[Refusal, ...]) -> None:
-        reasons = "".join(f"\n  {each.id}: {each.says}" for each in found)
+        reasons = "".join(f"\n  {each.id}: {one_line(each.says)}" for each in found)
         hint = "docs/certification.md says what each tier asks for"
         super().__init__(f"this run cannot be certified for the tier {tier.name}:{reasons}", hint=hint)
         self.refusals = found
@@ -120,8 +120,11 @@ def _check_evidence(found: Package, release: Release) -> None:
         raise CertificateError(f"{LOG} does not bear the certificate out: {why}", part=LOG) from error
     reasons = refusals(subject)
     if reasons:
-        said_so = "; ".join(each.says for each in reasons[:3])
+        said_so = "; ".join(one_line(f"{each.id}: {each.says}") for each in reasons[:3])
         raise CertificateError(f"{LOG} does not earn the certificate: {said_so}", part=LOG)
+    if unknown := sorted(set(said) - {*again, "id", "parts"}):
+        message = f"{package.STATEMENT} says {one_line(unknown[0])[:80]!r}, which no certificate of this release says"
+        raise CertificateError(message, part=package.STATEMENT)
     for name, value in again.items():
         if name not in CHOSEN and said.get(name) != json.loads(json.dumps(value)):
             message = f"{package.STATEMENT} says another {name!r} than {LOG} gives"

@@ -83,10 +83,10 @@ def write(
     listed = {name: _listed(content) for name, content in sorted(parts.items())} | {LOG: _copied(log, None)}
     signed = {**{name: value for name, value in said.items() if name != "id"}, "parts": listed}
     signed["id"] = identity(signed)
-    text = _encoded(signed)
+    text = encoded(signed)
     digest = hashlib.sha256(text).hexdigest()
     signature = {"sha256": digest, "key": said["key"], "signature": signing.sign(key, _PURPOSE, digest)}
-    files = {**parts, STATEMENT: text, SIGNATURE: _encoded(signature), WORDS: words(strict_json(text)).encode()}
+    files = {**parts, STATEMENT: text, SIGNATURE: encoded(signature), WORDS: words(strict_json(text)).encode()}
     _write(folder, files, log)
     return signed
 
@@ -170,7 +170,7 @@ def _signature(content: bytes) -> dict[str, str]:
         right = set(said) == {"sha256", "key", "signature"} and all(isinstance(each, str) for each in said.values())
         if (
             not right
-            or _encoded(said) != content
+            or encoded(said) != content
             or not all(signing.is_digest(said[name]) for name in ("sha256", "key"))
         ):
             raise ValueError("of another form")
@@ -191,7 +191,8 @@ def _altered(part: str) -> CertificateError:
     return CertificateError(f"{part} was altered: it is not what was signed", part=part)
 
 
-def _encoded(data: Mapping[str, Any]) -> bytes:
+def encoded(data: Mapping[str, Any]) -> bytes:
+    """Return the one text of a statement or a signature."""
     return f"{canonical_json(data, indent=1)}\n".encode()
 
 

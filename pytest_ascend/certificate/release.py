@@ -22,6 +22,7 @@ from pytest_ascend.system.untrusted import read_regular
 
 #: Folders inside of an installed package that are no code of ours.
 _BUNDLED = ("suites", "baselines")
+_MADE = (".pyc", ".so", ".o")
 _LARGEST_BYTES = 64 << 20
 
 
@@ -83,12 +84,25 @@ def altered_goldens(root: Path, manifest: bytes) -> Iterator[GoldenError]:
 
 
 def rules(suites: Path) -> bytes:
-    """Return the hash of each source file of the package and the suites, as canonical JSON."""
-    mine = {f"pytest_ascend/{path.relative_to(PACKAGE).as_posix()}": path for path in PACKAGE.rglob("*.py")}
+    """Return the hash of each file of the package and the suites, as canonical JSON.
+
+    All of them decide: source, the known deviations of operators (``operators.json``), compatibility data, the division
+    into shards. What was compiled from them does not count.
+    """
+    mine = {f"pytest_ascend/{path.relative_to(PACKAGE).as_posix()}": path for path in _files(PACKAGE)}
     mine = {name: path for name, path in mine.items() if path.relative_to(PACKAGE).parts[0] not in _BUNDLED}
-    theirs = {f"suites/{path.relative_to(suites).as_posix()}": path for path in suites.rglob("*.py")}
+    theirs = {f"suites/{path.relative_to(suites).as_posix()}": path for path in _files(suites)}
     hashes = {name: hashlib.sha256(_read(path)).hexdigest() for name, path in {**mine, **theirs}.items()}
     return f"{canonical_json(hashes, indent=1)}\n".encode()
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """Yield the files of a release: what Python or a C compiler makes of them is left out, as are hidden files."""
+    for path in sorted(root.rglob("*")):
+        parts = path.relative_to(root).parts
+        is_hidden = any(part.startswith((".", "__pycache__")) for part in parts)
+        if not is_hidden and path.suffix not in _MADE and path.is_file():
+            yield path
 
 
 def _bytes(path: Path) -> bytes:

@@ -11,17 +11,16 @@ from datetime import date
 from functools import cached_property
 from typing import Any
 
+from pytest_ascend.certificate import consistency, provenance
 from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.tiers import ALLOWED, NEEDED, USUAL, Allowance, Tier
+from pytest_ascend.certificate.words import counted_cases, named
 from pytest_ascend.coverage.expectations import LIMIT, Expectation, parse
 from pytest_ascend.records.case import LEVELS, Case
 from pytest_ascend.records.outcome import OUTCOMES, Disputed, Fallback, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import CANARIES, CARDS, FULL, QUARANTINED
 from pytest_ascend.verdict.summary import Summary
-
-#: How many names a reason gives.
-_NAMED = 3
 
 #: Findings of the doctor that are no error of the device or the stack, and spoil figures of speed.
 _DISTURBING = ("devices.occupied",)
@@ -77,7 +76,14 @@ class Refusal:
 
 def refusals(subject: Subject) -> tuple[Refusal, ...]:
     """Return every reason why this cannot be certified; none means that it can."""
-    return tuple(Refusal(name, said) for name, look in REQUIREMENTS.items() for said in look(subject))
+    return tuple(Refusal(name, said) for name, look in REQUIREMENTS.items() for said in _asked(look, subject))
+
+
+def _asked(look: Callable[[Subject], Iterator[str]], subject: Subject) -> Iterator[str]:
+    try:
+        yield from look(subject)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        yield f"the log cannot be judged: {type(error).__name__}: {error}"
 
 
 def required(subject: Subject) -> tuple[Case, ...]:
@@ -117,7 +123,7 @@ def missing(subject: Subject) -> Iterator[str]:
     absent = [case.id for case in required(subject) if case.id not in known]
     absent += [each.case.id for each in subject.of("not-run")]
     if absent:
-        yield f"{_cases(len(absent))} did not run: {_named(absent)}"
+        yield f"{counted_cases(len(absent))} did not run: {named(absent)}"
 
 
 def failures(subject: Subject) -> Iterator[str]:
@@ -126,7 +132,7 @@ def failures(subject: Subject) -> Iterator[str]:
     for outcome in (name for name in OUTCOMES if name not in accepted):
         found = [each.case.id for each in subject.of(outcome)]
         if found:
-            yield f"{_cases(len(found))} {outcome}: {_named(found)}"
+            yield f"{counted_cases(len(found))} {outcome}: {named(found)}"
 
 
 def fallbacks(subject: Subject) -> Iterator[str]:
@@ -155,7 +161,8 @@ def limits(subject: Subject) -> Iterator[str]:
     known = {each.cause: each for each in table if each.kind == LIMIT}
     strays = [each.case.id for each in found if not _is_known(each, known.get((each.waiver or {}).get("cause", "")))]
     if strays:
-        yield f"{_cases(len(strays))} waived as lacking by design, which this release does not know: {_named(strays)}"
+        said = "waived as lacking by design, which this release does not know"
+        yield f"{counted_cases(len(strays))} {said}: {named(strays)}"
 
 
 def is_limit(result: ResultRecord) -> bool:
@@ -239,7 +246,7 @@ def disturbed(subject: Subject) -> Iterator[str]:
         measured = (each for each in subject.of(Passed.name) if each.case.suite == "benchmarks")
         empty = [each.case.id for each in measured if not _has_figures(each)]
         if empty:
-            yield f"{_cases(len(empty))} without a figure that is a number: {_named(empty)}"
+            yield f"{counted_cases(len(empty))} without a figure that is a number: {named(empty)}"
 
 
 def blind(subject: Subject) -> Iterator[str]:
@@ -270,6 +277,8 @@ REQUIREMENTS: dict[str, Callable[[Subject], Iterator[str]]] = {
     "mixed": mixed,
     "disturbed": disturbed,
     "blind": blind,
+    **consistency.CHECKS,
+    **provenance.CHECKS,
 }
 
 
@@ -283,7 +292,7 @@ def _shares(
         limit = int(share(ALLOWED.get(suite, USUAL)) * totals[suite])
         if count > limit:
             names = [case.id for case in of if case.suite == suite]
-            yield f"{_cases(count)} of {suite} {how}, {limit} allowed: {_named(names)}"
+            yield f"{counted_cases(count)} of {suite} {how}, {limit} allowed: {named(names)}"
 
 
 def _has_figures(result: ResultRecord) -> bool:
@@ -295,12 +304,3 @@ def _day(text: str) -> date:
         return date.fromisoformat(text)
     except ValueError:
         return date.min
-
-
-def _cases(count: int) -> str:
-    return "1 case" if count == 1 else f"{count:,} cases"
-
-
-def _named(names: list[str]) -> str:
-    rest = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{rest}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_ascend.certificate.tiers import NEWER_CANN
@@ -68,10 +68,26 @@ def _lines(said: Mapping[str, Any]) -> Iterator[str]:
     yield "WHO SAYS SO"
     yield f"  issued on {said['issued']} by {said['issuer']}, with the key {said['key']}"
     yield "  This certificate is independent of Huawei. Huawei has neither issued nor reviewed it."
-    yield "  It states what one run on one machine showed. It is no warranty."
+    yield "  It rests on the run log, which is the issuer's own account of one run on one machine:"
+    yield "  if the log is true, the run earns the tier. It is no warranty."
 
 
 def _figures(figures: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
     """Yield what was measured; each name has its unit."""
     for case, measured in figures.items():
         yield f"  {case}: {', '.join(f'{name} {value:.6g}' for name, value in measured.items()) or 'nothing measured'}"
+
+
+#: How many names a reason gives.
+_NAMED = 3
+
+
+def counted_cases(count: int) -> str:
+    """Return a number of cases: "1 case", "2,000 cases"."""
+    return "1 case" if count == 1 else f"{count:,} cases"
+
+
+def named(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    rest = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{rest}"

@@ -75,7 +75,7 @@ def incompatible(survey: Survey) -> Iterator[Seen]:
     """Said to be incompatible, or said to belong to other CANNs only."""
     npu, cann = _base(survey.version(TORCH_NPU)), survey.cann
     said = _statements(survey)
-    fitting = [each for each in said if each.says != INCOMPATIBLE and _speaks_of(each, cann)]
+    fitting = [each for each in said if each.says != INCOMPATIBLE and speaks_of(each, cann)]
     if said and cann and not fitting:
         evidence = (survey.source(TORCH_NPU), survey.source(_cann_name(survey)), *(str(each) for each in said[:4]))
         yield Seen(f"torch_npu {npu} does not belong to CANN {cann}", evidence, nearest(survey))
@@ -84,7 +84,7 @@ def incompatible(survey: Survey) -> Iterator[Seen]:
 def disputed(survey: Survey) -> Iterator[Seen]:
     """Said to be incompatible in one place, and compatible in another."""
     cann = survey.cann
-    here = [each for each in _statements(survey) if _speaks_of(each, cann)]
+    here = [each for each in _statements(survey) if speaks_of(each, cann)]
     if {each.says == INCOMPATIBLE for each in here} == {True, False} and not any(each.says == PAIRED for each in here):
         what = f"sources disagree on torch_npu {_base(survey.version(TORCH_NPU))} with CANN {cann}"
         yield Seen(what, tuple(str(each) for each in here[:6]), nearest(survey))
@@ -93,7 +93,7 @@ def disputed(survey: Survey) -> Iterator[Seen]:
 def unpaired(survey: Survey) -> Iterator[Seen]:
     """Said to work, and not the pair that is recommended."""
     cann = survey.cann
-    here = [each for each in _statements(survey) if _speaks_of(each, cann)]
+    here = [each for each in _statements(survey) if speaks_of(each, cann)]
     says = {each.says for each in here}
     if here and PAIRED not in says and INCOMPATIBLE not in says:
         what = f"torch_npu {_base(survey.version(TORCH_NPU))} with CANN {cann} is not the recommended pair"
@@ -139,7 +139,7 @@ def _judged(survey: Survey) -> bool:
     return survey.concerns_ascend
 
 
-def _speaks_of(statement: Statement, cann: str) -> bool:
+def speaks_of(statement: Statement, cann: str) -> bool:
     """Whether a statement is about this CANN, or about the release that it is a correction of (8.5.1 of 8.5.0)."""
     line = ".".join(cann.split(".")[:2])
     is_correction = re.fullmatch(r"\d+\.\d+\.[1-9]\d*", cann, re.ASCII) is not None

@@ -15,7 +15,9 @@ from pytest_ascend import __version__
 from pytest_ascend.certificate.judgement import Issue, certify
 from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.tiers import TIERS
+from pytest_ascend.device.npu import PINNED
 from pytest_ascend.doctor import Diagnosis
+from pytest_ascend.doctor.examination import RULES
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import OUTCOMES, Passed
 from pytest_ascend.records.record import ResultRecord
@@ -56,28 +58,67 @@ CASES = (
     Case(suite="benchmarks", subject="resnet50", property="inference", dtype="float32", level="standard"),
     Case(suite="ops", subject="rare", property="forward", level="full"),
 )
-#: By design, torch_npu has no kernel for op10 to op19.
-NO_KERNEL = {
-    "cases": "ops/op1?/*",
-    "outcome": "fallback",
-    "torch_npu": "<3",
-    "reason": "made up",
-    "source": "made up",
-    "expires": "2027-01-01",
+
+_KEPT = ("reason", "owner", "expires")
+WAIVER = {
+    "cause": "made-up",
+    "kind": "defect",
+    "outcome": "failed",
+    "reason": "known",
+    "issue": "https://example.org/1",
+    "owner": "kernels",
+    "expires": "2026-06-30",
+    "confirmed": "on hardware",
 }
-RELEASE = Release(
-    version=__version__,
-    parts={
+
+
+def release_for(fates: Mapping[str, ResultRecord]) -> Release:
+    """Return the release that knows the deviations which are waived in these fates."""
+    waived = ((name, each.waiver) for name, each in fates.items() if each.outcome.name == "waived")
+    known = [
+        {"cause": waiver["cause"], "cases": [name], "outcome": waiver["outcome"], "source": waiver["issue"]}
+        | {key: waiver[key] for key in _KEPT}
+        for name, waiver in waived
+        if set(WAIVER) <= set(waiver) and waiver["expires"][:1].isdigit()
+    ]
+    parts = {
         "manifest": json.dumps({"schema": 1, "cases": [case.to_dict() for case in CASES]}).encode(),
         "goldens": b'{"goldens": {}}\n',
-        "expectations": json.dumps({"schema": 1, "expectations": [NO_KERNEL]}).encode(),
+        "expectations": json.dumps({"schema": 2, "causes": known}).encode(),
         "rules": b'{"pytest_ascend/precision/judge.py": "00", "suites/ops/test_ops.py": "11"}\n',
-    },
-)
+    }
+    return Release(version=__version__, parts=parts)
+
+
+RELEASE = release_for({})
 DEVICE = {"npu": 0, "name": "910B3", "bus": "0000:41:00.0", "health": "OK", "memory_total_mb": 65536}
-DOCTOR = Diagnosis(
-    machine="this machine", components=(), findings=(), settings={}, devices=(DEVICE,), judged_by=""
-).to_dict()
+
+
+def doctor_of(stack: Stack) -> dict[str, Any]:
+    """Return what the doctor finds on the machine of a stack: each component in one place."""
+    seen = {
+        "chip": stack.chip,
+        "driver": stack.driver,
+        "firmware": stack.firmware,
+        "CANN toolkit": stack.cann,
+        "torch": stack.torch,
+        "torch_npu": stack.torch_npu,
+        "torch_npu commit": stack.torch_npu_commit,
+        "Python": stack.python,
+        "architecture": "aarch64",
+    }
+    components = tuple(
+        {"name": name, "version": value, "evidence": [{"value": value, "source": "made up", "internal": False}]}
+        for name, value in seen.items()
+    )
+    found = Diagnosis(
+        machine="this machine", components=components, findings=(), settings={}, devices=(DEVICE,), judged_by=""
+    )
+    return found.to_dict()
+
+
+DOCTOR = doctor_of(STACK)
+OPTIONS: dict[str, Any] = {"device": "npu", "faults": [], "standard": "", "numerics": dict(PINNED)}
 CANARIES: tuple[dict[str, Any], ...] = ({"kind": "canaries", "planted": 15, "detected": 15, "honest": 5, "missed": []},)
 
 #: What becomes of a case, by its id; the others pass.
@@ -85,23 +126,24 @@ Fates = Mapping[str, ResultRecord]
 
 
 def passed(case: Case) -> ResultRecord:
-    verdict: dict[str, Any] = {
+    leaf: dict[str, Any] = {
         "path": "output",
         "agrees": True,
         "standard": "error-model@1",
         "headline": "agrees",
         "message": "",
-        "metrics": {"max_abs": 1e-7},
+        "metrics": {"count": 100.0, "max_abs": 1e-7, "ulp_max": 0.95, "limit_used": 0.5},
         "worst": None,
-        "limit": None,
+        "limit": {"name": "largest error in ulp", "value": 1.9},
         "pattern": "",
+        "waiver": "",
     }
     figures = {"latency_us": 1234.5} if case.suite == "benchmarks" else {}
     return ResultRecord(
         case=case,
-        node_id=f"suites/{case.id}",
+        node_id=f"suites/{case.suite}/test.py::{case.id}",
         outcome=Passed(),
-        verdicts=(verdict,),
+        verdicts=({**leaf, "leaves": [leaf]},),
         measurements=figures,
         duration_s=0.1,
     )
@@ -109,13 +151,16 @@ def passed(case: Case) -> ResultRecord:
 
 def ended(index: int, outcome: str, **changes: Any) -> dict[str, ResultRecord]:
     """Return another fate to one case."""
-    record = replace(passed(CASES[index]), outcome=OUTCOMES[outcome](reason="made up"), **changes)
-    return {CASES[index].id: record}
+    explained = {} if outcome == "passed" else {"reason": "made up", "detail": "failed: made up"}
+    fallbacks = ("aten::op",) if outcome == "fallback" else ()
+    record = replace(passed(CASES[index]), outcome=OUTCOMES[outcome](**explained), fallbacks=fallbacks)
+    return {CASES[index].id: replace(record, **changes)}
 
 
-def finding(rule: str, severity: str = "error") -> dict[str, Any]:
-    found = {"id": rule, "severity": severity, "what": f"seen: {rule}", "evidence": [], "why": "why", "remedy": "do"}
-    return {**DOCTOR, "findings": [found]}
+def finding(name: str) -> dict[str, Any]:
+    rule = next(each for each in RULES if each.id == name)
+    found = {"id": name, "severity": rule.severity, "what": f"seen: {name}", "evidence": []}
+    return {**DOCTOR, "findings": [{**found, "why": rule.why, "remedy": "do"}]}
 
 
 def write_log(
@@ -125,6 +170,7 @@ def write_log(
     level: str = "standard",
     skipped: int = 0,
     finish: bool = True,
+    finished: str = FINISHED,
     events: tuple[dict[str, Any], ...] | None = None,
     change: Callable[[Header], Header] = lambda header: header,
 ) -> Path:
@@ -136,9 +182,9 @@ def write_log(
         level=level,
         selection=Selection(FULL),
         manifest=tuple(case for case in CASES if case.is_in(level)),
-        options={"device": "npu", "faults": [], "standard": ""},
+        options=OPTIONS,
         doctor=DOCTOR,
-        used=RELEASE.hashes(),
+        used=release_for(fates or {}).hashes(),
     )
     header = change(header)
     log = RunLog.create(path, header)
@@ -147,7 +193,7 @@ def write_log(
     for case in header.manifest[: len(header.manifest) - skipped]:
         log.append((fates or {}).get(case.id, passed(case)))
     if finish:
-        log.finish(summarise(log.contents()).footer(FINISHED))
+        log.finish(summarise(log.contents()).footer(finished))
     log.close()
     return path
 
@@ -159,5 +205,5 @@ def issue(log: Path, folder: Path, tier: str = "operators") -> Issue:
 def certificate(folder: Path, tier: str = "performance", fates: Fates | None = None) -> Path:
     """Write a log and certify it."""
     log = write_log(folder / "run" / "run.jsonl", fates)
-    certify(issue(log, folder / "certificate", tier), RELEASE, on=ISSUED)
+    certify(issue(log, folder / "certificate", tier), release_for(fates or {}), on=ISSUED)
     return folder / "certificate"

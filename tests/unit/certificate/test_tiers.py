@@ -24,11 +24,11 @@ from pytest_ascend.runlog.contents import Header, Run, Selection
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.verdict.summary import summarise
 
-from .runs import CANARIES, DOCTOR, STACK, STARTED, passed
+from .runs import CANARIES, OPTIONS, STACK, STARTED, doctor_of, passed
 
 #: What torch_npu 2.13.0 was seen to lack by its dispatcher and by CANN's lists of dtypes, at level standard, by cause.
 LACKING: Mapping[str, list[str]] = json.loads((Path(__file__).parent / "lacking_2_13.json").read_text())
-NPU = replace(STACK, torch="2.13.0+cpu", torch_npu="2.13.0")
+NPU = replace(STACK, cann="9.1.0", torch="2.13.0+cpu", torch_npu="2.13.0")
 DAY = date(2026, 3, 2)
 FROZEN = {case.id: case for case in manifest.load(folder("suites")) if case.is_in("standard")}
 #: A case of each tier's own suite that passes.
@@ -71,7 +71,8 @@ def reasons(tier: str, change: Callable[[dict[str, ResultRecord]], None] = lambd
         level="standard",
         selection=Selection("full"),
         manifest=tuple(FROZEN.values()),
-        doctor=DOCTOR,
+        options=OPTIONS,
+        doctor=doctor_of(NPU),
         used=release.hashes(),
     )
     run = Run(header=header, records=tuple(records.values()), events=CANARIES)
@@ -118,7 +119,7 @@ def test_nobody_calls_a_defect_lacking_by_design() -> None:
     def change(records: dict[str, ResultRecord]) -> None:
         records[name] = replace(records[name], outcome=Waived(reason="x"), waiver=forged)
 
-    assert reasons("operators", change) == {"limits"}
+    assert reasons("operators", change) == {"limits", "known-deviations"}
 
 
 def test_too_many_waived_defects_lose_the_tier() -> None:
@@ -127,7 +128,7 @@ def test_too_many_waived_defects_lose_the_tier() -> None:
             waiver = {"cause": "mine", "kind": "defect", "reason": "x", "issue": "x", "expires": "2027-01-01"}
             records[name] = replace(records[name], outcome=Waived(reason="x"), waiver=waiver)
 
-    assert reasons("operators", change) == {"waivers"}
+    assert reasons("operators", change) == {"waivers", "known-deviations"}
 
 
 def test_what_is_lacking_is_stated_by_number_and_by_name() -> None:

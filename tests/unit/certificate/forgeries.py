@@ -1,0 +1,451 @@
+"""What a forger may do to a run log before it is signed, and to a certificate afterwards: each by a name.
+
+A forgery that is in ``UNSEEN`` is one that nobody can tell from the truth by the log alone; docs/certification.md says
+of each what shows it.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_ascend.records.case import Case
+
+Log = dict[str, Any]
+Change = Callable[[Log], object]
+
+
+def parsed(content: bytes) -> Log:
+    """Return a log as header, records, events and footer."""
+    lines = [json.loads(line) for line in content.splitlines()]
+    kinds = {name: [each for each in lines if each["type"] == name] for name in ("record", "event")}
+    return {"header": lines[0], "footer": lines[-1], "records": kinds["record"], "events": kinds["event"]}
+
+
+def written(log: Log) -> bytes:
+    """Return the lines of a log, with the footer that its records give where nobody set another."""
+    records = log["records"]
+    if not log.get("keeps_footer"):
+        counts: dict[str, int] = {}
+        for each in records:
+            counts[each["outcome"]] = counts.get(each["outcome"], 0) + 1
+        log["footer"] |= {"records": len(records), "counts": counts}
+    lines = [log["header"], *log["events"], *records, log["footer"]]
+    return "".join(f"{json.dumps(each)}\n" for each in lines).encode()
+
+
+def of(log: Log, case: str = "ops/op1/forward/float32") -> dict[str, Any]:
+    """Return the record of a case."""
+    return next(each for each in log["records"] if each["case"]["id"] == case)
+
+
+def leaf(log: Log, **changes: Any) -> None:
+    """Change the only part of a comparison, and nothing beside it."""
+    of(log)["verdicts"][0]["leaves"][0].update(changes)
+
+
+def both(log: Log, **changes: Any) -> None:
+    """Change a comparison and its part alike."""
+    of(log)["verdicts"][0].update(copy.deepcopy(changes))
+    leaf(log, **changes)
+
+
+def metrics(log: Log, **changes: Any) -> None:
+    """Change figures of a comparison and of its part alike."""
+    for each in (of(log)["verdicts"][0], of(log)["verdicts"][0]["leaves"][0]):
+        each["metrics"] = {**each["metrics"], **changes}
+
+
+def record(**changes: Any) -> Change:
+    return lambda log: of(log).update(copy.deepcopy(changes))
+
+
+def header(**changes: Any) -> Change:
+    return lambda log: log["header"].update(copy.deepcopy(changes))
+
+
+def stack(**changes: Any) -> Change:
+    return lambda log: log["header"]["stack"].update(changes)
+
+
+def options(**changes: Any) -> Change:
+    return lambda log: log["header"]["options"].update(changes)
+
+
+def doctor(**changes: Any) -> Change:
+    return lambda log: log["header"]["doctor"].update(copy.deepcopy(changes))
+
+
+def device(**changes: Any) -> Change:
+    return lambda log: log["header"]["doctor"]["devices"][0].update(changes)
+
+
+def footer(**changes: Any) -> Change:
+    return lambda log: log["footer"].update(changes)
+
+
+def component(name: str, value: str, *, evidence: bool = False) -> Change:
+    def change(log: Log) -> None:
+        found = next(each for each in log["header"]["doctor"]["components"] if each["name"] == name)
+        found["version"] = value
+        if evidence:
+            found["evidence"][0]["value"] = value
+
+    return change
+
+
+def everywhere(part: str, name: str, value: str) -> Change:
+    """Change a version in the stack, and what the doctor saw of it."""
+
+    def change(log: Log) -> None:
+        stack(**{part: value})(log)
+        component(name, value, evidence=True)(log)
+
+    return change
+
+
+def event(kind: str, **data: Any) -> Change:
+    return lambda log: log["events"].append({"type": "event", "kind": kind, **data})
+
+
+def canaries(**changes: Any) -> Change:
+    return lambda log: next(each for each in log["events"] if each["kind"] == "canaries").update(changes)
+
+
+def finding(**changes: Any) -> Change:
+    def change(log: Log) -> None:
+        given = {"id": "x", "severity": "note", "what": "seen", "evidence": [], "why": "why", "remedy": "do"}
+        log["header"]["doctor"]["findings"].append({**given, **changes})
+
+    return change
+
+
+def invented(count: int) -> Change:
+    def change(log: Log) -> None:
+        for index in range(count):
+            case = Case(suite="ops", subject=f"new{index}", property="forward", dtype="float32").to_dict()
+            log["header"]["manifest"].append(case)
+            log["records"].append({**copy.deepcopy(of(log)), "case": case})
+
+    return change
+
+
+def waived(count: int, **changes: Any) -> Change:
+    def change(log: Log) -> None:
+        waiver = {"cause": "my-own", "kind": "defect", "outcome": "failed", "reason": "known", "owner": "me"}
+        waiver |= {"issue": "https://example.org", "expires": "2027-01-01", "confirmed": "on hardware", **changes}
+        for each in [each for each in log["records"] if each["outcome"] == "passed"][:count]:
+            each.update(outcome="waived", reason="known", detail="failed: known", waiver=waiver)
+
+    return change
+
+
+def attempts(*answers: str, ends: str = "answered", card: str = "npu:0") -> Change:
+    def change(log: Log) -> None:
+        given = {"card": card, "end": ends, "reason": "", "alone": False}
+        of(log).update(attempts=[{**given, "outcome": each} for each in answers])
+
+    return change
+
+
+def shards(log: Log) -> None:
+    options(shards=2)(log)
+    stack(host=f"{log['header']['stack']['host']}; aarch64, 64 CPUs")(log)
+
+
+def exact(log: Log) -> None:
+    """Give every operator the figures of the emulated device, which computes as the CPU does."""
+    for each in log["records"]:
+        for verdict in each["verdicts"]:
+            for part in (verdict, *verdict["leaves"]):
+                part["metrics"] = {**part["metrics"], "max_abs": 0.0, "ulp_max": 0.0, "limit_used": 0.0}
+
+
+def relabelled(log: Log) -> None:
+    """Leave an emulated run's log as it is, and call its device an NPU."""
+    exact(log)
+    absent = {"id": "emulated", "severity": "note", "what": "this process runs on the emulated CANN", "evidence": []}
+    doctor(devices=[], components=[], findings=[{**absent, "why": "w", "remedy": "r"}])(log)
+    options(device="emulated")(log)
+
+
+def shorter(log: Log) -> None:
+    log["records"].pop()
+    log["header"]["manifest"].pop()
+
+
+def swapped(log: Log) -> None:
+    one, other = of(log), of(log, "ops/op2/forward/float32")
+    one["case"], other["case"] = other["case"], one["case"]
+    one["node_id"] = "suites/fused/test.py::x"
+
+
+LOOSE = {"name": "largest error in ulp", "value": 1e9}
+#: Name -> what is done to the log before it is signed.
+BEFORE: Mapping[str, Change] = {
+    # A record that contradicts itself.
+    "a leaf that disagrees": lambda log: leaf(log, agrees=False),
+    "a leaf that disagrees, with words": lambda log: leaf(log, agrees=False, headline="3 of 9 elements differ"),
+    "a verdict that disagrees in a pass": lambda log: of(log)["verdicts"][0].update(agrees=False),
+    "another figure in the leaf": lambda log: leaf(log, metrics={"count": 9.0, "limit_used": 0.1}),
+    "another figure in the verdict": lambda log: of(log)["verdicts"][0].update(metrics={"count": 9.0}),
+    "figures without a leaf": lambda log: of(log)["verdicts"][0].update(leaves=[]),
+    "a limit used 1.5 times": lambda log: metrics(log, limit_used=1.5),
+    "a limit used 1.0001 times": lambda log: metrics(log, limit_used=1.0001),
+    "a limit used 400 times": lambda log: metrics(log, limit_used=400.0),
+    "a limit of which nan was used": lambda log: metrics(log, limit_used={"$float": "nan"}),
+    "15 of 20 elements differ": lambda log: both(log, headline="15 of 20 elements differ"),
+    "15 mismatches": lambda log: metrics(log, mismatches=15.0),
+    "a message in a pass": lambda log: both(log, message="off by 0.2"),
+    "a pattern in a pass": lambda log: both(log, pattern="every second element"),
+    "a larger error than the limit": lambda log: metrics(log, ulp_max=4e5),
+    "a limit of 1e9": lambda log: both(log, limit=LOOSE),
+    "a share of the limit that the error does not give": lambda log: metrics(log, limit_used=0.01),
+    "no share of the limit": lambda log: [each["metrics"].pop("limit_used") for each in
+                                          (of(log)["verdicts"][0], of(log)["verdicts"][0]["leaves"][0])],
+    "percentiles that do not ascend": lambda log: metrics(log, ulp_p50=3.0, ulp_p99=2.0),
+    "a percentile above the maximum": lambda log: metrics(log, ulp_p99=3.0),
+    "shares that do not ascend": lambda log: metrics(log, **{"within_0.001": 1.0, "within_0.01": 0.5}),
+    "a negative error": lambda log: metrics(log, max_abs=-1.0),
+    "half an element": lambda log: metrics(log, count=99.5),
+    "another standard": lambda log: both(log, standard="torch@1"),
+    "another standard in a leaf": lambda log: leaf(log, standard="thousandth@1"),
+    "a standard of the issuer's": lambda log: both(log, standard="vendor@1"),
+    "a later version of the standard": lambda log: both(log, standard="error-model@2"),
+    "a waiver of the limit": lambda log: both(log, waiver="needed for our chip"),
+    "no verdicts": record(verdicts=[]),
+    "one made-up measurement for all verdicts": record(verdicts=[], measurements={"accuracy": 1.0}),
+    "made-up measurements in every record": lambda log: [each.update(verdicts=[], measurements={"ok": 1.0})
+                                                         for each in log["records"]],
+    "a reason in a pass": record(reason="nearly"),
+    "a detail in a pass": record(detail="failed: 3 of 9"),
+    "a waiver in a pass": record(waiver={"reason": "known"}),
+    "a diagnosis in a pass": record(diagnosis={"kind": "operator-missing"}),
+    "a program that shows what is wrong with a pass": record(snippet="import torch"),
+    "an operator that the CPU computed in a pass": record(fallbacks=["aten::lcm"]),
+    "a fallback that disagrees": lambda log: (record(outcome="fallback", reason="CPU", fallbacks=["aten::lcm"])(log),
+                                              both(log, agrees=False, headline="9 differ"),
+                                              metrics(log, limit_used=2.0)),
+    "a fallback of nothing": record(outcome="fallback", reason="CPU"),
+    "two fallbacks": lambda log: [of(log, f"ops/op{index}/forward/float32").update(
+        outcome="fallback", reason="CPU", fallbacks=["aten::lcm"]) for index in (1, 2)],
+    "a failure": record(outcome="failed", reason="differs"),
+    "an error": record(outcome="errored", reason="crashed"),
+    "a flaky case": record(outcome="flaky", reason="changed its answer"),
+    "an unsupported case": record(outcome="unsupported", reason="says so"),
+    "a case that is not emulated": record(outcome="not-emulated", reason="lacks it"),
+    "a case that was not run": record(outcome="not-run", reason="late"),
+    "a disputed case of the issuer's": record(outcome="disputed", reason="who knows", detail="failed: x"),
+    "a test of another suite": record(node_id="suites/fused/test_fused.py::x"),
+    "a test of the issuer's": record(node_id="tests/mine.py::test"),
+    "a test of the issuer's in every record": lambda log: [each.update(node_id="mine.py::test")
+                                                           for each in log["records"]],
+    "a latency that is not its samples'": lambda log: of(log, "benchmarks/resnet50/inference/float32").update(
+        measurements={"latency_p50_us": 1.0}, series={"latency_us": [900.0, 1000.0, 1100.0]}),
+    "a latency that is no number": lambda log: of(log, "benchmarks/resnet50/inference/float32").update(
+        measurements={"latency_us": {"$float": "nan"}}),
+    "no figure of a benchmark": lambda log: of(log, "benchmarks/resnet50/inference/float32").update(measurements={}),
+    "two records that changed places": swapped,
+    # Attempts.
+    "failed, then passed": attempts("failed", "passed"),
+    "errored, then passed": attempts("errored", "passed"),
+    "passed, failed, passed": attempts("passed", "failed", "passed"),
+    "failed, then passed, in every record": lambda log: [
+        each.update(attempts=[{"card": "npu:0", "end": "answered", "outcome": answer, "reason": "", "alone": False}
+                              for answer in ("failed", "passed")]) for each in log["records"]],
+    "a failure in every attempt": attempts("failed", "failed"),
+    "a crash in every attempt": attempts("", "", ends="crashed"),
+    "an end that there is not": attempts("passed", "passed", ends="well"),
+    "an attempt that no record has": event("attempt", case="ops/op1/forward/float32", card="npu:0", end="answered",
+                                           outcome="failed", reason="differs", alone=False),
+    "a crash that no record has": event("attempt", case="ops/op1/forward/float32", card="npu:0", end="crashed",
+                                        outcome="", reason="died", alone=False),
+    "an attempt on a device that is not there": attempts("passed", "passed", card="npu:7"),
+    # The release.
+    "one invented case": invented(1),
+    "20,000 invented cases": invented(20_000),
+    "a case of another level": lambda log: log["header"]["manifest"][1].update(level="full"),
+    "a case of another family": lambda log: log["header"]["manifest"][1].update(family="mine"),
+    "a case less": shorter,
+    "half of the cases": lambda log: [shorter(log) for _ in range(60)],
+    "a waiver of the issuer's": waived(1),
+    "370 waivers that the release does not have": waived(370),
+    "a waiver until 2099": waived(1, expires="2099-01-01"),
+    "a waiver that is over": waived(1, expires="2026-01-01"),
+    "another reason for a waiver": lambda log: of(log, "ops/op6/forward/float32")["waiver"].update(reason="harmless"),
+    "a longer waiver": lambda log: of(log, "ops/op6/forward/float32")["waiver"].update(expires="2030-01-01"),
+    "a waiver without an issue": lambda log: of(log, "ops/op6/forward/float32")["waiver"].pop("issue"),
+    "a limit of design in place of a defect": lambda log: of(log, "ops/op6/forward/float32")["waiver"].update(
+        kind="limit"),
+    "a crash under a waiver for a failure": lambda log: of(log, "ops/op6/forward/float32").update(
+        detail="errored: died"),
+    "a pass where the release expects a failure": lambda log: (
+        of(log, "ops/op6/forward/float32").update(outcome="passed", reason="", detail=""),
+        of(log, "ops/op6/forward/float32").pop("waiver")),
+    "another manifest": lambda log: log["header"]["used"].update(manifest="0" * 64),
+    "other goldens": lambda log: log["header"]["used"].update(goldens="0" * 64),
+    "other known deviations": lambda log: log["header"]["used"].update(expectations="0" * 64),
+    "other judges": lambda log: log["header"]["used"].update(rules="0" * 64),
+    "nothing that it was judged by": header(used={}),
+    "another release": stack(pytest_ascend="9.9.9"),
+    # The clock.
+    "finished before it started": footer(finished="2026-03-01T09:00:00+00:00"),
+    "finished years ahead": footer(finished="2029-03-01T12:00:00+00:00"),
+    "a run in years to come": lambda log: (header(started="2029-03-01T10:00:00+00:00")(log),
+                                           footer(finished="2029-03-01T12:00:00+00:00")(log)),
+    "issued before the run": lambda log: (header(started="2026-04-01T10:00:00+00:00")(log),
+                                          footer(finished="2026-04-01T12:00:00+00:00")(log)),
+    "a run of five years": header(started="2021-03-01T10:00:00+00:00"),
+    "a run resumed over five years": lambda log: (
+        header(started="2021-03-01T10:00:00+00:00")(log),
+        event("resumed", at="2023-01-01T00:00:00+00:00", records=10)(log)),
+    "continued after its end": event("resumed", at="2026-03-01T13:00:00+00:00", records=10),
+    "continued before its start": event("resumed", at="2026-03-01T08:00:00+00:00", records=10),
+    "continued with more records than there are": event("resumed", at="2026-03-01T11:00:00+00:00", records=9999),
+    "continued backwards": lambda log: (event("resumed", at="2026-03-01T11:00:00+00:00", records=9)(log),
+                                        event("resumed", at="2026-03-01T10:30:00+00:00", records=99)(log)),
+    "a case that took longer than the run": record(duration_s=50_000.0),
+    "a run that was faster than its cases": footer(finished="2026-03-01T10:00:01+00:00"),
+    "a time without an offset": header(started="2026-03-01T10:00:00"),
+    # The stack and the machine.
+    "CANN 99.0.0": everywhere("cann", "CANN toolkit", "99.0.0"),
+    "CANN 99.0.0 in the stack alone": stack(cann="99.0.0"),
+    "a CANN that does not belong to torch_npu": everywhere("cann", "CANN toolkit", "8.0.0"),
+    "a torch_npu that was never published": everywhere("torch_npu", "torch_npu", "2.9.77"),
+    "torch_npu 2.1 in what the doctor saw": component("torch_npu", "2.1.0", evidence=True),
+    "torch_npu 2.1 in the stack": stack(torch_npu="2.1.0"),
+    "a torch that torch_npu is not for": everywhere("torch", "torch", "2.5.1"),
+    "another driver in the stack": stack(driver="99.1"),
+    "no driver": everywhere("driver", "driver", ""),
+    "another firmware in the stack": stack(firmware="1.0"),
+    "another commit in the stack": stack(torch_npu_commit="f" * 40),
+    "another Python in the stack": stack(python="3.9.1"),
+    "a version that its evidence does not give": component("driver", "25.5.9"),
+    "another architecture": stack(host="x86_64, 8 CPUs", os="Linux, x86_64"),
+    "no components": doctor(components=[]),
+    "no doctor": lambda log: log["header"].pop("doctor"),
+    "the doctor of another machine": doctor(machine="the files below /mnt/other"),
+    "this process runs on the emulated CANN": finding(id="emulated", what="this process runs on the emulated CANN"),
+    "no sign of Ascend": finding(id="ascend.absent", what="nothing on this machine speaks of Ascend"),
+    "an error that the doctor found": finding(id="health.bad", severity="error", what="Critical"),
+    "an error as a note": finding(id="combination.incompatible", what="does not belong together"),
+    "a finding of the issuer's": finding(id="all.well", what="all is well"),
+    "a setting that changes numbers": finding(id="settings.numbers", severity="warning", what="HF32"),
+    "a disagreement that the doctor did not find": lambda log: log["header"]["doctor"]["components"][3][
+        "evidence"].append({"value": "7.0.0", "source": "elsewhere", "internal": False}),
+    "Ascend310 in what npu-smi saw": device(name="310P3"),
+    "health Critical": device(health="Critical"),
+    "health Warning": device(health="Warning"),
+    "no devices": doctor(devices=[]),
+    "a device of 8 GB": device(memory_total_mb=8192),
+    "a device of 900 GB": device(memory_total_mb=921_600),
+    "one device twice": lambda log: log["header"]["doctor"]["devices"].append(log["header"]["doctor"]["devices"][0]),
+    "chip NVIDIA H100": stack(chip="NVIDIA H100"),
+    "chip NVIDIA H100, and so npu-smi": lambda log: (stack(chip="NVIDIA H100")(log), device(name="NVIDIA H100")(log),
+                                                     component("chip", "NVIDIA H100", evidence=True)(log)),
+    "another chip in the stack": stack(chip="Ascend310P3"),
+    "no chip": stack(chip=""),
+    "the device cuda": stack(device="cuda"),
+    "an emulated stack": stack(emulated=True),
+    "an emulated log with a few fields relabelled": relabelled,
+    # Options.
+    "asked for on the emulated device": options(device="emulated"),
+    "asked for on the CPU": options(device="cpu"),
+    "the numerics of the emulated device": options(emulated_numerics="exact"),
+    "an emulator among the options": options(emulator={"numerics": "exact"}),
+    "the memory of the emulated device": options(timing={"emulated_memory_bytes": 1 << 30}),
+    "forced precision": options(numerics={"ACL_PRECISION_MODE": "force_fp16"}),
+    "HF32 in convolutions": lambda log: log["header"]["options"]["numerics"].update({"conv.allow_hf32": True}),
+    "no numerics": lambda log: log["header"]["options"].pop("numerics"),
+    "a planted fault": options(faults=["wrong"]),
+    "another standard asked for": options(standard="loose"),
+    # The whole.
+    "one of 15 planted errors": canaries(planted=1, detected=1),
+    "14 of 15 planted errors seen": canaries(detected=14),
+    "no right result tried": canaries(honest=0),
+    "a planted error missed": canaries(missed=["all is zero"]),
+    "no planted errors": lambda log: log["events"].clear(),
+    "a card that was taken out": event("quarantined", card="npu:0", reason="wrong sums"),
+    "a subset": header(selection={"kind": "subset", "reason": "-k relu"}),
+    "level smoke": header(level="smoke"),
+    "the header of one shard of five": header(shard={"index": 1, "count": 5, "cases": 999, "digest": "0" * 64,
+                                                     "selection": {"kind": "full", "reason": ""}}),
+    "shards of two machines": shards,
+    "shards of two years": lambda log: (options(shards=2)(log), header(started="2024-03-01T10:00:00+00:00")(log)),
+    "a record less": lambda log: log["records"].pop(),
+    "a footer that counts otherwise": lambda log: (log.update(keeps_footer=True), footer(counts={"passed": 9999})(log)),
+    "a footer that says otherwise": lambda log: (
+        log.update(keeps_footer=True), footer(verdict={"kind": "x", "conforms": True, "sentence": "Well."})(log)),
+    "no footer": lambda log: log.update(footer={"type": "event", "kind": "lost", "cases": [], "reason": "x"},
+                                        keeps_footer=True),
+}  # fmt: skip
+
+
+def _all_times(log: Log) -> None:
+    header(started="2026-02-27T10:00:00+00:00")(log)
+    footer(finished="2026-02-27T12:00:00+00:00")(log)
+
+
+#: Forgeries that agree with themselves: nobody can tell them from the truth by the log alone.
+UNSEEN: Mapping[str, Change] = {
+    "better figures within the limit": lambda log: metrics(log, ulp_max=0.19, limit_used=0.1, max_abs=2e-8),
+    "a failed case rewritten as a pass in every field": lambda log: of(log).update(duration_s=0.12),
+    "a fallback rewritten as a pass": lambda log: of(log, "ops/op4/forward/float32").update(
+        outcome="passed", reason="", detail="", fallbacks=[]
+    ),
+    "a benchmark and its samples made faster": lambda log: of(log, "benchmarks/resnet50/inference/float32").update(
+        measurements={"latency_us": 900.0}
+    ),
+    "another machine of the same kind": stack(host="aarch64, 64 CPUs"),
+    "another day": _all_times,
+    "another driver, in the stack and in what the doctor saw": everywhere("driver", "driver", "25.5.2"),
+    "another device of the same chip": device(bus="0000:81:00.0"),
+    "an emulated log with the numerics of a chip, relabelled throughout": lambda log: of(log).update(duration_s=0.2),
+}
+
+
+def _json(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
+    def apply(folder: Path) -> None:
+        data = json.loads((folder / name).read_text())
+        change(data)
+        (folder / name).write_text(json.dumps(data, sort_keys=True, indent=1) + "\n")
+
+    return apply
+
+
+def _bytes(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
+
+
+_FILES = ("certificate.json", "certificate.txt", "certificate.sig", "run.jsonl", "manifest.json", "expectations.json",
+          "goldens.json", "rules.json")  # fmt: skip
+#: Name -> what is done to a certificate after it was signed.
+AFTER: Mapping[str, Callable[[Path], object]] = {
+    **{f"a byte more in {name}": _bytes(name, lambda data: data + b" ") for name in _FILES},
+    **{f"a byte less in {name}": _bytes(name, lambda data: data[:-2] + data[-1:]) for name in _FILES},
+    **{f"no {name}": lambda folder, name=name: (folder / name).unlink() for name in _FILES},  # type: ignore[misc]
+    "another tier": _json("certificate.json", lambda said: said.update(tier="models")),
+    "another issuer": _json("certificate.json", lambda said: said.update(issuer="Somebody")),
+    "another expiry": _json("certificate.json", lambda said: said.update(expires="2099-01-01")),
+    "another log": _bytes("run.jsonl", lambda data: data.replace(b'"failed"', b'"passed"', 1)),
+    "another signature": _json("certificate.sig", lambda said: said.update(signature="AAAA")),
+    "a file beside": lambda folder: (folder / "readme.txt").write_text("endorsed"),
+}
+#: Name -> what the issuer adds to the statement, which is signed then.
+SAID: Mapping[str, Mapping[str, Any]] = {
+    "endorsed_by": {"endorsed_by": "Huawei"},
+    "an extra key": {"warranty": "for ever"},
+    "another tier than the run's": {"means": ["everything"]},
+    "more counts": {"counts": {"ops": {"passed": 99_999}}},
+    "nothing waived": {"waived": []},
+    "nothing left out": {"not_covered": []},
+    "another expiry": {"expires": "2099-01-01"},
+    "another release": {"release": "99.0"},
+    "a day to come": {"issued": "2099-01-01"},
+    "another stack": {"stack": {"chip": "Ascend910B1"}},
+    "other figures": {"figures": {"benchmarks/x": {"latency_us": 1.0}}},
+    "another run": {"run": {"id": "x", "started": "2026-01-01", "finished": "2026-01-01", "level": "full"}},
+}

