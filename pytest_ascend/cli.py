@@ -21,6 +21,10 @@ COMMANDS = {
     "certificate-key": ("pytest_ascend.certificate.commands:certificate_key", "Make keys to sign certificates with."),
     "certify": ("pytest_ascend.certificate.commands:certify", "Sign that a run conforms."),
     "census": ("pytest_ascend.migration.commands:census", "Tell who computes each operator: NPU, CPU or nobody."),
+    "contact": (
+        "pytest_ascend.contact.commands:contact",
+        "Ask a machine with an NPU everything, for the project to read.",
+    ),
     "doctor": ("pytest_ascend.doctor.commands:doctor", "Tell what is installed, and why an NPU does not come up."),
     "emulate": (
         "pytest_ascend.emulator.commands:emulate",

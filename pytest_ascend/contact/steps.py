@@ -1,0 +1,195 @@
+"""What the kit asks of a machine through torch, each question in a process of its own.
+
+Run as a module with the name of a step, it prints the answer as one line of JSON. Nothing here judges.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_ascend.contact.questions import STEPS
+
+MARK = "pytest-ascend contact: "
+
+
+def threads_and_handlers() -> dict[str, Any]:
+    """List threads and caught signals before and after each import, and after the first use of the device."""
+    found = {"at the start": _process()}
+    import torch
+
+    found["after import torch"] = _process()
+    import torch_npu  # noqa: F401
+
+    found["after import torch_npu"] = _process()
+    torch.ones(2, device="npu").cpu()
+    found["after the first use"] = _process()
+    return found
+
+
+def _process() -> dict[str, Any]:
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    caught = int((re.search(r"SigCgt:\s*([0-9a-f]+)", status) or ["", "0"])[1], 16)
+    names = [signal.Signals(n).name for n in signal.Signals if caught >> (n - 1) & 1]
+    tasks = sorted(Path("/proc/self/task").iterdir())
+    return {"threads": [_comm(each) for each in tasks], "caught": names}
+
+
+def _comm(task: Path) -> str:
+    return (task / "comm").read_text(errors="replace").strip()
+
+
+def forks() -> dict[str, str]:
+    """Fork before and after the first use, and tell what a child can do."""
+    import torch
+    import torch_npu  # noqa: F401
+
+    before = _in_child(lambda: torch.ones(2, device="npu").cpu().tolist())
+    torch.ones(2, device="npu").cpu()
+    return {"before the first use": before, "after the first use": _in_child(_set_device)}
+
+
+def _set_device() -> int:
+    return int(ctypes.CDLL("libascendcl.so").aclrtSetDevice(0))
+
+
+def _in_child(work: Callable[[], object], limit_s: float = 60.0) -> str:
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            said = str(work())
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is the answer)
+            said = f"{type(error).__name__}: {error}"
+        os.write(writing, said.encode()[:4000])
+        os._exit(0)
+    os.close(writing)
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            return os.read(reading, 4000).decode(errors="replace") or "it died without a word"
+        time.sleep(0.05)
+    os.kill(pid, signal.SIGKILL)
+    return f"no answer within {limit_s:g} s"
+
+
+def recovery() -> dict[str, Any]:
+    """Kill a process in the middle of its work, and see how long the card takes until the next one can use it."""
+    import torch
+    import torch_npu  # noqa: F401  (importing alone is safe for those that are forked)
+
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        x = torch.ones(1024, 1024, device="npu")
+        os.write(writing, b"x")
+        while True:
+            x = (x @ x).clamp(0, 1)
+    os.read(reading, 1)
+    os.kill(pid, signal.SIGKILL)
+    began = time.monotonic()
+    os.waitpid(pid, 0)
+    gone_s = time.monotonic() - began
+    said: list[str] = []
+    while time.monotonic() - began < 45:
+        answer = _in_child(_use, 30.0)
+        if answer == "[1.0, 1.0]":
+            return {"process_gone_s": gone_s, "usable_after_s": time.monotonic() - began, "said": said}
+        said.append(answer[:1000])
+        time.sleep(1.0)
+    return {"process_gone_s": gone_s, "usable_after_s": None, "said": said}
+
+
+def _use() -> list[float]:
+    import torch
+    import torch_npu  # noqa: F401
+
+    found: list[float] = torch.ones(2, device="npu").cpu().tolist()
+    return found
+
+
+def start_up() -> dict[str, Any]:
+    """Time the imports and the first use, and tell what a context takes of the card's memory."""
+    began = time.perf_counter()
+    import torch
+
+    torch_s = time.perf_counter() - began
+    import torch_npu
+
+    npu_s = time.perf_counter() - began - torch_s
+    began = time.perf_counter()
+    torch.ones(2, device="npu").cpu()
+    init_s = time.perf_counter() - began
+    free, total = torch.npu.mem_get_info()  # type: ignore[attr-defined]
+    properties = torch.npu.get_device_properties(0)  # type: ignore[attr-defined]
+    return {
+        "import_torch_s": torch_s,
+        "import_torch_npu_s": npu_s,
+        "first_use_s": init_s,
+        "memory_total_bytes": int(total),
+        "memory_used_by_context_bytes": int(total - free),
+        "chip": str(torch.npu.get_device_name(0)),  # type: ignore[attr-defined]
+        "properties": str(properties),
+        "count": int(torch.npu.device_count()),  # type: ignore[attr-defined]
+        "torch": torch.__version__,
+        "torch_npu": torch_npu.__version__,
+    }
+
+
+def numbering() -> dict[str, Any]:
+    """Ask the runtime what it calls the cards."""
+    import torch
+    import torch_npu  # noqa: F401
+
+    from pytest_ascend.device.probe import numbering as asked
+
+    return asked(torch.npu.device_count())  # type: ignore[attr-defined]
+
+
+def _fresh(work: Callable[[], Any]) -> Any:
+    """Call in a fresh thread: only the first setting of determinism in a thread counts."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(work())
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is the answer)
+            found.append(f"{type(error).__name__}: {error}"[:500])
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def _answers(name: str) -> Mapping[str, Any]:
+    own: dict[str, Callable[[], Mapping[str, Any]]] = {
+        "threads": threads_and_handlers,
+        "forks": forks,
+        "recovery": recovery,
+        "start-up": start_up,
+        "numbering": numbering,
+    }
+    if name in own:
+        return own[name]()
+    import torch_npu  # noqa: F401  (torch does not load it by itself here)
+
+    return STEPS[name](_fresh)
+
+
+def main(name: str) -> None:
+    """Print the answer of one step."""
+    sys.stdout.write(f"\n{MARK}{json.dumps(_answers(name), default=str)}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
