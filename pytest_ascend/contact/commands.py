@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from pytest_ascend.environment import signs
-from pytest_ascend.environment.signs import EMULATED_VARIABLE
+from pytest_ascend.environment.signs import EMULATED_VARIABLE, signs
 from pytest_ascend.errors import DeviceUnavailable, UsageError
 
 
