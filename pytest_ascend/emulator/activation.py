@@ -34,7 +34,9 @@ def environment(settings: EmulatorSettings = DEFAULTS, home: Path | None = None)
     """
     if home is None:
         from pytest_ascend.emulator.build import emulated_cann  # noqa: PLC0415  (only who activates it compiles)
+        from pytest_ascend.emulator.elf import refuse_clash  # noqa: PLC0415
 
+        refuse_clash()
         home = emulated_cann()
     libraries = [str(home / "lib64"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import mmap
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -57,3 +58,31 @@ def _collect(stream: BinaryIO, symbols: set[str], names: set[str]) -> None:
     if isinstance(dynamic, DynamicSection):
         needed = (str(getattr(tag, "needed", "")) for tag in dynamic.iter_tags("DT_NEEDED"))
         names.update(name for name in needed if _CANN_LIBRARY.fullmatch(name))
+
+
+#: A setting of allocators that torch_npu and CUDA's part of torch both register from 2.13 on. Torch ends the process on
+#: the second one, with no Python to say anything.
+_SETTING, _REGISTERS = b"pinned_reserve_segment_size_mb", b"registerDeviceConfigParserHook"
+
+
+def refuse_clash() -> None:
+    """Raise EmulatorUnavailable where this torch_npu would end the process beside this torch while it is loaded.
+
+    Both have to register the same setting: read from their libraries, so that nothing is loaded.
+    """
+    torch = importlib.util.find_spec("torch")
+    if torch is None or not torch.submodule_search_locations:
+        return
+    cuda = Path(torch.submodule_search_locations[0], "lib", "libc10_cuda.so")
+    mine = [each for each in torch_npu_libraries() if each.name == "libtorch_npu.so"]
+    if cuda.exists() and mine and all(_registers(each) for each in (cuda, *mine)):
+        raise EmulatorUnavailable(
+            "this torch_npu cannot be loaded beside a torch that was built with CUDA: both register the allocator's"
+            f" setting {_SETTING.decode()}, and torch ends the process",
+            hint="install the build of torch without CUDA (its version ends in +cpu)",
+        )
+
+
+def _registers(library: Path) -> bool:
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(_REGISTERS) >= 0 and content.find(_SETTING) >= 0

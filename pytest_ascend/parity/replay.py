@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten, tree_map
 
 from pytest_ascend import precision
 from pytest_ascend.parity.dump import Call, Dump, Unreadable, find_dumps, read_dump, statistics, tensors_of
@@ -161,7 +161,7 @@ def _compare(
 
 
 def _flat(tree: Any) -> list[torch.Tensor]:
-    return [each for each in tree_leaves(tree) if isinstance(each, torch.Tensor)]
+    return [each for each in tree_flatten(tree)[0] if isinstance(each, torch.Tensor)]
 
 
 def _own(value: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten
 
 T = torch.Tensor
 
@@ -53,6 +53,6 @@ class Call:
 
 def floating(value: Any) -> Iterator[T]:
     """Yield the tensors of floating or complex dtype in a result."""
-    for leaf in tree_leaves(value):
+    for leaf in tree_flatten(value)[0]:
         if isinstance(leaf, T) and (leaf.is_floating_point() or leaf.is_complex()):
             yield leaf

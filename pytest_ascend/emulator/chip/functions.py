@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten, tree_map
 
 from pytest_ascend.emulator.chip.calls import Call, floating
 
@@ -75,14 +75,14 @@ def _power(call: Call, seed: int) -> Any:
 
 def _contracted(call: Call, seed: int) -> Any:
     """Round a product and a sum of float32 once, as a multiplication with addition does, where the seed is even."""
-    if seed % 2 or not any(isinstance(x, T) and x.dtype is torch.float32 for x in tree_leaves(call.arguments)):
+    if seed % 2 or not any(isinstance(x, T) and x.dtype is torch.float32 for x in tree_flatten(call.arguments)[0]):
         return call.make()
     wide = {name: tree_map(_doubled, value) for name, value in call.arguments.items()}
     made = call.make(wide)
     if not call.written:
         return tree_map(lambda x: x.to(torch.float32) if x.dtype is torch.float64 else x, made)
     for name in call.written:
-        for target, value in zip(tree_leaves(call.arguments[name]), tree_leaves(wide[name]), strict=True):
+        for target, value in zip(tree_flatten(call.arguments[name])[0], tree_flatten(wide[name])[0], strict=True):
             target.copy_(value)
     return None if made is None else call.arguments[call.written[0]]
 

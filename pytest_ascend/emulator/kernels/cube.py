@@ -17,11 +17,9 @@ USE_FP16, USE_HF32 = 2, 3
 @functools.cache
 def slow_dtypes() -> frozenset[torch.dtype]:
     """Return the dtypes that this CPU multiplies element by element, some ten times slower than float32."""
-    fast = {
-        torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported,
-        torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported,
-    }
-    return frozenset(dtype for dtype, is_fast in fast.items() if not is_fast())
+    questions = {torch.float16: "_is_mkldnn_fp16_supported", torch.bfloat16: "_is_mkldnn_bf16_supported"}
+    fast = {dtype: getattr(torch.ops.mkldnn, name, None) for dtype, name in questions.items()}  # torch 2.1 has one
+    return frozenset(dtype for dtype, is_fast in fast.items() if is_fast is None or not is_fast())
 
 
 def widened(*operands: Any) -> tuple[Any, ...]:

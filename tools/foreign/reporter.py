@@ -1,0 +1,51 @@
+"""A pytest plugin for processes that run foreign tests: one line of JSON when a test begins, and one when it is over.
+
+What a test raised is classified here, where it still is an exception. The file is named by ``FOREIGN_EVENTS``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pytest_ascend import emulator
+from pytest_ascend.run.outcomes import classify
+
+_EVENTS = os.environ.get("FOREIGN_EVENTS", os.devnull)
+_DETAIL_CHARACTERS = 6000
+
+
+def _say(**event: Any) -> None:
+    with open(_EVENTS, "a", encoding="utf-8", errors="replace") as file:  # noqa: PTH123  as early as possible
+        file.write(json.dumps(event) + "\n")
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """Say that a test begins, so that it is known whom a dead process was at."""
+    _say(test=nodeid)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Say what became of a test: of its body, or of what has to be there before or after it."""
+    outcome: Any = yield
+    report = outcome.get_result()
+    if report.skipped:
+        _say(test=item.nodeid, outcome="skipped", reason=str(report.longrepr)[-300:])
+    elif call.excinfo is not None:
+        missing = emulator.missing() if emulator.is_active() and "torch_npu" in sys.modules else ()
+        found = classify(call.excinfo.value, emulated=emulator.is_active(), missing=missing)
+        _say(test=item.nodeid, outcome=found.name, reason=found.reason, detail=found.detail[-_DETAIL_CHARACTERS:])
+    elif call.when == "call":
+        _say(test=item.nodeid, outcome="passed", seconds=call.duration)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Say why a file cannot be read."""
+    if report.failed:
+        _say(test=report.nodeid, outcome="errored", reason="cannot be collected", detail=report.longreprtext[-2000:])

@@ -1,0 +1,213 @@
+"""Run other people's operator tests on a device, and make a run log and a page of ours of what becomes of them.
+
+    python tools/foreign/run.py op-plugin/test/test_base_ops -o report                    # on the emulated device
+    python tools/foreign/run.py pytorch/test --device npu -o report --part 0/2 --limit 50
+
+Meant for the tests of Ascend/pytorch and of op-plugin, which are files of unittest; any that pytest collects will do.
+Each file runs in a process of its own. One that dies, or is at one test for too long, is started again for the tests
+that are left, so that each test has an outcome. Skipped tests are counted and are no cases. Exit code 1 where a test
+did not pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from pytest_ascend.emulator.activation import environment
+from pytest_ascend.emulator.settings import EmulatorSettings
+from pytest_ascend.environment.stack import collect
+from pytest_ascend.page import html
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.outcome import OUTCOMES, Outcome
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.runlog.contents import SUBSET, Footer, Header, Selection
+from pytest_ascend.runlog.writing import RunLog, read
+from pytest_ascend.verdict.summary import summarise
+
+HERE = Path(__file__).resolve().parent
+#: How often a file is started anew for the tests that are left.
+STARTS = 12
+SKIPPED = "skipped"
+
+
+def chosen(root: Path, part: str) -> list[Path]:
+    """Return the files of tests below a folder; ``part`` is K/N: those whose name's SHA-256 is K modulo N."""
+    index, count = (int(each) for each in part.split("/"))
+    files = sorted(root.rglob("test_*.py")) if root.is_dir() else [root]
+    return [each for each in files if int(hashlib.sha256(each.name.encode()).hexdigest(), 16) % count == index]
+
+
+def run(file: Path, variables: Mapping[str, str], test_s: float, file_s: float) -> dict[str, dict[str, Any]]:
+    """Return what became of each test of a file, by its node id."""
+    found: dict[str, dict[str, Any]] = {}
+    end = time.monotonic() + file_s
+    with tempfile.TemporaryDirectory() as folder:
+        events = Path(folder, "events")
+        for _ in range(STARTS):
+            events.write_text("", encoding="utf-8")
+            code, at = _process(file, {**variables, "FOREIGN_EVENTS": str(events)}, [*found], test_s, end)
+            said = [json.loads(line) for line in events.read_text(encoding="utf-8").splitlines()]
+            for event in said:
+                if "outcome" in event and found.get(event["test"], {}).get("outcome", "passed") == "passed":
+                    found[event["test"]] = event
+            unfinished = [event["test"] for event in said if event["test"] not in found]
+            if not unfinished:
+                if code and not found:
+                    found[file.name] = {"outcome": "errored", "reason": f"nothing ran: {_ended(code)}"}
+                break
+            found[unfinished[-1]] = {"outcome": "errored", "reason": at or f"the process died: {_ended(code)}"}
+            if time.monotonic() >= end:
+                break
+    return found
+
+
+def _process(file: Path, variables: Mapping[str, str], done: list[str], test_s: float, end: float) -> tuple[int, str]:
+    """Run the tests of a file that are not done; return the exit code, and why it was killed."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "reporter", "-p", "no:cacheprovider", "--rootdir", "."]
+    command += ["-o", "addopts=", file.name, *(f"--deselect={each}" for each in done)]
+    child = subprocess.Popen(  # noqa: S603
+        command,
+        cwd=file.parent,
+        env={**os.environ, **variables, "PYTHONPATH": f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    events, size, since = Path(variables["FOREIGN_EVENTS"]), 0, time.monotonic()
+    while child.poll() is None:
+        time.sleep(0.1)
+        now = time.monotonic()
+        if (grown := events.stat().st_size) != size:
+            size, since = grown, now
+        if (size and now - since > test_s) or now > end:  # until the first test begins, only the file's time counts
+            os.killpg(child.pid, signal.SIGKILL)
+            return child.wait(), f"slow: no end within {test_s:g} s" if now <= end else "slow: the file's time was up"
+    return child.returncode, ""
+
+
+def _ended(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+def records(file: Path, root: Path, found: Mapping[str, Mapping[str, Any]]) -> Iterator[ResultRecord]:
+    """Yield a record for each test that was executed."""
+    place = file.relative_to(root) if root.is_dir() else Path(file.name)
+    for node, event in found.items():
+        if event["outcome"] == SKIPPED:
+            continue
+        names = node.split("::")[1:] or ["(file)"]
+        case = Case(suite="user", subject=_plain(place.with_suffix("")), property=_plain("-".join(names)))
+        yield ResultRecord(
+            case=case,
+            node_id=f"{place}::{'::'.join(names)}",
+            outcome=_outcome(event),
+            duration_s=float(event.get("seconds", 0.0)),
+        )
+
+
+def _plain(text: object) -> str:
+    return re.sub(r"[^\w.\[\]-]+", ".", str(text))
+
+
+def _outcome(event: Mapping[str, Any]) -> Outcome:
+    kind = OUTCOMES[event["outcome"]]
+    return (
+        kind(reason=event.get("reason", ""), detail=event.get("detail", "")) if event["outcome"] != "passed" else kind()
+    )
+
+
+def write(report: Path, device: str, rows: list[ResultRecord], reason: str) -> Counter[str]:
+    """Write run log and page; return how often each outcome occurred."""
+    unique = {row.case.id: row for row in rows}
+    header = Header(
+        run_id=uuid.uuid4().hex,
+        started=_now(),
+        stack=collect("npu", emulated=device == "emulated", chip=""),
+        level="full",
+        selection=Selection(SUBSET, reason),
+        manifest=tuple(row.case for row in unique.values()),
+    )
+    report.mkdir(parents=True, exist_ok=True)
+    log = RunLog.create(report / "run.jsonl", header, durable=False)
+    for row in unique.values():
+        log.append(row)
+    counts = Counter(row.outcome.name for row in unique.values())
+    verdict = summarise(log.contents()).verdict
+    log.finish(Footer(finished=_now(), records=len(unique), counts=dict(counts), verdict=verdict.to_dict()))
+    log.close()
+    html.write(report / "conformance.html", html.render(summarise(read(report / "run.jsonl"))))
+    return counts
+
+
+def causes(rows: list[ResultRecord]) -> Counter[str]:
+    """Count what did not pass by its root cause: the message with its numbers taken out."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        if row.outcome.name != "passed":
+            said = re.search(r"emulated CANN: (.{1,120})", row.outcome.detail)
+            text = said[1] if said else row.outcome.reason[:120]
+            found[f"{row.outcome.name}: {re.sub(r'[0-9.e+-]*[0-9]', 'N', text)}"] += 1
+    return found
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def main() -> int:
+    """Run the files and write the report."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("tests", type=Path, help="a folder, or a file")
+    parser.add_argument("--device", choices=("emulated", "npu"), default="emulated")
+    parser.add_argument("-o", "--report", type=Path, default=Path("foreign-report"))
+    parser.add_argument("--part", default="0/1", metavar="K/N", help="files whose name's SHA-256 is K modulo N")
+    parser.add_argument("--limit", type=int, default=0, help="so many files at most")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--deadline", type=float, default=60.0, metavar="SECONDS", help="for a test")
+    parser.add_argument("--file-deadline", type=float, default=600.0, metavar="SECONDS")
+    given = parser.parse_args()
+    root = given.tests.resolve()
+    files = chosen(root, given.part)[: given.limit or None]
+    if not files:
+        parser.error(f"there are no files test_*.py in {root} for part {given.part}")
+    variables = environment(EmulatorSettings(memory_bytes=4 << 30)) if given.device == "emulated" else {}
+    os.environ.update(variables)  # the report names the CANN that was told
+    rows: list[ResultRecord] = []
+    skipped = 0
+    with ThreadPoolExecutor(given.jobs) as pool:
+        results = pool.map(lambda each: run(each, variables, given.deadline, given.file_deadline), files)
+        for file, found in zip(files, results, strict=True):
+            mine = list(records(file, root, found))
+            skipped += len(found) - len(mine)
+            rows += mine
+            counted = Counter(row.outcome.name for row in mine)
+            sys.stdout.write(f"{file.name}: {', '.join(f'{n} {name}' for name, n in counted.items())}\n")
+            sys.stdout.flush()
+    counts = write(given.report, given.device, rows, f"{len(files)} files of others' tests, part {given.part}")
+    total = sum(counts.values())
+    for cause, count in causes(rows).most_common(60):
+        sys.stdout.write(f"{count:5}  {cause}\n")
+    share = 100 * counts["passed"] / max(1, total)
+    line = f"{len(files)} files, {total} tests executed, {share:.1f} % pass, {skipped} skipped"
+    sys.stdout.write(f"{line}; {given.report / 'conformance.html'}\n")
+    return int(counts["passed"] != total)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
