@@ -74,16 +74,30 @@ def verify(*, certificate: Path, key: Path, revocations: Path | None, compatibil
 
 
 @click.command()
-@click.argument("certificate_id")
+@click.argument("certificate_id", required=False, default="")
+@click.option("--release", default="", help="Withdraw every certificate of this release instead.", metavar="VERSION")
 @_key
 @click.option("--reason", required=True, help="Why it holds no more, for everybody to read.")
 @click.option("--list", "path", type=_path, required=True, help="The list to begin, or to add to.", metavar="FILE")
+@click.option(
+    "--fresh-days",
+    type=click.IntRange(1, 3660),
+    default=revocation.FRESH_DAYS,
+    show_default=True,
+    help="How long the list is relied on.",
+)
 @_passphrase
-def revoke(*, certificate_id: str, key: Path, reason: str, path: Path, passphrase: str) -> None:
+def revoke(
+    *, certificate_id: str, release: str, key: Path, reason: str, path: Path, fresh_days: int, passphrase: str
+) -> None:
     """Put the certificate with the number CERTIFICATE_ID on the issuer's list of revocations, and sign the list."""
-    if len(certificate_id) != 32 or set(certificate_id) - set("0123456789abcdef"):
+    if bool(certificate_id) == bool(release):
+        raise UsageError("nothing to revoke, or two things", hint="give the number of a certificate, or --release")
+    if certificate_id and (len(certificate_id) != 32 or set(certificate_id) - set("0123456789abcdef")):
         raise UsageError(f"{certificate_id!r} is no number of a certificate", hint="it has 32 hexadecimal digits")
-    count = revocation.add(path, certificate_id, reason, signing.private_key(key, passphrase), on=statement.today())
+    signer, on = signing.private_key(key, passphrase), statement.today()
+    name = certificate_id or revocation.of_release(release)
+    count = revocation.add(path, name, reason, signer, on=on, fresh_days=fresh_days)
     click.echo(f"{path}: {count} revoked; publish it where the public key is")
 
 

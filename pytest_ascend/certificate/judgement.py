@@ -15,7 +15,7 @@ from pytest_ascend.certificate import package, signing
 from pytest_ascend.certificate.package import EVIDENCE, LOG, CertificateError, Package
 from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.requirements import Refusal, Subject, refusals
-from pytest_ascend.certificate.revocation import Revocations
+from pytest_ascend.certificate.revocation import Revocations, of_release
 from pytest_ascend.certificate.statement import CHOSEN, newer_releases, statement
 from pytest_ascend.certificate.tiers import NEWER_CANN, TIERS, Tier
 from pytest_ascend.environment.compatibility import Compatibility
@@ -81,6 +81,11 @@ def ended(said: Any, *, on: date, compatibility: Compatibility, revocations: Rev
     newer = newer_releases(said["stack"]["cann"], compatibility)
     if len(newer) >= NEWER_CANN:
         yield f"{len(newer)} releases of CANN are newer than {said['stack']['cann']}: {', '.join(newer)}"
+    if revocations and revocations.stale_after < on:
+        yield f"the list of revocations is stale since {revocations.stale_after}: ask the issuer for a newer one"
+    withdrawn = revocations.find(of_release(str(said["release"]))) if revocations else None
+    if withdrawn:
+        yield one_line(f"its release was withdrawn on {withdrawn['since']}: {withdrawn['reason']}")
     revoked = revocations.find(said["id"]) if revocations else None
     if revoked:
         yield one_line(f"it was revoked on {revoked['since']}: {revoked['reason']}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,23 @@ from pytest_ascend.golden.codec import canonical_json
 from pytest_ascend.golden.files import write_if_new
 from pytest_ascend.system.untrusted import read_regular, strict_json
 
-SCHEMA = 1
+#: 2: ``stale_after``, and releases among what is revoked.
+SCHEMA = 2
+#: How long a list is relied on, in days, if its issuer does not say otherwise.
+FRESH_DAYS = 90
 _PURPOSE = "revocations"
 _LARGEST_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Revocations:
-    """A list whose signature was checked: ``entries`` have ``id``, ``since`` and ``reason``."""
+    """A list whose signature was checked: ``entries`` have ``id``, ``since`` and ``reason``.
+
+    Beyond the day ``stale_after`` nobody can rely on it: a newer one may say more.
+    """
 
     as_of: str
+    stale_after: date
     entries: tuple[Mapping[str, str], ...]
 
     def find(self, certificate_id: str) -> Mapping[str, str] | None:
@@ -40,8 +47,9 @@ def read(path: Path, key: Ed25519PublicKey) -> Revocations:
     try:
         content = read_regular(path, _LARGEST_BYTES)
         said = strict_json(content)
-        body = {name: said[name] for name in ("schema", "as_of", "revoked")}
+        body = {name: said[name] for name in ("schema", "as_of", "stale_after", "revoked")}
         entries = tuple({name: str(each[name]) for name in ("id", "since", "reason")} for each in said["revoked"])
+        stale_after = date.fromisoformat(said["stale_after"])
         holds = said["schema"] == SCHEMA and signing.is_signed(key, _PURPOSE, _digest(body), str(said["signature"]))
     except OSError as error:
         hint = "give the list that the issuer publishes"
@@ -51,15 +59,26 @@ def read(path: Path, key: Ed25519PublicKey) -> Revocations:
     if not holds or _encoded(said) != content:
         message = f"the list of revocations {path} was altered, or signed by another key"
         raise CertificateError(message, part=path.name)
-    return Revocations(str(said["as_of"]), entries)
+    return Revocations(str(said["as_of"]), stale_after, entries)
 
 
-def add(path: Path, certificate_id: str, reason: str, key: Ed25519PrivateKey, *, on: date) -> int:
-    """Add a certificate to a list, which is begun where there is none, and sign it anew. Gives its length."""
+def of_release(version: str) -> str:
+    """Return the name under which a release stands on a list."""
+    return f"pytest-ascend {version}"
+
+
+def add(
+    path: Path, certificate_id: str, reason: str, key: Ed25519PrivateKey, *, on: date, fresh_days: int = FRESH_DAYS
+) -> int:
+    """Add a certificate, or a release, to a list, and sign it anew; return its length.
+
+    The list is begun where there is none; it is stale ``fresh_days`` after the day ``on``.
+    """
     known = read(path, key.public_key()).entries if path.exists() else ()
     entries = [dict(each) for each in known if each["id"] != certificate_id]
     entries.append({"id": certificate_id, "since": on.isoformat(), "reason": reason})
-    body: dict[str, Any] = {"schema": SCHEMA, "as_of": on.isoformat(), "revoked": entries}
+    stale_after = (on + timedelta(days=fresh_days)).isoformat()
+    body: dict[str, Any] = {"schema": SCHEMA, "as_of": on.isoformat(), "stale_after": stale_after, "revoked": entries}
     signed = {**body, "signature": signing.sign(key, _PURPOSE, _digest(body))}
     write_if_new(path, _encoded(signed))
     return len(entries)

@@ -93,8 +93,12 @@ def not_covered(subject: Subject) -> list[str]:
 
 
 def identity(content: Mapping[str, Any]) -> str:
-    """Return the name of a certificate: by which it is cited, and revoked."""
-    return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:32]
+    """Return the name of a certificate: by which it is cited, and revoked.
+
+    The same run that is certified again, on another day, has the same name.
+    """
+    kept = {name: value for name, value in content.items() if name not in ("id", "issued")}
+    return hashlib.sha256(canonical_json(kept).encode()).hexdigest()[:32]
 
 
 def expiry(finished: str) -> date:

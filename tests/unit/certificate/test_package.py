@@ -235,6 +235,26 @@ def test_a_revoked_certificate_says_since_when_and_why(certificate: Path, tmp_pa
     assert said == ["it was revoked on 2026-03-02: the device was faulty"]
 
 
+def test_a_list_is_stale_after_its_day_and_a_release_can_be_withdrawn(certificate: Path, tmp_path: Path) -> None:
+    path = tmp_path / "revoked.json"
+    revocation.add(path, revocation.of_release("9.9"), "judges wrongly", runs.KEY, on=runs.ISSUED, fresh_days=10)
+    known = revocation.read(path, PUBLIC)
+    assert reasons(certificate, date(2026, 3, 12), known) == []
+    assert "stale since 2026-03-12" in reasons(certificate, date(2026, 3, 13), known)[0]
+    revocation.add(path, revocation.of_release(runs.RELEASE.version), "judges wrongly", runs.KEY, on=runs.ISSUED)
+    (reason,) = reasons(certificate, runs.ISSUED, revocation.read(path, PUBLIC))
+    assert reason == "its release was withdrawn on 2026-03-02: judges wrongly"
+
+
+def test_the_same_run_certified_again_is_the_same(certificate: Path, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    log.write_bytes((certificate / "run.jsonl").read_bytes())
+    said = [
+        certify(runs.issue(log, tmp_path / f"{day}", "performance"), RELEASE, on=date(2026, 3, day)) for day in (2, 9)
+    ]
+    assert said[0]["id"] == said[1]["id"] == json.loads((certificate / "certificate.json").read_text())["id"]
+
+
 def test_a_list_of_revocations_cannot_be_altered(tmp_path: Path) -> None:
     path, chance = tmp_path / "revoked.json", Random(7)  # noqa: S311 (to be repeated)
     revocation.add(path, "0" * 32, "faulty", runs.KEY, on=runs.ISSUED)
