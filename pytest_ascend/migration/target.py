@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import random
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -11,17 +12,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pytest_ascend.errors import UsageError
+from pytest_ascend.precision.reference import initialise
 
 #: Shapes instead of a function: "8x3x224x224", "8x128:int64:32000" (values below 32000), several with commas.
 _SHAPE = re.compile(r"(?P<shape>\d+(?:x\d+)*)(?::(?P<dtype>[a-z]+\d*)(?::(?P<below>\d+))?)?", re.ASCII)
 
 #: Below what integers are drawn where nothing says it: a valid index of almost any embedding.
 FEW = 2
+
+#: What generators are set to before a factory is called.
+SEED = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,11 +77,13 @@ def subject(name: str, inputs: str = "", batch: int | None = None) -> Subject:
             hint="name a function or shapes, as in my.module:inputs or 8x3x224x224; or have the factory give both",
         )
     args, kwargs = called_with(given, batch)
+    initialise(model, args, kwargs)
     return Subject(name=name, model=model, args=args, kwargs=kwargs)
 
 
 def made(factory: Any, name: str) -> tuple[nn.Module, Any]:
     """Return the module a factory makes, and its inputs, None where it gives none. Raises UsageError for others."""
+    seed()
     result = factory() if callable(factory) and not isinstance(factory, nn.Module) else factory
     model, inputs = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     if not isinstance(model, nn.Module):
@@ -86,11 +94,19 @@ def made(factory: Any, name: str) -> tuple[nn.Module, Any]:
     return model, inputs
 
 
+def seed() -> None:
+    """Seed every generator that a factory may draw from: weights and inputs are the same in each run and process."""
+    random.seed(SEED)
+    np.random.seed(SEED)
+    torch.manual_seed(SEED)
+
+
 def called_with(given: Any, batch: int | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return arguments and keywords of inputs as people write them: a tensor, a tuple, a mapping, a function of these.
 
     A function with a parameter is given the batch size; what other inputs hold is repeated along the first dimension.
     """
+    seed()
     takes_batch = callable(given) and _takes_batch(given)
     value = (given(batch) if takes_batch and batch else given()) if callable(given) else given
     if isinstance(value, Mapping):

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from pytest_ascend.precision import Samples
+from pytest_ascend.precision.orders import other_order
+from pytest_ascend.precision.stand_ins import cross_entropy_inside, stand_ins
 from pytest_ascend.run import inputs
 
 #: What was computed, by kind ("forward", "gradients") and then by the name of a tensor.
@@ -95,12 +97,16 @@ def reference(
     """
     by = MOVED_BY[autocast]
     moved = (move(copy.deepcopy(model), f"move {number}", by) for number in range(moves))
-    honest = [honestly(each) for each in (copy.deepcopy(model), *moved)]
+    with stand_ins([]):
+        honest = [honestly(each) for each in (copy.deepcopy(model), *moved)]
+        with other_order(), cross_entropy_inside():
+            honest.append(honestly(copy.deepcopy(model)))
+        exact = exactly(copy.deepcopy(model).double())
     if orders:
         honest.append(honestly(channels_last(copy.deepcopy(model))))
         with without_onednn():
             honest.append(honestly(copy.deepcopy(model)))
-    return Reference(exactly(copy.deepcopy(model).double()), tuple(honest))
+    return Reference(exact, tuple(honest))
 
 
 def move(model: nn.Module, key: str, by: int = 1) -> nn.Module:

@@ -28,6 +28,8 @@ Measure: TypeAlias = Callable[[str, float | list[float]], None]
 #: Steps of a training, and its rate: enough for the optimizer's state to matter, of a model that nobody knows.
 STEPS, RATE, EPS = 6, 1e-4, 1e-3
 
+CPU = torch.device("cpu")
+
 #: Honest runs of a model of unknown size beside the usual one.
 MOVES = 3
 
@@ -78,6 +80,7 @@ class ModelParity:
         actual, right = self._on_both(COMPUTE[what], dtype, autocast)
         # Devices have lists of their own of what autocast does, by which results have other dtypes.
         fit = _as if autocast is not None else None
+        locate = partial(self._first_wrong_step, dtype, autocast, fit, actual)
         for kind, found in actual.items():
             if kind == "curve":
                 self.measure("loss_actual", found["losses"].double().tolist())
@@ -89,7 +92,7 @@ class ModelParity:
                     honest=Samples(fit(each, found) for each in right.samples(kind)) if fit else right.samples(kind),
                     name=kind,
                     branching=kind in {"gradients", "weights", "state"},
-                    locate=partial(self._first_wrong_step, dtype, autocast, fit) if what == "training" else None,
+                    locate=locate if what == "training" else None,
                 )
 
     def _on_both(
@@ -100,16 +103,25 @@ class ModelParity:
         actual = compute(copy.deepcopy(model), self.device.torch_device(), autocast)
         right = reference(
             model,
-            lambda each: compute(each, torch.device("cpu"), None),
-            lambda each: compute(each, torch.device("cpu"), autocast),
+            lambda each: compute(each, CPU, None),
+            lambda each: compute(each, CPU, autocast),
             autocast,
             MOVES,
             orders=by is traced,
         )
         return actual, right
 
-    def _first_wrong_step(self, dtype: torch.dtype, autocast: torch.dtype | None, fit: Fit | None, _: Verdict) -> str:
-        return first_wrong(*self._on_both(traced, dtype, autocast), branching=True, fit=fit)
+    def _first_wrong_step(
+        self, dtype: torch.dtype, autocast: torch.dtype | None, fit: Fit | None, actual: Observed, _: Verdict
+    ) -> str:
+        found = first_wrong(*self._on_both(traced, dtype, autocast), branching=True, fit=fit)
+        if found:
+            return found
+        none = "trained again to find the first wrong step, none is further off by itself than honest ones"
+        model = _still(self.subject.model).to(dtype)
+        again = training(self.subject, copy.deepcopy(model), self.device.torch_device(), autocast)
+        same = all(torch.equal(each, again[kind][name]) for kind in actual for name, each in actual[kind].items())
+        return f"{none}: the error adds up" if same else f"{none}, and results change from one training to the next"
 
 
 def _as(honest: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> dict[str, Tensor]:

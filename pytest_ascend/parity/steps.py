@@ -89,7 +89,7 @@ def _made(
 
 
 def first_wrong(actual: Observed, right: Reference, *, branching: bool, fit: Fit | None = None) -> str:
-    """Say the first step, and what of it, at which a :func:`trace` is further off than honest ones.
+    """Say the first step, and what of it, at which a :func:`trace` is further off than honest ones; "" for none.
 
     ``branching`` says that the model's gradients go through comparisons. Optimizers may keep their state under other
     names: what both have is compared.
@@ -109,7 +109,7 @@ def first_wrong(actual: Observed, right: Reference, *, branching: bool, fit: Fit
         wrong = [name for name, leaf in zip(shared, verdict.leaves, strict=True) if not leaf.agrees]
         if wrong:
             return f"first wrong at {key}" + ("" if quantity == "loss" else f"{_named(wrong, quantity, len(found))}")
-    return "trained again to find the first wrong step, nothing deviates at any step: results change from time to time"
+    return ""
 
 
 def _named(wrong: list[str], quantity: str, count: int) -> str:

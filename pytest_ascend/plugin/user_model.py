@@ -60,6 +60,7 @@ def parity(device: Device, compare: PrecisionCompare, measure: Callable[..., Non
 
 def _subject(request: pytest.FixtureRequest) -> Subject:
     from pytest_ascend.migration import target  # noqa: PLC0415 - loads torch
+    from pytest_ascend.precision.reference import initialise  # noqa: PLC0415
 
     marker = request.node.get_closest_marker("ascend_model")
     if marker is None or not marker.args:
@@ -71,6 +72,7 @@ def _subject(request: pytest.FixtureRequest) -> Subject:
         return target.subject(factory, given or "")
     model, inputs = target.made(target.load(factory, "model") if isinstance(factory, str) else factory, _name(factory))
     args, kwargs = target.called_with(inputs if given is None else given)
+    initialise(model, args, kwargs)
     return target.Subject(name=_name(factory), model=model, args=args, kwargs=kwargs)
 
 

@@ -35,13 +35,13 @@ def causes(actual: Array, expected: Array, dtype: str) -> Iterator[str]:
 
 def _special(ours: Array, theirs: Array) -> Iterator[str]:
     if np.any(np.isnan(theirs) & ~np.isnan(ours)):
-        yield "NaN was dropped: a maximum, minimum or clamp that does not pass it on, or saturation"
+        yield "NaN was dropped, as by a maximum, minimum or clamp that does not pass it on"
     elif np.any(np.isnan(ours)):
-        yield "NaN where there is none: memory that was never written, 0/0, or an overflow on the way"
+        yield "NaN where there is none, as of memory that was never written, 0/0, or an overflow on the way"
     elif np.any(np.isinf(theirs) & np.isfinite(ours)):
-        yield "a finite number for Inf: saturation instead of overflow"
+        yield "a finite number for Inf, as of saturation instead of overflow"
     elif np.any(np.isinf(ours)):
-        yield "Inf where there is none: an overflow on the way, in a shorter format than the inputs'"
+        yield "Inf where there is none, as of an overflow on the way"
 
 
 def _zeros(ours: Array, theirs: Array) -> bool:
@@ -95,14 +95,14 @@ def _unrelated(ours: Array, theirs: Array) -> bool:
 
 #: In this order: the first that holds is told.
 CAUSES: tuple[tuple[Test, str], ...] = (
-    (_zeros, "zeros instead of values: not computed, not written, masked away, or flushed as too small"),
-    (_constant, "one value for all: a broadcast or an offset that was ignored"),
+    (_zeros, "zeros instead of values, as of what is not computed, not written, masked away, or flushed as too small"),
+    (_constant, "one value for all, as where a broadcast or an offset is ignored"),
     (_negated, "the sign is wrong"),
-    (_shifted, "the values of the neighbours: an offset or index off by one"),
-    (_rearranged, "the right values in the wrong places: strides, an axis or an order that was ignored"),
-    (_scaled, "all off by one factor: a scale, a mean for a sum, or a factor left out"),
-    (_offset, "all off by one amount: a bias or a term left out or added twice"),
-    (_unrelated, "nothing to do with what was expected: stale or foreign memory, or another operator"),
+    (_shifted, "the values of the neighbours, as of an offset or index off by one"),
+    (_rearranged, "the right values in the wrong places, as where strides, an axis or an order are ignored"),
+    (_scaled, "all off by one factor, as of a scale, a mean for a sum, or a factor left out"),
+    (_offset, "all off by one amount, as of a bias or a term left out or added twice"),
+    (_unrelated, "hardly related to what was expected (cosine below 0.5)"),
 )
 
 #: Significand bits of formats that float32 results are silently computed in, and what these are called.
@@ -120,10 +120,10 @@ def _by_digits(ours: Array, theirs: Array, dtype: str) -> str:
     away = np.sign(ours - theirs) * np.sign(theirs)
     if ours.size >= 32 and typical < 4 * 2.0 ** (1 - digits) and abs(float(np.mean(away))) > 0.9:
         return "all " + ("away from" if away[0] > 0 else "towards") + " zero by about an ulp: another rounding mode"
-    if digits == 24 and 2.0**-16 < typical < 2.0**-8:
-        return "errors as large as those of a 16-bit format or a 10-bit mantissa: computed in less than float32"
-    if digits < 24 and 2.0 ** (2 - digits) < typical < 0.25:
-        return "errors of many ulp: accumulated in the short format instead of float32, or an approximation"
+    if ours.size >= 16 and digits == 24 and 2.0**-16 < typical < 2.0**-8:
+        return "errors as large as those of a 16-bit format or a 10-bit mantissa"
+    if ours.size >= 16 and digits < 24 and 2.0 ** (2 - digits) < typical < 0.25:
+        return "errors of many ulp, as of sums accumulated in the short format instead of float32"
     return ""
 
 

@@ -7,7 +7,7 @@ errors of earlier layers are no part of a layer's verdict: it is wrong if its er
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -16,10 +16,13 @@ from torch import Tensor, nn
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.capture import Call, casting, run, widened
-from pytest_ascend.precision.compare import compare
+from pytest_ascend.precision.compare import Samples, compare
 from pytest_ascend.precision.layer_report import Layer, LayerReport, relative_error
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.operators import first_wrong_operator
+from pytest_ascend.precision.orders import other_order
+from pytest_ascend.precision.reference import initialise
+from pytest_ascend.precision.stand_ins import cross_entropy_inside, stand_ins
 from pytest_ascend.records.verdict import Verdict
 
 Gradients: TypeAlias = dict[str, Tensor]
@@ -45,6 +48,7 @@ def layers(
     check_module(model)
     if autocast is not None and not isinstance(autocast, torch.dtype):
         raise UsageError(f"autocast is {autocast!r:.80}", hint="give a dtype, such as torch.bfloat16, or leave it out")
+    initialise(model, inputs, kwargs)
     on_device = copy.deepcopy(model).to(device)
     args, named = (mapped(each, lambda tensor: moved(tensor, tensor.detach().to(device))) for each in (inputs, kwargs))
     _, calls = run(on_device, args, named, autocast, backward)
@@ -52,7 +56,8 @@ def layers(
     args, named = (
         mapped(each, lambda tensor: moved(tensor, widened(tensor.detach().cpu()))) for each in (inputs, kwargs)
     )
-    _, reference = run(wide, args, named, None, False)
+    with stand_ins([]):
+        _, reference = run(wide, args, named, None, False)
     again = Again(dict(copy.deepcopy(model).cpu().named_modules()), dict(wide.named_modules()), autocast, standard)
     truth = {(call.name, call.number): call for call in reference}
     report = LayerReport(layers=tuple(again.judge(call, truth.get((call.name, call.number))) for call in calls))
@@ -94,30 +99,34 @@ class Again:
         if any(isinstance(each, DROPOUTS) and each.training and each.p for each in module.modules()):
             return replace(layer, note="active dropout: not judged")
         has_parts = any(True for _ in module.children())
-        expected, honest = self._compute(call, self.wide, None), self._compute(call, self.usual, self.autocast)
+        with stand_ins([]):
+            expected, honest = self._compute(call, self.wide, None), self._compute(call, self.usual, self.autocast)
+            with other_order(), cross_entropy_inside():
+                other = self._compute(call, self.usual, self.autocast)
         forward = compare(
             call.output,
             expected[0],
-            honest=honest[0],
+            honest=_alike(call.output, honest[0], other[0]),
             name=call.label,
             standard=self.standard,
             accumulation=sums_of(module),
         )
-        backward = self._backward(call, expected[1], honest[1], has_parts)
+        backward = self._backward(call, expected[1], (honest[1], other[1]), has_parts)
         return replace(layer, forward=forward, backward=backward, note="has parts" if has_parts else "")
 
-    def _backward(self, call: Call, expected: Gradients, honest: Gradients, has_parts: bool) -> Verdict | None:
+    def _backward(
+        self, call: Call, expected: Gradients, honest: Sequence[Gradients], has_parts: bool
+    ) -> Verdict | None:
         found = {
-            name: (ours, expected[name], honest[name])
+            name: (ours, expected[name], *(each[name] for each in honest))
             for name, ours in gradients_of(call).items()
-            if name in expected and name in honest
+            if all(name in each for each in (expected, *honest))
         }
         if not found:
             return None
-        ours, theirs, cpu = ({key: each[part] for key, each in found.items()} for part in range(3))
-        return compare(
-            ours, theirs, honest=cpu, name=f"{call.label} backward", standard=self.standard, branching=has_parts
-        )
+        ours, theirs, *cpu = ({key: each[part] for key, each in found.items()} for part in range(2 + len(honest)))
+        name, beside = f"{call.label} backward", _alike(ours, *cpu)
+        return compare(ours, theirs, honest=beside, name=name, standard=self.standard, branching=has_parts)
 
     def _compute(
         self, call: Call, modules: Mapping[str, nn.Module], autocast: torch.dtype | None
@@ -149,6 +158,17 @@ class Again:
             gradients = {name: each.grad for name, each in wanted.items() if each.grad is not None}
             module.zero_grad(set_to_none=True)
         return mapped(output, torch.Tensor.detach), gradients
+
+
+def _alike(actual: Any, *honest: Any) -> Samples:
+    """Return honest results in the dtypes of the device's: its autocast has lists of its own."""
+    dtypes = [each.dtype for each in tensors_in(actual)]
+
+    def fitted(one: Any) -> Any:
+        wanted = iter(dtypes if len(tensors_in(one)) == len(dtypes) else [])
+        return mapped(one, lambda each: each.to(next(wanted, each.dtype)) if each.is_floating_point() else each)
+
+    return Samples(map(fitted, honest))
 
 
 def gradients_of(call: Call) -> Gradients:

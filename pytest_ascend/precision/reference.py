@@ -138,6 +138,8 @@ class Source:
         self._known: dict[Mode, list[list[Tensor]]] = {}
         owner = _owner(self.subject)
         if owner is not None:
+            if owner is self.subject:
+                initialise(owner, self.args, self.kwargs)
             self.subject = _copied(self.subject, owner)
             _see_next_call(owner, self._called)
         self.args, self.kwargs = (mapped(each, _on_cpu) for each in (self.args, dict(self.kwargs)))
@@ -259,6 +261,13 @@ def _see_next_call(module: nn.Module, called: list[torch.dtype | None]) -> None:
             called.append(autocast_of(next((each.device.type for each in tensors), "cpu")))
 
     handles.append(module.register_forward_pre_hook(see, with_kwargs=True))
+
+
+def initialise(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Give lazy modules their weights, by a first call, so that every copy has the same ones."""
+    if any(nn.parameter.is_lazy(each) for each in (*module.parameters(), *module.buffers())):
+        with torch.no_grad():
+            module(*args, **kwargs)
 
 
 def autocast_of(device_type: str) -> torch.dtype | None:

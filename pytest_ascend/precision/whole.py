@@ -17,7 +17,7 @@ from pytest_ascend.precision.compare import compare, joined
 from pytest_ascend.precision.layers import DROPOUTS, check_module, layers
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.operators import BRANCHING, RANDOM, Seen
-from pytest_ascend.precision.reference import Source
+from pytest_ascend.precision.reference import Source, initialise
 from pytest_ascend.records.verdict import Verdict
 
 #: Generators are set to this before the model runs, on the device and on the CPU.
@@ -41,6 +41,7 @@ def whole(
     what is no module, and for a model that draws random numbers in another way.
     """
     check_module(model)
+    initialise(model, inputs, kwargs)
     still, dropped = without_dropout(model)
     source = Source(still, tuple(inputs), dict(kwargs), autocast, call=computed)
     with Seen() as seen:
