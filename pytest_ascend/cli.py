@@ -50,6 +50,10 @@ SUBCOMMANDS = {
 }
 
 
+#: Exit code of a command that the user ended.
+INTERRUPTED = 2
+
+
 class LazyGroup(click.Group):
     """A group that knows its commands by name."""
 
@@ -88,12 +92,18 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line; what the user can act on becomes one message and its exit code."""
+    """Run the command line; what the user can act on becomes one message and its exit code, as of pytest --ascend."""
     try:
-        cli()
+        code = cli(standalone_mode=False)
     except AscendError as error:
         click.echo(f"ERROR: {visible(str(error))}", err=True)
-        sys.exit(error.exit_code)
+        code = error.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = AscendError.exit_code
+    except click.Abort:
+        code = INTERRUPTED
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,34 @@ def load(name: str, what: str) -> Any:
     return found
 
 
+def refuse_unusable(name: str, inputs: str = "") -> None:
+    """Raise UsageError for a model or inputs that cannot be made, as far as that can be told without making them."""
+    factory = load(name, "model")
+    if callable(factory) and not isinstance(factory, nn.Module):
+        _refuse_parameters(factory, name)
+    if inputs and (_is_shapes(inputs) or ":" not in inputs):
+        for part in inputs.split(","):
+            _parsed(part.strip())
+    elif inputs:
+        load(inputs, "inputs")
+
+
+def _refuse_parameters(factory: Callable[..., Any], name: str) -> None:
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return
+    needed = [each.name for each in parameters if each.default is each.empty and each.kind in _NEEDED]
+    if needed:
+        raise UsageError(
+            f"{name} needs {', '.join(needed)}, and a factory is called without arguments",
+            hint="write a function without parameters that makes the model, and name that",
+        )
+
+
+_NEEDED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
 def subject(name: str, inputs: str = "", batch: int | None = None) -> Subject:
     """Make the model ``name`` with the ``inputs`` that a name or shapes give, for a ``batch`` if one is asked for.
 
@@ -149,14 +177,19 @@ def _shapes(text: str) -> tuple[Tensor, ...]:
 
 
 def _drawn(text: str, generator: torch.Generator) -> Tensor:
+    shape, dtype, below = _parsed(text)
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.randn(shape, generator=generator).to(dtype)
+    return torch.randint(below, shape, generator=generator).to(dtype)
+
+
+def _parsed(text: str) -> tuple[list[int], torch.dtype, int]:
+    """Return shape, dtype and what integers are to be below of. Raises UsageError."""
     match = _SHAPE.fullmatch(text)
     dtype = getattr(torch, (match and match["dtype"]) or "float32", None)
     if match is None or not isinstance(dtype, torch.dtype):
         raise UsageError(f"{text!r} is no shape with a dtype of torch", hint="write 8x3x224x224 or 8x128:int64:32000")
-    shape = [int(size) for size in match["shape"].split("x")]
-    if dtype.is_floating_point or dtype.is_complex:
-        return torch.randn(shape, generator=generator).to(dtype)
-    return torch.randint(int(match["below"] or FEW), shape, generator=generator).to(dtype)
+    return [int(size) for size in match["shape"].split("x")], dtype, int(match["below"] or FEW)
 
 
 def floating(output: Any) -> dict[str, Tensor]:

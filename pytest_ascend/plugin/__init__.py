@@ -36,7 +36,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
     """Bring the device up before any conftest can import torch; without ``--ascend``, see that it can."""
-    if not options.is_on(early_config.known_args_namespace):
+    namespace = early_config.known_args_namespace
+    if not options.is_on(namespace):
+        if vain := options.given_in_vain(namespace):
+            raise pytest.UsageError(f"{', '.join(vain)} without --ascend does nothing\n  hint: add --ascend")
         spare_torch()
         return
     from pytest_ascend.plugin import hooks

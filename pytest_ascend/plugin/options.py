@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
@@ -141,6 +142,12 @@ class Options:
         read=_seconds,
         metavar="SECONDS",
     )
+    suites: tuple[str, ...] = option(
+        (),
+        "run these of the bundled suites only, as in fusion,models; from any folder",
+        name="--ascend-suite",
+        metavar="NAMES",
+    )
     resume: bool = option(False, "continue the run whose log is in the report folder; what it proved is not run again")
     model: str = option(
         "", "test a model of yours, package.module:factory, instead of the bundled suites", metavar="NAME"
@@ -219,6 +226,13 @@ def is_on(namespace: argparse.Namespace) -> bool:
     return bool(getattr(namespace, "ascend", False)) and not (namespace.help or namespace.version)
 
 
+def given_in_vain(namespace: argparse.Namespace) -> list[str]:
+    """Return the options that were given without ``--ascend``, which would silently do nothing."""
+    if getattr(namespace, "ascend", False):
+        return []
+    return [name for name in names() if _given(namespace, name) not in (None, False, [])]
+
+
 def only_looks(namespace: argparse.Namespace) -> bool:
     """Whether nothing will be executed, as with ``--collect-only``."""
     names = ("collectonly", "showfixtures", "show_fixtures_per_test", "markers")
@@ -235,6 +249,7 @@ def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
         "baselines": _baselines(namespace.ascend_baselines, invocation_folder, stores=namespace.ascend_store_goldens),
         "against": _against(namespace.ascend_against, invocation_folder),
         "isolation": _isolation(namespace, found["isolation"]),
+        "suites": _suites(found["suites"], namespace),
     }
     devices = cards if isinstance(cards, int) else 0
     return Options(**found, cards=cards, emulator=EmulatorSettings(devices=devices, **settings))
@@ -262,6 +277,26 @@ def _placed(value: Any, invocation_folder: Path) -> Any:
 def _refuse_inputs_without_model(namespace: argparse.Namespace) -> None:
     if namespace.ascend_model_input and not namespace.ascend_model:
         raise UsageError("--ascend-model-input says nothing without a model", hint="add --ascend-model=package:factory")
+
+
+def _suites(given: tuple[str, ...], namespace: argparse.Namespace) -> tuple[str, ...]:
+    """Return the names of suites. Raises UsageError for an unknown one, and beside paths or a model."""
+    wanted = tuple(name.strip() for each in given for name in each.split(",") if name.strip())
+    known = suite_names()
+    for name in wanted:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
+            raise UsageError(f"--ascend-suite={name}: there is no such suite", hint=hint)
+    for what, other in (("a path", namespace.file_or_dir), ("--ascend-model", namespace.ascend_model)):
+        if wanted and other:
+            raise UsageError(f"--ascend-suite and {what} exclude each other", hint="give one of the two")
+    return wanted
+
+
+def suite_names() -> tuple[str, ...]:
+    """Return the names of the bundled suites: each is a folder with a catalogue."""
+    return tuple(sorted(path.parent.name for path in folder("suites").glob("*/catalogue.py")))
 
 
 def _isolation(namespace: argparse.Namespace, wanted: str) -> str:

@@ -42,10 +42,13 @@ def set_up(config: pytest.Config, args: list[str]) -> Setup:
         settings, suites = options.read(namespace, here), folder("suites").resolve()
         chosen = options.chosen(namespace)
         if settings.model and not chosen.paths:
-            chosen = replace(chosen, paths=(str(_put_model(suites, namespace, args)),))
+            chosen = replace(chosen, paths=_put(namespace, args, suites / "yours" / "model.py"))
+        if settings.suites:
+            chosen = replace(chosen, paths=_put(namespace, args, *(suites / name for name in settings.suites)))
         scope = selection.scope(chosen.paths, suites, here)
         prepared = prepare(settings.device, settings=settings.emulator, isolation=settings.isolation)
         _refuse_unknown(settings.standard)
+        _refuse_model(settings)
     if scope != selection.OWN:
         _keep_to(suites, config, args)
     setup = Setup(options=settings, chosen=chosen, scope=scope, suites=suites, prepared=prepared, began=began)
@@ -54,12 +57,20 @@ def set_up(config: pytest.Config, args: list[str]) -> Setup:
         return replace(setup, expectations=expectations.load(setup.expected_by, setup.stack()))
 
 
-def _put_model(suites: Path, namespace: argparse.Namespace, args: list[str]) -> Path:
-    """Have the tests of the user's model collected, in the place of the bundled suites; give their file."""
-    path = suites / "yours" / "model.py"
-    args.insert(0, str(path))
-    namespace.file_or_dir = [str(path)]
-    return path
+def _put(namespace: argparse.Namespace, args: list[str], *paths: Path) -> tuple[str, ...]:
+    """Have pytest collect these paths, instead of all bundled suites; return them as it is told."""
+    found = [str(path) for path in paths]
+    args[:0] = found
+    namespace.file_or_dir = found
+    return tuple(found)
+
+
+def _refuse_model(settings: options.Options) -> None:
+    """Raise UsageError for a model that cannot be made or called, before anything is collected."""
+    if settings.model:
+        from pytest_ascend.migration import target  # noqa: PLC0415  (loads torch)
+
+        target.refuse_unusable(settings.model, settings.model_input)
 
 
 def _refuse_unknown(standard: str) -> None:
@@ -78,6 +89,5 @@ def _keep_to(suites: Path, config: pytest.Config, args: list[str]) -> None:
     """
     namespace = config.known_args_namespace
     if not namespace.file_or_dir:
-        args.insert(0, str(suites))
-        namespace.file_or_dir = [str(suites)]
+        _put(namespace, args, suites)
     namespace.confcutdir = str(suites)

@@ -36,6 +36,17 @@ def test_a_command_that_does_not_exist_is_refused() -> None:
     assert CliRunner().invoke(cli.cli, ["nonsense"]).exit_code == 2
 
 
+@pytest.mark.parametrize("given", [["nonsense"], ["doctor", "--nonsense"], ["report", "render"]])
+def test_wrong_usage_ends_with_the_code_of_wrong_usage(
+    given: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["pytest-ascend", *given])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 4
+    assert "Usage:" in capsys.readouterr().err
+
+
 def test_what_the_user_can_act_on_is_a_message_and_an_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -43,7 +54,7 @@ def test_what_the_user_can_act_on_is_a_message_and_an_exit_code(
     def broken() -> None:
         raise DeviceUnavailable("no device", hint="get one")
 
-    monkeypatch.setattr(cli, "cli", lambda: broken(args=[], standalone_mode=False))
+    monkeypatch.setattr(cli, "cli", lambda **settings: broken(args=[], **settings))
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 6

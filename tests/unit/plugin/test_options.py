@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.plugin.options import chosen, is_on, names, only_looks, read
+from pytest_ascend.plugin.options import chosen, given_in_vain, is_on, names, only_looks, read
 
 
 def given(**values: object) -> argparse.Namespace:
@@ -35,6 +35,7 @@ def given(**values: object) -> argparse.Namespace:
         "ascend_case_deadline": None,
         "ascend_deadline": None,
         "ascend_resume": False,
+        "ascend_suite": [],
         "ascend_model": None,
         "ascend_model_input": None,
         "usepdb": False,
@@ -119,3 +120,28 @@ def test_what_narrows_a_run_is_named(values: dict[str, object], expected: tuple[
 def test_inputs_without_a_model_are_refused() -> None:
     with pytest.raises(UsageError, match="nothing without a model"):
         read(given(ascend_model_input="2x3"), Path())
+
+
+def test_suites_are_named_with_commas_or_again(tmp_path: Path) -> None:
+    assert read(given(ascend_suite=["fusion,models", "ops"]), tmp_path).suites == ("fusion", "models", "ops")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"ascend_suite": ["fusoin"]}, "did you mean fusion?"),
+        ({"ascend_suite": ["xyz"]}, "choose from adaptation, benchmarks"),
+        ({"ascend_suite": ["ops"], "file_or_dir": ["tests"]}, "--ascend-suite and a path exclude each other"),
+        ({"ascend_suite": ["ops"], "ascend_model": "a:b"}, "--ascend-suite and --ascend-model exclude each other"),
+    ],
+)
+def test_suites_that_cannot_be_run_are_refused(values: dict[str, object], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        read(given(**values), tmp_path)
+    assert message in str(refused.value)
+
+
+def test_an_option_without_ascend_is_given_in_vain() -> None:
+    assert given_in_vain(given(ascend=False)) == []
+    assert given_in_vain(given(ascend=False, ascend_level="smoke")) == ["--ascend-level"]
+    assert given_in_vain(given(ascend=True, ascend_level="smoke")) == []
