@@ -85,7 +85,7 @@ def dtypes(_: Fresh) -> dict[str, Any]:
     """Call every operator once in each dtype: who computes it, and what is said where nobody does."""
     torch = _torch()
 
-    from pytest_ascend.run.watching import FallbackWatch
+    from pytest_ascend.run.fallback import FallbackWatch
 
     found: dict[str, Any] = {}
     for name in (*UNARY, *BINARY, *REDUCING, *OTHER):

@@ -19,6 +19,7 @@ from pytest_ascend.plugin.keys import RANKS
 from pytest_ascend.plugin.reports import RECORD_PROPERTY
 from pytest_ascend.plugin.session import Setup
 from pytest_ascend.run import benchmarked
+from pytest_ascend.run.watching import lost
 
 #: Has launches wait for their end, so that a device fails where the mistake is.
 BLOCKING = {"ASCEND_LAUNCH_BLOCKING": "1", "CUDA_LAUNCH_BLOCKING": "1"}
@@ -139,8 +140,6 @@ class Teller:
 
 def health_of(device: Device) -> str:
     """Ask the device for a known answer: "" where it gives it, else what is wrong with it."""
-    from pytest_ascend.run.watching import lost  # noqa: PLC0415  (loads torch)
-
     return lost(device).partition("\n")[0][:HEALTH_CHARACTERS]
 
 

@@ -17,8 +17,8 @@ from pytest_ascend.device.cpu import Cpu
 from pytest_ascend.device.npu import Npu
 from pytest_ascend.errors import UsageError
 from pytest_ascend.precision import compare
+from pytest_ascend.run.fallback import FallbackWatch
 from pytest_ascend.run.outcomes import classify
-from pytest_ascend.run.watching import FallbackWatch
 from suites.adaptation import export, offline
 from suites.training import models
 

@@ -1,0 +1,56 @@
+"""Which operators the CPU computed although their tensors are on the device.
+
+The dispatcher is asked, as torch_npu's own warning comes once a process, and can be turned off.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten
+
+from pytest_ascend.device.dispatcher import kind
+from pytest_ascend.dispatching import EagerDispatchMode
+from pytest_ascend.records.census import FALLBACK
+
+
+@functools.cache
+def falls_back(operator: torch._ops.OpOverload) -> bool:
+    """Whether torch_npu has the CPU compute ``operator``: it has no kernel for it, and torch none for any device."""
+    return kind(_name(operator)) == FALLBACK
+
+
+def _name(operator: torch._ops.OpOverload) -> str:
+    return str(operator.name())  # type: ignore[no-untyped-call]
+
+
+class FallbackWatch(EagerDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes operators on tensors of ``device_type`` that the CPU computes, in the order of their first call.
+
+    It sees what torch dispatches, not what a kernel calls inside: there it knows the ``out=`` variants only.
+    """
+
+    def __init__(self, device_type: str) -> None:
+        super().__init__()
+        self.device_type = device_type
+        self.seen: dict[str, None] = {}
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call the operator as it was to be called."""
+        kwargs = kwargs or {}
+        if falls_back(func) and self._is_on_device(args, kwargs):
+            self.seen[_name(func)] = None
+        return func(*args, **kwargs)
+
+    def _is_on_device(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        leaves, _ = tree_flatten((args, dict(kwargs)))
+        return any(isinstance(leaf, torch.Tensor) and leaf.device.type == self.device_type for leaf in leaves)
