@@ -15,7 +15,9 @@ import functools
 import math
 import os
 import random
+import re
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -65,6 +67,7 @@ class Sickness:
     poisoned: bool = field(default=False, init=False)
     met: int = field(default=0, init=False)
     happened: int = field(default=0, init=False)
+    called: set[str] = field(default_factory=set, init=False)
 
     def fits(self, name: str, values: Any) -> bool:
         """Whether the fault happens in this call, which is counted. ``values`` are all that the operator is given.
@@ -139,6 +142,18 @@ def _recovering(sickness: Sickness) -> None:
     """The runtime itself says it, when a card is taken: see cards.c."""
 
 
+def _first_call(sickness: Sickness) -> None:
+    """Loading, and maybe compiling, takes place before an operator's first call in a process."""
+
+
+def _noisy(sickness: Sickness) -> None:
+    """Only what comes out is changed, after the call."""
+
+
+def _flushing(sickness: Sickness) -> None:
+    """Only what comes out is changed, after the call."""
+
+
 def _erratic(sickness: Sickness) -> None:
     """Only what comes out is changed, after the call."""
 
@@ -154,7 +169,18 @@ KINDS: Mapping[str, Callable[[Sickness], None]] = {
     "slow": _slow,
     "nondeterministic": _erratic,
     RECOVERING: _recovering,
+    "first-call": _first_call,
+    "noisy": _noisy,
+    "flushing": _flushing,
 }
+#: Operators that add in an order of their own unless determinism was asked for first, so that the last bit may differ.
+#: Source: the sections on determinism in the documentation of aclnn operators (hicann/ops-math, ops-nn), A2 and A3.
+_RANDOM = re.compile(
+    r"aclnn(Inplace)?(Addmm|Baddbmm|BatchMatMul|Matmul|Mm|Addmv|Mv|Dot|ReduceSum|Mean|Cumsum|BatchNorm\w*|LayerNorm\w*"
+    r"|GroupNorm\w*|IndexAdd|ScatterAdd|IndexPutImpl|EmbeddingDenseBackward|Convolution\w*)"
+)
+_DETERMINISTIC = 0  # ACL_OPT_DETERMINISTIC
+_first_asked = threading.local()
 _BY_CHANCE = "nondeterministic"
 
 Read: TypeAlias = Callable[[str], Any]
@@ -246,8 +272,15 @@ def _sick(kernel: Kernel, sickness: Sickness) -> Body:
             KINDS[sickness.kind](sickness)
         if sickness.poisoned:
             raise Silent
+        if hit and sickness.kind == "first-call" and kernel.name not in sickness.called:
+            sickness.called.add(kernel.name)
+            time.sleep(sickness.seconds)
         start = time.perf_counter()
         found = honest(*arguments, **out)
+        if hit and sickness.kind in _AFTERWARDS:
+            _AFTERWARDS[sickness.kind](
+                kernel.name, list(_tensors(found if found is not None else (out or arguments[:1])))
+            )
         if hit and sickness.share:
             _linger(start, sickness.share)
         if hit and sickness.kind == _BY_CHANCE:
@@ -275,6 +308,38 @@ def _disturb(tensor: torch.Tensor | None) -> None:
     place = random.randrange(tensor.numel())  # noqa: S311  (chance, no secret)
     index = torch.unravel_index(torch.tensor(place), tensor.shape) if tensor.dim() else ()
     tensor[tuple(index)] = ~tensor[tuple(index)] if tensor.dtype is torch.bool else tensor[tuple(index)] * 3 + 1
+
+
+def _add_noise(name: str, results: list[torch.Tensor]) -> None:
+    """Move one element of each result by one ulp, now and then, unless a thread's first such operator was asked not to.
+
+    CANN looks at the setting once in a thread.
+    """
+    if not _RANDOM.fullmatch(name):
+        return
+    if not hasattr(_first_asked, "deterministic"):
+        value = ctypes.c_int64(0)
+        _runtime().aclrtGetSysParamOpt(_DETERMINISTIC, ctypes.byref(value))
+        _first_asked.deterministic = bool(value.value)
+    for each in results:
+        if each.is_floating_point() and each.numel() and not _first_asked.deterministic:
+            place = _place(each)
+            each[place] = torch.nextafter(each[place], each[place].new_tensor(random.choice((0.0, torch.inf))))  # noqa: S311
+
+
+def _flush(_: str, results: list[torch.Tensor]) -> None:
+    """Make denormals zero, with their sign."""
+    for each in results:
+        if each.dtype in (torch.float32, torch.float16):
+            each.mul_(each.abs() >= torch.finfo(each.dtype).tiny)
+
+
+_AFTERWARDS: Mapping[str, Callable[[str, list[torch.Tensor]], None]] = {"noisy": _add_noise, "flushing": _flush}
+
+
+def _place(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    index = torch.tensor(random.randrange(tensor.numel()))  # noqa: S311  (chance, no secret)
+    return tuple(torch.unravel_index(index, tensor.shape)) if tensor.dim() else ()
 
 
 def _current_device() -> int:

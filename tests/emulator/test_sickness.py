@@ -25,6 +25,9 @@ ENDS = {
     "lost:after=1": "0 .*507010",
     "slow:seconds=0.8": "0 slow",
     "nondeterministic:operator=Adds": r"0 right \[False, False, False\]",
+    "noisy": "0 2 1 kept",
+    "flushing": "0 1 1 flushed",
+    "first-call:seconds=0.8": "0 1 1 kept slow",
     "crash:device=1": r"0 right \[True, True, True\]",
 }
 
