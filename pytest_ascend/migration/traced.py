@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from pytest_ascend.environment.chip_operators import objections
+from pytest_ascend.environment.chips import Chip, family
 from pytest_ascend.migration.analysis import PHASES, STANDINGS, Analysis, Kind, Operator, standing
 from pytest_ascend.migration.running import Step, Traced, fitting_batch, trace
 from pytest_ascend.migration.target import Subject, subject
@@ -17,6 +20,8 @@ from pytest_ascend.migration.tracing import Use
 
 #: Signatures that are kept of an operator, the most frequent ones.
 SIGNATURES_KEPT = 5
+
+_DTYPE = re.compile(r"\b(?:b?float\d+|u?int\d+|complex\d+|bool)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +44,28 @@ def analyse(empty: Analysis, wanted: Wanted, kind: Kind, asked: str, ways: tuple
     subjects = _subjects(wanted)
     traces = [trace(each, step, ways) for each in subjects]
     memory = tuple(each.memory for each in traces)
+    operators = _operators(traces[0], kind)
+    notes = [*(note for each in traces for note in each.notes), *_objections(operators, empty.chip)]
     return replace(
         empty,
         model=wanted.model,
         way=traces[0].way,
         asked=asked,
         optimizer=wanted.optimizer if wanted.training else "none",
-        operators=_operators(traces[0], kind),
+        operators=operators,
         memory=memory,
         largest_batch=_largest_batch(subjects[0], step, traces[0].way, empty.chip.memory_bytes),
-        notes=tuple(dict.fromkeys(note for each in traces for note in each.notes)),
+        notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def _objections(operators: Iterable[Operator], chip: Chip) -> Iterator[str]:
+    """Yield what CANN's documentation has against the operators of a model on a chip, with the dtypes that they get."""
+    its = family(chip.name)
+    for each in operators if its else ():
+        dtypes = {name for text, _ in each.signatures for name in _DTYPE.findall(text)}
+        for said in objections(each.name.removeprefix("aten::"), sorted(dtypes), its.name if its else ""):
+            yield f"{each.name} on {chip.name}: {said} (CANN's documentation of the operator)"
 
 
 def _largest_batch(given: Subject, step: Step, way: str, capacity_bytes: int) -> int | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pytest_ascend.emulator.registry import aten
+from pytest_ascend.emulator.registry import Absent, aten
 
 T = torch.Tensor
 Optional = T | None
@@ -45,6 +45,10 @@ class Attention:
         return torch.where(self.mask, torch.full((), float("-inf"), dtype=like.dtype), start)
 
 
+#: torch 2.1 has no fused attention for the CPU: there it is computed by parts.
+_HAS_FUSED = not isinstance(aten._scaled_dot_product_flash_attention_for_cpu, Absent)
+
+
 def to_bnsd(tensor: T, layout: str, depth: int) -> T:
     """Return a view as batch, heads, sequence, depth."""
     if layout.endswith("H"):
@@ -65,7 +69,7 @@ def attend(q: T, k: T, v: T, how: Attention) -> tuple[T, T]:
     Gives the result, and log-sum-exps (batch, heads, sequence) in float32.
     """
     k, v = _for_all_heads(k, q), _for_all_heads(v, q)
-    if how.is_plain and q.shape[-1] == v.shape[-1]:
+    if _HAS_FUSED and how.is_plain and q.shape[-1] == v.shape[-1]:
         return _fused(_dense(q), _dense(k), _dense(v), how)
     scores = _scores(q, k, how)
     lse = scores.logsumexp(-1)
@@ -89,7 +93,7 @@ def attend_backward(dy: T, q: T, k: T, v: T, out: T, lse: T, how: Attention) -> 
     kv_heads = k.shape[1]
     k, v = _for_all_heads(k, q), _for_all_heads(v, q)
     dbias: Optional = None
-    if how.is_plain and how.bias is None and q.shape[-1] == v.shape[-1]:
+    if _HAS_FUSED and how.is_plain and how.bias is None and q.shape[-1] == v.shape[-1]:
         backward = aten._scaled_dot_product_flash_attention_for_cpu_backward
         mask = _expanded(how, q, k)
         dy, q, k, v, out = (_dense(each) for each in (dy, q, k, v, out))

@@ -24,6 +24,9 @@ def fast_gelu(self: T) -> T:
     return x * torch.sigmoid(1.702 * x)
 
 
+family.named("FastGelu", fast_gelu)
+
+
 @family.kernel("aclnnFastGeluBackward(Tensor grad, Tensor self, out Tensor gradInput)")
 def fast_gelu_backward(grad: T, self: T) -> T:
     x = self.float()

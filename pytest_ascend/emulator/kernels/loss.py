@@ -131,7 +131,10 @@ _CTC = "IntArray inputLengths, IntArray targetLengths"
 )
 def ctc_loss(log_probs: T, targets: T, lengths: list[int], target_lengths: list[int], blank: int, zero: bool) -> Any:
     """Return the losses and, with a last dimension that CANN rounds up to 8, the logarithms for the backward."""
-    loss, log_alpha = _ctc_loss(log_probs, targets, lengths, target_lengths, blank, zero)
+    one = log_probs.dim() == 2  # no batch: torch_npu before 2.6 hands that on as it is
+    batch = log_probs.unsqueeze(1) if one else log_probs
+    loss, log_alpha = _ctc_loss(batch, targets, lengths, target_lengths, blank, zero)
+    loss = loss.squeeze(0) if one else loss
     return loss, torch.nn.functional.pad(log_alpha, (0, -log_alpha.shape[-1] % 8))
 
 

@@ -33,6 +33,15 @@ def quantize(x: T, scales: T, zero_points: Optional, dtype: torch.dtype, axis: i
     return _rounded(whole if zero_points is None else whole + _along(x, zero_points, axis), dtype)
 
 
+_TEXTS = {"torch.qint8": torch.int8, "torch.quint8": torch.uint8, "torch.qint32": torch.int32}
+
+
+@family.kernel_named("Quantize")
+def quantize_by_name(x: T, scales: T, zero_points: Optional = None, *, axis: int, dtype: str) -> T:
+    """Return what aclnnQuantize does; older versions of torch_npu call it so."""
+    return quantize(x, scales, zero_points, _TEXTS[dtype], axis)
+
+
 _HOW = "Tensor x, Tensor scale, Tensor offset, bool sqrtMode, text roundMode, dtype dstType"
 _MODES = {"round": torch.round, "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc}
 
