@@ -18,6 +18,8 @@ from pytest_ascend.system.bundled import PACKAGE
 from pytest_ascend.system.untrusted import read_regular
 
 SCHEMA = 1
+#: What the calls of the cases ``sweep`` are generated from; in the manifest, as the same seed gives the same calls.
+SWEEP_SEED = 1
 NAME = "manifest.json"
 COMMAND = "pytest-ascend manifest"
 LARGEST_BYTES = 64 << 20
@@ -36,6 +38,8 @@ def _loaded(path: Path, _changed_ns: int) -> tuple[Case, ...]:
         data = json.loads(read_regular(path, LARGEST_BYTES))
         if data["schema"] != SCHEMA:
             raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA}")
+        if data["sweep_seed"] != SWEEP_SEED:
+            raise ValueError(f"its sweeps are of seed {data['sweep_seed']!r}, not {SWEEP_SEED}")
         return _checked(Case.from_dict(entry) for entry in data["cases"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
@@ -54,7 +58,7 @@ def encode(cases: Iterable[Case]) -> str:
     """Return the text of the manifest: one case a line, sorted, so that a change shows as what it is."""
     lines = sorted(json.dumps(case.to_dict(), sort_keys=True) for case in cases)
     body = ",\n".join(lines)
-    return f'{{"schema": {SCHEMA}, "cases": [\n{body}\n]}}\n'
+    return f'{{"schema": {SCHEMA}, "sweep_seed": {SWEEP_SEED}, "cases": [\n{body}\n]}}\n'
 
 
 def write(suites: Path, cases: Iterable[Case]) -> Path:

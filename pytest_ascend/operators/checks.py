@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import torch
 
 from pytest_ascend.dispatching import unseen
+from pytest_ascend.operators import sweep
 from pytest_ascend.operators.calling import forward, on_tensors, tensors
 from pytest_ascend.operators.judging import alike, expected, honest_twin, settings, signs
 from pytest_ascend.operators.layouts import LAYOUTS, as_it_is, changes, poisoned, steps, surrounded
@@ -25,7 +26,7 @@ Found: TypeAlias = dict[str, list[Any]]
 
 def check(target: Target, compare: PrecisionCompare) -> None:
     """Run the property that a case names. Raises AssertionError where the operator does not have it."""
-    CHECKS[target.case.property](target, compare)
+    (sweep.check if target.case.property in sweep.CALLS else CHECKS[target.case.property])(target, compare)
 
 
 def judge(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +16,12 @@ class Draw:
     """Makes tensors on the CPU. Each draw of one ``key`` gives other numbers, and always the same ones.
 
     ``dtype`` is the one of the case: tensors of it ask for a gradient unless ``grad=False``. A ``dtype=`` of its own
-    makes a tensor that is the same in every case, and that has no gradient.
+    makes a tensor that is the same in every case, and that has no gradient. ``sizes`` are put in the place of others.
     """
 
     key: str
     dtype: torch.dtype
+    sizes: Mapping[int, int] = field(default_factory=dict)
     _drawn: int = field(default=0, init=False)
     #: Tensors that were made, by their identity, with the Python that makes them.
     _said: dict[int, tuple[torch.Tensor, str]] = field(default_factory=dict, init=False)
@@ -66,6 +67,7 @@ class Draw:
     def _made(self, kind: str, shape: tuple[int, ...], dtype: torch.dtype, **how: float) -> torch.Tensor:
         """Draw with the function of :mod:`pytest_ascend.run.inputs` that is called so."""
         self._drawn += 1
+        shape = tuple(self.sizes.get(size, size) for size in shape)
         key = f"{self.key}/{self._drawn}"
         made: torch.Tensor = getattr(inputs, kind)(key, shape, dtype=dtype, **how)
         said = "".join(f", {name}={value!r}" for name, value in how.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -52,7 +52,8 @@ class Operator:
     ``Tensor.NAME_``. None asks the schema of a function of ``torch.ops``. ``signed_zero`` tells that IEEE 754 promises
     a zero's sign, ``strides`` that the strides of the result are promised: it is a view or a copy. ``deterministic`` is
     false where calls need not repeat bit for bit, ``nonfinite`` where nothing is promised of NaN and infinities.
-    ``one_set_of_inputs`` tells that recorded inputs serve all floating dtypes.
+    ``sweep`` has more calls generated from its own: any that the CPU takes counts as legal. ``one_set_of_inputs`` tells
+    that recorded inputs serve all floating dtypes.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Operator:
     ulps: float = 2.0
     exact: bool = False
     one_set_of_inputs: bool = False
+    sweep: bool = False
 
     def __post_init__(self) -> None:
         """Settle what may be said in two ways, or follows from the schema of a function of ``torch.ops``."""
@@ -89,6 +91,11 @@ class Operator:
     def samples(self, dtype: str) -> tuple[Sample, ...]:
         """Return all samples for a dtype, each with a name of its own. Raises UsageError where there is none."""
         return _samples(self, dtype)
+
+    def drawn(self, dtype: str, key: str, sizes: Mapping[int, int]) -> tuple[Sample, ...]:
+        """Return the samples with other numbers, and with these sizes in the place of others."""
+        draw = Draw(key, getattr(torch, dtype), sizes)
+        return tuple(_described(sample, draw) for sample in self.inputs(draw))
 
     @property
     def changes_first(self) -> Callable[..., Any]:

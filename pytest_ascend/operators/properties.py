@@ -65,6 +65,8 @@ def cases_of(
 
 def _level(operator: Operator, property_: str, dtype: str) -> str:
     """Return the lowest level that runs a property: layouts of all but the first dtype, the dearest, come last."""
+    if property_ == "sweep-more":
+        return "full"
     if dtype == operator.dtypes[0]:
         return "smoke" if property_ == FORWARD else "standard"
     return "full" if "layout" in property_ else "standard"
@@ -130,6 +132,11 @@ def _repeated(operator: Operator, dtype: str) -> tuple[Sample, ...]:
     return _of_group(FORWARD)(operator, dtype)[:_REPEATED] if asked else ()
 
 
+def _swept(operator: Operator, dtype: str) -> tuple[Sample, ...]:
+    """The calls that others are generated from."""
+    return tuple(each for each in _of_group(FORWARD)(operator, dtype) if each.values()) if operator.sweep else ()
+
+
 #: Property -> the samples of an operator that show it, for a dtype.
 PROPERTIES: Mapping[str, Callable[[Operator, str], tuple[Sample, ...]]] = {
     "forward": _of_group(FORWARD),
@@ -142,6 +149,8 @@ PROPERTIES: Mapping[str, Callable[[Operator, str], tuple[Sample, ...]]] = {
     "out": _with_out,
     "in-place": _in_place,
     "repeat": _repeated,
+    "sweep": _swept,
+    "sweep-more": _swept,
 }
 
 #: The groups whose results are stored; the other properties compare with those of "forward".

@@ -16,7 +16,7 @@ from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.snippet import Reproduction, snippet
 from pytest_ascend.operators.sources import Unwritable
 from pytest_ascend.operators.target import Target
-from pytest_ascend.operators.values import StoredTensor, Values, range_of, sprinkling
+from pytest_ascend.operators.values import StoredTensor, Values, Variant, range_of, sprinkling
 
 #: Gives the Python that makes a tensor which is too large to be written down, "" where none is known.
 Large: TypeAlias = Callable[[torch.Tensor], str]
@@ -57,8 +57,10 @@ def _named(target: Target) -> Iterator[tuple[str, Sample, Placing]]:
     """Yield what a verdict may call a sample, with the sample and how it was placed."""
     for sample in target.samples:
         yield sample.name, sample, layouts.as_it_is
+        yield f"{sample.name}, backward", sample, layouts.as_it_is
         for layout, placing in LAYOUTS.items():
             yield f"{sample.name}, {layout}", sample, placing
+            yield f"{sample.name}, {layout}, backward", sample, placing
         for kind in ("ready", "to be resized"):
             yield f"{sample.name}, {kind}", sample, layouts.as_it_is
 
@@ -85,7 +87,7 @@ def _reproduction(
         kwargs = {**kwargs, "out": _target(target, sample, name, placing)}
     leaves: tuple[int, ...] = ()
     above: tuple[torch.Tensor, ...] = ()
-    if property_ in _BACKWARD:
+    if property_ in _BACKWARD or name.endswith(", backward"):
         leaves = tuple(place for place, each in enumerate(sample.values()) if each.wants_grad(target.dtype))
         above = tuple(placing(each, CPU) for each in _above(target, sample))
     return Reproduction(
@@ -143,6 +145,8 @@ def _large(target: Target, sample: Sample, made: list[torch.Tensor], above: tupl
             return ""
         place = known[id(tensor)]
         source = sample.values()[place]
+        if isinstance(source, Variant):
+            return f"values.{source!r}.make({f'{key}/{place}'!r}, {target.dtype})".replace("values=", "values=values.")
         return _drawn(source, f"{key}/{place}", target.dtype) if isinstance(source, Values) else _kept(target, source)
 
     return expression

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_ascend.operators.values import StoredTensor, Values
+from pytest_ascend.operators.values import StoredTensor, Values, Variant
 
 #: What stands in a sample in place of a tensor.
-Source: TypeAlias = Values | StoredTensor
+Source: TypeAlias = Values | StoredTensor | Variant
 
 #: Elements of a tensor that counts as large, and terms in the longest sum over any other.
 LONG, USUAL_TERMS = 512, 256

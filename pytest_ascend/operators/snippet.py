@@ -24,6 +24,7 @@ FEW_ELEMENTS = 32
 #: What an expression for a large tensor may call, and where that comes from.
 _MADE_BY = {
     **dict.fromkeys(("inputs.uniform", "inputs.normal", "inputs.integers"), "from pytest_ascend.run import inputs"),
+    "values.Variant": "from pytest_ascend.operators import values",
     "load_file": "from safetensors.torch import load_file",
 }
 

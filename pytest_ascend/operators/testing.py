@@ -13,6 +13,7 @@ from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.properties import cases_of
 from pytest_ascend.operators.reference import Definition
 from pytest_ascend.operators.reproducing import program
+from pytest_ascend.operators.sweep import CALLS, Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
@@ -42,7 +43,9 @@ def conformance_tests(*operators: Operator, suite: str = USER) -> Callable[..., 
         ascend_reproduce: Callable[..., None],
     ) -> None:
         operator = table[case.subject]
-        target = Target(case, operator, Definition(operator), npu_device)
+        swept = CALLS.get(case.property)
+        generated = Sweep.of(operator, case.dtype, swept, defined=True) if swept else None
+        target = Target(case, operator, generated or Definition(operator), npu_device)
         ascend_reproduce(partial(program, target))
         check(target, precision_compare)
 

@@ -138,6 +138,77 @@ class StoredTensor:
         return replace(self, tensor=repeated, stride=stride, number=-1, expression=made)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variant:
+    """A tensor of another description with its numbers changed: ``how`` is one of :data:`CHANGES`."""
+
+    values: Values | StoredTensor
+    how: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape as torch has it."""
+        return self.values.shape
+
+    @property
+    def label(self) -> str:
+        """What the name of a sample says of it."""
+        return f"{self.values.label} ({self.how})"
+
+    @property
+    def can_repeat(self) -> bool:
+        """Whether there are rows of which the first can be repeated."""
+        return False
+
+    def make(self, key: str, dtype: torch.dtype) -> torch.Tensor:
+        """Return the tensor on the CPU. ``key`` names the stream, ``dtype`` is the one of the case."""
+        made = self.values.make(key, dtype)
+        return CHANGES[self.how](made, key) if made.numel() and made.ndim else made
+
+    def wants_grad(self, dtype: torch.dtype) -> bool:
+        """Whether the input is one to differentiate by, in a case of this dtype."""
+        return self.values.wants_grad(dtype)
+
+    def with_nonfinite(self) -> Variant:
+        """Return the same: its numbers are chosen."""
+        return self
+
+    def expanded(self) -> Variant:
+        """Return the same: its numbers are chosen."""
+        return self
+
+
+def _picked(pool: torch.Tensor, like: torch.Tensor, key: str) -> torch.Tensor:
+    """Return numbers of a pool, each as often as the others."""
+    return pool[inputs.integers(f"{key}/picked", like.shape, low=0, high=pool.numel())]
+
+
+def _edges(made: torch.Tensor, key: str) -> torch.Tensor:
+    """Return integers beside those at which a float, or 32 bits, can hold no more; and the ends of the dtype."""
+    info = torch.iinfo(made.dtype)
+    around = [sign * 2**bits + step for bits in (7, 8, 15, 24, 31, 53) for sign in (1, -1) for step in (-1, 0, 1, 3)]
+    held = [each for each in (*around, 0, 1, info.max, info.max - 1, info.min + 1) if info.min < each <= info.max]
+    return _picked(torch.tensor(held, dtype=torch.int64), made, key).to(made.dtype)
+
+
+def _with_nan(made: torch.Tensor, place: int) -> torch.Tensor:
+    changed = made.clone()
+    changed.view(-1)[place] = float("nan")
+    return changed
+
+
+#: How numbers are changed, by the name of it.
+CHANGES: Mapping[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
+    "few": lambda made, key: _picked(made.reshape(-1)[:3], made, key),
+    "equal": lambda made, _: made.reshape(-1)[:1].expand(made.numel()).reshape(made.shape).clone(),
+    "sorted": lambda made, _: made.sort(-1).values,
+    "reversed": lambda made, _: made.sort(-1, descending=True).values,
+    "edges": _edges,
+    "special at the head": lambda made, _: _with_nan(made, 0),
+    "special in the tail": lambda made, _: _with_nan(made, -1),
+}
+
+
 def sprinkling(expression: str, shape: tuple[int, ...]) -> str:
     """Return the Python that puts NaN and infinities into what another expression makes, "" where that is ""."""
     if not expression:

@@ -20,6 +20,8 @@ def _level(_: Operator, property_: str, dtype: str) -> str:
     """Return the lowest level that runs the property: the quickest, that of float32 forward, comes first."""
     if property_ == "forward" and dtype == "float32":
         return "smoke"
+    if property_.startswith("sweep"):
+        return "standard" if property_ == "sweep" else "full"
     return "full" if dtype in (*NARROW, *BOOL) and property_ not in ("forward", "promotion") else "standard"
 
 

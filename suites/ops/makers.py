@@ -47,7 +47,7 @@ def pairs(values: Iterable[Number]) -> tuple[Values, Values]:
 
 def in_family(family: str, *operators: Operator) -> tuple[Operator, ...]:
     """Put operators into a family; a gradient comes in by every output that has one."""
-    return tuple(replace(operator, family=family, above=ALL_OUTPUTS) for operator in operators)
+    return tuple(replace(operator, family=family, above=ALL_OUTPUTS, sweep=True) for operator in operators)
 
 
 def exactly(*samples: Sample) -> Inputs:

@@ -9,6 +9,7 @@ from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.recorded.index import Entry, load
 from pytest_ascend.operators.recorded.replay import operator_of, recording
 from pytest_ascend.operators.stored import StoredGolden
+from pytest_ascend.operators.sweep import CALLS, Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case
 
@@ -69,4 +70,6 @@ def target_of(case: Case, device: torch.device, store: GoldenStore) -> Target:
         entry = RECORDED[case.subject]
         return Target(case, operator_of(entry), recording(store, entry.golden_id), device)
     operator = OPERATORS[case.subject]
+    if case.property in CALLS:
+        return Target(case, operator, Sweep.of(operator, case.dtype, CALLS[case.property]), device)
     return Target(case, operator, StoredGolden(operator, store), device)

@@ -76,3 +76,8 @@ def test_in_place(target: Target, precision_compare: PrecisionCompare) -> None:
 @pytest.mark.ascend_cases("ops", "repeat")
 def test_repeat(target: Target, precision_compare: PrecisionCompare) -> None:
     check(target, precision_compare)
+
+
+@pytest.mark.ascend_cases("ops", "sweep", "sweep-more")
+def test_sweep(target: Target, precision_compare: PrecisionCompare) -> None:
+    check(target, precision_compare)

@@ -1,0 +1,188 @@
+"""Generated calls of an operator: its own calls, in other sizes, numbers and layouts, as they break real kernels.
+
+A call of the table serves as a template. Equal sizes in it are taken for the same size, so that another one put in the
+place of both keeps the call a legal one; whether it is one is asked of the CPU, which is called first in any case. All
+that is chosen follows from the operator, the dtype and a seed: the same calls on every machine and version of torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+
+from pytest_ascend.operators.operator import Operator
+from pytest_ascend.operators.samples import FORWARD, SHAPES, Sample, call
+from pytest_ascend.operators.values import StoredTensor, Values, Variant
+from pytest_ascend.run import inputs
+
+#: Sizes at which kernels take another way: vectors, tiles, blocks and buffers end there.
+EDGES = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+#: Sizes that divide nothing, and sums of edges.
+ODD = (3, 5, 7, 11, 13, 48, 96, 80, 100, 1000)
+#: A tensor of more elements than 16 bits count.
+LARGE = (65_535, 65_536, 65_537)
+#: Elements of all tensors of a usual call, and of the largest.
+USUAL, LARGEST = 1 << 13, 1 << 17
+
+#: What is done to the numbers of a call, in turn.
+NUMBERS = ("as they are", "few", "edges", "sorted", "reversed", "equal", "special at the head", "special in the tail")
+#: Layouts of the second call of three.
+LAYOUTS = ("transposed", "stepped", "shifted", "")
+
+#: Families whose operators take integers of any size.
+_ANY_INTEGER = ("arithmetic", "comparison", "elementwise", "reduction", "sorting", "movement", "indexing", "activation")
+
+Each = TypeVar("Each")
+
+
+class Chance:
+    """Choices that follow from a key alone."""
+
+    def __init__(self, key: str) -> None:
+        self._key, self._count = key, 0
+
+    def below(self, count: int) -> int:
+        """Return an integer from 0 to ``count`` - 1."""
+        self._count += 1
+        return int(inputs.words(self._key, 1, start=self._count)[0] >> 33) % count
+
+    def of(self, choices: Sequence[Each]) -> Each:
+        """Return one of these."""
+        return choices[self.below(len(choices))]
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A generated call: the sample, the layout of its tensors ("" for the usual one), and what it varies."""
+
+    sample: Sample
+    layout: str
+    axes: tuple[str, ...]
+
+
+def generate(operator: Operator, dtype: str, count: int, seed: int = 0) -> Iterator[Generated]:
+    """Yield ``count`` calls, three at a time: one, another of the same sizes, and the first with other numbers.
+
+    Between the first and the third another call with the same sizes comes, with other arguments where the operator has
+    some, and in another layout: what is kept by shape alone shows there. Not all of them are legal.
+    """
+    templates = _templates(operator, dtype)
+    for number in range(-(-count // 3) if templates else 0):
+        chance = Chance(f"sweep/{operator.name}/{dtype}/{seed}/{number}")
+        place, first = templates[number % len(templates)]
+        alike = [each for each in templates if _sizes(each[1]) == _sizes(first)]
+        second = alike[([each[0] for each in alike].index(place) + 1) % len(alike)]
+        sizes, axis = _resized(first, chance, number)
+        numbers, layout = NUMBERS[(number + chance.below(2)) % len(NUMBERS)], LAYOUTS[number % len(LAYOUTS)]
+        three = (((place, first), numbers, ""), (second, chance.of(NUMBERS), layout), ((place, first), NUMBERS[0], ""))
+        for position, ((index, template), how, placed) in enumerate(three):
+            if any(isinstance(each, StoredTensor) for each in template.values()):
+                key = f"sweep/{operator.name}/{dtype}/{seed}/{number}/{position}"
+                template = operator.drawn(dtype, key, sizes)[index]  # noqa: PLW2901
+            sample = _changed(operator, template, sizes, how, dtype)
+            name = f"call {3 * number + position} of seed {seed}: {sample.name}"
+            yield Generated(replace(sample, name=name, group=FORWARD), placed, (axis, how, placed or "contiguous"))
+
+
+def _templates(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:
+    """Return the calls to start from, with their places: the usual ones, and those of several shapes."""
+    usual = [(place, each) for place, each in enumerate(operator.samples(dtype)) if each.values()]
+    kept = [
+        (place, each)
+        for place, each in usual
+        if not any(isinstance(v, Values) and v.kind == "given" for v in each.values())
+        and (each.group == FORWARD or (each.group == SHAPES and len(_sizes(each)) > 1 and len(each.values()) > 1))
+    ]
+    return kept or [(place, each) for place, each in usual if each.group == FORWARD]
+
+
+def _sizes(sample: Sample) -> tuple[int, ...]:
+    """Return the sizes that a call has, each once, without 0 and 1."""
+    found = {size for each in sample.values() for size in each.shape if size > 1}
+    return tuple(sorted(found))
+
+
+def _resized(template: Sample, chance: Chance, number: int) -> tuple[Mapping[int, int], str]:
+    """Return the size to put in the place of each, and the name of what this varies."""
+    sizes = _sizes(template)
+    if not sizes:
+        return {}, "0-d"
+    if number % 8 == 1:
+        return {}, "as the table has them"
+    if number % 8 == 5:  # empty in one position
+        return {chance.of(sizes): 0}, "empty"
+    if number % 8 == 3:
+        return {chance.of(sizes): 1}, "one"
+    if number % 16 == 7:
+        return _fitting(template, {chance.of(sizes): chance.of(LARGE)}, LARGEST), "large"
+    wanted = {chance.of(sizes): chance.of(EDGES) + chance.of((-1, 0, 1)), chance.of(sizes): chance.of(EDGES)}
+    wanted |= {size: chance.of(ODD) for size in sizes if size not in wanted and chance.below(2)}
+    return _fitting(template, wanted, USUAL), "edge"
+
+
+def _fitting(template: Sample, wanted: Mapping[int, int], most: int) -> Mapping[int, int]:
+    """Return the sizes with the others, or else these, made smaller until the tensors have few enough elements."""
+    sizes = {size: size for size in _sizes(template)} | dict(wanted)
+    shapes = [each.shape for each in template.values()]
+
+    def elements() -> int:
+        return sum(math.prod(sizes.get(size, size) for size in shape) for shape in shapes)
+
+    for size in sorted(sizes, key=lambda each: each in wanted):
+        if elements() > most and size not in wanted:
+            sizes[size] = 2
+    while elements() > most and max(sizes.values()) > 2:
+        largest = max(sizes, key=sizes.__getitem__)
+        sizes[largest] = (sizes[largest] + 1) // 2
+    return sizes
+
+
+def _changed(operator: Operator, template: Sample, sizes: Mapping[int, int], how: str, dtype: str) -> Sample:
+    """Return the call in these sizes, with its numbers changed."""
+    kind = getattr(torch, dtype)
+    varies_all, is_first = operator.family == "comparison" or operator.name in {"maximum", "minimum"}, True
+
+    def changed(leaf: Any) -> Any:
+        nonlocal is_first
+        if not isinstance(leaf, (Values, StoredTensor)):
+            return leaf
+        own = leaf
+        if isinstance(leaf, Values):
+            own = replace(leaf, shape=tuple(sizes.get(size, size) for size in leaf.shape))
+        varies = (is_first or varies_all) and _may_vary(operator, leaf, how, kind)
+        is_first = False
+        return Variant(values=own, how=how) if varies else own
+
+    sample = template.with_sources(changed)
+    args, kwargs = _with_sizes(sample.args, sizes), _with_sizes(dict(sample.kwargs), sizes)
+    resized = call(*args, **kwargs)
+    return replace(sample, args=args, kwargs=kwargs, name=resized.name)
+
+
+def _with_sizes(tree: Any, sizes: Mapping[int, int]) -> Any:
+    """Return arguments with the sizes changed in lists of sizes, as the shape that layer_norm is given."""
+    if isinstance(tree, dict):
+        return {key: _with_sizes(each, sizes) for key, each in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        is_shape = len(tree) > 0 and all(type(each) is int and each > 1 for each in tree)
+        made = [sizes.get(each, each) if is_shape else _with_sizes(each, sizes) for each in tree]
+        return tuple(made) if isinstance(tree, tuple) else made
+    return tree
+
+
+def _may_vary(operator: Operator, leaf: Values | StoredTensor, how: str, dtype: torch.dtype) -> bool:
+    """Whether anything is promised of an input with such numbers."""
+    is_index = bool(leaf.dtype) if isinstance(leaf, Values) else not leaf.follows
+    if is_index or dtype is torch.bool or how == "as they are":
+        return False
+    if how.startswith("special"):
+        return operator.nonfinite and dtype.is_floating_point
+    if how == "edges":
+        # An integer that is to be positive, as a count of bits to shift by, is to be small as well.
+        is_free = isinstance(leaf, Values) and leaf.low < 0
+        return not dtype.is_floating_point and is_free and operator.family in _ANY_INTEGER
+    return True

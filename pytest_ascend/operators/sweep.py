@@ -1,0 +1,238 @@
+"""A case ``sweep``: generated calls of one operator in one dtype, each judged by what the CPU makes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from pytest_ascend.coverage.manifest import SWEEP_SEED
+from pytest_ascend.dispatching import unseen
+from pytest_ascend.operators.calling import forward, on_tensors
+from pytest_ascend.operators.generator import Generated, generate
+from pytest_ascend.operators.judging import alike, expected, settings
+from pytest_ascend.operators.layouts import Placing, as_it_is, onto
+from pytest_ascend.operators.operator import Operator
+from pytest_ascend.operators.reference import CPU, Definition, Results, Tensors, computed, differentiated
+from pytest_ascend.operators.samples import USUAL_TERMS, Sample, call
+from pytest_ascend.operators.target import Target
+from pytest_ascend.operators.values import StoredTensor, Values, Variant
+from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
+
+#: Calls of a case, by its property.
+CALLS = {"sweep": 15, "sweep-more": 240}
+#: What the name of a gradient ends with.
+BACKWARD = "backward"
+#: Of so many calls one goes back as well.
+_BACKWARD_EVERY = 5
+#: Elements of the largest result.
+_LARGEST = 1 << 19
+#: Tries to make a call that fails smaller.
+_SHRINKING = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """The reference of generated calls: computed when it is asked for. ``defined`` is by the operator's definition."""
+
+    operator: Operator
+    dtype: str
+    calls: tuple[Generated, ...]
+    defined: bool = False
+    _definition: list[Definition] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, operator: Operator, dtype: str, count: int, seed: int = SWEEP_SEED, *, defined: bool = False) -> Sweep:
+        """Generate the calls of an operator."""
+        return cls(operator, dtype, tuple(generate(operator, dtype, count, seed)), defined, [Definition(operator)])
+
+    def samples(self, _: str, __: str) -> tuple[Sample, ...]:
+        """Return all calls."""
+        return tuple(each.sample for each in self.calls)
+
+    def forward(self, sample: Sample, dtype: str) -> Results:
+        """Return what a call has to give. Raises what the CPU raises where it is no legal call."""
+        with unseen():
+            if self.defined:
+                return self._definition[0].forward(sample, dtype)
+            return computed(self.operator, sample, dtype)
+
+    def backward(self, sample: Sample, dtype: str) -> Results:
+        """Return the gradients of a call."""
+        with unseen():
+            if self.defined:
+                return self._definition[0].backward(sample, dtype)
+            return differentiated(self.operator, sample, dtype)
+
+    def expression(self, source: StoredTensor, _: torch.dtype) -> str:
+        """Return the Python that makes a tensor, "" where none is known."""
+        return source.expression
+
+    def _is_affordable(self, given: Any) -> bool:
+        """Whether results are of a size to be computed: the diagonal matrix of a long row is not."""
+        with contextlib.suppress(Exception):
+            args, kwargs = on_tensors(lambda each: each.to("meta"), given)
+            return (
+                sum(each.numel() for each in forward(self.operator, self.operator.function, args, kwargs)) <= _LARGEST
+            )
+        return True
+
+    def usual(self, sample: Sample, placing: Placing) -> Tensors | None:
+        """Return what the CPU makes of a call in the dtype itself, None where it is no legal call."""
+        with unseen():
+            given = self._given(sample)
+            if given is None or not self._is_affordable(given):
+                return None
+            try:
+                if self.defined:
+                    return self.forward(sample, self.dtype).honest[0]
+                return list(forward(self.operator, self.operator.function, *on_tensors(onto(CPU, placing), given)))
+            except Exception:  # noqa: BLE001  (whatever the CPU says, it is no call to be asked for)
+                return None
+
+    def _given(self, sample: Sample) -> Any:
+        try:
+            return sample.arguments(self.operator.name, getattr(torch, self.dtype))
+        except (ValueError, RuntimeError):  # these sizes do not go with these numbers
+            return None
+
+
+def check(target: Target, compare: PrecisionCompare) -> None:
+    """Run all calls. Raises Disagreement, of the smallest call that fails, where one is wrong."""
+    reference = _sweep_of(target)
+    actual: dict[str, Tensors] = {}
+    doubtful: dict[str, tuple[Generated, bool]] = {}
+    exact: dict[str, tuple[Tensors, Tensors]] = {}
+    for number, each in enumerate(reference.calls):
+        for backward in (False, True) if _goes_back(target, each, number) else (False,):
+            found = _asked(target, reference, each, backward=backward)
+            if found is None:
+                continue
+            name = _name(each, backward=backward)
+            if alike({"": found[0]}, {"": found[1]}):
+                exact[name] = found
+            else:
+                actual[name], doubtful[name] = found[0], (each, backward)
+    if not exact and not doubtful:
+        raise Disagreement(f"{target.operator.name}: the CPU takes none of {len(reference.calls)} generated calls")
+    if exact:
+        pair = alike({name: each[0] for name, each in exact.items()}, {name: each[1] for name, each in exact.items()})
+        compare(
+            *(pair or ({}, {})), standard="binary", name=f"{target.operator.name}, {len(exact)} as the CPU has them"
+        )
+    for name, (each, backward) in doubtful.items():
+        _judge_or_shrink(target, compare, each, actual[name], backward=backward)
+
+
+def _judge_or_shrink(
+    target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, *, backward: bool
+) -> None:
+    """Judge a call. Raises Disagreement, of the smallest call that was found to fail."""
+    try:
+        _judge(target, compare, each, actual, backward=backward)
+    except Disagreement:
+        smaller = _shrunk(target, each, backward=backward)
+        if smaller is not each:
+            target.samples = (*target.samples, smaller.sample)
+            found = _asked(target, _sweep_of(target), smaller, backward=backward)
+            if found is not None:
+                _judge(target, compare, smaller, found[0], backward=backward)
+        raise
+
+
+def _sweep_of(target: Target) -> Sweep:
+    assert isinstance(target.reference, Sweep)  # noqa: S101  (a case of this kind has such a reference)
+    return target.reference
+
+
+def _goes_back(target: Target, each: Generated, number: int) -> bool:
+    operator, wants = target.operator, any(v.wants_grad(target.dtype) for v in each.sample.values())
+    return bool(operator.grad and target.dtype.is_floating_point and wants and number % _BACKWARD_EVERY == 1)
+
+
+def _name(each: Generated, *, backward: bool) -> str:
+    return ", ".join(part for part in (each.sample.name, each.layout, BACKWARD if backward else "") if part)
+
+
+def _placing(target: Target, each: Generated) -> Placing:
+    asked = target.placings() if target.operator.layouts else {}
+    return asked.get(each.layout, as_it_is)
+
+
+def _asked(target: Target, reference: Sweep, each: Generated, *, backward: bool) -> tuple[Tensors, Tensors] | None:
+    """Return what the device and the CPU make of a call, None where it is no legal one."""
+    placing = _placing(target, each)
+    usual: Tensors | None = reference.usual(each.sample, placing)
+    if usual is None:
+        return None
+    if not backward:
+        return list(target.run(each.sample, placing)), usual
+    try:
+        usual = reference.backward(each.sample, target.case.dtype).honest[0]
+    except Exception:  # noqa: BLE001  (the CPU has no such gradient)
+        return None
+    return target.go_back(each.sample, placing), usual
+
+
+def _judge(target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, *, backward: bool) -> None:
+    operator, name = target.operator, _name(each, backward=backward)
+    reference = target.reference
+    result = (reference.backward if backward else reference.forward)(each.sample, target.case.dtype)
+    wanted = result.expected if backward else expected(operator, result)
+    longest = max((math.prod(v.shape) for v in each.sample.values()), default=1)
+    terms = max(operator.terms, min(longest, USUAL_TERMS)) if operator.terms > 1 else operator.terms
+    terms = max(terms, longest) if operator.terms > USUAL_TERMS or backward else terms
+    how = settings(operator, {name: result}, terms=terms, backward=backward)
+    compare({name: actual}, {name: wanted}, name=operator.name, **how)
+
+
+def _shrunk(target: Target, each: Generated, *, backward: bool) -> Generated:
+    """Return the smallest call that was found to fail as this one does: its sizes halved, or less one."""
+    reference = _sweep_of(target)
+
+    def fails(candidate: Generated) -> bool:
+        try:
+            found = _asked(target, reference, candidate, backward=backward)
+            if found is not None and not alike({"": found[0]}, {"": found[1]}):
+                _judge(target, PrecisionCompare(lambda _: None), candidate, found[0], backward=backward)
+        except Disagreement:
+            return True
+        except Exception:  # noqa: BLE001  (it is another fault, or no legal call)
+            return False
+        return False
+
+    tries = _SHRINKING
+    smallest = each
+    while tries:
+        for candidate in _smaller(smallest):
+            tries -= 1
+            if fails(candidate):
+                smallest = candidate
+                break
+            if not tries:
+                break
+        else:
+            break
+    return smallest
+
+
+def _smaller(each: Generated) -> Iterator[Generated]:
+    """Yield the same call with one of its sizes halved, then with one less by one."""
+    sizes = sorted({size for v in each.sample.values() for size in v.shape if size > 1}, reverse=True)
+    for size, to in [(size, size // 2) for size in sizes] + [(size, size - 1) for size in sizes]:
+        changed = each.sample.with_sources(partial(_resized, size=size, to=to))
+        name = f"{each.sample.name.partition(':')[0]}, made smaller: {call(*changed.args, **changed.kwargs).name}"
+        yield replace(each, sample=replace(changed, name=name))
+
+
+def _resized(leaf: Any, size: int, to: int) -> Any:
+    if isinstance(leaf, Variant):
+        return replace(leaf, values=_resized(leaf.values, size, to))
+    if isinstance(leaf, Values):
+        return replace(leaf, shape=tuple(to if each == size else each for each in leaf.shape))
+    return leaf

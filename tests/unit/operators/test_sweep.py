@@ -1,0 +1,139 @@
+"""Generated calls: the same everywhere, they reach what the table does not, and what is right passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_ascend.operators import Operator, call
+from pytest_ascend.operators.checks import check
+from pytest_ascend.operators.generator import generate
+from pytest_ascend.operators.reproducing import program
+from pytest_ascend.operators.sweep import CALLS, Sweep
+from pytest_ascend.operators.target import Target
+from pytest_ascend.records.case import Case
+from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
+from suites.ops.table import OPERATORS
+
+T = torch.Tensor
+Function = Callable[..., Any]
+
+
+def target(name: str, dtype: str, function: Function | None = None, count: int = 240) -> Target:
+    operator = OPERATORS[name]
+    case = Case(suite="ops", subject=name, property="sweep", dtype=dtype)
+    made = Target(case, operator, Sweep.of(operator, dtype, count), torch.device("cpu"))
+    if function:
+        made.run = lambda sample, placing: [
+            function(*made.arguments(sample, placing)[0], **made.arguments(sample, placing)[1])
+        ]
+    return made
+
+
+def judged(made: Target) -> None:
+    check(made, PrecisionCompare(lambda _: None))
+
+
+@pytest.mark.parametrize("name", ["add", "sum", "softmax", "matmul", "sort", "cat", "layer_norm"])
+def test_what_is_right_passes(name: str) -> None:
+    for dtype in OPERATORS[name].dtypes[:4:3]:
+        judged(target(name, dtype, count=CALLS["sweep"]))
+
+
+def test_a_seed_gives_the_same_calls_and_another_one_others() -> None:
+    def made(seed: int) -> list[tuple[str, str]]:
+        return [
+            (each.sample.name.partition(": ")[2], each.layout)
+            for each in generate(OPERATORS["add"], "float32", 24, seed)
+        ]
+
+    assert made(1) == made(1)
+    assert made(1) != made(2)
+    first = next(generate(OPERATORS["add"], "float32", 1, 1)).sample
+    assert all(
+        torch.equal(*pair) for pair in zip(*(first.arguments("add", torch.float32)[0] for _ in range(2)), strict=True)
+    )
+
+
+def through_double(x: T, y: Any, **named: Any) -> T:
+    found = torch.lt(x, y)
+    return torch.lt(x.double(), y.double() if isinstance(y, T) else y) if x.dtype is torch.int64 else found
+
+
+def tail_not_written(x: T, *rest: Any, **named: Any) -> T:
+    found = torch.exp(x, *rest, **named).contiguous()
+    if found.numel() > 2048:
+        found.view(-1)[found.numel() // 64 * 64 :] = 0
+    return found
+
+
+def large_not_written(x: T, **named: Any) -> T:
+    found = torch.exp(x, **named).contiguous()
+    if found.numel() > 65_536:
+        found.view(-1)[65_536:] = 0
+    return found
+
+
+def nan_dropped_in_the_tail(x: T, **named: Any) -> T:
+    found = torch.exp(x, **named)
+    return torch.cat([found.reshape(-1)[:-1], found.reshape(-1)[-1:].nan_to_num()]).reshape(found.shape)
+
+
+def through_float(x: T, **named: Any) -> T:
+    return torch.abs(x.double()).to(x.dtype)
+
+
+def empty_is_one(x: T, *rest: Any, **named: Any) -> T:
+    found = torch.matmul(x, *rest, **named)
+    return found + 1 if x.shape[-1] == 0 else found
+
+
+class Stale:
+    """What gives the numbers of the call before, where shapes are the same."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Any, T] = {}
+
+    def __call__(self, x: T, **named: Any) -> T:
+        return self.kept.setdefault((x.shape, str(named)), torch.exp(x, **named)).clone()
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "fault"),
+    [
+        ("lt", "int64", through_double),
+        ("exp", "float32", tail_not_written),
+        ("exp", "float32", large_not_written),
+        ("exp", "float16", nan_dropped_in_the_tail),
+        ("abs", "int64", through_float),
+        ("matmul", "float32", empty_is_one),
+        ("exp", "float32", Stale()),
+    ],
+    ids=lambda each: each if isinstance(each, str) else getattr(each, "__name__", "stale"),
+)
+def test_a_fault_that_depends_on_sizes_or_numbers_is_seen(name: str, dtype: str, fault: Function) -> None:
+    with pytest.raises(Disagreement):
+        judged(target(name, dtype, fault))
+
+
+def test_a_call_that_fails_is_made_smaller_and_has_a_program() -> None:
+    made = target("exp", "float32", tail_not_written)
+    verdicts: list[Any] = []
+    with pytest.raises(Disagreement, match="made smaller"):
+        check(made, PrecisionCompare(verdicts.append))
+    assert "torch.exp" in program(made, verdicts[-1])
+
+
+def test_an_operator_of_ones_own_is_swept_where_it_says_so() -> None:
+    def rows(draw: Any) -> list[Any]:
+        return [call(draw.normal(3, 34)), call(draw.normal(5, 7))]
+
+    operator = Operator("double", lambda x: x * 2, rows, definition=lambda x: x + x, sweep=True)
+    case = Case(suite="user", subject="double", property="sweep", dtype="float32")
+    judged(Target(case, operator, Sweep.of(operator, "float32", 15, defined=True), torch.device("cpu")))
+    wrong = Operator("double", lambda x: x * 2 + (x.shape[-1] > 100), rows, definition=lambda x: x + x, sweep=True)
+    with pytest.raises(Disagreement):
+        judged(Target(case, wrong, Sweep.of(wrong, "float32", 60, defined=True), torch.device("cpu")))
