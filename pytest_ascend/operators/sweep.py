@@ -25,7 +25,7 @@ from pytest_ascend.operators.values import StoredTensor, Values, Variant
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
 #: Calls of a case, by its property.
-CALLS = {"sweep": 15, "sweep-more": 240}
+CALLS = {"sweep": 12, "sweep-more": 240}
 #: What the name of a gradient ends with.
 BACKWARD = "backward"
 #: Of so many calls one goes back as well.
