@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from pytest_ascend.operators.operator import Operator
+from pytest_ascend.operators.operator import FUNCTION, Operator
 from pytest_ascend.operators.samples import FORWARD, SHAPES, Sample, call
 from pytest_ascend.operators.values import StoredTensor, Values, Variant
 from pytest_ascend.run import inputs
@@ -185,4 +185,5 @@ def _may_vary(operator: Operator, leaf: Values | StoredTensor, how: str, dtype: 
         # An integer that is to be positive, as a count of bits to shift by, is to be small as well.
         is_free = isinstance(leaf, Values) and leaf.low < 0
         return not dtype.is_floating_point and is_free and operator.family in _ANY_INTEGER
-    return True
+    # The spread of equal numbers is 0, and what is computed in its place is rounding alone.
+    return not (how in {"few", "equal"} and operator.exactness == FUNCTION and operator.terms > 1)

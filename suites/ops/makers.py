@@ -45,9 +45,15 @@ def pairs(values: Iterable[Number]) -> tuple[Values, Values]:
     return rows, numbers(*(all_of * len(all_of)))
 
 
+#: Operators without generated calls: near 0 the result of tanhshrink is a difference of which no bit is known.
+_NOT_SWEPT = {"tanhshrink"}
+
+
 def in_family(family: str, *operators: Operator) -> tuple[Operator, ...]:
     """Put operators into a family; a gradient comes in by every output that has one."""
-    return tuple(replace(operator, family=family, above=ALL_OUTPUTS, sweep=True) for operator in operators)
+    return tuple(
+        replace(each, family=family, above=ALL_OUTPUTS, sweep=each.name not in _NOT_SWEPT) for each in operators
+    )
 
 
 def exactly(*samples: Sample) -> Inputs:
