@@ -80,6 +80,8 @@ def activate(settings: EmulatorSettings = DEFAULTS) -> None:
     if is_active() and _is_loaded():
         _refuse_other(settings)
         return
+    if sys.modules.get("torch_npu", ...) is None:  # hidden from a run on the CPU in the same process
+        del sys.modules["torch_npu"]
     if "torch_npu" in sys.modules:
         raise EmulatorUnavailable(
             "torch_npu is already imported in this process, on another CANN",

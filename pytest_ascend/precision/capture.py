@@ -101,10 +101,10 @@ class Recorder:
             self._open.append(call)
             self._lent.append(self._lend(module, call))
             if getattr(module, "inplace", False):
-                self._watch(tensors_in((args, kwargs)), call.grad_inputs)
+                self._watch((args, kwargs), call.grad_inputs)
                 return None
             args, kwargs = (mapped(each, _own, into_objects=False) for each in (args, kwargs))
-            self._watch(tensors_in((args, kwargs)), call.grad_inputs)
+            self._watch((args, kwargs), call.grad_inputs)
             return args, kwargs
 
         return enter
@@ -114,7 +114,7 @@ class Recorder:
         call.output = mapped(output, kept)
         (self._repeated if self.is_backward else self.calls).append(call)
         output = mapped(output, _own, into_objects=False)  # apart from uses of the same tensor within the module
-        self._watch(tensors_in(output), call.grad_outputs)
+        self._watch(output, call.grad_outputs)
         return output
 
     def join_repeated(self) -> None:
@@ -173,10 +173,12 @@ class Recorder:
                 part.__dict__[key] = before
 
     @staticmethod
-    def _watch(tensors: Sequence[Tensor], gradients: list[Tensor | None]) -> None:
+    def _watch(values: Any, gradients: list[Tensor | None]) -> None:
+        """Keep the gradients of tensors; not of those in caches and the like, which reach other modules as well."""
+        tensors, handed = tensors_in(values), {id(each) for each in tensors_in(values, into_objects=False)}
         gradients.extend([None] * len(tensors))
         for place, tensor in enumerate(tensors):
-            if tensor.requires_grad and torch.is_grad_enabled():
+            if tensor.requires_grad and torch.is_grad_enabled() and id(tensor) in handed:
                 tensor.register_hook(_into(gradients, place))  # type: ignore[no-untyped-call]
 
 
@@ -204,7 +206,7 @@ def run(
             output = model(*args, **kwargs)
         if backward:
             recorder.is_backward = True
-            results = [each for each in tensors_in(output) if each.requires_grad]
+            results = [each for each in tensors_in(output, into_objects=False) if each.requires_grad]
             torch.autograd.backward(results, [seed_gradient(each) for each in results])
             recorder.join_repeated()
             recorder.take_left()

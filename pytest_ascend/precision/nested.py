@@ -160,15 +160,15 @@ def _with(value: Any, parts: Mapping[str, Any]) -> Any:
     return made
 
 
-def tensors_in(value: Any) -> list[torch.Tensor]:
-    """Return every tensor of a structure, in order."""
+def tensors_in(value: Any, *, into_objects: bool = True) -> list[torch.Tensor]:
+    """Return every tensor of a structure, in order; see :func:`mapped`."""
     found: list[torch.Tensor] = []
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
         found.append(tensor)
         return tensor
 
-    mapped(value, keep)
+    mapped(value, keep, into_objects=into_objects)
     return found
 
 

@@ -142,10 +142,10 @@ def _mask(q: Tensor, k: Tensor, is_causal: bool, mask: Any) -> Any:
 
 
 def _faithful(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """Compute in float64, and round: in float32 every other result to the farther of its two neighbours.
+    """Compute in float64, and round: every other result to the farther of its two neighbours.
 
     That is a faithful rounding, the best that most libraries promise of such functions (Muller et al., *Handbook of
-    Floating-Point Arithmetic*, chapter 10); shorter formats are computed in float32 and rounded once.
+    Floating-Point Arithmetic*, chapter 10); bfloat16 is computed in float32 everywhere, and rounded once.
     """
     dtype = next((each.dtype for each in args if isinstance(each, Tensor) and each.is_floating_point()), None)
     if dtype is None or dtype is torch.float64 or kwargs.get("out") is not None:
@@ -153,14 +153,18 @@ def _faithful(func: Any, *args: Any, **kwargs: Any) -> Any:
     wide = [each.double() if isinstance(each, Tensor) and each.is_floating_point() else each for each in args]
     exact = func(*wide, **kwargs)
     nearest = exact.to(dtype)
-    return _to_farther(nearest, exact) if dtype is torch.float32 else nearest
+    return _to_farther(nearest, exact, BITS[dtype]) if dtype in BITS else nearest
 
 
-def _to_farther(nearest: Tensor, exact: Tensor) -> Tensor:
-    bits = nearest.view(torch.int32)
-    outwards = (exact.abs() - nearest.double().abs()).sign().int()
+#: Integers of the same width.
+BITS = {torch.float32: torch.int32, torch.float16: torch.int16}
+
+
+def _to_farther(nearest: Tensor, exact: Tensor, integer: torch.dtype) -> Tensor:
+    bits = nearest.view(integer)
+    outwards = (exact.abs() - nearest.double().abs()).sign().to(integer)
     moves = (bits & 1 == 1) & nearest.isfinite() & (nearest != 0)
-    return torch.where(moves, bits + outwards, bits).view(torch.float32)
+    return torch.where(moves, bits + outwards, bits).view(nearest.dtype)
 
 
 #: Functions that honest results need not round to the nearest.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
 import os
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -261,6 +263,7 @@ def _other(request: Request, devices: int) -> Prepared:
     if importlib.util.find_spec("torch_npu"):
         # torch would load torch_npu by itself, and fail where there is no CANN.
         os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+        _hide_torch_npu()
     if request.kind == "cuda":
         from pytest_ascend.device.cuda import open_cuda
 
@@ -269,3 +272,17 @@ def _other(request: Request, devices: int) -> Prepared:
     from pytest_ascend.device.cpu import Cpu
 
     return Prepared(device=Cpu(), chip=Cpu().chip(), indices=tuple(range(max(1, devices))))
+
+
+def _hide_torch_npu() -> None:
+    """Let libraries that look for torch_npu find none, where it cannot be loaded: they would import it, and fail."""
+    if "torch_npu" not in sys.modules and not _has_cann():
+        sys.modules["torch_npu"] = None  # type: ignore[assignment]  # as Python marks what cannot be imported
+
+
+def _has_cann() -> bool:
+    try:
+        ctypes.CDLL("libhccl.so")
+    except OSError:
+        return False
+    return True

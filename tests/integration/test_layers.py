@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -107,3 +108,55 @@ def test_models_of_every_kind_are_judged_on_the_device(ascend_apart: Run, pytest
     result = ascend_apart("--ascend-device=emulated", "-p", "no:cacheprovider")
     result.assert_outcomes(passed=4, failed=1)
     result.stdout.fnmatch_lines(["failed *test_rewritten/test: 4 of 16 elements differ*"])
+
+
+OPERATOR = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return torch.exp(self.up(x)).mean(-1)
+
+def test_module(precision_compare):
+    torch.manual_seed(0)
+    precision_compare.module(Net(), torch.linspace(-1, 1, 256).reshape(32, 8))
+"""
+
+
+def test_a_module_is_judged_in_one_line_and_the_first_wrong_operator_is_named(
+    ascend: Run, ascend_apart: Run, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(OPERATOR)
+    ascend().assert_outcomes(passed=1)
+    result = ascend_apart("--ascend-device=emulated", "--ascend-fault=exp-by-polynomial")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*first wrong layer: (model) (Net)*", "*operator that is wrong by itself: aten.exp*"])
+
+
+TRANSFORMERS = """
+import torch
+
+def test_bert(precision_compare, npu_device, cpu_reference):
+    from transformers import LlamaConfig, LlamaForCausalLM
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=99, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+                                         num_attention_heads=4, max_position_embeddings=64)).eval()
+    words = torch.randint(1, 99, (2, 12))
+    expected = cpu_reference(model, input_ids=words, labels=words)
+    actual = model.to(npu_device)(input_ids=words.to(npu_device), labels=words.to(npu_device))
+    precision_compare(actual, expected)
+    precision_compare(actual.logits, expected.logits)
+    precision_compare.layers(model.cpu(), input_ids=words)
+"""
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("transformers"), reason="needs the extra models")
+def test_a_model_of_transformers_with_its_cache_is_judged_where_torch_npu_has_no_cann(
+    ascend_apart: Run, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(TRANSFORMERS)
+    ascend_apart("--ascend-device=cpu").assert_outcomes(passed=1)

@@ -27,7 +27,8 @@ _NAMES = """
     softplus_backward tanh_backward
 """
 
-_SQUARED = 2
+#: Exponents that no function computes: the operand itself, and a product.
+_PRODUCTS = (1, 2)
 
 #: Integer of the same width, bits of a fraction, of the smallest normal and of the largest finite number.
 _FORMATS = {
@@ -68,9 +69,9 @@ def _nudged(call: Call, seed: int) -> Any:
 
 
 def _power(call: Call, seed: int) -> Any:
-    """Square by a product, as chips do; other powers are transcendental."""
+    """Leave what is raised to 1, and square by a product, as chips do; other powers are transcendental."""
     exponent = call.get("exponent")
-    return call.make() if not isinstance(exponent, T) and exponent == _SQUARED else _nudged(call, seed)
+    return call.make() if not isinstance(exponent, T) and exponent in _PRODUCTS else _nudged(call, seed)
 
 
 def _contracted(call: Call, seed: int) -> Any:
