@@ -25,6 +25,10 @@ COMMANDS = {
         "pytest_ascend.contact.commands:contact",
         "Ask a machine with an NPU everything, for the project to read.",
     ),
+    "diagnose": (
+        "pytest_ascend.distributed.commands:diagnose",
+        "Tell why the ranks of a distributed training differ.",
+    ),
     "doctor": ("pytest_ascend.doctor.commands:doctor", "Tell what is installed, and why an NPU does not come up."),
     "emulate": (
         "pytest_ascend.emulator.commands:emulate",

@@ -1,0 +1,107 @@
+"""``pytest-ascend diagnose distributed``: why ranks of a training, or it and one process, differ."""
+
+from __future__ import annotations
+
+import html
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from pytest_ascend.distributed import finding
+from pytest_ascend.distributed.finding import Finding
+from pytest_ascend.errors import UsageError
+
+
+@click.group()
+def diagnose() -> None:
+    """Tell why something is wrong."""
+
+
+@diagnose.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("ascend-distributed"),
+    show_default=True,
+    help="Where records and the page go.",
+)
+@click.option(
+    "--against", type=click.Path(path_type=Path, exists=True), help="What this command recorded of one process."
+)
+@click.argument("command", nargs=-1, required=True)
+def distributed(output: Path, against: Path | None, command: tuple[str, ...]) -> None:
+    """Run a training on several ranks, and tell why they differ.
+
+    For example: pytest-ascend diagnose distributed -- torchrun --nproc-per-node 8 train.py
+
+    The training runs as it is. Exits with 1 where a cause is found, else with what the training exits with.
+    """
+    _clear(output)
+    startup = Path(__file__).parent / "startup"
+    paths = filter(None, [str(startup), os.environ.get("PYTHONPATH")])
+    environment = {**os.environ, "PYTEST_ASCEND_RECORD": str(output.resolve()), "PYTHONPATH": os.pathsep.join(paths)}
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    try:
+        code = subprocess.run(command, env=environment, check=False).returncode  # noqa: S603
+    except OSError as error:
+        raise UsageError(
+            f"{command[0]} cannot be started: {error.strerror}", hint="give a program on the PATH"
+        ) from error
+    ranks = finding.read(output)
+    found = finding.findings(ranks)
+    if against:
+        found += finding.against(ranks, finding.read(against))
+    cost = finding.cost(ranks)
+    for line in said(found, len(ranks), cost):
+        click.echo(line)
+    page = output / "diagnosis.html"
+    page.write_text(rendered(found, len(ranks), cost), encoding="utf-8")
+    click.echo(f"page: {page}")
+    sys.exit(1 if any(not each.is_note for each in found) else code)
+
+
+def _clear(folder: Path) -> None:
+    """Take away what an earlier diagnosis recorded; nothing else."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in folder.glob("rank-*.jsonl"):
+        each.unlink()
+
+
+def said(found: Sequence[Finding], ranks: int, cost: float) -> list[str]:
+    """Return what the terminal shows."""
+    lines = [f"pytest-ascend: {ranks} ranks; recording took {cost:.1%} of their time"]
+    causes = [each for each in found if not each.is_note]
+    lines += [] if causes else ["no cause found: the ranks did what one would expect of them"]
+    for each in found:
+        lines += [
+            f"{'note' if each.is_note else 'CAUSE'}: {each.cause} ({each.where})",
+            f"  {each.words}",
+            f"  what to do: {each.remedy}",
+        ]
+    return lines
+
+
+_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Why ranks differ</title>
+<style>body{{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}}
+table{{border-collapse:collapse}}td,th{{border:1px solid #999;padding:.4rem .6rem;text-align:left;vertical-align:top}}
+</style><h1>{title}</h1><p>{ranks} ranks. Recording took {cost} of their time.</p>{table}</html>
+"""
+
+
+def rendered(found: Sequence[Finding], ranks: int, cost: float) -> str:
+    """Return the page: one row a cause, the first step first."""
+    causes = [each for each in found if not each.is_note]
+    title = f"Why ranks differ: {causes[0].cause}" if causes else "The ranks did what one would expect of them"
+    rows = "".join(
+        "<tr>"
+        + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in (e.step, e.cause, e.where, e.words, e.remedy))
+        + "</tr>"
+        for e in found
+    )
+    head = "<tr><th>Step<th>Cause<th>Where<th>What was seen<th>What to do</tr>"
+    table = f"<table>{head}{rows}</table>" if rows else ""
+    return _PAGE.format(title=html.escape(title), ranks=ranks, cost=f"{cost:.1%}", table=table)

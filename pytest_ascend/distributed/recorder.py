@@ -1,0 +1,250 @@
+"""What a rank of a training does, step by step, as fingerprints: data, gradients, weights, buffers, random state.
+
+A fingerprint is linear: of a sum it is the sum of the fingerprints. So whether gradients were reduced, and how, can be
+told afterwards from what each rank had before and after, without a copy of any of them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+#: Elements of a tensor that are looked at, beside the last ones; and pieces that they are summed up in.
+SAMPLE, TAIL, PIECES = 1 << 15, 16, 4
+#: Every step of so many at first, then one of so many.
+ALL_FIRST, THEN_EVERY = 20, 10
+#: Rows of a batch that are told apart.
+ROWS = 512
+
+
+def fingerprint(tensor: Any) -> dict[str, Any]:
+    """Return what a tensor is known by: weighted sums of pieces, magnitudes, the same of its last elements, a CRC."""
+    import torch
+
+    x = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    x = x.detach().reshape(-1)
+    stride = max(1, x.numel() // SAMPLE)
+    part, tail = x[::stride].cpu(), x[-TAIL:].cpu()
+    wide, last = part.double(), tail.double()
+    weights = (torch.arange(len(wide), dtype=torch.float64) * 0.6180339887498949).remainder(1.0) + 0.5
+    pieces = torch.tensor_split(torch.stack([wide * weights, wide.abs() * weights]), PIECES, 1)
+    return {
+        "numel": x.numel(),
+        "dtype": str(x.dtype).removeprefix("torch."),
+        "sums": [float(each[0].sum()) for each in pieces],
+        "sizes": [float(each[1].sum()) for each in pieces],
+        "tail": [float(each) for each in last],
+        "crc": zlib.crc32(part.contiguous().view(torch.uint8).numpy().tobytes()) if part.numel() else 0,
+    }
+
+
+class Recorder:
+    """Writes lines of JSON: one for each thing that is looked at, with the step that it belongs to."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("w")
+        self.step = 0
+        self.depth = 0
+        self.spent_s = 0.0
+        self.began = time.perf_counter()
+        self.local: dict[int, dict[str, Any]] = {}
+        self.names: dict[int, str] = {}
+        self.busy = False
+
+    @property
+    def looks(self) -> bool:
+        """Whether this step is one of those that are recorded."""
+        return self.step < ALL_FIRST or self.step % THEN_EVERY == 0
+
+    def note(self, kind: str, **data: Any) -> None:
+        """Write a line."""
+        self.file.write(json.dumps({"kind": kind, "step": self.step, **data}, default=str) + "\n")
+
+    def close(self) -> None:
+        """Say what recording cost."""
+        whole = time.perf_counter() - self.began
+        self.note("end", spent_s=self.spent_s, whole_s=whole)
+        self.file.close()
+
+    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a hook that counts its own time, and never looks at itself nor fails the training."""
+
+        @functools.wraps(function)
+        def hook(*args: Any, **kwargs: Any) -> Any:
+            if self.busy or self.file.closed:
+                return None
+            start, self.busy = time.perf_counter(), True
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001  (what cannot be recorded must not end a training)
+                self.note("lost", what=f"{type(error).__name__}: {error}")
+                return None
+            finally:
+                self.busy = False
+                self.spent_s += time.perf_counter() - start
+
+        return hook
+
+    # --- what is looked at ---
+
+    def entering(self, module: Any, args: Any) -> None:
+        """A module is called: of the outermost one, note the data; of the outermost that is no wrapper, the buffers."""
+        import torch
+
+        self.depth += 1
+        wraps = isinstance(module, torch.nn.parallel.DistributedDataParallel)
+        if self.depth == 1 and module.training and torch.is_grad_enabled():
+            self._first_look(module)
+            if self.looks:
+                self._data(args)
+        is_inner = self.depth == (2 if self.is_wrapped else 1) and not wraps
+        if is_inner and module.training and self.looks:
+            buffers = {name: fingerprint(each) for name, each in module.named_buffers() if each.is_floating_point()}
+            self.note("buffers", of=buffers)
+
+    is_wrapped = False
+
+    def _first_look(self, module: Any) -> None:
+        import torch
+
+        self.is_wrapped = isinstance(module, torch.nn.parallel.DistributedDataParallel)
+        fresh = [(n, p) for n, p in module.named_parameters() if id(p) not in self.names]
+        for name, parameter in fresh:
+            self.names[id(parameter)] = name.removeprefix("module.")
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self.timed(self._gradient))
+        if not fresh:
+            return
+        local = [
+            name
+            for name, each in module.named_modules()
+            if isinstance(each, torch.nn.modules.batchnorm._BatchNorm)  # noqa: SLF001  (there is no public name)
+            and not isinstance(each, torch.nn.SyncBatchNorm)
+        ]
+        self.note(
+            "model",
+            wrapped=type(module).__name__,
+            sharded=any(hasattr(p, "to_local") for _, p in fresh),
+            frozen=[n.removeprefix("module.") for n, p in fresh if not p.requires_grad],
+            local_batch_norm=local,
+        )
+
+    def _data(self, args: Any) -> None:
+        tensors = [each for each in _tensors(args) if each.dim()]
+        if tensors:
+            rows = tensors[0].detach()[:ROWS].cpu().contiguous()
+            self.note(
+                "data",
+                rows=[
+                    zlib.crc32(row.contiguous().numpy().tobytes())
+                    for row in rows.flatten(1 if rows.dim() > 1 else 0).double()
+                ],
+            )
+
+    def _gradient(self, parameter: Any) -> None:
+        if self.looks and parameter.grad is not None:
+            self.local[id(parameter)] = fingerprint(parameter.grad)
+
+    def before_step(self, optimizer: Any, *_: Any) -> None:
+        """Note the gradients that are going to be used, beside those that this rank computed."""
+        if not self.looks:
+            return
+        for name, parameter in self._parameters(optimizer):
+            if parameter.grad is not None:
+                self.note("gradient", name=name, used=fingerprint(parameter.grad), local=self.local.get(id(parameter)))
+
+    def after_step(self, optimizer: Any, *_: Any) -> None:
+        """Note the weights, and what random numbers come next on the device."""
+        import torch
+
+        if self.looks:
+            for name, parameter in self._parameters(optimizer):
+                self.note("weight", name=name, of=fingerprint(parameter))
+            device = next((p.device for _, p in self._parameters(optimizer)), torch.device("cpu"))
+            state = getattr(torch, device.type).get_rng_state() if device.type != "cpu" else torch.get_rng_state()
+            self.note("random", device=device.type, crc=zlib.crc32(state.numpy().tobytes()))
+        self.note("stepped", passes=self.passes)
+        self.local.clear()
+        self.step += 1
+
+    passes = 0
+
+    def leaving(self, module: Any, *_: Any) -> None:
+        """A module is done."""
+        import torch
+
+        self.depth -= 1
+        if self.depth == 0 and module.training and torch.is_grad_enabled():
+            self.passes += 1
+
+    def _parameters(self, optimizer: Any) -> Iterator[tuple[str, Any]]:
+        for index, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
+            yield self.names.get(id(parameter), f"parameter {index}"), parameter
+
+    def collective(self, name: str, given: Any) -> Any:
+        """Wrap a collective of torch.distributed: fingerprints of what goes in and what comes out."""
+
+        @functools.wraps(given)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            tensors = list(_tensors((args, kwargs)))
+            if self.busy or not self.looks or not tensors or kwargs.get("async_op"):
+                return given(*args, **kwargs)
+            before = self.timed(lambda: [fingerprint(each) for each in tensors])()
+            found = given(*args, **kwargs)
+            self.timed(self._collected)(name, args, kwargs, before, tensors)
+            return found
+
+        return called
+
+    def _collected(self, name: str, args: Any, kwargs: Any, before: Any, tensors: Any) -> None:
+        op = next(
+            (str(each) for each in (*args, *kwargs.values()) if "RedOpType" in str(each) or "ReduceOp" in str(each)),
+            "SUM",
+        )
+        group = kwargs.get("group")
+        after = [fingerprint(each) for each in tensors]
+        self.note("collective", name=name, op=op.rpartition(".")[2], group=str(group or ""), before=before, after=after)
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from _tensors(tuple(value.values()))
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _tensors(each)
+
+
+def install(folder: Path) -> None:
+    """Have this process recorded, if it is a rank: its file is ``rank-N.jsonl`` in the folder."""
+    import torch
+    from torch.optim import optimizer
+    from torch.utils.data import DistributedSampler
+
+    recorder = Recorder(folder / f"rank-{int(os.environ['RANK'])}.jsonl")
+    recorder.note("start", ranks=int(os.environ.get("WORLD_SIZE", "1")), command=sys.argv)
+    atexit.register(recorder.close)
+    torch.nn.modules.module.register_module_forward_pre_hook(recorder.timed(recorder.entering))
+    torch.nn.modules.module.register_module_forward_hook(recorder.timed(recorder.leaving), always_call=True)
+    optimizer.register_optimizer_step_pre_hook(recorder.timed(recorder.before_step))
+    optimizer.register_optimizer_step_post_hook(recorder.timed(recorder.after_step))
+    for name in ("all_reduce", "broadcast", "all_gather_into_tensor", "reduce_scatter_tensor"):
+        setattr(torch.distributed, name, recorder.collective(name, getattr(torch.distributed, name)))
+    begins = DistributedSampler.__iter__
+
+    def begin(sampler: Any) -> Any:
+        recorder.note("epoch", epoch=sampler.epoch, shuffle=sampler.shuffle, sampler=id(sampler))
+        return begins(sampler)
+
+    DistributedSampler.__iter__ = begin  # type: ignore[method-assign]

@@ -1,0 +1,142 @@
+"""Ranks under supervision, on the CPU by gloo; what a diagnosis makes of records; names of faults."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_ascend.distributed import finding
+from pytest_ascend.distributed.commands import rendered, said
+from pytest_ascend.distributed.ranks import RankFailed, Ranks
+from pytest_ascend.distributed.recorder import fingerprint
+from pytest_ascend.emulator.collective_faults import check
+from pytest_ascend.errors import UsageError
+from suites.distributed import collectives, expected, test_failures
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    torch.set_num_threads(1)
+    made = Ranks("cpu", within=tmp_path_factory.mktemp("ranks"))
+    made.prepare()
+    yield made
+    made.close()
+
+
+def test_ranks_answer_by_number(ranks: Ranks) -> None:
+    answers = ranks.run(2, collectives.moved, how="all_gather_into_tensor", dtype="int32", large=False)
+    for rank, each in enumerate(answers):
+        for name, found in each.tensors.items():
+            assert torch.equal(found, expected.moved("all_gather_into_tensor", "int32", name, rank, 2))
+
+
+@pytest.mark.parametrize("how", ["rank-dies", "rank-raises"])
+def test_a_rank_that_fails_is_named_and_the_next_call_works(ranks: Ranks, how: str) -> None:
+    with pytest.raises(RankFailed, match="rank 1 of 2"):
+        ranks.run(2, test_failures.failing, how=how, victim=1, limit_s=30.0)
+    assert [each["sum"].tolist() for each in ranks.run(2, test_failures.working)] == [[2.0] * 3] * 2
+
+
+def test_what_rounding_allows_is_passed_and_a_missing_rank_is_not() -> None:
+    parts = [collectives.sent(rank, 1003, "bfloat16") for rank in range(4)]
+    wanted, allowed = expected.reduction(parts, "sum")
+    total = parts[2].clone()
+    for each in (parts[0], parts[3], parts[1]):
+        total += each
+    assert expected.worst(total, wanted, allowed) <= 1
+    assert expected.worst(parts[0] + parts[1] + parts[2], wanted, allowed) > 1
+
+
+# --- the diagnosis, on records that are made here ---
+
+
+def recorded() -> dict[int, list[dict[str, Any]]]:
+    """Return records of two honest ranks: two steps, two parameters."""
+    generator = torch.Generator().manual_seed(0)
+    lines: dict[int, list[dict[str, Any]]] = {0: [], 1: []}
+    for mine in lines.values():
+        model = {"wrapped": "DistributedDataParallel", "sharded": False, "frozen": [], "local_batch_norm": []}
+        mine.append({"kind": "model", "step": 0, **model})
+    for step in range(2):
+        grads = {name: [torch.randn(100, generator=generator) for _ in lines] for name in ("a", "b")}
+        for rank, mine in lines.items():
+            mine.append({"kind": "data", "step": step, "rows": [10 * step + 100 * rank + each for each in range(4)]})
+            for name, parts in grads.items():
+                used = fingerprint((parts[0] + parts[1]) / 2)
+                gradient = {"name": name, "local": fingerprint(parts[rank]), "used": used}
+                mine.append({"kind": "gradient", "step": step, **gradient})
+            mine.append({"kind": "stepped", "step": step, "passes": step + 1})
+    return lines
+
+
+def test_honest_ranks_are_accused_of_nothing() -> None:
+    assert finding.findings(recorded()) == []
+
+
+def of_kind(lines: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [each for each in lines if each["kind"] == kind]
+
+
+def spoil(how: str, ranks: dict[int, list[dict[str, Any]]]) -> None:
+    for lines in ranks.values():
+        for each in of_kind(lines, "gradient"):
+            if how == "a tail":
+                each["used"]["tail"][-1] += 1e-3
+            elif how == "sums":
+                each["used"]["sums"] = [2 * x for x in each["used"]["sums"]]
+                each["used"]["tail"] = [2 * x for x in each["used"]["tail"]]
+    if how == "other gradients":
+        of_kind(ranks[1], "gradient")[0]["used"]["crc"] += 1
+    if how == "same data":
+        for mine, other in zip(of_kind(ranks[0], "data"), of_kind(ranks[1], "data"), strict=True):
+            other["rows"] = list(mine["rows"])
+    if how == "a step left out":
+        for each in of_kind(ranks[1], "stepped"):
+            each["passes"] += 1
+
+
+@pytest.mark.parametrize(
+    ("how", "cause"),
+    [
+        ("a tail", "gradients not reduced: a part of a bucket"),
+        ("sums", "norm scaled by the number of ranks"),
+        ("other gradients", "gradients not reduced"),
+        ("same data", "data shards overlap"),
+        ("a step left out", "a rank skipped a step alone"),
+    ],
+)
+def test_each_cause_is_named(how: str, cause: str) -> None:
+    ranks = copy.deepcopy(recorded())
+    spoil(how, ranks)
+    found = finding.findings(ranks)
+    assert [each.cause for each in found][:1] == [cause]
+    assert any(cause in line for line in said(found, 2, 0.01))
+    assert cause in rendered(found, 2, 0.01)
+
+
+def test_a_page_shows_names_as_text() -> None:
+    ranks = recorded()
+    of_kind(ranks[1], "gradient")[0]["used"]["crc"] += 1
+    for lines in ranks.values():
+        of_kind(lines, "gradient")[0]["name"] = "<script>"
+    assert "<script>" not in rendered(finding.findings(ranks), 2, 0.0)
+
+
+def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing was recorded"):
+        finding.read(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["hccl-nonsense", "hccl-crash:rank", "hccl-crash:rank=x", "hccl-crash:wrong=1"])
+def test_a_misspelt_fault_of_collectives_is_refused(name: str) -> None:
+    with pytest.raises(UsageError):
+        check(name)
+
+
+def test_a_fault_of_collectives_with_settings_is_taken() -> None:
+    check("hccl-crash:rank=2:collective=AllReduce:after=10:rate=0.5")
