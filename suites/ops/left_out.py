@@ -23,7 +23,11 @@ EVERYWHERE = "strides as the input has them, of all that works element by elemen
 _LAYOUT = "raises: only the contiguous memory format is supported"
 
 LEFT_OUT: tuple[LeftOut, ...] = (
-    LeftOut("gelu", "approximate='tanh'", "ignores the argument, and calls the operator for approximate='none'"),
+    LeftOut(
+        "gelu",
+        "approximate='tanh'",
+        "drops the argument: calls aclnnGelu and aclnnGeluBackward, which have none; aclnnGeluV2 is never called",
+    ),
     LeftOut("to", "memory_format=torch.channels_last", "raises: only contiguous_format"),
     *(
         LeftOut(name, "return_indices=True", "gives places in int32 instead of int64")
