@@ -24,6 +24,8 @@ START_LIMIT_S = 120.0
 PATIENCE_S = 8.0
 #: Of what a rank printed, so much stands in a report.
 SAID_BYTES = 3000
+#: And so much is searched for the rank that it waited for.
+SEARCHED_BYTES = 1 << 18
 
 #: How the others name a rank that they wait for in vain.
 _NAMED = re.compile(r"EI000[26].{0,400}?(?:remote )?rank \[(\d+)\]", re.DOTALL)
@@ -72,7 +74,7 @@ class Group:
     def said(self, number: int) -> str:
         """Return the end of what a rank and its libraries printed."""
         with contextlib.suppress(OSError):
-            return rank.said_by(self.store, number).read_bytes()[-SAID_BYTES:].decode(errors="replace").strip()
+            return rank.said_by(self.store, number).read_bytes()[-SEARCHED_BYTES:].decode(errors="replace").strip()
         return ""
 
 
@@ -141,9 +143,14 @@ def _blamed(
     said = {number: f"{each['failure']}\n{each['detail']}" for number, each in raised.items()}
     said |= {number: f"{how}\n{group[number].notes()}" for number, how in ended.items()}
     said |= {number: f"no answer\n{group[number].ask_for_stacks(1.0)}" for number in silent}
-    said = {number: f"{text}\n{of.said(number)}" for number, text in said.items()}
-    detail = "\n".join(f"rank {number}: {text.strip()}" for number, text in sorted(said.items()))
-    named = [int(each) for text in said.values() for each in _NAMED.findall(text) if int(each) < len(group)]
+    printed = {number: of.said(number) for number in said}
+    detail = "\n".join(f"rank {n}: {text}\n{printed[n][-SAID_BYTES:]}".strip() for n, text in sorted(said.items()))
+    named = [
+        int(each)
+        for text in (*said.values(), *printed.values())
+        for each in _NAMED.findall(text)
+        if int(each) < len(group)
+    ]
     worst = _to_blame(named, ended, silent, raised)
     how = (
         ended.get(worst)
