@@ -33,7 +33,7 @@ class Bring:
         self.path = path
 
     def pytest_configure(self, config):
-        config.stash[SETUP] = SimpleNamespace(suites=self.path, options=SimpleNamespace(level="standard"))
+        config.stash[SETUP] = SimpleNamespace(suites=self.path, concerns=lambda case: case.is_in("standard"))
 
 
 class Renames:
