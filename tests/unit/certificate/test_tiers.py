@@ -32,7 +32,12 @@ NPU = replace(STACK, cann="9.1.0", torch="2.13.0+cpu", torch_npu="2.13.0")
 DAY = date(2026, 3, 2)
 FROZEN = {case.id: case for case in manifest.load(folder("suites")) if case.is_in("standard")}
 #: A case of each tier's own suite that passes.
-OF_TIER = {"operators": "ops/add/forward/float32", "models": "models/", "performance": "benchmarks/", "distributed": "distributed/"}
+OF_TIER = {
+    "operators": "ops/add/forward/float32",
+    "models": "models/",
+    "performance": "benchmarks/",
+    "distributed": "distributed/",
+}
 
 
 @cache

@@ -44,7 +44,7 @@ def test_samples_come_in_turn_until_all_is_shown_and_then_anew() -> None:
 
 
 def test_what_comes_from_above_has_all_bits_too() -> None:
-    operator = Operator("some", torch.exp, lambda _: (), recorded=True)
+    operator = Operator("some", torch.exp, lambda _: (), one_set_of_inputs=True)
     outputs = [torch.exp(source(99).tensor.requires_grad_())]
     usual, whole = (Sample(name="99", args=(source(99),), all_bits=each) for each in (False, True))
     (held,) = upstream(operator, usual, outputs, torch.float32)

@@ -62,7 +62,14 @@ OWN = {
     *("system/untrusted.py", "isolation/process.py", "isolation/stacks.py", "environment/stack.py"),
     *("performance/conditions.py", "performance/profiling.py", "page/html.py", "migration/page.py"),
     *("verdict/phrase.py", "plugin/hooks.py", "runlog/writing.py", "certificate/package.py", "certificate/signing.py"),
-    "coverage/commands.py",
+    *("coverage/commands.py", "diagnosis/codes.py", "contact/kit.py", "contact/steps.py"),
+    *("environment/chip_operators.py", "operators/recorded/index.py", "isolation/cards.py"),
+    *(
+        "distributed/host.py",
+        "distributed/rank.py",
+        "distributed/ranks.py",
+        "distributed/recorder.py",
+    ),  # what their own processes said
 }
 
 
