@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a benchmark in a process of its own, which the emulated device needs."""
-    command = [sys.executable, str(ROOT / "benchmarks" / script), *arguments]
+    command = [sys.executable, str(ROOT / "tools" / script), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
