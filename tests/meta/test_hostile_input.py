@@ -218,7 +218,7 @@ OPTIONS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "--ascend-emulated-memory": (parse_size, (*TEXTS, "0", "1Q", "1e9G", "8 G B")),
     "--ascend-slowdown": (parse_share, (*TEXTS, "0", "100%", "5%%")),
     "--ascend-shard": (shards.parse, (*TEXTS, "0/2", "3/2", "1/0", "1/2/3")),
-    "--ascend-deadline": (lambda text: _seconds("--ascend-deadline", text), (*TEXTS, "0", "inf", "1 s")),
+    "--ascend-deadline": (_seconds, (*TEXTS, "0", "inf", "1 s")),
     "--ascend-standard": (standard_of, (*TEXTS[1:], "error-model@99", "__class__")),
     "--ascend-fault": (
         lambda text: apply_faults(all_kernels(), [text]),

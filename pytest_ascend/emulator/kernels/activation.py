@@ -16,10 +16,17 @@ Number = complex
 family = Family("activation")
 op = family.op
 
+
+def _gelu(self: T, *, out: T) -> T:
+    """Compute GELU. Of +Inf in float16 torch's kernels give Inf on some processors and NaN on others: Inf is right."""
+    aten.gelu.out(self, out=out)
+    return out.masked_fill_(self == torch.inf, torch.inf) if self.dtype == torch.float16 else out
+
+
 # The arguments are those of torch, in torch's order, and torch's overload that writes into an output takes them all.
 _FORWARD: dict[str, Callable[..., Any]] = {
     "aclnnElu(Tensor self, Scalar alpha, Scalar scale, Scalar inputScale, out Tensor out)": aten.elu.out,
-    "aclnnGelu(Tensor self, out Tensor out)": aten.gelu.out,
+    "aclnnGelu(Tensor self, out Tensor out)": _gelu,
     "aclnnGlu(Tensor self, int64 dim, out Tensor out)": aten.glu.out,
     "aclnnHardshrink(Tensor self, Scalar lambd, out Tensor out)": aten.hardshrink.out,
     "aclnnHardsigmoid(Tensor self, out Tensor out)": aten.hardsigmoid.out,
