@@ -180,7 +180,7 @@ def _as_one(found: Sequence[Verdict], name: str, request: Request) -> Verdict:
         counted = f"{len(wrong)} of {len(found)} parts differ; " if len(found) > 1 else ""
         headline = f"{counted}{worst.path}: {headline}"
         rest = [f"and {len(wrong) - SHOWN} more"] if len(wrong) > SHOWN else []
-        message = "\n".join([headline, *(each.message for each in wrong[:SHOWN]), *rest])
+        message = "\n".join([f"{name}: {headline}", *(each.message for each in wrong[:SHOWN]), *rest])
     return replace(worst, path=name, headline=headline, message=message, leaves=tuple(found))
 
 
