@@ -1,6 +1,6 @@
 # The emulated device on any x86-64 or aarch64 machine:
 #   docker build -f ci/laptop.Dockerfile -t pytest-ascend .
-#   docker run --rm -v "$PWD/ascend-report:/work/ascend-report" pytest-ascend
+#   docker run --rm -v "$PWD/ascend-report:/suite/ascend-report" pytest-ascend
 FROM python:3.11-slim
 # hadolint ignore=DL3008
 RUN apt-get update \
@@ -8,5 +8,5 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 COPY . /src
 RUN pip install --no-cache-dir -c /src/constraints.txt "/src[emulated]"
-WORKDIR /work
+WORKDIR /suite
 ENTRYPOINT ["pytest", "--ascend"]

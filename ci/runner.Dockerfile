@@ -6,5 +6,5 @@ SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 COPY . /src
 RUN python3 -m pip freeze | grep -iE '^torch([-_]npu)?==' > /tmp/keep.txt \
     && python3 -m pip install --no-cache-dir -c /tmp/keep.txt /src
-WORKDIR /work
+WORKDIR /suite
 ENTRYPOINT ["python3", "-m", "pytest", "--ascend"]
