@@ -286,8 +286,7 @@ def _annotations(summary: Summary) -> Iterator[str]:
     for cause in causes_of(summary.results)[:ANNOTATIONS_LIMIT]:
         title = _command_property(f"{cause.outcome}: {cause.title} ({len(cause.cases):,} cases)")
         yield f"::error title={title}::{_command_data(f'{cause.representative.case.id}: {cause.finding}')}"
-    for each in (summary.verdict.sentence,):
-        yield f"::notice title=pytest-ascend::{_command_data(each)}"
+    yield f"::notice title=pytest-ascend::{_command_data(summary.verdict.sentence)}"
 
 
 def _command_data(text: str) -> str:
