@@ -65,8 +65,15 @@ def _hard(dtype: torch.dtype) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_results_and_gradients(name: str, dtype: torch.dtype) -> None:
-    assert_same(ACTIVATIONS[name], _hard(dtype), backward=True)
-    assert_same(ACTIVATIONS[name], _hard(dtype), backward=True, strided=True)
+    values = _hard(dtype)
+    if name == "gelu" and dtype == torch.float16:  # the CPU's kernel gives NaN for Inf on some processors
+        values = values.nan_to_num(nan=torch.nan, posinf=100)
+    assert_same(ACTIVATIONS[name], values, backward=True)
+    assert_same(ACTIVATIONS[name], values, backward=True, strided=True)
+
+
+def test_gelu_of_infinity_in_half_precision_is_infinity() -> None:
+    assert F.gelu(torch.tensor([torch.inf], dtype=torch.float16).npu()).item() == torch.inf
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
