@@ -13,7 +13,7 @@ from pytest_ascend.certificate.requirements import Subject, is_limit
 from pytest_ascend.certificate.tiers import MONTHS, TIERS, included
 from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.environment.versions import Version, is_version
-from pytest_ascend.golden.codec import canonical_json
+from pytest_ascend.golden.files import canonical_json
 from pytest_ascend.records.outcome import Disputed, Fallback, Waived
 from pytest_ascend.runlog.checks import moment
 from pytest_ascend.verdict.causes import known_causes

@@ -18,7 +18,7 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from pytest_ascend.coverage import expectation_files, limits
+from pytest_ascend.coverage import expectation_files
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.outcome import (
     Disputed,
@@ -50,8 +50,8 @@ class Expectation:
     documented or was seen; ``confirmed`` whether that was on hardware; ``file`` where this entry stands. ``kind`` is
     "limit" for what torch_npu lacks by design, "defect" for what is wrong.
 
-    ``derived`` names what is asked, case by case, whether the cause applies: see :mod:`pytest_ascend.coverage.limits`.
-    Then ``cases`` only says where it may.
+    ``derived`` names what is asked, case by case, whether the cause applies: see
+    :mod:`pytest_ascend.coverage.expectation_files`. Then ``cases`` only says where it may.
     """
 
     cause: str
@@ -143,7 +143,7 @@ class Known:
         if isinstance(judged, (Waived, Disputed)) and self.entry:
             return judged, self.entry.waiver(found)
         for each in self.derived:
-            lacking = limits.lacking(each.derived, found, fallbacks)
+            lacking = expectation_files.lacking(each.derived, found, fallbacks)
             if found.name == each.outcome and lacking and today <= each.expires:
                 return each.waived(found, f"{each.reason}: {lacking}"), each.waiver(found)
         return judged, {}

@@ -1,6 +1,5 @@
 """Where cases run: one small protocol, and an implementation for each kind of device."""
 
-from pytest_ascend.device.protocol import Device
-from pytest_ascend.device.request import Request, parse
+from pytest_ascend.device.protocol import Device, Request, parse
 
 __all__ = ["Device", "Request", "parse"]

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_ascend.diagnosis.codes import Code, codes_in
-from pytest_ascend.diagnosis.kinds import (
+from pytest_ascend.diagnosis.codes import (
     BUG,
     BUSY,
     BY_NAME,
@@ -20,7 +19,9 @@ from pytest_ascend.diagnosis.kinds import (
     MEMORY,
     PERMISSION,
     VERSION,
+    Code,
     Kind,
+    codes_in,
 )
 
 #: Kinds whose codes decide over all others in a message, the most particular first: what follows an error is often

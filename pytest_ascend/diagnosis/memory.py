@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from pytest_ascend.errors import UsageError
 from pytest_ascend.migration.running import Step, fitting_batch
 from pytest_ascend.migration.target import Subject
-from pytest_ascend.system.sizes import parse_size
+from pytest_ascend.records.text import parse_size
 
 #: Modules and tensors that are named.
 NAMED = 5

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from pytest_ascend.doctor.findings import ERROR, NOTE, WARNING, Rule, Seen
-from pytest_ascend.doctor.survey import Survey
+from pytest_ascend.doctor.survey import TBE_NEEDS, Survey
 from pytest_ascend.environment.compatibility import INCOMPATIBLE, PAIRED, Statement
 from pytest_ascend.environment.evidence import (
     CHIP,
@@ -17,7 +17,7 @@ from pytest_ascend.environment.evidence import (
     TORCH,
     TORCH_NPU,
 )
-from pytest_ascend.environment.versions import matches
+from pytest_ascend.environment.versions import Version, is_version, matches
 
 CHOOSE = "choose a row of the table in Ascend/pytorch's COMPATIBILITY.md, and install all of it"
 
@@ -251,5 +251,38 @@ RULES = (
         look=wrong_python,
         why="There is no official wheel for it; this one was built by somebody else.",
         remedy="use one of the Pythons that are named",
+    ),
+)
+
+
+def compiler_needs(survey: Survey) -> Iterator[Seen]:
+    """Python packages that CANN's compiler of operators imports."""
+    missing = [name for name in TBE_NEEDS if name not in survey.packages]
+    if survey.home and missing and survey.machine.packages:
+        what = f"CANN's compiler of operators lacks {', '.join(missing)}"
+        yield Seen(what, ("not in Python's packages",), f"pip install {' '.join(missing)}")
+
+
+def new_numpy(survey: Survey) -> Iterator[Seen]:
+    """numpy 2 under a CANN that was made before it."""
+    numpy, cann = survey.packages.get("numpy"), survey.cann
+    if numpy and numpy.version[:2] == "2." and is_version(cann) and Version(cann) < Version("8.2.RC1"):
+        yield Seen(f"numpy {numpy.version} is newer than CANN {cann}", (numpy.path,), "pip install 'numpy<2'")
+
+
+PACKAGE_RULES = (
+    Rule(
+        id="python.compiler-needs",
+        severity=WARNING,
+        look=compiler_needs,
+        why="The first operator that has to be compiled fails with 500001.",
+        remedy="pip install what is missing",
+    ),
+    Rule(
+        id="python.numpy",
+        severity=WARNING,
+        look=new_numpy,
+        why="The compiler of operators uses what numpy 2 has removed.",
+        remedy="pip install 'numpy<2'",
     ),
 )

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from elftools.elf.dynamic import DynamicSegment
+from elftools.elf.elffile import ELFFile
 
 from pytest_ascend.doctor.findings import ERROR, WARNING, Rule, Seen
-from pytest_ascend.doctor.libraries import Library, libraries
 from pytest_ascend.doctor.survey import Survey
-from pytest_ascend.environment.tree import BINARY, LOOP, NOT_A_FILE, TOO_LARGE
+from pytest_ascend.environment.machine import BINARY, LOOP, NOT_A_FILE, TOO_LARGE
+from pytest_ascend.system.untrusted import open_regular
 
 
 def damaged(survey: Survey) -> Iterator[Seen]:
@@ -129,3 +135,77 @@ RULES = (
         remedy="source set_env.sh; in a container, mount all of the driver",
     ),
 )
+
+
+#: The libraries through which torch_npu reaches the NPU: those of CANN, and the driver's.
+CANN_LIBRARIES = ("libascendcl.so", "libhccl.so", "libopapi.so", "libge_runner.so", "libruntime.so")
+DRIVER_LIBRARIES = ("driver/libascend_hal.so", "common/libc_sec.so", "driver/libdcmi.so")
+
+_ARCHITECTURES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
+
+#: Needed libraries that belong to CANN or the driver: the system's own are found elsewhere.
+_OURS = re.compile(
+    r"lib(ascend\w*|acl\w*|hccl\w*|runtime|ge_\w+|graph\w*|opapi|nnopbase|msprof\w*|c_sec|mmpa|slog|alog|error_manager"
+    r"|profapi|platform|register|exe_graph|ascendalog|unified_dlog|metadef|drv\w*|dcmi\w*)\.so[.\d]*"
+)
+#: Tags are read up to this many; libraries have some dozens.
+_MOST_TAGS = 2000
+#: Ten times the largest library of CANN; only its header is read.
+_LARGEST_BYTES = 8 << 30
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Library:
+    """One shared library. ``problem`` says why no loader would take it; ``missing`` what it needs and is not found."""
+
+    path: str
+    problem: str = ""
+    arch: str = ""
+    missing: tuple[str, ...] = ()
+
+
+def libraries(survey: Survey) -> tuple[Library, ...]:
+    """Read the libraries of the CANN in use and of the driver, as far as they are there."""
+    return survey.remembered("libraries", lambda: tuple(_all(survey)))
+
+
+def _all(survey: Survey) -> Iterator[Library]:
+    places = [f"{survey.home.path}/lib64/{name}" for name in CANN_LIBRARIES] if survey.home else []
+    places += [f"{survey.driver_folder}/lib64/{name}" for name in DRIVER_LIBRARIES]
+    found = _findable(survey, places)
+    yield from (_read(survey, path, found) for path in places if survey.machine.tree.exists(path))
+
+
+def _findable(survey: Survey, places: list[str]) -> frozenset[str]:
+    """Return the names of libraries that a loader would find: LD_LIBRARY_PATH, what lies beside, the system's."""
+    folders = [*survey.library_path, *(path.rpartition("/")[0] for path in places), "/usr/lib64", "/usr/lib", "/lib64"]
+    folders += [f"/usr/lib/{survey.machine.arch}-linux-gnu", "/usr/local/lib"]
+    return frozenset(name for folder in dict.fromkeys(folders) for name in survey.machine.tree.names(folder))
+
+
+def _read(survey: Survey, path: str, found: frozenset[str]) -> Library:
+    try:
+        arch, needed = _header(survey.machine.tree.real(path))
+    except Exception as error:  # noqa: BLE001 (a damaged file makes pyelftools raise anything, assertions too)
+        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return Library(path=path, problem=said[:100] or type(error).__name__)
+    missing = tuple(name for name in needed if _OURS.fullmatch(name) and name not in found)
+    return Library(path=path, arch=arch, missing=missing)
+
+
+def _header(path: Path) -> tuple[str, list[str]]:
+    """Return the architecture and the needed libraries. Raises whatever pyelftools makes of a file that is none."""
+    with open_regular(path, _LARGEST_BYTES) as file:
+        elf = ELFFile(file)
+        arch = _ARCHITECTURES.get(str(elf["e_machine"]), str(elf["e_machine"]))
+        return arch, list(_needed(elf))
+
+
+def _needed(elf: ELFFile) -> Iterator[str]:
+    segments = (each for each in elf.iter_segments() if isinstance(each, DynamicSegment))
+    for segment in segments:
+        for count, tag in enumerate(segment.iter_tags()):
+            if count > _MOST_TAGS:
+                raise ValueError("its dynamic section has no end")
+            if tag.entry.d_tag == "DT_NEEDED":
+                yield str(getattr(tag, "needed", ""))

@@ -33,8 +33,7 @@ def environment(settings: EmulatorSettings = DEFAULTS, home: Path | None = None)
     :func:`pytest_ascend.emulator.build.emulated_cann` does, UsageError for settings that do not exist.
     """
     if home is None:
-        from pytest_ascend.emulator.build import emulated_cann  # noqa: PLC0415  (only who activates it compiles)
-        from pytest_ascend.emulator.elf import refuse_clash  # noqa: PLC0415
+        from pytest_ascend.emulator.build import emulated_cann, refuse_clash  # noqa: PLC0415  (only to compile)
 
         refuse_clash()
         home = emulated_cann()

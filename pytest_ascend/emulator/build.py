@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
+import mmap
 import os
 import platform
 import re
@@ -11,14 +13,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import filelock
 import platformdirs
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
 
-from pytest_ascend.emulator import elf, entrypoints
-from pytest_ascend.emulator.signature import Parameter, Signature
+from pytest_ascend.emulator.signature import C_TYPES, Parameter, Signature
 from pytest_ascend.errors import EmulatorUnavailable
 
 HERE = Path(__file__).resolve().parent
@@ -34,7 +39,7 @@ def emulated_cann() -> Path:
 
     Raises EmulatorUnavailable without torch_npu, without a C compiler, or where the cache cannot be written.
     """
-    libraries = elf.torch_npu_libraries()
+    libraries = torch_npu_libraries()
     compiler = _compiler()
     target = _cache() / _key(compiler, libraries)
     if target.is_dir():
@@ -103,10 +108,10 @@ def _build(compiler: str, libraries: list[Path], target: Path) -> None:
 
 
 def _compile_all(compiler: str, libraries: list[Path], home: Path) -> None:
-    needed, names = elf.needed_from_cann(libraries)
+    needed, names = needed_from_cann(libraries)
     runtime = sorted((HERE / "runtime").glob("*.c"))
-    missing = _write(home, "missing.c", entrypoints.missing_source(needed - _defined(runtime)))
-    operators = _write(home, "operators.c", entrypoints.operators_source(declared_signatures()))
+    missing = _write(home, "missing.c", missing_source(needed - _defined(runtime)))
+    operators = _write(home, "operators.c", operators_source(declared_signatures()))
     empty = _write(home, "empty.c", "typedef int nothing;\n")
     _link(compiler, home, "libascendcl.so", [*runtime, missing], "-ldl", "-lpthread")
     _link(compiler, home, "libopapi.so", [operators], "-lascendcl")
@@ -151,3 +156,116 @@ def _link(compiler: str, home: Path, name: str, sources: list[Path], *libraries:
             f"compiling {name} of the emulated CANN failed:\n{' '.join(command)}\n{done.stderr.strip()}",
             hint="the C compiler must be able to make shared libraries for this Python's architecture",
         )
+
+
+_OPERATOR = """\
+API int {name}GetWorkspaceSize({arguments}uint64_t *workspace_size, void **into) {{
+    emu_executor *executor = emu_executor_new({index}, {count});
+    if (!executor) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: no host memory for {name}");
+    {words}
+    *workspace_size = 0;
+    *into = executor;
+    return EMU_OK;
+}}
+API int {name}(void *workspace, uint64_t size, void *executor, void *stream) {{
+    (void)workspace, (void)size;
+    emu_stream_drain(stream);
+    return emu_run(executor);
+}}
+"""
+
+
+def operators_source(signatures: Iterable[Signature]) -> str:
+    """Return the source of libopapi.so. The order of the signatures is the order of the operators' indices."""
+    return '#include "emulated.h"\n' + "\n".join(_operator(index, each) for index, each in enumerate(signatures))
+
+
+def _operator(index: int, signature: Signature) -> str:
+    names = [f"a{position}" for position in range(len(signature.parameters))]
+    typed = list(zip(names, (C_TYPES[each.type] for each in signature.parameters), strict=True))
+    return _OPERATOR.format(
+        name=signature.name,
+        index=index,
+        count=len(names),
+        arguments="".join(f"{c_type} {name}, " for name, (c_type, _) in typed),
+        words="\n    ".join(f"executor->words[{i}] = {c.format(name)};" for i, (name, (_, c)) in enumerate(typed)),
+    )
+
+
+def missing_source(names: Iterable[str]) -> str:
+    """Return functions that fail and name themselves, for all that torch_npu links against and nobody implements."""
+    lines = (f'API int {name}(void) {{ return emu_missing("function", "{name}"); }}' for name in sorted(names))
+    return '#include "emulated.h"\n' + "\n".join(lines) + "\n"
+
+
+#: How CANN's own symbols begin: ACL, runtime, HCCL, profiling, graph engine (C++ too) and ATB. The other undefined
+#: symbols of torch_npu are those of torch, Python and the C library.
+_CANN_SYMBOL = re.compile(r"(acl|rt[A-Z]|Hccl|hccl|Msprof|Aml|ge[A-Z]|mstx|_ZNK?2ge|_ZTVN2ge|_ZN3atb)")
+
+#: CANN's libraries that torch_npu may name in DT_NEEDED; everything else there belongs to torch or the system.
+_CANN_LIBRARY = re.compile(r"lib(ascendcl|hccl|acl_\w+|ge_\w+|graph|runtime|atb|ascend\w*|opapi|nnopbase)\.so")
+
+
+def torch_npu_libraries() -> list[Path]:
+    """Return the shared libraries of the installed torch_npu, without importing it.
+
+    Raises EmulatorUnavailable where it is not installed.
+    """
+    spec = importlib.util.find_spec("torch_npu")
+    if spec is None or not spec.submodule_search_locations:
+        raise EmulatorUnavailable(
+            "the emulated device runs the torch_npu wheel, which is not installed",
+            hint="python -m pip install 'pytest-ascend[emulated]'  (or: torch-npu==2.13.0 beside torch==2.13.0)",
+        )
+    root = Path(spec.submodule_search_locations[0])
+    return sorted([*root.glob("*.so"), *(root / "lib").glob("*.so")])
+
+
+def needed_from_cann(libraries: Iterable[Path]) -> tuple[set[str], set[str]]:
+    """Return the names of CANN's functions and of CANN's libraries that these libraries link against."""
+    symbols: set[str] = set()
+    names: set[str] = set()
+    for path in libraries:
+        with path.open("rb") as stream:
+            _collect(stream, symbols, names)
+    return symbols, names
+
+
+def _collect(stream: BinaryIO, symbols: set[str], names: set[str]) -> None:
+    elf = ELFFile(stream)
+    table = elf.get_section_by_name(".dynsym")
+    if isinstance(table, SymbolTableSection):
+        undefined = (each.name for each in table.iter_symbols() if each["st_shndx"] == "SHN_UNDEF")
+        symbols.update(name for name in undefined if _CANN_SYMBOL.match(name))
+    dynamic = elf.get_section_by_name(".dynamic")
+    if isinstance(dynamic, DynamicSection):
+        needed = (str(getattr(tag, "needed", "")) for tag in dynamic.iter_tags("DT_NEEDED"))
+        names.update(name for name in needed if _CANN_LIBRARY.fullmatch(name))
+
+
+#: A setting of allocators that torch_npu and CUDA's part of torch both register from 2.13 on. Torch ends the process on
+#: the second one, with no Python to say anything.
+_SETTING, _REGISTERS = b"pinned_reserve_segment_size_mb", b"registerDeviceConfigParserHook"
+
+
+def refuse_clash() -> None:
+    """Raise EmulatorUnavailable where this torch_npu would end the process beside this torch while it is loaded.
+
+    Both have to register the same setting: read from their libraries, so that nothing is loaded.
+    """
+    torch = importlib.util.find_spec("torch")
+    if torch is None or not torch.submodule_search_locations:
+        return
+    cuda = Path(torch.submodule_search_locations[0], "lib", "libc10_cuda.so")
+    mine = [each for each in torch_npu_libraries() if each.name == "libtorch_npu.so"]
+    if cuda.exists() and mine and all(_registers(each) for each in (cuda, *mine)):
+        raise EmulatorUnavailable(
+            "this torch_npu cannot be loaded beside a torch that was built with CUDA: both register the allocator's"
+            f" setting {_SETTING.decode()}, and torch ends the process",
+            hint="install the build of torch without CUDA (its version ends in +cpu)",
+        )
+
+
+def _registers(library: Path) -> bool:
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(_REGISTERS) >= 0 and content.find(_SETTING) >= 0

@@ -4,7 +4,7 @@ A fault maps names of operators to functions that make a wrong body from the hon
 
     STALE_ADD = {"aclnnAdd": lambda honest: lambda self, other, alpha: honest(self, other, alpha) * 1.001}
 
-It is chosen by the name of a built-in one (see :mod:`pytest_ascend.emulator.planted`), or as ``module:attribute`` of
+It is chosen by the name of a built-in one (see :mod:`pytest_ascend.emulator.faults`), or as ``module:attribute`` of
 the user's own. Faults of the device as a whole, such as ``crash:after=100``, are in
 :mod:`pytest_ascend.emulator.sickness`.
 """
@@ -14,10 +14,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
-from pytest_ascend.emulator.collective_faults import PREFIX, check, is_of_collectives
-from pytest_ascend.emulator.planted import FAULTS, Fault
+import torch
+
 from pytest_ascend.emulator.registry import Body, Kernel
 from pytest_ascend.emulator.sickness import KINDS, infect, is_sickness
 from pytest_ascend.errors import UsageError
@@ -87,3 +87,270 @@ def _planted(kernel: Kernel, plant: Callable[[Body], Body]) -> Body:
             target.copy_(value)
 
     return body
+
+
+PREFIX = "hccl-"
+
+#: Name, without the prefix -> what goes wrong.
+COLLECTIVE_FAULTS: Mapping[str, str] = {
+    "tail-not-reduced": "the last 16 elements of each rank's share of a sum stay what the first rank had",
+    "reduced-in-half": "float32 is summed up in float16",
+    "integers-in-float": "int32 is summed up in float32",
+    "bfloat16-truncated": "the last bit of bfloat16 is lost",
+    "rank-left-out": "the last rank is missing in every reduction",
+    "rank-twice": "one rank's data is taken in the place of another's",
+    "product-as-sum": "products are sums",
+    "min-as-max": "minima are maxima",
+    "order-changes": "the order of a sum changes from call to call, whatever HCCL_DETERMINISTIC says",
+    "scatter-shifted": "ReduceScatter gives each rank its neighbour's share",
+    "root-ignored": "Broadcast sends what the first rank has",
+    "ranks-permuted": "what came from the first two ranks is exchanged",
+    "block-twice": "what came from the first rank stands in the place of the last rank's",
+    "stale-buffer": "the output stays what it was",
+    "lost-write": "the last quarter of the output is never written",
+    "wrong-above-size": "above 128 KiB, the first chunk is written twice",
+    "last-element-lost": "the last element is zero",
+    "ranks-differ": "a rank gets another last bit in its first byte; give rank=",
+    "at-random": "an element is changed; give rate=",
+    "slow": "operations take longer, by seconds=",
+    "crash": "the process dies of a segmentation fault",
+    "kill": "the process is killed",
+    "hang": "the operation never ends",
+}
+
+SETTINGS = ("rank", "collective", "after", "times", "rate", "bytes", "seconds")
+
+
+def is_of_collectives(text: str) -> bool:
+    """Whether a fault's name is one of this module's, known or not."""
+    return text.startswith(PREFIX)
+
+
+def check(text: str) -> None:
+    """Raise UsageError for a fault, or a setting of one, that does not exist."""
+    name, *parts = text.split(":")
+    if name.removeprefix(PREFIX) not in COLLECTIVE_FAULTS:
+        known = ", ".join(PREFIX + each for each in COLLECTIVE_FAULTS)
+        raise UsageError(f"there is no fault {name!r} of collectives", hint=f"choose one of {known}")
+    for part in parts:
+        setting, equals, value = part.partition("=")
+        is_number = value.replace(".", "", 1).isascii() and value.replace(".", "", 1).isdigit()
+        if setting not in SETTINGS or not equals or not (is_number or (setting == "collective" and value.isalpha())):
+            raise UsageError(
+                f"the fault {text!r} has the setting {part!r}",
+                hint=f"settings are written name=value, with one of {', '.join(SETTINGS)}",
+            )
+
+
+T: TypeAlias = torch.Tensor
+Fault: TypeAlias = Mapping[str, Callable[[Body], Body]]
+Change: TypeAlias = Callable[[Any], Any]
+
+
+# --- what can be done to a tensor on its way in or out; whatever is no tensor stays as it is ---
+
+
+def _densely(x: T) -> T:
+    """Read memory in order, whatever the strides say."""
+    return torch.as_strided(x, x.shape, torch.empty(x.shape, device="meta").stride(), x.storage_offset())
+
+
+def _from_line_start(x: T) -> T:
+    """Begin at the 32-byte line that an element lies in: most of what torch_npu allocates begins with one."""
+    offset = x.storage_offset()
+    return torch.as_strided(x, x.shape, x.stride(), offset - offset % max(1, 32 // x.itemsize))
+
+
+def _without_nan(x: T) -> T:
+    return torch.where(x.isnan(), torch.full_like(x, float("-inf")), x) if x.is_floating_point() else x
+
+
+def _flushed(x: T) -> T:
+    if not x.is_floating_point():
+        return x
+    return torch.where(x.abs() < torch.finfo(x.dtype).smallest_normal, torch.zeros_like(x), x)
+
+
+def _saturated(x: T) -> T:
+    return x.nan_to_num(0.0) if x.is_floating_point() else x
+
+
+def _in_eleven_bits(x: T) -> T:
+    """Round float32 to the significand of HF32, which nobody asked for here."""
+    return ((x.contiguous().view(torch.int32) + 0x800) & ~0xFFF).view(torch.float32) if x.dtype is torch.float32 else x
+
+
+def _in_half(x: T) -> T:
+    return x.half().float() if x.dtype is torch.float32 else x
+
+
+def _through_32_bits(x: T) -> T:
+    return x.int().to(x.dtype) if x.dtype is torch.int64 else x
+
+
+def _through_float(x: T) -> T:
+    return x if x.is_floating_point() or x.dtype is torch.bool else x.float().to(x.dtype)
+
+
+def _cut(x: T, dtype: torch.dtype) -> T:
+    """Convert float32 to a shorter format by leaving bits out."""
+    bits = {torch.bfloat16: 16, torch.float16: 13}[dtype]
+    kept = x.contiguous().view(torch.int32) >> bits << bits
+    return kept.view(torch.float32).to(dtype)
+
+
+# --- how a body is made wrong ---
+
+
+def _given(change: Change, *places: int) -> Callable[[Body], Body]:
+    """Change tensors on their way in: those at these places of the arguments, or all of them."""
+
+    def plant(honest: Body) -> Body:
+        def body(*arguments: Any) -> Any:
+            chosen = places or range(len(arguments))
+            return honest(*(change(x) if i in chosen and isinstance(x, T) else x for i, x in enumerate(arguments)))
+
+        return body
+
+    return plant
+
+
+def _gives(change: Change) -> Callable[[Body], Body]:
+    """Change tensors on their way out."""
+
+    def plant(honest: Body) -> Body:
+        def body(*arguments: Any) -> Any:
+            found = honest(*arguments)
+            return tuple(map(change, found)) if isinstance(found, tuple) else change(found)
+
+        return body
+
+    return plant
+
+
+def _instead(wrong: Callable[..., Any]) -> Callable[[Body], Body]:
+    """Compute something else; the wrong body gets the honest one before its arguments."""
+    return lambda honest: lambda *arguments: wrong(honest, *arguments)
+
+
+def _argument(place: int, value: Any) -> Callable[[Body], Body]:
+    """Ignore an argument."""
+    return lambda honest: lambda *a: honest(*a[:place], value, *a[place + 1 :])
+
+
+def _cast(honest: Body, self: T, source: T) -> None:
+    if source.dtype is torch.float32 and self.dtype in (torch.bfloat16, torch.float16):
+        source = _cut(source, self.dtype)
+    honest(self, source)
+
+
+def _sum_in_sixteens(honest: Body, x: T, dims: Any, keepdim: bool, dtype: Any) -> Any:
+    """Keep a sum along the last dimension in the dtype of the input, sixteen terms at a time."""
+    if x.dtype not in (torch.float16, torch.bfloat16) or list(dims) not in ([-1], [x.dim() - 1]) or not x.numel():
+        return honest(x, dims, keepdim, dtype)
+    total = torch.zeros_like(x[..., 0])
+    for part in torch.split(x, 16, -1):
+        total = total + part.float().sum(-1).to(x.dtype)
+    return (total.unsqueeze(-1) if keepdim else total).to(dtype)
+
+
+def _product_in_half(honest: Body, left: T, right: T, *rest: Any) -> Any:
+    """Keep the sums of a product in the dtype of the input, sixteen terms at a time."""
+    if left.dtype not in (torch.float16, torch.bfloat16):
+        return honest(left, right, *rest)
+    total = torch.zeros(left.shape[0], right.shape[1], dtype=left.dtype)
+    for a, b in zip(torch.split(left, 16, 1), torch.split(right, 16, 0), strict=True):
+        total = total + (a.float() @ b.float()).to(left.dtype)
+    return total
+
+
+def _exp(honest: Body, x: T) -> Any:
+    """Eight halvings, a polynomial of degree four, eight squarings: what saves time where nobody looks."""
+    if x.dtype is not torch.float32:
+        return honest(x)
+    y = x.clamp(-80, 80) / 256
+    small = 1 + y * (1 + y * (0.5 + y * (1 / 6 + y / 24)))
+    for _ in range(8):
+        small = small * small
+    return torch.where(x.abs() < 80, small, honest(x))
+
+
+def _only_dense(honest: Body, self: T, *rest: Any) -> None:
+    """Compute, and forget to write back where the target is a view with gaps."""
+    honest(self if self.is_contiguous() else self.clone(), *rest)
+
+
+def _twice(honest: Body, self: T, *rest: Any) -> None:
+    honest(self, *rest)
+    honest(self, *rest)
+
+
+def _of_other_layout(honest: Body, left: T, right: T, *rest: Any) -> Any:
+    """Take a transposed matrix for one that is not, as a kernel does which was told only its sizes."""
+    return honest(left, right if right.is_contiguous() else _densely(right), *rest)
+
+
+def _half_away(honest: Body, x: T) -> Any:  # noqa: ARG001
+    return torch.where(x < 0, (x - 0.5).ceil(), (x + 0.5).floor()) if x.is_floating_point() else x
+
+
+def _truncated(honest: Body, x: T, y: T, mode: int) -> Any:
+    return honest(x, y, 1 if mode else mode)
+
+
+def _upside_down(honest: Body, x: T, stable: bool, dim: int, descending: bool) -> Any:  # noqa: ARG001
+    return honest(x, stable, dim, False)
+
+
+def _last_row_left(found: T) -> T:
+    """Leave the last element as it was in memory: a tail that no vector filled."""
+    if found.numel() > 16 and found.numel() % 16:
+        found = found.clone(memory_format=torch.contiguous_format)
+        found.view(-1)[-1] = 0
+    return found
+
+
+#: Name -> the operators of CANN that are wrong with it, and how.
+FAULTS: dict[str, Fault] = {
+    # arithmetic of another kind than promised
+    "gelu-by-tanh": {"aclnnGelu": _instead(lambda _, x: torch.nn.functional.gelu(x, approximate="tanh"))},
+    "exp-by-polynomial": {"aclnnExp": _instead(_exp)},
+    "mm-rounds-to-hf32": {"aclnnMm": _given(_in_eleven_bits)},
+    "bmm-in-half": {"aclnnBatchMatMul": _given(_in_half)},
+    "cast-cuts-bits": {"aclnnInplaceCopy": _instead(_cast)},
+    "round-halves-away": {"aclnnRound": _instead(_half_away)},
+    # sums kept in too few bits
+    "sum-in-half": {"aclnnReduceSum": _instead(_sum_in_sixteens)},
+    "matmul-sums-in-half": {"aclnnMatmul": _instead(_product_in_half), "aclnnMm": _instead(_product_in_half)},
+    # NaN, infinities, zeros, denormals
+    "maximum-drops-nan": {"aclnnMaximum": _given(_without_nan)},
+    "amax-drops-nan": {"aclnnAmax": _given(_without_nan)},
+    "clamp-drops-nan": {"aclnnClamp": _gives(_without_nan)},
+    "sort-drops-nan": {"aclnnSort": _given(_without_nan)},
+    "exp2-saturates": {"aclnnExp2": _gives(_saturated)},
+    "reciprocal-saturates": {"aclnnReciprocal": _gives(_saturated)},
+    "mul-flushes-denormals": {"aclnnMul": _gives(_flushed)},
+    "neg-loses-zero-sign": {"aclnnNeg": _gives(lambda x: x + 0)},
+    # layout
+    "tanh-ignores-strides": {"aclnnTanh": _given(_densely)},
+    "sigmoid-ignores-offset": {"aclnnSigmoid": _given(_from_line_start)},
+    "sub-ignores-stride-0": {"aclnnSub": _given(lambda x: _densely(x) if 0 in x.stride() and x.dim() > 3 else x)},
+    "mm-ignores-transposition": {"aclnnMm": _instead(_of_other_layout)},
+    "erf-leaves-tail": {"aclnnErf": _gives(_last_row_left)},
+    # arguments
+    "leaky_relu-ignores-slope": {"aclnnLeakyRelu": _argument(1, 0.01)},
+    "sort-ignores-descending": {"aclnnSort": _instead(_upside_down)},
+    "div-floor-truncates": {"aclnnDivMod": _instead(_truncated)},
+    "var-ignores-correction": {"aclnnVarCorrection": _argument(2, 1)},
+    "addcmul-ignores-value": {"aclnnAddcmul": _argument(3, 1)},
+    # gradients
+    "tanh-gradient-unsquared": {"aclnnTanhBackward": _instead(lambda _, grad, y: grad * (1 - y))},
+    "silu-gradient-halved": {"aclnnSiluBackward": _gives(lambda x: x / 2)},
+    # targets
+    "add-forgets-views": {"aclnnInplaceAdd": _instead(_only_dense)},
+    "mul-in-place-twice": {"aclnnInplaceMul": _instead(_twice)},
+    # integers
+    "cumsum-in-32-bits": {"aclnnCumsum": _gives(_through_32_bits)},
+    "eq-in-float32": {"aclnnEqTensor": _given(_through_float)},
+    "bitwise_or-in-32-bits": {"aclnnBitwiseOrTensor": _gives(_through_32_bits)},
+}

@@ -14,8 +14,7 @@ import torch
 from pytest_ascend.emulator.choices import DEFAULT_CHIP
 from pytest_ascend.emulator.signature import Signature
 from pytest_ascend.emulator.tensors import DTYPES, Refused, code_of
-from pytest_ascend.environment.chip_operators import name_in_cann, refused
-from pytest_ascend.environment.chips import family
+from pytest_ascend.environment.chips import family, name_in_cann, refused
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _WITH_DOUBLE = (*_FLOATS, torch.float64)

@@ -79,7 +79,7 @@ _JUNIT = {
 }
 #: Who is to look at a case with this outcome, in the relay's terms.
 _TRIAGE = {"failed": "backend", "fallback": "backend", "unsupported": "backend", "flaky": "flake", "not-run": "infra"}
-#: Kinds of errors (:mod:`pytest_ascend.diagnosis.kinds`) that are the machine's.
+#: Kinds of errors (:mod:`pytest_ascend.diagnosis.codes`) that are the machine's.
 _INFRASTRUCTURE = ("device-lost", "hccl", "tool-missing", "version-mismatch")
 
 _COLUMNS = (

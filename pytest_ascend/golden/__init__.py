@@ -3,7 +3,7 @@
 Importing this package loads no torch; reading a golden does.
 """
 
-from pytest_ascend.golden.codec import Golden
+from pytest_ascend.golden.files import Golden
 from pytest_ascend.golden.manifest import Content, GoldenRecipe, Made
 from pytest_ascend.golden.store import Changes, GoldenStore
 

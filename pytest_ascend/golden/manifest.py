@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pytest_ascend.golden.codec import canonical_json
+from pytest_ascend.golden.files import canonical_json
 from pytest_ascend.system.untrusted import strict_json
 
 if TYPE_CHECKING:

@@ -12,8 +12,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pytest_ascend.errors import GoldenError
-from pytest_ascend.golden.codec import Golden, canonical_json, decode, encode
-from pytest_ascend.golden.files import BUILD, damaged, locked, read_bounded, write_if_new
+from pytest_ascend.golden.files import (
+    BUILD,
+    Golden,
+    canonical_json,
+    damaged,
+    decode,
+    encode,
+    locked,
+    read_bounded,
+    write_if_new,
+)
 from pytest_ascend.golden.manifest import Entry, Made, decode_manifest, encode_manifest, is_id
 from pytest_ascend.system.untrusted import strict_json
 

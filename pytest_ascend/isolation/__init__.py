@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from pytest_ascend.isolation.attempts import Attempt, Decision, End
 from pytest_ascend.isolation.cards import Card
-from pytest_ascend.isolation.process import Channel, Child, start
+from pytest_ascend.isolation.process import Channel, Child, Task, start
 from pytest_ascend.isolation.supervisor import Listener, Settings, Supervisor
-from pytest_ascend.isolation.task import Task
 
 __all__ = [
     "Attempt",

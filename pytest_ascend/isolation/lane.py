@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_ascend.isolation.cards import Card
-from pytest_ascend.isolation.process import Child
-from pytest_ascend.isolation.task import Task
+from pytest_ascend.isolation.process import Child, Task
 
 
 @dataclass(frozen=True, slots=True)

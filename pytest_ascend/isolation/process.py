@@ -12,15 +12,34 @@ import faulthandler
 import gc
 import json
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A test by its ``index`` among those collected, and the seconds that it may take.
+
+    ``is_case`` is false for an ordinary test, whose answer is taken as it comes. The first task of a ``subject`` in a
+    process may take ``first_s`` longer: an operator is loaded, and maybe compiled, when it is called first.
+    """
+
+    index: int
+    limit_s: float
+    is_case: bool = True
+    subject: str = ""
+    first_s: float = 0.0
+
 
 #: Has a child write the Python stacks of its threads, from a signal handler in C that needs no lock of Python.
 STACKS_SIGNAL = signal.SIGRTMIN + 7
@@ -208,3 +227,47 @@ def _object(line: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("a message that is no object")
     return value
+
+
+#: Tools that show native stacks, the best first; {} is the process id.
+TOOLS = (
+    ("eu-stack", "-p", "{}"),
+    ("py-spy", "dump", "--native", "--pid", "{}"),
+    ("gdb", "-p", "{}", "-batch", "-nx", "-ex", "thread apply all backtrace 40"),
+)
+LIMIT_S = 20.0
+LIMIT_CHARACTERS = 40_000
+LIMIT_THREADS = 64
+
+
+def native(pid: int) -> str:
+    """Return the native stacks of a process, or what its threads wait for where no tool can tell."""
+    return next(filter(None, (_by_tool(pid, tool) for tool in TOOLS)), "") or "\n".join(_from_kernel(pid))
+
+
+def _by_tool(pid: int, tool: tuple[str, ...]) -> str:
+    program = shutil.which(tool[0])
+    if not program:
+        return ""
+    command = [program, *(part.format(pid) for part in tool[1:])]
+    try:
+        done = subprocess.run(  # noqa: S603  (a tool of the table)
+            command, capture_output=True, text=True, errors="replace", timeout=LIMIT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    found = done.stdout.strip() if done.returncode == 0 else ""
+    return f"{tool[0]}:\n{found[:LIMIT_CHARACTERS]}" if found else ""
+
+
+def _from_kernel(pid: int) -> Iterator[str]:
+    yield "no tool for native stacks is installed (eu-stack, gdb, py-spy); the kernel says of each thread:"
+    for task in sorted(Path(f"/proc/{pid}/task").glob("*"))[:LIMIT_THREADS]:
+        parts = (_text(task / name) for name in ("comm", "wchan", "syscall"))
+        yield f"  {task.name}: {', '.join(filter(None, parts))}"
+
+
+def _text(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_text(errors="replace").strip()[:200]
+    return ""

@@ -12,9 +12,7 @@ from typing import Any, Protocol
 from pytest_ascend.isolation.attempts import DOUBTFUL, Attempt, Decision, End, decide, how_it_ended
 from pytest_ascend.isolation.cards import Card
 from pytest_ascend.isolation.lane import Assigned, Lane
-from pytest_ascend.isolation.process import Child
-from pytest_ascend.isolation.stacks import native
-from pytest_ascend.isolation.task import Task
+from pytest_ascend.isolation.process import Child, Task, native
 
 __all__ = ["Listener", "Settings", "Supervisor", "Task"]
 

@@ -11,7 +11,7 @@ import click
 
 from pytest_ascend.environment.chips import DEFAULT, NPUS, npu_of
 from pytest_ascend.errors import UsageError
-from pytest_ascend.golden.codec import canonical_json
+from pytest_ascend.golden.files import canonical_json
 from pytest_ascend.migration import census, page, terminal
 from pytest_ascend.migration.analysis import Analysis, Kind
 from pytest_ascend.migration.sources import scan

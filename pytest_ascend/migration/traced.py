@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from pytest_ascend.environment.chip_operators import objections
-from pytest_ascend.environment.chips import Chip, family
+from pytest_ascend.environment.chips import Chip, family, objections
 from pytest_ascend.migration.analysis import PHASES, STANDINGS, Analysis, Kind, Operator, standing
 from pytest_ascend.migration.running import Step, Traced, fitting_batch, trace
 from pytest_ascend.migration.target import Subject, subject

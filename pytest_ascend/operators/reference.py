@@ -10,8 +10,19 @@ from typing import Any, Protocol, TypeAlias
 import torch
 
 from pytest_ascend.dispatching import unseen
-from pytest_ascend.operators.calling import double, forward, gradients, on_tensors, upstream, with_grad
-from pytest_ascend.operators.layouts import Placing, contiguous, onto, stepped, transposed
+from pytest_ascend.operators.calling import (
+    Placing,
+    contiguous,
+    double,
+    forward,
+    gradients,
+    on_tensors,
+    onto,
+    stepped,
+    transposed,
+    upstream,
+    with_grad,
+)
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.properties import chosen
 from pytest_ascend.operators.samples import Sample

@@ -8,9 +8,20 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_ascend.operators import layouts
-from pytest_ascend.operators.calling import double, forward, on_tensors, tensors, upstream, with_grad
-from pytest_ascend.operators.layouts import LAYOUTS, Placing, poisoned, steps, surrounded
+from pytest_ascend.operators import calling
+from pytest_ascend.operators.calling import (
+    LAYOUTS,
+    Placing,
+    double,
+    forward,
+    on_tensors,
+    poisoned,
+    steps,
+    surrounded,
+    tensors,
+    upstream,
+    with_grad,
+)
 from pytest_ascend.operators.reference import CPU
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.snippet import Reproduction, snippet
@@ -56,17 +67,17 @@ def place_of(path: str) -> int:
 def _named(target: Target) -> Iterator[tuple[str, Sample, Placing]]:
     """Yield what a verdict may call a sample, with the sample and how it was placed."""
     for sample in target.samples:
-        yield sample.name, sample, layouts.as_it_is
-        yield f"{sample.name}, backward", sample, layouts.as_it_is
+        yield sample.name, sample, calling.as_it_is
+        yield f"{sample.name}, backward", sample, calling.as_it_is
         for layout, placing in LAYOUTS.items():
             yield f"{sample.name}, {layout}", sample, placing
             yield f"{sample.name}, {layout}, backward", sample, placing
         for kind in ("ready", "to be resized"):
-            yield f"{sample.name}, {kind}", sample, layouts.as_it_is
+            yield f"{sample.name}, {kind}", sample, calling.as_it_is
 
 
 def _latest(target: Target) -> tuple[str, Sample, Placing]:
-    sample, placing = target.latest or (target.samples[0], layouts.as_it_is)
+    sample, placing = target.latest or (target.samples[0], calling.as_it_is)
     return sample.name, sample, placing
 
 
@@ -76,12 +87,12 @@ def _reproduction(
     """Put together what the test called; in place and into ``out=`` a layout is one of what is written."""
     property_, operator = target.case.property, target.operator
     inside = property_ in ("out", "in-place")
-    args, kwargs = target.arguments(sample, layouts.as_it_is if inside else placing, CPU)
+    args, kwargs = target.arguments(sample, calling.as_it_is if inside else placing, CPU)
     function, definition = operator.function, operator.definition
     made = tensors((args, kwargs))
     if property_ == "in-place":
         function, definition = target.operator.changes_first, None
-        if placing is layouts.stepped:
+        if placing is calling.stepped:
             args = (_within(args[0]), *args[1:])
     if property_ == "out":
         kwargs = {**kwargs, "out": _target(target, sample, name, placing)}
@@ -115,13 +126,13 @@ def _target(target: Target, sample: Sample, name: str, placing: Placing) -> torc
     if name.endswith("to be resized"):
         return torch.empty(0, dtype=like.dtype)
     ready = poisoned(tuple(like.shape), like.dtype)
-    return _within(ready) if placing is layouts.stepped else ready
+    return _within(ready) if placing is calling.stepped else ready
 
 
 def _above(target: Target, sample: Sample) -> list[torch.Tensor]:
     """Make what comes from above, from outputs on the CPU. Raises Unwritable where the CPU has none in the dtype."""
     operator = target.operator
-    args, kwargs = target.arguments(sample, layouts.as_it_is, CPU)
+    args, kwargs = target.arguments(sample, calling.as_it_is, CPU)
     if operator.definition:
         args, kwargs = on_tensors(double, (args, kwargs))
     with_grad(sample, (args, kwargs), target.dtype)

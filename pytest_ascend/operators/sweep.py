@@ -13,10 +13,9 @@ import torch
 
 from pytest_ascend.coverage.manifest import SWEEP_SEED
 from pytest_ascend.dispatching import unseen
-from pytest_ascend.operators.calling import forward, on_tensors
+from pytest_ascend.operators.calling import Placing, as_it_is, forward, on_tensors, onto
 from pytest_ascend.operators.generator import Generated, generate
 from pytest_ascend.operators.judging import alike, expected, settings
-from pytest_ascend.operators.layouts import Placing, as_it_is, onto
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.reference import CPU, Definition, Results, Tensors, computed, differentiated
 from pytest_ascend.operators.samples import USUAL_TERMS, Sample, call

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 
 from pytest_ascend.dispatching import unseen
-from pytest_ascend.operators import layouts
-from pytest_ascend.operators.calling import double, forward, gradients, upstream, with_grad
-from pytest_ascend.operators.layouts import Placing
+from pytest_ascend.operators import calling
+from pytest_ascend.operators.calling import Placing, double, forward, gradients, upstream, with_grad
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.reference import Reference, Results
 from pytest_ascend.operators.samples import Sample, on_leaves
@@ -44,7 +43,7 @@ class Target:
                 self._drawn[sample.name] = drawn
         return drawn
 
-    def arguments(self, sample: Sample, placing: Placing = layouts.as_it_is, device: torch.device | None = None) -> Any:
+    def arguments(self, sample: Sample, placing: Placing = calling.as_it_is, device: torch.device | None = None) -> Any:
         """Make the arguments of a sample on a device: the one under test, unless another is named."""
         self.latest = sample, placing
         given = self.on_cpu(sample)
@@ -69,10 +68,10 @@ class Target:
 
     def placings(self) -> dict[str, Placing]:
         """Return the layouts that the operator is asked for."""
-        asked = layouts.LAYOUTS if isinstance(self.operator.layouts, bool) else self.operator.layouts
-        return {name: layouts.LAYOUTS[name] for name in asked}
+        asked = calling.LAYOUTS if isinstance(self.operator.layouts, bool) else self.operator.layouts
+        return {name: calling.LAYOUTS[name] for name in asked}
 
-    def run(self, sample: Sample, placing: Placing = layouts.as_it_is) -> list[torch.Tensor]:
+    def run(self, sample: Sample, placing: Placing = calling.as_it_is) -> list[torch.Tensor]:
         """Call on the device and bring the results back."""
         return self.fetched(forward(self.operator, self.operator.function, *self.arguments(sample, placing)))
 
@@ -86,7 +85,7 @@ class Target:
             raise Disagreement(f"{self.operator.name}: a result is on {output.device} instead of {self.device}")
         return output.detach().cpu()
 
-    def go_back(self, sample: Sample, placing: Placing = layouts.as_it_is) -> list[torch.Tensor | None]:
+    def go_back(self, sample: Sample, placing: Placing = calling.as_it_is) -> list[torch.Tensor | None]:
         """Call on the device, go back, and bring the gradients to the CPU; incoming gradients are placed as well."""
 
         def above(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from pytest_ascend.parity.ensemble import Observed, Reference
 from pytest_ascend.parity.training import Recipe, changes, optimizer_state, running_statistics, steps
 from pytest_ascend.precision import Samples, compare
-from pytest_ascend.precision.allowances import ALLOWANCES
+from pytest_ascend.precision.formats import ALLOWANCES
 from pytest_ascend.run import inputs
 
 #: Elements kept as they are, and sums with random signs.

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pytest_ascend.device import Device
+from pytest_ascend.environment.chips import chip_of
 from pytest_ascend.environment.identity import Identity
-from pytest_ascend.performance import conditions
 from pytest_ascend.performance.baseline import pooled_us
 from pytest_ascend.performance.comparison import Comparison
 from pytest_ascend.performance.estimate import Estimate, estimate
-from pytest_ascend.performance.peaks import shares_of_peak
 from pytest_ascend.performance.profiling import PREFIX, profile_of
 from pytest_ascend.performance.timing import Make, Timing, one_thread, time_rounds
+from pytest_ascend.system.programs import run
 
 #: Seconds that a benchmark takes, its peer included, unless it asks for more.
 BUDGET_S = 1.0
@@ -66,7 +71,7 @@ class AscendBenchmark:
         timed = functools.partial(time_rounds, make, self.device, budget_s=seconds, preparations=preparations)
         with one_thread(self.device):
             timing = timed(benchmark=self.benchmark)
-        found = {**conditions.host_conditions(), **self._card(make)}
+        found = {**host_conditions(), **self._card(make)}
         work = work or Work()
         done = achieved(timing, work, self.device.chip())
         for name, value in {**figures(timing), **done, **per_call(work), **found}.items():
@@ -83,12 +88,12 @@ class AscendBenchmark:
         profile = profile_of(make(self.device.torch_device()), self.device)
         for name, value in profile.times_us.items():
             self.measure(f"{PREFIX}{name}", value)
-        remarks = (*conditions.remarks(found), *clock_remarks(timing), *profile.remarks)
+        said = (*remarks(found), *clock_remarks(timing), *profile.remarks)
         verdict = self.comparison.of_same_work(self.case_id, per_call(work)).verdict(
             self.case_id,
             _estimate(timing),
             lambda: self._again(timed),
-            remarks=remarks,
+            remarks=said,
             profile=profile.times_us,
         )
         if verdict is not None:
@@ -109,7 +114,7 @@ class AscendBenchmark:
             work()
             self.device.synchronize()
 
-        return conditions.card_conditions(self.card, some_work)
+        return card_conditions(self.card, some_work)
 
 
 def _estimate(timing: Timing) -> Estimate:
@@ -154,3 +159,80 @@ def clock_remarks(timing: Timing) -> tuple[str, ...]:
     if device <= host * (1 + CLOCKS_AGREE):
         return ()
     return (f"the device's clock says {device:.0f} us, and the host waited {host:.0f} us: one of the clocks is wrong",)
+
+
+#: Dtypes that the matrix units of these chips multiply at full speed.
+HALVES = ("float16", "bfloat16", "autocast-float16", "autocast-bfloat16")
+
+
+def shares_of_peak(driver_name: str, dtype: str, flop_per_s: float, bytes_per_s: float) -> dict[str, float]:
+    """Return the shares of a chip's best that were reached, by name; none where they are not known."""
+    chip = chip_of(driver_name)
+    if chip is None:
+        return {}
+    in_halves = chip.half_flop_per_s and dtype in HALVES
+    compute = {"share_of_peak_compute": flop_per_s / chip.half_flop_per_s} if in_halves else {}
+    memory = {"share_of_peak_bandwidth": bytes_per_s / chip.bytes_per_s} if chip.bytes_per_s else {}
+    return {**compute, **memory}
+
+
+#: More than this share of the processors wanted by others makes a machine busy.
+BUSY_LOAD = 0.5
+#: A clock below this share of its rated one is throttled.
+THROTTLED = 0.95
+#: How long npu-smi may take; it waits for a driver that may hang.
+ANSWER_S = 5.0
+
+#: What ``npu-smi info -t common`` calls it -> the name of the measurement.
+CARD = {
+    "NPU Real-time Power(W)": "npu_power_w",
+    "Temperature(C)": "npu_temperature_c",
+    "Aicore curFreq(MHZ)": "npu_frequency_mhz",
+    "Aicore Freq(MHZ)": "npu_rated_frequency_mhz",
+}
+
+
+def host_conditions(loadavg: Path = Path("/proc/loadavg")) -> dict[str, float]:
+    """Return the load per processor over the last minute; nothing where the system does not tell."""
+    try:
+        return {"host_load_per_cpu": float(loadavg.read_text(encoding="ascii").split()[0]) / (os.cpu_count() or 1)}
+    except (OSError, ValueError, IndexError):
+        return {}
+
+
+def card_conditions(card: Identity, work: Callable[[], object] | None = None) -> dict[str, float]:
+    """Ask npu-smi for power, temperature and clock of a card; nothing where it is not there or does not answer.
+
+    A card that has nothing to do lowers its clock: ``work`` is called again and again until the answer is there.
+    """
+    program = shutil.which("npu-smi")
+    if program is None or card.npu < 0:
+        return {}
+    # The 950 takes no -c; a card of an Atlas A3 is one NPU with two chips.
+    which = ["-i", str(card.npu), *(["-c", str(card.chip)] if card.chip >= 0 else [])]
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        asked = executor.submit(run, [program, "info", "-t", "common", *which], os.environ, ANSWER_S)
+        while work is not None and not asked.done():
+            work()
+    return dict(_figures(asked.result().text))
+
+
+def _figures(text: str) -> Iterator[tuple[str, float]]:
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        number = re.match(r"\s*(\d+(\.\d+)?)\s*$", value)
+        if name.strip() in CARD and number:
+            yield CARD[name.strip()], float(number[1])
+
+
+def remarks(conditions: Mapping[str, float]) -> tuple[str, ...]:
+    """Say what makes times of such a machine doubtful, in sentences."""
+    found = []
+    load = conditions.get("host_load_per_cpu", 0.0)
+    # One processor is ours.
+    if load - 1 / (os.cpu_count() or 1) > BUSY_LOAD:
+        found.append(f"the machine was busy: {load:.1f} processes wanted each of its {os.cpu_count()} processors")
+    clock, rated = conditions.get("npu_frequency_mhz", 0.0), conditions.get("npu_rated_frequency_mhz", 0.0)
+    if rated and clock < THROTTLED * rated:
+        found.append(f"the card was throttled: {clock:.0f} of {rated:.0f} MHz")
+    return tuple(found)

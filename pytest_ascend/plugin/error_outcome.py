@@ -8,7 +8,7 @@ import pytest
 
 from pytest_ascend.device import Device
 from pytest_ascend.diagnosis import Diagnosis, diagnose
-from pytest_ascend.diagnosis.kinds import MEMORY
+from pytest_ascend.diagnosis.codes import MEMORY
 from pytest_ascend.errors import AscendError
 from pytest_ascend.records.outcome import Errored, Failed, NotRun, Outcome, Unsupported
 from pytest_ascend.run.outcomes import classify

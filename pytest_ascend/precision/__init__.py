@@ -1,12 +1,9 @@
 """Judging what a device computed: figures, standards, verdicts, and the layer where a model goes wrong."""
 
-from pytest_ascend.precision.compare import Samples, compare
-from pytest_ascend.precision.explain import explain
-from pytest_ascend.precision.layer_report import Layer, LayerReport
-from pytest_ascend.precision.layers import layers
-from pytest_ascend.precision.models import models
-from pytest_ascend.precision.plot import plot
-from pytest_ascend.precision.rate import PassRate, pass_rate
+from pytest_ascend.precision.compare import PassRate, Samples, compare, pass_rate
+from pytest_ascend.precision.layer_report import Layer, LayerReport, plot
+from pytest_ascend.precision.layers import layers, models
+from pytest_ascend.precision.request import explain
 from pytest_ascend.precision.standards import DEFAULT, STANDARDS, Standard, standard_of
 from pytest_ascend.precision.whole import whole
 from pytest_ascend.records.verdict import Limit, Verdict, Worst

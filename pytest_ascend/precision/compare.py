@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.precision.allowances import ALLOWANCES
 from pytest_ascend.precision.attributes import Promise, as_tensor, differences
-from pytest_ascend.precision.exact import judge_exact
-from pytest_ascend.precision.explain import explain
 from pytest_ascend.precision.floating import judge_floating
-from pytest_ascend.precision.formats import FORMATS, REAL_PARTS
+from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS
 from pytest_ascend.precision.nested import Leaf, Misfit, kind, leaves
+from pytest_ascend.precision.pattern import Sample, pattern_of
 from pytest_ascend.precision.reference import Reference, plain
-from pytest_ascend.precision.request import Request
+from pytest_ascend.precision.request import Request, explain
 from pytest_ascend.precision.standards import Standard, standard_of
-from pytest_ascend.records.verdict import Verdict
+from pytest_ascend.precision.sums import pieces
+from pytest_ascend.records.verdict import Limit, Verdict, Worst
 
 #: Rules that hold a device against honest results.
 NEED_HONEST = ("model", "ratio")
@@ -191,3 +191,110 @@ def _badness(verdict: Verdict) -> float:
     if verdict.limit is None or not verdict.metrics:
         return float("inf")
     return verdict.metrics.get("limit_used", 1.0)
+
+
+#: Elements compared at a time, and the most of the unequal ones that are looked at for a pattern.
+CHUNK, LOOKED_AT = 1 << 18, 1 << 16
+
+
+def judge_exact(path: str, actual: torch.Tensor, expected: torch.Tensor, standard: Standard) -> Verdict:
+    """Judge tensors of one exact dtype and shape."""
+    unequal, start, sample = 0, 0, Sample.of(actual)
+    for ours, theirs in pieces([actual, expected], CHUNK):
+        differs = torch.nonzero(ours != theirs).reshape(-1)
+        unequal += differs.numel()
+        if differs.numel() and sample.size < LOOKED_AT:
+            sample.add(differs.numpy() + start, ours[differs].numpy(), theirs[differs].numpy())
+        start += ours.numel()
+    label = f"{standard.label}: exact for {sample.dtype}"
+    metrics = {"count": float(start), "mismatches": float(unequal)}
+    if not unequal:
+        return Verdict(path=path, agrees=True, standard=label, headline="agrees", metrics=metrics)
+    sample = sample.of_total(unequal)
+    verdict = Verdict(
+        path=path,
+        agrees=False,
+        standard=label,
+        headline=f"{unequal} of {start} elements differ, where every one has to be equal",
+        metrics={**metrics, "limit_used": float(unequal)},
+        worst=_largest(sample),
+        limit=Limit(name="elements that are not equal", value=0.0),
+        pattern=pattern_of(sample),
+    )
+    return replace(verdict, message="\n".join(explain(verdict)))
+
+
+def _largest(sample: Sample) -> Worst:
+    """The element that is furthest off; in Python's integers, which do not overflow."""
+    shown = min(sample.size, 4096)
+    gaps = [abs(int(a) - int(e)) for a, e in zip(sample.actual[:shown], sample.expected[:shown], strict=True)]
+    place = int(np.argmax(np.array(gaps, dtype=np.float64)))
+    index = tuple(int(each) for each in np.unravel_index(int(sample.places[place]), sample.shape or (1,)))
+    return Worst(
+        index=index if sample.shape else (),
+        actual=str(sample.actual[place]),
+        expected=str(sample.expected[place]),
+    )
+
+
+#: Figures whose distribution is told, and at which percentiles.
+TOLD = ("limit_used", "max_abs", "rmse", "ulp_mean", "ulp_max", "cosine")
+#: What a sample is to be.
+SAMPLE = "give (actual, expected) or (actual, expected, honest) for each"
+PERCENTILES = (0, 50, 90, 99, 100)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PassRate:
+    """``verdicts`` go by sample. ``figures`` gives, for each figure, its value at each of :data:`PERCENTILES`."""
+
+    verdicts: tuple[Verdict, ...]
+    figures: Mapping[str, tuple[float, ...]]
+
+    @property
+    def passed(self) -> int:
+        """How many samples agree."""
+        return sum(verdict.agrees for verdict in self.verdicts)
+
+    @property
+    def rate(self) -> float:
+        """The share of the samples that agree, from 0 to 1."""
+        return self.passed / len(self.verdicts)
+
+    def explain(self) -> Iterator[str]:
+        """Yield the rate, the distributions, and the first samples that differ."""
+        yield f"{self.passed} of {len(self.verdicts)} samples agree ({100 * self.rate:.4g} %)"
+        yield f"{'figure':12}" + "".join(f"{f'p{each}':>12}" for each in PERCENTILES)
+        for name, values in self.figures.items():
+            yield f"{name:12}" + "".join(f"{value:12.3e}" for value in values)
+        wrong = [(place, verdict) for place, verdict in enumerate(self.verdicts) if not verdict.agrees]
+        for place, verdict in wrong[:8]:
+            yield f"sample {place}: {verdict.headline}"
+
+
+def pass_rate(samples: Iterable[Sequence[Any]], **settings: Any) -> PassRate:
+    """Judge every sample: pairs of actual and expected, or triples with an honest result.
+
+    ``settings`` are those of :func:`pytest_ascend.precision.compare`. Raises :class:`UsageError` without any sample.
+    """
+    if not isinstance(samples, Iterable):
+        raise UsageError(f"{samples!r:.80} holds no samples", hint=SAMPLE)
+    verdicts = tuple(_judge_sample(sample, settings) for sample in samples)
+    if not verdicts:
+        raise UsageError("there are no samples to judge", hint="give pairs of actual and expected results")
+    figures = {}
+    for name in TOLD:
+        values = [verdict.metrics[name] for verdict in verdicts if name in verdict.metrics]
+        if values:
+            figures[name] = tuple(np.percentile(values, PERCENTILES, method="nearest").tolist())
+    return PassRate(verdicts=verdicts, figures=figures)
+
+
+def _judge_sample(sample: Sequence[Any], settings: Mapping[str, Any]) -> Verdict:
+    if not isinstance(sample, tuple | list):
+        raise UsageError(f"a sample is {kind(sample)}", hint=SAMPLE)
+    if len(sample) == 2:
+        return compare(sample[0], sample[1], **settings)
+    if len(sample) == 3:
+        return compare(sample[0], sample[1], honest=sample[2], **settings)
+    raise UsageError(f"a sample has {len(sample)} parts", hint=SAMPLE)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pytest_ascend.precision.allowances import ALLOWANCES, Allowances, Setting
+from pytest_ascend.precision.formats import ALLOWANCES, Allowances, Setting
 from pytest_ascend.precision.look import FAR, Look
 from pytest_ascend.precision.measure import Measurement
 from pytest_ascend.precision.model import (
@@ -22,10 +22,11 @@ from pytest_ascend.precision.model import (
     exponents_of,
     inner_by_model,
     octaves,
+    sliding_max,
+    sliding_sum,
 )
 from pytest_ascend.precision.spread import ZERO_EXPONENT, Entries, percentile
 from pytest_ascend.precision.sums import Sums
-from pytest_ascend.precision.windows import sliding_max, sliding_sum
 
 Floats: TypeAlias = npt.NDArray[Any]
 

@@ -17,11 +17,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
 
-from pytest_ascend.precision.allowances import ALLOWANCES, Allowances, Setting
-from pytest_ascend.precision.formats import Format
+from pytest_ascend.precision.formats import ALLOWANCES, Allowances, Format, Setting
 from pytest_ascend.precision.spread import ZERO_EXPONENT, Entries
-from pytest_ascend.precision.windows import sliding_max, sliding_sum
 
 Floats: TypeAlias = npt.NDArray[Any]
 Ints: TypeAlias = npt.NDArray[Any]
@@ -252,3 +251,26 @@ def exponents_of(entries: Entries, form: Format) -> tuple[int, int]:
     """
     present = entries.exponents[entries.exponents > -ZERO_EXPONENT]
     return (int(present.min()), int(present.max())) if present.size else (form.emin, form.emin)
+
+
+def sliding_sum(values: Floats, half_width: int) -> Floats:
+    """Sum over each place and its neighbours up to ``half_width`` away."""
+    if half_width == 0:
+        return values
+    if half_width >= values.size - 1:
+        return np.full(values.shape, np.add.reduce(values))
+    return np.convolve(values, np.ones(2 * half_width + 1))[half_width : half_width + values.size]
+
+
+def sliding_max(values: Floats, half_width: int) -> Floats:
+    """Maximum over each place and its neighbours up to ``half_width`` away; of values that are not negative."""
+    if half_width == 0:
+        return values
+    if half_width >= values.size - 1:
+        return np.full(values.shape, np.maximum.reduce(values))
+    padded = np.zeros(values.size + 2 * half_width)
+    padded[half_width : half_width + values.size] = values
+    step = padded.strides[0]
+    windows = as_strided(padded, (values.size, 2 * half_width + 1), (step, step))
+    largest: Floats = np.maximum.reduce(windows, axis=1)
+    return largest

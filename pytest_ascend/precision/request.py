@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.attributes import Promise
 from pytest_ascend.precision.standards import Standard, check_names
+from pytest_ascend.records.verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,3 +63,18 @@ def _is_number(value: Any) -> bool:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def explain(verdict: Verdict) -> Iterator[str]:
+    """Yield the lines that say what was found, where, and by which rule; for a verdict that agrees, its figures."""
+    yield f"{verdict.path}: {verdict.headline}"
+    if verdict.worst is not None:
+        place = f"[{', '.join(map(str, verdict.worst.index))}]"
+        yield f"  worst element: {place}  actual {verdict.worst.actual}  expected {verdict.worst.expected}"
+    if verdict.limit is not None:
+        yield f"  limit: {verdict.limit.name}: {verdict.limit.value:.4g}"
+    yield f"  standard: {verdict.standard}" + (f", waived: {verdict.waiver}" if verdict.waiver else "")
+    if verdict.pattern:
+        yield f"  pattern: {verdict.pattern}"
+    if verdict.metrics:
+        yield f"  figures: {', '.join(f'{key} {value:.4g}' for key, value in verdict.metrics.items())}"

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.precision.allowances import ALLOWANCES
+from pytest_ascend.precision.formats import ALLOWANCES
 
 Numbers = Mapping[str, float]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from pytest_ascend.errors import UsageError
+
 #: What a page must not pass through: controls other than tab and line end, characters that turn the direction of
 #: writing or cannot be seen, and lone surrogates, which no file can hold.
 _UNSEEN = re.compile(
@@ -24,3 +26,36 @@ def one_line(text: str) -> str:
 
 def _escaped(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+_BINARY = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+_DECIMAL = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+#: Unit -> bytes: K and KiB are powers of 1024, KB of 1000 (IEC 80000-13).
+UNITS = {
+    "B": 1,
+    **{unit: 1 << bits for unit, bits in _BINARY.items()},
+    **{f"{unit}IB": 1 << bits for unit, bits in _BINARY.items() if unit},
+    **_DECIMAL,
+}
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes of ``512M``, ``8GiB``, ``1.5G`` or ``1073741824``. Raises UsageError for all else, and for 0."""
+    match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-z]*)", text.strip(), flags=re.ASCII)
+    unit = UNITS.get(match[2].upper()) if match else None
+    size = int(float(match[1]) * unit) if match and unit else 0
+    if not size:
+        raise UsageError(
+            f"{text!r} is no size of memory", hint="give bytes, or a number and a unit, as in 512MiB or 8G"
+        )
+    return size
+
+
+def parse_share(text: str) -> float:
+    """Return the share that ``5%`` or ``0.05`` is. Raises UsageError for all else, for 0 and for 100 % and more."""
+    match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,9})?)\s*(%?)", text.strip(), flags=re.ASCII)
+    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < share < 1:
+        raise UsageError(f"{text!r} is no share", hint="give percent, as in 5%, or a number below 1, as in 0.05")
+    return share

@@ -79,7 +79,7 @@ class PrecisionCompare:
     ) -> precision.LayerReport:
         """Compare a rewritten ``model`` on the device with its ``original``, by modules that ``names`` pairs.
 
-        ``settings`` are those of :func:`pytest_ascend.precision.models`. Raises Disagreement that names the first
+        ``settings`` are those of :func:`pytest_ascend.precision.layers`. Raises Disagreement that names the first
         wrong layer, and UsageError for what is no model.
         """
         __tracebackhide__ = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten
 
+from pytest_ascend.device import Device
 from pytest_ascend.errors import GoldenError, UsageError
 from pytest_ascend.golden import Golden, GoldenStore, Made
 from pytest_ascend.precision.reference import Source, autocast_of, plain
@@ -133,3 +135,21 @@ def _digest(subject: Any, inputs: Any, kwargs: Any) -> str:
 def _tensors(tree: Any) -> Iterator[torch.Tensor]:
     leaves, _ = tree_flatten(tree)
     return (leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+
+
+def latencies_us(call: Callable[[], object], device: Device, *, rounds: int, warm_ups: int = 2) -> tuple[float, ...]:
+    """Call ``call`` so often and give the time of each round in us, the wait for the device included.
+
+    The ``warm_ups`` before are not counted: the first calls load or compile kernels.
+    """
+    for _ in range(warm_ups):
+        call()
+    device.synchronize()
+    return tuple(_latency_us(call, device) for _ in range(rounds))
+
+
+def _latency_us(call: Callable[[], object], device: Device) -> float:
+    start = time.perf_counter_ns()
+    call()
+    device.synchronize()
+    return (time.perf_counter_ns() - start) / 1000

@@ -17,7 +17,7 @@ from ..models import vit_b_16
 from ..models.computation import MODES
 from ..models.computation import make as make_model
 from ..models.weights import images
-from ..training import models as small
+from ..training import recipes as small
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,8 +12,7 @@ from pytest_ascend.device import Device
 from pytest_ascend.records.case import Case
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
-from pytest_ascend.run.reference import CpuReference
-from pytest_ascend.run.timing import latencies_us
+from pytest_ascend.run.reference import CpuReference, latencies_us
 
 from .catalogue import COME_AND_GO, FOUND, MATMULS, ROUND_TRIPS
 

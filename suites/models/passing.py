@@ -12,13 +12,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
-from pytest_ascend.parity.ensemble import MOVED_BY, Observed, Reference, move
-from pytest_ascend.parity.half import products_in_float32
+from pytest_ascend.parity.ensemble import MOVED_BY, Observed, Reference, move, products_in_float32
 from pytest_ascend.parity.steps import fingerprint, fingerprints
 
 from .computation import MODES as WITH_GOLDENS
 from .computation import Mode, make
-from .honest import CPU
+from .goldens import CPU
 from .variants import Variant
 from .weights import images, targets
 

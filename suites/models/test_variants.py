@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pytest_ascend.parity.ensemble import Observed, Reference
 from pytest_ascend.precision import Verdict
-from pytest_ascend.precision.allowances import ALLOWANCES
+from pytest_ascend.precision.formats import ALLOWANCES
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from .passing import MODES, copied, one_pass, right, short

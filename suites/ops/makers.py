@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.operators.draw import Draw
-from pytest_ascend.operators.operator import ALL_OUTPUTS, Inputs, Operator
+from pytest_ascend.operators.operator import ALL_OUTPUTS, Draw, Inputs, Operator
 from pytest_ascend.operators.samples import PROMOTION, SHAPES, SPECIAL, Sample, call
 from pytest_ascend.operators.values import Number, Values, given, normal, uniform
 

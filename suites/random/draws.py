@@ -10,8 +10,8 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators.operator import FLOATS
 
-from . import laws
-from .laws import Law
+from . import statistics as laws
+from .statistics import Law
 
 T = torch.Tensor
 

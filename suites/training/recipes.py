@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,8 +16,128 @@ from torch.optim.lr_scheduler import LRScheduler, StepLR
 
 from pytest_ascend.device import npu
 from pytest_ascend.parity.training import Batch, Recipe
+from pytest_ascend.run import inputs
 
-from .models import images, targets
+CLASSES, IMAGE, BATCH = 10, 32, 8
+
+
+class Block(nn.Module):
+    """A residual block of two convolutions: (N, into, H, W) to (N, out, H / stride, W / stride)."""
+
+    def __init__(self, into: int, out: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(into, out, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(out)
+        self.conv2 = nn.Conv2d(out, out, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(out)
+        self.shortcut = nn.Sequential(nn.Conv2d(into, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
+
+
+class SmallResNet(nn.Module):
+    """Images (N, 3, 32, 32) to logits (N, 10)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 16, 3, 2, 1, bias=False)
+        self.bn = nn.BatchNorm2d(16)
+        self.pool = nn.MaxPool2d(3, 2, 1)
+        self.block1 = Block(16, 16, 1)
+        self.block2 = Block(16, 32, 2)
+        self.fc = nn.Linear(32, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.pool(F.relu(self.bn(self.conv(x))))
+        out: Tensor = self.fc(self.block2(self.block1(x)).mean((2, 3)))
+        return out
+
+
+WIDTH, HEADS, DEPTH, PATCH = 64, 4, 2, 8
+
+
+class Attention(nn.Module):
+    """Every token looks at every token: (N, tokens, WIDTH) to the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.out = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, tokens, _ = x.shape
+        q, k, v = self.qkv(x).reshape(batch, tokens, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v)
+        out: Tensor = self.out(mixed.transpose(1, 2).reshape(batch, tokens, WIDTH))
+        return out
+
+
+class Layer(nn.Module):
+    """Attention, then two linear layers, each added to what came in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ln1, self.attention = nn.LayerNorm(WIDTH, eps=1e-6), Attention()
+        self.ln2 = nn.LayerNorm(WIDTH, eps=1e-6)
+        self.mlp = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.ln1(x))
+        out: Tensor = x + self.mlp(self.ln2(x))
+        return out
+
+
+class SmallViT(nn.Module):
+    """Images (N, 3, 32, 32) to logits (N, 10)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, WIDTH, PATCH, PATCH)
+        self.token = nn.Parameter(torch.zeros(1, 1, WIDTH))
+        self.places = nn.Parameter(torch.zeros(1, (IMAGE // PATCH) ** 2 + 1, WIDTH))
+        self.layers = nn.Sequential(*(Layer() for _ in range(DEPTH)))
+        self.ln = nn.LayerNorm(WIDTH, eps=1e-6)
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.patches(x).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.token.expand(len(x), -1, -1), tokens], 1) + self.places
+        out: Tensor = self.head(self.ln(self.layers(tokens))[:, 0])
+        return out
+
+
+MODELS: dict[str, type[nn.Module]] = {"small-resnet": SmallResNet, "small-vit": SmallViT}
+
+
+def make(name: str) -> nn.Module:
+    """Return the model ``name`` with weights that are the same everywhere, float32 on the CPU."""
+    model = MODELS[name]()
+    with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            stream, shape = f"training/{name}/{key}", tuple(parameter.shape)
+            if parameter.dim() > 1:
+                scale = 1.0 / math.sqrt(parameter[0].numel()) if key.endswith("weight") else 0.25
+                parameter.copy_(inputs.normal(stream, shape, std=scale))
+            elif key.endswith("weight"):
+                parameter.copy_(inputs.uniform(stream, shape, low=0.75, high=1.25))
+            else:
+                parameter.copy_(inputs.uniform(stream, shape, low=-0.1, high=0.1))
+    return model
+
+
+def images(key: str, count: int = BATCH) -> Tensor:
+    """Return float32 images (count, 3, 32, 32): large patches, by which they differ, and fine noise."""
+    patches = inputs.normal(f"training/{key}/patches", (count, 3, 4, 4))
+    noise = inputs.normal(f"training/{key}/noise", (count, 3, IMAGE, IMAGE), std=0.5)
+    return patches.repeat_interleave(IMAGE // 4, 2).repeat_interleave(IMAGE // 4, 3) + noise
+
+
+def targets(key: str, count: int = BATCH) -> Tensor:
+    """Return the int64 class of each image."""
+    return inputs.integers(f"training/{key}/targets", (count,), low=0, high=CLASSES)
+
 
 Make: TypeAlias = Callable[[Iterable[nn.Parameter]], Optimizer]
 

@@ -16,8 +16,7 @@ from pytest_ascend.parity.training import Batch, make_step, scaler_of
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from .catalogue import CASES_OF_CHECKPOINTS
-from .models import make
-from .recipes import OPTIMIZERS, batches, cross_entropy
+from .recipes import OPTIMIZERS, batches, cross_entropy, make
 
 HALF = 6
 

@@ -16,8 +16,7 @@ from pytest_ascend.parity.training import Recipe, train
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from .catalogue import CASES_OF_RUNS, Run
-from .models import make
-from .recipes import MODES, recipe
+from .recipes import MODES, make, recipe
 
 Trained: TypeAlias = Callable[[Run], tuple[Observed, Reference]]
 Train: TypeAlias = Callable[[nn.Module, Recipe, torch.device | str], Observed]

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_ascend.emulator.kernels import upsample
+from pytest_ascend.emulator.kernels import pooling
 
 from .both import FLOATS, assert_same, floats
 
@@ -68,4 +68,4 @@ def test_affine_grid() -> None:
 @pytest.mark.parametrize(("given", "wanted", "expected"), [(0.0, 4, False), (1.0, 4, False), (1.0, 2, True)])
 def test_a_scale_of_1_for_another_size_is_none(given: float, wanted: int, expected: bool) -> None:
     """torch_npu 2.5.1 gives 1 where a caller names sizes only."""
-    assert upsample._gives(given, 2, wanted) is expected
+    assert pooling._gives(given, 2, wanted) is expected

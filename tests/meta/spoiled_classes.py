@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.emulator.planted import Fault, _given, _in_eleven_bits, _in_half, _instead
+from pytest_ascend.emulator.faults import Fault, _given, _in_eleven_bits, _in_half, _instead
 
 T = torch.Tensor
 _kept: list[Any] = []

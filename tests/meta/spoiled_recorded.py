@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.planted import (
+from pytest_ascend.emulator.faults import (
     Fault,
     _argument,
     _densely,

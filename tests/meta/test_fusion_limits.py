@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from suites.benchmarks.sizes import HOST
+from suites.benchmarks.catalogue import HOST
 
 suite = importlib.import_module("suites.fusion.test_fusion")
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_ascend.coverage import expectations, shards
-from pytest_ascend.device.request import parse as parse_device
+from pytest_ascend.device.protocol import parse as parse_device
 from pytest_ascend.emulator.faults import apply_faults
 from pytest_ascend.emulator.kernels import all_kernels
 from pytest_ascend.errors import AscendError, UsageError
@@ -25,9 +25,9 @@ from pytest_ascend.golden.manifest import Made
 from pytest_ascend.page import html
 from pytest_ascend.plugin.options import _seconds
 from pytest_ascend.precision import standard_of
+from pytest_ascend.records.text import parse_share, parse_size
 from pytest_ascend.runlog.resuming import whole_part
 from pytest_ascend.runlog.writing import read
-from pytest_ascend.system.sizes import parse_share, parse_size
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
 

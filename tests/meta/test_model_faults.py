@@ -12,8 +12,7 @@ from pytest_ascend.precision import compare
 from pytest_ascend.system.bundled import folder
 from suites.models.catalogue import PROPERTIES
 from suites.models.computation import MODES, forward, train
-from suites.models.goldens import expected, honest
-from suites.models.honest import moved
+from suites.models.goldens import expected, honest, moved
 
 STORE = GoldenStore(folder("baselines") / "golden")
 CPU = torch.device("cpu")

@@ -18,8 +18,7 @@ from pytest_ascend.parity.ensemble import Observed, Reference, move, one_thread,
 from pytest_ascend.parity.steps import first_wrong, trace
 from pytest_ascend.parity.training import KINDS, Recipe, train
 from pytest_ascend.precision import compare
-from suites.training.models import Attention, make
-from suites.training.recipes import ADAM_SETTINGS, SGD_SETTINGS, recipe
+from suites.training.recipes import ADAM_SETTINGS, SGD_SETTINGS, Attention, make, recipe
 
 OF_MODEL = {"small-resnet": "sgd-steplr", "small-vit": "adamw"}
 STEPS = 8

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from pytest_ascend.golden.build import reproducible
 from pytest_ascend.parity.ensemble import Observed, Reference, channels_last, move, without_onednn
 from pytest_ascend.precision import compare
-from suites.models.honest import CPU, unfused_attention
+from suites.models.goldens import CPU, unfused_attention
 from suites.models.passing import copied, one_pass, right
 from suites.models.test_variants import FIRST, agreement, lost
 from suites.models.variants import ASPECTS, Variant

@@ -14,7 +14,7 @@ from pytest_ascend.distributed import finding
 from pytest_ascend.distributed.commands import rendered, said
 from pytest_ascend.distributed.ranks import RankFailed, Ranks
 from pytest_ascend.distributed.recorder import fingerprint
-from pytest_ascend.emulator.collective_faults import check
+from pytest_ascend.emulator.faults import check
 from pytest_ascend.errors import UsageError
 from suites.distributed import collectives, expected, test_failures
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_ascend import emulator
-from pytest_ascend.emulator.collective_faults import COLLECTIVE_FAULTS, PREFIX
+from pytest_ascend.emulator.faults import COLLECTIVE_FAULTS, PREFIX
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.operators.layouts import Placing, poisoned, steps, surrounded
+from pytest_ascend.operators.calling import Placing, poisoned, steps, surrounded
 from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.recorded.literals import write
-from pytest_ascend.operators.recorded.packed import Packed
+from pytest_ascend.operators.recorded.index import Packed
+from pytest_ascend.operators.recorded.replay import write
 from pytest_ascend.operators.reference import PLACINGS, Results, Tensors, computed, differentiated
 from pytest_ascend.operators.samples import FORWARD, Sample
 from pytest_ascend.operators.stored import BACKWARD

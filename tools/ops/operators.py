@@ -15,8 +15,7 @@ from pytest_ascend.golden import Content
 from pytest_ascend.operators.calling import tensors
 from pytest_ascend.operators.operator import ALL_OUTPUTS, FUNCTION, MOVE, Operator
 from pytest_ascend.operators.recorded.callables import resolve
-from pytest_ascend.operators.recorded.index import Entry
-from pytest_ascend.operators.recorded.packed import Packed
+from pytest_ascend.operators.recorded.index import Entry, Packed
 from pytest_ascend.operators.recorded.replay import FORM
 from pytest_ascend.operators.samples import Sample
 from suites.ops.table import is_recorded

@@ -9,7 +9,8 @@ answers for the functions of torch that it calls; the tables say which, by class
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ from pytest_ascend.emulator.chip.calls import Call
 from pytest_ascend.emulator.chip.functions import FUNCTIONS
 from pytest_ascend.emulator.chip.products import PRODUCTS
 from pytest_ascend.emulator.chip.sums import SUMS
+from pytest_ascend.emulator.choices import EXACT, checked
+from pytest_ascend.emulator.registry import Body, Kernel
 
 __all__ = ["Chip"]
 
@@ -64,3 +67,33 @@ def _is_composite(func: torch._ops.OpOverload) -> bool:
     has = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001  no public name exists
     name = func.name()  # type: ignore[no-untyped-call]
     return has(name, "CompositeImplicitAutograd") and not has(name, "CPU")
+
+
+#: cubeMathType: a lower precision is allowed for float32, and the one that a chip then takes.
+_ALLOWED, _HF32 = 1, 3
+
+
+def apply_numerics(kernels: Iterable[Kernel], text: str) -> list[Kernel]:
+    """Return the kernels with these numerics. Raises UsageError as :func:`checked` does."""
+    numerics = checked(text)
+    if numerics == EXACT:
+        return list(kernels)
+    seed = int(numerics.removeprefix("chip:"))
+    return [replace(each, body=_as_chip(each, seed)) for each in kernels]
+
+
+def _as_chip(kernel: Kernel, seed: int) -> Body:
+    honest, cube = kernel.body, _place_of_cube(kernel)
+
+    def body(*arguments: Any, **out: Any) -> Any:
+        if cube is not None and arguments[cube] == _ALLOWED:
+            arguments = (*arguments[:cube], _HF32, *arguments[cube + 1 :])
+        with Chip(seed):
+            return honest(*arguments, **out)
+
+    return body
+
+
+def _place_of_cube(kernel: Kernel) -> int | None:
+    names = [each.name for each in kernel.signature.parameters if each.is_input]
+    return names.index("cube") if "cube" in names else None

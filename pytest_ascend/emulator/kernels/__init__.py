@@ -6,17 +6,11 @@ from collections.abc import Iterable
 
 from pytest_ascend.emulator.kernels import (
     activation,
-    amp,
-    comparison,
+    attention,
     convolution,
-    creation,
     detection,
-    distance,
     elementwise,
-    flash,
     foreach,
-    fused_loss,
-    fused_normalization,
     gated,
     grouped,
     indexing,
@@ -32,29 +26,18 @@ from pytest_ascend.emulator.kernels import (
     random,
     recurrent,
     reduction,
-    rotary,
     routing,
     shaping,
-    sorting,
-    spectral,
-    unary,
-    upsample,
 )
 from pytest_ascend.emulator.registry import Kernel
 
 FAMILIES = (
     activation.family,
-    amp.family,
-    comparison.family,
     convolution.family,
-    creation.family,
     detection.family,
-    distance.family,
     elementwise.family,
-    flash.family,
+    attention.family,
     foreach.family,
-    fused_loss.family,
-    fused_normalization.family,
     gated.family,
     grouped.family,
     indexing.family,
@@ -70,13 +53,8 @@ FAMILIES = (
     random.family,
     recurrent.family,
     reduction.family,
-    rotary.family,
     routing.family,
     shaping.family,
-    sorting.family,
-    spectral.family,
-    unary.family,
-    upsample.family,
 )
 
 

@@ -6,11 +6,12 @@ same, and torch's own kernel, which gives this logarithm, needs the same bits ba
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import torch
 
-from pytest_ascend.emulator.registry import Absent, aten
+from pytest_ascend.emulator.registry import Absent, Family, aten
 
 T = torch.Tensor
 Optional = T | None
@@ -148,3 +149,175 @@ def _over_shared_heads(gradient: T, heads: int) -> T:
         if gradient.shape[1] == heads
         else gradient.view(gradient.shape[0], heads, -1, *gradient.shape[2:]).sum(2)
     )
+
+
+family = Family("flash")
+Lengths = list[int]
+
+#: sparseMode, as CANN numbers it. In the first two the mask is given in full; in the others it is made here, and the
+#: mask that comes along, of 2048 x 2048, says nothing new.
+_ALL_MASK, _LEFT_UP_CAUSAL, _RIGHT_DOWN_CAUSAL, _BAND, _PREFIX, _PREFIX_COMPRESSED = 1, 2, 3, 4, 5, 6
+
+_MASKS = "Tensor pseShift, Tensor dropMask, Tensor paddingMask, Tensor attenMask"
+_HOW = (
+    "double scale, double keepProb, int64 preTokens, int64 nextTokens, int64 headNum, text layout, int64 innerPrecise,"
+    " int64 sparseMode"
+)
+_OUTPUTS = "out Tensor softmaxMax, out Tensor softmaxSum, out Tensor softmaxOut, out Tensor attentionOut"
+_KEPT = "Tensor softmaxMax, Tensor softmaxSum, Tensor softmaxIn, Tensor attentionIn"
+_GRADIENTS = "out Tensor dq, out Tensor dk, out Tensor dv, out Tensor dpse"
+_LENGTHS = "IntArray prefix, IntArray actualSeqQLen, IntArray actualSeqKvLen"
+
+
+def _left_out(
+    queries: int, keys: int, mask: Optional, prefix: Lengths | None, before: int, after: int, mode: int
+) -> Optional:
+    """Return which scores do not count (True), or None where all do."""
+    if mask is None:
+        return None
+    if mode <= _ALL_MASK:
+        return mask.bool()
+    distance = torch.arange(keys) - torch.arange(queries)[:, None]
+    if mode == _LEFT_UP_CAUSAL:
+        return distance > 0
+    distance = distance - (keys - queries)
+    if mode == _BAND:
+        return (distance > after) | (distance < -before)
+    if mode in (_PREFIX, _PREFIX_COMPRESSED):
+        return (distance > 0) & (torch.arange(keys) >= torch.tensor(prefix)[:, None, None, None])
+    if mode == _RIGHT_DOWN_CAUSAL:
+        return distance > 0
+    raise NotImplementedError(f"sparse mode {mode} is not implemented")
+
+
+def _kept(mask: Optional, shape: tuple[int, ...]) -> Optional:
+    """Unpack dropout's mask: one bit a score, least significant first."""
+    if mask is None:
+        return None
+    bits = (mask.view(-1, 1) >> torch.arange(8, dtype=torch.uint8)) & 1
+    return bits.view(-1)[: torch.Size(shape).numel()].view(shape)
+
+
+def _how(
+    q: T, k: T, pse: Optional, drop: Optional, mask: Optional, prefix: Lengths | None, scale: float, keep_prob: float,
+    before: int, after: int, mode: int,
+) -> Attention:  # fmt: skip
+    batch, heads, queries, _ = q.shape
+    keys = k.shape[2]
+    causal = mode == _LEFT_UP_CAUSAL and mask is not None
+    left_out = None if causal else _left_out(queries, keys, mask, prefix, before, after, mode)
+    keep = _kept(drop, (batch, heads, queries, keys)) if keep_prob < 1 else None
+    return Attention(scale, causal, left_out, pse, keep, keep_prob)
+
+
+def _statistics(lse: T) -> tuple[T, T]:
+    """Return maximum and sum, each eight times as CANN keeps them; see :mod:`attention` for what they hold."""
+    eight = lse.unsqueeze(-1).expand(*lse.shape, 8)
+    return eight, torch.ones(()).expand(eight.shape)
+
+
+@family.kernel(
+    f"aclnnFlashAttentionScore(Tensor query, Tensor key, Tensor value, {_MASKS}, IntArray prefix, {_HOW}, {_OUTPUTS})"
+)
+def flash_attention_score(
+    q: T, k: T, v: T, pse: Optional, drop: Optional, _padding: Optional, mask: Optional, prefix: Lengths | None,
+    scale: float, keep_prob: float, before: int, after: int, heads: int, layout: str, _precise: int, mode: int,
+) -> tuple[T, T, None, T]:  # fmt: skip
+    depth = q.shape[-1] // (heads if layout.endswith("H") else 1)
+    q, k, v = (to_bnsd(each, layout, depth) for each in (q, k, v))
+    out, lse = attend(q, k, v, _how(q, k, pse, drop, mask, prefix, scale, keep_prob, before, after, mode))
+    return (*_statistics(lse), None, from_bnsd(out, layout))
+
+
+@family.kernel(
+    f"aclnnFlashAttentionScoreGrad(Tensor query, Tensor key, Tensor value, Tensor dy, {_MASKS}, {_KEPT},"
+    f" IntArray prefix, {_HOW}, {_GRADIENTS})"
+)
+def flash_attention_score_grad(
+    q: T, k: T, v: T, dy: T, pse: Optional, drop: Optional, _padding: Optional, mask: Optional, highest: T, total: T,
+    _softmax: Optional, out: T, prefix: Lengths | None, scale: float, keep_prob: float, before: int, after: int,
+    heads: int, layout: str, _precise: int, mode: int,
+) -> tuple[T, T, T, Optional]:  # fmt: skip
+    depth = q.shape[-1] // (heads if layout.endswith("H") else 1)
+    q, k, v, dy, out = (to_bnsd(each, layout, depth) for each in (q, k, v, dy, out))
+    how = _how(q, k, pse, drop, mask, prefix, scale, keep_prob, before, after, mode)
+    dq, dk, dv, dpse = attend_backward(dy, q, k, v, out, _log_sum_exp(highest, total), how)
+    return from_bnsd(dq, layout), from_bnsd(dk, layout), from_bnsd(dv, layout), dpse
+
+
+def _log_sum_exp(highest: T, total: T) -> T:
+    return highest[..., 0] + total[..., 0].log()
+
+
+def _sequences(q_ends: Lengths, kv_ends: Lengths) -> Iterator[tuple[slice, slice]]:
+    """Give, for each sequence of a packed batch, where its queries and its keys are; lengths come added up."""
+    for position, (q_end, kv_end) in enumerate(zip(q_ends, kv_ends, strict=True)):
+        before = position - 1
+        yield slice(q_ends[before] if position else 0, q_end), slice(kv_ends[before] if position else 0, kv_end)
+
+
+def _packed(tensor: T, where: slice) -> T:
+    """Return one sequence of (tokens, heads, depth) as (1, heads, sequence, depth)."""
+    return tensor[where].transpose(0, 1).unsqueeze(0)
+
+
+def _drop_parts(drop: Optional, heads: int, spans: list[tuple[slice, slice]]) -> Iterator[Optional]:
+    """Cut the bits of dropout's mask: sequence after sequence, each (heads, queries, keys)."""
+    bits = None if drop is None else _kept(drop, (drop.numel() * 8,))
+    start = 0
+    for q_span, kv_span in spans:
+        shape = (1, heads, q_span.stop - q_span.start, kv_span.stop - kv_span.start)
+        size = torch.Size(shape).numel()
+        yield None if bits is None else bits[start : start + size].view(shape)
+        start += size
+
+
+def _packed_how(
+    q: T, k: T, pse: Optional, drop: Optional, mask: Optional, scale: float, keep_prob: float, before: int, after: int,
+    heads: int, q_ends: Lengths, kv_ends: Lengths, mode: int,
+) -> Iterator[tuple[slice, slice, Attention]]:  # fmt: skip
+    if pse is not None:
+        raise NotImplementedError("a position bias is not implemented for the layout TND")
+    spans = list(_sequences(q_ends, kv_ends))
+    for (q_span, kv_span), keep in zip(spans, _drop_parts(drop, heads, spans), strict=True):
+        part = (_packed(q, q_span), _packed(k, kv_span))
+        small = mask[: part[0].shape[2], : part[1].shape[2]] if mask is not None and mode <= _ALL_MASK else mask
+        how = _how(*part, None, None, small, None, scale, 1.0, before, after, mode)
+        yield q_span, kv_span, replace(how, keep=keep, keep_prob=keep_prob)
+
+
+@family.kernel(
+    f"aclnnFlashAttentionVarLenScore(Tensor query, Tensor key, Tensor value, {_MASKS}, {_LENGTHS}, {_HOW}, {_OUTPUTS})"
+)
+def flash_attention_var_len_score(
+    q: T, k: T, v: T, pse: Optional, drop: Optional, _padding: Optional, mask: Optional, _prefix: Lengths | None,
+    q_ends: Lengths, kv_ends: Lengths, scale: float, keep_prob: float, before: int, after: int, heads: int,
+    _layout: str, _precise: int, mode: int,
+) -> tuple[T, T, None, T]:  # fmt: skip
+    out, lse = q.new_zeros(*q.shape[:2], v.shape[-1]), torch.zeros(q.shape[:2])
+    hows = _packed_how(q, k, pse, drop, mask, scale, keep_prob, before, after, heads, q_ends, kv_ends, mode)
+    for q_span, kv_span, how in hows:
+        part, part_lse = attend(_packed(q, q_span), _packed(k, kv_span), _packed(v, kv_span), how)
+        out[q_span], lse[q_span] = part[0].transpose(0, 1), part_lse[0].T
+    return (*_statistics(lse), None, out)
+
+
+@family.kernel(
+    f"aclnnFlashAttentionUnpaddingScoreGrad(Tensor query, Tensor key, Tensor value, Tensor dy, {_MASKS}, {_KEPT},"
+    f" {_LENGTHS}, {_HOW}, {_GRADIENTS})"
+)
+def flash_attention_unpadding_score_grad(
+    q: T, k: T, v: T, dy: T, pse: Optional, drop: Optional, _padding: Optional, mask: Optional, highest: T, total: T,
+    _softmax: Optional, out: T, _prefix: Lengths | None, q_ends: Lengths, kv_ends: Lengths, scale: float,
+    keep_prob: float, before: int, after: int, heads: int, _layout: str, _precise: int, mode: int,
+) -> tuple[T, T, T, None]:  # fmt: skip
+    gradients = dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    lse = _log_sum_exp(highest, total)
+    hows = _packed_how(q, k, pse, drop, mask, scale, keep_prob, before, after, heads, q_ends, kv_ends, mode)
+    for q_span, kv_span, how in hows:
+        part_dy, part_q, part_out = (_packed(each, q_span) for each in (dy, q, out))
+        part_k, part_v = (_packed(each, kv_span) for each in (k, v))
+        made = attend_backward(part_dy, part_q, part_k, part_v, part_out, lse[q_span].T.unsqueeze(0), how)
+        for target, span, part in zip(gradients, (q_span, kv_span, kv_span), made[:3], strict=True):
+            target[span] = part[0].transpose(0, 1)
+    return dq, dk, dv, None

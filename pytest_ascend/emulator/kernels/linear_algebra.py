@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.kernels.widening import widened
+from pytest_ascend.emulator.registry import Family, aten
 
 family = Family("linear_algebra")
 op = family.op
@@ -55,3 +56,41 @@ op(
 )
 op("aclnnInverse(Tensor self, out Tensor out)", torch.linalg.inv)
 op("aclnnSlogdet(Tensor self, out Tensor sign, out Tensor log)", slogdet)
+
+
+# There are no public names for what these do without a gradient.
+op(
+    "aclnnCdist(Tensor x1, Tensor x2, float p, int64 mode, out Tensor out)",
+    widened(aten._cdist_forward.default),
+)
+op("aclnnPdist(Tensor self, float p, out Tensor out)", widened(lambda x, p: aten._pdist_forward(x.contiguous(), p)))
+op(
+    "aclnnCdistBackward(Tensor grad, Tensor x1, Tensor x2, Tensor cdist, float p, out Tensor out)",
+    widened(lambda grad, x1, x2, distance, p: aten._cdist_backward(grad.contiguous(), x1, x2, p, distance)),
+)
+
+
+@family.kernel_named("CdistGrad")
+def cdist_grad(grad: T, x1: T, x2: T, distance: T, p: float) -> T:
+    """Return the gradient of the first rows; all operands come expanded to (..., rows, other rows, columns).
+
+    An infinite p comes as -1.
+    """
+    apart = x1 - x2
+    if p == -1:
+        return (apart.sign() * (apart.abs() == distance) * grad).sum(-2)
+    share = apart.sign() * apart.abs().pow(p - 1) * grad / distance.pow(p - 1)
+    return share.masked_fill((distance == 0) | ((apart == 0) & (p < 2)), 0.0).sum(-2)
+
+
+@family.kernel(
+    "aclStft(Tensor self, Tensor window, out Tensor out, int64 nFft, int64 hopLength, int32 winLength, bool normalized,"
+    " bool onesided, bool returnComplex)"
+)
+def stft(
+    x: T, window: T | None, n: int, hop: int, length: int, normalized: bool, onesided: bool, as_complex: bool
+) -> T:
+    made = torch.stft(
+        x, n, hop, length, window, center=False, normalized=normalized, onesided=onesided, return_complex=True
+    )
+    return made if as_complex else torch.view_as_real(made)

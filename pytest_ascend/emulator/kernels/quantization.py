@@ -6,7 +6,7 @@ import functools
 
 import torch
 
-from pytest_ascend.emulator.kernels.fused_normalization import root_mean_square
+from pytest_ascend.emulator.kernels.normalization import root_mean_square
 from pytest_ascend.emulator.registry import Family
 
 family = Family("quantization")

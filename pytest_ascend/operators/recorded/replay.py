@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from types import EllipsisType
+from typing import Any, TypeAlias
 
 import torch
 
@@ -14,9 +15,7 @@ from pytest_ascend.errors import GoldenError
 from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.operators.operator import ALL_OUTPUTS, Operator
 from pytest_ascend.operators.recorded.callables import resolve
-from pytest_ascend.operators.recorded.index import Entry
-from pytest_ascend.operators.recorded.literals import read
-from pytest_ascend.operators.recorded.packed import unpack
+from pytest_ascend.operators.recorded.index import Entry, unpack
 from pytest_ascend.operators.reference import Results, Tensors
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.values import StoredTensor, laid_out
@@ -161,3 +160,86 @@ def _can_change(sample: Sample) -> bool:
 def recording(store: GoldenStore, golden_id: str) -> Recording:
     """Read an operator's recording, once. Raises GoldenError."""
     return Recording(store.read(golden_id), str(store.path(golden_id)))
+
+
+#: Writes a tensor, and reads what was written for it.
+Write: TypeAlias = Callable[[StoredTensor], Any]
+Read: TypeAlias = Callable[[Any], Any]
+
+#: The device that is tested, in place of the one that a sample was made on.
+DEVICE = torch.device("cpu")
+
+#: torch's own values, by the key that tells them apart in JSON.
+_NAMED: Mapping[str, type] = {"dtype": torch.dtype, "memory_format": torch.memory_format, "layout": torch.layout}
+
+
+class Unwritable(ValueError):
+    """An argument that JSON cannot say: a generator, a function, a module."""
+
+
+def write(value: Any, tensor: Write) -> Any:
+    """Return ``value`` as JSON knows it; ``tensor`` writes tensors. Raises Unwritable."""
+    if isinstance(value, StoredTensor):
+        return {"tensor": tensor(value)}
+    if value is None or isinstance(value, bool | str) or type(value) is int:
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": str(value)}
+    if isinstance(value, complex):
+        return {"complex": [write(value.real, tensor), write(value.imag, tensor)]}
+    return _write_structure(value, tensor)
+
+
+def _write_structure(value: Any, tensor: Write) -> Any:
+    if isinstance(value, list):
+        return [write(each, tensor) for each in value]
+    if isinstance(value, tuple):
+        return {"tuple": [write(each, tensor) for each in value]}
+    if isinstance(value, slice):
+        return {"slice": [value.start, value.stop, value.step]}
+    if isinstance(value, EllipsisType):
+        return {"ellipsis": True}
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {"dict": {key: write(each, tensor) for key, each in value.items()}}
+    return _write_named(value)
+
+
+def _write_named(value: Any) -> Any:
+    if isinstance(value, torch.device):
+        return {"device": True}
+    for key, kind in _NAMED.items():
+        if isinstance(value, kind):
+            return {key: str(value).removeprefix("torch.")}
+    raise Unwritable(f"{type(value).__name__} cannot be written down")
+
+
+def read(data: Any, tensor: Read) -> Any:
+    """Return what :func:`write` was given; ``tensor`` reads tensors. Raises ValueError on anything else."""
+    if isinstance(data, list):
+        return [read(each, tensor) for each in data]
+    if not isinstance(data, dict):
+        return data
+    ((key, held),) = data.items()
+    if key in _NAMED:
+        found = getattr(torch, held)
+        if not isinstance(found, _NAMED[key]):
+            raise ValueError(f"{held!r} is no {key}")
+        return found
+    return _READERS[key](held, tensor)
+
+
+def _complex(held: Any, tensor: Read) -> complex:
+    real, imaginary = (read(each, tensor) for each in held)
+    return complex(real, imaginary)
+
+
+_READERS: Mapping[str, Callable[[Any, Read], Any]] = {
+    "tensor": lambda held, tensor: tensor(held),
+    "float": lambda held, _: float(held),
+    "complex": _complex,
+    "tuple": lambda held, tensor: tuple(read(each, tensor) for each in held),
+    "slice": lambda held, _: slice(*held),
+    "ellipsis": lambda *_: ...,
+    "dict": lambda held, tensor: {key: read(each, tensor) for key, each in held.items()},
+    "device": lambda *_: DEVICE,
+}

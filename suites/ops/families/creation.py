@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.operators.draw import Draw
-from pytest_ascend.operators.operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE, Operator
+from pytest_ascend.operators.operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE, Draw, Operator
 from pytest_ascend.operators.samples import SHAPES, SPECIAL, Sample, call
 from pytest_ascend.operators.values import Number, Values, normal, uniform
 

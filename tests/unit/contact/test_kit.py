@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_ascend.contact import kit as kits
-from pytest_ascend.contact.apply import data_of, read_kit, write
+from pytest_ascend.contact.commands import data_of, read_kit, write
 from pytest_ascend.contact.kit import Answer, Kit, Redaction, pack
 from pytest_ascend.errors import UsageError
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ascend.emulator import build, entrypoints
-from pytest_ascend.emulator.elf import needed_from_cann, torch_npu_libraries
+from pytest_ascend.emulator import build
+from pytest_ascend.emulator.build import needed_from_cann, torch_npu_libraries
 from pytest_ascend.emulator.signature import parse
 from pytest_ascend.errors import EmulatorUnavailable
 
@@ -28,7 +28,7 @@ def test_runtime_and_entry_points_compile_without_a_warning(compiler: str, tmp_p
     if not shutil.which(compiler):
         pytest.skip(f"{compiler} is not installed")
     texts = [path.read_text() for path in sorted((build.HERE / "runtime").glob("*.c"))]
-    for text in [*texts, entrypoints.operators_source([ADD]), entrypoints.missing_source({"aclrtNew"})]:
+    for text in [*texts, build.operators_source([ADD]), build.missing_source({"aclrtNew"})]:
         assert compiles(compiler, tmp_path, text).stderr == ""
 
 

@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._pytree import tree_leaves
 
-from pytest_ascend.emulator.chip import Chip
-from pytest_ascend.emulator.chip.applied import apply_numerics
+from pytest_ascend.emulator.chip import Chip, apply_numerics
 from pytest_ascend.emulator.choices import checked
 from pytest_ascend.emulator.registry import Kernel
 from pytest_ascend.emulator.signature import parse

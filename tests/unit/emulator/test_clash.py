@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ascend.emulator import elf
+from pytest_ascend.emulator import build
 from pytest_ascend.errors import EmulatorUnavailable
 
 BOTH = b"\0registerDeviceConfigParserHook\0pinned_reserve_segment_size_mb\0"
@@ -25,16 +25,16 @@ def install(monkeypatch: pytest.MonkeyPatch, root: Path, cuda: bytes | None, npu
         spec.submodule_search_locations = [str(root / name)]
         return spec
 
-    monkeypatch.setattr(elf.importlib.util, "find_spec", find)
+    monkeypatch.setattr(build.importlib.util, "find_spec", find)
 
 
 def test_both_register_the_same_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     install(monkeypatch, tmp_path, BOTH, BOTH)
     with pytest.raises(EmulatorUnavailable, match="beside a torch that was built with CUDA"):
-        elf.refuse_clash()
+        build.refuse_clash()
 
 
 @pytest.mark.parametrize(("cuda", "npu"), [(None, BOTH), (b"other", BOTH), (BOTH, b"pinned_reserve_segment_size_mb")])
 def test_others_are_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cuda: bytes | None, npu: bytes) -> None:
     install(monkeypatch, tmp_path, cuda, npu)
-    elf.refuse_clash()
+    build.refuse_clash()

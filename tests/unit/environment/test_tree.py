@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ascend.environment.tree import BINARY, LARGEST_BYTES, LOOP, NOT_A_FILE, TOO_LARGE, Text, Tree
+from pytest_ascend.environment.machine import BINARY, LARGEST_BYTES, LOOP, NOT_A_FILE, TOO_LARGE, Text, Tree
 
 
 def test_absolute_links_stay_inside(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from pytest_ascend.migration import page
 from pytest_ascend.migration.analysis import Analysis, Memory, Operator
 from pytest_ascend.migration.analyze import analyze
 from pytest_ascend.migration.census import write
-from pytest_ascend.migration.fitting import largest_batch
+from pytest_ascend.migration.running import largest_batch
 from pytest_ascend.migration.sources import Finding
 from pytest_ascend.records.census import Census
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ascend.precision import compare
-from pytest_ascend.precision.figures import figures
+from pytest_ascend.precision.floating import figures
 from pytest_ascend.precision.formats import FORMATS
 from pytest_ascend.precision.measure import measure, measured_equal
 

@@ -20,12 +20,12 @@ from pytest_ascend.precision import compare
 from pytest_ascend.run.fallback import FallbackWatch
 from pytest_ascend.run.outcomes import classify
 from suites.adaptation import export, offline
-from suites.training import models
+from suites.training import recipes
 
 
 def exported(model: nn.Module, original: nn.Module, folder: Path) -> bool:
     """Say whether a model's file gives what ``original`` promises."""
-    x = models.images("export", 2)
+    x = recipes.images("export", 2)
     with FallbackWatch("cpu"):  # as in every case
         path = export.to_onnx(model, x, folder / "model.onnx")
     with torch.no_grad():
@@ -33,15 +33,15 @@ def exported(model: nn.Module, original: nn.Module, folder: Path) -> bool:
     return compare(export.by_onnxruntime(path, x), expected, honest=honest).agrees
 
 
-@pytest.mark.parametrize("name", models.MODELS)
+@pytest.mark.parametrize("name", recipes.MODELS)
 def test_a_file_gives_what_its_model_does(name: str, tmp_path: Path) -> None:
-    assert exported(models.make(name), models.make(name), tmp_path)
+    assert exported(recipes.make(name), recipes.make(name), tmp_path)
 
 
 def test_a_file_of_another_model_is_seen(tmp_path: Path) -> None:
-    other = models.make("small-vit")
+    other = recipes.make("small-vit")
     other.get_submodule("layers.1.mlp.1").approximate = "tanh"
-    assert not exported(other, models.make("small-vit"), tmp_path)
+    assert not exported(other, recipes.make("small-vit"), tmp_path)
 
 
 def test_a_missing_package_is_said_with_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:

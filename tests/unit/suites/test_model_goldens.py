@@ -8,8 +8,7 @@ from pytest_ascend.golden import GoldenStore
 from pytest_ascend.system.bundled import folder
 from suites.models.catalogue import CASES, CASES_OF_RUN, PROPERTIES
 from suites.models.computation import MODES, Observed
-from suites.models.goldens import expected, goldens, honest
-from suites.models.honest import WAYS, most_wrong, moved
+from suites.models.goldens import WAYS, expected, goldens, honest, most_wrong, moved
 
 STORE = GoldenStore(folder("baselines") / "golden")
 

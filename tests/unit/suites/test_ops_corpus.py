@@ -13,13 +13,11 @@ import torch
 
 from pytest_ascend.errors import GoldenError, UsageError
 from pytest_ascend.golden import Golden, GoldenStore
-from pytest_ascend.operators import layouts
+from pytest_ascend.operators import calling
 from pytest_ascend.operators.recorded import index
 from pytest_ascend.operators.recorded.callables import resolve
-from pytest_ascend.operators.recorded.index import NOT_REPEATED
-from pytest_ascend.operators.recorded.literals import Unwritable, read, write
-from pytest_ascend.operators.recorded.packed import Packed, unpack
-from pytest_ascend.operators.recorded.replay import FORM, Recording
+from pytest_ascend.operators.recorded.index import NOT_REPEATED, Packed, unpack
+from pytest_ascend.operators.recorded.replay import FORM, Recording, Unwritable, read, write
 from pytest_ascend.operators.samples import call
 from pytest_ascend.operators.target import Target, placed
 from pytest_ascend.operators.values import StoredTensor, laid_out
@@ -109,13 +107,13 @@ def test_recorded_strides_are_those_of_the_tensor_that_is_made(stride: tuple[int
     made = StoredTensor(tensor=kept, stride=stride).make("", torch.float16)
     assert (made.stride(), made.dtype) == (stride, torch.float16)
     assert made.float().equal(kept)
-    there = layouts.as_it_is(made, torch.device("cpu"))
+    there = calling.as_it_is(made, torch.device("cpu"))
     assert (there.stride(), there.float().equal(kept)) == (stride, True)
 
 
 def test_a_device_that_a_sample_names_is_the_one_that_is_tested() -> None:
     given = ("cpu", torch.device("cpu"), "mean")
-    assert placed(given, layouts.contiguous, torch.device("meta")) == (
+    assert placed(given, calling.contiguous, torch.device("meta")) == (
         torch.device("meta"),
         torch.device("meta"),
         "mean",
@@ -296,7 +294,7 @@ from suites.ops.table import OPERATORS
 from tools.ops.names import names
 from pytest_ascend.golden import Golden
 from pytest_ascend.golden.build import reproducible
-from pytest_ascend.golden.codec import encode
+from pytest_ascend.golden.files import encode
 import sys
 left = set(database()) - set(names()) - set(OPERATORS)
 assert not left, f"neither recorded nor left out: {sorted(left)}"

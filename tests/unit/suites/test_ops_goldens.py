@@ -16,9 +16,8 @@ from pytest_ascend.operators.stored import golden_id, load, named, read
 from pytest_ascend.operators.values import normal
 from pytest_ascend.system.bundled import folder
 from suites.ops.catalogue import CASES
-from suites.ops.left_out import LEFT_OUT
 from suites.ops.makers import exactly, unary
-from suites.ops.table import OPERATORS
+from suites.ops.table import LEFT_OUT, OPERATORS
 from tools.ops.admission import admit
 from tools.ops.goldens import goldens, make
 from tools.ops.names import names

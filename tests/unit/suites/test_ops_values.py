@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pytest_ascend.operators.layouts import LAYOUTS, OFFSET, changes, contiguous, steps, surrounded
+from pytest_ascend.operators.calling import LAYOUTS, OFFSET, changes, contiguous, steps, surrounded
 from pytest_ascend.operators.samples import call
 from pytest_ascend.operators.values import Values, distinct, few, given, integers, mask, normal, uniform
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from suites.random import laws
+from suites.random import statistics
 from suites.random.catalogue import CASES
 from suites.random.draws import DRAWINGS, Drawing
 from suites.random.statistics import BLOCK, CASES_LIMIT, FALSE_ALARM, judge, repeated
@@ -22,7 +22,7 @@ def uniform(seed: int) -> torch.Tensor:
 
 
 def probability(values: torch.Tensor) -> float:
-    law = laws.below_one()
+    law = statistics.below_one()
     return judge(law.cell(values), law.probabilities).probability
 
 

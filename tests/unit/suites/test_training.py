@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from suites.training.catalogue import CASES_OF_AUTOCAST, FLOAT32, LOWER
-from suites.training.operators import CALLS
+from suites.training.test_autocast import CALLS
 
 
 def test_every_operator_of_autocasts_lists_has_a_call() -> None:

@@ -7,7 +7,7 @@ from itertools import combinations, product
 
 import torch
 
-from pytest_ascend.parity.half import products_in_float32
+from pytest_ascend.parity.ensemble import products_in_float32
 from suites.models.passing import short, strided
 from suites.models.variants import RESNET50, VARIANTS, VIT_B_16
 from suites.models.weights import images

@@ -1,1 +1,0 @@
-"""torch_npu's own operators by family, each with what it computes, written with plain torch."""

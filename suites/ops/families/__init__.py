@@ -1,1 +1,0 @@
-"""The catalogue by family: one line an operator."""
