@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators import Draw, Sample, call
-from pytest_ascend.records.case import Case
 
 T = torch.Tensor
 
@@ -160,30 +159,4 @@ SUBJECTS: tuple[Subject, ...] = (
     Subject("layer_norm.backward", partial(_way_back, lambda x: F.layer_norm(x, x.shape[-1:])), _one(33, 257)),
     Subject("softmax.backward", partial(_way_back, partial(torch.softmax, dim=-1)), _one(33, 257)),
     Subject("cross_entropy.backward", partial(_way_back, F.cross_entropy), _labelled),
-)
-
-
-DETERMINISM, BATCH, STALE = "determinism", "batch-invariance", "stale-memory"
-DTYPES = ("float32", "float16")
-
-
-def _properties(subject: Subject) -> Iterator[str]:
-    yield DETERMINISM
-    yield STALE
-    if subject.rows != MIXED:
-        yield BATCH
-
-
-CASES: tuple[Case, ...] = tuple(
-    Case(
-        suite="stability",
-        subject=subject.name,
-        property=property_,
-        dtype=dtype,
-        family=property_,
-        level="standard" if dtype == DTYPES[0] else "full",
-    )
-    for subject in SUBJECTS
-    for dtype in DTYPES
-    for property_ in _properties(subject)
 )

@@ -59,11 +59,11 @@ def test_json_says_what_it_says() -> None:
 
 #: Modules that open what is theirs alone: /proc, pipes to their children, a file that they have just made themselves.
 OWN = {
-    *("system/untrusted.py", "isolation/process.py", "isolation/stacks.py", "environment/stack.py"),
-    *("performance/conditions.py", "performance/profiling.py", "page/html.py", "migration/page.py"),
+    *("system/untrusted.py", "isolation/process.py", "environment/stack.py"),
+    *("performance/benchmarking.py", "performance/profiling.py", "page/html.py", "migration/page.py"),
     *("verdict/phrase.py", "plugin/hooks.py", "runlog/writing.py", "certificate/package.py", "certificate/signing.py"),
     *("coverage/commands.py", "diagnosis/codes.py", "contact/kit.py", "contact/steps.py"),
-    *("environment/chip_operators.py", "operators/recorded/index.py", "isolation/cards.py"),
+    *("environment/chips.py", "operators/recorded/index.py", "isolation/cards.py"),
     *(
         "distributed/host.py",
         "distributed/rank.py",
