@@ -3,10 +3,25 @@
 import os
 
 import platformdirs
+import pytest
 
 os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 # pytester gives each test a home of its own, where the emulated CANN would be compiled again.
 os.environ.setdefault("PYTEST_ASCEND_CACHE", platformdirs.user_cache_dir("pytest-ascend"))
 
-#: The environment before any test activates the emulated device.
-AT_START = dict(os.environ)
+#: The environment before any test activates the emulated device. What tests start is no worker of pytest-xdist, where
+#: pytest-benchmark would measure nothing.
+AT_START = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
+
+#: Seconds after which a test is stopped and fails, by the folder it is in: a supervisor that hangs must not stop CI.
+LIMIT_S = {"unit": 120, "emulator": 120, "integration": 600, "meta": 600}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test its time limit, and tests that share a fixture of their module one worker of pytest-xdist."""
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LIMIT_S[item.path.relative_to(item.config.rootpath).parts[1]]))
+        shared = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009  (pytest has no public name)
+        if any(each.scope == "module" for definitions in shared for each in definitions):
+            item.add_marker(pytest.mark.xdist_group(item.path.name))

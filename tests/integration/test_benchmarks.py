@@ -23,9 +23,7 @@ TEST = """
 
 @pytest.fixture(autouse=True)
 def as_users_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
-    # Where these tests run in workers of pytest-xdist, what they start is none: pytest-benchmark stands by in those.
-    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):
+    for name in ("TORCH_DEVICE_BACKEND_AUTOLOAD", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -22,7 +22,7 @@ def is_first(name):
     open(path, "w").close()
     return True
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def whole():
     BEGUN.append(1)
     yield len(BEGUN)
