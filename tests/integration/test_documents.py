@@ -92,10 +92,10 @@ def test_the_integration_runs_what_the_readme_says() -> None:
     script = (ROOT / ".ci" / "run").read_text()
     conformance, tests = commands(README)
     assert conformance.endswith("&& .venv/bin/pytest --ascend")
-    assert tests.endswith("&& .venv/bin/pytest")
+    assert tests.endswith("&& .venv/bin/pytest -n auto --dist loadgroup")
     assert "-c constraints.txt -e '.[emulated,test" in tests
     assert "run pytest --ascend " in script
-    assert "run pytest -q" in script
+    assert "run pytest -q -n auto --dist loadgroup" in script
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\(([^)#:]+)\)", README))
