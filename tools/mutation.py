@@ -91,7 +91,7 @@ class Nodes(ast.NodeVisitor):
         self.found: list[tuple[ast.AST, str]] = []
         self._inside: list[str] = []
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:  # noqa: N802
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         """Leave annotations and decorators out; a docstring is no place either."""
         self._inside.append(f"{node.name}:{min([node.lineno, *(each.lineno for each in node.decorator_list)])}")
         for each in [*node.args.defaults, *filter(None, node.args.kw_defaults), *node.body]:
@@ -100,12 +100,12 @@ class Nodes(ast.NodeVisitor):
 
     visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]  # noqa: N815
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:  # noqa: N802
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
         """Leave decorators and bases out."""
         for each in node.body:
             self.visit(each)
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:  # noqa: N802
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         """Leave the annotation out."""
         if node.value:
             self.visit(node.value)
@@ -115,7 +115,7 @@ class Nodes(ast.NodeVisitor):
 
     visit_JoinedStr = visit_Import = visit_ImportFrom = visit_Raise  # type: ignore[assignment]  # noqa: N815
 
-    def visit_If(self, node: ast.If) -> None:  # noqa: N802
+    def visit_If(self, node: ast.If) -> None:
         """Leave out what is there for the type checker."""
         if ast.unparse(node.test) != "TYPE_CHECKING":
             self.generic_visit(node)
@@ -129,34 +129,43 @@ class Nodes(ast.NodeVisitor):
 def changed(node: ast.AST) -> Iterator[str]:
     """Give every text that can stand in the place of a node."""
     match node:
-        case ast.Compare(ops=[one]) if type(one) in _COMPARED:
-            yield ast.unparse(ast.Compare(node.left, [_COMPARED[type(one)]()], node.comparators))
-        case ast.BinOp(op=op) if type(op) in _COMPUTED and not _is_text(node):
-            yield ast.unparse(ast.BinOp(node.left, _COMPUTED[type(op)](), node.right))
-        case ast.BoolOp(op=ast.And()):
-            yield ast.unparse(ast.BoolOp(ast.Or(), node.values))
-        case ast.BoolOp(op=ast.Or()):
-            yield ast.unparse(ast.BoolOp(ast.And(), node.values))
-        case ast.UnaryOp(op=ast.Not() | ast.USub() | ast.Invert()):
-            yield ast.unparse(node.operand)
-        case ast.Constant(value=bool(value)):
-            yield repr(not value)
-        case ast.Constant(value=int(value)):
-            yield repr(value + 1)
-        case ast.Constant(value=float(value)):
-            yield repr(value * 2 or 1.0)
-        case ast.IfExp():
-            yield ast.unparse(ast.IfExp(ast.UnaryOp(ast.Not(), node.test), node.body, node.orelse))
+        case ast.Constant():
+            yield from _changed_constant(node.value)
+        case ast.Call():
+            yield from _changed_call(node)
         case ast.Expr(value=ast.Call()):
             yield "pass"
         case ast.Continue():
             yield "break"
         case ast.Return(value=ast.expr()) if not isinstance(node.value, ast.Constant):
             yield "return None"
-        case ast.Call():
-            yield from _changed_call(node)
         case ast.Attribute(attr=name) if name in _CALLED:
             yield ast.unparse(ast.Attribute(node.value, _CALLED[name]))
+        case ast.expr():
+            yield from map(ast.unparse, _computed_otherwise(node))
+
+
+def _computed_otherwise(node: ast.expr) -> Iterator[ast.expr]:
+    match node:
+        case ast.Compare(ops=[one]) if type(one) in _COMPARED:
+            yield ast.Compare(node.left, [_COMPARED[type(one)]()], node.comparators)
+        case ast.BinOp(op=op) if type(op) in _COMPUTED and not _is_text(node):
+            yield ast.BinOp(node.left, _COMPUTED[type(op)](), node.right)
+        case ast.BoolOp():
+            yield ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
+        case ast.UnaryOp():
+            yield node.operand
+        case ast.IfExp():
+            yield ast.IfExp(ast.UnaryOp(ast.Not(), node.test), node.body, node.orelse)
+
+
+def _changed_constant(value: object) -> Iterator[str]:
+    if isinstance(value, bool):
+        yield repr(not value)
+    elif isinstance(value, int):
+        yield repr(value + 1)
+    elif isinstance(value, float):
+        yield repr(value * 2 or 1.0)
 
 
 def _changed_call(node: ast.Call) -> Iterator[str]:
@@ -175,19 +184,20 @@ def mutants(room: str) -> list[Mutant]:
     """Return every change of every file of a room."""
     found = []
     for path in sorted((ROOT / "pytest_ascend" / room).rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        data, starts = text.encode(), [0]
-        for line in text.encode().splitlines(keepends=True):
+        code = path.read_text(encoding="utf-8")
+        data, starts = code.encode(), [0]
+        for line in data.splitlines(keepends=True):
             starts.append(starts[-1] + len(line))
         nodes = Nodes()
-        nodes.visit(ast.parse(text))
+        nodes.visit(ast.parse(code))
         for node, function in nodes.found:
             for after in changed(node):
                 begin, end = (starts[line - 1] + column for line, column in _span(node))
-                source = (data[:begin] + f"({after})".encode() if isinstance(node, ast.expr) else data[:begin] + after.encode())
+                text = f"({after})" if isinstance(node, ast.expr) else after
+                source = data[:begin] + text.encode() + data[end:]
                 name = str(path.relative_to(ROOT))
                 before = data[begin:end].decode()
-                found.append(Mutant(room, name, node.lineno, function, before, after, (source + data[end:]).decode()))
+                found.append(Mutant(room, name, node.lineno, function, before, after, source.decode()))
     return found
 
 
@@ -203,7 +213,7 @@ class Recorder:
         self.tests: dict[str, dict[str, Any]] = {}
         self._called: set[Any] = set()
 
-    def pytest_runtest_setup(self, item: Any) -> None:
+    def pytest_runtest_setup(self) -> None:
         """Listen from here on."""
         self._called.clear()
         sys.setprofile(self._hear)
@@ -350,11 +360,12 @@ def main() -> int:
     os.environ.update(OMP_NUM_THREADS="1", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     sys.dont_write_bytecode = False
     rooms = given.rooms.split(",")
-    drawn = random.Random(given.seed).sample(all_ := [each for room in rooms for each in mutants(room)], min(given.count, len(all_)))  # noqa: E501, S311
+    every = [each for room in rooms for each in mutants(room)]
+    drawn = random.Random(given.seed).sample(every, min(given.count, len(every)))  # noqa: S311
     if given.again:
         left = [each for each in json.loads(given.again.read_text(encoding="utf-8")) if not each["noticed"]]
         wanted = {(each["before"], each["after"], each["function"].split(":")[0]) for each in left}
-        drawn = [each for each in all_ if (each.before, each.after, each.function.split(":")[0]) in wanted]
+        drawn = [each for each in every if (each.before, each.after, each.function.split(":")[0]) in wanted]
     drawn.sort(key=lambda each: rooms.index(each.room))
     import hypothesis, pytest, torch  # noqa: E401, F401, I001, PLC0415  the whole point of the forks
 

@@ -98,7 +98,7 @@ PUBLISHED = {
         (HALF, BRAIN, SINGLE, DOUBLE),
         lambda e, d: {HALF: 1e-3, BRAIN: 1.6e-2, SINGLE: 1.3e-6, DOUBLE: 1e-7}[d] * e.abs(),
     ),
-    "binary": (bits, (HALF, BRAIN, SINGLE, DOUBLE), lambda e, d: ulp(e, d)),
+    "binary": (bits, (HALF, BRAIN, SINGLE, DOUBLE), ulp),
 }
 BOTH = [(name, dtype) for name, (_, dtypes, _) in PUBLISHED.items() for dtype in dtypes]
 
