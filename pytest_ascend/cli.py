@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import click
@@ -54,6 +55,10 @@ SUBCOMMANDS = {
 }
 
 
+#: Commands that compute on the CPU alone: torch_npu, which torch would load by itself, is not needed, and needs CANN.
+ON_THE_CPU = ("replay",)
+
+
 #: Exit code of a command that the user ended.
 INTERRUPTED = 2
 
@@ -69,6 +74,8 @@ class LazyGroup(click.Group):
         """Load one command."""
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
+        if cmd_name in ON_THE_CPU:
+            os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
         command = _load(COMMANDS[cmd_name][0])
         for name, where in SUBCOMMANDS.get(cmd_name, {}).items():
             if isinstance(command, click.Group):

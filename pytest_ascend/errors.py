@@ -5,6 +5,19 @@ Every message says what happened and where, what was expected, and what to do. N
 
 from __future__ import annotations
 
+#: What the exit code of ``pytest --ascend`` says. 2 and 3 are pytest's own; docs/reference.md is made from this table.
+EXIT_CODES = {
+    0: "everything that must run did, and conforms; or a subset was selected, and all of it conforms",
+    1: "some case does not conform, or was not run",
+    2: "interrupted",
+    3: "internal error",
+    4: "bad usage: an option, a marker, a fault, a report folder that another run is writing to",
+    5: "nothing was executed",
+    6: "the device cannot be used: an NPU that does not come up, no C compiler for the emulated one, all cards in use",
+    7: "infrastructure failure, and nothing that ran deviates: all cards lost, the deadline passed, or the log could not "
+    "be written; --ascend-resume continues",
+}
+
 
 class AscendError(Exception):
     """Something that the user can act on. ``str()`` gives the message and the hint, on lines of their own."""

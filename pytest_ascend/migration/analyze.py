@@ -48,7 +48,13 @@ def _batches(ctx: click.Context, parameter: click.Parameter, value: str) -> tupl
 @click.option("-b", "--batch", default="", callback=_batches, help="Batch sizes to measure memory at, as in 1,8,32.")
 @click.option("--chip", default=DEFAULT, show_default=True, help=f"One of {', '.join(each.name for each in NPUS)}.")
 @click.option("--census", "census_file", type=_path, help="Judge by this census instead of the installed torch_npu.")
-@click.option("--optimizer", default="adamw", show_default=True, type=click.Choice(OPTIMIZER_NAMES))
+@click.option(
+    "--optimizer",
+    default="adamw",
+    show_default=True,
+    type=click.Choice(OPTIMIZER_NAMES),
+    help="The optimizer of the step.",
+)
 @click.option("--dtype", type=click.Choice(DTYPES), help="Convert parameters and floating inputs first.")
 @click.option("--autocast", type=click.Choice(("bfloat16", "float16")), help="Run the forward pass under autocast.")
 @click.option("--no-training", is_flag=True, help="Leave the backward pass and the optimizer out.")
