@@ -14,8 +14,8 @@ EXIT_CODES = {
     4: "bad usage: an option, a marker, a fault, a report folder that another run is writing to",
     5: "nothing was executed",
     6: "the device cannot be used: an NPU that does not come up, no C compiler for the emulated one, all cards in use",
-    7: "infrastructure failure, and nothing that ran deviates: all cards lost, the deadline passed, or the log could not "
-    "be written; --ascend-resume continues",
+    7: "infrastructure failure, and nothing that ran deviates: all cards lost, the deadline passed, or the log could "
+    "not be written; --ascend-resume continues",
 }
 
 

@@ -20,8 +20,21 @@ from pytest_ascend.records.outcome import Waived
 
 
 @click.group(invoke_without_command=True)
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("contact.zip"), show_default=True)
-@click.option("--device", type=click.Choice(["auto", "npu", "emulated"]), default="auto", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("contact.zip"),
+    show_default=True,
+    help="The file to write.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "npu", "emulated"]),
+    default="auto",
+    show_default=True,
+    help="As --ascend-device.",
+)
 @click.pass_context
 def contact(context: click.Context, output: Path, device: str) -> None:
     """Ask this machine everything that the project wants to know of an NPU, and pack it for somebody to read.
@@ -62,7 +75,14 @@ def _environ(*, emulated: bool) -> Mapping[str, str]:
 
 @contact.command()
 @click.argument("kit", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("baselines/contact"), show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("baselines/contact"),
+    show_default=True,
+    help="The folder to write.",
+)
 def apply(kit: Path, output: Path) -> None:
     """Turn a kit into data: dtypes, expectations seen, the chip's clock and memory, durations, error codes."""
     from pytest_ascend.contact.commands import data_of, read_kit, write

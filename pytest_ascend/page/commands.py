@@ -59,7 +59,7 @@ def summary(run: Path) -> None:
 
 @report.command()
 @click.argument("run", type=PATH)
-@click.option("--format", "form", type=click.Choice(sorted(formats.FORMATS)), required=True)
+@click.option("--format", "form", type=click.Choice(sorted(formats.FORMATS)), required=True, help="The kind of file.")
 @click.option("-o", "--output", type=PATH, help="Write there instead of to the terminal.")
 @click.option("--gate/--no-gate", help="Exit as pytest --ascend would have, instead of with 0.")
 @click.pass_context
@@ -77,11 +77,29 @@ def export(context: click.Context, run: Path, form: str, output: Path | None, *,
 @report.command()
 @click.argument("before", type=PATH)
 @click.argument("after", type=PATH)
-@click.option("--format", "form", type=click.Choice(["terminal", "markdown", "json", "html"]), default="terminal")
-@click.option("-o", "--output", type=PATH, help="Write there instead of to the terminal.")
-@click.option("--fail-on", multiple=True, type=click.Choice(MAY_FAIL_ON), default=FAILS_ON, show_default=True)
 @click.option(
-    "--speed", type=click.FloatRange(0, 1000), default=100 * SPEED_SHARE, show_default=True, metavar="PERCENT"
+    "--format",
+    "form",
+    type=click.Choice(["terminal", "markdown", "json", "html"]),
+    default="terminal",
+    help="How it is shown.",
+)
+@click.option("-o", "--output", type=PATH, help="Write there instead of to the terminal.")
+@click.option(
+    "--fail-on",
+    multiple=True,
+    type=click.Choice(MAY_FAIL_ON),
+    default=FAILS_ON,
+    show_default=True,
+    help="A kind of change that makes the exit code 1; repeatable.",
+)
+@click.option(
+    "--speed",
+    type=click.FloatRange(0, 1000),
+    default=100 * SPEED_SHARE,
+    show_default=True,
+    metavar="PERCENT",
+    help="From which change of a time on it counts.",
 )
 @click.pass_context
 def diff(
