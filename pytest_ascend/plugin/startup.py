@@ -85,12 +85,9 @@ def _keep_to(suites: Path, config: pytest.Config, args: list[str]) -> None:
     """Collect the bundled suites as what they are, whatever folder pytest was started in.
 
     The conftests of that folder are about other tests, and its virtual environment, which pytest does not look into,
-    may be where the suites are. Suites import their neighbours relatively, for which the default import mode wants an
-    ``__init__.py`` in each folder.
+    may be where the suites are.
     """
     namespace = config.known_args_namespace
     if not namespace.file_or_dir:
         _put(namespace, args, suites)
-    namespace.importmode = "importlib"
-    args.insert(0, "--import-mode=importlib")
     namespace.confcutdir = str(suites)
