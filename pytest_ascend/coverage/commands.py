@@ -19,7 +19,7 @@ from pytest_ascend.system.bundled import folder
 @click.option("--check", is_flag=True, help="Write nothing; exit code 1 where the manifest is not up to date.")
 @click.option("--durations", type=click.Path(path_type=Path), help="Only: note how long the cases of this run took.")
 def manifest(check: bool, durations: Path | None) -> None:
-    """Freeze the list of all cases that the catalogues of the bundled suites offer.
+    """Freeze the list of all cases that the bundled suites offer.
 
     A run has to account for every case in it, so that none is lost in silence. With --durations, note instead how long
     each case of a run took, by which --ascend-shard divides.
@@ -33,7 +33,7 @@ def manifest(check: bool, durations: Path | None) -> None:
     try:
         cases = collect(suites)
     except ValueError as error:
-        raise UsageError(f"the catalogues make no manifest: {error}", hint="correct the catalogue") from error
+        raise UsageError(f"the suites make no manifest: {error}", hint="correct the CASES of the suite") from error
     if not check:
         click.echo(f"{len(cases)} cases in {write(suites, cases)}")
     elif (suites / NAME).read_text(encoding="utf-8") != encode(cases):

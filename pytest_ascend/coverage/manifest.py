@@ -49,9 +49,13 @@ def _loaded(path: Path, _changed_ns: int) -> tuple[Case, ...]:
 
 
 def collect(suites: Path) -> tuple[Case, ...]:
-    """Ask every suite's ``catalogue.py`` for its ``CASES``. Raises ValueError for cases that clash or stray."""
-    files = sorted(suites.glob("*/catalogue.py"))
-    return _checked(case for file in files for case in _cases(suites, file.parent.name))
+    """Ask every suite, a package with tests, for its ``CASES``. Raises ValueError for cases that clash or stray."""
+    return _checked(case for name in names(suites) for case in _cases(suites, name))
+
+
+def names(suites: Path) -> tuple[str, ...]:
+    """Return the names of the suites in a folder: each is a package with tests."""
+    return tuple(sorted({path.parent.name for path in suites.glob("*/test_*.py")}))
 
 
 def encode(cases: Iterable[Case]) -> str:
@@ -80,18 +84,18 @@ def _checked(cases: Iterable[Case]) -> tuple[Case, ...]:
 
 
 def _cases(suites: Path, suite: str) -> Iterator[Case]:
-    for case in _catalogue(suites, suite).CASES:
+    for case in _package(suites, suite).CASES:
         if case.suite != suite:
-            raise ValueError(f"the catalogue of {suite} offers a case of another suite: {case.id}")
+            raise ValueError(f"the suite {suite} offers a case of another suite: {case.id}")
         yield case
 
 
-def _catalogue(suites: Path, suite: str) -> ModuleType:
-    """Import a catalogue under the name that it has here: inside the package, or beside it in a checkout."""
+def _package(suites: Path, suite: str) -> ModuleType:
+    """Import a suite under the name that it has here: inside the package, or beside it in a checkout."""
     if suites.parent == PACKAGE:
-        return importlib.import_module(f"{PACKAGE.name}.{suites.name}.{suite}.catalogue")
+        return importlib.import_module(f"{PACKAGE.name}.{suites.name}.{suite}")
     sys.path.insert(0, str(suites.parent))
     try:
-        return importlib.import_module(f"{suites.name}.{suite}.catalogue")
+        return importlib.import_module(f"{suites.name}.{suite}")
     finally:
         sys.path.remove(str(suites.parent))

@@ -295,8 +295,10 @@ def _suites(given: tuple[str, ...], namespace: argparse.Namespace) -> tuple[str,
 
 
 def suite_names() -> tuple[str, ...]:
-    """Return the names of the bundled suites: each is a folder with a catalogue."""
-    return tuple(sorted(path.parent.name for path in folder("suites").glob("*/catalogue.py")))
+    """Return the names of the bundled suites."""
+    from pytest_ascend.coverage.manifest import names  # noqa: PLC0415  (loaded with every pytest, needed by few)
+
+    return names(folder("suites"))
 
 
 def _isolation(namespace: argparse.Namespace, wanted: str) -> str:

@@ -15,9 +15,8 @@ from pytest_ascend.parity.ensemble import one_thread, reference
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import cuda_program
+from . import CASES_OF_AUGMENTATION, CASES_OF_PIPELINE, MIGRATION, cuda_program
 from .augmentation import AUGMENT
-from .catalogue import CASES_OF_AUGMENTATION, CASES_OF_PIPELINE, MIGRATION
 from .pipeline import WORKERS, Augmented, bits, epochs, expected
 
 #: Runs a program unchanged, after torch_npu has put itself in CUDA's place. As everywhere in the suites, float32 is

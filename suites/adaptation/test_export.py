@@ -18,8 +18,7 @@ from pytest_ascend.run.comparing import PrecisionCompare
 from ..models.computation import BATCH, MODES, make
 from ..models.goldens import expected, honest
 from ..models.weights import images
-from . import offline
-from .catalogue import CASES_OF_OFFLINE, CASES_OF_ONNX
+from . import CASES_OF_OFFLINE, CASES_OF_ONNX, offline
 from .export import by_onnxruntime, check_installed, to_onnx
 
 CLASSES = 1000

@@ -10,7 +10,7 @@ import torch
 from pytest_ascend import precision
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from .catalogue import CASES_OF_REWRITING, CASES_OF_SLIPS
+from . import CASES_OF_REWRITING, CASES_OF_SLIPS
 from .rewritten import ORIGINALS, SLIPS, RewrittenViT
 
 

@@ -1,0 +1,48 @@
+"""The cases of the benchmark suite."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pytest_ascend.records.case import Case
+
+from .host_work import COPIES, OPTIMIZERS
+from .models import MODES, WORKS
+from .operators import ROWS
+
+MODELS = ("resnet50", "vit_b_16")
+
+#: Measured at level standard already: one of each kind, so that every run says how fast the device is.
+EARLY = {"benchmarks/resnet50/inference/float32", "benchmarks/add-4x4/launch/float32"}
+
+
+def _case(subject: str, prop: str, dtype: str, family: str) -> Case:
+    case = Case(suite="benchmarks", subject=subject, property=prop, dtype=dtype, family=family, level="full")
+    return replace(case, level="standard") if case.id in EARLY else case
+
+
+OPERATORS = {_case(row.name, "latency", "float32", row.family): row for row in ROWS}
+LAUNCH = _case("add-4x4", "launch", "float32", "launch")
+MODEL_RUNS = {
+    _case(model, work, dtype, "models"): (model, work, dtype) for model in MODELS for work in WORKS for dtype in MODES
+}
+SWEEPS = {_case(model, "batch-sizes", "float32", "models"): model for model in MODELS}
+MEMORY = {_case(model, "memory", "float32", "models"): model for model in MODELS}
+COMPILED = {_case(model, "compiled", "float32", "models"): model for model in MODELS}
+COPY_RUNS = {_case(row.name, "copy", "float32", "copies"): row for row in COPIES}
+OPTIMIZER_RUNS = {_case(row.name, "step", "float32", "optimizers"): row for row in OPTIMIZERS}
+PIPELINE = _case("data-loader", "settings", "float32", "input")
+AUGMENTATION = _case("augmentation", "latency", "float32", "input")
+
+CASES: tuple[Case, ...] = (
+    *OPERATORS,
+    LAUNCH,
+    *MODEL_RUNS,
+    *SWEEPS,
+    *MEMORY,
+    *COMPILED,
+    *COPY_RUNS,
+    *OPTIMIZER_RUNS,
+    PIPELINE,
+    AUGMENTATION,
+)

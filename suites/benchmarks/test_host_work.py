@@ -12,7 +12,7 @@ from pytest_ascend.device import Device
 from pytest_ascend.performance.benchmarking import AscendBenchmark, Work
 from pytest_ascend.records.case import Case
 
-from .catalogue import AUGMENTATION, COPY_RUNS, OPTIMIZER_RUNS, PIPELINE
+from . import AUGMENTATION, COPY_RUNS, OPTIMIZER_RUNS, PIPELINE
 from .host_work import PIPELINES, Pipeline, augmentation
 from .sizes import sizes_of
 

@@ -13,7 +13,7 @@ from pytest_ascend.performance.benchmarking import AscendBenchmark, Work
 from pytest_ascend.performance.memory import use_of
 from pytest_ascend.records.case import Case
 
-from .catalogue import COMPILED, MEMORY, MODEL_RUNS, SWEEPS
+from . import COMPILED, MEMORY, MODEL_RUNS, SWEEPS
 from .models import MODES, WORKS, batch_of, inference, model_of, training
 from .sizes import sizes_of
 

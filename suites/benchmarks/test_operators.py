@@ -11,7 +11,7 @@ from pytest_ascend.performance.estimate import PLACES
 from pytest_ascend.performance.timing import Call
 from pytest_ascend.records.case import Case
 
-from .catalogue import LAUNCH, OPERATORS
+from . import LAUNCH, OPERATORS
 from .sizes import sizes_of
 
 #: Seconds of rounds: inputs lie at many places in turn where the device shares the host's processor.

@@ -1,0 +1,112 @@
+"""The cases of the distributed suite: collectives, parallel training, data, and what happens when a rank fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pytest_ascend.records.case import Case
+
+COLLECTIVE, TRAINING, DATA, REFUSAL, FAILURE = "collective", "training", "data", "refusal", "failure"
+
+FLOATS = ("float32", "float16", "bfloat16")
+INTEGERS = ("int32", "int64", "int8")
+MOVED = (*FLOATS, *INTEGERS, "uint8", "bool")
+
+#: Collective -> the dtypes that HCCL's reference gives it on an Atlas A2.
+REDUCTIONS = {
+    "all_reduce.sum": (*FLOATS, *INTEGERS),
+    "all_reduce.product": ("float32", "float16", *INTEGERS),
+    "all_reduce.max": (*FLOATS, *INTEGERS),
+    "all_reduce.min": (*FLOATS, *INTEGERS),
+    "all_reduce.average": FLOATS,
+    "all_reduce.async": ("float32",),
+    "all_reduce.coalesced": ("float32",),
+    "all_reduce.subgroups": ("float32", "int32"),
+    "all_reduce.deterministic": FLOATS,
+    "reduce.sum": ("float32", "bfloat16", "int32"),
+    "reduce.max": ("float32", "int32"),
+    "reduce_scatter_tensor.sum": (*FLOATS, "int32"),
+    "reduce_scatter_tensor.product": ("float32", "int32"),
+    "reduce_scatter_tensor.max": ("float32", "int32"),
+    "reduce_scatter_tensor.min": ("float32", "int32"),
+    "reduce_scatter_tensor.average": ("float32",),
+    "reduce_scatter.uneven": ("float32",),
+}
+MOVEMENTS = (
+    "all_gather_into_tensor",
+    "all_gather",
+    "all_gather.uneven",
+    "all_gather.strided",
+    "broadcast",
+    "scatter",
+    "gather",
+    "all_to_all_single",
+    "all_to_all_single.uneven",
+    "all_to_all",
+    "send_recv.ring",
+    "isend_irecv.ring",
+    "batch_isend_irecv",
+)
+OBJECTS = ("all_gather_object", "broadcast_object_list", "barrier")
+
+#: Kind of parallel training -> its level.
+TRAININGS = {
+    "ddp": "standard",
+    "ddp-accumulation": "full",
+    "ddp-unused-parameters": "full",
+    "ddp-fp16-hook": "full",
+    "ddp-clipping": "full",
+    "sync-batch-norm": "standard",
+    "zero": "full",
+    "fsdp1": "full",
+    "fsdp2": "standard",
+    "fsdp2-clipping": "full",
+    "tensor-parallel": "standard",
+    "sequence-parallel": "full",
+    "pipeline-gpipe": "full",
+    "pipeline-1f1b": "full",
+    "expert-parallel": "full",
+    "dtensor-redistribution": "full",
+    "checkpoint": "full",
+    "resnet50-ddp": "full",
+    "vit_b_16-ddp": "full",
+    "decoder-fsdp2": "full",
+    "decoder-tensor-parallel": "full",
+}
+SAMPLERS = ("disjoint-and-complete", "uneven-length", "epochs-differ", "resumed")
+REFUSALS = ("float64-sum", "other-dtype", "other-size", "other-operation", "other-collective", "strided")
+FAILURES = ("rank-dies", "rank-hangs", "rank-raises")
+
+#: What a run at level smoke asks.
+SMOKE = {("all_reduce.sum", "float32"), ("all_gather_into_tensor", "float32")}
+
+
+def _case(subject: str, property_: str, dtype: str, level: str) -> Case:
+    family = property_ if property_ != COLLECTIVE else subject.partition(".")[0]
+    return Case(suite="distributed", subject=subject, property=property_, dtype=dtype, family=family, level=level)
+
+
+def _level(subject: str, dtype: str) -> str:
+    if (subject, dtype) in SMOKE:
+        return "smoke"
+    return "standard" if dtype == "float32" or subject == "all_reduce.sum" else "full"
+
+
+def _cases() -> Iterator[Case]:
+    for subject, dtypes in (*REDUCTIONS.items(), *dict.fromkeys(MOVEMENTS, MOVED).items()):
+        for dtype in dtypes:
+            yield _case(subject, COLLECTIVE, dtype, _level(subject, dtype))
+    for subject in OBJECTS:
+        yield _case(subject, COLLECTIVE, "", "standard")
+    for subject, level in TRAININGS.items():
+        yield _case(subject, TRAINING, "float32", level)
+    for property_, subjects, level in (
+        (DATA, SAMPLERS, "standard"),
+        (REFUSAL, REFUSALS, "full"),
+        (FAILURE, FAILURES, "full"),
+    ):
+        for subject in subjects:
+            yield _case(subject, property_, "", level)
+
+
+CASES = tuple(_cases())

@@ -11,8 +11,7 @@ from pytest_ascend.distributed.ranks import Answer, Ranks
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import collectives, expected
-from .catalogue import COLLECTIVE, OBJECTS, REDUCTIONS
+from . import COLLECTIVE, OBJECTS, REDUCTIONS, collectives, expected
 
 Measure = Callable[[str, float | Sequence[float]], None]
 

@@ -18,7 +18,7 @@ from pytest_ascend.distributed.rank import Place
 from pytest_ascend.distributed.ranks import RankFailed, Ranks
 from pytest_ascend.records.case import Case
 
-from .catalogue import DATA, FAILURE, REFUSAL
+from . import DATA, FAILURE, REFUSAL
 
 Measure = Callable[[str, float | Sequence[float]], None]
 

@@ -14,8 +14,7 @@ from torch import nn
 from pytest_ascend.distributed.ranks import Ranks
 from pytest_ascend.records.case import Case
 
-from . import training
-from .catalogue import TRAINING
+from . import TRAINING, training
 
 T = torch.Tensor
 Measure = Callable[[str, float | Sequence[float]], None]

@@ -1,0 +1,23 @@
+"""The cases of the environment suite: whether there is a device at all, and whether it can multiply."""
+
+from __future__ import annotations
+
+from pytest_ascend.records.case import Case
+
+#: What travels to the device and back. Complex and float64 are not for every NPU, and so are not asked of all.
+ROUND_TRIP_DTYPES = ("float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
+MATMUL_DTYPES = ("float32", "float16", "bfloat16")
+
+FOUND = Case(suite="environment", subject="device", property="found", family="device")
+COME_AND_GO = Case(suite="environment", subject="tensors", property="come-and-go", family="tensors")
+
+ROUND_TRIPS = tuple(
+    Case(suite="environment", subject="tensors", property="round-trip", dtype=dtype, family="tensors")
+    for dtype in ROUND_TRIP_DTYPES
+)
+MATMULS = tuple(
+    Case(suite="environment", subject="matmul-1000x1000", property="forward", dtype=dtype, family="compute")
+    for dtype in MATMUL_DTYPES
+)
+
+CASES: tuple[Case, ...] = (FOUND, COME_AND_GO, *ROUND_TRIPS, *MATMULS)

@@ -14,7 +14,7 @@ from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.run.reference import CpuReference, latencies_us
 
-from .catalogue import COME_AND_GO, FOUND, MATMULS, ROUND_TRIPS
+from . import COME_AND_GO, FOUND, MATMULS, ROUND_TRIPS
 
 #: 4 MiB of float32, so often that a device which frees nothing would have lost 256 MiB.
 BLOCK, TIMES = (1024, 1024), 64

@@ -12,7 +12,7 @@ from pytest_ascend.records.outcome import NotEmulated, Unsupported
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.run.outcomes import classify
 
-from .catalogue import BY_CASE, CASES
+from . import BY_CASE, CASES
 from .refusals import DATA, Maker, Refusal
 
 

@@ -1,0 +1,13 @@
+"""torch_npu's own operators that are asked for, and the cases that come of them."""
+
+from __future__ import annotations
+
+from pytest_ascend.operators import Operator, cases_of
+
+from .families import activation, attention, detection, linear, movement, normalization, quantization, routing, training
+
+_FAMILIES = (activation, normalization, attention, linear, routing, quantization, training, movement, detection)
+
+OPERATORS: tuple[Operator, ...] = tuple(operator for family in _FAMILIES for operator in family.OPERATORS)
+
+CASES = cases_of(*OPERATORS, suite="fused")

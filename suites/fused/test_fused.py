@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from pytest_ascend.operators import conformance_tests
 
-from .catalogue import OPERATORS
+from . import OPERATORS
 
 test_fused = conformance_tests(*OPERATORS, suite="fused")

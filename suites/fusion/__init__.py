@@ -1,0 +1,39 @@
+"""The cases of the fusion suite: each fused form, by what is asked of it."""
+
+from __future__ import annotations
+
+from pytest_ascend.records.case import Case
+
+#: Fused forms by name: the pattern, a dot, and what makes it fused.
+FORMS = (
+    "conv-bn.folded",
+    "conv-bn-relu.folded",
+    "linear-relu.in-place",
+    "linear-relu.npu_fused_matmul",
+    "layer-norm-gelu.in-place",
+    "layer-norm-gelu.npu_layer_norm_eval",
+    "attention.scaled_dot_product_attention",
+    "attention.npu_fusion_attention",
+)
+
+#: Forms that not every chip has an operator for.
+OF_SOME_CHIPS = {"linear-relu.npu_fused_matmul"}
+
+
+def _cases(prop: str, level: str) -> dict[str, Case]:
+    return {
+        name: Case(
+            suite="fusion",
+            subject=name,
+            property=prop,
+            dtype="float32",
+            family=name.partition(".")[0],
+            level="full" if name in OF_SOME_CHIPS else level,
+        )
+        for name in FORMS
+    }
+
+
+PRECISION, TIME, MEMORY = _cases("precision", "standard"), _cases("time", "full"), _cases("memory", "full")
+
+CASES = tuple(case for cases in (PRECISION, TIME, MEMORY) for case in cases.values())

@@ -19,7 +19,7 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from ..benchmarks.sizes import sizes_of
-from .catalogue import MEMORY, PRECISION, TIME
+from . import MEMORY, PRECISION, TIME
 from .patterns import FORMS, PATTERNS, Form, numbers
 
 #: Largest difference from the plain form, as a share of the plain form's largest value.

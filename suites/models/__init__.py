@@ -1,0 +1,38 @@
+"""The cases of the model suite: one for each model, property and way of computing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pytest_ascend.records.case import Case
+
+from .variants import CASES_ALONE, CASES_OF_VARIANTS
+
+#: What is looked at, in the order in which it is computed.
+PROPERTIES = ("forward", "loss", "gradients", "training")
+
+#: Model, mode (see ``computation.MODES``) and the level of its cases. In float16, CPU kernels need ten times as long.
+RUNS = (
+    ("resnet50", "float32", "standard"),
+    ("resnet50", "autocast-bfloat16", "standard"),
+    ("resnet50", "autocast-float16", "full"),
+    ("vit_b_16", "float32", "standard"),
+    ("vit_b_16", "autocast-bfloat16", "standard"),
+)
+
+
+def _cases(model: str, mode: str, level: str) -> Iterator[Case]:
+    autocast, dtype = mode.rpartition("-")[::2]
+    for each in PROPERTIES:
+        name = f"{autocast}-{each}" if autocast else each
+        lowest = "smoke" if (mode, each) == ("float32", "forward") else level
+        yield Case(suite="models", subject=model, property=name, dtype=dtype, family=model, level=lowest)
+
+
+#: The cases of a run, by model and mode.
+CASES_OF_RUN = {(model, mode): tuple(_cases(model, mode, level)) for model, mode, level in RUNS}
+CASES = (
+    *(case for cases in CASES_OF_RUN.values() for case in cases),
+    *(case for _, _, case in CASES_OF_VARIANTS),
+    *(case for _, _, case in CASES_ALONE),
+)

@@ -15,7 +15,7 @@ from pytest_ascend.parity.ensemble import channels_last, without_onednn
 from pytest_ascend.precision import Samples
 from pytest_ascend.run import inputs
 
-from .catalogue import RUNS
+from . import RUNS
 from .computation import MODELS, MODES, Observed, Prepare, as_it_is, forward, train
 
 CPU = torch.device("cpu")

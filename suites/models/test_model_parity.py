@@ -13,7 +13,7 @@ from torch import Tensor
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from .catalogue import CASES_OF_RUN, PROPERTIES
+from . import CASES_OF_RUN, PROPERTIES
 from .computation import MODES, Observed, forward, train
 from .goldens import expected, honest
 

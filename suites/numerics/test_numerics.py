@@ -12,7 +12,7 @@ from pytest_ascend.precision import Samples
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from .catalogue import DETERMINISTIC, MODES, OF_PRODUCTS, OVERFLOWING
+from . import DETERMINISTIC, MODES, OF_PRODUCTS, OVERFLOWING
 from .products import FRACTION_BITS, OVERFLOWS, PRODUCTS, Product, ends, half, hf32, saturated
 
 T = torch.Tensor

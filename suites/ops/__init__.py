@@ -1,0 +1,58 @@
+"""The cases of the suite, which the manifest freezes: from the table of operators, and from what was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pytest_ascend.operators.operator import BOOL, FLOATS, INTS, Operator
+from pytest_ascend.operators.properties import cases_of
+from pytest_ascend.operators.recorded.index import NOT_REPEATED, Entry
+from pytest_ascend.records.case import Case
+
+from .table import OPERATORS, RECORDED, is_recorded
+
+#: Integers beside the usual ones: tested for their values, and for the rest at level full.
+NARROW = INTS[2:]
+REPEAT = "repeat"
+
+
+def _level(_: Operator, property_: str, dtype: str) -> str:
+    """Return the lowest level that runs the property: the quickest, that of float32 forward, comes first."""
+    if property_ == "forward" and dtype == "float32":
+        return "smoke"
+    if property_.startswith("sweep"):
+        return "standard" if property_ == "sweep" else "full"
+    return "full" if dtype in (*NARROW, *BOOL) and property_ not in ("forward", "promotion") else "standard"
+
+
+def _level_of_recorded(property_: str, dtype: str, *, first: bool) -> str:
+    """Return the lowest level that runs a recorded operator's property, of which this is the first dtype or not."""
+    usual = property_ in ("forward", "backward") and dtype in FLOATS[:2]
+    in_float32 = property_ in ("special", "layout") and dtype == "float32"
+    return "standard" if usual or in_float32 or (property_ == REPEAT and first) else "full"
+
+
+def _recorded() -> Iterator[Case]:
+    for entry in RECORDED.values():
+        family = OPERATORS[entry.name].family if entry.name in OPERATORS else entry.family
+        for dtype in (each for each in entry.properties if is_recorded(entry.name, each)):
+            first = entry.name not in OPERATORS and dtype == entry.first_dtype
+            for property_ in _properties(entry, dtype):
+                yield Case(
+                    suite="ops",
+                    subject=entry.name,
+                    property=property_,
+                    dtype=dtype,
+                    family=family,
+                    level=_level_of_recorded(property_, dtype, first=first),
+                )
+
+
+def _properties(entry: Entry, dtype: str) -> tuple[str, ...]:
+    """Return the properties of a recorded operator; it is to repeat itself only where its results are recorded."""
+    recorded = entry.properties[dtype]
+    repeats = "forward" in recorded and entry.name not in NOT_REPEATED
+    return (*recorded, REPEAT) if repeats else recorded
+
+
+CASES: tuple[Case, ...] = (*cases_of(*OPERATORS.values(), suite="ops", level=_level), *_recorded())

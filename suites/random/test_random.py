@@ -11,7 +11,7 @@ import torch
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import catalogue
+from . import CASES, DISTRIBUTION, GRADIENT, SEED, STATE
 from .draws import DRAWINGS, Drawing
 from .statistics import FALSE_ALARM, judge, repeated
 
@@ -49,7 +49,7 @@ UNWRITTEN = {True: float("nan"), False: -11}
 
 def of(property_: str) -> pytest.MarkDecorator:
     """Ask a test for every case of a property."""
-    found = [case for case in catalogue.CASES if case.property == property_]
+    found = [case for case in CASES if case.property == property_]
     return pytest.mark.parametrize("case", found, ids=[case.id for case in found])
 
 
@@ -67,7 +67,7 @@ def drawn(case: Case, device: torch.device) -> torch.Tensor:
     return drawing.draw(target).detach().cpu()
 
 
-@of(catalogue.DISTRIBUTION)
+@of(DISTRIBUTION)
 def test_distribution(case: Case, npu_device: torch.device, ascend_measure: Callable[[str, float], None]) -> None:
     seed(npu_device, 2024)
     law, values = drawing_of(case).law, drawn(case, npu_device).flatten()
@@ -83,7 +83,7 @@ def test_distribution(case: Case, npu_device: torch.device, ascend_measure: Call
         pytest.fail(f"not the distribution of {case.subject}: {worst.what}, probability {worst.probability:.1e}")
 
 
-@of(catalogue.SEED)
+@of(SEED)
 def test_seed(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     seed(npu_device, 7)
     first, second = drawn(case, npu_device), drawn(case, npu_device)
@@ -96,7 +96,7 @@ def test_seed(case: Case, npu_device: torch.device, precision_compare: Precision
     assert not torch.equal(first, other), f"{case.subject}: another seed gives the same numbers"
 
 
-@of(catalogue.STATE)
+@of(STATE)
 def test_state(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     seed(npu_device, 9)
     drawn(case, npu_device)
@@ -107,7 +107,7 @@ def test_state(case: Case, npu_device: torch.device, precision_compare: Precisio
     precision_compare(again, first, standard="binary", name=f"{case.subject}, from a state that was kept")
 
 
-@of(catalogue.GRADIENT)
+@of(GRADIENT)
 def test_gradient(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     """What is dropped on the way there is dropped on the way back, and what is scaled is scaled alike."""
     function = drawing_of(case).gradient

@@ -14,7 +14,7 @@ from pytest_ascend.operators.calling import on_tensors, tensors
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from .catalogue import BATCH, CASES, DETERMINISM, STALE
+from . import BATCH, CASES, DETERMINISM, STALE
 from .table import PROMISED, SUBJECTS, Subject
 
 #: By name, 32 bits that are written all over: NaN in float32; large numbers in any format; NaN in 16 bits and -1 in

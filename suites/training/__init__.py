@@ -1,0 +1,106 @@
+"""The cases of the training suite: curves and what they leave, GradScaler, autocast's lists, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pytest_ascend.records.case import Case
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One training of twenty steps. ``optimizer`` is a name of ``recipes.OPTIMIZERS``, ``mode`` one of its MODES."""
+
+    model: str
+    optimizer: str
+    mode: str
+    level: str
+
+
+RUNS = (
+    Run("small-resnet", "sgd-steplr", "float32", "standard"),
+    Run("small-resnet", "sgd-steplr", "autocast-float16", "standard"),
+    Run("small-resnet", "sgd-steplr", "autocast-bfloat16", "full"),
+    Run("small-resnet", "adamw", "float32", "full"),
+    Run("small-resnet", "adamw-loop", "float32", "full"),
+    Run("small-resnet", "fused-sgd", "float32", "standard"),
+    Run("small-resnet", "fused-adamw", "autocast-float16", "full"),
+    Run("small-vit", "sgd-steplr", "float32", "full"),
+    Run("small-vit", "adamw", "float32", "standard"),
+    Run("small-vit", "adamw", "autocast-bfloat16", "standard"),
+    Run("small-vit", "adamw", "autocast-float16", "full"),
+    Run("small-vit", "fused-adamw", "float32", "standard"),
+    Run("small-vit", "fused-adam", "float32", "full"),
+    Run("small-vit", "fused-rmsprop", "float32", "full"),
+    Run("small-vit", "fused-adadelta", "float32", "full"),
+)
+
+#: What a training leaves; only batch normalisation keeps statistics.
+KINDS = {"small-resnet": ("curve", "weights", "state", "statistics"), "small-vit": ("curve", "weights", "state")}
+
+SCALER = (
+    "inf-skips-the-step",
+    "nan-skips-the-step",
+    "scale-halves",
+    "scale-grows-back",
+    "unscale-is-exact",
+    "disabled",
+)
+
+#: Operators by what autocast has them compute in, by the documented lists of torch.amp for CUDA, which torch_npu
+#: follows; those in CPU_FLOAT32 are on the CPU's list, too.
+FLOAT32 = (
+    "softmax", "log_softmax", "layer_norm", "group_norm", "mse_loss", "l1_loss", "smooth_l1_loss", "cross_entropy",
+    "nll_loss", "kl_div", "binary_cross_entropy_with_logits", "exp", "expm1", "log", "log1p", "log10", "log2", "pow",
+    "rsqrt", "reciprocal", "sum", "prod", "cumsum", "cumprod", "norm", "cosine_similarity", "softplus", "tan", "sinh",
+    "cosh", "acos", "asin",
+)  # fmt: skip
+CPU_FLOAT32 = (
+    "prod", "mse_loss", "l1_loss", "smooth_l1_loss", "cross_entropy", "nll_loss", "kl_div",
+    "binary_cross_entropy_with_logits",
+)  # fmt: skip
+CPU_UNLISTED = ("mv",)
+LOWER = ("matmul", "mm", "bmm", "addmm", "linear", "conv1d", "conv2d", "conv_transpose2d", "baddbmm", "mv")
+WIDEST = ("add", "cat", "stack", "addcmul")
+
+CHECKPOINTS = (
+    "device-to-cpu", "cpu-to-device", "map-location", "other-device", "shared-parameters", "strided-parameters",
+    "optimizer-state", "generator-state", "resumed-curve", "resumed-curve-scaled",
+)  # fmt: skip
+
+
+def _runs() -> Iterator[tuple[Run, str, Case]]:
+    for run in RUNS:
+        autocast, dtype = run.mode.rpartition("-")[::2]
+        name = "-".join(part for part in (run.optimizer, autocast) if part)
+        for kind in KINDS[run.model]:
+            family = "training"
+            yield (
+                run,
+                kind,
+                Case(
+                    suite="training",
+                    subject=run.model,
+                    property=f"{name}-{kind}",
+                    dtype=dtype,
+                    family=family,
+                    level=run.level,
+                ),
+            )
+
+
+def _simple(subject: str, names: tuple[str, ...], level: str) -> Iterator[tuple[str, Case]]:
+    for name in names:
+        yield name, Case(suite="training", subject=subject, property=name, family=subject, level=level)
+
+
+CASES_OF_RUNS = tuple(_runs())
+CASES_OF_SCALER = tuple(_simple("grad-scaler", SCALER, "smoke"))
+CASES_OF_AUTOCAST = tuple(_simple("autocast", (*FLOAT32, *LOWER, *WIDEST), "standard"))
+CASES_OF_CHECKPOINTS = tuple(_simple("checkpoint", CHECKPOINTS, "standard"))
+
+CASES = (
+    *(case for _, _, case in CASES_OF_RUNS),
+    *(case for group in (CASES_OF_SCALER, CASES_OF_AUTOCAST, CASES_OF_CHECKPOINTS) for _, case in group),
+)

@@ -14,7 +14,7 @@ from torch import Tensor
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from .catalogue import CASES_OF_AUTOCAST, CPU_FLOAT32, CPU_UNLISTED, FLOAT32, LOWER
+from . import CASES_OF_AUTOCAST, CPU_FLOAT32, CPU_UNLISTED, FLOAT32, LOWER
 
 #: What a result of the lists must have, by the lower dtype.
 LOWER_DTYPE = torch.bfloat16

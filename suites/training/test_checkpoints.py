@@ -15,7 +15,7 @@ from pytest_ascend.parity.ensemble import one_thread
 from pytest_ascend.parity.training import Batch, make_step, scaler_of
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from .catalogue import CASES_OF_CHECKPOINTS
+from . import CASES_OF_CHECKPOINTS
 from .recipes import OPTIMIZERS, batches, cross_entropy, make
 
 HALF = 6

@@ -15,7 +15,7 @@ from pytest_ascend.parity.steps import first_wrong, trace
 from pytest_ascend.parity.training import Recipe, train
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from .catalogue import CASES_OF_RUNS, Run
+from . import CASES_OF_RUNS, Run
 from .recipes import MODES, make, recipe
 
 Trained: TypeAlias = Callable[[Run], tuple[Observed, Reference]]

@@ -12,7 +12,7 @@ from torch import nn
 from pytest_ascend.parity.training import scaler_of
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from .catalogue import CASES_OF_SCALER
+from . import CASES_OF_SCALER
 
 SCALE = 1024.0
 INTERVAL = 3

@@ -72,7 +72,7 @@ def test_the_page_shows_them():
 
 
 def test_every_published_figure_names_its_source_and_a_benchmark_that_exists():
-    from suites.benchmarks.catalogue import CASES
+    from suites.benchmarks import CASES
 
     assert published()
     for each in published():

@@ -7,7 +7,7 @@ import colorsys
 import pytest
 import torch
 
-from suites.adaptation import catalogue
+from suites import adaptation as catalogue
 from suites.adaptation.augmentation import AUGMENT, hue
 from suites.adaptation.pipeline import WORKERS
 from suites.adaptation.rewritten import ORIGINALS, SLIPS

@@ -11,7 +11,7 @@ from pytest_ascend.operators import Operator, cases_of
 from pytest_ascend.operators.reference import Definition
 from pytest_ascend.operators.reproducing import program
 from pytest_ascend.operators.target import Target
-from suites.fused.catalogue import OPERATORS
+from suites.fused import OPERATORS
 
 DEVICE = torch.device("cpu")
 

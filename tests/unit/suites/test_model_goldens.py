@@ -6,7 +6,7 @@ from torch import nn
 
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.system.bundled import folder
-from suites.models.catalogue import CASES, CASES_OF_RUN, PROPERTIES
+from suites.models import CASES, CASES_OF_RUN, PROPERTIES
 from suites.models.computation import MODES, Observed
 from suites.models.goldens import WAYS, expected, goldens, honest, most_wrong, moved
 

@@ -22,7 +22,7 @@ from pytest_ascend.operators.samples import call
 from pytest_ascend.operators.target import Target, placed
 from pytest_ascend.operators.values import StoredTensor, laid_out
 from pytest_ascend.system.bundled import folder
-from suites.ops.catalogue import CASES, REPEAT
+from suites.ops import CASES, REPEAT
 from suites.ops.table import OPERATORS, RECORDED, is_recorded, target_of
 from tools.ops.choosing import choose
 from tools.ops.computing import same_bits

@@ -15,7 +15,7 @@ from pytest_ascend.operators.samples import call
 from pytest_ascend.operators.stored import golden_id, load, named, read
 from pytest_ascend.operators.values import normal
 from pytest_ascend.system.bundled import folder
-from suites.ops.catalogue import CASES
+from suites.ops import CASES
 from suites.ops.makers import exactly, unary
 from suites.ops.table import LEFT_OUT, OPERATORS
 from tools.ops.admission import admit

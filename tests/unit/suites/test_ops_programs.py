@@ -13,7 +13,7 @@ from pytest_ascend.operators.reproducing import program
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.target import Target
 from pytest_ascend.system.bundled import folder
-from suites.ops.catalogue import CASES
+from suites.ops import CASES
 from suites.ops.table import target_of
 
 CPU = torch.device("cpu")

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from suites.random import statistics
-from suites.random.catalogue import CASES
+from suites.random import CASES, statistics
 from suites.random.draws import DRAWINGS, Drawing
 from suites.random.statistics import BLOCK, CASES_LIMIT, FALSE_ALARM, judge, repeated
 

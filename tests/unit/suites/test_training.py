@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from suites.training.catalogue import CASES_OF_AUTOCAST, FLOAT32, LOWER
+from suites.training import CASES_OF_AUTOCAST, FLOAT32, LOWER
 from suites.training.test_autocast import CALLS
 
 
