@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -18,6 +17,8 @@ from pytest_ascend import __version__
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import Cause, causes_of
+from pytest_ascend.verdict.columns import columns_of
+from pytest_ascend.verdict.phrase import say
 from pytest_ascend.verdict.summary import Summary
 
 
@@ -30,21 +31,10 @@ def properties(record: ResultRecord) -> Iterator[tuple[str, str]]:
     used = evidence.limit_used(record)
     if used is not None:
         yield "ascend_limit_used", f"{used:.6g}"
-    if named := standard(record):
+    if named := _STANDARD.shown(record, ""):
         yield "ascend_standard", named
     for name, value in record.measurements.items():
         yield evidence.line(f"ascend_{name}"), f"{value:.6g}"
-
-
-def standard(record: ResultRecord) -> str:
-    """Return the standards by which a case was judged."""
-    return ", ".join(dict.fromkeys(evidence.line(verdict["standard"]) for verdict in record.verdicts))
-
-
-def worst(record: ResultRecord) -> str:
-    """Return the largest share of a limit that a case used, as people read it; empty where there is none."""
-    used = evidence.limit_used(record)
-    return "" if used is None else figures.used(used)
 
 
 def attachment(record: ResultRecord) -> str:
@@ -52,9 +42,12 @@ def attachment(record: ResultRecord) -> str:
     if record.outcome.name == "passed":
         return ""
     parts = [f"{record.case.id}: {record.outcome.name}", record.outcome.reason, record.outcome.detail]
-    for each in map(evidence.comparison, record.verdicts):
-        parts += [f"{each.path}: {each.headline}", each.pattern, each.message]
-        parts += [f"{name}: {value}" for name, value in (*each.worst, *each.metrics)]
+    for each in record.verdicts:
+        parts += [f"{evidence.line(each['path'])}: {evidence.line(each['headline'])}", evidence.line(each["pattern"])]
+        parts.append(evidence.text(each["message"]))
+        parts += [f"{say(f'worst.{name}')}: {value}" for name, value in evidence.decided(each)]
+        parts += [f"{index}: {found}, expected {right}" for index, found, right in evidence.elements(each)]
+        parts += [f"{figures.words(name)}: {value:.6g}" for name, value in each["metrics"].items() if value is not None]
     return evidence.text("\n".join(part for part in parts if part), limit=20_000)
 
 
@@ -82,19 +75,8 @@ _TRIAGE = {"failed": "backend", "fallback": "backend", "unsupported": "backend",
 #: Kinds of errors (:mod:`pytest_ascend.diagnosis.codes`) that are the machine's.
 _INFRASTRUCTURE = ("device-lost", "hccl", "tool-missing", "version-mismatch")
 
-_COLUMNS = (
-    "case",
-    "suite",
-    "subject",
-    "property",
-    "dtype",
-    "outcome",
-    "reason",
-    "cause",
-    "limit_used",
-    "standard",
-    "duration_s",
-)
+_COLUMNS = columns_of("export")
+_STANDARD = next(each for each in _COLUMNS if each.name == "standard")
 
 
 def junit(summary: Summary) -> str:
@@ -139,10 +121,9 @@ def table(summary: Summary) -> str:
     causes = _cause_by_case(summary)
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(_COLUMNS)
+    writer.writerow([each.name for each in _COLUMNS])
     for each in summary.results:
-        row = _row(each, causes)
-        writer.writerow([_inert(str(row[name])) for name in _COLUMNS])
+        writer.writerow([_inert(str(value)) for value in _row(each, causes).values()])
     return stream.getvalue()
 
 
@@ -191,21 +172,7 @@ def _cause(cause: Cause) -> dict[str, Any]:
 
 
 def _row(result: ResultRecord, causes: Mapping[str, str]) -> dict[str, Any]:
-    case = result.case
-    used = evidence.limit_used(result)
-    return {
-        "case": evidence.line(case.id),
-        "suite": evidence.line(case.suite),
-        "subject": evidence.line(case.subject),
-        "property": evidence.line(case.property),
-        "dtype": evidence.line(case.dtype),
-        "outcome": result.outcome.name,
-        "reason": evidence.finding(result),
-        "cause": causes.get(case.id, ""),
-        "limit_used": "" if used is None else (used if math.isfinite(used) else str(used)),
-        "standard": standard(result),
-        "duration_s": result.duration_s,
-    }
+    return {column.name: column.value(result, causes.get(result.case.id, "")) for column in _COLUMNS}
 
 
 def _cause_by_case(summary: Summary, causes: tuple[Cause, ...] | None = None) -> Mapping[str, str]:

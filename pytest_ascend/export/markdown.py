@@ -14,6 +14,8 @@ from pytest_ascend.verdict.summary import ORDER, Summary
 _ACTIVE = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@:$])")
 #: Rows of the table of deviations.
 ROWS_LIMIT = 30
+#: Columns of a table of causes.
+CAUSE_COLUMNS = ("outcome", "cause", "cases", "for example", "finding")
 
 
 def cell(text: str) -> str:
@@ -54,6 +56,6 @@ def _deviations(summary: Summary, limit: int) -> Iterator[str]:
             (each.outcome, each.title, f"{len(each.cases):,}", evidence.line(each.representative.case.id), each.finding)
             for each in found[:limit]
         ]
-        yield table(("outcome", "cause", "cases", "for example", "finding"), rows)
+        yield table(CAUSE_COLUMNS, rows)
     if len(found) > limit:
         yield f"and {len(found) - limit:,} more causes, in the report"

@@ -1,34 +1,31 @@
-"""All cases of a run in the compact form that the page's script unfolds: 10,000 cases have to fit in few megabytes.
+"""All cases of a run in the compact form that the page's script unfolds: 20,000 cases have to open in half a second.
 
-Texts stand once, in ``texts``, and are named by their number. Metrics stand without their names, which are those of
-a ``shape``. A case is a list; ``CASE_FIELDS`` names its places for people and for the script alike.
+``index`` has what the list, the grids and the search need, and is read when the page opens. ``details`` has the rest
+of each case; it travels compressed, and is read when a case is opened first. In both, texts stand once, in ``texts``,
+and are named by their number. Metrics stand without their names, which are those of a ``shape``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pytest_ascend.page.sections import WITH_GRID
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog import codec
 from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict.columns import columns_of
+from pytest_ascend.verdict.grid import abbreviations, dtype_key
 from pytest_ascend.verdict.summary import ORDER, Summary
 
-CASE_FIELDS = (
-    "suite",
-    "subject",
-    "property",
-    "dtype",
-    "family",
-    "outcome",
-    "finding",
+#: What stands before the cells of the columns in a row of the index: texts by number, the outcome by its rank.
+INDEX_FIELDS = ("suite", "subject", "property", "dtype", "family", "outcome", "cause")
+DETAIL_FIELDS = (
     "file",
     "parameters",
     "line",
-    "seconds",
-    "time",
-    "used",
-    "used_text",
     "verdicts",
     "measures",
     "fallbacks",
@@ -44,6 +41,8 @@ VERDICT_FIELDS = (
     "message",
     "waiver",
     "worst",
+    "elements",
+    "where",
     "shape",
     "values",
     "leaves",
@@ -56,22 +55,85 @@ _LONG = 200
 _LEFT_OUT = "(left out to keep this page small; the log has it)"
 
 
-class _Packing:
-    """Collects the texts and shapes that cases share."""
+class _Texts:
+    """Texts, each of which stands once."""
 
     def __init__(self) -> None:
-        self.texts: dict[str, int] = {}
-        self.shapes: dict[tuple[str, ...], int] = {}
+        self.known: dict[str, int] = {}
         self.budget_bytes = TEXT_BUDGET_BYTES
-        self.snippets_budget_bytes = dict(SNIPPETS_BUDGET_BYTES)
 
-    def text(self, text: str) -> int:
+    def __call__(self, text: str) -> int:
         """Return the number of a text, which may be a new one."""
-        if len(text) > _LONG and text not in self.texts:
+        if len(text) > _LONG and text not in self.known:
             self.budget_bytes -= len(codec.for_script(text).encode())
             if self.budget_bytes < 0:
                 text = _LEFT_OUT
-        return self.texts.setdefault(text, len(self.texts))
+        return self.known.setdefault(text, len(self.known))
+
+
+def index_of(summary: Summary, causes: Mapping[str, int]) -> dict[str, Any]:
+    """Return builtins for :func:`pytest_ascend.runlog.codec.for_script`; ``causes`` gives a case's cause by its id."""
+    text, columns = _Texts(), [each for each in columns_of("page") if each.name not in ("outcome", "case")]
+    rows = []
+    for result in summary.results:
+        case = result.case
+        parts = (case.suite, case.subject, case.property, case.dtype, case.family)
+        row = [*(text(figures.one_line(part)) for part in parts), ORDER.index(result.outcome.name)]
+        row.append(causes.get(case.id, -1))
+        for column in columns:
+            value = column.value(result, "")
+            row.append(text(column.shown(result, "")))
+            if column.is_number:
+                row.append(figures.rounded(value) if isinstance(value, int | float) else value)  # type: ignore[arg-type]
+        rows.append(row)
+    return {
+        "fields": INDEX_FIELDS,
+        "columns": [{"name": each.name, "number": each.is_number} for each in columns],
+        "outcomes": list(ORDER),
+        "suites": _suites(summary.results),
+        "cases": rows,
+        "texts": list(text.known),
+    }
+
+
+def _suites(results: Sequence[ResultRecord]) -> dict[str, Any]:
+    """Return how the cases of each suite are laid out: letters for its properties, its dtypes in their order."""
+    by_suite: dict[str, list[ResultRecord]] = {}
+    for each in results:
+        by_suite.setdefault(figures.one_line(each.case.suite), []).append(each)
+    found = {}
+    for suite, members in by_suite.items():
+        properties = list(dict.fromkeys(figures.one_line(each.case.property) for each in members))
+        dtypes = sorted({each.case.dtype for each in members}, key=dtype_key)
+        found[suite] = {
+            "grid": suite in WITH_GRID,
+            "letters": abbreviations(properties),
+            "dtypes": [figures.one_line(each) for each in dtypes],
+        }
+    return found
+
+
+def details_of(summary: Summary) -> str:
+    """Return the details of all cases as JSON, compressed by zlib, in base64: letters that no element can end by."""
+    packing = _Packing()
+    cases = [packing.case(result, summary.lines.get(result.case.id)) for result in summary.results]
+    details = {
+        "fields": DETAIL_FIELDS,
+        "verdictFields": VERDICT_FIELDS,
+        "cases": cases,
+        "shapes": [[_label(name) for name in shape] for shape in packing.shapes],
+        "texts": list(packing.text.known),
+    }
+    return b64encode(zlib.compress(codec.for_script(details).encode("utf-8", "backslashreplace"), 6)).decode()
+
+
+class _Packing:
+    """Collects the texts and shapes that the details of cases share."""
+
+    def __init__(self) -> None:
+        self.text = _Texts()
+        self.shapes: dict[tuple[str, ...], int] = {}
+        self.snippets_budget_bytes = dict(SNIPPETS_BUDGET_BYTES)
 
     def snippet(self, result: ResultRecord) -> int:
         """Return the number of a case's program: it is shown whole or not at all, since half of it would not run."""
@@ -80,24 +142,15 @@ class _Packing:
             conforms = result.outcome.conforms
             self.snippets_budget_bytes[conforms] -= len(codec.for_script(program).encode())
             program = program if self.snippets_budget_bytes[conforms] >= 0 else f"# {_LEFT_OUT}"
-        return self.texts.setdefault(program, len(self.texts))
+        return self.text.known.setdefault(program, len(self.text.known))
 
     def case(self, result: ResultRecord, line: int | None) -> list[Any]:
-        """Pack one case, in the order of CASE_FIELDS."""
-        case, used = result.case, evidence.limit_used(result)
+        """Pack one case, in the order of DETAIL_FIELDS."""
         file, bracket, parameters = result.node_id.partition("[")
-        parts = (case.suite, case.subject, case.property, case.dtype, case.family)
         return [
-            *(self.text(figures.one_line(part)) for part in parts),
-            ORDER.index(result.outcome.name),
-            self.text(evidence.finding(result)),
             self.text(figures.one_line(file)),
             self.text(figures.one_line(bracket + parameters)),
             line,
-            figures.rounded(result.duration_s),
-            self.text(figures.duration(result.duration_s) if result.node_id else ""),
-            None if used is None else figures.rounded(used),
-            self.text("" if used is None else figures.used(used)),
             [self.verdict(verdict, whole=self._is_wanted_whole(result)) for verdict in result.verdicts],
             [[self.text(each.name), self.text(each.value)] for each in evidence.measures(result)],
             [self.text(evidence.line(name)) for name in result.fallbacks],
@@ -123,7 +176,9 @@ class _Packing:
             self.text(evidence.line(verdict["pattern"])),
             self.text(evidence.text(verdict["message"])),
             self.text(evidence.line(verdict.get("waiver", ""))),
-            [[self.text(name), figure] for name, figure in evidence.worst(verdict)],
+            [[self.text(name), figure] for name, figure in evidence.decided(verdict)],
+            evidence.elements(verdict),
+            evidence.where(verdict),
             self.shape(metrics),
             [figures.rounded(value) for value in metrics.values() if value is not None],
             [self.verdict(leaf, whole=False) for leaf in leaves] if len(leaves) > 1 else 0,
@@ -133,20 +188,6 @@ class _Packing:
         """Return the number of a list of metric names, which may be a new one."""
         names = tuple(name for name, value in metrics.items() if value is not None)
         return self.shapes.setdefault(names, len(self.shapes))
-
-
-def case_data(summary: Summary) -> dict[str, Any]:
-    """Return builtins for :func:`pytest_ascend.runlog.codec.for_script`."""
-    packing = _Packing()
-    cases = [packing.case(result, summary.lines.get(result.case.id)) for result in summary.results]
-    return {
-        "fields": CASE_FIELDS,
-        "verdictFields": VERDICT_FIELDS,
-        "outcomes": list(ORDER),
-        "cases": cases,
-        "shapes": [[_label(name) for name in shape] for shape in packing.shapes],
-        "texts": list(packing.texts),
-    }
 
 
 def _label(name: str) -> str:

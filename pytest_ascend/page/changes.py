@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from pytest_ascend.export.markdown import cell, table
+from pytest_ascend.export.markdown import CAUSE_COLUMNS, cell, table
 from pytest_ascend.export.terminal import Line
 from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict.causes import Cause
 from pytest_ascend.verdict.diff import (
     CANNOT_TELL,
     ERROR_DRIFT,
@@ -34,10 +35,10 @@ from pytest_ascend.verdict.summary import Summary, notice
 
 #: Form of the JSON, raised whenever a reader of an older one would misread it.
 SCHEMA = 1
-#: Changes of one kind that are written out on a page, and on a terminal or in Markdown.
-PAGE_LIMIT, LINES_LIMIT = 500, 20
-#: Causes of regressions that the first line names.
-CAUSES_LIMIT = 4
+#: Changes of one kind that a page can search, and that a terminal or Markdown writes out.
+PAGE_LIMIT, LINES_LIMIT = 20_000, 20
+#: Causes of regressions that the first line names, and that a page lists.
+CAUSES_LIMIT, CAUSES_PAGE_LIMIT = 4, 100
 _OPEN = (REGRESSION, VANISHED, ERROR_DRIFT, SLOWER)
 _COLOURS = {REGRESSION: "red", VANISHED: "red", ERROR_DRIFT: "yellow", SLOWER: "yellow", FASTER: "green", FIX: "green"}
 
@@ -57,14 +58,26 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChangeGroup:
-    """The changes of one kind; ``more`` counts those that are not listed."""
+    """The changes of one kind, which the script lists when somebody opens them; ``more`` counts those left out."""
 
     kind: str
     title: Phrase
     count: str
     is_open: bool
-    changes: tuple[Row, ...]
     more: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CauseOfChanges:
+    """What regressions have in common: how many, of which cause, and the simplest of them."""
+
+    id: str
+    outcome: str
+    title: str
+    count: Phrase
+    example: str
+    href: str
+    finding: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,6 +88,7 @@ class Changes:
     sentence: Phrase
     notes: tuple[Phrase, ...]
     components: tuple[tuple[Phrase, str], ...]
+    causes: tuple[CauseOfChanges, ...]
     groups: tuple[ChangeGroup, ...]
 
 
@@ -88,8 +102,36 @@ def changes_of(diff: Diff, *, linked: bool = True) -> Changes:
             (say(f"stack.{name}"), f"{figures.one_line(old) or '–'} → {figures.one_line(new) or '–'}")
             for name, (old, new) in diff.components.items()
         ),
-        groups=tuple(_group(kind, diff.changes[kind], linked) for kind in KINDS if diff.changes[kind]),
+        causes=tuple(_cause(each, linked) for each in by_size(diff)[:CAUSES_PAGE_LIMIT]),
+        groups=tuple(_group(kind, diff.changes[kind]) for kind in KINDS if diff.changes[kind]),
     )
+
+
+def by_size(diff: Diff) -> list[Cause]:
+    """Return the causes of the regressions, the largest first."""
+    return sorted(diff.causes, key=lambda each: (-len(each.cases), each.id))
+
+
+def _cause(cause: Cause, linked: bool) -> CauseOfChanges:
+    first = cause.representative
+    return CauseOfChanges(
+        id=cause.id,
+        outcome=cause.outcome,
+        title=cause.title,
+        count=counted("cases", len(cause.cases)),
+        example=evidence.line(first.case.id),
+        href=link(first.case.id) if linked else "",
+        finding=cause.finding,
+    )
+
+
+def change_data(diff: Diff, *, linked: bool = True) -> dict[str, list[list[str]]]:
+    """Return the rows of every kind of change for the script of a page, each in the order of Row's fields."""
+    return {
+        kind: [list(asdict(_row(each, linked)).values()) for each in diff.changes[kind][:PAGE_LIMIT]]
+        for kind in KINDS
+        if diff.changes[kind]
+    }
 
 
 def answer(diff: Diff) -> Phrase:
@@ -101,8 +143,9 @@ def answer(diff: Diff) -> Phrase:
     found = diff.failures(FAILS_ON)
     listed = [kind for kind in FAILS_ON if any(each.kind == kind for each in found)]
     counts = commas([counted(f"diff.n.{kind}", sum(each.kind == kind for each in found)) for kind in listed])
-    causes = [f"{len(each.cases):,} × {each.title}" for each in diff.causes[:CAUSES_LIMIT]]
-    more = [f"… {len(diff.causes) - CAUSES_LIMIT:,}"] if len(diff.causes) > CAUSES_LIMIT else []
+    by_cause = by_size(diff)
+    causes = [f"{len(each.cases):,} × {each.title}" for each in by_cause[:CAUSES_LIMIT]]
+    more = [f"… {len(by_cause) - CAUSES_LIMIT:,}"] if len(by_cause) > CAUSES_LIMIT else []
     if not causes:
         return say("diff.answer.no", found=counts)
     return say("diff.answer.no-by-cause", found=counts, causes="; ".join((*causes, *more)))
@@ -146,13 +189,12 @@ def _tables(diff: Diff) -> tuple[int, int]:
     return len(one - other), len(other - one)
 
 
-def _group(kind: str, changes: Sequence[Change], linked: bool) -> ChangeGroup:
+def _group(kind: str, changes: Sequence[Change]) -> ChangeGroup:
     return ChangeGroup(
         kind=kind,
         title=say(f"diff.{kind}"),
         count=f"{len(changes):,}",
         is_open=kind in _OPEN,
-        changes=tuple(_row(each, linked) for each in changes[:PAGE_LIMIT]),
         more=f"{len(changes) - PAGE_LIMIT:,}" if len(changes) > PAGE_LIMIT else "",
     )
 
@@ -188,8 +230,21 @@ def lines(diff: Diff, limit: int = LINES_LIMIT) -> Iterator[Line]:
     for note in notes(diff):
         yield Line(str(note), "yellow")
     for kind in KINDS:
-        yield from _lines_of(kind, diff.changes[kind], limit)
+        yield from _by_cause(diff, limit) if kind == REGRESSION else _lines_of(kind, diff.changes[kind], limit)
     yield Line(str(sentence(diff)), colour, bold=True)
+
+
+def _by_cause(diff: Diff, limit: int) -> Iterator[Line]:
+    """Yield the regressions, a line for each cause, the largest first."""
+    causes = by_size(diff)
+    if causes:
+        yield Line(f"{say(f'diff.{REGRESSION}')} ({len(diff.changes[REGRESSION]):,})", "red", bold=True)
+    for each in causes[:limit]:
+        example = evidence.line(each.representative.case.id)
+        many = f"{len(each.cases):,} cases, such as {example}: " if len(each.cases) > 1 else ""
+        yield Line(f"  {each.outcome:<12} {each.title}: {many}{each.finding}")
+    if len(causes) > limit:
+        yield Line(f"  ... and {len(causes) - limit:,} more causes")
 
 
 def _lines_of(kind: str, changes: Sequence[Change], limit: int) -> Iterator[Line]:
@@ -209,8 +264,14 @@ def markdown(diff: Diff, limit: int = LINES_LIMIT) -> str:
     if diff.components:
         versions = [(str(say(f"stack.{name}")), *pair) for name, pair in diff.components.items()]
         parts.append(table(("", "before", "after"), versions))
+    if causes := by_size(diff):
+        rows = [
+            (each.outcome, each.title, f"{len(each.cases):,}", evidence.line(each.representative.case.id), each.finding)
+            for each in causes[:limit]
+        ]
+        parts.append(f"**{say('diff.by-cause')}** ({len(causes):,})\n\n{table(CAUSE_COLUMNS, rows)}")
     for kind in KINDS:
-        if changes := diff.changes[kind]:
+        if (changes := diff.changes[kind]) and kind != REGRESSION:
             rows = [
                 (row.id, row.before, row.after, row.finding) for row in (_row(each, False) for each in changes[:limit])
             ]

@@ -17,11 +17,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from pytest_ascend.page.changes import Changes, changes_of, name_of
+from pytest_ascend.page.changes import Changes, change_data, changes_of, name_of
 from pytest_ascend.page.page import Fact, Page, combination, label_of, page_of
 from pytest_ascend.page.sections import APPEARANCE
 from pytest_ascend.runlog import codec
 from pytest_ascend.verdict import figures
+from pytest_ascend.verdict.columns import Column, headings
 from pytest_ascend.verdict.diff import Diff
 from pytest_ascend.verdict.phrase import LANGUAGES, SILENCE, Phrase, Value, say, table
 from pytest_ascend.verdict.summary import Summary
@@ -60,7 +61,7 @@ def render_diff(diff: Diff) -> str:
         changes=changes_of(diff, linked=False),
         sides=(_side("diff.before", diff.before), _side("diff.after", diff.after)),
     )
-    return place("diff.html", ("common.js",), page, {})
+    return place("diff.html", ("common.js",), page, {"changes": change_data(diff, linked=False)})
 
 
 def _side(key: str, summary: Summary) -> Side:
@@ -85,13 +86,20 @@ def render(summary: Summary, *, against: Summary | None = None) -> str:
 
 def render_page(page: Page) -> str:
     """Place an arranged page in its template."""
-    return place("conformance.html", ("common.js", "conformance.js"), page, page.data)
+    scripts = ("common.js", "case.js", "conformance.js")
+    return place("conformance.html", scripts, page, page.data, details=page.details)
 
 
-def place(template: str, scripts: tuple[str, ...], page: object, data: Mapping[str, Any]) -> str:
-    """Return the page that a template makes of what was arranged for it; ``data`` is for its scripts."""
+def place(
+    template: str, scripts: tuple[str, ...], page: object, data: Mapping[str, Any], *, details: str = ""
+) -> str:
+    """Return the page that a template makes of what was arranged for it; ``data`` is for its scripts.
+
+    ``details`` are letters of base64: more data, which is unpacked when it is needed.
+    """
     style, script = _asset("page.css"), Markup("").join(_asset(name) for name in scripts)
-    words = {"words": {code: dict(table(code)) for code in LANGUAGES}}
+    words = {"words": {code: {**table(code), **headings(code)} for code in LANGUAGES}}
+    words["symbols"] = {name: each.symbol for name, each in APPEARANCE.items()}
     return (
         _environment()
         .get_template(template)
@@ -103,6 +111,7 @@ def place(template: str, scripts: tuple[str, ...], page: object, data: Mapping[s
             script_hash=_hash(script),
             data=_script_data(data),
             words=_script_data(words),
+            details=details,
         )
     )
 
@@ -136,7 +145,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    words = {"say": _said, "show": _shown, "attr": _attribute, "word": _word}
+    words = {"say": _said, "show": _shown, "attr": _attribute, "word": _word, "heading": _heading}
     environment.globals.update(words, appearance=APPEARANCE, languages=LANGUAGES)
     return environment
 
@@ -156,6 +165,10 @@ def _attribute(name: str, phrase: Phrase | str) -> Markup:
     """Write an attribute that holds a phrase."""
     phrase = phrase if isinstance(phrase, Phrase) else say(phrase)
     return Markup(' {}="{}" data-say-{}="{}"').format(name, str(phrase), name, _key(phrase))
+
+
+def _heading(column: Column) -> Markup:
+    return Markup('<span data-say="column.{}">{}</span>').format(column.name, column.heading)
 
 
 def _word(key: str) -> str:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any
 
 from pytest_ascend.page import sections
-from pytest_ascend.page.casedata import case_data
-from pytest_ascend.page.changes import Changes, changes_of, name_of
-from pytest_ascend.page.sections import ROWS_LIMIT, Entry, Group, SuiteSection, Waiver
+from pytest_ascend.page.casedata import details_of, index_of
+from pytest_ascend.page.changes import Changes, change_data, changes_of, name_of
+from pytest_ascend.page.sections import FIRST_LIMIT, ROWS_LIMIT, CauseCard, SuiteSection, Waiver
 from pytest_ascend.records.census import KINDS
+from pytest_ascend.records.outcome import Disputed, NotEmulated, NotRun, Waived
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog import checks
 from pytest_ascend.runlog.contents import SUBSET
 from pytest_ascend.verdict import evidence, figures
-from pytest_ascend.verdict.causes import known_causes
+from pytest_ascend.verdict.causes import Cause, KnownCause, causes_of, known_causes, not_emulated
+from pytest_ascend.verdict.columns import Column, columns_of
 from pytest_ascend.verdict.diff import compare
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
 from pytest_ascend.verdict.summary import Summary
@@ -93,22 +95,37 @@ class Page:
     tiles: tuple[Tile, ...]
     combination: tuple[Fact, ...]
     run_facts: tuple[Fact, ...]
-    deviations: tuple[Group, ...]
+    run_line: str
+    causes: tuple[CauseCard, ...]
+    first_causes: tuple[CauseCard, ...]
+    more_causes: str
+    by_cause: Phrase
+    known: Phrase
     suites: tuple[SuiteSection, ...]
-    absent: tuple[Group, ...]
+    absent: tuple[CauseCard, ...]
+    absent_count: str
     waivers: tuple[Waiver, ...]
-    loosened: tuple[Entry, ...]
+    waived_count: str
+    loosened: tuple[Fact, ...]
+    columns: tuple[Column, ...]
     standards: tuple[Fact, ...]
     options: tuple[Fact, ...]
     log: str
     data: Mapping[str, Any]
+    details: str
 
 
 def page_of(summary: Summary, *, against: Summary | None = None) -> Page:
     """Arrange a summary as a page, with what changed since the run ``against``."""
     header, verdict, results = summary.run.header, summary.verdict, summary.results
     loosened = [each for each in results if evidence.loosened(each)]
-    log, command, label = sections.log_name(summary), sections.command(summary), label_of(header.stack)
+    log, label, counts = sections.log_name(summary), label_of(header.stack), summary.counts
+    causes, known, lacking = causes_of(results), known_causes(results), not_emulated(results)
+    bad = [each for each in causes if each.outcome != NotRun.name]
+    absent = [*(each for each in causes if each.outcome == NotRun.name), *lacking]
+    cards = tuple(sections.cause_card(each, summary) for each in sorted(bad, key=lambda each: -len(each.cases)))
+    diff = compare(against, summary) if against else None
+    titles, numbered = _numbered([*causes, *lacking], known)
     return Page(
         title=f"{f'{label} · '.upper() if label else ''}{verdict.opening} · {name_of(header.stack)} · pytest-ascend",
         kind_of_page=say("page.conformance"),
@@ -118,7 +135,7 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> Page:
         opening=verdict.opening,
         body=verdict.body,
         label=label,
-        against=changes_of(compare(against, summary)) if against else None,
+        against=changes_of(diff) if diff else None,
         findings=tuple(_findings(header.doctor)),
         census=tuple(_census(header.census)),
         namespaces=tuple(evidence.line(name) for name in header.census),
@@ -127,16 +144,51 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> Page:
         tiles=tuple(_tiles(summary)),
         combination=tuple(combination(header.stack)),
         run_facts=tuple(_run_facts(summary)),
-        deviations=tuple(sections.deviations(summary)),
+        run_line=_run_line(summary),
+        causes=cards[:ROWS_LIMIT],
+        first_causes=cards[:FIRST_LIMIT],
+        more_causes=f"{len(cards) - FIRST_LIMIT:,}" if len(cards) > FIRST_LIMIT else "",
+        by_cause=say("cause.n", cases=counted("cases", summary.deviations), causes=counted("causes", len(bad))),
+        known=_known(known),
         suites=tuple(sections.suites(results)),
-        absent=tuple(sections.absent(results)),
-        waivers=tuple(sections.waiver(each, header.started) for each in known_causes(results)[:ROWS_LIMIT]),
-        loosened=tuple(sections.entry(each) for each in loosened[:ROWS_LIMIT]),
+        absent=tuple(sections.cause_card(each, summary) for each in absent[:ROWS_LIMIT]),
+        absent_count=f"{counts[NotRun.name] + counts[NotEmulated.name]:,}",
+        waivers=tuple(sections.waiver(each, header.started) for each in known[:ROWS_LIMIT]),
+        waived_count=f"{counts[Waived.name] + counts[Disputed.name]:,}",
+        loosened=tuple(Fact(each.case.id, evidence.loosened(each)) for each in loosened[:ROWS_LIMIT]),
+        columns=columns_of("page"),
         standards=tuple(_standards(results)),
         options=tuple(Fact(evidence.line(key), _option(value)) for key, value in header.options.items()),
         log=log,
-        data={**case_data(summary), "command": command, "log": log},
+        data={
+            **index_of(summary, numbered),
+            "causes": [[figures.one_line(each), figures.one_line(title)] for each, title in titles],
+            "arguments": evidence.again(header, "").removesuffix("''").rstrip(),
+            "log": log,
+            "changes": change_data(diff) if diff else [],
+        },
+        details=details_of(summary),
     )
+
+
+def _numbered(
+    causes: Sequence[Cause], known: Sequence[KnownCause]
+) -> tuple[list[tuple[str, str]], Mapping[str, int]]:
+    """Return id and title of every cause, and the number of a case's cause in that list by the case's id."""
+    found = [(each.id, each.title, each.cases) for each in causes]
+    found += [(f"known:{each.cause}", each.cause, each.cases) for each in known]
+    numbers = {record.case.id: number for number, (_, _, cases) in enumerate(found) for record in cases}
+    return [(name, title) for name, title, _ in found], numbers
+
+
+def _known(known: Sequence[KnownCause]) -> Phrase:
+    cases = sum(len(each.cases) for each in known)
+    return say("cause.known", cases=counted("cases", cases), causes=counted("causes", len(known))) if cases else SILENCE
+
+
+def _run_line(summary: Summary) -> str:
+    """Say in one line, in figures and names alone, what was run, when, and how long it took."""
+    return " · ".join(str(each.value) for each in _run_facts(summary) if each.name.key != "run.run")  # type: ignore[union-attr]
 
 
 def _looks(summary: Summary) -> str:

@@ -10,8 +10,9 @@ from pytest_html import extras
 from pytest_ascend.export import formats
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.text import one_line
+from pytest_ascend.verdict.columns import columns_of
 
-_COLUMNS = ("Outcome", "Limit used", "Standard")
+_COLUMNS = columns_of("pytest-html")
 
 
 class Neighbours:
@@ -39,7 +40,7 @@ class Neighbours:
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_header(self, cells: list[str]) -> None:
         """Add our columns before the links."""
-        cells[-1:-1] = [f"<th>{name}</th>" for name in _COLUMNS]
+        cells[-1:-1] = [f"<th>{each.heading}</th>" for each in _COLUMNS]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_row(self, report: pytest.TestReport, cells: list[str]) -> None:
@@ -47,5 +48,5 @@ class Neighbours:
         node_id = report.nodeid if report.when == "call" else f"{report.nodeid}::{report.when}"
         cells[1] = f'<td class="col-testId">{escape(one_line(node_id))}</td>'
         record = self._latest[1] if self._latest and self._latest[0] == report.nodeid else None
-        found = (record.outcome.name, formats.worst(record), formats.standard(record)) if record else ("", "", "")
+        found = [each.shown(record, "") if record else "" for each in _COLUMNS]
         cells[-1:-1] = [f"<td>{escape(one_line(each))}</td>" for each in found]

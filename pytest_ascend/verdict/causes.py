@@ -133,6 +133,19 @@ def known_causes(results: Iterable[ResultRecord]) -> tuple[KnownCause, ...]:
     return tuple(sorted(causes, key=lambda each: (each.kind == "limit", -len(each.cases), each.cause)))
 
 
+def not_emulated(results: Iterable[ResultRecord]) -> tuple[Cause, ...]:
+    """Return the cases that the emulated device lacks an operator for, by what it said, the largest group first."""
+    found: dict[str, list[ResultRecord]] = {}
+    for each in results:
+        if each.outcome.name == NotEmulated.name:
+            found.setdefault(_without_numbers(each.outcome.reason), []).append(each)
+    return tuple(_cause((("error", text),), cases, 0) for text, cases in sorted(found.items(), key=_most))
+
+
+def _most(group: tuple[str, Sequence[ResultRecord]]) -> tuple[int, str]:
+    return -len(group[1]), group[0]
+
+
 def features(record: ResultRecord) -> Mapping[str, str]:
     """Return all features of one case. Values that hold numbers of one run, as addresses do, are left out."""
     case = record.case

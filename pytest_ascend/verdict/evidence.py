@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.runlog.contents import Header
 from pytest_ascend.verdict import figures
-from pytest_ascend.verdict.phrase import Phrase, say
 
 #: Longest texts that a page repeats; the log has them whole.
 LINE_LIMIT = 400
 TEXT_LIMIT = 6_000
 #: A model's gradients are a few hundred tensors.
 LEAVES_LIMIT = 400
+#: Elements that are shown of one comparison, and cells of the picture of its errors in each direction.
+ELEMENTS_LIMIT, MAP_LIMIT = 8, 64
 #: A longer program is none that this package wrote.
 PROGRAM_LIMIT = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One comparison in words. ``metrics`` and ``worst`` are pairs of name and figure, ``by`` names the standard."""
-
-    agrees: bool
-    headline: str
-    path: str
-    pattern: str
-    waiver: str
-    message: str
-    by: Phrase
-    worst: tuple[tuple[Phrase, str], ...]
-    metrics: tuple[tuple[str, str], ...]
 
 
 class Measure(NamedTuple):
@@ -50,40 +37,29 @@ def finding(result: ResultRecord) -> str:
     return line(disagreeing["headline"]) if disagreeing else ""
 
 
-def comparison(verdict: Mapping[str, Any]) -> Comparison:
-    """Put one verdict of the judge into words."""
-    return Comparison(
-        agrees=verdict["agrees"],
-        headline=line(verdict["headline"]),
-        path=line(verdict["path"]),
-        pattern=line(verdict["pattern"]),
-        waiver=line(verdict.get("waiver", "")),
-        message=text(verdict["message"]),
-        by=say("case.metrics", standard=line(verdict["standard"])),
-        worst=tuple((say(f"worst.{name}"), figure) for name, figure in worst(verdict)),
-        metrics=tuple(_metrics(verdict["metrics"])),
-    )
-
-
-def worst(verdict: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the worst element and the limit that decided, as pairs of a key and a figure."""
-    element, limit = verdict["worst"], verdict["limit"]
-    if element:
-        yield "element", _index(element["index"])
-        yield "actual", line(element["actual"])
-        yield "expected", line(element["expected"])
+def decided(verdict: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the limit that decided, as pairs of a key and a figure: by what, what was found, what was allowed."""
+    limit = verdict["limit"]
     if limit:
         found = verdict["metrics"].get(limit["name"])
+        share = verdict["metrics"].get("limit_used")
+        if found is None and share is not None and limit["value"]:
+            found = share * limit["value"]
         yield "by", figures.words(line(limit["name"]))
         if found is not None:
             yield "found", figures.quantity(limit["name"], found)
         yield "allowed", figures.quantity(limit["name"], limit["value"])
 
 
-def _metrics(metrics: Mapping[str, float | None]) -> Iterator[tuple[str, str]]:
-    for name, value in metrics.items():
-        if value is not None:
-            yield figures.words(name), figures.quantity(name, value)
+def elements(verdict: Mapping[str, Any]) -> list[list[str]]:
+    """Return the worst elements as index, actual and expected, the worst first; logs of old have one."""
+    found = verdict.get("worst_elements") or ([verdict["worst"]] if verdict["worst"] else [])
+    return [[_index(each["index"]), line(each["actual"]), line(each["expected"])] for each in found[:ELEMENTS_LIMIT]]
+
+
+def where(verdict: Mapping[str, Any]) -> list[list[int]]:
+    """Return where errors lie: rows of cells, each from 0 for nothing to 9 for all of its elements beyond the limit."""
+    return [[min(max(int(cell), 0), 9) for cell in row[:MAP_LIMIT]] for row in verdict.get("where", ())[:MAP_LIMIT]]
 
 
 def _index(position: list[int]) -> str:
@@ -124,6 +100,35 @@ def program(result: ResultRecord) -> str:
 def loosened(result: ResultRecord) -> str:
     """Return the reason for judging a case by a looser limit than the standard's; empty where nothing was loosened."""
     return next((line(verdict["waiver"]) for verdict in result.verdicts if verdict.get("waiver")), "")
+
+
+def again(header: Header, node_id: str) -> str:
+    """Return the command that runs a case again, to be pasted into a shell: with the model, faults and device it had."""
+    return figures.one_line(" ".join(["pytest --ascend", *map(shlex.quote, arguments(header)), shlex.quote(node_id)]))
+
+
+def arguments(header: Header) -> list[str]:
+    """Return the options that decide what a case computes, as they were given; logs of old do not say all of them."""
+    options = header.options
+    given = options.get("arguments")
+    if isinstance(given, list):
+        return [str(each) for each in given]
+    found = ["--ascend-device=emulated"] if header.stack.emulated else []
+    found += [f"--ascend-level={header.level}"] if header.level == "full" else []
+    for name, option in _ARGUMENTS.items():
+        values = options.get(name) or ()
+        found += [f"{option}={each}" for each in ([values] if isinstance(values, str) else values) if each != "exact"]
+    return found
+
+
+#: What logs call the options that decide what a case computes.
+_ARGUMENTS = {
+    "standard": "--ascend-standard",
+    "model": "--ascend-model",
+    "model_input": "--ascend-model-input",
+    "emulated_numerics": "--ascend-emulated-numerics",
+    "faults": "--ascend-fault",
+}
 
 
 def line(foreign: str) -> str:

@@ -1,87 +1,86 @@
-/* Cases: their list, their details, their grids. Needs common.js. */
+/* Cases: their list, their grids, their causes. Needs common.js and case.js. */
 (() => {
-  const STEP = 200;
-  const text = (number) => data.texts[number];
   const at = (names) => Object.fromEntries(names.map((name, place) => [name, place]));
-  const CASE = at(data.fields);
-  const VERDICT = at(data.verdictFields);
-  const cases = data.cases.map((row) => {
-    const parts = [CASE.suite, CASE.subject, CASE.property, CASE.dtype].map((place) => text(row[place]));
-    return {
-      row,
-      id: parts.filter((part) => part).join("/"),
-      suite: parts[0],
-      property: parts[2],
-      dtype: parts[3],
-      outcome: data.outcomes[row[CASE.outcome]],
-      rank: row[CASE.outcome],
-      finding: text(row[CASE.finding]),
-      seconds: row[CASE.seconds],
-      used: row[CASE.used],
-      words: null,
-    };
+  const text = (number) => data.texts[number];
+  const FIELD = at(data.fields);
+  const columns = [];
+  let width = data.fields.length;
+  for (const { name, number } of data.columns) {
+    columns.push({ name, number, place: width });
+    width += number ? 2 : 1;
+  }
+  const names = ["suite", "subject", "property", "dtype"];
+  const cases = data.cases.map((row, place) => {
+    const [suite, subject, property, dtype] = names.map((name) => text(row[FIELD[name]]));
+    return { row, place, suite, subject, property, dtype, rank: row[FIELD.outcome],
+      id: [suite, subject, property, dtype].filter((part) => part).join("/"), outcome: data.outcomes[row[FIELD.outcome]] };
   });
+  let rest = null;  // the details of all cases, when they are unpacked
+  const cell = (each, column) => text(each.row[column.place]);
+  const finding = (each) => cell(each, columns.find((column) => column.name === "reason"));
   const caseById = new Map(cases.map((each) => [each.id, each]));
   const href = (id) => `#case=${encodeURIComponent(id).replaceAll("%2F", "/")}`;
 
   /* The list of all cases */
   const find = byId("find");
-  const picks = { suite: byId("pick-suite"), property: byId("pick-property"), dtype: byId("pick-dtype") };
+  const picks = { suite: byId("pick-suite"), property: byId("pick-property"), dtype: byId("pick-dtype"), cause: byId("pick-cause") };
   const boxes = [...document.querySelectorAll("input[name=outcome]")];
   const body = byId("list").tBodies[0];
   const sorting = { by: "outcome", down: false };
   let found = cases;
-  let shown = 0;
+  let listed = null;
+  const causeOf = (each) => data.causes[each.row[FIELD.cause]]?.[0] ?? "";
 
   for (const [name, select] of Object.entries(picks)) {
     select.append(make("option", { value: "", "data-say": "cases.any" }, say("cases.any")));
-    const values = [...new Set(cases.map((each) => each[name]))].filter((value) => value).sort();
-    for (const value of values) select.append(make("option", { value }, value));
+    const values = name === "cause" ? data.causes
+      : [...new Set(cases.map((each) => each[name]))].filter((value) => value).sort().map((value) => [value, value]);
+    for (const [value, title] of values.slice(0, 500)) select.append(make("option", { value }, title.slice(0, 80)));
   }
 
   function words(each) {
-    if (each.words === null) {
-      const fallbacks = each.row[CASE.fallbacks].map(text).join(" ");
-      const messages = each.row[CASE.verdicts].map((verdict) => text(verdict[VERDICT.message])).join(" ");
-      const rest = [text(each.row[CASE.family]), each.outcome, each.finding, fallbacks, messages, text(each.row[CASE.detail])];
-      each.words = `${each.id} ${rest.join(" ")}`.toLowerCase();
+    if (!each.words || (rest && !each.hasDetails)) {
+      const own = [each.id, text(each.row[FIELD.family]), each.outcome, ...columns.map((column) => cell(each, column))];
+      each.words = [...own, rest ? CaseView.view(rest, each).words : ""].join(" ").toLowerCase();
+      each.hasDetails = Boolean(rest);
     }
     return each.words;
   }
 
-  function fits(each, needles, outcomes) {
+  function fits(each, needles, outcomes, wanted) {
     if (outcomes.size && !outcomes.has(each.outcome)) return false;
-    for (const [name, select] of Object.entries(picks)) {
-      if (select.value && each[name] !== select.value) return false;
-    }
+    if (wanted.cause && causeOf(each) !== wanted.cause) return false;
+    if (["suite", "property", "dtype"].some((name) => wanted[name] && each[name] !== wanted[name])) return false;
     return needles.every((needle) => words(each).includes(needle));
   }
 
-  const keys = {
-    outcome: (each) => each.rank,
-    id: (each) => each.id,
-    used: (each) => (typeof each.used === "number" ? each.used : each.used === null ? -1 : Infinity),
-    seconds: (each) => each.seconds,
-    finding: (each) => each.finding,
-  };
+  function keyOf(by) {
+    if (by === "outcome") return (each) => each.rank;
+    if (by === "case") return (each) => each.id;
+    const column = columns.find((each) => each.name === by);
+    if (!column.number) return (each) => cell(each, column);
+    return (each) => {
+      const value = each.row[column.place + 1];
+      return typeof value === "number" ? value : value === "" ? -1 : Infinity;
+    };
+  }
 
   function sorted(list) {
-    const key = keys[sorting.by];
-    if (!key) return list;
+    const key = keyOf(sorting.by);
     const sign = sorting.down ? -1 : 1;
-    return [...list].sort((one, other) => {
-      const [left, right] = [key(one), key(other)];
-      return left < right ? -sign : left > right ? sign : 0;
-    });
+    return list.map((each) => [key(each), each]).sort(([left], [right]) => (left < right ? -sign : left > right ? sign : 0))
+      .map(([, each]) => each);
   }
 
   function update() {
     const needles = find.value.toLowerCase().split(/\s+/).filter((needle) => needle);
+    if (needles.length && !rest) CaseView.details().then((unpacked) => { rest = unpacked; update(); });
     const outcomes = new Set(boxes.filter((box) => box.checked).map((box) => box.value));
-    found = sorted(cases.filter((each) => fits(each, needles, outcomes)));
-    shown = 0;
-    body.replaceChildren();
-    further();
+    const wanted = Object.fromEntries(Object.entries(picks).map(([name, select]) => [name, select.value]));
+    found = sorted(cases.filter((each) => fits(each, needles, outcomes, wanted)));
+    listed?.stop();
+    listed = inSteps(body, found, line);
+    byId("further").hidden = listed.isDone();
     count();
   }
 
@@ -90,20 +89,11 @@
     byId("found").replaceChildren(said("cases.found", values));
   }
 
-  function further() {
-    const next = found.slice(shown, shown + STEP);
-    body.append(...next.map(line));
-    shown += next.length;
-    byId("further").hidden = shown >= found.length;
-  }
-
   function line(each) {
     return make("tr", {},
       make("td", {}, badge(each.outcome)),
       make("th", { scope: "row" }, make("a", { class: "id", href: href(each.id) }, each.id)),
-      make("td", { class: "n" }, text(each.row[CASE.used_text])),
-      make("td", { class: "n" }, text(each.row[CASE.time])),
-      make("td", {}, each.finding));
+      ...columns.map((column) => make("td", { class: column.number ? "n" : "" }, cell(each, column))));
   }
 
   function filters() {
@@ -140,14 +130,15 @@
   for (const control of [...Object.values(picks), ...boxes]) control.addEventListener("change", soon);
   byId("reset").addEventListener("click", () => { recall(new URLSearchParams()); remember(); find.focus(); });
   byId("further").addEventListener("click", () => {
-    const first = shown;
-    further();
+    const first = body.rows.length - 1;
+    listed.more();
+    byId("further").hidden = listed.isDone();
     body.rows[first]?.querySelector("a").focus();
   });
   for (const heading of document.querySelectorAll("#list th[data-sort]")) {
     heading.querySelector("button").addEventListener("click", () => {
       const by = heading.dataset.sort;
-      sorting.down = sorting.by === by ? !sorting.down : by === "used" || by === "seconds";
+      sorting.down = sorting.by === by ? !sorting.down : heading.classList.contains("n");
       sorting.by = by;
       for (const other of document.querySelectorAll("#list th[data-sort]")) other.removeAttribute("aria-sort");
       heading.setAttribute("aria-sort", sorting.down ? "descending" : "ascending");
@@ -160,109 +151,14 @@
   let current = null;
   let before = "";
 
-  function table(caption, pairs) {
-    if (!pairs.length) return null;
-    const rows = pairs.map(([name, value]) =>
-      make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, String(value))));
-    return make("table", { class: "figures" }, make("caption", {}, caption), make("tbody", {}, ...rows));
-  }
-
-  const pre = (content) => (content ? make("pre", { tabindex: "0" }, content) : null);
-
-  function inWords(message) {
-    return message ? make("details", { class: "words" }, make("summary", {}, said("case.in-words")), pre(message)) : null;
-  }
-
-  const figure = (value) => (Number.isInteger(value) ? value.toLocaleString("en") : String(value));
-
-  function metrics(verdict) {
-    const values = verdict[VERDICT.values];
-    return data.shapes[verdict[VERDICT.shape]].map((name, place) => [name, figure(values[place])]);
-  }
-
-  function worst(verdict) {
-    return verdict[VERDICT.worst].map(([name, figure]) => [said(`worst.${text(name)}`), figure]);
-  }
-
-  function leaves(list) {
-    if (!list) return null;
-    const names = data.shapes[list[0][VERDICT.shape]];
-    const head = [said("column.tensor"), said("column.agrees"), ...names].map((name) => make("th", { scope: "col" }, name));
-    const rows = list.map((leaf) => {
-      const figures = new Map(metrics(leaf));
-      return make("tr", { class: leaf[VERDICT.agrees] ? "" : "odd" },
-        make("th", { scope: "row" }, text(leaf[VERDICT.path])),
-        make("td", {}, said(leaf[VERDICT.agrees] ? "case.yes" : "case.no")),
-        ...names.map((name) => make("td", { class: "n" }, String(figures.get(name) ?? ""))));
-    });
-    const values = { n: String(list.length) };
-    return make("div", { class: "scroll", role: "region", "aria-label": say("case.tensors", values), tabindex: "0" },
-      make("table", { class: "entries" }, make("caption", {}, said("case.tensors", values)),
-        make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows)));
-  }
-
-  function comparison(verdict) {
-    const [pattern, waiver] = [text(verdict[VERDICT.pattern]), text(verdict[VERDICT.waiver])];
-    return make("div", { class: "comparison" },
-      make("p", { class: "headline" }, `${text(verdict[VERDICT.path])}: ${text(verdict[VERDICT.headline])}`),
-      pattern ? make("p", { class: "pattern" }, said("case.pattern"), ` ${pattern}`) : null,
-      waiver ? make("p", { class: "pattern" }, said("case.loosened"), ` ${waiver}`) : null,
-      make("div", { class: "pair" },
-        table(said("case.worst"), worst(verdict)),
-        table(said("case.metrics", { standard: text(verdict[VERDICT.standard]) }), metrics(verdict))),
-      inWords(text(verdict[VERDICT.message])),
-      leaves(verdict[VERDICT.leaves]));
-  }
-
-  function again(row) {
-    const node = text(row[CASE.file]) + text(row[CASE.parameters]);
-    if (!node) return null;
-    const command = `${data.command} '${node.replaceAll("'", "'\"'\"'")}'`;
-    return make("p", { class: "again" }, said("case.again"), " ", make("code", {}, command));
-  }
-
-  function program(content) {
-    if (!content) return null;
-    return make("details", { class: "words program" },
-      make("summary", {}, said("case.program")),
-      make("button", { type: "button", class: "copy" }, said("case.copy")),
-      make("pre", { tabindex: "0" }, content));
-  }
-
-  /* Where the browser keeps its clipboard shut (a page opened as a file, say), what is to be copied is selected. */
-  async function copy(button) {
-    const held = button.parentElement.querySelector("pre");
-    try {
-      await navigator.clipboard.writeText(held.textContent);
-      button.replaceChildren(said("case.copied"));
-    } catch {
-      getSelection().selectAllChildren(held);
-      button.replaceChildren(said(document.execCommand("copy") ? "case.copied" : "case.selected"));
-    }
-  }
-
-  document.addEventListener("click", (event) => {
-    const button = event.target.closest("button.copy");
-    if (button) copy(button);
-  });
-
-  function fill(each) {
-    const row = each.row;
-    const fallbacks = row[CASE.fallbacks].map(text).join(", ");
-    const headlines = row[CASE.verdicts].map((verdict) => text(verdict[VERDICT.headline]));
-    const isSaid = headlines.some((headline) => each.finding.includes(headline));
+  async function fill(each) {
     byId("case-title").textContent = each.id;
-    byId("case-body").replaceChildren(...[
-      make("p", { class: "outcome" }, badge(each.outcome), " ", isSaid ? "" : each.finding),
-      ...row[CASE.verdicts].map(comparison),
-      fallbacks ? make("p", {}, said("case.fallbacks"), " ", make("code", {}, fallbacks)) : null,
-      table(said("case.measurements"), row[CASE.measures].map((pair) => pair.map(text))),
-      pre(text(row[CASE.detail])),
-      again(row),
-      program(text(row[CASE.snippet])),
-      make("p", { class: "source" }, row[CASE.line] === null
-        ? said("case.no-record") : said("case.line", { log: data.log, line: String(row[CASE.line]) })),
-    ].filter((part) => part));
+    byId("case-body").replaceChildren(make("p", { class: "outcome" }, badge(each.outcome), " ", finding(each)));
+    rest = await CaseView.details();
+    if (current !== each) return;
+    const view = CaseView.view(rest, each);
+    const said = view.headlines.some((headline) => finding(each).includes(headline)) ? "" : finding(each);
+    byId("case-body").replaceChildren(make("p", { class: "outcome" }, badge(each.outcome), " ", said), ...view.evidence(), ...view.rest());
   }
 
   function open(each) {
@@ -312,33 +208,127 @@
     if (hash.startsWith("#cases?")) {
       recall(new URLSearchParams(hash.slice("#cases?".length)));
       byId("cases").scrollIntoView();
+    } else if (hash.startsWith("#cause=")) {
+      for (const section of document.querySelectorAll("#absent")) if (!document.getElementById(hash.slice(1))) unfold(section);
+      const cause = byId(hash.slice(1)) ?? byId(decoded(hash.slice(1)));
+      if (cause) { cause.open = true; cause.scrollIntoView(); }
+    } else {
+      const section = hash.length > 1 ? byId(decoded(hash.slice(1))) : null;
+      unfold(section);
+      section?.scrollIntoView();
     }
   }
 
-  /* Grids */
-  function sieve(id) {
-    const needle = document.querySelector(`.grid-find[data-grid="${id}"]`).value.trim().toLowerCase();
-    const odd = document.querySelector(`.grid-odd[data-grid="${id}"]`).checked;
-    let rows = 0;
-    for (const part of byId(`grid-${id}`).tBodies) {
-      const [family, ...subjects] = part.rows;
-      const name = family.textContent.toLowerCase();
-      let left = 0;
-      for (const subject of subjects) {
-        const named = !needle || name.includes(needle) || subject.cells[0].textContent.toLowerCase().includes(needle);
-        const wanted = !odd || subject.querySelector(".mark:not(.o-passed)") !== null;
-        subject.hidden = !(named && wanted);
-        left += subject.hidden ? 0 : 1;
+  /* Causes: the evidence of the simplest case is filled in when a cause is opened. */
+  async function showCause(cause) {
+    const place = cause.querySelector(".evidence");
+    const each = caseById.get(cause.dataset.example);
+    if (!each || place.childElementCount) return;
+    rest = await CaseView.details();
+    if (!place.childElementCount) place.append(...CaseView.view(rest, each).evidence());
+  }
+
+  function watchCauses(root) {
+    for (const cause of root.querySelectorAll("details.cause")) {
+      cause.addEventListener("toggle", () => { if (cause.open) showCause(cause); });
+    }
+  }
+
+  /* Suites: subjects by dtype, a mark for each property; rows of a family are made when it is opened. */
+  const OPEN_ROWS = 40;
+  const isWell = (each) => ["passed", "waived", "disputed"].includes(each.outcome);
+  const byName = (one, other) => one.localeCompare(other, "en");
+
+  function grouped(list, key) {
+    const groups = new Map();
+    for (const each of list) {
+      const name = key(each);
+      if (!groups.has(name)) groups.set(name, []);
+      groups.get(name).push(each);
+    }
+    return [...groups].sort(([one], [other]) => byName(one, other));
+  }
+
+  function tally(list) {
+    const counts = new Map();
+    for (const each of list) counts.set(each.rank, (counts.get(each.rank) ?? 0) + 1);
+    return [...counts].sort(([one], [other]) => one - other)
+      .map(([rank, n]) => say("count-of-outcome", { n: n.toLocaleString("en"), outcome: { say: `outcome.${data.outcomes[rank]}` } }))
+      .join(say("list.comma"));
+  }
+
+  function mark(each, letters) {
+    const label = `${[each.subject, each.property, each.dtype].filter((part) => part).join(" ")}: ${say(`outcome.${each.outcome}`)}`;
+    return make("a", { class: `mark o-${each.outcome}`, href: href(each.id), "aria-label": label, title: label }, letters[each.property]);
+  }
+
+  function subjectRow([subject, members], { dtypes, letters }) {
+    const order = Object.keys(letters);
+    members.sort((one, other) => order.indexOf(one.property) - order.indexOf(other.property));
+    return make("tr", {}, make("th", { scope: "row" }, subject), ...dtypes.map((dtype) =>
+      make("td", {}, ...members.filter((each) => each.dtype === dtype).map((each) => mark(each, letters)))));
+  }
+
+  function layOut(grid) {
+    const section = grid.closest(".folded");
+    const suite = data.suites[grid.dataset.suite];
+    const members = cases.filter((each) => each.suite === grid.dataset.suite);
+    const families = grouped(members, (each) => text(each.row[FIELD.family]));
+    const [needle, odd] = [section.querySelector(".grid-find"), section.querySelector(".grid-odd")];
+    grid.append(make("thead", {}, make("tr", {}, make("th", { scope: "col" }, said("matrix.subject")),
+      ...suite.dtypes.map((dtype) => make("th", { scope: "col" }, dtype || said("grid.no-dtype"))))));
+    section.querySelector(".key").replaceChildren(...Object.entries(suite.letters)
+      .map(([name, short]) => make("span", {}, make("b", { class: "mark plain" }, short), ` ${name} `)));
+    const parts = families.map(([name, list]) => {
+      const part = make("tbody");
+      const button = make("button", { type: "button", "aria-expanded": "false" },
+        make("span", { class: "arrow", "aria-hidden": "true" }), name || said("grid.other"));
+      const head = make("tr", { class: "family" }, make("th", { scope: "rowgroup", colspan: String(suite.dtypes.length + 1) },
+        button, " ", make("span", { class: "tally" }, tally(list))));
+      part.append(head);
+      grid.append(part);
+      const subjects = grouped(list, (each) => each.subject);
+      function show(wanted) {
+        part.replaceChildren(head, ...wanted.map((subject) => subjectRow(subject, suite)));
+        button.setAttribute("aria-expanded", String(wanted.length > 0));
+        part.classList.toggle("closed", !wanted.length);
       }
-      part.hidden = !left;
-      part.classList.toggle("sifted", Boolean(needle || odd));
-      rows += left;
+      button.addEventListener("click", () => show(part.rows.length > 1 ? [] : subjects));
+      part.classList.add("closed");
+      return { part, name, subjects, show, isOdd: !list.every(isWell) };
+    });
+    let left = OPEN_ROWS;
+    const all = parts.reduce((sum, each) => sum + each.subjects.length, 0) <= OPEN_ROWS;
+    for (const each of parts) {
+      if ((all || each.isOdd) && each.subjects.length <= left) {
+        left -= each.subjects.length;
+        each.show(each.subjects);
+      }
     }
-    byId(`grid-${id}-none`).hidden = rows > 0;
+    function sieve() {
+      const wanted = needle.value.trim().toLowerCase();
+      let rows = 0;
+      for (const each of parts) {
+        const fitting = each.subjects.filter(([subject, list]) =>
+          (!wanted || `${subject} ${each.name}`.toLowerCase().includes(wanted)) && (!odd.checked || list.some((one) => one.outcome !== "passed")));
+        const isSieved = Boolean(wanted || odd.checked);
+        each.show(isSieved ? fitting.slice(0, Math.max(0, 200 - rows)) : []);
+        each.part.hidden = isSieved && !fitting.length;
+        rows += fitting.length;
+      }
+      section.querySelector(".none").hidden = rows > 0;
+    }
+    for (const control of [needle, odd]) control.addEventListener("input", sieve);
+    grid.addEventListener("keydown", walk);
   }
 
-  for (const control of document.querySelectorAll(".grid-find, .grid-odd")) {
-    control.addEventListener("input", () => sieve(control.dataset.grid));
+  function listSuite(holder) {
+    const heading = byId("list").tHead.querySelectorAll("th");
+    const body = make("tbody");
+    const heads = [...heading].map((each) => make("th", { scope: "col", class: each.className }, said(`column.${each.dataset.sort}`)));
+    holder.append(scrolled(make("table", { class: "entries" }, make("caption", { class: "sr" }, said("nav.cases")),
+      make("thead", {}, make("tr", {}, ...heads)), body), say("nav.cases")));
+    inSteps(body, sorted(cases.filter((each) => each.suite === holder.dataset.suite)), line);
   }
 
   function walk(event) {
@@ -355,21 +345,17 @@
     if (next) { event.preventDefault(); next.focus(); }
   }
 
-  for (const grid of document.querySelectorAll("table.grid")) {
-    grid.addEventListener("keydown", walk);
-    grid.addEventListener("click", (event) => {
-      const button = event.target.closest(".family button");
-      if (!button) return;
-      const closed = button.closest("tbody").classList.toggle("closed");
-      button.setAttribute("aria-expanded", String(!closed));
-    });
-    grid.addEventListener("mouseover", (event) => {
-      const mark = event.target.closest("a.mark");
-      if (mark && !mark.title) mark.title = mark.getAttribute("aria-label");
-    });
-  }
-
+  onMade.push((root) => {
+    watchCauses(root);
+    root.querySelectorAll("table.grid").forEach(layOut);
+    root.querySelectorAll(".listed").forEach(listSuite);
+  });
+  onLanguage.push(count);
+  watchCauses(document);
   addEventListener("hashchange", route);
   update();
   route();
+  /* The largest cause is what a reader of a failing run came for: it is open when the page is at rest. */
+  const largest = document.querySelector("#deviations details.cause");
+  if (largest) setTimeout(() => { largest.open = true; });
 })();

@@ -1,0 +1,107 @@
+"""The columns of a list of cases, each declared once: the page, CSV, JSON, pytest-html and Markdown all read this table.
+
+A new column is a row here, and its place in docs/report.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.verdict import evidence, figures
+
+#: What a program reads in a cell.
+Cell: TypeAlias = "str | float"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """One column. ``value`` is for programs, ``shown`` for people; ``cause`` of a case is the id of its cause, or "".
+
+    ``places`` names where it stands: "page", "export" (CSV and JSON) and "pytest-html". ``title`` has its heading by
+    language.
+    """
+
+    name: str
+    title: Mapping[str, str]
+    value: Callable[[ResultRecord, str], Cell]
+    shown: Callable[[ResultRecord, str], str]
+    places: tuple[str, ...] = ("export",)
+    is_number: bool = False
+
+    @property
+    def heading(self) -> str:
+        """The English heading."""
+        return self.title["en"]
+
+
+def _of_case(name: str) -> Callable[[ResultRecord, str], str]:
+    return lambda record, cause: evidence.line(getattr(record.case, name))
+
+
+def _used(record: ResultRecord, _: str) -> Cell:
+    used = evidence.limit_used(record)
+    return "" if used is None else used if math.isfinite(used) else str(used)
+
+
+def _used_shown(record: ResultRecord, _: str) -> str:
+    used = evidence.limit_used(record)
+    return "" if used is None else figures.used(used)
+
+
+def _finding(record: ResultRecord, _: str) -> str:
+    return evidence.loosened(record) or evidence.finding(record)
+
+
+def _standards(record: ResultRecord, _: str) -> str:
+    return ", ".join(dict.fromkeys(evidence.line(verdict["standard"]) for verdict in record.verdicts))
+
+
+def _outcome(record: ResultRecord, _: str) -> str:
+    return record.outcome.name
+
+
+def _text(name: str, en: str, zh: str, value: Callable[[ResultRecord, str], str], *places: str) -> Column:
+    return Column(name=name, title={"en": en, "zh": zh}, value=value, shown=value, places=places or ("export",))
+
+
+COLUMNS = (
+    _text("outcome", "Outcome", "结果", _outcome, "page", "export", "pytest-html"),
+    _text("case", "Case", "用例", _of_case("id"), "page", "export"),
+    _text("suite", "Suite", "测试套件", _of_case("suite")),
+    _text("subject", "Subject", "被测对象", _of_case("subject")),
+    _text("property", "Property", "检查项", _of_case("property")),
+    _text("dtype", "dtype", "数据类型", _of_case("dtype")),
+    _text("cause", "Cause", "原因", lambda _, cause: cause),
+    Column(
+        name="limit_used",
+        title={"en": "Limit used", "zh": "误差占限值"},
+        value=_used,
+        shown=_used_shown,
+        places=("page", "export", "pytest-html"),
+        is_number=True,
+    ),
+    _text("standard", "Standard", "精度标准", _standards, "export", "pytest-html"),
+    Column(
+        name="duration_s",
+        title={"en": "Time", "zh": "耗时"},
+        value=lambda record, _: record.duration_s,
+        shown=lambda record, _: figures.duration(record.duration_s) if record.node_id else "",
+        places=("page", "export"),
+        is_number=True,
+    ),
+    _text("reason", "Finding", "说明", _finding, "page", "export"),
+)
+
+
+def columns_of(place: str) -> tuple[Column, ...]:
+    """Return the columns that stand in a place, in their order."""
+    return tuple(each for each in COLUMNS if place in each.places)
+
+
+def headings(language: str) -> dict[str, str]:
+    """Return the words of the headings for a page, by ``column.`` and the name."""
+    return {f"column.{each.name}": each.title.get(language, each.heading) for each in COLUMNS}
