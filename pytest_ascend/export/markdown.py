@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_ascend.verdict import evidence, figures
-from pytest_ascend.verdict.causes import causes_of
+from pytest_ascend.verdict.causes import Cause, causes_of
 from pytest_ascend.verdict.phrase import say
 from pytest_ascend.verdict.summary import ORDER, Summary
 
@@ -27,6 +27,17 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table of foreign texts."""
     head = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
     return "\n".join([*head, *(f"| {' | '.join(cell(each) for each in row)} |" for row in rows)])
+
+
+def causes_table(causes: Iterable[Cause]) -> str:
+    """Return a table with a row for each cause."""
+    return table(
+        CAUSE_COLUMNS,
+        (
+            (each.outcome, each.title, f"{len(each.cases):,}", evidence.line(each.representative.case.id), each.finding)
+            for each in causes
+        ),
+    )
 
 
 def summary_of(summary: Summary, *, limit: int = ROWS_LIMIT) -> str:
@@ -52,10 +63,6 @@ def _deviations(summary: Summary, limit: int) -> Iterator[str]:
     """Yield a table of what ran and deviates: one row a cause, the worst outcome and the largest cause first."""
     found = [cause for cause in causes_of(summary.results) if cause.representative.node_id]
     if found:
-        rows = [
-            (each.outcome, each.title, f"{len(each.cases):,}", evidence.line(each.representative.case.id), each.finding)
-            for each in found[:limit]
-        ]
-        yield table(CAUSE_COLUMNS, rows)
+        yield causes_table(found[:limit])
     if len(found) > limit:
         yield f"and {len(found) - limit:,} more causes, in the report"

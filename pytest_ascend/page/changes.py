@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pytest_ascend.export.markdown import CAUSE_COLUMNS, cell, table
+from pytest_ascend.export.markdown import causes_table, cell, table
 from pytest_ascend.export.terminal import Line
 from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.records.stack import Stack
@@ -265,11 +265,7 @@ def markdown(diff: Diff, limit: int = LINES_LIMIT) -> str:
         versions = [(str(say(f"stack.{name}")), *pair) for name, pair in diff.components.items()]
         parts.append(table(("", "before", "after"), versions))
     if causes := by_size(diff):
-        rows = [
-            (each.outcome, each.title, f"{len(each.cases):,}", evidence.line(each.representative.case.id), each.finding)
-            for each in causes[:limit]
-        ]
-        parts.append(f"**{say('diff.by-cause')}** ({len(causes):,})\n\n{table(CAUSE_COLUMNS, rows)}")
+        parts.append(f"**{say('diff.by-cause')}** ({len(causes):,})\n\n{causes_table(causes[:limit])}")
     for kind in KINDS:
         if (changes := diff.changes[kind]) and kind != REGRESSION:
             rows = [

@@ -90,15 +90,13 @@ def render_page(page: Page) -> str:
     return place("conformance.html", scripts, page, page.data, details=page.details)
 
 
-def place(
-    template: str, scripts: tuple[str, ...], page: object, data: Mapping[str, Any], *, details: str = ""
-) -> str:
+def place(template: str, scripts: tuple[str, ...], page: object, data: Mapping[str, Any], *, details: str = "") -> str:
     """Return the page that a template makes of what was arranged for it; ``data`` is for its scripts.
 
     ``details`` are letters of base64: more data, which is unpacked when it is needed.
     """
     style, script = _asset("page.css"), Markup("").join(_asset(name) for name in scripts)
-    words = {"words": {code: {**table(code), **headings(code)} for code in LANGUAGES}}
+    words: dict[str, Any] = {"words": {code: {**table(code), **headings(code)} for code in LANGUAGES}}
     words["symbols"] = {name: each.symbol for name, each in APPEARANCE.items()}
     return (
         _environment()

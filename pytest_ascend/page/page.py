@@ -11,7 +11,7 @@ from typing import Any
 from pytest_ascend.page import sections
 from pytest_ascend.page.casedata import details_of, index_of
 from pytest_ascend.page.changes import Changes, change_data, changes_of, name_of
-from pytest_ascend.page.sections import FIRST_LIMIT, ROWS_LIMIT, CauseCard, SuiteSection, Waiver
+from pytest_ascend.page.sections import FIRST_LIMIT, ROWS_LIMIT, SEEN_LIMIT, CauseCard, SuiteSection, Waiver
 from pytest_ascend.records.census import KINDS
 from pytest_ascend.records.outcome import Disputed, NotEmulated, NotRun, Waived
 from pytest_ascend.records.record import ResultRecord
@@ -97,6 +97,7 @@ class Page:
     run_facts: tuple[Fact, ...]
     run_line: str
     causes: tuple[CauseCard, ...]
+    small_causes: tuple[CauseCard, ...]
     first_causes: tuple[CauseCard, ...]
     more_causes: str
     by_cause: Phrase
@@ -145,7 +146,8 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> Page:
         combination=tuple(combination(header.stack)),
         run_facts=tuple(_run_facts(summary)),
         run_line=_run_line(summary),
-        causes=cards[:ROWS_LIMIT],
+        causes=cards[:SEEN_LIMIT],
+        small_causes=cards[SEEN_LIMIT:ROWS_LIMIT],
         first_causes=cards[:FIRST_LIMIT],
         more_causes=f"{len(cards) - FIRST_LIMIT:,}" if len(cards) > FIRST_LIMIT else "",
         by_cause=say("cause.n", cases=counted("cases", summary.deviations), causes=counted("causes", len(bad))),
@@ -171,9 +173,7 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> Page:
     )
 
 
-def _numbered(
-    causes: Sequence[Cause], known: Sequence[KnownCause]
-) -> tuple[list[tuple[str, str]], Mapping[str, int]]:
+def _numbered(causes: Sequence[Cause], known: Sequence[KnownCause]) -> tuple[list[tuple[str, str]], Mapping[str, int]]:
     """Return id and title of every cause, and the number of a case's cause in that list by the case's id."""
     found = [(each.id, each.title, each.cases) for each in causes]
     found += [(f"known:{each.cause}", each.cause, each.cases) for each in known]

@@ -44,6 +44,8 @@ APPEARANCE = {
 ROWS_LIMIT = 300
 #: Causes that the first screen names.
 FIRST_LIMIT = 5
+#: Causes that are seen at once in their section; the others are folded away below them.
+SEEN_LIMIT = 50
 
 #: The bundled suites in the order of the page: (suite, title). Others follow under their own names.
 SUITES = (

@@ -1,4 +1,4 @@
-"""The columns of a list of cases, each declared once: the page, CSV, JSON, pytest-html and Markdown all read this table.
+"""The columns of a list of cases, each declared once: the page, CSV, JSON and pytest-html all read this table.
 
 A new column is a row here, and its place in docs/report.md.
 """
@@ -39,7 +39,7 @@ class Column:
 
 
 def _of_case(name: str) -> Callable[[ResultRecord, str], str]:
-    return lambda record, cause: evidence.line(getattr(record.case, name))
+    return lambda record, _: evidence.line(getattr(record.case, name))
 
 
 def _used(record: ResultRecord, _: str) -> Cell:

@@ -103,7 +103,7 @@ def loosened(result: ResultRecord) -> str:
 
 
 def again(header: Header, node_id: str) -> str:
-    """Return the command that runs a case again, to be pasted into a shell: with the model, faults and device it had."""
+    """Return the command that runs a case again, to be pasted into a shell: with its model, faults and device."""
     return figures.one_line(" ".join(["pytest --ascend", *map(shlex.quote, arguments(header)), shlex.quote(node_id)]))
 
 

@@ -27,6 +27,8 @@ DTYPE_ORDER = (
     "uint8",
     "bool",
 )
+
+
 def dtype_key(dtype: str) -> tuple[int, str]:
     """Return the key by which dtypes are sorted."""
     return (DTYPE_ORDER.index(dtype) if dtype in DTYPE_ORDER else len(DTYPE_ORDER), dtype)

@@ -104,7 +104,8 @@ def test_a_search_narrows_the_list_and_is_kept_in_the_address(opened: Open) -> N
     tab.fill("#find", "softmax backward")
     tab.wait_for_function("() => location.hash.includes('softmax')")
     assert tab.evaluate("location.hash") == "#cases?q=softmax+backward"
-    said, rows = count(tab), tab.locator("#list tbody tr").count()
+    said = count(tab)
+    rows = tab.locator("#list tbody tr").count()
     assert said.startswith(f"{rows} of {len(CASES)} cases")
     again = opened("run", "#cases?q=softmax+backward")
     assert count(again) == said
@@ -118,10 +119,53 @@ def test_a_link_filters_by_outcome(opened: Open) -> None:
     expect(tab, "#found").to_have_text(f"{len(CASES)} of {len(CASES)} cases")
 
 
+def test_rows_are_made_as_they_are_looked_at(opened: Open) -> None:
+    tab = opened("run")
+    assert tab.evaluate("document.querySelectorAll('*').length") < 3_000
+    first = tab.locator("#list tbody tr").count()
+    assert first < len(CASES)
+    tab.locator("#list").scroll_into_view_if_needed()
+    tab.locator("#list").evaluate("list => { const box = list.closest('.scroll'); box.scrollTop = box.scrollHeight; }")
+    tab.wait_for_function(f"() => document.querySelectorAll('#list tbody tr').length > {first}")
+
+
+def test_a_cause_has_a_link_and_shows_its_simplest_case(opened: Open) -> None:
+    tab = opened("run")
+    link = tab.locator(".card .causes a").nth(1).get_attribute("href")
+    again = opened("run", link)
+    cause = again.locator("#deviations details.cause[open]")
+    playwright.expect(cause).to_have_count(1)
+    playwright.expect(cause.locator(".evidence")).not_to_be_empty()
+    cause.locator("a", has_text="all ").click()
+    expect(again, "#found").to_contain_text(f" of {len(CASES)} cases")
+    assert again.input_value("#pick-cause") != ""
+
+
+def test_a_search_looks_into_messages_too(opened: Open) -> None:
+    tab = opened("run", "#cases?q=golden")
+    expect(tab, "#found").not_to_have_text(f"0 of {len(CASES)} cases")
+
+
+def test_a_diff_can_be_searched(opened: Open) -> None:
+    tab = opened("diff")
+    tab.fill("#find-change", "no such case")
+    expect(tab, "details.changes[open]").to_have_count(0)
+    tab.fill("#find-change", "relu")
+    playwright.expect(tab.locator("details.changes[open] summary .tally").first).to_contain_text(" / ")
+    names = tab.locator("details.changes[open] tbody .id").all_inner_texts()
+    assert names
+    assert all("relu" in name for name in names)
+
+
+def test_print_is_the_summary_and_the_deviations_on_few_sheets(opened: Open) -> None:
+    sheets = re.findall(rb"/Type\s*/Page\b(?!s)", opened("run").pdf(format="A4"))
+    assert len(sheets) <= 6
+
+
 def test_a_heading_sorts_and_says_so(opened: Open) -> None:
     tab = opened("run")
-    tab.click("#list th[data-sort=id] button")
-    expect(tab, "#list th[data-sort=id]").to_have_attribute("aria-sort", "ascending")
+    tab.click("#list th[data-sort=case] button")
+    expect(tab, "#list th[data-sort=case]").to_have_attribute("aria-sort", "ascending")
     names = tab.locator("#list tbody a.id").all_inner_texts()
     assert names == sorted(names)
 
@@ -145,7 +189,7 @@ def test_a_program_can_be_copied(opened: Open) -> None:
 
 
 def test_arrow_keys_walk_the_grid_and_enter_opens(opened: Open) -> None:
-    tab = opened("run")
+    tab = opened("run", "#ops")
     tab.locator("#grid-ops a.mark").first.focus()
     first = tab.evaluate("document.activeElement.getAttribute('aria-label')")
     tab.keyboard.press("ArrowRight")
@@ -156,7 +200,7 @@ def test_arrow_keys_walk_the_grid_and_enter_opens(opened: Open) -> None:
 
 
 def test_the_numbers_behind_a_picture_are_a_table_and_a_file(opened: Open) -> None:
-    tab = opened("run")
+    tab = opened("run", "#user")
     picture = tab.locator("figure", has_text="median 6 µs of 3 samples")
     picture.locator(".numbers summary").click()
     rows = picture.locator(".numbers tbody tr")
@@ -228,7 +272,7 @@ def test_axe_finds_no_serious_fault(opened: Open, name: str, scheme: str) -> Non
 def test_axe_finds_no_serious_fault_in_a_case_but_one_that_is_planted(opened: Open) -> None:
     failed = next(case.id for index, case in enumerate(CASES) if index % 28 == 20)
     tab = opened("run", f"#case={failed}")
-    expect(tab, "#case-body").to_contain_text("Worst element")
+    expect(tab, "#case-body").to_contain_text("Worst elements")
     assert faults(tab) == []
     tab.evaluate("document.querySelector('#case-body').append(document.createElement('input'))")
     assert [name for name, _ in faults(tab)] == ["label"]

@@ -121,7 +121,7 @@ function unfold(section) {
 /* Rows of a long list are made as they are looked at: a screen of them at first, more when one scrolls to the end. */
 function inSteps(holder, items, makeRow, step = 50) {
   let shown = 0;
-  const end = holder.tagName === "TBODY" ? make("tr", { class: "end", "aria-hidden": "true" }) : make("div", { class: "end" });
+  const end = holder.tagName === "TBODY" ? make("tr", { class: "end", "aria-hidden": "true" }, make("td")) : make("div", { class: "end" });
   const watcher = new IntersectionObserver((entries) => { if (entries.some((each) => each.isIntersecting)) more(); },
     { root: holder.closest(".scroll"), rootMargin: "400px" });
   function more() {

@@ -209,7 +209,7 @@
       recall(new URLSearchParams(hash.slice("#cases?".length)));
       byId("cases").scrollIntoView();
     } else if (hash.startsWith("#cause=")) {
-      for (const section of document.querySelectorAll("#absent")) if (!document.getElementById(hash.slice(1))) unfold(section);
+      for (const section of document.querySelectorAll("#smaller, #absent")) if (!document.getElementById(hash.slice(1))) unfold(section);
       const cause = byId(hash.slice(1)) ?? byId(decoded(hash.slice(1)));
       if (cause) { cause.open = true; cause.scrollIntoView(); }
     } else {
@@ -356,6 +356,6 @@
   update();
   route();
   /* The largest cause is what a reader of a failing run came for: it is open when the page is at rest. */
-  const largest = document.querySelector("#deviations details.cause");
+  const largest = location.hash.length > 1 ? null : document.querySelector("#deviations details.cause");
   if (largest) setTimeout(() => { largest.open = true; });
 })();

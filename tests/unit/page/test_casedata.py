@@ -1,9 +1,11 @@
 """The compact form of all cases: nothing that matters is lost, and nothing is said twice."""
 
+import zlib
+from base64 import b64decode
 from dataclasses import replace
 
 from pytest_ascend.page import casedata
-from pytest_ascend.page.casedata import CASE_FIELDS, VERDICT_FIELDS, case_data
+from pytest_ascend.page.casedata import DETAIL_FIELDS, INDEX_FIELDS, VERDICT_FIELDS, details_of, index_of
 from pytest_ascend.records.case import Case
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import Run
@@ -14,14 +16,18 @@ RELU = Case(suite="ops", subject="relu", property="forward", dtype="float32")
 RESNET = Case(suite="models", subject="resnet50", property="gradients", dtype="float32")
 
 
+def details(run):
+    return codec.loads(zlib.decompress(b64decode(details_of(summarise(run)))).decode())
+
+
 def packed(case, outcome="passed", *, leaves=0, **changes):
     random = synthetic.Random(4)
     record = replace(synthetic.record(case, outcome, random), **changes)
     if leaves:
         verdict = synthetic.verdict(case, agrees=outcome == "passed", random=random, leaves=leaves)
         record = replace(record, verdicts=(verdict,))
-    data = case_data(summarise(Run(header=synthetic.header([case]), records=(record,))))
-    found = dict(zip(CASE_FIELDS, data["cases"][0], strict=True))
+    data = details(Run(header=synthetic.header([case]), records=(record,)))
+    found = dict(zip(DETAIL_FIELDS, data["cases"][0], strict=True))
     found["verdicts"] = [dict(zip(VERDICT_FIELDS, each, strict=True)) for each in found["verdicts"]]
     return found, data
 
@@ -57,14 +63,35 @@ def test_the_node_id_can_be_put_together_again():
 
 
 def test_non_finite_figures_travel_by_name():
-    found, data = packed(RELU, "failed")
+    found, _ = packed(RELU, "failed")
     assert "inf" in found["verdicts"][0]["values"]
-    codec.for_script(data)
 
 
 def test_a_case_without_a_record_has_no_line():
-    data = case_data(summarise(Run(header=synthetic.header([RELU]), records=())))
-    assert data["cases"][0][CASE_FIELDS.index("line")] is None
+    data = details(Run(header=synthetic.header([RELU]), records=()))
+    assert data["cases"][0][DETAIL_FIELDS.index("line")] is None
+
+
+def test_the_index_has_what_the_list_shows_of_every_case_and_its_cause():
+    records = tuple(synthetic.record(each, "failed", synthetic.Random(4)) for each in (RELU, RESNET))
+    summary = summarise(Run(header=synthetic.header([RELU, RESNET]), records=records))
+    index = index_of(summary, {RELU.id: 3})
+    rows = [dict(zip(INDEX_FIELDS, row, strict=False)) for row in index["cases"]]
+    assert [index["texts"][row["subject"]] for row in rows] == ["relu", "resnet50"]
+    assert [row["cause"] for row in rows] == [3, -1]
+    cells = sum(2 if column["number"] else 1 for column in index["columns"])
+    assert {len(row) for row in index["cases"]} == {len(INDEX_FIELDS) + cells}
+    codec.for_script(index)
+
+
+def test_the_worst_elements_stand_beside_what_was_expected():
+    worst = [{"index": [n, 2], "actual": f"{n}.5", "expected": "1"} for n in range(20)]
+    record = replace(synthetic.record(RELU, "failed", synthetic.Random(4)))
+    verdict = {**record.verdicts[0], "worst_elements": worst, "where": [[0, 12, -1]]}
+    [found] = packed(RELU, "failed", verdicts=(verdict,))[0]["verdicts"]
+    assert found["elements"][0] == ["[0, 2]", "0.5", "1"]
+    assert len(found["elements"]) == 8
+    assert found["where"] == [[0, 9, 0]]
 
 
 def test_a_program_stands_beside_a_case_that_failed_and_beside_no_other():

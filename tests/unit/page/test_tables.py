@@ -4,7 +4,6 @@ from click.testing import CliRunner
 
 from pytest_ascend.cli import cli
 from pytest_ascend.page.html import render
-from pytest_ascend.page.sections import suites
 from pytest_ascend.page.tables import published, published_of, speed_ups, tables
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Passed
@@ -86,10 +85,3 @@ def test_the_command_names_each_with_its_source():
     result = CliRunner().invoke(cli, ["baseline", "published"], catch_exceptions=False)
     assert "resnet50/training-step: throughput items 92.75/s (batch 32; Ascend 910B, CANN 7.0.RC1)" in result.output
     assert result.output.count("  source: ") == len(published())
-
-
-def test_where_the_time_of_a_case_went_is_no_column():
-    result = step(**{"latency_p50_us": 5.0, "profile_us_aten::mm": 3.0, "traffic_gb_per_s": 2.0})
-    [suite] = suites([result])
-    assert suite.columns == ("latency p50", "traffic")
-    assert suite.entries[0].measures == ("5 µs", "2 GB/s")
