@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.runlog.contents import LEFT_BEHIND, QUARANTINED, RESUMED, Run
@@ -16,7 +16,9 @@ from pytest_ascend.verdict.phrase import counted
 from pytest_ascend.verdict.summary import CONFORMS, DOES_NOT_CONFORM, Summary
 
 #: Causes that are named on the terminal; the page names all.
-CAUSES_LIMIT = 12
+CAUSES_LIMIT = 8
+#: Known causes that are named on the terminal.
+KNOWN_LIMIT = 3
 _COLOURS = {
     "failed": "red",
     "errored": "red",
@@ -45,7 +47,7 @@ def lines(summary: Summary, *, page: Path | None = None, limit: int = CAUSES_LIM
     """Yield the closing lines of a run. Foreign text in them cannot steer the terminal."""
     yield from _causes(summary, limit)
     yield Line(str(tally(summary.results)) or "no cases")
-    yield from _known(summary, limit)
+    yield from _known(summary)
     if summary.verdict.notice:
         yield Line(str(summary.verdict.notice).upper(), "yellow", bold=True)
     yield Line(figures.one_line(f"{summary.verdict.opening}: {summary.verdict.body}"), _colour(summary), bold=True)
@@ -55,21 +57,31 @@ def lines(summary: Summary, *, page: Path | None = None, limit: int = CAUSES_LIM
         yield Line(f"report: {figures.one_line(str(page))}")
 
 
-def _known(summary: Summary, limit: int) -> Iterator[Line]:
+def _known(summary: Summary) -> Iterator[Line]:
     """Count the cases of each known cause, and those that are better than known."""
     causes = known_causes(summary.results)
     if causes:
-        said = [f"{len(each.cases):,} {each.cause}" for each in causes[:limit]]
-        more = [f"{len(causes) - limit:,} more causes"] if len(causes) > limit else []
-        yield Line(figures.one_line(f"known: {', '.join((*said, *more))}"))
+        said = [f"{len(each.cases):,} {each.cause}" for each in causes[:KNOWN_LIMIT]]
+        more = [f"{len(causes) - KNOWN_LIMIT:,} more causes"] if len(causes) > KNOWN_LIMIT else []
+        cases = counted("cases", sum(len(each.cases) for each in causes))
+        yield Line(figures.one_line(f"known: {cases}: {'; '.join((*said, *more))}"))
     better = [each for each in summary.results if each.outcome.name == Passed.name and each.outcome.reason]
     if better:
         first = evidence.finding(better[0])
         yield Line(figures.one_line(f"better than expected: {counted('cases', len(better))}, as {first}"), "yellow")
 
 
-def beside(run: Run, stopped: str = "") -> Iterator[Line]:
-    """Say what happened beside the cases: cards that were given up, memory left behind, why the run ``stopped``."""
+def beside(
+    run: Run, stopped: str = "", *, warned: int = 0, said: Mapping[str, int] = MappingProxyType({})
+) -> Iterator[Line]:
+    """Say what happened beside the cases: cards that were given up, memory left behind, why the run ``stopped``.
+
+    ``warned`` counts warnings that are not shown, ``said`` lines that C++ wrote past all capturing.
+    """
+    if warned:
+        yield Line(f"{warned:,} warning{'s'[: warned > 1]} of torch, torch_npu and the bundled suites; -v lists them")
+    if said:
+        yield Line(figures.one_line(f"{sum(said.values()):,} lines of C++, such as: {next(iter(said))}"))
     for event in run.events:
         if event["kind"] == QUARANTINED:
             yield Line(figures.one_line(f"{event['card']} is quarantined: {event['reason']}"), "red")
@@ -86,19 +98,19 @@ def _causes(summary: Summary, limit: int) -> Iterator[Line]:
     """Name what ran and deviates, by cause, the worst outcome and the largest cause first."""
     found = [cause for cause in causes_of(summary.results) if cause.representative.node_id]
     for cause in found[:limit]:
-        yield from _named(cause)
+        yield from _named(cause, summary)
     if len(found) > limit:
         cases = sum(len(cause.cases) for cause in found[limit:])
         yield Line(f"... and {len(found) - limit:,} more causes with {counted('cases', cases)}, in the report")
 
 
-def _named(cause: Cause) -> Iterator[Line]:
+def _named(cause: Cause, summary: Summary) -> Iterator[Line]:
     """Yield a cause in one line, with its simplest case and the command that runs that again."""
     first, colour, count = cause.representative, _COLOURS[cause.outcome], len(cause.cases)
     of = f" of {cause.ran:,}" if cause.ran > count else ""
     many = f": {count:,}{of} cases, such as {evidence.line(first.case.id)}" if count > 1 else ""
     yield Line(f"{cause.outcome:<12} {cause.title}{many}: {cause.finding}", colour)
-    yield Line(f"{'':<12} again: pytest --ascend {figures.one_line(shlex.quote(first.node_id))}")
+    yield Line(f"{'':<12} again: {evidence.again(summary.run.header, first.node_id)}")
 
 
 def _colour(summary: Summary) -> str:

@@ -20,6 +20,7 @@ from pytest_ascend.plugin import options, parent, reporters
 from pytest_ascend.plugin.collection import case_known, is_open, refuse_open, take_cases
 from pytest_ascend.plugin.error_outcome import interrupt
 from pytest_ascend.plugin.keys import CASE, NOT_BUILT, SETUP, TRIAL
+from pytest_ascend.plugin.progress import folded
 from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, STATUS, restate
 from pytest_ascend.plugin.session import Ledger, Setup, header_lines
 from pytest_ascend.plugin.sharding import Sharding
@@ -93,6 +94,8 @@ class Conformance:
         #: What xdist gives to each worker; None in the process that pytest was started as.
         self.worker: dict[str, Any] | None = getattr(config, "workerinput", None)
         self.ledger = None if self.worker else Ledger(setup)
+        #: The tests of the bundled suites, by node id: their tracebacks and warnings are not of the user's code.
+        self.bundled: frozenset[str] = frozenset()
         self.messages = tempfile.TemporaryDirectory(prefix="pytest-ascend-")
 
     @cached_property
@@ -153,6 +156,8 @@ class Conformance:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Write the plan down, or tell the process that does; then leave out what a run that is resumed has proved."""
+        suites = self.setup.suites
+        self.bundled = frozenset(each.nodeid for each in session.items if each.path.is_relative_to(suites))
         collected = self._collected(session.items)
         if self.sharding:
             collected = self.sharding.completed(collected)
@@ -258,13 +263,24 @@ class Conformance:
         if self.ledger:
             session.exitstatus = self.ledger.close(int(exitstatus))
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say what came out and where the report is."""
-        if self.ledger and self.ledger.summary:
-            terminalreporter.section("ascend conformance")
-            beside = terminal.beside(self.ledger.summary.run, self.ledger.stopped)
-            for line in (*beside, *terminal.lines(self.ledger.summary, page=self.ledger.page)):
-                terminalreporter.write_line(line.text, **line.markup)
+    @property
+    def _tells_little(self) -> bool:
+        """Whether nobody asked pytest for more than it says by itself."""
+        return self.config.option.tbstyle == "auto" and self.config.get_verbosity() <= 0
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
+        """Say last what came out and where the report is, by cause in the place of a traceback for each case."""
+        if not self.ledger or not self.ledger.summary:
+            return (yield)
+        bundled = self.bundled if self._tells_little else frozenset()
+        with folded(terminalreporter, bundled, all_warnings=self.setup.scope != selection.OWN) as warned:
+            result = yield
+        terminalreporter.section("ascend conformance")
+        beside = terminal.beside(self.ledger.summary.run, self.ledger.stopped, warned=warned, said=self.ledger.said)
+        for line in (*beside, *terminal.lines(self.ledger.summary, page=self.ledger.page)):
+            terminalreporter.write_line(line.text, **line.markup)
+        return result
 
     def _conclude(
         self, item: pytest.Item, trial: Trial, call: pytest.CallInfo[None], report: pytest.TestReport
@@ -279,7 +295,7 @@ class Conformance:
                 trial.measurements.update(benchmarked.figures(fixture))
                 trial.series.update(benchmarked.samples(fixture))
         if report.when == "call" or (report.when == "setup" and trial.interrupted):
-            restate(report, trial.outcome())
+            restate(report, trial.outcome(), is_short=item.nodeid in self.bundled and self._tells_little)
         if report.when == "teardown":
             report.user_properties.append((RECORD_PROPERTY, trial.record().to_dict()))
 

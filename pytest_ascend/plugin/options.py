@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Callable
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,10 +162,32 @@ class Options:
     cards: int | str = 1
     emulator: EmulatorSettings = EmulatorSettings()
 
+    def arguments(self, *, is_emulated: bool) -> list[str]:
+        """Return what decides what a case computes, as one writes it: by these, a case is run again."""
+        device = "emulated" if is_emulated and self.device == "auto" else self.device
+        given = replace(self, device=device)
+        usual = replace(Options(), baselines=folder("baselines"))
+        found = []
+        for each in _declared():
+            value = getattr(given, each.name)
+            if each.name in _OF_A_CASE and value != getattr(usual, each.name):
+                values = value if isinstance(value, tuple) else (value,)
+                found += [f"{_name(each)}={_plain(one)}" for one in values]
+        for each in emulated.OPTIONS:
+            value = getattr(self.emulator, each.name)
+            if is_emulated and value != each.default:
+                values = value if isinstance(value, tuple) else (value,)
+                found += [f"{each.metadata['option']}={one}" for one in values]
+        return found
+
     def to_dict(self) -> dict[str, Any]:
         """Return all options as they stand in the run log, as builtins."""
         mine = {each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name != "emulator"}
         return {**mine, **self.emulator.to_dict()}
+
+
+#: Options that decide what a case computes and how it is judged.
+_OF_A_CASE = ("device", "level", "baselines", "standard", "expectations", "ranks", "isolation", "model", "model_input")
 
 
 def _plain(value: Any) -> Any:

@@ -151,6 +151,8 @@ class Parent:
                 self._note(LEFT_BEHIND, case=item.stash[CASE].id, card=card.label, bytes=message["left_bytes"])
         for each in message.get("benchmarks", ()):
             benchmarked.put_back(self._session.config, self._session.items[message["index"]], each)
+        if "said" in message and self._ledger:
+            self._ledger.said[str(message["said"])] += int(message["lines"])
         if "warning" in message:
             _warn(self._session.config, message)
         if "stop" in message:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.summary import ORDER
 
+#: Seconds, and share of the expected time, after which the time that is left can be told.
+LEAST_S, LEAST_SHARE = 10.0, 0.05
 #: Outcomes that nobody waits to hear of.
 _EXPECTED = ("passed", "waived", "not-emulated")
 
@@ -54,9 +57,9 @@ class Progress:
         return evidence.line(self._now)
 
     def _rest(self, now: float) -> list[str]:
-        done_s = self._total_s - sum(self._left.values())
-        if not self._left or done_s <= 0:
-            return []
+        done_s, passed_s = self._total_s - sum(self._left.values()), now - self._started
+        if not self._left or passed_s < LEAST_S or done_s < LEAST_SHARE * self._total_s:
+            return []  # the first cases pay for what all share, and say nothing of the others
         rest_s = (now - self._started) / done_s * (self._total_s - done_s)
         return [f"about {figures.duration(max(rest_s, 1.0))} left"]
 
@@ -69,7 +72,10 @@ LOG_EVERY_S, LIVE_EVERY_S = 60.0, 0.1
 
 
 class ProgressLine:
-    """Shows how far the run is. ``cases`` gives what has to run, ``durations_s`` what that may take, when asked."""
+    """Shows how far the run is. ``cases`` gives what has to run, ``durations_s`` what that may take, when asked.
+
+    ``is_bundled`` says that nothing but bundled suites runs.
+    """
 
     def __init__(
         self,
@@ -77,13 +83,16 @@ class ProgressLine:
         record_property: str,
         cases: Callable[[], Iterable[Case]],
         durations_s: Callable[[], Mapping[str, float]],
+        *,
+        is_bundled: bool = False,
     ) -> None:
         self._config, self._record_property = config, record_property
         self._cases, self._durations_s = cases, durations_s
         self._terminal: Any = None
         self._progress: Progress | None = None
         self._shown = time.monotonic()
-        self._is_live = False
+        self._is_live = self._speaks_for_all = False
+        self._is_bundled = is_bundled
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> None:
@@ -93,14 +102,17 @@ class ProgressLine:
         if verbosity < 0:
             self._terminal = None
         self._is_live = bool(self._terminal and self._terminal.isatty and verbosity == 0)
-        if self._is_live:
+        # A dot a case would be a hundred lines that say nothing; tests of one's own keep theirs.
+        self._speaks_for_all = bool(self._terminal and verbosity == 0 and (self._is_live or self._is_bundled))
+        if self._speaks_for_all:
             self._terminal.showfspath = False
+            self._terminal._show_progress_info = False  # noqa: SLF001  (its share of dots that are not shown)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_report_teststatus(self, report: Any) -> Generator[None, Any, Any]:
         """Say nothing of a single case while the live line speaks for all; it is counted all the same."""
         status = yield
-        return (status[0], "", "") if status and self._is_live and hasattr(report, "when") else status
+        return (status[0], "", "") if status and self._speaks_for_all and hasattr(report, "when") else status
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -124,6 +136,8 @@ class ProgressLine:
         return self._progress
 
     def _show(self) -> None:
+        if not self._speaks_for_all:
+            return  # a line of ours would break those of pytest
         now, progress = time.monotonic(), self._begun()
         if now - self._shown < (LIVE_EVERY_S if self._is_live else LOG_EVERY_S):
             return
@@ -136,3 +150,29 @@ class ProgressLine:
         width = shutil.get_terminal_size().columns - 1
         line = f"ascend: {text}, at {progress.at()}"
         self._terminal.rewrite(f"{line[: width - 1]}…" if len(line) > width else line, erase=True)
+
+
+@contextlib.contextmanager
+def folded(terminal: Any, bundled: Collection[str], *, all_warnings: bool) -> Iterator[int]:
+    """Keep failures and warnings of these tests out of pytest's own summary; yield how many warnings these are.
+
+    They stand in the run log and on the page, and on the terminal by cause. pytest's last line counts them as ever.
+    """
+    kept = {name: list(terminal.stats[name]) for name in ("failed", "error", "warnings") if name in terminal.stats}
+    odd = [name for name in terminal.stats if name in _ODD]
+    kept |= {name: list(terminal.stats[name]) for name in odd}
+    warned = 0
+    for name, reports in kept.items() if bundled else ():
+        left = [each for each in reports if getattr(each, "nodeid", "") not in bundled]
+        if name == "warnings":
+            left = [] if all_warnings else left
+            warned = len(reports) - len(left)
+        terminal.stats[name] = left
+    try:
+        yield warned
+    finally:
+        terminal.stats.update(kept)
+
+
+#: Categories of ours that pytest lists in its short summary.
+_ODD = ("unsupported", "fallback", "flaky", "waived", "not-emulated")

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from pytest_ascend.coverage import shards
+from pytest_ascend.coverage import selection, shards
 from pytest_ascend.plugin.integrations import Neighbours
 from pytest_ascend.plugin.progress import ProgressLine
 from pytest_ascend.plugin.session import Ledger
@@ -17,4 +17,6 @@ def register(config: pytest.Config, ledger: Ledger, record_property: str, outcom
     manager = config.pluginmanager
     manager.register(Neighbours(record_property, outcome_property), "ascend-neighbours")
     durations = partial(shards.load, ledger.setup.suites)
-    manager.register(ProgressLine(config, record_property, lambda: ledger.cases, durations), "ascend-progress")
+    is_bundled = ledger.setup.scope != selection.OWN
+    progress = ProgressLine(config, record_property, lambda: ledger.cases, durations, is_bundled=is_bundled)
+    manager.register(progress, "ascend-progress")

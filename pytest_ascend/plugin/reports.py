@@ -23,13 +23,16 @@ STATUS = {
 }
 
 
-def restate(report: pytest.TestReport, outcome: Outcome) -> None:
-    """Make pytest's report agree with the outcome: nothing but a pass may look like one, and no pass is a skip."""
+def restate(report: pytest.TestReport, outcome: Outcome, *, is_short: bool = False) -> None:
+    """Make pytest's report agree with the outcome: nothing but a pass may look like one, and no pass is a skip.
+
+    ``is_short`` leaves tracebacks out, in which the user's code is not: what was found comes first, and is all.
+    """
     report.user_properties.append((OUTCOME_PROPERTY, outcome.name))
     if outcome.name in ("not-emulated", "waived"):
         report.outcome = "skipped"
         report.longrepr = (report.location[0], report.location[1] or 0, outcome.reason)
-    elif outcome.name != "passed" and report.passed and not hasattr(report, "wasxfail"):
+    elif outcome.name != "passed" and (report.passed or is_short) and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"{outcome.name}: {outcome.reason}\n{outcome.detail}".rstrip()
 

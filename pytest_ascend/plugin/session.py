@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -96,6 +97,8 @@ class Ledger:
         self.stack = setup.stack()
         self.summary: Summary | None = None
         self.stopped = ""
+        #: What C++ wrote past all capturing, and how often.
+        self.said: Counter[str] = Counter()
         #: How long cases take, to put them in order, and how long they took on this stack, to set deadlines by.
         self.durations: Mapping[str, float] = {}
         self.recorded: Mapping[str, float] = {}
@@ -240,6 +243,7 @@ def _in_force(setup: Setup) -> dict[str, object]:
     in_force = replace(setup.options, emulator=setup.prepared.emulator or setup.options.emulator)
     return {
         **in_force.to_dict(),
+        "arguments": setup.options.arguments(is_emulated=setup.prepared.device.emulated),
         "numerics": numerics,
         "expectations": expectations,
         NAME: setup.timing(),

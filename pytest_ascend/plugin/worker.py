@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -30,6 +31,8 @@ PARENTS = ("terminalreporter", "ascend-progress", "ascend-neighbours")
 #: Less than this that stays allocated after a case is taken for what devices and libraries keep by themselves.
 LEFT_BEHIND_BYTES = 2**20
 
+#: Of a line that C++ writes past all capturing, so much is told.
+SAID_CHARACTERS = 200
 #: Of what a sick device says, its first line, and so much of that.
 HEALTH_CHARACTERS = 300
 
@@ -50,7 +53,8 @@ class Work:
         if self.alone:
             os.environ.update(BLOCKING)
         self._prepare_ranks()
-        with _away_from_the_terminal(self.session.config):
+        beside = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as the process lives)
+        with _away_from_the_terminal(self.session.config, beside):
             device = self._device()
             failure = _come_up(device, self.threads)
             canaries = self._canaries() if not failure and self.plants_canaries else None
@@ -59,7 +63,7 @@ class Work:
         self.session.config.pluginmanager.register(teller, "ascend-teller")
         teller.listens = True
         try:
-            self._obey(channel, teller, device)
+            self._obey(channel, teller, device, beside)
         except pytest.exit.Exception as error:
             channel.send(stop=str(error))
 
@@ -85,7 +89,7 @@ class Work:
 
         return score(self.setup.options.standard)
 
-    def _obey(self, channel: Channel, teller: Teller, device: Device) -> None:
+    def _obey(self, channel: Channel, teller: Teller, device: Device, beside: BinaryIO) -> None:
         items = self.session.items
         while "run" in (message := channel.receive()):
             index, following = message["run"], message["next"]
@@ -98,6 +102,8 @@ class Work:
             health = health_of(device)
             if not health and (left := _left_behind(device, before)):
                 channel.send(left_bytes=left, index=index)
+            if said := beside.read().decode(errors="replace").splitlines():
+                channel.send(said=said[0][:SAID_CHARACTERS], lines=len(said))
             channel.send(finished=index, answer=teller.answer, health=health)
         self.session._setupstate.teardown_exact(None)  # noqa: SLF001  (there is no other way to end early)
 
@@ -166,14 +172,20 @@ def _left_behind(device: Device, before: int) -> int:
 
 
 @contextlib.contextmanager
-def _away_from_the_terminal(config: pytest.Config) -> Iterator[None]:
-    """The parent alone reports, and each process captures into files of its own; what is said here is dropped."""
+def _away_from_the_terminal(config: pytest.Config, beside: BinaryIO) -> Iterator[None]:
+    """The parent alone reports, and each process captures into files of its own; what is said here is dropped.
+
+    What C++ writes past all capturing, between two tests for instance, goes to ``beside``; with ``-s``, to the terminal.
+    """
     manager = config.pluginmanager
     for name in PARENTS:
         if manager.has_plugin(name):
             manager.unregister(name=name)
     capture = manager.getplugin("capturemanager")
     capture.stop_global_capturing()
+    if config.option.capture != "no":
+        with Path(f"/dev/fd/{beside.fileno()}").open("ab") as target:
+            os.dup2(target.fileno(), 2)
     capture.start_global_capturing()
     yield
     capture.suspend_global_capture(in_=True)
