@@ -175,7 +175,7 @@ def _left_behind(device: Device, before: int) -> int:
 def _away_from_the_terminal(config: pytest.Config, beside: BinaryIO) -> Iterator[None]:
     """The parent alone reports, and each process captures into files of its own; what is said here is dropped.
 
-    What C++ writes past all capturing, between two tests for instance, goes to ``beside``; with ``-s``, to the terminal.
+    What C++ writes past all capturing, between tests for instance, goes to ``beside``; with ``-s``, to the terminal.
     """
     manager = config.pluginmanager
     for name in PARENTS:
