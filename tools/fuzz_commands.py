@@ -33,7 +33,7 @@ from pytest_ascend.certificate import commands as certifying
 from pytest_ascend.certificate import package, revocation, signing
 from pytest_ascend.coverage import commands
 from pytest_ascend.golden import Golden, GoldenStore
-from pytest_ascend.golden.manifest import Made
+from pytest_ascend.golden.files import Made
 from pytest_ascend.runlog.contents import Selection, digest
 from pytest_ascend.runlog.writing import RunLog
 from pytest_ascend.verdict.summary import summarise

@@ -15,8 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pytest_ascend.certificate import revocation
 from pytest_ascend.coverage import expectations
 from pytest_ascend.environment.npu_smi import parse as parse_npu_smi
-from pytest_ascend.golden.files import Golden, decode, encode
-from pytest_ascend.golden.manifest import Entry, Made, decode_manifest, encode_manifest
+from pytest_ascend.golden.files import Entry, Golden, Made, decode, decode_manifest, encode, encode_manifest
 from pytest_ascend.migration import census
 from pytest_ascend.migration.sources import scan
 from pytest_ascend.page import html

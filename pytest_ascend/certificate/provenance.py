@@ -13,9 +13,9 @@ from pytest_ascend.doctor.examination import RULES
 from pytest_ascend.environment import compatibility, evidence
 from pytest_ascend.environment.chips import chip_of, family
 from pytest_ascend.environment.compatibility import INCOMPATIBLE
-from pytest_ascend.environment.components import Component, same
 from pytest_ascend.environment.evidence import Evidence
 from pytest_ascend.environment.npu_smi import soc
+from pytest_ascend.environment.stack import Component, same
 from pytest_ascend.environment.versions import Version, is_version
 from pytest_ascend.runlog.checks import moment
 from pytest_ascend.runlog.contents import ATTEMPT, LEFT_BEHIND, QUARANTINED, RESUMED

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from pytest_ascend import __version__
 from pytest_ascend.errors import AscendError, GoldenError
-from pytest_ascend.golden.files import canonical_json, read_bounded
-from pytest_ascend.golden.manifest import decode_manifest
+from pytest_ascend.golden.files import canonical_json, decode_manifest, read_bounded
 from pytest_ascend.golden.store import SUFFIX
 from pytest_ascend.system.bundled import PACKAGE, folder
 from pytest_ascend.system.untrusted import read_regular

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from pytest_ascend.doctor.findings import ERROR, NOTE, WARNING, Rule, Seen
 from pytest_ascend.doctor.survey import Survey
-from pytest_ascend.environment.components import VARIABLES, same
 from pytest_ascend.environment.evidence import COMPILER, HCCL, KERNELS, OPP, OPS, RUNTIME, TOOLKIT
+from pytest_ascend.environment.stack import VARIABLES, same
 from pytest_ascend.environment.versions import satisfies
 
 SOURCE = "source set_env.sh of the CANN that you want, in a fresh shell and before any other of the kind"

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from rich.progress import Progress
 
 from pytest_ascend.errors import AscendError, GoldenError
-from pytest_ascend.golden.files import Golden, encode
-from pytest_ascend.golden.manifest import Content, GoldenRecipe, Made
+from pytest_ascend.golden.files import Content, Golden, GoldenRecipe, Made, encode
 from pytest_ascend.golden.store import Changes, GoldenStore
 
 if TYPE_CHECKING:

@@ -14,16 +14,20 @@ from pathlib import Path
 from pytest_ascend.errors import GoldenError
 from pytest_ascend.golden.files import (
     BUILD,
+    Entry,
     Golden,
+    Made,
     canonical_json,
     damaged,
     decode,
+    decode_manifest,
     encode,
+    encode_manifest,
+    is_id,
     locked,
     read_bounded,
     write_if_new,
 )
-from pytest_ascend.golden.manifest import Entry, Made, decode_manifest, encode_manifest, is_id
 from pytest_ascend.system.untrusted import strict_json
 
 NAME = "revoked.json"

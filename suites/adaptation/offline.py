@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pytest_ascend.device import Device
-from pytest_ascend.environment.components import VARIABLES
+from pytest_ascend.environment.stack import VARIABLES
 
 from .export import INPUT
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from pytest_ascend import emulator
-from pytest_ascend.emulator.kernels.cube import slow_dtypes
+from pytest_ascend.emulator.kernels.linear import slow_dtypes
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)

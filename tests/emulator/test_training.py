@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch_npu.npu.amp import GradScaler as NpuGradScaler
 
-from pytest_ascend.emulator.kernels.cube import slow_dtypes
+from pytest_ascend.emulator.kernels.linear import slow_dtypes
 
 from .both import assert_identical, floats
 

@@ -21,7 +21,7 @@ from pytest_ascend.emulator.faults import apply_faults
 from pytest_ascend.emulator.kernels import all_kernels
 from pytest_ascend.errors import AscendError, UsageError
 from pytest_ascend.golden import Golden, GoldenStore
-from pytest_ascend.golden.manifest import Made
+from pytest_ascend.golden.files import Made
 from pytest_ascend.page import html
 from pytest_ascend.plugin.options import _seconds
 from pytest_ascend.precision import standard_of

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 
 from pytest_ascend.dispatching import EagerDispatchMode
-from pytest_ascend.emulator.chip.calls import Call
-from pytest_ascend.emulator.chip.functions import FUNCTIONS
+from pytest_ascend.emulator.chip.functions import FUNCTIONS, Call
 from pytest_ascend.emulator.chip.products import PRODUCTS
 from pytest_ascend.emulator.chip.sums import SUMS
 from pytest_ascend.emulator.choices import EXACT, checked

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.chip.calls import Call
+from pytest_ascend.emulator.chip.functions import Call
 
 T = torch.Tensor
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.chip.calls import Call
-from pytest_ascend.emulator.chip.functions import nudge
+from pytest_ascend.emulator.chip.functions import Call, nudge
 
 T = torch.Tensor
 Dims = Callable[[Call], list[int]]

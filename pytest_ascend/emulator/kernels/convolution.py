@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.kernels.cube import narrowed, widened
+from pytest_ascend.emulator.kernels.linear import narrowed, widened
 from pytest_ascend.emulator.registry import Family, aten
 
 family = Family("convolution")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
-from pytest_ascend.emulator.kernels.cube import narrowed, widened
 from pytest_ascend.emulator.registry import Family
 
 family = Family("linear")
@@ -171,3 +171,143 @@ def fused_matmul(x1: T, x2: T, bias: T | None, x3: T | None, then: str, cube: in
     x1, x2 = widened(*narrowed(cube, x1, x2))
     made = x1 @ x2 if bias is None else torch.addmm(bias.to(x1.dtype), x1, x2)
     return _THEN[then](made, None if x3 is None else x3.to(made.dtype))
+
+
+#: cubeMathType, as CANN numbers it. Where a lower precision is merely allowed (1) it is not used here, so that float32
+#: stays CPU's; torch_npu asks for 0 (keep) or 1.
+USE_FP16, USE_HF32 = 2, 3
+
+
+@functools.cache
+def slow_dtypes() -> frozenset[torch.dtype]:
+    """Return the dtypes that this CPU multiplies element by element, some ten times slower than float32."""
+    questions = {torch.float16: "_is_mkldnn_fp16_supported", torch.bfloat16: "_is_mkldnn_bf16_supported"}
+    fast = {dtype: getattr(torch.ops.mkldnn, name, None) for dtype, name in questions.items()}  # torch 2.1 has one
+    return frozenset(dtype for dtype, is_fast in fast.items() if is_fast is None or not is_fast())
+
+
+def widened(*operands: Any) -> tuple[Any, ...]:
+    """Return operands in float32 where the CPU is slow in their dtype; who writes the result rounds it, once.
+
+    That is also what a cube unit does: it takes half precision and adds up in float32.
+    """
+    return tuple(each.float() if each is not None and each.dtype in slow_dtypes() else each for each in operands)
+
+
+def narrowed(cube_math_type: int, *operands: T) -> tuple[T, ...]:
+    """Return the operands as the cube unit would read them: values are rounded, dtypes stay."""
+    if cube_math_type == USE_FP16:
+        return tuple(each.half().to(each.dtype) if each.is_floating_point() else each for each in operands)
+    if cube_math_type == USE_HF32:
+        return tuple(_to_hf32(each) if each.dtype == torch.float32 else each for each in operands)
+    return operands
+
+
+def _to_hf32(tensor: T) -> T:
+    """Round float32 to HF32, which keeps 11 bits of the fraction; ties, on which public sources differ, go to even."""
+    bits = tensor.contiguous().view(torch.int32)
+    rounded = (bits >> 12).bitwise_and_(1).add_(bits).add_(0x7FF).bitwise_and_(~0xFFF).view(torch.float32)
+    return torch.where(tensor.isnan(), tensor, rounded)
+
+
+Lists = list[T]
+
+#: groupType: what of the first operand is divided among the matrices.
+_NOTHING, _ROWS = -1, 0
+
+#: splitItem: these give one result for all rows.
+_ONE_RESULT = (2, 3)
+
+_SCALES = (
+    "TensorList scaleOptional, TensorList offsetOptional, TensorList antiquantScaleOptional,"
+    " TensorList antiquantOffsetOptional"
+)
+_OPERANDS = f"TensorList x, TensorList weight, TensorList bias, {_SCALES}"
+_OF_V4 = (
+    f"{_OPERANDS}, TensorList perTokenScaleOptional, Tensor groups, TensorList activationInputOptional,"
+    " TensorList activationQuantScaleOptional, TensorList activationQuantOffsetOptional, int64 split, int64 kind,"
+    " int64 counted, int64 actType"
+)
+_OUTPUTS = "out TensorList y, out TensorList activationFeatureOut, out TensorList dynQuantScaleOut"
+
+
+def _matrices(weight: Lists) -> Lists:
+    return list(weight[0]) if len(weight) == 1 and weight[0].dim() == 3 else weight
+
+
+def _row_groups(x: Lists, ends: list[int] | None) -> Iterator[T]:
+    """Yield the rows of each group: the tensors as they are, or the rows up to each end."""
+    if ends is None or len(x) > 1:
+        yield from x
+        return
+    for start, end in zip([0, *ends], ends, strict=False):
+        yield x[0][start:end]
+
+
+def _multiply(x: Lists, weight: Lists, bias: Lists | None, ends: list[int] | None, *, together: bool) -> Lists:
+    biases = _matrices(bias) if bias and bias[0].dim() > 1 else bias
+    made = [rows.float() @ matrix.float() for rows, matrix in zip(_row_groups(x, ends), _matrices(weight), strict=True)]
+    if biases:
+        made = [rows + added.float().view(1, -1) for rows, added in zip(made, biases, strict=True)]
+    return [torch.cat(made)] if together else made
+
+
+def _given(lists: Lists | None) -> Lists | None:
+    """Return a list that has tensors: torch_npu passes a tensor without elements where there is none."""
+    return lists if lists and lists[0] is not None and lists[0].numel() else None
+
+
+@family.kernel_of_some(f"aclnnGroupedMatmul({_OPERANDS}, IntArray ends, int64 split, out TensorList y)")
+def grouped_matmul(
+    x: Lists, weight: Lists, bias: Lists | None, ends: list[int] | None, split: int,
+    scaleOptional: Lists | None, offsetOptional: Lists | None, antiquantScaleOptional: Lists | None,  # noqa: N803
+    antiquantOffsetOptional: Lists | None,  # noqa: N803
+) -> Lists:  # fmt: skip
+    _refuse(scaleOptional, offsetOptional, antiquantScaleOptional, antiquantOffsetOptional)
+    return _multiply(x, weight, _given(bias), ends or None, together=split in _ONE_RESULT)
+
+
+def _refuse(*quantized: Lists | None) -> None:
+    if any(_given(each) for each in quantized):
+        raise NotImplementedError("quantized operands are not implemented")
+
+
+def _grouped_v4(*given: Any) -> tuple[Lists, None, None]:
+    x, weight, bias, *quantized = given[:8]
+    groups, split, kind, counted, activation = given[8], *given[12:16]
+    _refuse(*quantized)
+    if kind not in (_NOTHING, _ROWS) or activation:
+        raise NotImplementedError("only groups of rows, without an activation, are implemented")
+    ends = None if groups is None else groups.cumsum(0) if counted else groups
+    made = _multiply(
+        x,
+        weight,
+        _given(bias),
+        None if ends is None else ends.tolist(),
+        together=split in _ONE_RESULT,
+    )
+    return made, None, None
+
+
+family.op(f"aclnnGroupedMatmulV4({_OF_V4}, {_OUTPUTS})", _grouped_v4)
+family.op(f"aclnnGroupedMatmulV5({_OF_V4}, IntArray tuningConfig, {_OUTPUTS})", _grouped_v4)
+
+
+_ACTIVATIONS: Mapping[str, Callable[[T], T]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "fastgelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "silu": F.silu,
+}
+
+
+@family.kernel_of_some(
+    "aclnnFFNV2(Tensor x, Tensor weight1, Tensor weight2, IntArray expertTokens, Tensor bias1, Tensor bias2,"
+    " Tensor scale, Tensor offset, Tensor deqScale1, Tensor deqScale2, Tensor antiquantScale1, Tensor antiquantScale2,"
+    " Tensor antiquantOffset1, Tensor antiquantOffset2, text activation, int64 innerPrecise, bool tokensIndexFlag,"
+    " out Tensor y)"
+)
+def ffn(x: T, weight1: T, weight2: T, bias1: T | None, bias2: T | None, activation: str) -> T:
+    inner = F.linear(x.float(), weight1.float().t(), None if bias1 is None else bias1.float())
+    inner = _ACTIVATIONS[activation](inner)
+    return F.linear(inner, weight2.float().t(), None if bias2 is None else bias2.float())

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ascend.environment.components import Component, gather, homes, same
 from pytest_ascend.environment.evidence import Evidence
 from pytest_ascend.environment.machine import Machine, copied_machine, installed
 from pytest_ascend.environment.npu_smi import NpuSmi
-from pytest_ascend.environment.stack import collect
+from pytest_ascend.environment.stack import Component, collect, gather, homes, same
 
 INSTALL_INFO = """package_name=Ascend-cann-toolkit
 version=8.3.RC1
