@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import torch_npu
 from torch import nn
 
-from .both import FLOATS, assert_same, floats
+from .both import FLOATS, assert_same, floats, operators
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -78,3 +79,18 @@ def test_layer_norm_of_narrow_data_with_wide_parameters(dtype: torch.dtype) -> N
     for actual, expected in zip(on_npu[1:], on_cpu[1:], strict=True):
         assert actual.grad.dtype is torch.float32
         torch.testing.assert_close(actual.grad.cpu(), expected.grad, rtol=1e-2, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.5])
+def test_gradients_of_group_norm_with_swish(scale: float) -> None:
+    given = (floats(2, 6, 5, 7), floats(6, seed=1), floats(6, seed=2))
+    on_npu = [each.npu().requires_grad_() for each in given]
+    on_cpu = [each.double().requires_grad_() for each in given]
+    called = operators(
+        lambda: torch_npu.npu_group_norm_swish(on_npu[0], 3, *on_npu[1:], 1e-5, scale)[0].square().sum().backward()
+    )
+    assert "aclnnGroupNormSwishGrad" in called
+    normal = F.group_norm(on_cpu[0], 3, *on_cpu[1:], 1e-5)
+    (normal * torch.sigmoid(scale * normal)).square().sum().backward()
+    for actual, expected in zip(on_npu, on_cpu, strict=True):
+        torch.testing.assert_close(actual.grad.cpu().double(), expected.grad, rtol=1e-4, atol=1e-4)

@@ -15,6 +15,9 @@ OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     "Adam": (torch.optim.Adam, {"weight_decay": 0.01}),
     "AdamW": (torch.optim.AdamW, {}),
     "AdamW, AMSGrad": (torch.optim.AdamW, {"amsgrad": True}),
+    "AdamW, maximising": (torch.optim.AdamW, {"maximize": True}),
+    "Adam, maximising": (torch.optim.Adam, {"maximize": True}),
+    "SGD, maximising": (torch.optim.SGD, {"momentum": 0.9, "maximize": True}),
     "RMSprop": (torch.optim.RMSprop, {"momentum": 0.5, "centered": True}),
     "Adagrad": (torch.optim.Adagrad, {}),
     "Adadelta": (torch.optim.Adadelta, {}),
@@ -51,12 +54,12 @@ def test_steps(name: str, foreach: bool, dtype: torch.dtype) -> None:
     assert_same(lambda *values: _train(name, *values, foreach=foreach), *_parameters(dtype))
 
 
-@pytest.mark.parametrize("name", ["SGD", "SGD, Nesterov", "Adam"])
+@pytest.mark.parametrize("name", ["SGD", "SGD, Nesterov", "SGD, maximising", "Adam", "Adam, maximising"])
 def test_fused_steps(name: str) -> None:
     assert_same(lambda *values: _train(name, *values, fused=True), *_parameters(torch.float32))
 
 
-@pytest.mark.parametrize("name", ["AdamW", "AdamW, AMSGrad"])
+@pytest.mark.parametrize("name", ["AdamW", "AdamW, AMSGrad", "AdamW, maximising"])
 def test_fused_adamw_within_the_rounding_of_its_float32_numbers(name: str) -> None:
     actual = _train(name, *(each.npu() for each in _parameters(torch.float32)), fused=True)
     expected = _train(name, *_parameters(torch.float32), fused=True)

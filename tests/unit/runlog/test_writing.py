@@ -8,7 +8,8 @@ import pytest
 
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.case import Case
-from pytest_ascend.runlog.writing import RunLog, read
+from pytest_ascend.records.outcome import Errored
+from pytest_ascend.runlog.writing import DETAIL_LIMIT_CHARACTERS, RunLog, read
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
 
@@ -137,3 +138,24 @@ def test_nothing_is_written_after_the_end(log):
     log.finish(summarise(log.contents()).footer(synthetic.FINISHED))
     with pytest.raises(RunLogError, match="is closed"):
         log.append(synthetic.passed(RELU))
+
+
+def test_the_line_of_each_record_is_that_of_the_file(log, path):
+    log.note("resumed", at=synthetic.STARTED, records=0)
+    log.append(synthetic.passed(RELU))
+    log.note("resumed", at=synthetic.STARTED, records=1)
+    log.append(synthetic.passed(GELU))
+    lines = path.read_text().splitlines()
+    for run in (log.contents(), read(path)):
+        assert ["relu" in lines[run.line(0) - 1], "gelu" in lines[run.line(1) - 1]] == [True, True]
+
+
+def test_a_long_detail_keeps_both_ends_and_says_how_much_is_missing(log, path):
+    length = DETAIL_LIMIT_CHARACTERS + 10
+    log.append(
+        replace(synthetic.passed(RELU), outcome=Errored(reason="r", detail="a" * (length // 2) + "b" * (length // 2)))
+    )
+    detail = read(path).records[0].outcome.detail
+    assert (detail[0], detail[-1], "… 10 characters left out …" in detail) == ("a", "b", True)
+    log.append(replace(synthetic.passed(GELU), outcome=Errored(reason="r", detail="c" * DETAIL_LIMIT_CHARACTERS)))
+    assert read(path).records[1].outcome.detail == "c" * DETAIL_LIMIT_CHARACTERS

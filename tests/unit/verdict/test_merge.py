@@ -153,3 +153,13 @@ def test_what_happened_beside_the_cases_is_kept(runs, tmp_path):
     runs[0] = replace(runs[0], events=(event,))
     merge(runs, tmp_path / "run.jsonl")
     assert read(tmp_path / "run.jsonl").events == (event,)
+
+
+def test_a_whole_starts_with_its_first_shard_and_ends_with_its_last_in_whatever_time_zone(tmp_path):
+    starts = ("2026-03-01T10:00:00+00:00", "2026-03-01T10:30:00+02:00", "2026-03-01T09:00:00+00:00")
+    runs = [shard(tmp_path, index + 1, started=text) for index, text in enumerate(starts)]
+    merge(runs, tmp_path / "run.jsonl")
+    assert read(tmp_path / "run.jsonl").header.started == starts[1]  # 8:30 in UTC
+    last = replace(runs[0].footer, finished="2031-03-01T10:00:00+00:00")
+    merge([replace(runs[0], footer=last), *runs[1:]], tmp_path / "b.jsonl")
+    assert read(tmp_path / "b.jsonl").footer.finished == last.finished
