@@ -100,7 +100,8 @@ def test_a_run_that_conforms_is_certified(tmp_path: Path, tier: str) -> None:
         ({"events": (*CANARIES, {"kind": "quarantined", "card": "npu:0", "reason": "wrong sums"})}, ["blind"]),
         ({"fates": ended(BENCHMARK, "passed", measurements={})}, ["disturbed"]),
         ({"fates": ended(BENCHMARK, "passed", measurements={"us": float("nan")})}, ["disturbed", "measurements"]),
-        ({"fates": ended(BENCHMARK, "passed", measurements={"us": float("nan"), "b": 1.0})}, ["disturbed", "measurements"]),
+        ({"fates": ended(BENCHMARK, "passed", measurements={"us": float("nan"), "b": 1.0})},
+         ["disturbed", "measurements"]),
     ],
 )  # fmt: skip
 def test_a_run_that_does_not_earn_it_is_refused(tmp_path: Path, how: dict[str, Any], reasons: list[str]) -> None:

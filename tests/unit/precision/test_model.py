@@ -1,4 +1,4 @@
-"""The parts of the error model against tables: how far few errors understate their scale, and how errors are counted."""
+"""The error model's tables: how far few errors understate their scale, and how errors are counted."""
 
 from __future__ import annotations
 
