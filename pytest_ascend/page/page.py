@@ -95,7 +95,7 @@ class Page:
     tiles: tuple[Tile, ...]
     combination: tuple[Fact, ...]
     run_facts: tuple[Fact, ...]
-    run_line: str
+    run_line: tuple[Phrase | str, ...]
     causes: tuple[CauseCard, ...]
     small_causes: tuple[CauseCard, ...]
     first_causes: tuple[CauseCard, ...]
@@ -186,9 +186,9 @@ def _known(known: Sequence[KnownCause]) -> Phrase:
     return say("cause.known", cases=counted("cases", cases), causes=counted("causes", len(known))) if cases else SILENCE
 
 
-def _run_line(summary: Summary) -> str:
-    """Say in one line, in figures and names alone, what was run, when, and how long it took."""
-    return " · ".join(str(each.value) for each in _run_facts(summary) if each.name.key != "run.run")  # type: ignore[union-attr]
+def _run_line(summary: Summary) -> tuple[Phrase | str, ...]:
+    """Return what was run, when, and how long it took."""
+    return tuple(each.value for each in _run_facts(summary) if each.name != say("run.run"))
 
 
 def _looks(summary: Summary) -> str:

@@ -59,6 +59,7 @@ SUITES = (
     ("training", say("suite.training")),
     ("fusion", say("suite.fusion")),
     ("adaptation", say("suite.adaptation")),
+    ("distributed", say("suite.distributed")),
     ("environment", say("suite.environment")),
     ("benchmarks", say("suite.benchmarks")),
     ("user", say("suite.user")),

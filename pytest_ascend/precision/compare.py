@@ -14,7 +14,7 @@ from pytest_ascend.precision.attributes import Promise, as_tensor, differences
 from pytest_ascend.precision.floating import judge_floating
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS
 from pytest_ascend.precision.nested import Leaf, Misfit, kind, leaves
-from pytest_ascend.precision.pattern import Sample, pattern_of
+from pytest_ascend.precision.pattern import Sample, map_of, pattern_of, worst_elements
 from pytest_ascend.precision.reference import Reference, plain
 from pytest_ascend.precision.request import Request, explain
 from pytest_ascend.precision.standards import Standard, standard_of
@@ -220,6 +220,8 @@ def judge_exact(path: str, actual: torch.Tensor, expected: torch.Tensor, standar
         worst=_largest(sample),
         limit=Limit(name="elements that are not equal", value=0.0),
         pattern=pattern_of(sample),
+        worst_elements=worst_elements(sample),
+        where=map_of(sample),
     )
     return replace(verdict, message="\n".join(explain(verdict)))
 

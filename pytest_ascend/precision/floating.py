@@ -25,7 +25,7 @@ from pytest_ascend.precision.measure import (
     measure,
     measured_equal,
 )
-from pytest_ascend.precision.pattern import Sample, causes, pattern_of
+from pytest_ascend.precision.pattern import Sample, causes, map_of, pattern_of, worst_elements
 from pytest_ascend.precision.request import explain
 from pytest_ascend.precision.rules import RULES
 from pytest_ascend.precision.spread import EXACT_UP_TO
@@ -198,6 +198,8 @@ def _broken(verdict: Verdict, tensors: Sequence[torch.Tensor], found: Measuremen
         worst=_worst(tensors, worst) if worst >= 0 else verdict.worst,
         limit=Limit(name=finding.rule, value=finding.limit),
         pattern=pattern_of(sample) or _pattern_of_all(tensors, found, finding),
+        worst_elements=worst_elements(sample),
+        where=map_of(sample),
     )
     return replace(verdict, message="\n".join(explain(verdict)))
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from pytest_ascend.precision.formats import dtype_name
+from pytest_ascend.records.verdict import Worst
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -58,6 +59,48 @@ class Sample:
     def of_total(self, total: int) -> Sample:
         """Say how many wrong elements there are."""
         return replace(self, total=total)
+
+
+#: Elements that are told of one comparison, and cells of the picture of where the wrong ones are, down and across.
+TOLD, MAP_ROWS, MAP_COLUMNS = 8, 24, 48
+
+
+def worst_elements(sample: Sample) -> tuple[Worst, ...]:
+    """Return the wrong elements that are furthest off, NaN and Inf out of place before all others."""
+    if not sample.size or not np.issubdtype(sample.actual.dtype, np.number):
+        return ()
+    with np.errstate(all="ignore"):
+        gaps = np.abs(sample.actual.astype(np.float64) - sample.expected.astype(np.float64))
+    order = np.argsort(-np.nan_to_num(gaps, nan=np.inf, posinf=np.inf), kind="stable")[:TOLD]
+    return tuple(
+        Worst(
+            index=tuple(int(each) for each in np.unravel_index(int(sample.places[place]), sample.shape))
+            if sample.shape
+            else (),
+            actual=_told(sample.actual[place]),
+            expected=_told(sample.expected[place]),
+        )
+        for place in order
+    )
+
+
+def _told(value: Any) -> str:
+    return str(value) if isinstance(value, np.integer) else f"{value:.9g}"
+
+
+def map_of(sample: Sample) -> tuple[str, ...]:
+    """Return where the wrong elements are, as a Verdict has it; empty where not all of them are held."""
+    if not sample.is_whole or not sample.size or sample.elements < 2:
+        return ()
+    width = sample.shape[-1]
+    height = sample.elements // width
+    rows, columns = min(height, MAP_ROWS), min(width, MAP_COLUMNS)
+    down, across = np.divmod(sample.places, width)
+    wrong = np.zeros((rows, columns))
+    np.add.at(wrong, (down * rows // height, across * columns // width), 1)
+    sizes = [np.bincount(np.arange(size) * cells // size) for size, cells in ((height, rows), (width, columns))]
+    share = wrong / np.outer(*sizes)
+    return tuple("".join(str(int(level)) for level in row) for row in np.ceil(share * 9))
 
 
 #: A looked-at place: where the wrong elements are.

@@ -48,7 +48,9 @@ class Verdict:
 
     ``path`` says which part of the output ("output[0].logits"); of a nested output the verdict as a whole repeats its
     worst leaf, and ``leaves`` holds one verdict for each leaf. ``metrics`` may hold NaN and Inf. ``waiver`` is the
-    reason given for judging by a looser limit than the standard's, empty where nothing was loosened.
+    reason given for judging by a looser limit than the standard's, empty where nothing was loosened. Of wrong elements,
+    ``worst_elements`` has the worst first, and ``where`` a picture: the tensor as rows of cells, its last dimension
+    across and all others down, a digit each from 0 for no wrong element to 9 for nothing else.
     """
 
     path: str
@@ -61,6 +63,8 @@ class Verdict:
     limit: Limit | None = None
     pattern: str = ""
     waiver: str = ""
+    worst_elements: tuple[Worst, ...] = ()
+    where: tuple[str, ...] = ()
     leaves: tuple[Verdict, ...] = ()
 
     def as_whole(self) -> Verdict:
@@ -84,6 +88,8 @@ class Verdict:
             "limit": self.limit and self.limit.to_dict(),
             "pattern": self.pattern,
             "waiver": self.waiver,
+            **({"worst_elements": [each.to_dict() for each in self.worst_elements]} if self.worst_elements else {}),
+            **({"where": list(self.where)} if self.where else {}),
         }
 
     @classmethod
@@ -100,5 +106,7 @@ class Verdict:
             limit=Limit.from_dict(data["limit"]) if data["limit"] else None,
             pattern=str(data["pattern"]),
             waiver=str(data.get("waiver", "")),
+            worst_elements=tuple(Worst.from_dict(each) for each in data.get("worst_elements", ())),
+            where=tuple(map(str, data.get("where", ()))),
             leaves=tuple(cls.from_dict(leaf) for leaf in data.get("leaves", ())),
         )

@@ -152,6 +152,7 @@ _CASE = _fields(
         "level": _one_of(*LEVELS),
     }
 )
+_ELEMENT = _fields({"index": _list_of(_count), "actual": _text, "expected": _text})
 _LEAF_FIELDS: dict[str, Check] = {
     "path": _text,
     "agrees": _flag,
@@ -159,7 +160,7 @@ _LEAF_FIELDS: dict[str, Check] = {
     "headline": _text,
     "message": _text,
     "metrics": _map_of(_optional(_number)),
-    "worst": _optional(_fields({"index": _list_of(_count), "actual": _text, "expected": _text})),
+    "worst": _optional(_ELEMENT),
     "limit": _optional(_fields({"name": _text, "value": _number})),
     "pattern": _text,
 }
@@ -323,8 +324,11 @@ def record(data: Any) -> ResultRecord:
     _list_of(_ATTEMPT)(data.get("attempts", []), "record.attempts")
     for index, verdict in enumerate(data["verdicts"]):
         path = f"record.verdicts[{index}]"
-        _text(verdict.get("waiver", ""), f"{path}.waiver")
         _list_of(_LEAF)(verdict.get("leaves", []), f"{path}.leaves")
+        for each in (verdict, *verdict.get("leaves", [])):
+            _text(each.get("waiver", ""), f"{path}.waiver")
+            _list_of(_ELEMENT)(each.get("worst_elements", []), f"{path}.worst_elements")
+            _list_of(_text)(each.get("where", []), f"{path}.where")
     return ResultRecord.from_dict(data)
 
 

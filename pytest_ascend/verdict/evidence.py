@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -57,9 +58,9 @@ def elements(verdict: Mapping[str, Any]) -> list[list[str]]:
     return [[_index(each["index"]), line(each["actual"]), line(each["expected"])] for each in found[:ELEMENTS_LIMIT]]
 
 
-def where(verdict: Mapping[str, Any]) -> list[list[int]]:
-    """Return where errors lie: rows of cells, each from 0 for nothing to 9 for all of its elements beyond the limit."""
-    return [[min(max(int(cell), 0), 9) for cell in row[:MAP_LIMIT]] for row in verdict.get("where", ())[:MAP_LIMIT]]
+def where(verdict: Mapping[str, Any]) -> list[str]:
+    """Return where errors lie: rows of cells, a digit each from 0 for none to 9 for wrong elements alone."""
+    return [re.sub(r"[^0-9]", "0", row[:MAP_LIMIT]) for row in verdict.get("where", ())[:MAP_LIMIT]]
 
 
 def _index(position: list[int]) -> str:

@@ -45,7 +45,7 @@ const CaseView = (() => {
     for (const [name, value] of Object.entries({ viewBox: `0 0 ${width} ${height}`, class: "map", role: "img", "aria-label": say("case.where") })) {
       svg.setAttribute(name, value);
     }
-    rows.forEach((row, down) => row.forEach((level, across) => {
+    rows.forEach((row, down) => [...row].forEach((level, across) => {
       const cell = document.createElementNS("http://www.w3.org/2000/svg", "rect");
       const place = { x: across * width / wide, y: down * height / high, width: width / wide, height: height / high, class: `m${level}` };
       for (const [name, value] of Object.entries(place)) cell.setAttribute(name, value);

@@ -87,11 +87,11 @@ def test_the_index_has_what_the_list_shows_of_every_case_and_its_cause():
 def test_the_worst_elements_stand_beside_what_was_expected():
     worst = [{"index": [n, 2], "actual": f"{n}.5", "expected": "1"} for n in range(20)]
     record = replace(synthetic.record(RELU, "failed", synthetic.Random(4)))
-    verdict = {**record.verdicts[0], "worst_elements": worst, "where": [[0, 12, -1]]}
+    verdict = {**record.verdicts[0], "worst_elements": worst, "where": ["09<"]}
     [found] = packed(RELU, "failed", verdicts=(verdict,))[0]["verdicts"]
     assert found["elements"][0] == ["[0, 2]", "0.5", "1"]
     assert len(found["elements"]) == 8
-    assert found["where"] == [[0, 9, 0]]
+    assert found["where"] == ["090"]
 
 
 def test_a_program_stands_beside_a_case_that_failed_and_beside_no_other():

@@ -1,7 +1,9 @@
+import numpy as np
 import pytest
 import torch
 
 from pytest_ascend.precision import compare
+from pytest_ascend.precision.pattern import Sample, map_of, worst_elements
 
 torch.manual_seed(0)
 EXPECTED = torch.randn(64, 512, dtype=torch.float64)
@@ -53,3 +55,25 @@ def test_a_message_says_where_what_and_by_which_rule():
     assert lines[0].startswith("ops/add: 1 of 32768 elements differ; error of one element: 1")
     assert "[1, 2]" in lines[1]
     assert "error-model@1" in verdict.message
+
+
+def test_a_picture_shows_where_the_wrong_elements_are_and_which_are_worst():
+    sample = Sample.of(torch.zeros(4, 3, 200))
+    places = np.array([0, 1, 2, 3, 2 * 200 + 199, 11 * 200 + 100])
+    sample.add(places, np.array([1.0, 2.0, np.nan, 4.0, 50.0, 6.0]), np.zeros(6))
+    rows = map_of(sample.of_total(6))
+    assert (len(rows), {len(row) for row in rows}) == (12, {48})
+    wrong = [(down, across) for down, row in enumerate(rows) for across, cell in enumerate(row) if cell != "0"]
+    assert wrong == [(0, 0), (2, 47), (11, 24)]
+    assert rows[0][0] > rows[2][47]
+    assert map_of(sample.of_total(7)) == ()
+    assert [(each.index, each.actual) for each in worst_elements(sample)[:2]] == [
+        ((0, 0, 2), "nan"),
+        ((0, 2, 199), "50"),
+    ]
+
+
+def test_a_picture_of_all_elements_is_full():
+    sample = Sample.of(torch.zeros(5, 7))
+    sample.add(np.arange(35), np.ones(35), np.zeros(35))
+    assert map_of(sample.of_total(35)) == ("9999999",) * 5
