@@ -80,6 +80,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         from pytest_ascend.plugin import collection
 
         collection.parametrize(metafunc)
+    if "ascend_community_case" in metafunc.fixturenames:
+        from pytest_ascend.plugin import user_model
+
+        user_model.parametrize_community(metafunc)
     if "ascend_model_case" in metafunc.fixturenames:
         from pytest_ascend.plugin import user_model
 
@@ -97,6 +101,19 @@ def ascend_model_case(
     from pytest_ascend.plugin import user_model
 
     return user_model.case_of(request, ascend_device, precision_compare, ascend_measure)
+
+
+@pytest.fixture
+def ascend_community_case(
+    request: pytest.FixtureRequest,
+    npu_device: torch.device,
+    cpu_reference: CpuReference,
+    precision_compare: PrecisionCompare,
+) -> Callable[[], None]:
+    """Run one case of the folder that ``--ascend-cases`` names."""
+    from pytest_ascend.plugin import user_model
+
+    return user_model.community_case(request, npu_device, cpu_reference, precision_compare)
 
 
 @pytest.fixture

@@ -155,6 +155,12 @@ class Options:
     model_input: str = option(
         "", "what it is called with: package.module:function, or shapes as in 8x3x224x224", metavar="NAME"
     )
+    cases: Path | None = option(
+        None,
+        "run the operator cases in a folder, ATK's JSON and TTK's CSV, instead of the bundled suites",
+        read=Path,
+        metavar="DIR",
+    )
     store_goldens: bool = option(
         False,
         "store what cpu_reference(..., golden=NAME) computes in --ascend-baselines, instead of reading it",
@@ -310,7 +316,11 @@ def _suites(given: tuple[str, ...], namespace: argparse.Namespace) -> tuple[str,
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
             raise UsageError(f"--ascend-suite={name}: there is no such suite", hint=hint)
-    for what, other in (("a path", namespace.file_or_dir), ("--ascend-model", namespace.ascend_model)):
+    for what, other in (
+        ("a path", namespace.file_or_dir),
+        ("--ascend-model", namespace.ascend_model),
+        ("--ascend-cases", namespace.ascend_cases),
+    ):
         if wanted and other:
             raise UsageError(f"--ascend-suite and {what} exclude each other", hint="give one of the two")
     return wanted

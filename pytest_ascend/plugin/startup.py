@@ -43,6 +43,8 @@ def set_up(config: pytest.Config, args: list[str]) -> Setup:
         chosen = options.chosen(namespace)
         if settings.model and not chosen.paths:
             chosen = replace(chosen, paths=_put(namespace, args, suites / "yours" / "model.py"))
+        if settings.cases and not chosen.paths:
+            chosen = replace(chosen, paths=_put(namespace, args, suites / "yours" / "cases.py"))
         if settings.suites:
             chosen = replace(chosen, paths=_put(namespace, args, *(suites / name for name in settings.suites)))
         scope = selection.scope(chosen.paths, suites, here)
@@ -66,7 +68,11 @@ def _put(namespace: argparse.Namespace, args: list[str], *paths: Path) -> tuple[
 
 
 def _refuse_model(settings: options.Options) -> None:
-    """Raise UsageError for a model that cannot be made or called, before anything is collected."""
+    """Raise UsageError for a model or cases that cannot be made or read, before anything is collected."""
+    if settings.cases:
+        from pytest_ascend.operators import community  # noqa: PLC0415  (loads torch)
+
+        community.read(settings.cases)
     if settings.model:
         from pytest_ascend.migration import target  # noqa: PLC0415  (loads torch)
 

@@ -9,14 +9,19 @@ import pytest
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.parity.cases import PROPERTIES, cases
+from pytest_ascend.plugin.keys import SETUP
 from pytest_ascend.records.case import Case
 
 if TYPE_CHECKING:
+    import torch
+
     from pytest_ascend.device import Device
     from pytest_ascend.migration.target import Subject
+    from pytest_ascend.operators.community import Call
     from pytest_ascend.run.comparing import PrecisionCompare
 
-FIXTURE = "ascend_model_case"
+FIXTURE, COMMUNITY_FIXTURE = "ascend_model_case", "ascend_community_case"
+_COMMUNITY: pytest.StashKey[dict[Case, Call]] = pytest.StashKey()
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
@@ -40,6 +45,38 @@ def case_of(
 
     case: Case = request.param
     return lambda: ModelParity(_subject(request), device, compare, measure).check(case)
+
+
+def parametrize_community(metafunc: pytest.Metafunc) -> None:
+    """Give a test one case for each of the folder ``--ascend-cases``. Raises UsageError where none is named."""
+    from pytest_ascend.operators import community  # noqa: PLC0415 - loads torch
+
+    config = metafunc.config
+    folder = config.stash[SETUP].options.cases if SETUP in config.stash else None
+    if not folder:
+        raise UsageError(f"{metafunc.definition.nodeid} needs a folder with cases", hint="give --ascend-cases=DIR")
+    calls = config.stash.setdefault(_COMMUNITY, community.read(folder))
+    found = list(calls)
+    metafunc.parametrize(COMMUNITY_FIXTURE, found, ids=[case.id for case in found], indirect=True)
+
+
+def community_case(
+    request: pytest.FixtureRequest, device: torch.device, reference: Callable[..., Any], compare: Callable[..., Any]
+) -> Callable[[], None]:
+    """Return what runs the case of a test; what cannot be run says why, and counts as not run."""
+    from pytest_ascend.operators import community  # noqa: PLC0415 - loads torch
+
+    call = request.config.stash[_COMMUNITY][request.param]
+    if call.why:
+        pytest.skip(call.why)
+
+    def run() -> None:
+        try:
+            community.compute(call, device, reference, compare)
+        except UsageError as error:
+            pytest.skip(error.message)
+
+    return run
 
 
 def parity(device: Device, compare: PrecisionCompare, measure: Callable[..., None]) -> Callable[..., None]:

@@ -38,6 +38,7 @@ def given(**values: object) -> argparse.Namespace:
         "ascend_suite": [],
         "ascend_model": None,
         "ascend_model_input": None,
+        "ascend_cases": None,
         "usepdb": False,
         "trace": False,
         "help": False,

@@ -1,0 +1,395 @@
+"""Operator cases that others wrote, as files: ATK's JSON and TTK's CSV, from the user's own checkout.
+
+Files are untrusted input: bounded, parsed as data, and no code that lies beside them is imported. What cannot be run as
+a plain call of torch is kept with the reason, never dropped.
+
+Formats, as written by their tools: ATK's ``CaseConfig`` (``inputs`` of type tensor, tensors, scalar or attr, each with
+``dtype``, ``shape`` and ``range_values``; ``api_type`` names an executor, and ``function`` is the plain call); TTK's
+columns for the modes aclnn and e2e (``tensor_view_shapes``, ``tensor_dtypes``, ``attributes``, ``input_data_ranges``).
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import importlib
+import io
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.text import one_line
+from pytest_ascend.system.untrusted import read_regular, strict_json
+
+#: Larger files and tensors are refused with the reason.
+FILE_BYTES, ELEMENTS, FILES = 64 * 2**20, 2**26, 20_000
+#: What torch raises for arguments that it does not take, beside TypeError.
+_REFUSALS = (RuntimeError, ValueError, IndexError, NotImplementedError)
+FORWARD, NOT_RUN = "forward", "not-run"
+
+#: Names of dtypes in both formats, beside torch's own.
+DTYPES = {
+    "fp16": "float16",
+    "fp32": "float32",
+    "fp64": "float64",
+    "fp": "float32",
+    "bf16": "bfloat16",
+    "float": "float32",
+    "half": "float16",
+    "double": "float64",
+    "int": "int64",
+    "uint1": "bool",
+}
+#: The executors that are the plain call of a function of torch: ATK's own, and a family that is named for its function.
+PLAIN, NAMED = "function", re.compile(r"(?:ascend_)?method_torch_(\w+)")
+#: Operators whose name in aclnn is not torch's, once it is written in small letters.
+RENAMED = {
+    "reduce_sum": "sum",
+    "zero": "Tensor.zero_",
+    "cast": "Tensor.to",
+    "clip_min": "clamp_min",
+    "clamp_min_tensor": "clamp_min",
+    "clamp_max_tensor": "clamp_max",
+    "clamp_tensor": "clamp",
+    "split_with_size": "split",
+    "split_tensor": "split",
+}
+#: Attributes that are the test tool's own.
+NOT_TORCHS = {"format", "cubeMathType", "cube_math_type"}
+#: Functions whose results are random: there is nothing to compare with.
+RANDOM = re.compile(r"rand|dropout|bernoulli|multinomial|normal_|normal$|uniform|exponential|poisson|geometric|cauchy")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Given:
+    """A tensor to make: values are uniform from ``low`` to ``high``, or ``normal`` with this mean and deviation."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    low: float
+    high: float
+    normal: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """One case of a file: the function's names to try, its arguments (:class:`Given` where a tensor stands).
+
+    ``why`` is the reason why it cannot be run; empty where it can.
+    """
+
+    name: str
+    functions: tuple[str, ...] = ()
+    args: tuple[Any, ...] = ()
+    kwargs: tuple[tuple[str, Any], ...] = ()
+    dtype: str = ""
+    why: str = ""
+
+
+class _Refused(ValueError):
+    """A case that is no plain call; ``str()`` is the reason."""
+
+
+@cache
+def read(folder: Path) -> dict[Case, Call]:
+    """Return the cases of every JSON and CSV file below ``folder``, and one for each reason why others are not run.
+
+    Raises UsageError where there is no such folder, or no case in it.
+    """
+    if not folder.is_dir():
+        raise UsageError(
+            f"--ascend-cases={folder}: there is no such folder", hint="name a checkout with ATK or TTK cases"
+        )
+    found: dict[Case, Call] = {}
+    paths = sorted(path for path in folder.rglob("*") if path.suffix in {".json", ".csv"})
+    for path in paths[:FILES]:
+        subject = path.relative_to(folder).as_posix()
+        reasons: Counter[str] = Counter()
+        for call in _calls(path):
+            if call.why:
+                reasons[call.why] += 1
+            else:
+                case = Case(
+                    suite="user", subject=f"{subject}/{call.name}", property=FORWARD, dtype=call.dtype, family=subject
+                )
+                found.setdefault(case, call)
+        for index, (why, count) in enumerate(reasons.items()):
+            case = Case(suite="user", subject=subject, property=f"{NOT_RUN}-{index}", family=subject)
+            found[case] = Call(name=subject, why=f"{count} cases of {path.name}: {why}")
+    if not found:
+        raise UsageError(
+            f"--ascend-cases={folder}: there are no cases",
+            hint="ATK's are JSON lists with inputs, TTK's CSV with api_name",
+        )
+    return found
+
+
+def _calls(path: Path) -> Iterator[Call]:
+    """Yield the cases of a file; one that says why where it is damaged, none where it is something else."""
+    try:
+        data = read_regular(path, FILE_BYTES)
+        rows = _atk_rows(data) if path.suffix == ".json" else _ttk_rows(data)
+    except (ValueError, OSError, csv.Error) as error:
+        yield Call(name=path.stem, why=f"the file cannot be read: {one_line(str(error))[:120]}")
+        return
+    convert: Callable[[Mapping[str, Any], int], Call] = _atk if path.suffix == ".json" else _ttk
+    taken: Counter[str] = Counter()
+    for index, row in enumerate(rows):
+        try:
+            call = convert(row, index)
+        except (_Refused, ValueError, TypeError, LookupError, SyntaxError, AttributeError, RecursionError) as error:
+            said = str(error) if isinstance(error, _Refused) else f"not as its format says: {type(error).__name__}"
+            call = Call(name=str(index), why=one_line(said)[:200])
+        taken[call.name] += 1
+        if taken[call.name] > 1:
+            call = _renamed(call, f"{call.name}-{taken[call.name]}")
+        yield call
+
+
+def _renamed(call: Call, name: str) -> Call:
+    return Call(name=name, functions=call.functions, args=call.args, kwargs=call.kwargs, dtype=call.dtype, why=call.why)
+
+
+# --- ATK --------------------------------------------------------------------------------------------------------------
+
+
+def _atk_rows(data: bytes) -> list[Mapping[str, Any]]:
+    """Return the cases of ATK's file; none where it is other JSON, such as a configuration of kernels."""
+    if b'"inputs"' not in data or b'"name"' not in data:
+        return []
+    found = strict_json(data)
+    rows = found if isinstance(found, list) else [found]
+    return [
+        each for each in rows if isinstance(each, Mapping) and isinstance(each.get("inputs"), list) and "name" in each
+    ]
+
+
+def _atk(row: Mapping[str, Any], index: int) -> Call:
+    executor = str(row.get("api_type") or PLAIN)
+    name = f"{row.get('aclnn_name') or row['name']}-{row.get('id', index)}"
+    if row.get("expected_error_msg"):
+        raise _Refused("expects an error of aclnn")
+    named = NAMED.fullmatch(executor)
+    if executor != PLAIN and not named:
+        raise _Refused(f"the executor {executor} is a program of its own")
+    functions = _functions(named[1]) if named else _functions(str(row["name"]), str(row.get("aclnn_name") or ""))
+    args: list[Any] = []
+    kwargs: list[tuple[str, Any]] = []
+    dtype = ""
+    for given in row["inputs"]:
+        value = [_atk_value(each) for each in given] if isinstance(given, list) else _atk_value(given)
+        first = value[0] if isinstance(value, list) and value else value
+        dtype = dtype or (first.dtype if isinstance(first, Given) else "")
+        kind = (given[0] if isinstance(given, list) and given else given)["type"]
+        if kind.startswith("attr"):
+            name_of = str((given[0] if isinstance(given, list) else given).get("name") or f"attribute{len(kwargs)}")
+            if name_of not in NOT_TORCHS:
+                kwargs.append((name_of, value))
+        else:
+            args.append(value)
+    return Call(name=_plain(name), functions=functions, args=tuple(args), kwargs=tuple(kwargs), dtype=dtype)
+
+
+def _atk_value(given: Mapping[str, Any]) -> Any:
+    kind, values = str(given["type"]), given.get("range_values")
+    if values in ("null", ["null"], "default", ["default"]):
+        return None
+    if kind not in {"tensor", "tensors"}:
+        return values
+    return _given(given["shape"], str(given["dtype"]), values)
+
+
+# --- TTK --------------------------------------------------------------------------------------------------------------
+
+
+def _ttk_rows(data: bytes) -> list[Mapping[str, Any]]:
+    """Return the cases of TTK's file; none where it is another table."""
+    text = data.decode("utf-8-sig")
+    rows: list[Mapping[str, Any]] = [*csv.DictReader(io.StringIO(text, newline=""))]
+    return rows if rows and "testcase_name" in rows[0] else []
+
+
+def _ttk(row: Mapping[str, str], index: int) -> Call:
+    api = (row.get("api_name") or "").strip()
+    if not api:
+        raise _Refused("it is of a kernel, not of a function")
+    if row.get("expected_error") or row.get("expected_error_msg"):
+        raise _Refused("expects an error of aclnn")
+    if any(
+        _literal(row.get(name), ()) for name in ("tensor_storage_shapes", "tensor_view_strides", "tensor_view_offsets")
+    ):
+        raise _Refused("tensors with strides of their own are not made yet")
+    shapes = list(_literal(row["tensor_view_shapes"], ()))
+    dtypes = _stretched(_literal(row.get("tensor_dtypes"), ("float32",)), len(shapes))
+    ranges = _stretched(_literal(row.get("input_data_ranges"), ((-1, 1),)), len(shapes))
+    outputs = {position % len(shapes) for position in _literal(row.get("output_tensor_indexes"), ()) if shapes}
+    if api.endswith("_"):
+        outputs = set()  # the tensor itself
+    args = [
+        _nested(shape, dtype, bounds)
+        for position, (shape, dtype, bounds) in enumerate(zip(shapes, dtypes, ranges, strict=True))
+        if position not in outputs
+    ]
+    attributes = _literal(row.get("attributes"), {})
+    first = next((each for each in args if isinstance(each, Given)), None)
+    return Call(
+        name=_plain(row.get("testcase_name") or str(index)),
+        functions=_functions(api),
+        args=tuple(args),
+        kwargs=tuple((str(key), value) for key, value in dict(attributes).items()),
+        dtype=first.dtype if first else "",
+    )
+
+
+def _literal(text: str | None, default: Any) -> Any:
+    """Read a cell: a Python literal, or JSON's true, false and null."""
+    if text is None or not text.strip():
+        return default
+    for word, value in (("true", "True"), ("false", "False"), ("null", "None"), ("-inf", "-1e999"), ("inf", "1e999")):
+        text = re.sub(rf"(?<![\w'\"]){word}(?![\w'\"])", value, text)
+    return ast.literal_eval(text)
+
+
+def _stretched(values: Any, count: int) -> list[Any]:
+    """Return as many values as tensors: the last one stands for the rest."""
+    found = list(values) if isinstance(values, list | tuple) else [values]
+    if count and not found:
+        raise _Refused("dtypes or ranges are missing")
+    return (found + found[-1:] * count)[:count]
+
+
+def _nested(shape: Any, dtype: Any, bounds: Any) -> Any:
+    """Return a tensor, or a list of tensors where the shape is one of several."""
+    if shape and not isinstance(shape[0], int):
+        return [
+            _nested(*each) for each in zip(shape, _stretched(dtype, len(shape)), [bounds] * len(shape), strict=True)
+        ]
+    return _given(shape, str(dtype), bounds)
+
+
+# --- both -------------------------------------------------------------------------------------------------------------
+
+
+def _given(shape: Sequence[int], dtype: str, values: Any) -> Given:
+    """Return a tensor to make; ``values`` is a number, two bounds, or ATK's normal distribution with ranges of both."""
+    sizes = tuple(int(size) for size in shape or ())
+    if min(sizes, default=0) < 0 or math.prod(sizes) > ELEMENTS:
+        raise _Refused(f"a tensor has more than {ELEMENTS:,} elements")
+    while isinstance(values, list | tuple) and len(values) == 1:
+        values = values[0]
+    dtype = DTYPES.get(dtype.lower(), dtype.lower())
+    if isinstance(values, Mapping):
+        mean, deviation = (sum(map(float, values[name])) / 2 for name in ("mean", "std"))
+        return Given(shape=sizes, dtype=dtype, low=mean, high=deviation, normal=True)
+    low, high = values if isinstance(values, list | tuple) and len(values) == 2 else (values, values)
+    return Given(shape=sizes, dtype=dtype, low=_number(low), high=_number(high))
+
+
+def _number(value: Any) -> float:
+    return 0.0 if value is None else float(value)
+
+
+def _functions(*names: str) -> tuple[str, ...]:
+    """Return the names of torch to try, the likeliest first: as written, then as aclnn's name in small letters."""
+    found: list[str] = []
+    for name in filter(None, names):
+        if name.startswith(("torch.", "torch_npu.")):
+            found.append(name)
+            continue
+        small = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.removeprefix("aclnn")).lower()
+        small = RENAMED.get(small, small)
+        small = f"Tensor.{small.removeprefix('inplace_')}_" if small.startswith("inplace_") else small
+        found += [f"torch.{small}", f"torch.nn.functional.{small}", f"torch.special.{small}", f"torch.Tensor.{small}"]
+    if RANDOM.search(found[0].rpartition(".")[2]):
+        raise _Refused("draws random numbers")
+    if _found(tuple(found))[0] is None:
+        raise _Refused(f"neither torch nor torch_npu has a function {found[0]}")
+    return tuple(found)
+
+
+def _plain(name: str) -> str:
+    """Return a name for a case id."""
+    return re.sub(r"[^\w.+-]+", "_", name)[:100]
+
+
+def compute(call: Call, device: torch.device, reference: Callable[..., Any], compare: Callable[..., Any]) -> None:
+    """Run a case on the device and judge it by float64 on the CPU. Raises UsageError for what torch does not take."""
+    function, name = _found(call.functions)
+    assert function is not None  # noqa: S101 - what is not there has a reason not to run
+    generator = torch.Generator().manual_seed(0)
+    args = [_made(each, generator) for each in call.args]
+    kwargs = {key: _made(value, generator) for key, value in call.kwargs if value is not None}
+    while args and args[-1] is None:
+        args.pop()
+    try:
+        expected = reference(function, *args, **kwargs)
+    except TypeError:  # names of attributes are CANN's, and not always torch's
+        args, kwargs = [*args, *kwargs.values()], {}
+        try:
+            expected = reference(function, *args)
+        except (*_REFUSALS, TypeError) as error:
+            raise _not_torchs(name, error) from None
+    except _REFUSALS as error:
+        raise _not_torchs(name, error) from None
+    compare(function(*_on(args, device), **_on(kwargs, device)), expected, name=name)
+
+
+def _not_torchs(name: str, error: Exception) -> UsageError:
+    said = f"torch on the CPU refuses it: {name}: {type(error).__name__}: {one_line(str(error))[:200]}"
+    return UsageError(said, hint="the case is for an interface that is not torch's")
+
+
+@cache
+def _found(names: Sequence[str]) -> tuple[Callable[..., Any] | None, str]:
+    """Return the first of these functions that is there, and its name; None where none is."""
+    for name in names:
+        module, *parts = name.split(".")
+        try:
+            value: Any = importlib.import_module(module)
+        except ImportError:
+            continue
+        for part in parts:
+            value = getattr(value, part, None)
+        if callable(value):
+            return value, name
+    return None, ""
+
+
+def _made(value: Any, generator: torch.Generator) -> Any:
+    """Make a tensor of uniform values between its bounds; a nested list of tensors; anything else as it is."""
+    if isinstance(value, list | tuple):
+        return [_made(each, generator) for each in value]
+    if not isinstance(value, Given):
+        return value
+    dtype = getattr(torch, value.dtype, None)
+    if not isinstance(dtype, torch.dtype):
+        raise UsageError(f"torch has no dtype {value.dtype}", hint="deselect the case")
+    if dtype == torch.bool:
+        return torch.randint(0, 2, value.shape, generator=generator).bool()
+    limits = torch.finfo(dtype) if dtype.is_floating_point or dtype.is_complex else torch.iinfo(dtype)
+    if value.normal:
+        drawn = torch.randn(value.shape, generator=generator, dtype=torch.float64) * value.high + value.low
+    elif value.low == value.high:
+        drawn = torch.full(value.shape, value.low, dtype=torch.float64)
+    else:
+        low, high = (max(min(each, float(limits.max)), float(limits.min)) for each in (value.low, value.high))
+        share = torch.rand(value.shape, generator=generator, dtype=torch.float64)
+        drawn = low * (1 - share) + high * share
+    if dtype.is_complex:
+        return torch.complex(drawn, drawn.flip(0) if drawn.dim() else drawn).to(dtype)
+    return (drawn if dtype.is_floating_point else drawn.round().clamp(limits.min, limits.max)).to(dtype)
+
+
+def _on(value: Any, device: torch.device) -> Any:
+    """Return tensors on the device, anywhere in lists and dictionaries."""
+    return tree_map(lambda each: each.to(device) if isinstance(each, torch.Tensor) else each, value)

@@ -1,0 +1,9 @@
+"""The cases that ``--ascend-cases`` names. Without that option nobody collects this file: it is no ``test_*.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+def test_case(ascend_community_case: Callable[[], None]) -> None:
+    ascend_community_case()
