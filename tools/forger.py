@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from msgspec import to_builtins
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -52,7 +53,7 @@ def signed_from(folder: Path, honest: Path, change: Change) -> Path:
     path = folder / "run.jsonl"
     path.write_bytes(written(log))
     with contextlib.suppress(AscendError, KeyError):  # the footer that these records give
-        log["footer"] = {**log["footer"], **summarise(read(path)).footer(log["footer"]["finished"]).to_dict()}
+        log["footer"] = {**log["footer"], **to_builtins(summarise(read(path)).footer(log["footer"]["finished"]))}
         path.write_bytes(written(log) if not log.get("keeps_footer") else path.read_bytes())
     said = json.loads((honest / package.STATEMENT).read_text())
     try:

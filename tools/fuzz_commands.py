@@ -20,7 +20,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -40,6 +40,7 @@ from pytest_ascend.verdict.summary import summarise
 from tests.unit.certificate import runs
 from tests.unit.environment.test_npu_smi import A2
 from tests.unit.runlog import synthetic
+from tests.unit.runlog.synthetic import replace
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS, MEMORY_MIB = 20, 500

@@ -74,10 +74,10 @@ def measured(scratch: Path, number: str, *, baselines: Path, faults: Sequence[st
 def answers(run: Run) -> dict[str, str]:
     """Return what was said of each benchmark."""
     return {
-        record.case.subject: str(verdict["headline"]).partition(":")[0]
+        record.case.subject: verdict.headline.partition(":")[0]
         for record in run.records
         for verdict in record.verdicts
-        if verdict["standard"] == STANDARD
+        if verdict.standard == STANDARD
     }
 
 

@@ -16,8 +16,9 @@ from pytest_ascend.certificate.words import counted_cases, named
 from pytest_ascend.coverage.expectations import Expectations, parse
 from pytest_ascend.isolation.attempts import Attempt, Decision, End, decide
 from pytest_ascend.records.outcome import OUTCOMES, Disputed, Errored, Fallback, Flaky, Passed, Waived
-from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.runlog.contents import ATTEMPT, CANARIES
+from pytest_ascend.records.record import AttemptRecord, ResultRecord
+from pytest_ascend.records.verdict import Limit, Verdict
+from pytest_ascend.runlog.contents import Attempted, SelfTest
 
 if TYPE_CHECKING:
     from pytest_ascend.certificate.requirements import Subject
@@ -53,30 +54,30 @@ _CLOSE = 1e-6
 def leaves(result: ResultRecord) -> Iterator[str]:
     """A comparison agrees if each of its parts does, and repeats the figures of one of them."""
     for verdict in result.verdicts:
-        parts = verdict.get("leaves", ())
-        if parts and verdict["agrees"] != all(each["agrees"] for each in parts):
-            yield f"{verdict['path']} {_said(verdict)}, and its parts do not say so"
-        elif parts and verdict["metrics"] not in [each["metrics"] for each in parts]:
-            yield f"{verdict['path']} has figures that none of its parts has"
-        elif not parts and verdict["metrics"]:
-            yield f"{verdict['path']} has figures and no part"
+        parts = verdict.leaves
+        if parts and verdict.agrees != all(each.agrees for each in parts):
+            yield f"{verdict.path} {_said(verdict)}, and its parts do not say so"
+        elif parts and verdict.metrics not in [each.metrics for each in parts]:
+            yield f"{verdict.path} has figures that none of its parts has"
+        elif not parts and verdict.metrics:
+            yield f"{verdict.path} has figures and no part"
 
 
 def figures(result: ResultRecord) -> Iterator[str]:
     """Whether a part agrees follows from its figures and its limit, and its words follow from that."""
     for verdict in result.verdicts:
-        for each in (verdict, *verdict.get("leaves", ())):
-            yield from (f"{each['path']} {_said(each)}, and {why}" for why in _contradicted(each))
+        for each in (verdict, *verdict.leaves):
+            yield from (f"{each.path} {_said(each)}, and {why}" for why in _contradicted(each))
 
 
 def standards(result: ResultRecord) -> Iterator[str]:
     """The bundled suites are judged by the release's own rules, and no limit of theirs is loosened."""
     for verdict in result.verdicts:
-        for each in (verdict, *verdict.get("leaves", ())):
-            if each["standard"].partition(":")[0] not in STANDARDS:
-                yield f"{each['path']} is judged by {each['standard']}"
-            elif each.get("waiver"):
-                yield f"{each['path']} is judged by a looser limit: {each['waiver']}"
+        for each in (verdict, *verdict.leaves):
+            if each.standard.partition(":")[0] not in STANDARDS:
+                yield f"{each.path} is judged by {each.standard}"
+            elif each.waiver:
+                yield f"{each.path} is judged by a looser limit: {each.waiver}"
 
 
 def compared(result: ResultRecord) -> Iterator[str]:
@@ -117,7 +118,7 @@ def silent(result: ResultRecord) -> Iterator[str]:
 def fallen_back(result: ResultRecord) -> Iterator[str]:
     """What the CPU computed has right numbers, and names the operators."""
     if isinstance(result.outcome, Fallback):
-        if not all(verdict["agrees"] for verdict in result.verdicts):
+        if not all(verdict.agrees for verdict in result.verdicts):
             yield "computed by the CPU, and a comparison disagrees"
         if not result.fallbacks:
             yield "computed by the CPU, and no operator is named"
@@ -156,7 +157,7 @@ def _of_records(check: Callable[[ResultRecord], Iterator[str]]) -> Callable[[Sub
 
 def attempts(subject: Subject) -> Iterator[str]:
     """What a case came to follows from its attempts, and each but the last one was written down when it was made."""
-    noted = Counter(str(each["case"]) for each in subject.summary.run.events if each["kind"] == ATTEMPT)
+    noted = Counter(each.case for each in subject.summary.run.events if isinstance(each, Attempted))
     wrong = [each.case.id for each in subject.results if not _follows(each, noted[each.case.id])]
     if wrong:
         yield f"{counted_cases(len(wrong))} whose outcome does not follow from the attempts: {named(wrong)}"
@@ -176,8 +177,8 @@ def _follows(result: ResultRecord, noted: int) -> bool:
     return noted == 0
 
 
-def _attempt(given: Mapping[str, Any]) -> Attempt:
-    return Attempt(card=given["card"], end=End(given["end"]), answer=given["outcome"], alone=given["alone"])
+def _attempt(given: AttemptRecord) -> Attempt:
+    return Attempt(card=given.card, end=End(given.end), answer=given.outcome, alone=given.alone)
 
 
 def known_deviations(subject: Subject) -> Iterator[str]:
@@ -221,8 +222,8 @@ def invented(subject: Subject) -> Iterator[str]:
 def self_test(subject: Subject) -> Iterator[str]:
     """The judge looked at all planted errors of this release."""
     for each in subject.summary.run.events:
-        if each["kind"] == CANARIES and (each["planted"], each["honest"]) != (PLANTED, HONEST):
-            said = f"{each['planted']} planted errors and {each['honest']} right results"
+        if isinstance(each, SelfTest) and (each.planted, each.honest) != (PLANTED, HONEST):
+            said = f"{each.planted} planted errors and {each.honest} right results"
             yield f"the judge of the run was tried on {said}; this release has {PLANTED} and {HONEST}"
 
 
@@ -234,7 +235,7 @@ def a_cpu(subject: Subject) -> Iterator[str]:
         if each.case.suite == "ops" and (each.case.property, each.case.dtype) == ("forward", "float32")
         if each.case.subject.rpartition(".")[2] in ROUNDED
     ]
-    exact = sum(all(verdict["metrics"].get("max_abs", 0.0) == 0 for verdict in each.verdicts) for each in rounded)
+    exact = sum(all(verdict.metrics.get("max_abs", 0.0) == 0 for verdict in each.verdicts) for each in rounded)
     if len(rounded) >= FEWEST_ROUNDED and exact > CPU_SHARE * len(rounded):
         yield f"{exact} of {len(rounded)} approximated functions have the CPU's very bits, as on the emulated device"
 
@@ -249,17 +250,17 @@ CHECKS: Mapping[str, Callable[[Subject], Iterator[str]]] = {
 }
 
 
-def _said(verdict: Mapping[str, Any]) -> str:
-    return "agrees" if verdict["agrees"] else "disagrees"
+def _said(verdict: Verdict) -> str:
+    return "agrees" if verdict.agrees else "disagrees"
 
 
-def _contradicted(verdict: Mapping[str, Any]) -> Iterator[str]:
+def _contradicted(verdict: Verdict) -> Iterator[str]:
     """Yield why a comparison cannot be what it says it is."""
-    agrees, metrics, limit = verdict["agrees"], verdict["metrics"], verdict["limit"]
+    agrees, metrics, limit = verdict.agrees, verdict.metrics, verdict.limit
     used, differing = metrics.get("limit_used"), metrics.get("mismatches", 0)
-    if agrees != verdict["headline"].startswith("agrees"):
-        yield f"says {verdict['headline']!r}"
-    if agrees and (verdict["message"] or verdict["pattern"]):
+    if agrees != verdict.headline.startswith("agrees"):
+        yield f"says {verdict.headline!r}"
+    if agrees and (verdict.message or verdict.pattern):
         yield "explains a difference"
     if agrees and differing:
         yield f"{differing:g} elements differ"
@@ -270,7 +271,7 @@ def _contradicted(verdict: Mapping[str, Any]) -> Iterator[str]:
     yield from _impossible(metrics, limit)
 
 
-def _impossible(metrics: Mapping[str, Any], limit: Mapping[str, Any] | None) -> Iterator[str]:
+def _impossible(metrics: Mapping[str, Any], limit: Limit | None) -> Iterator[str]:
     """Yield figures that no tensor has."""
     yield from (f"{name} is {value:g}" for name, value in metrics.items() if value < 0 and name not in _SIGNED)
     if metrics.get("count", 1.0) % 1:
@@ -279,8 +280,8 @@ def _impossible(metrics: Mapping[str, Any], limit: Mapping[str, Any] | None) -> 
         values = [metrics[name] for name in names if name in metrics]
         if any(one > other * (1 + _CLOSE) for one, other in pairwise(values)):
             yield f"{', '.join(names)} do not ascend"
-    figure = FIGURES.get(limit["name"], "") if limit else ""
-    if limit and figure in metrics and limit["value"] and "limit_used" in metrics:
-        used = metrics[figure] / limit["value"]
+    figure = FIGURES.get(limit.name, "") if limit else ""
+    if limit and figure in metrics and limit.value and "limit_used" in metrics:
+        used = metrics[figure] / limit.value
         if abs(used - metrics["limit_used"]) > _CLOSE * max(used, 1e-3):
             yield f"{figure} is {used:.6g} of its limit, and not {metrics['limit_used']:.6g}"

@@ -17,8 +17,13 @@ from pytest_ascend.environment.evidence import Evidence
 from pytest_ascend.environment.npu_smi import soc
 from pytest_ascend.environment.stack import Component, same
 from pytest_ascend.environment.versions import Version, is_version
-from pytest_ascend.runlog.checks import moment
-from pytest_ascend.runlog.contents import ATTEMPT, LEFT_BEHIND, QUARANTINED, RESUMED
+from pytest_ascend.records.bounds import moment
+from pytest_ascend.runlog.contents import (
+    Attempted,
+    LeftBehind,
+    Quarantined,
+    Resumed,
+)
 
 if TYPE_CHECKING:
     from pytest_ascend.certificate.requirements import Subject
@@ -42,7 +47,6 @@ _SEEN: Mapping[str, tuple[str, ...]] = {
 }
 #: A device shows a little less memory than its chip has, or the next power of two.
 _MEMORY = (0.5, 1.1)
-_OF_A_CARD = (ATTEMPT, QUARANTINED, LEFT_BEHIND)
 
 
 def clock(subject: Subject) -> Iterator[str]:
@@ -74,11 +78,11 @@ def _too_fast(subject: Subject, elapsed_s: float) -> Iterator[str]:
 def _continued(subject: Subject, started: datetime, finished: datetime) -> Iterator[str]:
     last, records = started, 0
     for each in subject.summary.run.events:
-        if each["kind"] == RESUMED:
-            at = moment(each["at"])
-            if not last <= at <= finished or not records <= each["records"] <= len(subject.summary.run.records):
-                yield f"the run was continued at {each['at']} with {each['records']} records, which is out of order"
-            last, records = at, each["records"]
+        if isinstance(each, Resumed):
+            at = moment(each.at)
+            if not last <= at <= finished or not records <= each.records <= len(subject.summary.run.records):
+                yield f"the run was continued at {each.at} with {each.records} records, which is out of order"
+            last, records = at, each.records
 
 
 def chip(subject: Subject) -> Iterator[str]:
@@ -168,9 +172,9 @@ def devices(subject: Subject) -> Iterator[str]:
         yield from _memory(each, header.stack.chip)
     if len({str(each.get("bus")) for each in seen}) < len(seen):
         yield "two devices of the machine have one address"
-    events = (each for each in subject.summary.run.events if each["kind"] in _OF_A_CARD)
-    used = {str(each["card"]) for each in events}
-    used |= {str(each["card"]) for record in subject.summary.run.records for each in record.attempts}
+    events = (each for each in subject.summary.run.events if isinstance(each, (Attempted, LeftBehind, Quarantined)))
+    used = {each.card for each in events}
+    used |= {each.card for record in subject.summary.run.records for each in record.attempts}
     numbers = {*range(len(seen)), *(each.get("npu") for each in seen)}
     strange = [card for card in sorted(used) if not re.fullmatch(r"npu:\d+", card) or int(card[4:]) not in numbers]
     if seen and strange:
@@ -204,7 +208,7 @@ def one_run(subject: Subject) -> Iterator[str]:
     """It is one run of one machine, and no part of one."""
     header = subject.summary.run.header
     if header.shard:
-        yield f"the log is part {header.shard.get('index')} of {header.shard.get('count')} of a run"
+        yield f"the log is part {header.shard.index} of {header.shard.count} of a run"
     if "; " in header.stack.host:
         yield f"parts of the run were on different machines: {header.stack.host}"
 

@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
-from typing import Any
+
+from msgspec import convert
 
 from pytest_ascend.certificate import consistency, provenance
 from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.tiers import ALLOWED, NEEDED, USUAL, Allowance, Tier
 from pytest_ascend.certificate.words import counted_cases, named
 from pytest_ascend.coverage.expectations import LIMIT, Expectation, parse
-from pytest_ascend.records.case import LEVELS, Case
+from pytest_ascend.records import LEVELS
+from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import OUTCOMES, Disputed, Fallback, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.runlog.contents import CANARIES, CARDS, FULL, QUARANTINED
+from pytest_ascend.runlog.contents import FULL, Cards, Found, Quarantined, SelfTest
 from pytest_ascend.verdict.summary import Summary
 
 #: Findings of the doctor that are no error of the device or the stack, and spoil figures of speed.
@@ -47,19 +49,19 @@ class Subject:
     @cached_property
     def frozen(self) -> tuple[Case, ...]:
         """The cases of the release's own manifest, whatever the log says of itself."""
-        return tuple(Case.from_dict(each) for each in json.loads(self.release.parts["manifest"])["cases"])
+        return tuple(convert(each, Case) for each in json.loads(self.release.parts["manifest"])["cases"])
 
     @property
-    def findings(self) -> list[dict[str, Any]]:
+    def findings(self) -> list[Found]:
         """What the doctor found before the run, but for what is wrong with cards that the run did not use."""
         found = self.summary.run.header.doctor.get("findings", [])
-        used = {card["index"] for event in self.cards for card in event["cards"]}
+        used = {card["index"] for event in self.cards for card in event.cards}
         return [each for each in found if not used or each.get("card") is None or each["card"] in used]
 
     @property
-    def cards(self) -> list[Mapping[str, Any]]:
+    def cards(self) -> list[Cards]:
         """What the log says of the cards of the run, before and after it."""
-        return [event for event in self.summary.run.events if event["kind"] == CARDS]
+        return [event for event in self.summary.run.events if isinstance(event, Cards)]
 
     def of(self, outcome: str) -> list[ResultRecord]:
         """Return the cases of the tier with this outcome."""
@@ -238,9 +240,9 @@ def disturbed(subject: Subject) -> Iterator[str]:
             f"the device was in use: {each['what']}" for each in subject.findings if each.get("id") in _DISTURBING
         )
         yield from (
-            f"npu:{card['index']} was not ours alone {event['when']} the run: {card['in_use']}"
+            f"npu:{card['index']} was not ours alone {event.when} the run: {card['in_use']}"
             for event in subject.cards
-            for card in event["cards"]
+            for card in event.cards
             if card.get("in_use")
         )
         measured = (each for each in subject.of(Passed.name) if each.case.suite == "benchmarks")
@@ -252,14 +254,14 @@ def disturbed(subject: Subject) -> Iterator[str]:
 def blind(subject: Subject) -> Iterator[str]:
     """The judge of the run must have shown that it sees errors, and the devices that they were well all the time."""
     events = subject.summary.run.events
-    scores = [each for each in events if each["kind"] == CANARIES]
+    scores = [each for each in events if isinstance(each, SelfTest)]
     if not scores:
         yield "this log has no canaries: it does not show that the judge of the run sees errors"
     for each in scores:
-        if each["missed"] or not each["planted"] or each["detected"] < each["planted"]:
-            yield f"the judge of the run did not see {', '.join(each['missed']) or 'every planted error'}"
-    out = (each for each in events if each["kind"] == QUARANTINED)
-    yield from (f"the device {each['card']} was taken out: {each['reason']}" for each in out)
+        if each.missed or not each.planted or each.detected < each.planted:
+            yield f"the judge of the run did not see {', '.join(each.missed) or 'every planted error'}"
+    out = (each for each in events if isinstance(each, Quarantined))
+    yield from (f"the device {each.card} was taken out: {each.reason}" for each in out)
 
 
 REQUIREMENTS: dict[str, Callable[[Subject], Iterator[str]]] = {

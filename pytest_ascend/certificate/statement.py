@@ -6,6 +6,7 @@ import calendar
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import date, datetime, timezone
 from typing import Any
 
@@ -14,8 +15,8 @@ from pytest_ascend.certificate.tiers import MONTHS, TIERS, included
 from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.environment.versions import Version, is_version
 from pytest_ascend.golden.files import canonical_json
+from pytest_ascend.records.bounds import moment
 from pytest_ascend.records.outcome import Disputed, Fallback, Waived
-from pytest_ascend.runlog.checks import moment
 from pytest_ascend.verdict.causes import known_causes
 
 SCHEMA = 1
@@ -42,7 +43,7 @@ def statement(subject: Subject, *, issuer: str, key: str) -> dict[str, Any]:
         "issuer": issuer,
         "key": key,
         "expires": expiry(finished).isoformat(),
-        "stack": run.header.stack.to_dict(),
+        "stack": asdict(run.header.stack),
         "run": {
             "id": run.header.run_id,
             "started": run.header.started,

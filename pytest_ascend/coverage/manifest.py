@@ -11,9 +11,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+from msgspec import to_builtins
+
 from pytest_ascend.errors import UsageError
 from pytest_ascend.golden.files import write_if_new
-from pytest_ascend.records.case import LEVELS, Case
+from pytest_ascend.records import LEVELS
+from pytest_ascend.records.case import Case
+from pytest_ascend.runlog import codec
 from pytest_ascend.system.bundled import PACKAGE
 from pytest_ascend.system.untrusted import read_regular
 
@@ -40,7 +44,7 @@ def _loaded(path: Path, _changed_ns: int) -> tuple[Case, ...]:
             raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA}")
         if data["sweep_seed"] != SWEEP_SEED:
             raise ValueError(f"its sweeps are of seed {data['sweep_seed']!r}, not {SWEEP_SEED}")
-        return _checked(Case.from_dict(entry) for entry in data["cases"])
+        return _checked(codec.converted(data["cases"], tuple[Case, ...], "cases"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"the manifest of the bundled suites cannot be read: {path}: {error}",
@@ -60,7 +64,7 @@ def names(suites: Path) -> tuple[str, ...]:
 
 def encode(cases: Iterable[Case]) -> str:
     """Return the text of the manifest: one case a line, sorted, so that a change shows as what it is."""
-    lines = sorted(json.dumps(case.to_dict(), sort_keys=True) for case in cases)
+    lines = sorted(json.dumps(to_builtins(case), sort_keys=True) for case in cases)
     body = ",\n".join(lines)
     return f'{{"schema": {SCHEMA}, "sweep_seed": {SWEEP_SEED}, "cases": [\n{body}\n]}}\n'
 

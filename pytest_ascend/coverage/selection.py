@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pytest_ascend.records.case import Case
 
@@ -30,24 +29,6 @@ class Collected:
     places: Mapping[str, str] = field(default_factory=dict)
     deselected: int = 0
     elsewhere: Mapping[str, Case] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return builtins only: what a worker tells its controller."""
-        cases = {node: case.to_dict() for node, case in self.cases.items()}
-        elsewhere = {node: case.to_dict() for node, case in self.elsewhere.items()}
-        return {
-            "cases": cases,
-            "places": dict(self.places),
-            "deselected": self.deselected,
-            "elsewhere": elsewhere,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Collected:
-        """Read what :meth:`to_dict` gave."""
-        cases = {node: Case.from_dict(case) for node, case in data["cases"].items()}
-        elsewhere = {node: Case.from_dict(case) for node, case in data["elsewhere"].items()}
-        return cls(cases=cases, places=data["places"], deselected=data["deselected"], elsewhere=elsewhere)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

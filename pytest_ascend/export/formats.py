@@ -10,8 +10,11 @@ import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 from xml.etree import ElementTree as ET
+
+from msgspec import to_builtins
 
 from pytest_ascend import __version__
 from pytest_ascend.records.record import ResultRecord
@@ -43,11 +46,11 @@ def attachment(record: ResultRecord) -> str:
         return ""
     parts = [f"{record.case.id}: {record.outcome.name}", record.outcome.reason, record.outcome.detail]
     for each in record.verdicts:
-        parts += [f"{evidence.line(each['path'])}: {evidence.line(each['headline'])}", evidence.line(each["pattern"])]
-        parts.append(evidence.text(each["message"]))
+        parts += [f"{evidence.line(each.path)}: {evidence.line(each.headline)}", evidence.line(each.pattern)]
+        parts.append(evidence.text(each.message))
         parts += [f"{say(f'worst.{name}')}: {value}" for name, value in evidence.decided(each)]
         parts += [f"{index}: {found}, expected {right}" for index, found, right in evidence.elements(each)]
-        parts += [f"{figures.words(name)}: {value:.6g}" for name, value in each["metrics"].items() if value is not None]
+        parts += [f"{figures.words(name)}: {value:.6g}" for name, value in each.metrics.items() if value is not None]
     return evidence.text("\n".join(part for part in parts if part), limit=20_000)
 
 
@@ -144,8 +147,8 @@ def document(summary: Summary) -> str:
                 "run": header.run_id,
                 "started": header.started,
                 "level": header.level,
-                "stack": header.stack.to_dict(),
-                "verdict": summary.verdict.to_dict(),
+                "stack": asdict(header.stack),
+                "verdict": to_builtins(summary.verdict.in_footer()),
                 "counts": dict(summary.counts),
                 "causes": [_cause(each) for each in causes],
                 "cases": [_row(each, by_case) for each in summary.results],

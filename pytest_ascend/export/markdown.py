@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import Cause, causes_of
@@ -52,7 +53,7 @@ def _parts(summary: Summary, limit: int) -> Iterator[str]:
         yield f"> **{cell(str(verdict.notice))}**"
     yield cell(str(verdict.body))
     yield from (cell(str(each)) for each in summary.contradictions)
-    versions = {name: value for name, value in stack.to_dict().items() if isinstance(value, str) and value}
+    versions = {name: value for name, value in asdict(stack).items() if isinstance(value, str) and value}
     yield table(("", "version"), [(str(say(f"stack.{name}")), value) for name, value in versions.items()])
     counts = [(str(say(f"outcome.{name}")), f"{summary.counts[name]:,}") for name in ORDER if summary.counts[name]]
     yield table(("outcome", "cases"), counts)

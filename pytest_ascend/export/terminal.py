@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pytest_ascend.records.outcome import Passed
-from pytest_ascend.runlog.contents import LEFT_BEHIND, QUARANTINED, RESUMED, Run
+from pytest_ascend.runlog.contents import LeftBehind, Quarantined, Resumed, Run
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import Cause, causes_of, known_causes
 from pytest_ascend.verdict.grid import tally
@@ -83,13 +83,13 @@ def beside(
     if said:
         yield Line(figures.one_line(f"{sum(said.values()):,} lines of C++, such as: {next(iter(said))}"))
     for event in run.events:
-        if event["kind"] == QUARANTINED:
-            yield Line(figures.one_line(f"{event['card']} is quarantined: {event['reason']}"), "red")
-        elif event["kind"] == LEFT_BEHIND:
-            left = f"{event['case']} left {event['bytes'] / 2**20:,.1f} MiB allocated on {event['card']}"
+        if isinstance(event, Quarantined):
+            yield Line(figures.one_line(f"{event.card} is quarantined: {event.reason}"), "red")
+        elif isinstance(event, LeftBehind):
+            left = f"{event.case} left {event.bytes / 2**20:,.1f} MiB allocated on {event.card}"
             yield Line(figures.one_line(left), "yellow")
-        elif event["kind"] == RESUMED:
-            yield Line(f"continued: {event['records']:,} cases were recorded before")
+        elif isinstance(event, Resumed):
+            yield Line(f"continued: {event.records:,} cases were recorded before")
     if stopped:
         yield Line(figures.one_line(f"stopped: {stopped}; continue with --ascend-resume"), "red")
 

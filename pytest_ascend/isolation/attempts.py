@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from pytest_ascend.records.record import AttemptRecord
+
 
 class End(str, Enum):
     """How one attempt ended. Only an answer from a device that is well says what the case computes."""
@@ -68,15 +70,11 @@ class Attempt:
         """Whether this says something of the case."""
         return self.end in {End.ANSWERED, End.CRASHED, End.HUNG}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return builtins only, as they stand in a record."""
-        return {
-            "card": self.card,
-            "end": self.end.value,
-            "outcome": self.answer,
-            "reason": self.reason,
-            "alone": self.alone,
-        }
+    def record(self) -> AttemptRecord:
+        """Return the attempt as it stands in a record."""
+        return AttemptRecord(
+            card=self.card, end=self.end.value, outcome=self.answer, reason=self.reason, alone=self.alone
+        )
 
 
 def decide(attempts: Sequence[Attempt], *, sick: frozenset[str] = frozenset(), is_case: bool = True) -> Decision:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 
@@ -28,6 +28,7 @@ from pytest_ascend.operators.snippet import Reproduction, snippet
 from pytest_ascend.operators.sources import Unwritable
 from pytest_ascend.operators.target import Target
 from pytest_ascend.operators.values import StoredTensor, Values, Variant, range_of, sprinkling
+from pytest_ascend.records.verdict import Verdict
 
 #: Gives the Python that makes a tensor which is too large to be written down, "" where none is known.
 Large: TypeAlias = Callable[[torch.Tensor], str]
@@ -36,25 +37,25 @@ Large: TypeAlias = Callable[[torch.Tensor], str]
 _BACKWARD = ("backward", "backward-layout")
 
 
-def program(target: Target, verdict: Mapping[str, Any] | None) -> str:
+def program(target: Target, verdict: Verdict | None) -> str:
     """Write the program of a case: of the worst sample of a disagreement, else of the one that was called last.
 
     Raises Unwritable where it cannot be written.
     """
     leaf = worst_leaf(verdict) if verdict else None
-    path = str(leaf["path"]) if leaf else ""
+    path = leaf.path if leaf else ""
     found = next((each for each in _named(target) if f"[{each[0]!r}]" in path), None)
     name, sample, placing = found or _latest(target)
-    worst = leaf["worst"] if leaf and found else None
+    worst = leaf.worst if leaf and found else None
     # A path of another beginning is one of strides or signs, whose indices are others.
-    element = (place_of(path), tuple(worst["index"])) if worst and path.startswith(f"{target.operator.name}[") else None
+    element = (place_of(path), worst.index) if worst and path.startswith(f"{target.operator.name}[") else None
     return snippet(_reproduction(target, name, sample, placing, element), target.device)
 
 
-def worst_leaf(verdict: Mapping[str, Any]) -> Mapping[str, Any]:
+def worst_leaf(verdict: Verdict) -> Verdict:
     """Return the part of a verdict that its own figures are those of."""
-    wrong = [each for each in verdict.get("leaves", ()) if not each["agrees"]]
-    same = (each for each in wrong if each["worst"] == verdict["worst"])
+    wrong = [each for each in verdict.leaves if not each.agrees]
+    same = (each for each in wrong if each.worst == verdict.worst)
     return next(same, wrong[0] if wrong else verdict)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from pytest_ascend.page.sections import WITH_GRID
 from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.runlog import codec
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.columns import columns_of
@@ -162,20 +163,20 @@ class _Packing:
         """Whether every tensor of a comparison is of interest: in a model its layers are, in an operator its faults."""
         return result.case.suite == "models" or not result.outcome.conforms
 
-    def verdict(self, verdict: Mapping[str, Any], *, whole: bool) -> list[Any]:
+    def verdict(self, verdict: Verdict, *, whole: bool) -> list[Any]:
         """Pack one comparison, in the order of VERDICT_FIELDS; its leaves are comparisons of the same form."""
-        metrics = verdict["metrics"]
-        leaves = verdict.get("leaves", ()) if whole else ()
+        metrics = verdict.metrics
+        leaves = verdict.leaves if whole else ()
         if len(leaves) > evidence.LEAVES_LIMIT:
-            leaves = sorted(leaves, key=lambda leaf: bool(leaf["agrees"]))[: evidence.LEAVES_LIMIT]
+            leaves = tuple(sorted(leaves, key=lambda leaf: leaf.agrees)[: evidence.LEAVES_LIMIT])
         return [
-            int(verdict["agrees"]),
-            self.text(evidence.line(verdict["path"])),
-            self.text(evidence.line(verdict["standard"])),
-            self.text(evidence.line(verdict["headline"])),
-            self.text(evidence.line(verdict["pattern"])),
-            self.text(evidence.text(verdict["message"])),
-            self.text(evidence.line(verdict.get("waiver", ""))),
+            int(verdict.agrees),
+            self.text(evidence.line(verdict.path)),
+            self.text(evidence.line(verdict.standard)),
+            self.text(evidence.line(verdict.headline)),
+            self.text(evidence.line(verdict.pattern)),
+            self.text(evidence.text(verdict.message)),
+            self.text(evidence.line(verdict.waiver)),
             [[self.text(name), figure] for name, figure in evidence.decided(verdict)],
             evidence.elements(verdict),
             evidence.where(verdict),

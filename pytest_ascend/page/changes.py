@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from msgspec import to_builtins
+
 from pytest_ascend.export.markdown import causes_table, cell, table
 from pytest_ascend.export.terminal import Line
 from pytest_ascend.records.outcome import OUTCOMES
@@ -296,7 +298,7 @@ def to_dict(diff: Diff) -> dict[str, Any]:
 
 def _run(summary: Summary) -> dict[str, Any]:
     header = summary.run.header
-    return {"run_id": header.run_id, "stack": header.stack.to_dict(), "verdict": summary.verdict.to_dict()}
+    return {"run_id": header.run_id, "stack": asdict(header.stack), "verdict": to_builtins(summary.verdict.in_footer())}
 
 
 def _change(change: Change) -> dict[str, Any]:

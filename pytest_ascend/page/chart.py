@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import quantiles
-from typing import Any
 
 from pytest_ascend.page.svg import (
     BOTTOM,
@@ -36,6 +35,7 @@ from pytest_ascend.page.svg import (
     x_labels,
     y_texts,
 )
+from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.runlog import codec
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.phrase import Phrase, say
@@ -140,9 +140,9 @@ def distribution(title: str, href: str, name: str, values: Sequence[float], base
     )
 
 
-def layers(title: str, href: str, leaves: Sequence[Mapping[str, Any]]) -> Chart | None:
+def layers(title: str, href: str, leaves: Sequence[Verdict]) -> Chart | None:
     """Draw which share of its limit each tensor used, in the order of the model; None where none is known."""
-    shares = [(leaf["path"], leaf["agrees"], leaf["metrics"].get("limit_used")) for leaf in leaves]
+    shares = [(leaf.path, leaf.agrees, leaf.metrics.get("limit_used")) for leaf in leaves]
     known = [(path, agrees, share) for path, agrees, share in shares if share is not None and not math.isnan(share)]
     if len(known) < 2:
         return None

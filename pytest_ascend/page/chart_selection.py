@@ -70,7 +70,7 @@ def _is_distribution(name: str) -> bool:
 
 def _layers(result: ResultRecord) -> Iterator[Chart]:
     for verdict in result.verdicts if result.case.suite == "models" else ():
-        leaves = verdict.get("leaves", ())[: evidence.LEAVES_LIMIT]
+        leaves = verdict.leaves[: evidence.LEAVES_LIMIT]
         drawn = chart.layers(*_titled(result), leaves) if len(leaves) >= LAYERS_FROM else None
         if drawn:
             yield drawn

@@ -12,11 +12,11 @@ from pytest_ascend.page import sections
 from pytest_ascend.page.casedata import details_of, index_of
 from pytest_ascend.page.changes import Changes, change_data, changes_of, name_of
 from pytest_ascend.page.sections import FIRST_LIMIT, ROWS_LIMIT, SEEN_LIMIT, CauseCard, SuiteSection, Waiver
+from pytest_ascend.records.bounds import moment
 from pytest_ascend.records.census import KINDS
 from pytest_ascend.records.outcome import Disputed, NotEmulated, NotRun, Waived
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
-from pytest_ascend.runlog import checks
 from pytest_ascend.runlog.contents import SUBSET
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import Cause, KnownCause, causes_of, known_causes, not_emulated
@@ -244,14 +244,14 @@ def _tiles(summary: Summary) -> Iterator[Tile]:
 
 def _run_facts(summary: Summary) -> Iterator[Fact]:
     header, footer = summary.run.header, summary.run.footer
-    started = checks.moment(header.started)
+    started = moment(header.started)
     yield Fact(say("run.level"), header.level)
     yield Fact(say("run.selection"), _selection(summary))
     executed = say("run.executed-of", n=f"{summary.executed:,}", cases=counted("cases", summary.total))
     yield Fact(say("run.executed"), executed)
     yield Fact(say("run.started"), figures.moment(started))
     if footer:
-        took_s = (checks.moment(footer.finished) - started).total_seconds()
+        took_s = (moment(footer.finished) - started).total_seconds()
         yield Fact(say("run.took"), figures.duration(took_s) if took_s >= 1 else "< 1 s")
     yield Fact(say("run.run"), evidence.line(header.run_id))
 
@@ -280,6 +280,6 @@ def _selection(summary: Summary) -> Phrase:
 
 
 def _standards(results: Iterable[ResultRecord]) -> Iterator[Fact]:
-    found = Counter(verdict["standard"] for result in results for verdict in result.verdicts)
+    found = Counter(verdict.standard for result in results for verdict in result.verdicts)
     for name, count in found.most_common(50):
         yield Fact(evidence.line(name) or "–", say("run.comparisons", n=f"{count:,}"))

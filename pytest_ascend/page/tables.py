@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -111,7 +111,7 @@ def speed_ups(results: Sequence[ResultRecord]) -> Mapping[str, float]:
     by_case = {result.case.id: result for result in results if result.case.suite == "benchmarks"}
     found = {}
     for name, result in by_case.items():
-        usual = by_case.get(replace(result.case, dtype=USUAL).id)
+        usual = by_case.get(result.case.but(dtype=USUAL).id)
         if usual is None or usual is result:
             continue
         times = [(usual.measurements[time], result.measurements[time]) for time in _TIMES if _have(time, usual, result)]
@@ -129,7 +129,7 @@ def _speed_ups(results: Sequence[ResultRecord], gained: Mapping[str, float]) -> 
     lines = []
     for name, factor in islice(gained.items(), LINES_LIMIT):
         result = by_case[name]
-        usual = by_case[replace(result.case, dtype=USUAL).id]
+        usual = by_case[result.case.but(dtype=USUAL).id]
         times = (_time(usual), _time(result))
         lines.append(Line(evidence.line(name), link(name), (*times, _times(factor))))
     return FigureTable(

@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from pytest_ascend.environment.versions import Version, is_version
@@ -77,7 +78,7 @@ class Baseline:
         return {
             "schema": SCHEMA,
             "recorded": self.recorded,
-            "stack": self.stack.to_dict(),
+            "stack": asdict(self.stack),
             "settings": dict(self.settings),
             "profiles": {name: dict(profile) for name, profile in sorted(self.profiles.items())},
             "work": {name: dict(work) for name, work in sorted(self.work.items())},
@@ -91,7 +92,7 @@ class Baseline:
             raise ValueError(f"schema {data['schema']!r}, and this release reads {SCHEMA}")
         return cls(
             recorded=str(data["recorded"]),
-            stack=Stack.from_dict(data["stack"]),
+            stack=msgspec.convert(data["stack"], Stack),
             settings=dict(data["settings"]),
             profiles={str(name): _read_numbers(profile) for name, profile in data["profiles"].items()},
             work={str(name): _read_numbers(work) for name, work in data["work"].items()},

@@ -22,6 +22,7 @@ from pytest_ascend.performance.comparison import Comparison
 from pytest_ascend.performance.estimate import Estimate, estimate
 from pytest_ascend.performance.profiling import PREFIX, profile_of
 from pytest_ascend.performance.timing import Make, Timing, one_thread, time_rounds
+from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.system.programs import run
 
 #: Seconds that a benchmark takes, its peer included, unless it asks for more.
@@ -54,7 +55,7 @@ class AscendBenchmark:
     case_id: str
     comparison: Comparison
     measure: Callable[[str, float | Sequence[float]], None]
-    note: Callable[[Mapping[str, Any]], None]
+    note: Callable[[Verdict], None]
     benchmark: Any = None
     budget_s: float = BUDGET_S
     card: Identity | None = None
@@ -97,7 +98,7 @@ class AscendBenchmark:
             profile=profile.times_us,
         )
         if verdict is not None:
-            self.note(verdict.as_whole().to_dict())
+            self.note(verdict.as_whole())
         return timing
 
     def _again(self, timed: Callable[[], Timing]) -> Estimate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.performance.baseline import Baseline, MeasuredRun
@@ -27,7 +28,7 @@ def baseline_of(runs: Sequence[Run]) -> Baseline:
         raise UsageError(f"{len(runs)} runs make no baseline", hint=f"at least {FEWEST_RUNS}, better {GOOD_RUNS}")
     first = runs[0].header
     for each in runs[1:]:
-        _refuse_other(first.stack.to_dict(), each.header.stack.to_dict())
+        _refuse_other(asdict(first.stack), asdict(each.header.stack))
         _refuse_other(_settings(runs[0]), _settings(each))
     measured = [dict(_measured(run)) for run in runs]
     works = [_works(run) for run in runs]

@@ -177,7 +177,7 @@ def precision_compare(request: pytest.FixtureRequest) -> PrecisionCompare:
     from pytest_ascend.run.comparing import PrecisionCompare, marked_settings
 
     setup, trial = request.config.stash.get(SETUP, None), _trial(request)
-    note = trial.verdicts.append if trial else _forget
+    note = trial.note if trial else _forget
     marker = request.node.get_closest_marker("ascend_standard")
     marked = marked_settings(marker.args, marker.kwargs, request.node.nodeid) if marker else {}
     if setup is None:
@@ -242,7 +242,7 @@ def ascend_benchmark(request: pytest.FixtureRequest, ascend_device: Device) -> A
         case_id=trial.case.id,
         comparison=request.getfixturevalue("ascend_baseline"),
         measure=trial.measure,
-        note=trial.verdicts.append,
+        note=trial.note,
         benchmark=benchmark if benchmark.enabled else None,
         card=_card(request, ascend_device),
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Generator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pytest_ascend.coverage import selection
@@ -21,7 +21,7 @@ from pytest_ascend.plugin.collection import case_known, is_open, refuse_open, ta
 from pytest_ascend.plugin.error_outcome import interrupt
 from pytest_ascend.plugin.keys import CASE, NOT_BUILT, SETUP, TRIAL
 from pytest_ascend.plugin.progress import folded
-from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, STATUS, restate
+from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, STATUS, as_builtins, record_of, restate
 from pytest_ascend.plugin.session import Ledger, Setup, header_lines
 from pytest_ascend.plugin.sharding import Sharding
 from pytest_ascend.plugin.startup import one_clear_message, set_up
@@ -30,7 +30,6 @@ from pytest_ascend.records.outcome import Errored
 from pytest_ascend.run import benchmarked
 from pytest_ascend.run.trial import Trial
 from pytest_ascend.run.watching import lost, watching
-from pytest_ascend.runlog.contents import CANARIES
 from pytest_ascend.runlog.resuming import recorded
 
 __all__ = ["Conformance", "register", "set_up"]
@@ -54,7 +53,7 @@ def register(config: pytest.Config, setup: Setup | None) -> None:
         config.option.dist, config.option.tx = "no", []
     conformance = Conformance(config, setup)
     if conformance.ledger:
-        reporters.register(config, conformance.ledger, RECORD_PROPERTY, OUTCOME_PROPERTY)
+        reporters.register(config, conformance.ledger)
     if conformance.sharding:
         config.pluginmanager.register(conformance.sharding, "ascend-sharding")
     # Last, so that it is told first of each result.
@@ -163,7 +162,7 @@ class Conformance:
             collected = self.sharding.completed(collected)
         if self.worker:
             path = Path(self.worker["ascend_messages"], f"{self.worker['workerid']}.json")
-            path.write_text(json.dumps(collected.to_dict()), encoding="utf-8")
+            path.write_bytes(msgspec.json.encode(collected))
             done = frozenset(self.worker["ascend_done"])
         elif self.ledger and not options.only_looks(self.config.option) and not session.testsfailed:
             self._begin(collected)
@@ -180,7 +179,7 @@ class Conformance:
         if begins and not self.setup.prepared.apart:
             from pytest_ascend.run.self_test import score  # noqa: PLC0415  (loads torch)
 
-            self.ledger.note(CANARIES, **score(self.setup.options.standard))
+            self.ledger.note(score(self.setup.options.standard))
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Run the tests in child processes, where the device may take the process that uses it down."""
@@ -201,7 +200,7 @@ class Conformance:
     def pytest_xdist_node_collection_finished(self, node: Any) -> None:
         """Write the plan down when the first worker knows it; all of them collect the same."""
         path = Path(self.messages.name, f"{node.workerinput['workerid']}.json")
-        collected = Collected.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        collected = msgspec.json.decode(path.read_bytes(), type=Collected)
         if self.ledger:
             self._begin(collected)
 
@@ -247,9 +246,8 @@ class Conformance:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write the record of a case down as soon as it is known."""
-        record = dict(report.user_properties).get(RECORD_PROPERTY)
         try:
-            if self.ledger and isinstance(record, dict):
+            if self.ledger and (record := record_of(report)):
                 self.ledger.take(record)
             elif self.ledger and report.when not in ("setup", "call", "teardown"):
                 self.ledger.take_crash(report.nodeid, report.longreprtext)
@@ -297,7 +295,7 @@ class Conformance:
         if report.when == "call" or (report.when == "setup" and trial.interrupted):
             restate(report, trial.outcome(), is_short=item.nodeid in self.bundled and self._tells_little)
         if report.when == "teardown":
-            report.user_properties.append((RECORD_PROPERTY, trial.record().to_dict()))
+            report.user_properties.append((RECORD_PROPERTY, as_builtins(trial.record())))
 
     def _collected(self, items: list[pytest.Item]) -> Collected:
         found = [item for item in items if CASE in item.stash]

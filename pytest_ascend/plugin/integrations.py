@@ -8,6 +8,7 @@ import pytest
 from pytest_html import extras
 
 from pytest_ascend.export import formats
+from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, record_of
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.text import one_line
 from pytest_ascend.verdict.columns import columns_of
@@ -15,23 +16,20 @@ from pytest_ascend.verdict.columns import columns_of
 _COLUMNS = columns_of("pytest-html")
 
 
-class Neighbours:
-    """Runs where results come together. ``record_property`` is where a report carries its record."""
+class Integrations:
+    """Runs where results come together."""
 
-    def __init__(self, record_property: str, outcome_property: str) -> None:
-        self._record_property, self._outcome_property = record_property, outcome_property
+    def __init__(self) -> None:
         self._latest: tuple[str, ResultRecord] | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Put what others can read in the place of the record."""
-        found = dict(report.user_properties).get(self._record_property)
-        if not isinstance(found, dict):
+        record = record_of(report)
+        if record is None:
             return
-        record = ResultRecord.from_dict(found)
         self._latest = (report.nodeid, record)
-        ours = (self._record_property, self._outcome_property)
-        kept = [each for each in report.user_properties if each[0] not in ours]
+        kept = [each for each in report.user_properties if each[0] not in (RECORD_PROPERTY, OUTCOME_PROPERTY)]
         report.user_properties = [*kept, *formats.properties(record)]
         if text := formats.attachment(record):
             given = getattr(report, "extras", ())

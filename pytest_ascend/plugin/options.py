@@ -14,7 +14,7 @@ import pytest
 from pytest_ascend.emulator import settings as emulated
 from pytest_ascend.emulator.settings import EmulatorSettings
 from pytest_ascend.errors import UsageError
-from pytest_ascend.records.case import LEVELS
+from pytest_ascend.records import LEVELS
 from pytest_ascend.records.text import parse_share
 from pytest_ascend.system.bundled import folder
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from msgspec import convert, structs
 
 from pytest_ascend.coverage.selection import place
 from pytest_ascend.environment.identity import observed
@@ -20,14 +21,15 @@ from pytest_ascend.errors import DeviceUnavailable
 from pytest_ascend.isolation import Attempt, Card, Child, Decision, End, Settings, Supervisor, Task, start
 from pytest_ascend.isolation.cards import Locks
 from pytest_ascend.plugin.keys import CASE
-from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, restored
+from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, record_of, restored
 from pytest_ascend.plugin.session import Ledger, Setup
 from pytest_ascend.plugin.worker import Work
 from pytest_ascend.records.outcome import Errored, Flaky, Outcome
-from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.record import AttemptRecord, ResultRecord
 from pytest_ascend.run import benchmarked
 from pytest_ascend.run.limits import FIRST_CALL_S, limit_s
-from pytest_ascend.runlog.contents import ATTEMPT, CANARIES, CARDS, LEFT_BEHIND, LOST, QUARANTINED
+from pytest_ascend.runlog import codec
+from pytest_ascend.runlog.contents import Attempted, Cards, CardSeen, Event, LeftBehind, Lost, Quarantined, SelfTest
 
 #: Where emulated devices are locked too, which otherwise belong to one process each and need no lock.
 LOCKS_VARIABLE = "PYTEST_ASCEND_CARD_LOCKS"
@@ -73,7 +75,8 @@ def _note_cards(host: Host, cards: Sequence[Card], when: str) -> None:
     if host.ledger is None or prepared.device.kind != "npu":
         return
     said = NpuSmi() if prepared.device.emulated else parse(this_machine(limit_s=PATIENT_S).npu_smi().text)
-    host.ledger.note(CARDS, when=when, cards=observed([prepared.identity(card.index) for card in cards], said))
+    identified = [prepared.identity(card.index) for card in cards]
+    host.ledger.note(Cards(when=when, cards=convert(observed(identified, said), tuple[CardSeen, ...])))
 
 
 def _locks_folder() -> Path | None:
@@ -144,11 +147,11 @@ class Parent:
         """Take what a child says beside its answers."""
         if message.get("canaries") and not self._has_canaries:
             self._has_canaries = True
-            self._note(CANARIES, **message["canaries"])
+            self._note(codec.converted(message["canaries"], SelfTest, "canaries"))
         if "left_bytes" in message:
             item = self._session.items[message["index"]]
             if CASE in item.stash:
-                self._note(LEFT_BEHIND, case=item.stash[CASE].id, card=card.label, bytes=message["left_bytes"])
+                self._note(LeftBehind(case=item.stash[CASE].id, card=card.label, bytes=message["left_bytes"]))
         for each in message.get("benchmarks", ()):
             benchmarked.put_back(self._session.config, self._session.items[message["index"]], each)
         if "said" in message and self._ledger:
@@ -162,7 +165,8 @@ class Parent:
         """Keep an attempt that another one follows: who resumes the run must not take the next one for the first."""
         item = self._session.items[task.index]
         if CASE in item.stash:
-            self._note(ATTEMPT, case=item.stash[CASE].id, detail=attempt.detail, **attempt.to_dict())
+            said = structs.asdict(attempt.record())
+            self._note(Attempted(case=item.stash[CASE].id, detail=attempt.detail, **said))
 
     def settled(self, task: Task, decision: Decision, attempts: Sequence[Attempt]) -> None:
         """Tell pytest, and through it the log."""
@@ -182,7 +186,7 @@ class Parent:
 
     def quarantined(self, card: Card) -> None:
         """Write down that a card is used no more."""
-        self._note(QUARANTINED, card=card.label, reason=card.quarantined)
+        self._note(Quarantined(card=card.label, reason=card.quarantined))
 
     def stopping(self) -> bool:
         """Whether pytest wants to stop: -x, --maxfail, pytest.exit()."""
@@ -223,16 +227,12 @@ class Parent:
         """Return the attempts that an earlier part of this run made at cases which it did not settle."""
         found: dict[int, list[Attempt]] = {}
         indices = {item.stash[CASE].id: i for i, item in enumerate(self._session.items) if CASE in item.stash}
-        for event in self._ledger.events(ATTEMPT) if self._ledger else ():
-            if event["case"] in indices and event["end"] in set(End):
+        for event in self._ledger.events if self._ledger else ():
+            if isinstance(event, Attempted) and event.case in indices and event.end in set(End):
                 attempt = Attempt(
-                    card=event["card"],
-                    end=End(event["end"]),
-                    answer=event["outcome"],
-                    reason=event["reason"],
-                    alone=event["alone"],
+                    card=event.card, end=End(event.end), answer=event.outcome, reason=event.reason, alone=event.alone
                 )
-                found.setdefault(indices[event["case"]], []).append(attempt)
+                found.setdefault(indices[event.case], []).append(attempt)
         return found
 
     def _crashed(self, item: pytest.Item, attempts: Sequence[Attempt]) -> pytest.TestReport:
@@ -243,7 +243,7 @@ class Parent:
         if case is not None:
             node_id = place(item.path, item.nodeid, item.config.invocation_params.dir)
             outcome = Errored(reason=reason, detail=detail)
-            record = ResultRecord(case=case, node_id=node_id, outcome=outcome, attempts=_listed(attempts)).to_dict()
+            record = ResultRecord.of(case, node_id, outcome, attempts=_listed(attempts))
         shown = "\n".join(detail.splitlines()[:SHOWN_LINES])
         return _report(item, f"errored: {reason}\n{shown}", "errored" if case else "", record)
 
@@ -252,11 +252,11 @@ class Parent:
         items = (self._session.items[task.index] for task in tasks)
         cases = [item.stash[CASE].id for item in items if CASE in item.stash]
         for first in range(0, len(cases), LOST_AT_ONCE):
-            self._note(LOST, cases=cases[first : first + LOST_AT_ONCE], reason=why)
+            self._note(Lost(cases=tuple(cases[first : first + LOST_AT_ONCE]), reason=why))
 
-    def _note(self, kind: str, **data: Any) -> None:
+    def _note(self, event: Event) -> None:
         if self._ledger:
-            self._ledger.note(kind, **data)
+            self._ledger.note(event)
 
 
 def _working_s(deadline_s: float, cases: int) -> float:
@@ -284,8 +284,8 @@ def _told(attempt: Attempt) -> str:
     return f"{attempt.reason or attempt.answer}{how}"
 
 
-def _listed(attempts: Sequence[Attempt]) -> tuple[dict[str, Any], ...]:
-    return tuple(each.to_dict() for each in attempts) if len(attempts) > 1 else ()
+def _listed(attempts: Sequence[Attempt]) -> tuple[AttemptRecord, ...]:
+    return tuple(each.record() for each in attempts) if len(attempts) > 1 else ()
 
 
 def _amend(reports: Sequence[pytest.TestReport], decision: Decision, attempts: Sequence[Attempt]) -> None:
@@ -294,11 +294,11 @@ def _amend(reports: Sequence[pytest.TestReport], decision: Decision, attempts: S
     said = "; then: ".join(f"{each.said}{_colon(each.reason)}" for each in attempts if each.counts)
     outcome: Outcome | None = Flaky(reason=f"changed its answer: {said}") if is_flaky else None
     for report in reports:
+        record = record_of(report)
         properties: dict[str, Any] = dict(report.user_properties)
-        if RECORD_PROPERTY in properties and len(attempts) > 1:
-            read = ResultRecord.from_dict(properties[RECORD_PROPERTY])
-            kept = replace(outcome, detail=read.outcome.detail) if outcome else read.outcome
-            properties[RECORD_PROPERTY] = replace(read, outcome=kept, attempts=_listed(attempts)).to_dict()
+        if record and len(attempts) > 1:
+            kept = replace(outcome, detail=record.detail) if outcome else record.outcome
+            properties[RECORD_PROPERTY] = record.but(kept, attempts=_listed(attempts))
         if outcome and OUTCOME_PROPERTY in properties:
             properties[OUTCOME_PROPERTY] = outcome.name
             report.outcome = "failed"
@@ -310,7 +310,7 @@ def _colon(text: str) -> str:
     return f" ({text})" if text else ""
 
 
-def _report(item: pytest.Item, text: str, outcome: str, record: dict[str, Any] | None) -> pytest.TestReport:
+def _report(item: pytest.Item, text: str, outcome: str, record: ResultRecord | None) -> pytest.TestReport:
     """Make the report of a test that no process lived to report."""
     properties: list[tuple[str, Any]] = [(OUTCOME_PROPERTY, outcome)] if outcome else []
     if record:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_ascend.coverage import shards
+from pytest_ascend.plugin.reports import record_of
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.verdict import evidence, figures
@@ -80,13 +81,12 @@ class ProgressLine:
     def __init__(
         self,
         config: pytest.Config,
-        record_property: str,
         cases: Callable[[], Iterable[Case]],
         durations_s: Callable[[], Mapping[str, float]],
         *,
         is_bundled: bool = False,
     ) -> None:
-        self._config, self._record_property = config, record_property
+        self._config = config
         self._cases, self._durations_s = cases, durations_s
         self._terminal: Any = None
         self._progress: Progress | None = None
@@ -117,9 +117,9 @@ class ProgressLine:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note what became of a case, and show it when it is time to."""
-        found = dict(report.user_properties).get(self._record_property)
-        if self._terminal and isinstance(found, dict):
-            self._begun().take(ResultRecord.from_dict(found))
+        found = record_of(report)
+        if self._terminal and found:
+            self._begun().take(found)
             self._show()
 
     def pytest_sessionfinish(self) -> None:

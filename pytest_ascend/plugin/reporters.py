@@ -7,16 +7,16 @@ from functools import partial
 import pytest
 
 from pytest_ascend.coverage import selection, shards
-from pytest_ascend.plugin.integrations import Neighbours
+from pytest_ascend.plugin.integrations import Integrations
 from pytest_ascend.plugin.progress import ProgressLine
 from pytest_ascend.plugin.session import Ledger
 
 
-def register(config: pytest.Config, ledger: Ledger, record_property: str, outcome_property: str) -> None:
-    """Let the companions of a run hear of its results, in the process where these come together."""
+def register(config: pytest.Config, ledger: Ledger) -> None:
+    """Let the reporters of a run hear of its results, in the process where these come together."""
     manager = config.pluginmanager
-    manager.register(Neighbours(record_property, outcome_property), "ascend-neighbours")
+    manager.register(Integrations(), "ascend-integrations")
     durations = partial(shards.load, ledger.setup.suites)
     is_bundled = ledger.setup.scope != selection.OWN
-    progress = ProgressLine(config, record_property, lambda: ledger.cases, durations, is_bundled=is_bundled)
+    progress = ProgressLine(config, lambda: ledger.cases, durations, is_bundled=is_bundled)
     manager.register(progress, "ascend-progress")

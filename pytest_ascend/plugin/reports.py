@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
-from pytest_ascend.records.outcome import Outcome
+from pytest_ascend.records.outcome import Errored, Outcome
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.runlog import codec
 
 #: Names under which outcomes and records travel with pytest's reports, from other processes too.
 OUTCOME_PROPERTY = "ascend_outcome"
@@ -21,6 +24,27 @@ STATUS = {
     "errored": ("error", "E", "ERROR"),
     "waived": ("waived", "w", "WAIVED"),
 }
+
+
+def as_builtins(record: ResultRecord) -> dict[str, Any]:
+    """Return a record as it travels; one that holds anything but data is errored, and says so."""
+    try:
+        found: dict[str, Any] = to_builtins(record)
+    except TypeError as error:
+        outcome = Errored(reason=f"the record of this case cannot be written: {error}"[:1000])
+        found = to_builtins(ResultRecord.of(record.case, record.node_id, outcome))
+    return found
+
+
+def record_of(report: pytest.TestReport | pytest.CollectReport) -> ResultRecord | None:
+    """Return the record that a report carries, None for none; it is parsed by whoever asks first."""
+    properties: list[tuple[str, Any]] = getattr(report, "user_properties", [])
+    for place, (name, found) in enumerate(properties):
+        if name == RECORD_PROPERTY:
+            record = codec.converted(found, ResultRecord, "record") if isinstance(found, dict) else found
+            properties[place] = (name, record)
+            return record if isinstance(record, ResultRecord) else None
+    return None
 
 
 def restate(report: pytest.TestReport, outcome: Outcome, *, is_short: bool = False) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+
+from msgspec import convert
 
 from pytest_ascend.certificate.release import used
 from pytest_ascend.coverage import expectations, manifest, shards
@@ -27,7 +28,7 @@ from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.run.preparation import Prepared
-from pytest_ascend.runlog.contents import FULL, SUBSET, Header, Selection, digest
+from pytest_ascend.runlog.contents import FULL, SUBSET, Event, Examined, Header, Selection, Shard, digest
 from pytest_ascend.runlog.resuming import recorded
 from pytest_ascend.runlog.writing import RunLog, read
 from pytest_ascend.system.bundled import folder
@@ -143,20 +144,20 @@ class Ledger:
             return frozenset()
         return frozenset(case.id for case in self._log.header.manifest) - self._log.waiting()
 
-    def events(self, kind: str) -> list[Mapping[str, Any]]:
+    @property
+    def events(self) -> tuple[Event, ...]:
         """Return what was noted so far, in an earlier part of this run too."""
-        return [event for event in self._log.contents().events if event["kind"] == kind] if self._log else []
+        return self._log.contents().events if self._log else ()
 
-    def note(self, kind: str, **data: Any) -> None:
+    def note(self, event: Event) -> None:
         """Write down what happened beside the records."""
         if self._log is not None:
-            self._log.note(kind, **data)
+            self._log.note(event)
 
-    def take(self, record: Mapping[str, Any]) -> None:
+    def take(self, record: ResultRecord) -> None:
         """Write what became of one case. Of a case that is tried again, the first try counts."""
-        read = ResultRecord.from_dict(record)
-        if self._log is not None and read.case.id in self._log.waiting():
-            self._log.append(read)
+        if self._log is not None and self._log.waits_for(record.case.id):
+            self._log.append(record)
 
     def take_crash(self, node_id: str, text: str) -> None:
         """Write that the process of a case died with it."""
@@ -164,7 +165,7 @@ class Ledger:
         if case is not None:
             outcome = Errored(reason="the process died while it ran this case", detail=text)
             place = self._collected.places.get(node_id, node_id)
-            self.take(ResultRecord(case=case, node_id=place, outcome=outcome).to_dict())
+            self.take(ResultRecord.of(case, place, outcome))
 
     def close(self, exit_status: int) -> int:
         """End the log, write the page, and give the exit code of the whole run.
@@ -196,7 +197,7 @@ class Ledger:
             selection=selection,
             manifest=mine,
             options=_in_force(setup),
-            doctor=self.diagnosis.to_dict(),
+            doctor=convert(self.diagnosis.to_dict(), Examined),
             census=_census(setup),
             used=used(setup.suites, setup.options.baselines, setup.expected_by),
             shard=shard,
@@ -224,16 +225,20 @@ def whole(setup: Setup, collected: Collected) -> Plan:
     )
 
 
-def _part(setup: Setup, planned: Plan) -> tuple[tuple[Case, ...], Selection, Mapping[str, Any]]:
+def _part(setup: Setup, planned: Plan) -> tuple[tuple[Case, ...], Selection, Shard | None]:
     """Return the cases of this run, what they were selected by, and what they are a shard of."""
     kind, shard = SUBSET if planned.narrowed else FULL, setup.options.shard
     if shard is None:
-        return planned.cases, Selection(kind, planned.narrowed), {}
+        return planned.cases, Selection(kind, planned.narrowed), None
     ids = shards.part(planned.cases, shards.load(setup.suites), shard)
     reason = "; ".join(part for part in (f"shard {shard}", planned.narrowed) if part)
-    known = {"index": shard.index, "count": shard.count, "cases": len(planned.cases)}
-    selection = {"kind": kind, "reason": planned.narrowed}
-    of = {**known, "digest": digest(case.id for case in planned.cases), "selection": selection}
+    of = Shard(
+        index=shard.index,
+        count=shard.count,
+        cases=len(planned.cases),
+        digest=digest(case.id for case in planned.cases),
+        selection=Selection(kind, planned.narrowed),
+    )
     return tuple(case for case in planned.cases if case.id in ids), Selection(SUBSET, reason), of
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
+from msgspec import to_builtins
 
 from pytest_ascend.device import Device
 from pytest_ascend.isolation import Channel
@@ -26,7 +27,7 @@ from pytest_ascend.run.watching import lost
 BLOCKING = {"ASCEND_LAUNCH_BLOCKING": "1", "CUDA_LAUNCH_BLOCKING": "1"}
 
 #: Plugins that speak to people or write files: they hear of everything in the parent.
-PARENTS = ("terminalreporter", "ascend-progress", "ascend-neighbours")
+PARENTS = ("terminalreporter", "ascend-progress", "ascend-integrations")
 
 #: Less than this that stays allocated after a case is taken for what devices and libraries keep by themselves.
 LEFT_BEHIND_BYTES = 2**20
@@ -84,10 +85,10 @@ class Work:
         device: Device = plugin.become_child(self.index, _seen_as(self.setup, self.index))
         return device
 
-    def _canaries(self) -> dict[str, Any]:
+    def _canaries(self) -> Any:
         from pytest_ascend.run.self_test import score  # noqa: PLC0415  (loads torch)
 
-        return score(self.setup.options.standard)
+        return to_builtins(score(self.setup.options.standard))
 
     def _obey(self, channel: Channel, teller: Teller, device: Device, beside: BinaryIO) -> None:
         items = self.session.items
@@ -121,7 +122,7 @@ class Teller:
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Send a report to the parent."""
-        record = dict(report.user_properties).get(RECORD_PROPERTY)
+        record = dict(report.user_properties).get(RECORD_PROPERTY)  # still as builtins, on its way to the parent
         if isinstance(record, Mapping):
             self.answer = str(record["outcome"])
         elif report.failed:

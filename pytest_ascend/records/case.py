@@ -2,45 +2,44 @@
 
 from __future__ import annotations
 
-import builtins
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
-#: From the quickest to the most thorough. A level includes the ones before it.
-LEVELS = ("smoke", "standard", "full")
+import msgspec
+
+from pytest_ascend.records import LEVELS
+from pytest_ascend.records.bounds import one_of
+
+Level: TypeAlias = Annotated[str, one_of(*LEVELS)]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
+class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """One thing that a device either does as PyTorch promises, or does not.
 
     ``suite`` is the bundled suite ("ops", "models", ...) or "user"; ``subject`` the operator or model; ``property``
     what is looked at ("forward", "backward", ...); ``dtype`` torch's name without the prefix, or "" where no dtype
-    applies; ``family`` groups subjects on the page; ``level`` is the lowest level that runs the case.
+    applies; ``family`` groups subjects on the page; ``level`` is the lowest level that runs the case. ``id`` follows
+    from the others: the name by which manifests, run logs and pages know the case, stable over versions and machines.
     """
 
+    id: str = ""
     suite: str
     subject: str
     property: str
     dtype: str = ""
     family: str = ""
-    level: str = "smoke"
+    level: Level = "smoke"
 
-    @builtins.property  # a field has that name
-    def id(self) -> str:
-        """The name by which manifests, run logs and pages know the case: stable over versions and machines."""
-        return "/".join(part for part in (self.suite, self.subject, self.property, self.dtype) if part)
+    def __post_init__(self) -> None:
+        """Make the id. Raises ValueError for one that the other fields do not give."""
+        found = "/".join(part for part in (self.suite, self.subject, self.property, self.dtype) if part)
+        if self.id not in ("", found):
+            raise ValueError(f".id: expected {found!r} from the other fields, got {self.id[:200]!r}")
+        msgspec.structs.force_setattr(self, "id", found)
+
+    def but(self, **changes: Any) -> Case:
+        """Return the case with fields, and so its id, changed."""
+        return msgspec.structs.replace(self, id="", **changes)
 
     def is_in(self, level: str) -> bool:
         """Whether a run at ``level`` has to run this case."""
         return LEVELS.index(self.level) <= LEVELS.index(level)
-
-    def to_dict(self) -> dict[str, str]:
-        """Return builtins only, with the id, as they stand in a run log."""
-        return {"id": self.id, **asdict(self)}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Case:
-        """Read what :meth:`to_dict` wrote. Raises KeyError or TypeError where a field is missing or unknown."""
-        return cls(**{key: str(value) for key, value in data.items() if key != "id"})

@@ -13,7 +13,6 @@ class Outcome:
     ``reason`` says why in one sentence; it is empty only for a pass. ``detail`` may hold many lines.
     """
 
-    #: The name used in run logs, pages and options.
     name: ClassVar[str]
     #: Whether the case counts as conformant with this outcome.
     conforms: ClassVar[bool] = False

@@ -3,80 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
+
+from pytest_ascend.records.bounds import Nested, Number, Seconds, empty, one_of
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import OUTCOMES, Outcome
+from pytest_ascend.records.verdict import Verdict
 
 #: Points of one series, and series of one case: a curve of a long training, and samples of a long benchmark.
 SERIES_POINTS_LIMIT = 10_000
 SERIES_LIMIT = 32
+Series: TypeAlias = Annotated[Sequence[Number], Meta(max_length=SERIES_POINTS_LIMIT)]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ResultRecord:
+class AttemptRecord(Struct, frozen=True, kw_only=True):
+    """One of several attempts: its ``card``, how it came to its ``end``, and its outcome ("" for none) with the reason.
+
+    ``alone`` says that it ran in a process of its own, with blocking launches.
+    """
+
+    card: str
+    end: str
+    outcome: str
+    reason: str
+    alone: bool
+
+
+class ResultRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="record"):
     """A case, what became of it, and the figures behind that.
 
-    ``verdicts`` holds one dictionary for each comparison (see :meth:`pytest_ascend.records.verdict.Verdict.to_dict`),
-    kept for passes too. ``measurements`` are named numbers with their unit in the name (``latency_us``).
-    ``fallbacks`` lists the aten operators that ran elsewhere than on the device, empty for none. ``series`` are named
-    lists of numbers: samples behind a measurement (``latency_us``), or a curve as the pair ``loss_actual`` and
-    ``loss_expected``, one number a step. ``waiver`` has the reason, issue, owner and
-    expires (a date) of the waiver by which a deviation was excused, empty for none.
-    ``diagnosis`` says what an error means (see :mod:`pytest_ascend.diagnosis`), empty for a case that ended in none.
-    ``attempts`` has each attempt where there was more than one: its ``card``, ``end``, ``outcome``, ``reason``, and
-    whether it ran ``alone``, with blocking launches. ``snippet`` is a Python program that shows what is wrong with the
-    case, empty where nothing is, and where nobody knows how to write one.
+    ``verdicts`` has one for each comparison, kept for passes too. ``measurements`` are named numbers with their unit in
+    the name (``latency_us``). ``fallbacks`` lists the aten operators that ran elsewhere than on the device. ``series``
+    are named lists of numbers: samples behind a measurement (``latency_us``), or a curve as the pair ``loss_actual``
+    and ``loss_expected``, one number a step. ``waiver`` has the reason, issue, owner and expires (a date) of the waiver
+    by which a deviation was excused. ``diagnosis`` says what an error means (see :mod:`pytest_ascend.diagnosis`).
+    ``attempts`` has each attempt where there was more than one. ``snippet`` is a Python program that shows what is
+    wrong with the case, empty where nothing is, and where nobody knows how to write one.
     """
 
     case: Case
     node_id: str
-    outcome: Outcome
-    verdicts: tuple[Mapping[str, Any], ...] = ()
-    measurements: Mapping[str, float] = field(default_factory=dict)
-    fallbacks: tuple[str, ...] = ()
-    duration_s: float = 0.0
-    series: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    outcome_name: Annotated[str, one_of(*OUTCOMES)] = field(name="outcome")
+    reason: str
+    detail: str
+    # These are written even where they are empty: omit_defaults does not know the value of these functions.
+    verdicts: tuple[Verdict, ...] = field(default_factory=lambda: ())
+    measurements: Mapping[str, Number] = field(default_factory=empty)
+    fallbacks: tuple[str, ...] = field(default_factory=lambda: ())
+    duration_s: Seconds = field(default_factory=lambda: 0.0)
     waiver: Mapping[str, str] = field(default_factory=dict)
-    diagnosis: Mapping[str, Any] = field(default_factory=dict)
-    attempts: tuple[Mapping[str, Any], ...] = ()
+    diagnosis: Mapping[str, Nested] = field(default_factory=dict)
+    series: Annotated[Mapping[str, Series], Meta(max_length=SERIES_LIMIT)] = field(default_factory=dict)
+    attempts: tuple[AttemptRecord, ...] = ()
     snippet: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return builtins only: what travels between processes and into the run log."""
-        return {
-            "case": self.case.to_dict(),
-            "node_id": self.node_id,
-            "outcome": self.outcome.name,
-            "reason": self.outcome.reason,
-            "detail": self.outcome.detail,
-            "verdicts": [dict(verdict) for verdict in self.verdicts],
-            "measurements": dict(self.measurements),
-            "fallbacks": list(self.fallbacks),
-            "duration_s": self.duration_s,
-            **({"waiver": dict(self.waiver)} if self.waiver else {}),
-            **({"diagnosis": dict(self.diagnosis)} if self.diagnosis else {}),
-            **({"series": {name: list(values) for name, values in self.series.items()}} if self.series else {}),
-            **({"attempts": [dict(each) for each in self.attempts]} if self.attempts else {}),
-            **({"snippet": self.snippet} if self.snippet else {}),
-        }
-
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ResultRecord:
-        """Read what :meth:`to_dict` wrote. Raises KeyError, TypeError or ValueError on anything else."""
-        outcome = OUTCOMES[data["outcome"]](reason=data["reason"], detail=data["detail"])
-        return cls(
-            case=Case.from_dict(data["case"]),
-            node_id=data["node_id"],
-            outcome=outcome,
-            verdicts=tuple(data["verdicts"]),
-            measurements=dict(data["measurements"]),
-            fallbacks=tuple(data["fallbacks"]),
-            duration_s=float(data["duration_s"]),
-            waiver=dict(data.get("waiver", {})),
-            diagnosis=dict(data.get("diagnosis", {})),
-            series={name: tuple(values) for name, values in data.get("series", {}).items()},
-            attempts=tuple(data.get("attempts", ())),
-            snippet=data.get("snippet", ""),
-        )
+    def of(cls, case: Case, node_id: str, outcome: Outcome, **known: Any) -> ResultRecord:
+        """Make the record of a case that came to ``outcome``; ``known`` are the other fields."""
+        name, reason, detail = outcome.name, outcome.reason, outcome.detail
+        return cls(case=case, node_id=node_id, outcome_name=name, reason=reason, detail=detail, **known)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What became of the case."""
+        return OUTCOMES[self.outcome_name](reason=self.reason, detail=self.detail)
+
+    def but(self, outcome: Outcome | None = None, **changes: Any) -> ResultRecord:
+        """Return the record with another outcome, or other fields."""
+        if outcome is not None:
+            changes |= {"outcome_name": outcome.name, "reason": outcome.reason, "detail": outcome.detail}
+        return replace(self, **changes)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,13 +25,3 @@ class Stack:
     os: str = ""
     host: str = ""
     pytest_ascend: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return builtins only."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Stack:
-        """Read what :meth:`to_dict` wrote; fields of later versions are left out."""
-        known = {each.name for each in fields(cls)}
-        return cls(**{key: value for key, value in data.items() if key in known})

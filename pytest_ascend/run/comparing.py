@@ -27,7 +27,7 @@ class PrecisionCompare:
     what a call says itself comes before them, and they before ``standard``.
     """
 
-    note: Callable[[Mapping[str, Any]], None]
+    note: Callable[[precision.Verdict], None]
     standard: str = ""
     device: str = "cpu"
     marked: Mapping[str, Any] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class PrecisionCompare:
         verdict = precision.compare(actual, expected, **self._settled(settings))
         if not verdict.agrees and locate is not None:
             verdict = _located(verdict, locate(verdict))
-        self.note(verdict.to_dict())
+        self.note(verdict)
         if not verdict.agrees:
             raise Disagreement(verdict.message or "\n".join(precision.explain(verdict)))
         return verdict
@@ -59,7 +59,7 @@ class PrecisionCompare:
         __tracebackhide__ = True
         settings.setdefault("standard", self._settled({}).get("standard"))
         verdict = precision.whole(model, *inputs, device=self.device, **settings)
-        self.note(verdict.to_dict())
+        self.note(verdict)
         if not verdict.agrees:
             raise Disagreement(verdict.message)
         return verdict
@@ -90,7 +90,7 @@ class PrecisionCompare:
         __tracebackhide__ = True
         for layer in report.layers:
             for verdict in filter(None, (layer.forward, layer.backward)):
-                self.note(verdict.to_dict())
+                self.note(verdict)
         if not report.agrees:
             raise Disagreement("\n".join(report.explain()))
         return report

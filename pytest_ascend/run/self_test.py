@@ -6,11 +6,12 @@ A judge that was loosened, broken or replaced says so before the first case, in 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 
 from pytest_ascend import precision
+from pytest_ascend.runlog.contents import SelfTest
 
 T: TypeAlias = torch.Tensor
 
@@ -50,7 +51,7 @@ _WITH_NAN, _WITH_INFINITY = "a NaN is dropped", ("an infinity has the other sign
 HONEST = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool)
 
 
-def score(standard: str) -> dict[str, Any]:
+def score(standard: str) -> SelfTest:
     """Have the judge look at every planted error and every honest result; ``standard`` is "" for the default rule.
 
     Gives the event of the run log: how many were ``planted``, ``detected``, how many ``honest`` ones there were, and
@@ -58,12 +59,12 @@ def score(standard: str) -> dict[str, Any]:
     """
     unseen = [name for name, (dtype, change) in PLANTED.items() if _agrees(dtype, name, change, standard)]
     accused = [str(dtype) for dtype in HONEST if not _agrees(dtype, "", torch.clone, standard)]
-    return {
-        "planted": len(PLANTED),
-        "detected": len(PLANTED) - len(unseen),
-        "honest": len(HONEST),
-        "missed": [*unseen, *(f"an honest result of {dtype} was accused" for dtype in accused)],
-    }
+    return SelfTest(
+        planted=len(PLANTED),
+        detected=len(PLANTED) - len(unseen),
+        honest=len(HONEST),
+        missed=(*unseen, *(f"an honest result of {dtype} was accused" for dtype in accused)),
+    )
 
 
 def _agrees(dtype: torch.dtype, name: str, change: Callable[[T], T], standard: str) -> bool:

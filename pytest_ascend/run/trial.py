@@ -12,13 +12,14 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored, Failed, Fallback, Outcome, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.text import one_line
+from pytest_ascend.records.verdict import Verdict
 
 #: Of the reason why there is no program, so much is kept.
 REASON_CHARACTERS = 200
 
 #: Takes the verdict that disagreed, None where none did, and gives a program. May raise ValueError with the reason why
 #: there is none.
-Reproduce: TypeAlias = Callable[[Mapping[str, Any] | None], str]
+Reproduce: TypeAlias = Callable[[Verdict | None], str]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -31,7 +32,7 @@ class Trial:
 
     case: Case
     node_id: str
-    verdicts: list[Mapping[str, Any]] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
     measurements: dict[str, float] = field(default_factory=dict)
     series: dict[str, tuple[float, ...]] = field(default_factory=dict)
     fallbacks: list[str] = field(default_factory=list)
@@ -40,6 +41,10 @@ class Trial:
     duration_s: float = 0.0
     diagnosis: Mapping[str, Any] = field(default_factory=dict)
     reproduce: Reproduce | None = None
+
+    def note(self, verdict: Verdict) -> None:
+        """Keep a comparison, with all of its figures: the tensors that they are of go."""
+        self.verdicts.append(verdict.in_full())
 
     def measure(self, name: str, value: float | Sequence[float]) -> None:
         """Keep a figure, or a series of them. Raises UsageError for what is no number, or a name that stands already.
@@ -70,9 +75,9 @@ class Trial:
         """Return the outcome as it is: a test that ended well passes only if it compared or measured on the device."""
         if self.interrupted is not None:
             return self.interrupted
-        disagreeing = [verdict for verdict in self.verdicts if not verdict["agrees"]]
+        disagreeing = [verdict for verdict in self.verdicts if not verdict.agrees]
         if disagreeing:
-            return Failed(reason=str(disagreeing[0]["headline"]), detail=str(disagreeing[0]["message"]))
+            return Failed(reason=disagreeing[0].headline, detail=disagreeing[0].message)
         if not self.verdicts and not self.measurements:
             return Errored(reason="the test passed without comparing or measuring anything")
         if self.fallbacks:
@@ -83,13 +88,13 @@ class Trial:
 
     def _waivers(self) -> list[str]:
         """Return the reasons for which comparisons were judged by looser limits than their standard's."""
-        return list(dict.fromkeys(str(verdict["waiver"]) for verdict in self.verdicts if verdict.get("waiver")))
+        return list(dict.fromkeys(verdict.waiver for verdict in self.verdicts if verdict.waiver))
 
     def snippet(self) -> str:
         """Return the program that shows what is wrong with a case, or a comment on why there is none; "" for a pass."""
         if self.reproduce is None or self.outcome().name == Passed.name:
             return ""
-        disagreeing = next((verdict for verdict in self.verdicts if not verdict["agrees"]), None)
+        disagreeing = next((verdict for verdict in self.verdicts if not verdict.agrees), None)
         try:
             return self.reproduce(disagreeing)
         except Exception as error:  # noqa: BLE001  (nothing that happens here may cost the record)
@@ -100,10 +105,10 @@ class Trial:
         outcome, waiver = self._judged()
         if isinstance(outcome, Waived) and not waiver:
             waiver = {"reason": "; ".join(self._waivers())}
-        return ResultRecord(
-            case=self.case,
-            node_id=self.node_id,
-            outcome=outcome,
+        return ResultRecord.of(
+            self.case,
+            self.node_id,
+            outcome,
             waiver=waiver,
             verdicts=tuple(self.verdicts),
             measurements=dict(self.measurements),

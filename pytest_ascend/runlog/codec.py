@@ -6,10 +6,16 @@ twice without a word. Here a non-finite float travels as ``{"$float": "nan"}``, 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import re
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
 
 _KEY = "$float"
 _BY_NAME = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -56,6 +62,82 @@ def loads(text: str, *, depth_limit: int = DEPTH_LIMIT) -> Any:
     if text.count("{") + text.count("[") > depth_limit and _is_deeper(value, depth_limit):
         raise ValueError(f"nested deeper than {depth_limit}")
     return value
+
+
+def line(value: msgspec.Struct) -> bytes:
+    """Return a line of the log, without its end. Raises ValueError or TypeError for what :func:`parsed` refuses."""
+    kind = type(value)
+    with contextlib.suppress(ValueError):  # surrogates, and NaN in the place of which msgspec writes null
+        text = msgspec.json.encode(value)
+        if msgspec.json.decode(text, type=kind) == value:
+            return _ascii(text)
+    text = dumps(msgspec.to_builtins(value)).encode("ascii")
+    parsed(text, kind, "line")
+    return text
+
+
+def parsed(text: bytes, kind: type[T], name: str) -> T:
+    """Read JSON as a ``kind``, whose types bound what is believed; ``name`` is what messages call the whole.
+
+    Raises ValueError as :func:`loads` does, and for a field of another form, by its path.
+    """
+    if len(text) > VALUES_LIMIT and text.count(b",") + text.count(b"[") + text.count(b"{") > VALUES_LIMIT:
+        raise ValueError(f"more than {VALUES_LIMIT} values")
+    with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
+        found = msgspec.json.decode(text, type=kind)
+        # What stands there is what this version writes for it: no key twice, none unknown, nothing nested deeply.
+        if _ascii(msgspec.json.encode(found)) == text:
+            return found
+    return converted(loads(text.decode()), kind, name)
+
+
+def converted(data: Any, kind: type[T], name: str) -> T:
+    """Return builtins as a ``kind``. Raises ValueError for a field of another form, by its path after ``name``."""
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(_explained(str(error), name)) from None
+
+
+def _ascii(text: bytes) -> bytes:
+    """Return JSON with every other character escaped, as :func:`dumps` writes it."""
+    if text.isascii():
+        return text
+    return _BEYOND_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text.decode()).encode("ascii")
+
+
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
+
+#: What msgspec calls types, and what people call them.
+_WORDS = {
+    "`bool | int | float | str | null`": "text, a number, true, false or null",
+    "`int | float | null`": "a number or null",
+    "`int | float`": "a number",
+    "`float`": "a number",
+    "`int`": "a whole number",
+    "`bool`": "true or false",
+    "`str`": "text",
+    "`array`": "a list",
+    "`object`": "an object",
+    "`null`": "null",
+}
+_CHOICES = re.compile(r"Expected `str` matching regex '\\\\A\(\?:(.+)\)\\\\Z'")
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+
+
+def _explained(message: str, name: str) -> str:
+    """Say what msgspec says in the words of the log: "record.reason: expected text, got null"."""
+    problem, _, place = message.partition(" - at `$")
+    place = place.rstrip("`")
+    if missing := _MISSING.fullmatch(problem):
+        return f"{name}{place}.{missing[1]}: missing"
+    if choices := _CHOICES.fullmatch(problem):
+        return f"{name}{place}: expected one of {choices[1].replace('|', ', ')}"
+    if problem.startswith("."):  # of a __post_init__, which knows the field
+        return f"{name}{place}{problem}"
+    for theirs, ours in _WORDS.items():
+        problem = problem.replace(theirs, ours)
+    return f"{name}{place}: {problem[0].lower()}{problem[1:]}"
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Any:

@@ -1,13 +1,16 @@
-"""What a run log holds, as data."""
+"""What a run log holds: the schema of its lines, written once. msgspec checks what is read against these types."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Annotated, Literal, TypeAlias, TypedDict
 
-from pytest_ascend.records.case import Case
+from msgspec import Struct, field
+
+from pytest_ascend.records.bounds import Count, Nested, Plain, Whole, empty, moment, one_of
+from pytest_ascend.records.case import Case, Level
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 
@@ -19,20 +22,9 @@ SCHEMA = 2
 #: Forms that can be read.
 SCHEMAS = (1, 2)
 
-#: Kinds of event: an attempt that another one followed; cases of which nothing is known because the machine gave way;
-#: the judge's score on planted faults; a card that is used no more; memory that a case left behind; a continuation;
-#: the cards of the run in every numbering, and how they were before and after it.
-ATTEMPT = "attempt"
-LOST = "lost"
-CANARIES = "canaries"
-QUARANTINED = "quarantined"
-LEFT_BEHIND = "left-behind"
-RESUMED = "resumed"
-CARDS = "cards"
-EVENTS = (ATTEMPT, LOST, CANARIES, QUARANTINED, LEFT_BEHIND, RESUMED, CARDS)
-
 FULL = "full"
 SUBSET = "subset"
+Kind: TypeAlias = Annotated[str, one_of(FULL, SUBSET)]
 
 
 def digest(case_ids: Iterable[str]) -> str:
@@ -40,76 +32,212 @@ def digest(case_ids: Iterable[str]) -> str:
     return sha256("\n".join(sorted(case_ids)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True, forbid_unknown_fields=True):
     """Whether the manifest is everything that the level asks for. ``reason`` says what narrowed it ("-k relu")."""
 
-    kind: str
+    kind: Kind
     reason: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Header:
+class Shard(Struct, frozen=True, kw_only=True):
+    """Which part of a whole this run is: ``index`` of ``count``; of the whole, its ``cases``, their ``digest``, why."""
+
+    index: Count
+    count: Count
+    cases: Count
+    digest: str
+    selection: Selection
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a part that is beyond its whole."""
+        if not 1 <= self.index <= self.count:
+            raise ValueError(f"expected a part of {self.count}, got {self.index}")
+
+
+class _Found(TypedDict):
+    severity: str
+    what: str
+    evidence: list[str]
+    why: str
+    remedy: str
+
+
+class Found(_Found, total=False):
+    """What the doctor says of one thing; ``evidence`` are sentences, each with its source."""
+
+    id: str
+    card: Whole | None
+
+
+class Examined(TypedDict, total=False):
+    """What the doctor found before the run (see :class:`pytest_ascend.doctor.findings.Diagnosis`)."""
+
+    machine: str
+    components: list[dict[str, Nested]]
+    findings: list[Found]
+    settings: dict[str, str]
+    devices: list[dict[str, Plain]]
+    judged_by: str
+
+
+class Header(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="header"):
     """The first line: what computes, and every case that must run.
 
     ``started`` is a time in ISO 8601 with its offset; ``manifest`` has no case twice; ``options`` are builtins that
-    a reader may want to see, and that nothing is decided by. ``doctor`` is what the doctor found before the run, its
-    ``findings`` each with severity, what, evidence, why and remedy; empty where it was not asked. ``census`` counts
-    operators by namespace ("aten", "npu") and kind (see :mod:`pytest_ascend.records.census`), empty without torch_npu.
-    ``used`` has the SHA-256 of what the run was judged by: ``manifest``, ``goldens``, ``expectations`` and ``rules``.
-    ``shard`` has, for a part of a run, its ``index`` and their ``count``, and of the whole the number of ``cases``, the
-    ``digest`` of their ids and the ``selection``; empty for a run of its own.
+    a reader may want to see. ``doctor`` is empty where it was not asked. ``census`` counts operators by namespace
+    ("aten", "npu") and kind (see :mod:`pytest_ascend.records.census`), empty without torch_npu. ``used`` has the
+    SHA-256 of what the run was judged by: ``manifest``, ``goldens``, ``expectations`` and ``rules``. ``shard`` is what
+    a part of a run is of its whole; None for a run of its own.
     """
 
+    schema: int = field(default_factory=lambda: SCHEMA)
     run_id: str
     started: str
     stack: Stack
-    level: str
+    level: Level
     selection: Selection
     manifest: tuple[Case, ...]
-    options: Mapping[str, Any] = field(default_factory=dict)
-    doctor: Mapping[str, Any] = field(default_factory=dict)
-    census: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    options: Mapping[str, Nested] = field(default_factory=empty)
+    doctor: Examined = field(default_factory=Examined)
+    census: Mapping[str, Mapping[str, Count]] = field(default_factory=dict)
     used: Mapping[str, str] = field(default_factory=dict)
-    shard: Mapping[str, Any] = field(default_factory=dict)
+    shard: Shard | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return builtins only, as they stand in the log."""
-        return {
-            "type": "header",
-            "schema": SCHEMA,
-            "run_id": self.run_id,
-            "started": self.started,
-            "stack": self.stack.to_dict(),
-            "level": self.level,
-            "selection": {"kind": self.selection.kind, "reason": self.selection.reason},
-            "manifest": [case.to_dict() for case in self.manifest],
-            "options": dict(self.options),
-            **({"doctor": dict(self.doctor)} if self.doctor else {}),
-            **({"census": {name: dict(counts) for name, counts in self.census.items()}} if self.census else {}),
-            **({"used": dict(self.used)} if self.used else {}),
-            **({"shard": dict(self.shard)} if self.shard else {}),
-        }
+    def __post_init__(self) -> None:
+        """Raise ValueError for a time that cannot be compared."""
+        _expect_moment("started", self.started)
+
+    def each_case_once(self) -> Header:
+        """Return the header. Raises ValueError for a case twice in the manifest."""
+        known: set[str] = set()
+        for case in self.manifest:
+            if case.id in known:
+                raise ValueError(f"header.manifest: names the case {case.id!r} twice")
+            known.add(case.id)
+        return self
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Footer:
-    """The last line. ``counts`` has the cases by outcome, ``verdict`` the keys kind, conforms and sentence."""
+class FooterVerdict(Struct, frozen=True):
+    """What the footer says of the run as a whole."""
+
+    kind: str
+    conforms: bool
+    sentence: str
+
+
+class Footer(Struct, frozen=True, kw_only=True, tag_field="type", tag="footer"):
+    """The last line. ``counts`` has the cases by outcome."""
 
     finished: str
-    records: int
-    counts: Mapping[str, int]
-    verdict: Mapping[str, Any]
+    records: Count
+    counts: Mapping[str, Count]
+    verdict: FooterVerdict
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return builtins only, as they stand in the log."""
-        return {
-            "type": "footer",
-            "finished": self.finished,
-            "records": self.records,
-            "counts": dict(self.counts),
-            "verdict": dict(self.verdict),
-        }
+    def __post_init__(self) -> None:
+        """Raise ValueError for a time that cannot be compared."""
+        _expect_moment("finished", self.finished)
+
+
+def _expect_moment(name: str, text: str) -> None:
+    try:
+        moment(text)
+    except ValueError as error:
+        raise ValueError(f".{name}: {error}") from None
+
+
+class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """What happened beside the records. Each kind is a type of its own."""
+
+    type: Literal["event"] = field(default_factory=lambda: "event")
+
+
+class Attempted(Event, frozen=True, kw_only=True, tag="attempt"):
+    """An attempt that another one followed (see :class:`pytest_ascend.records.record.AttemptRecord`)."""
+
+    case: str
+    card: str
+    end: str
+    outcome: str
+    reason: str
+    alone: bool
+    detail: str = ""
+
+
+class Lost(Event, frozen=True, kw_only=True, tag="lost"):
+    """Cases of which nothing is known because the machine gave way."""
+
+    cases: tuple[str, ...]
+    reason: str
+
+
+class SelfTest(Event, frozen=True, kw_only=True, tag="canaries"):
+    """The judge's score on planted faults, and the names of those that it ``missed``."""
+
+    planted: Count
+    detected: Count
+    honest: Count
+    missed: tuple[str, ...]
+
+
+class Quarantined(Event, frozen=True, kw_only=True, tag="quarantined"):
+    """A card that is used no more."""
+
+    card: str
+    reason: str
+
+
+class LeftBehind(Event, frozen=True, kw_only=True, tag="left-behind"):
+    """Memory that a case left allocated."""
+
+    case: str
+    card: str
+    bytes: Count
+
+
+class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
+    """A continuation, and how many records there were by then."""
+
+    at: str
+    records: Count
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a time that cannot be compared."""
+        _expect_moment("at", self.at)
+
+
+class _Numbered(TypedDict):
+    index: Count
+    npu: Whole
+    chip: Whole
+
+
+class CardSeen(_Numbered, total=False):
+    """One card in every numbering, and how npu-smi saw it (:func:`pytest_ascend.environment.identity.observed`)."""
+
+    logical: Whole
+    physical: Whole
+    bus: str
+    health: str
+    memory_used_mb: Plain
+    memory_total_mb: Plain
+    in_use: str
+
+
+class Cards(Event, frozen=True, kw_only=True, tag="cards"):
+    """The cards of the run, ``when`` it was "before" or "after" it."""
+
+    when: str
+    cards: tuple[CardSeen, ...]
+
+
+#: The kinds of event by their name in the log.
+EVENTS: Mapping[str, type[Event]] = {
+    str(kind.__struct_config__.tag): kind
+    for kind in (Attempted, Lost, SelfTest, Quarantined, LeftBehind, Resumed, Cards)
+}
+
+#: Any line of a log.
+Line: TypeAlias = Header | ResultRecord | Event | Footer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,7 +245,7 @@ class Run:
     """A run log in memory: all that a page, a terminal summary or a comparison of versions is made from.
 
     ``ended`` says that the run came to its own end; ``problems`` are sentences on what is missing from the log;
-    ``path`` names the file, empty for none. ``events`` are what happened beside the records, each with its ``kind``.
+    ``path`` names the file, empty for none. ``events`` are what happened beside the records, each of its kind.
     ``lines`` gives the line of each record in the file; without it, record ``i`` stands in line ``i + 2``.
     """
 
@@ -127,7 +255,7 @@ class Run:
     problems: tuple[str, ...] = ()
     path: str = ""
     ended: bool = True
-    events: tuple[Mapping[str, Any], ...] = ()
+    events: tuple[Event, ...] = ()
     lines: tuple[int, ...] = ()
 
     def line(self, index: int) -> int:
@@ -138,11 +266,10 @@ class Run:
     def lost(self) -> Mapping[str, str]:
         """Return by case id why the machine, not the case, is the reason that there is no record."""
         known = {record.case.id for record in self.records}
-        found = (event for event in self.events if event["kind"] == LOST)
-        return {case: str(event["reason"]) for event in found for case in event["cases"] if case not in known}
+        found = (event for event in self.events if isinstance(event, Lost))
+        return {case: event.reason for event in found for case in event.cases if case not in known}
 
     @property
-    def missed_canaries(self) -> tuple[str, ...]:
+    def missed_faults(self) -> tuple[str, ...]:
         """Name the planted faults that the judge of this run did not see."""
-        found = [event.get("missed", []) for event in self.events if event["kind"] == CANARIES]
-        return tuple(str(each) for missed in found for each in missed)
+        return tuple(each for event in self.events if isinstance(event, SelfTest) for each in event.missed)

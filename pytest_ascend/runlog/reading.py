@@ -7,12 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+import msgspec
+
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.runlog import checks, codec
-from pytest_ascend.runlog.contents import SCHEMA, SCHEMAS, Footer, Header, Run
+from pytest_ascend.runlog import codec
+from pytest_ascend.runlog.contents import EVENTS, SCHEMA, SCHEMAS, Event, Footer, Header, Run
 from pytest_ascend.system.untrusted import open_regular
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 #: The manifest stands in the first line: about 150 bytes a case.
@@ -36,7 +39,7 @@ def read(path: Path) -> Run:
     twice or one that its manifest lacks.
     """
     with opened(path) as file:
-        return _Reader(path, file).run()
+        return LogReader(path, file).run()
 
 
 @contextmanager
@@ -55,99 +58,95 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 def read_from(path: Path, file: BinaryIO) -> Run:
     """Read what stands in ``file``, which is a part of the log ``path``; raises as :func:`read` does."""
-    return _Reader(path, file).run()
+    return LogReader(path, file).run()
 
 
-class _Reader:
-    """Goes through the lines of one file once, and knows where it is for the sake of the messages."""
+class LogReader:
+    """Goes through the lines of one file once, and knows where it is for the sake of the messages.
+
+    After :meth:`records`, ``events`` and ``lines`` (the line of each record) are complete; ``footer`` may be None.
+    """
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self.path = path
         self.file = file
         self.number = 0
-        self.events: list[dict[str, Any]] = []
+        self.events: list[Event] = []
         self.lines: list[int] = []
+        self.footer: Footer | None = None
+        self.header = self._header()
 
     def run(self) -> Run:
         """Read all lines, in their order."""
-        header = self._header()
-        records, footer = self._records_and_footer({case.id for case in header.manifest})
+        records = tuple(self.records())
         return Run(
-            header=header,
-            records=tuple(records),
+            header=self.header,
+            records=records,
             events=tuple(self.events),
             lines=tuple(self.lines),
-            footer=footer,
-            problems=tuple(_missing(header, len(records), footer)),
+            footer=self.footer,
+            problems=tuple(_missing(self.header, len(records), self.footer)),
             path=str(self.path),
-            ended=footer is not None,
+            ended=self.footer is not None,
         )
 
+    def records(self) -> Iterator[ResultRecord]:
+        """Read what follows the header, and yield the records, each of another case of the manifest."""
+        expected = {case.id for case in self.header.manifest}
+        while self.footer is None and (line := self._line(RECORD_LIMIT_BYTES)):
+            found = self._checked(_after_header, line)
+            if isinstance(found, Footer):
+                self._end(found)
+            elif isinstance(found, Event):
+                self.events.append(found)
+            else:
+                if found.case.id not in expected:
+                    raise self._error(f"the case {found.case.id!r} is not in the manifest, or has a record already")
+                expected.remove(found.case.id)
+                self.lines.append(self.number)
+                yield found
+
     def _header(self) -> Header:
-        data = self._line(HEADER_LIMIT_BYTES)
-        if data is None or data.get("type") != "header":
-            raise self._error("expected the header of a run log", hint="is this the file run.jsonl of a run?")
-        if data.get("schema") not in SCHEMAS:
+        line = self._line(HEADER_LIMIT_BYTES)
+        hint = "is this the file run.jsonl of a run?"
+        said = self._checked(_beginning, line) if line else _Beginning()
+        if said.type != "header":
+            raise self._error("expected the header of a run log", hint=hint)
+        if said.schema not in SCHEMAS:
             raise self._error(
-                f"a log of schema {str(data.get('schema'))[:20]}; this version reads schemas up to {SCHEMA}",
+                f"a log of schema {str(said.schema)[:20]}; this version reads schemas up to {SCHEMA}",
                 hint="use the version of pytest-ascend that wrote it (header: stack.pytest_ascend)",
             )
-        return self._checked(checks.header, data)
+        return self._checked(lambda text: codec.parsed(text, Header, "header").each_case_once(), line)
 
-    def _records_and_footer(self, expected: set[str]) -> tuple[list[ResultRecord], Footer | None]:
-        records: list[ResultRecord] = []
-        while (data := self._line(RECORD_LIMIT_BYTES)) is not None:
-            if data.get("type") == "footer":
-                return records, self._footer(data, len(records))
-            if data.get("type") == "event":
-                self.events.append(self._checked(checks.event, data))
-                continue
-            if data.get("type") != "record":
-                raise self._error(f"a line of unknown type {str(data.get('type'))[:40]!r}")
-            record = self._checked(checks.record, data)
-            self._take(record.case.id, expected)
-            records.append(record)
-            self.lines.append(self.number)
-        return records, None
-
-    def _take(self, case_id: str, expected: set[str]) -> None:
-        """Tick off one case of the manifest. ``expected`` loses it, so that what comes twice is found."""
-        if case_id not in expected:
-            raise self._error(f"the case {case_id!r} is not in the manifest, or has a record already")
-        expected.remove(case_id)
-
-    def _footer(self, data: Any, records: int) -> Footer:
-        footer = self._checked(checks.footer, data)
-        if footer.records != records:
-            raise self._error(f"the footer counts {footer.records} records, the log holds {records}")
+    def _end(self, footer: Footer) -> None:
+        if footer.records != len(self.lines):
+            raise self._error(f"the footer counts {footer.records} records, the log holds {len(self.lines)}")
         if self.file.read(1):
             self.number += 1
             raise self._error("something follows the footer")
-        return footer
+        self.footer = footer
 
-    def _line(self, limit_bytes: int) -> Any | None:
-        """Return the next line as an object, or None at the end of the file."""
+    def _line(self, limit_bytes: int) -> bytes:
+        """Return the next line without its end, or nothing at the end of the file."""
         if self.number > RECORDS_LIMIT:
             raise self._error(f"more than {RECORDS_LIMIT} records and events")
         raw = self.file.readline(limit_bytes + 1)
         if not raw:
-            return None
+            return b""
         self.number += 1
         if len(raw) > limit_bytes:
             raise self._error(f"longer than {limit_bytes} bytes")
         if not raw.endswith(b"\n"):
             raise self._error("cut short: the last line has no end", hint=self._cut_hint())
-        data = self._checked(codec.loads, self._checked(bytes.decode, raw))
-        if not isinstance(data, dict):
-            raise self._error("expected an object")
-        return data
+        return raw[:-1] or b" "
 
     def _cut_hint(self) -> str:
         whole = self.number - 1
         keep = f"head -n {whole} keeps the {whole} whole lines, and their page will say that the run is incomplete"
         return keep if whole else _RERUN
 
-    def _checked(self, check: Callable[[Any], T], data: Any) -> T:
+    def _checked(self, check: Callable[[S], T], data: S) -> T:
         try:
             return check(data)
         except (ValueError, TypeError, KeyError) as error:
@@ -155,6 +154,43 @@ class _Reader:
 
     def _error(self, message: str, *, hint: str = _RERUN) -> RunLogError:
         return RunLogError(f"{self.path}, line {max(self.number, 1)}: {message}", path=str(self.path), hint=hint)
+
+
+class _Beginning(msgspec.Struct):
+    """What tells a log of this form from anything else."""
+
+    type: Any = None
+    schema: Any = None
+
+
+def _beginning(line: bytes) -> _Beginning:
+    try:
+        return msgspec.json.decode(line, type=_Beginning)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):  # as of a lone surrogate, which JSON may hold
+        data = codec.loads(line.decode())
+        return _Beginning(data.get("type"), data.get("schema")) if isinstance(data, dict) else _Beginning()
+
+
+_RECORD = b'{"type":"record"'
+
+
+def _after_header(text: bytes) -> ResultRecord | Event | Footer:
+    """Read a line by its type. Raises ValueError where it is malformed."""
+    if text.startswith(_RECORD):
+        return codec.parsed(text, ResultRecord, "record")
+    data = codec.loads(text.decode())
+    if not isinstance(data, dict):
+        raise ValueError("expected an object")
+    name = str(data.get("type"))[:40]
+    if name == "event":
+        if data.get("kind") not in list(EVENTS):
+            raise ValueError(f"event.kind: expected one of {', '.join(EVENTS)}, got {str(data.get('kind'))[:40]!r}")
+        return codec.converted(data, EVENTS[data["kind"]], name)
+    if name == "record":
+        return codec.converted(data, ResultRecord, name)
+    if name != "footer":
+        raise ValueError(f"a line of unknown type {name!r}")
+    return codec.converted(data, Footer, name)
 
 
 def _missing(header: Header, records: int, footer: Footer | None) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def refuse_another(path: Path, found: Header, wanted: Header) -> None:
 
 
 def _differences(found: Header, wanted: Header) -> Iterator[str]:
-    yield from _pairs("stack", found.stack.to_dict(), wanted.stack.to_dict())
+    yield from _pairs("stack", asdict(found.stack), asdict(wanted.stack))
     yield from _pairs("used", {**dict.fromkeys(wanted.used, ""), **found.used}, wanted.used)
     there = {name: found.options.get(name) for name in DECIDING_OPTIONS}
     here = {name: wanted.options.get(name) for name in DECIDING_OPTIONS}

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
+from msgspec import structs
 
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.runlog import checks, codec
-from pytest_ascend.runlog.contents import RESUMED, Footer, Header, Run
+from pytest_ascend.runlog import codec
+from pytest_ascend.runlog.contents import SCHEMA, Attempted, Event, Footer, Header, Line, Resumed, Run
 from pytest_ascend.runlog.reading import HEADER_LIMIT_BYTES, RECORD_LIMIT_BYTES, read
 from pytest_ascend.runlog.resuming import refuse_another, whole_part
 
@@ -77,9 +75,8 @@ class RunLog:
                 refuse_another(path, found[0].header, header)
                 log = cls(path, found[0], os.open(path, os.O_WRONLY | os.O_APPEND), lock)
                 os.ftruncate(log._file, found[1])
-                log.note(
-                    RESUMED, at=datetime.now(timezone.utc).isoformat(timespec="seconds"), records=len(log._records)
-                )
+                now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+                log.note(Resumed(at=now, records=len(log._records)))
                 return log
         except OSError as error:
             lock.release()
@@ -110,18 +107,20 @@ class RunLog:
         self._lines.append(1 + len(self._records) + len(self._events))
         return written
 
-    def note(self, kind: str, **data: Any) -> None:
+    def note(self, event: Event) -> None:
         """Write an event. Raises RunLogError where it is not of the form that a reader expects."""
-        event = {"type": "event", "kind": kind, **data}
-        if len(str(event.get("detail", ""))) > DETAIL_LIMIT_CHARACTERS:
-            event["detail"] = str(event["detail"])[:DETAIL_LIMIT_CHARACTERS]
+        if isinstance(event, Attempted):
+            event = structs.replace(event, detail=event.detail[:DETAIL_LIMIT_CHARACTERS])
         try:
-            checks.event(event)
             line = _line(event, RECORD_LIMIT_BYTES, self.path)
         except (TypeError, ValueError) as error:
             raise RunLogError(str(error), path=str(self.path), hint="this is an error of pytest-ascend") from None
         self._write(line)
         self._events.append(event)
+
+    def waits_for(self, case_id: str) -> bool:
+        """Whether a case has to run and has no record yet."""
+        return case_id in self._waiting
 
     def waiting(self) -> frozenset[str]:
         """Return the ids of the cases that have no record yet."""
@@ -141,7 +140,7 @@ class RunLog:
     def finish(self, footer: Footer) -> None:
         """Write the footer and close the log. Without it a log says that its run was stopped before its end."""
         try:
-            self._write(_line(footer.to_dict(), RECORD_LIMIT_BYTES, self.path))
+            self._write(_line(footer, RECORD_LIMIT_BYTES, self.path))
         finally:
             self.close()
 
@@ -171,26 +170,24 @@ class RunLog:
 def _writable(record: ResultRecord, path: Path) -> tuple[ResultRecord, bytes]:
     record = _clipped(record)
     try:
-        data = {"type": "record", **record.to_dict()}
-        checks.record(data)
-        return record, _line(data, RECORD_LIMIT_BYTES, path)
-    except (RunLogError, TypeError, ValueError, KeyError) as error:
+        return record, _line(record, RECORD_LIMIT_BYTES, path)
+    except (RunLogError, TypeError, ValueError) as error:
         problem = error.message if isinstance(error, RunLogError) else str(error)
     outcome = Errored(reason=f"the record of this case cannot be written: {problem}"[:1000])
-    instead = ResultRecord(case=record.case, node_id=str(record.node_id)[:1000], outcome=outcome)
-    return instead, _line({"type": "record", **instead.to_dict()}, RECORD_LIMIT_BYTES, path)
+    instead = ResultRecord.of(record.case, str(record.node_id)[:1000], outcome)
+    return instead, _line(instead, RECORD_LIMIT_BYTES, path)
 
 
 def _clipped(record: ResultRecord) -> ResultRecord:
-    detail, half = record.outcome.detail, DETAIL_LIMIT_CHARACTERS // 2
+    detail, half = record.detail, DETAIL_LIMIT_CHARACTERS // 2
     if len(detail) <= DETAIL_LIMIT_CHARACTERS:
         return record
     cut = f"{detail[:half]}\n… {len(detail) - 2 * half} characters left out …\n{detail[-half:]}"
-    return replace(record, outcome=replace(record.outcome, detail=cut))
+    return record.but(detail=cut)
 
 
-def _line(data: Mapping[str, Any], limit_bytes: int, path: Path) -> bytes:
-    line = codec.dumps(data).encode("ascii") + b"\n"
+def _line(data: Line, limit_bytes: int, path: Path) -> bytes:
+    line = codec.line(data) + b"\n"
     if len(line) > limit_bytes:
         raise RunLogError(
             f"a line of {len(line)} bytes, over the limit of {limit_bytes}",
@@ -202,8 +199,7 @@ def _line(data: Mapping[str, Any], limit_bytes: int, path: Path) -> bytes:
 
 def _header_line(header: Header, path: Path) -> bytes:
     try:
-        checks.header(header.to_dict())
-        return _line(header.to_dict(), HEADER_LIMIT_BYTES, path)
+        return _line(structs.replace(header.each_case_once(), schema=SCHEMA), HEADER_LIMIT_BYTES, path)
     except (TypeError, ValueError) as error:
         hint = "give every case its own id, and options that are text, numbers or lists of them"
         raise RunLogError(str(error), path=str(path), hint=hint) from None

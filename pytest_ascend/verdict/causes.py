@@ -158,9 +158,7 @@ def features(record: ResultRecord) -> Mapping[str, str]:
     if record.outcome.name == Fallback.name and record.fallbacks:
         found["cpu"] = ", ".join(sorted(set(record.fallbacks)))
     elif record.outcome.name == Failed.name:
-        found["pattern"] = next(
-            (_kind_of_pattern(each["pattern"]) for each in record.verdicts if not each["agrees"]), ""
-        )
+        found["pattern"] = next((_kind_of_pattern(each.pattern) for each in record.verdicts if not each.agrees), "")
     elif record.outcome.name in (Errored.name, Unsupported.name, NotRun.name, Flaky.name):
         found["error"] = _error(record)
     return {name: value for name, value in found.items() if value}

@@ -57,7 +57,7 @@ def _finding(record: ResultRecord, _: str) -> str:
 
 
 def _standards(record: ResultRecord, _: str) -> str:
-    return ", ".join(dict.fromkeys(evidence.line(verdict["standard"]) for verdict in record.verdicts))
+    return ", ".join(dict.fromkeys(evidence.line(verdict.standard) for verdict in record.verdicts))
 
 
 def _outcome(record: ResultRecord, _: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from statistics import median, quantiles
 
 from pytest_ascend.records.outcome import OUTCOMES, NotEmulated, NotRun, Passed
@@ -169,7 +169,7 @@ def _entry(result: ResultRecord) -> str:
 
 def _bare(result: ResultRecord) -> ResultRecord:
     outcome = OUTCOMES[evidence.below(result)](reason=result.outcome.reason, detail=result.outcome.detail)
-    return replace(result, outcome=outcome)
+    return result.but(outcome)
 
 
 def _is_well(outcome: str) -> bool:
@@ -192,7 +192,7 @@ def _error_drift(case_id: str, old: ResultRecord, new: ResultRecord) -> Iterator
 
 
 def _standards(result: ResultRecord) -> list[str]:
-    return [verdict["standard"] for verdict in result.verdicts]
+    return [verdict.standard for verdict in result.verdicts]
 
 
 def _speed_drift(case_id: str, old: ResultRecord, new: ResultRecord, share: float) -> Iterator[Change]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.runlog.contents import Header
 from pytest_ascend.verdict import figures
 
@@ -34,36 +35,36 @@ def finding(result: ResultRecord) -> str:
     """Say in one line what there is to say of a case; empty for an unremarkable pass."""
     if result.outcome.reason:
         return line(result.outcome.reason)
-    disagreeing = next((verdict for verdict in result.verdicts if not verdict["agrees"]), None)
-    return line(disagreeing["headline"]) if disagreeing else ""
+    disagreeing = next((verdict for verdict in result.verdicts if not verdict.agrees), None)
+    return line(disagreeing.headline) if disagreeing else ""
 
 
-def decided(verdict: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def decided(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Yield the limit that decided, as pairs of a key and a figure: by what, what was found, what was allowed."""
-    limit = verdict["limit"]
+    limit = verdict.limit
     if limit:
-        found = verdict["metrics"].get(limit["name"])
-        share = verdict["metrics"].get("limit_used")
-        if found is None and share is not None and limit["value"]:
-            found = share * limit["value"]
-        yield "by", figures.words(line(limit["name"]))
+        found = verdict.metrics.get(limit.name)
+        share = verdict.metrics.get("limit_used")
+        if found is None and share is not None and limit.value:
+            found = share * limit.value
+        yield "by", figures.words(line(limit.name))
         if found is not None:
-            yield "found", figures.quantity(limit["name"], found)
-        yield "allowed", figures.quantity(limit["name"], limit["value"])
+            yield "found", figures.quantity(limit.name, found)
+        yield "allowed", figures.quantity(limit.name, limit.value)
 
 
-def elements(verdict: Mapping[str, Any]) -> list[list[str]]:
+def elements(verdict: Verdict) -> list[list[str]]:
     """Return the worst elements as index, actual and expected, the worst first; logs of old have one."""
-    found = verdict.get("worst_elements") or ([verdict["worst"]] if verdict["worst"] else [])
-    return [[_index(each["index"]), line(each["actual"]), line(each["expected"])] for each in found[:ELEMENTS_LIMIT]]
+    found = verdict.worst_elements or ((verdict.worst,) if verdict.worst else ())
+    return [[_index(each.index), line(each.actual), line(each.expected)] for each in found[:ELEMENTS_LIMIT]]
 
 
-def where(verdict: Mapping[str, Any]) -> list[str]:
+def where(verdict: Verdict) -> list[str]:
     """Return where errors lie: rows of cells, a digit each from 0 for none to 9 for wrong elements alone."""
-    return [re.sub(r"[^0-9]", "0", row[:MAP_LIMIT]) for row in verdict.get("where", ())[:MAP_LIMIT]]
+    return [re.sub(r"[^0-9]", "0", row[:MAP_LIMIT]) for row in verdict.where[:MAP_LIMIT]]
 
 
-def _index(position: list[int]) -> str:
+def _index(position: Sequence[int]) -> str:
     return f"[{', '.join(str(each) for each in position)}]"
 
 
@@ -89,7 +90,7 @@ def limit_used(result: ResultRecord) -> float | None:
 
     None where the judge gave no such figure.
     """
-    found = [verdict["metrics"].get("limit_used") for verdict in result.verdicts]
+    found = [verdict.metrics.get("limit_used") for verdict in result.verdicts]
     return max((each for each in found if each is not None), default=None)
 
 
@@ -100,7 +101,7 @@ def program(result: ResultRecord) -> str:
 
 def loosened(result: ResultRecord) -> str:
     """Return the reason for judging a case by a looser limit than the standard's; empty where nothing was loosened."""
-    return next((line(verdict["waiver"]) for verdict in result.verdicts if verdict.get("waiver")), "")
+    return next((line(verdict.waiver) for verdict in result.verdicts if verdict.waiver), "")
 
 
 def again(header: Header, node_id: str) -> str:

@@ -8,10 +8,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
 
+from msgspec import structs
+
 from pytest_ascend.errors import RunLogError
+from pytest_ascend.records.bounds import moment
 from pytest_ascend.records.stack import Stack
-from pytest_ascend.runlog.checks import moment
-from pytest_ascend.runlog.contents import Header, Run, Selection, digest
+from pytest_ascend.runlog.contents import Found, Header, Run, Shard, digest
 from pytest_ascend.runlog.writing import RunLog
 from pytest_ascend.verdict import figures
 from pytest_ascend.verdict.diff import components
@@ -38,7 +40,7 @@ def merge(runs: Sequence[Run], target: Path) -> Summary:
         for record in run.records:
             log.append(record)
         for event in run.events:
-            log.note(event["kind"], **{name: value for name, value in event.items() if name not in ("type", "kind")})
+            log.note(event)
     ended = all(run.footer for run in runs)
     summary = summarise(log.contents(ended=ended))
     if ended:
@@ -49,33 +51,39 @@ def merge(runs: Sequence[Run], target: Path) -> Summary:
 
 def _whole(runs: Sequence[Run]) -> Header:
     """Return the header of the whole, once all shards are known to belong to it."""
-    _refuse_strangers(runs)
     _refuse_gaps(runs)
     for run in runs[1:]:
         _refuse_difference(runs[0], run)
     ordered = _in_order(runs)
-    first, shard = ordered[0].header, ordered[0].header.shard
+    first, shard = ordered[0].header, _shard(ordered[0])
     manifest = tuple(sorted((case for run in runs for case in run.header.manifest), key=lambda case: case.id))
-    if digest(case.id for case in manifest) != shard["digest"]:
-        _refuse(runs[0], f"its whole has {shard['cases']} cases, and the shards together have {len(manifest)} others")
-    return replace(
+    if digest(case.id for case in manifest) != shard.digest:
+        _refuse(runs[0], f"its whole has {shard.cases} cases, and the shards together have {len(manifest)} others")
+    return structs.replace(
         first,
         run_id=sha256("".join(run.header.run_id for run in ordered).encode()).hexdigest()[:32],
         started=min((run.header.started for run in runs), key=moment),
         stack=replace(first.stack, host="; ".join(dict.fromkeys(run.header.stack.host for run in ordered))),
-        selection=Selection(**shard["selection"]),
+        selection=shard.selection,
         manifest=manifest,
         options={**first.options, "shards": len(runs)},
         doctor={**first.doctor, "findings": _findings(ordered), "devices": _devices(ordered)},
-        shard={},
+        shard=None,
     )
 
 
+def _shard(run: Run) -> Shard:
+    """Return what a run is a part of. Raises RunLogError for a run of its own."""
+    if run.header.shard is None:
+        _refuse(run, "it is no shard of a run", hint="give the logs of runs with --ascend-shard=K/N")
+    return run.header.shard
+
+
 def _in_order(runs: Sequence[Run]) -> list[Run]:
-    return sorted(runs, key=lambda run: int(run.header.shard["index"]))
+    return sorted(runs, key=lambda run: _shard(run).index)
 
 
-def _findings(runs: Sequence[Run]) -> list[Any]:
+def _findings(runs: Sequence[Run]) -> list[Found]:
     """Return what the doctor found on any machine, once."""
     found = [each for run in runs for each in run.header.doctor.get("findings", ())]
     return [each for place, each in enumerate(found) if each not in found[:place]]
@@ -87,19 +95,13 @@ def _devices(runs: Sequence[Run]) -> list[Any]:
     return [device for devices in found for device in devices] if all(found) else []
 
 
-def _refuse_strangers(runs: Sequence[Run]) -> None:
-    for run in runs:
-        if not run.header.shard:
-            _refuse(run, "it is no shard of a run", hint="give the logs of runs with --ascend-shard=K/N")
-
-
 def _refuse_gaps(runs: Sequence[Run]) -> None:
-    count = int(runs[0].header.shard["count"])
+    count = _shard(runs[0]).count
     seen: dict[int, Run] = {}
     for run in runs:
-        index = int(run.header.shard["index"])
-        if run.header.shard["count"] != count:
-            _refuse(run, f"it is one of {run.header.shard['count']} shards, and {runs[0].path} one of {count}")
+        index = _shard(run).index
+        if _shard(run).count != count:
+            _refuse(run, f"it is one of {_shard(run).count} shards, and {runs[0].path} one of {count}")
         if index in seen:
             _refuse(run, f"it is shard {index}/{count}, and so is {seen[index].path}", hint="give each shard once")
         seen[index] = run
@@ -110,24 +112,27 @@ def _refuse_gaps(runs: Sequence[Run]) -> None:
 
 
 def _refuse_difference(one: Run, other: Run) -> None:
-    differences = list(_differences(one.header, other.header))
+    differences = list(_differences(one, other))
     if differences:
         told = figures.one_line("; ".join(differences))
         _refuse(other, f"it is of another run than {one.path}: {told}")
 
 
-def _differences(one: Header, other: Header) -> Iterator[str]:
+def _differences(one: Run, other: Run) -> Iterator[str]:
     """Say in what two shards differ that may not, the names of their machines aside."""
-    for name, (left, right) in components(_without_host(one.stack), _without_host(other.stack)).items():
-        yield f"another stack, {name} {left or 'unknown'} and {right or 'unknown'}"
-    if one.shard["digest"] != other.shard["digest"]:
-        yield f"another manifest, of {one.shard['cases']} and {other.shard['cases']} cases"
-    for name in ("level", "selection"):
-        left, right = (each.level if name == "level" else each.shard["selection"] for each in (one, other))
-        if left != right:
-            yield f"another {name}, {left} and {right}"
-    yield from _other_rules(one.options, other.options)
-    yield from _other_rules(one.used, other.used)
+    left, right = one.header, other.header
+    for name, (first, second) in components(_without_host(left.stack), _without_host(right.stack)).items():
+        yield f"another stack, {name} {first or 'unknown'} and {second or 'unknown'}"
+    mine, theirs = _shard(one), _shard(other)
+    if mine.digest != theirs.digest:
+        yield f"another manifest, of {mine.cases} and {theirs.cases} cases"
+    if left.level != right.level:
+        yield f"another level, {left.level} and {right.level}"
+    if mine.selection != theirs.selection:
+        first, second = (each.selection.reason or each.selection.kind for each in (mine, theirs))
+        yield f"another selection, {first} and {second}"
+    yield from _other_rules(left.options, right.options)
+    yield from _other_rules(left.used, right.used)
 
 
 def _other_rules(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:

@@ -26,14 +26,14 @@ from pytest_ascend.records.outcome import (
 )
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
-from pytest_ascend.runlog.contents import SUBSET, Footer, Run
+from pytest_ascend.runlog.contents import SUBSET, Footer, FooterVerdict, Run
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
 
 
 def audited(record: ResultRecord, stack: Stack) -> ResultRecord:
     """Return the record with the outcome that its own evidence allows: nobody is taken at their word."""
     outcome = _contradicted(record, stack)
-    return replace(record, outcome=replace(outcome, detail=record.outcome.detail)) if outcome else record
+    return record.but(outcome_name=outcome.name, reason=outcome.reason) if outcome else record
 
 
 def _contradicted(record: ResultRecord, stack: Stack) -> Outcome | None:
@@ -47,7 +47,7 @@ def _contradicted(record: ResultRecord, stack: Stack) -> Outcome | None:
 
 def _unearned(record: ResultRecord) -> Outcome | None:
     """Return what a recorded pass really is, or None where it was earned."""
-    if any(not verdict["agrees"] for verdict in record.verdicts):
+    if any(not verdict.agrees for verdict in record.verdicts):
         return Failed(reason="recorded as passed, but a comparison disagrees")
     if not record.verdicts and not record.measurements:
         return Errored(reason="passed without comparing or measuring anything")
@@ -88,9 +88,9 @@ class RunVerdict:
         """Return the whole sentence in English, with the notice before it where there is one."""
         return f"{self.notice} {self.opening}: {self.body}".strip()
 
-    def to_dict(self) -> dict[str, str | bool]:
-        """Return builtins only, as they stand in the footer of a log."""
-        return {"kind": self.kind, "conforms": self.conforms, "sentence": self.sentence}
+    def in_footer(self) -> FooterVerdict:
+        """Return what the footer of a log says of it."""
+        return FooterVerdict(self.kind, self.conforms, self.sentence)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,7 +129,7 @@ class Summary:
     def footer(self, finished: str) -> Footer:
         """Return the last line of the log; ``finished`` is a time in ISO 8601 with its offset."""
         counts = {name: count for name, count in self.counts.items() if count}
-        return Footer(finished=finished, records=len(self.run.records), counts=counts, verdict=self.verdict.to_dict())
+        return Footer(finished=finished, records=len(self.run.records), counts=counts, verdict=self.verdict.in_footer())
 
 
 def summarise(run: Run) -> Summary:
@@ -193,18 +193,19 @@ def counted_outcome(name: str, count: int) -> Phrase:
 
 def _results(run: Run) -> Iterator[ResultRecord]:
     records = {record.case.id: record for record in run.records}
+    lost = run.lost
     reason = "no record in the log" if run.ended else "the run was stopped before this case"
     for case in run.header.manifest:
         record = records.get(case.id)
-        yield audited(record, run.header.stack) if record else _not_run(case, run.lost.get(case.id, reason))
+        yield audited(record, run.header.stack) if record else _not_run(case, lost.get(case.id, reason))
 
 
 def _not_run(case: Case, reason: str) -> ResultRecord:
-    return ResultRecord(case=case, node_id="", outcome=NotRun(reason=reason))
+    return ResultRecord.of(case, "", NotRun(reason=reason))
 
 
 def _contradictions(summary: Summary) -> Iterator[str]:
-    for missed in summary.run.missed_canaries:
+    for missed in summary.run.missed_faults:
         yield f"The judge of this run did not see a planted fault: {missed}."
     footer = summary.run.footer
     if footer is None:
@@ -212,7 +213,7 @@ def _contradictions(summary: Summary) -> Iterator[str]:
     counts = summary.counts
     if {**dict.fromkeys(counts, 0), **footer.counts} != counts:
         yield f"The footer counts {_listed(footer.counts)}; the records give {_listed(counts)}."
-    if footer.verdict["conforms"] != summary.verdict.conforms:
+    if footer.verdict.conforms != summary.verdict.conforms:
         yield "The footer's verdict is not the one that the records give."
 
 

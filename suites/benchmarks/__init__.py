@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pytest_ascend.records.case import Case
 
 from .host_work import COPIES, OPTIMIZERS
@@ -18,7 +16,7 @@ EARLY = {"benchmarks/resnet50/inference/float32", "benchmarks/add-4x4/launch/flo
 
 def _case(subject: str, prop: str, dtype: str, family: str) -> Case:
     case = Case(suite="benchmarks", subject=subject, property=prop, dtype=dtype, family=family, level="full")
-    return replace(case, level="standard") if case.id in EARLY else case
+    return case.but(level="standard") if case.id in EARLY else case
 
 
 OPERATORS = {_case(row.name, "latency", "float32", row.family): row for row in ROWS}

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from pytest_ascend.verdict.diff import compare
 from pytest_ascend.verdict.scan import outline
 from pytest_ascend.verdict.summary import ORDER, summarise
 from tests.unit.runlog import synthetic
+from tests.unit.runlog.synthetic import replace
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra 'test'")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")

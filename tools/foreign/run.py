@@ -113,10 +113,10 @@ def records(file: Path, root: Path, found: Mapping[str, Mapping[str, Any]]) -> I
             continue
         names = node.split("::")[1:] or ["(file)"]
         case = Case(suite="user", subject=_plain(place.with_suffix("")), property=_plain("-".join(names)))
-        yield ResultRecord(
-            case=case,
-            node_id=f"{place}::{'::'.join(names)}",
-            outcome=_outcome(event),
+        yield ResultRecord.of(
+            case,
+            f"{place}::{'::'.join(names)}",
+            _outcome(event),
             duration_s=float(event.get("seconds", 0.0)),
         )
 
@@ -149,7 +149,7 @@ def write(report: Path, device: str, rows: list[ResultRecord], reason: str) -> C
         log.append(row)
     counts = Counter(row.outcome.name for row in unique.values())
     verdict = summarise(log.contents()).verdict
-    log.finish(Footer(finished=_now(), records=len(unique), counts=dict(counts), verdict=verdict.to_dict()))
+    log.finish(Footer(finished=_now(), records=len(unique), counts=dict(counts), verdict=verdict.in_footer()))
     log.close()
     html.write(report / "conformance.html", html.render(summarise(read(report / "run.jsonl"))))
     return counts

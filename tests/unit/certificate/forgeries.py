@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from pytest_ascend.records.case import Case
 
 Log = dict[str, Any]
@@ -126,7 +128,7 @@ def finding(**changes: Any) -> Change:
 def invented(count: int) -> Change:
     def change(log: Log) -> None:
         for index in range(count):
-            case = Case(suite="ops", subject=f"new{index}", property="forward", dtype="float32").to_dict()
+            case = to_builtins(Case(suite="ops", subject=f"new{index}", property="forward", dtype="float32"))
             log["header"]["manifest"].append(case)
             log["records"].append({**copy.deepcopy(of(log)), "case": case})
 

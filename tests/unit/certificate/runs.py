@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec import convert, to_builtins
 
 from pytest_ascend import __version__
 from pytest_ascend.certificate.judgement import Issue, certify
@@ -22,9 +22,11 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import OUTCOMES, Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
-from pytest_ascend.runlog.contents import FULL, Header, Selection
+from pytest_ascend.records.verdict import Verdict
+from pytest_ascend.runlog.contents import FULL, Event, Header, Selection, SelfTest
 from pytest_ascend.runlog.writing import RunLog
 from pytest_ascend.verdict.summary import summarise
+from tests.unit.runlog.synthetic import replace
 
 STACK = Stack(
     device="npu",
@@ -82,7 +84,7 @@ def release_for(fates: Mapping[str, ResultRecord]) -> Release:
         if set(WAIVER) <= set(waiver) and waiver["expires"][:1].isdigit()
     ]
     parts = {
-        "manifest": json.dumps({"schema": 1, "cases": [case.to_dict() for case in CASES]}).encode(),
+        "manifest": json.dumps({"schema": 1, "cases": [to_builtins(case) for case in CASES]}).encode(),
         "goldens": b'{"goldens": {}}\n',
         "expectations": json.dumps({"schema": 2, "causes": known}).encode(),
         "rules": b'{"pytest_ascend/precision/judge.py": "00", "suites/ops/test_ops.py": "11"}\n',
@@ -119,7 +121,7 @@ def doctor_of(stack: Stack) -> dict[str, Any]:
 
 DOCTOR = doctor_of(STACK)
 OPTIONS: dict[str, Any] = {"device": "npu", "faults": [], "standard": "", "numerics": dict(PINNED)}
-CANARIES: tuple[dict[str, Any], ...] = ({"kind": "canaries", "planted": 15, "detected": 15, "honest": 5, "missed": []},)
+CANARIES: tuple[Event, ...] = (SelfTest(planted=15, detected=15, honest=5, missed=()),)
 
 #: What becomes of a case, by its id; the others pass.
 Fates = Mapping[str, ResultRecord]
@@ -139,11 +141,11 @@ def passed(case: Case) -> ResultRecord:
         "waiver": "",
     }
     figures = {"latency_us": 1234.5} if case.suite == "benchmarks" else {}
-    return ResultRecord(
-        case=case,
-        node_id=f"suites/{case.suite}/test.py::{case.id}",
-        outcome=Passed(),
-        verdicts=({**leaf, "leaves": [leaf]},),
+    return ResultRecord.of(
+        case,
+        f"suites/{case.suite}/test.py::{case.id}",
+        Passed(),
+        verdicts=(convert({**leaf, "leaves": [leaf]}, Verdict),),
         measurements=figures,
         duration_s=0.1,
     )
@@ -189,7 +191,7 @@ def write_log(
     header = change(header)
     log = RunLog.create(path, header)
     for event in CANARIES if events is None else events:
-        log.note(**event)
+        log.note(event)
     for case in header.manifest[: len(header.manifest) - skipped]:
         log.append((fates or {}).get(case.id, passed(case)))
     if finish:

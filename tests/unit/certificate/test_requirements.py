@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ from pytest_ascend.certificate import consistency, provenance
 from pytest_ascend.certificate.judgement import Refused, certify
 from pytest_ascend.certificate.requirements import REQUIREMENTS
 from pytest_ascend.certificate.tiers import TIERS
-from pytest_ascend.runlog.contents import SUBSET, Header, Selection
+from pytest_ascend.runlog.contents import SUBSET, Header, Quarantined, Selection
+from tests.unit.runlog.synthetic import replace
 
 from .runs import CANARIES, ISSUED, RELEASE, STACK, WAIVER, ended, finding, issue, release_for, write_log
 
@@ -95,9 +95,9 @@ def test_a_run_that_conforms_is_certified(tmp_path: Path, tier: str) -> None:
         ({"change": stack(torch_npu_commit="")}, ["mixed", "machine"]),
         ({"change": header(doctor=finding("devices.occupied"))}, ["disturbed"]),
         ({"events": ()}, ["blind"]),
-        ({"events": ({**CANARIES[0], "detected": 14},)}, ["blind"]),
-        ({"events": ({**CANARIES[0], "planted": 0, "detected": 0},)}, ["blind", "self-test"]),
-        ({"events": (*CANARIES, {"kind": "quarantined", "card": "npu:0", "reason": "wrong sums"})}, ["blind"]),
+        ({"events": (replace(CANARIES[0], detected=14),)}, ["blind"]),
+        ({"events": (replace(CANARIES[0], planted=0, detected=0),)}, ["blind", "self-test"]),
+        ({"events": (*CANARIES, Quarantined(card="npu:0", reason="wrong sums"))}, ["blind"]),
         ({"fates": ended(BENCHMARK, "passed", measurements={})}, ["disturbed"]),
         ({"fates": ended(BENCHMARK, "passed", measurements={"us": float("nan")})}, ["disturbed", "measurements"]),
         ({"fates": ended(BENCHMARK, "passed", measurements={"us": float("nan"), "b": 1.0})},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -23,6 +22,7 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import Header, Run, Selection
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.verdict.summary import summarise
+from tests.unit.runlog.synthetic import replace
 
 from .runs import CANARIES, OPTIONS, STACK, STARTED, doctor_of, passed
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -15,6 +14,7 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored, Fallback, Outcome, Unsupported
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
+from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.trial import Trial
 from pytest_ascend.runlog.contents import Run
 from pytest_ascend.system.bundled import folder
@@ -55,7 +55,7 @@ def judged(case: Case, stack: Stack, *, interrupted: Outcome | None = None, **gi
     return Trial(case=case, node_id="test", known=known, interrupted=interrupted, **given).outcome()
 
 
-DISAGREES: Mapping[str, Any] = {"agrees": False, "headline": "1 of 2 elements differ", "message": "by 3"}
+DISAGREES = Verdict(path="output", agrees=False, standard="", headline="1 of 2 elements differ", message="by 3")
 
 
 @pytest.mark.parametrize("stack", STACKS, ids=lambda stack: stack.chip or "unknown")
@@ -86,6 +86,6 @@ def test_one_missing_or_one_deviating_record_of_any_case_costs_the_verdict() -> 
         rest = {name: record for name, record in records.items() if name != case.id}
         absent = summarise(Run(header=header, records=tuple(rest.values())))
         assert (absent.verdict.kind, absent.missing) == ("incomplete", 1)
-        failed = ResultRecord(case=case, node_id="test", outcome=Unsupported(reason="no"))
+        failed = ResultRecord.of(case, "test", Unsupported(reason="no"))
         worse = summarise(Run(header=header, records=(*rest.values(), failed)))
         assert (worse.verdict.kind, worse.deviations) == ("does-not-conform", 1)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pytest_ascend.coverage.selection import BUNDLED, OWN, PART, Collected, plan, scope
@@ -37,7 +37,7 @@ def test_a_case_that_was_lost_without_anybody_asking_is_due_all_the_same() -> No
 
 def test_what_a_worker_tells_is_what_it_collected() -> None:
     found = replace(collected(RELU), elsewhere={"node": GELU})
-    assert Collected.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Collected) == found
 
 
 def test_a_keyword_makes_a_subset() -> None:
@@ -81,7 +81,7 @@ def test_tests_of_ones_own_are_no_full_run_even_where_nothing_is_due() -> None:
 
 def test_what_a_worker_collected_survives_the_way_to_its_controller() -> None:
     found = collected(RELU, MINE, deselected=3)
-    assert Collected.from_dict(found.to_dict()) == found
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Collected) == found
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_what_is_no_part_of_a_whole_is_one_clear_message(text: str) -> None:
 
 def test_durations_are_kept_for_what_takes_long(tmp_path: Path) -> None:
     records = [
-        ResultRecord(case=case(name), node_id="t", outcome=Passed(), duration_s=seconds)
+        ResultRecord.of(case(name), "t", Passed(), duration_s=seconds)
         for name, seconds in (("slow", 1.2345), ("quick", 0.001))
     ]
     (tmp_path / shards.NAME).write_text(shards.encode(records))

@@ -2,15 +2,16 @@
 
 import zlib
 from base64 import b64decode
-from dataclasses import replace
 
 from pytest_ascend.page import casedata
 from pytest_ascend.page.casedata import DETAIL_FIELDS, INDEX_FIELDS, VERDICT_FIELDS, details_of, index_of
 from pytest_ascend.records.case import Case
+from pytest_ascend.records.verdict import Worst
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import Run
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
+from tests.unit.runlog.synthetic import replace
 
 RELU = Case(suite="ops", subject="relu", property="forward", dtype="float32")
 RESNET = Case(suite="models", subject="resnet50", property="gradients", dtype="float32")
@@ -85,9 +86,9 @@ def test_the_index_has_what_the_list_shows_of_every_case_and_its_cause():
 
 
 def test_the_worst_elements_stand_beside_what_was_expected():
-    worst = [{"index": [n, 2], "actual": f"{n}.5", "expected": "1"} for n in range(20)]
+    worst = tuple(Worst(index=(n, 2), actual=f"{n}.5", expected="1") for n in range(20))
     record = replace(synthetic.record(RELU, "failed", synthetic.Random(4)))
-    verdict = {**record.verdicts[0], "worst_elements": worst, "where": ["09<"]}
+    verdict = replace(record.verdicts[0], worst_elements=worst, where=("09<",))
     [found] = packed(RELU, "failed", verdicts=(verdict,))[0]["verdicts"]
     assert found["elements"][0] == ["[0, 2]", "0.5", "1"]
     assert len(found["elements"]) == 8

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -11,9 +10,11 @@ from pytest_ascend.page import chart, svg
 from pytest_ascend.page.chart_selection import charts
 from pytest_ascend.page.html import render
 from pytest_ascend.records.case import Case
+from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.runlog.contents import Run
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
+from tests.unit.runlog.synthetic import replace
 
 from .test_html import Reader
 
@@ -48,7 +49,7 @@ def test_every_sample_is_counted_once():
 
 def leaves(*shares):
     return [
-        {"path": f"layer{index}", "agrees": share <= 1, "metrics": {"limit_used": share}}
+        Verdict(path=f"layer{index}", agrees=share <= 1, standard="", headline="", metrics={"limit_used": share})
         for index, share in enumerate(shares)
     ]
 
@@ -61,7 +62,7 @@ def test_layers_name_the_one_that_used_most_and_mark_those_that_disagree():
 
 
 def test_layers_without_figures_are_no_picture():
-    assert chart.layers("m", "#m", [{"path": "a", "agrees": True, "metrics": {}}] * 9) is None
+    assert chart.layers("m", "#m", [Verdict(path="a", agrees=True, standard="", headline="")] * 9) is None
 
 
 @pytest.mark.parametrize("share", [math.inf, 1e300])

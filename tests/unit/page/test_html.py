@@ -4,7 +4,6 @@ import json
 import re
 import zlib
 from base64 import b64decode, b64encode
-from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
 from urllib.parse import unquote
@@ -22,6 +21,7 @@ from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import Run, Selection
 from pytest_ascend.verdict.summary import ORDER, summarise
 from tests.unit.runlog import synthetic
+from tests.unit.runlog.synthetic import replace
 
 #: Elements that end where they begin.
 VOID = {"meta", "link", "input", "br", "img"}
@@ -208,7 +208,7 @@ def test_many_failures_of_one_operator_are_one_cause_and_one_line():
 
 def test_a_limit_that_was_loosened_is_listed_among_the_waivers():
     given = run(synthetic.op_cases(1), stack=synthetic.HARDWARE)
-    verdict = {**given.records[0].verdicts[0], "waiver": "sums of 8192 terms; issue 9"}
+    verdict = replace(given.records[0].verdicts[0], waiver="sums of 8192 terms; issue 9")
     given = replace(given, records=(replace(given.records[0], verdicts=(verdict,)),))
     assert "sums of 8192 terms; issue 9" in Reader(html.render(summarise(given))).text
 
@@ -291,8 +291,7 @@ def test_ten_thousand_cases_make_a_page_below_two_and_a_half_megabytes():
 def test_long_messages_of_many_failures_do_not_swell_the_page():
     cases = synthetic.op_cases(2_000)
     records = tuple(
-        ResultRecord(case=case, node_id="t", outcome=Errored(reason="lost", detail=f"{case.id}\n" + "<&>" * 20_000))
-        for case in cases
+        ResultRecord.of(case, "t", Errored(reason="lost", detail=f"{case.id}\n" + "<&>" * 20_000)) for case in cases
     )
     summary = summarise(Run(header=synthetic.header(cases), records=records))
     assert len(html.render(summary).encode()) < 6_000_000
@@ -304,7 +303,7 @@ def test_long_messages_of_many_failures_do_not_swell_the_page():
 def test_a_long_reason_is_cut_and_a_long_detail_keeps_both_ends():
     case = synthetic.op_cases(1)[0]
     outcome = Failed(reason="r" * 5_000, detail="begin" + "d" * 50_000 + "end")
-    record = ResultRecord(case=case, node_id="t", outcome=outcome)
+    record = ResultRecord.of(case, "t", outcome)
     summary = summarise(Run(header=synthetic.header([case]), records=(record,)))
     assert len(page_of(summary).causes[0].finding) < 500
     details = codec.loads(zlib.decompress(b64decode(details_of(summary))).decode())

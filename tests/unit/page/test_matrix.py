@@ -1,7 +1,6 @@
 """Many runs on one page."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -11,6 +10,7 @@ from pytest_ascend.page.matrix import natural, render_matrix
 from pytest_ascend.records.case import Case
 from pytest_ascend.verdict.scan import outline
 from tests.unit.runlog import synthetic
+from tests.unit.runlog.synthetic import replace
 
 from .test_html import Reader
 

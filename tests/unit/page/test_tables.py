@@ -17,7 +17,7 @@ from .test_html import Reader
 
 def step(dtype="float32", prop="training-step", **measurements):
     case = Case(suite="benchmarks", subject="resnet50", property=prop, dtype=dtype)
-    return ResultRecord(case=case, node_id="n", outcome=Passed(), measurements=measurements)
+    return ResultRecord.of(case, "n", Passed(), measurements=measurements)
 
 
 def rows(results, key):

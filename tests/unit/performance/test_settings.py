@@ -106,17 +106,17 @@ def run(settings: dict[str, object], items: float = 32.0) -> Run:
     case = Case(suite="benchmarks", subject="gelu", property="latency", dtype="float32")
     header = Header(
         run_id="1",
-        started="then",
+        started="2026-01-02T03:04:05+00:00",
         stack=STACK,
         level="full",
         selection=Selection("full"),
         manifest=(case,),
         options={"timing": settings},
     )
-    record = ResultRecord(
-        case=case,
-        node_id="n",
-        outcome=Passed(),
+    record = ResultRecord.of(
+        case,
+        "n",
+        Passed(),
         measurements={"items_per_call": items, "latency_p50_us": 2.0},
         series={"latency_us": (1.0, 2.0, 3.0)},
     )

@@ -46,9 +46,8 @@ def ledger(setup: Setup) -> Iterator[Ledger]:
     ledger.close(2)
 
 
-def record(case: Case, outcome: Outcome) -> dict[str, object]:
-    one = ResultRecord(case=case, node_id=f"it::{case.subject}", outcome=outcome, measurements={"latency_us": 1.0})
-    return one.to_dict()
+def record(case: Case, outcome: Outcome) -> ResultRecord:
+    return ResultRecord.of(case, f"it::{case.subject}", outcome, measurements={"latency_us": 1.0})
 
 
 def test_a_run_in_which_everything_passes_ends_with_zero_and_a_page(ledger: Ledger) -> None:

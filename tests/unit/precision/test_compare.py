@@ -2,6 +2,7 @@ import dataclasses
 import math
 from collections import OrderedDict, namedtuple
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -27,8 +28,8 @@ def test_equal_tensors_agree_and_keep_their_figures():
 
 def test_a_verdict_survives_the_run_log():
     verdict = compare({"a": torch.ones(3), "b": [torch.zeros(2)]}, {"a": torch.ones(3), "b": [torch.ones(2)]})
-    assert Verdict.from_dict(verdict.to_dict()).to_dict() == verdict.to_dict()
-    assert [leaf["path"] for leaf in verdict.to_dict()["leaves"]] == ["output['a']", "output['b'][0]"]
+    assert msgspec.convert(msgspec.to_builtins(verdict), Verdict) == verdict
+    assert [leaf.path for leaf in verdict.leaves] == ["output['a']", "output['b'][0]"]
 
 
 @pytest.mark.parametrize(

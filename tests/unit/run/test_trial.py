@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Unsupported
 from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.trial import Trial
 
-AGREES = {"agrees": True, "headline": "agrees", "message": ""}
-DISAGREES = {"agrees": False, "headline": "output: 3 of 4 differ", "message": "all lines"}
+AGREES = Verdict(path="output", agrees=True, standard="", headline="agrees")
+DISAGREES = Verdict(path="output", agrees=False, standard="", headline="output: 3 of 4 differ", message="all lines")
 
 
 def trial(**known: Any) -> Trial:
@@ -70,15 +72,15 @@ def test_a_measurement_is_taken_once() -> None:
 
 def test_a_record_survives_the_way_between_processes() -> None:
     record = trial(verdicts=[AGREES], measurements={"latency_us": 1.0}).record()
-    assert ResultRecord.from_dict(record.to_dict()) == record
+    assert msgspec.convert(msgspec.to_builtins(record), ResultRecord) == record
 
 
 def test_a_list_is_kept_as_a_series_beside_the_figure_of_that_name() -> None:
     case = trial()
     case.measure("latency_us", 2)
     case.measure("latency_us", [1, 2.5, 3])
-    record = ResultRecord.from_dict(case.record().to_dict())
-    assert (record.measurements, record.series) == ({"latency_us": 2.0}, {"latency_us": (1.0, 2.5, 3.0)})
+    record = msgspec.convert(msgspec.to_builtins(case.record()), ResultRecord)
+    assert (record.measurements, record.series) == ({"latency_us": 2.0}, {"latency_us": [1.0, 2.5, 3.0]})
 
 
 @pytest.mark.parametrize("value", [[1, "2"], "12", True, None])

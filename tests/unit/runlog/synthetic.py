@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from itertools import cycle
@@ -9,10 +10,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
+from msgspec import structs
+
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import OUTCOMES, Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
+from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.runlog.contents import Header, Selection
 from pytest_ascend.runlog.writing import RunLog
 from pytest_ascend.verdict.summary import summarise
@@ -80,6 +85,13 @@ MODELS = ("resnet50", "vit_b_16")
 STANDARD = "error-model@1"
 
 
+def replace(value: Any, **changes: Any) -> Any:
+    """Return any piece of a log with fields changed."""
+    if isinstance(value, (Case, ResultRecord)):
+        return value.but(**changes)
+    return (structs.replace if isinstance(value, msgspec.Struct) else dataclasses.replace)(value, **changes)
+
+
 def op_cases(count: int) -> list[Case]:
     """Return ``count`` operator cases, with as many made-up operators as that takes."""
     cases = []
@@ -128,8 +140,8 @@ def hostile_cases() -> list[Case]:
     ]
 
 
-def verdict(case: Case, *, agrees: bool, random: Random, leaves: int = 0) -> dict[str, Any]:
-    """Make up one comparison, with the keys that the judge gives."""
+def verdict(case: Case, *, agrees: bool, random: Random, leaves: int = 0) -> Verdict:
+    """Make up one comparison, with the figures that the judge gives."""
     scale = 1e-7 if agrees else 1e-2
     found: dict[str, Any] = {
         "path": "output",
@@ -163,7 +175,7 @@ def verdict(case: Case, *, agrees: bool, random: Random, leaves: int = 0) -> dic
         "waiver": "",
     }
     found["leaves"] = [{**found, "path": f"layer{index}.weight"} for index in range(leaves or 1)]
-    return found
+    return msgspec.convert(found, Verdict)
 
 
 def record(case: Case, outcome: str, random: Random) -> ResultRecord:
@@ -172,10 +184,10 @@ def record(case: Case, outcome: str, random: Random) -> ResultRecord:
     ran = outcome in ("passed", "failed", "fallback", "waived", "disputed")
     leaves = 12 if case.suite == "models" else 0
     reason = "" if outcome == "passed" else REASONS[outcome].format(subject=case.subject)
-    return ResultRecord(
-        case=case,
-        node_id=f"suites/{case.suite}/test_{case.suite}.py::test_{case.property}[{case.subject}-{case.dtype}]",
-        outcome=OUTCOMES[outcome](reason=reason, detail=DETAIL if outcome == "errored" else ""),
+    return ResultRecord.of(
+        case,
+        f"suites/{case.suite}/test_{case.suite}.py::test_{case.property}[{case.subject}-{case.dtype}]",
+        OUTCOMES[outcome](reason=reason, detail=DETAIL if outcome == "errored" else ""),
         verdicts=(verdict(case, agrees=agrees, random=random, leaves=leaves),) if ran else (),
         measurements=_measurements(case, random),
         fallbacks=(f"aten::{case.subject}",) if outcome == "fallback" else (),
@@ -255,4 +267,4 @@ def header(
 def passed(case: Case) -> ResultRecord:
     """Make up an honest pass."""
     evidence = verdict(case, agrees=True, random=Random(1))  # noqa: S311 - as above
-    return ResultRecord(case=case, node_id=f"test::{case.id}", outcome=Passed(), verdicts=(evidence,))
+    return ResultRecord.of(case, f"test::{case.id}", Passed(), verdicts=(evidence,))

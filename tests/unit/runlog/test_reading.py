@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec import to_builtins
 
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.runlog import reading
@@ -123,10 +124,10 @@ def test_anything_after_the_footer_is_refused(path):
         (1, {"manifest": {}}, "header.manifest: expected a list"),
         (2, {"outcome": "faild"}, "record.outcome: expected one of"),
         (2, {"node_id": None}, "record.node_id: expected text"),
-        (2, {"measurements": {"latency_us": "1"}}, "record.measurements.latency_us: expected a number"),
+        (2, {"measurements": {"latency_us": "1"}}, "record.measurements[...]: expected a number"),
         (2, {"verdicts": [{}]}, "record.verdicts[0].path: missing"),
         (2, {"duration_s": True}, "record.duration_s: expected a number"),
-        (6, {"counts": {"passed": -1}}, "footer.counts.passed: expected a whole number from 0"),
+        (6, {"counts": {"passed": -1}}, "footer.counts[...]: expected a whole number >= 0"),
         (2, {"type": "recrod"}, "a line of unknown type 'recrod'"),
         (1, {"type": "record"}, "expected the header"),
     ],
@@ -178,16 +179,16 @@ def test_a_census_is_read_and_checked(path):
     changed(path, 1, census={"aten": {"native": 1496}, "npu": {"native": 420}})
     assert read(path).header.census["aten"] == {"native": 1496}
     changed(path, 1, census={"aten": {"native": "many"}})
-    assert "header.census.aten" in refusal(path)
+    assert "header.census[...][...]" in refusal(path)
 
 
 def test_a_log_of_schema_1_is_read_by_its_own_manifest(path):
     """Up to schema 1, cases of operators without a kernel stood in the header and did not run."""
     [first, *_] = read(path).header.manifest
-    more = {**first.to_dict(), "subject": "other", "id": first.id.replace("relu", "other")}
+    more = {**to_builtins(first), "subject": "other", "id": first.id.replace("relu", "other")}
     before = read(path)
     changed(path, 1, schema=1, left_to_cpu=[{"asked": first.id, "operators": [], "reason": "r", "cases": [more]}])
-    assert read(path).header == before.header
+    assert read(path).header == synthetic.replace(before.header, schema=1)
     assert read(path).records == before.records
 
 

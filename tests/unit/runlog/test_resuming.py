@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,10 @@ import pytest
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.runlog.contents import LOST, Header
+from pytest_ascend.runlog.contents import Header, Lost, Resumed
 from pytest_ascend.runlog.writing import RunLog, read
 from pytest_ascend.verdict.summary import summarise
-from tests.unit.runlog.synthetic import header, op_cases
+from tests.unit.runlog.synthetic import header, op_cases, replace
 
 
 @pytest.fixture
@@ -23,9 +22,7 @@ def wanted() -> Header:
 
 
 def record(header: Header, index: int) -> ResultRecord:
-    return ResultRecord(
-        case=header.manifest[index], node_id=f"t::{index}", outcome=Passed(), measurements={"x_us": 1.0}
-    )
+    return ResultRecord.of(header.manifest[index], f"t::{index}", Passed(), measurements={"x_us": 1.0})
 
 
 @pytest.fixture
@@ -61,7 +58,7 @@ def test_the_footer_of_a_run_with_something_left_is_taken_off(begun: Path, wante
     found = read(begun)
     assert len(found.records) == 4
     assert found.footer is None
-    assert [event["kind"] for event in found.events] == ["resumed", "resumed"]
+    assert [type(event) for event in found.events] == [Resumed, Resumed]
 
 
 @pytest.mark.parametrize("left", [b"", b'{"type":"hea'])
@@ -117,7 +114,7 @@ def test_a_line_that_does_not_fit_on_the_disk_is_taken_back(begun: Path, wanted:
 
 def test_a_lost_case_is_not_run_and_says_why_until_it_is_recorded(begun: Path, wanted: Header) -> None:
     log = RunLog.resume(begun, wanted)
-    log.note(LOST, cases=[wanted.manifest[3].id], reason="the card was lost")
+    log.note(Lost(cases=(wanted.manifest[3].id,), reason="the card was lost"))
     log.close()
     assert "the card was lost" in summarise(read(begun)).results[3].outcome.reason
     log = RunLog.resume(begun, wanted)

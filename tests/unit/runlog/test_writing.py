@@ -1,17 +1,20 @@
 """The writer: nothing earlier is destroyed, nothing is written that the reader would refuse."""
 
+import json
 import math
 import os
-from dataclasses import replace
 
 import pytest
 
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.runlog.contents import Resumed
 from pytest_ascend.runlog.writing import DETAIL_LIMIT_CHARACTERS, RunLog, read
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
+from tests.unit.runlog.synthetic import replace
 
 RELU = Case(suite="ops", subject="relu", property="forward", dtype="float32")
 GELU = Case(suite="ops", subject="gelu", property="forward", dtype="float32")
@@ -35,7 +38,17 @@ def test_a_log_is_read_back_as_it_was_written(log, path):
     run = read(path)
     assert (run.header, run.records, run.problems) == (log.header, records, ())
     assert run.footer is not None
-    assert run.footer.verdict["kind"] == "conforms"
+    assert run.footer.verdict.kind == "conforms"
+
+
+def test_what_is_empty_is_written_where_readers_expect_it(log, path):
+    log.append(ResultRecord.of(RELU, "t", Errored(reason="lost")))
+    said = json.loads(path.read_text().splitlines()[1])
+    assert list(said) == [
+        *("type", "case", "node_id", "outcome", "reason", "detail", "verdicts", "measurements", "fallbacks"),
+        "duration_s",
+    ]
+    assert said["case"] | {"id": "ops/relu/forward/float32", "dtype": "float32"} == said["case"]
 
 
 def test_each_line_is_on_the_disk_before_the_next(log, path):
@@ -65,7 +78,7 @@ def test_a_header_that_cannot_be_written_leaves_the_earlier_log_alone(path):
 
 
 def test_options_that_are_no_builtins_are_one_clear_message(path):
-    with pytest.raises(RunLogError, match="not JSON serializable"):
+    with pytest.raises(RunLogError, match="PosixPath is unsupported"):
         RunLog.create(path, replace(synthetic.header([RELU]), options={"folder": path}))
 
 
@@ -141,9 +154,9 @@ def test_nothing_is_written_after_the_end(log):
 
 
 def test_the_line_of_each_record_is_that_of_the_file(log, path):
-    log.note("resumed", at=synthetic.STARTED, records=0)
+    log.note(Resumed(at=synthetic.STARTED, records=0))
     log.append(synthetic.passed(RELU))
-    log.note("resumed", at=synthetic.STARTED, records=1)
+    log.note(Resumed(at=synthetic.STARTED, records=1))
     log.append(synthetic.passed(GELU))
     lines = path.read_text().splitlines()
     for run in (log.contents(), read(path)):

@@ -9,7 +9,7 @@ from tests.unit.runlog import synthetic
 
 def audit(stack=synthetic.HARDWARE, outcome=None, **fields):
     case = Case(suite="ops", subject="relu", property="forward")
-    record = ResultRecord(case=case, node_id="test", outcome=outcome or Passed(), **fields)
+    record = ResultRecord.of(case, "test", outcome or Passed(), **fields)
     return audited(record, stack).outcome
 
 

@@ -17,7 +17,7 @@ DTYPES = ("float32", "float16", "bfloat16", "int64")
 def record(subject, property_, dtype, outcome="passed", **fields):
     reason = fields.pop("reason", "" if outcome == "passed" else "differs")
     case = Case(suite="ops", subject=subject, property=property_, dtype=dtype)
-    return ResultRecord(case=case, node_id=case.id, outcome=OUTCOMES[outcome](reason=reason), **fields)
+    return ResultRecord.of(case, case.id, OUTCOMES[outcome](reason=reason), **fields)
 
 
 def run(is_bad, outcome="failed", **fields):

@@ -1,13 +1,12 @@
 """Two runs side by side: what is worse, better, new or absent, and what drifts."""
 
-from dataclasses import replace
-
 import pytest
 
 from pytest_ascend.runlog.contents import Run, Selection
 from pytest_ascend.verdict.diff import KINDS, compare
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
+from tests.unit.runlog.synthetic import replace
 
 CASES = synthetic.op_cases(4)
 
@@ -27,7 +26,7 @@ def used(share):
     """Give a change of a record: every comparison used this share of its limit."""
 
     def change(record):
-        verdicts = [{**each, "metrics": {**each["metrics"], "limit_used": share}} for each in record.verdicts]
+        verdicts = [replace(each, metrics={**each.metrics, "limit_used": share}) for each in record.verdicts]
         return replace(record, verdicts=tuple(verdicts))
 
     return change
@@ -131,7 +130,7 @@ def test_an_error_drifts_when_it_doubles_and_is_no_mere_rounding(before, after, 
 
 def test_errors_by_different_standards_are_not_compared():
     def other(record):
-        return replace(record, verdicts=tuple({**each, "standard": "other@1"} for each in used(0.9)(record).verdicts))
+        return replace(record, verdicts=tuple(replace(each, standard="other@1") for each in used(0.9)(record).verdicts))
 
     assert kinds(summary(PASSED, change=used(0.1)), summary(PASSED, change=other)) == {}
 

@@ -1,17 +1,16 @@
 """Merging shards: the whole run, or a message that says which shard is in the way."""
 
-from dataclasses import replace
-
 import pytest
 from click.testing import CliRunner
 
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.page.commands import report
-from pytest_ascend.runlog.contents import Run, Selection, digest
+from pytest_ascend.runlog.contents import Lost, Run, Selection, digest
 from pytest_ascend.runlog.writing import RunLog, read
 from pytest_ascend.verdict.merge import merge
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
+from tests.unit.runlog.synthetic import replace
 
 CASES = synthetic.op_cases(9)
 
@@ -149,7 +148,7 @@ def test_the_command_writes_log_and_page_and_exits_as_the_run_would(runs, tmp_pa
 
 
 def test_what_happened_beside_the_cases_is_kept(runs, tmp_path):
-    event = {"type": "event", "kind": "lost", "cases": [CASES[0].id], "reason": "the card was reset"}
+    event = Lost(cases=(CASES[0].id,), reason="the card was reset")
     runs[0] = replace(runs[0], events=(event,))
     merge(runs, tmp_path / "run.jsonl")
     assert read(tmp_path / "run.jsonl").events == (event,)

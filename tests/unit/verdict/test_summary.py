@@ -1,14 +1,13 @@
 """The judge of a whole run: a closed world in which nothing is taken at its word."""
 
-from dataclasses import replace
-
 import pytest
 
 from pytest_ascend.records.outcome import OUTCOMES
-from pytest_ascend.runlog.contents import Footer, Run, Selection
+from pytest_ascend.runlog.contents import FooterVerdict, Run, Selection
 from pytest_ascend.verdict import summary as summaries
 from pytest_ascend.verdict.summary import exit_code, summarise
 from tests.unit.runlog import synthetic
+from tests.unit.runlog.synthetic import replace
 
 SUBSET = Selection("subset", "-k relu")
 
@@ -122,9 +121,8 @@ def test_a_subset_with_a_fault_is_a_failure(outcomes):
 
 
 def with_footer(given, **changes):
-    fields = summarise(given).footer(synthetic.FINISHED).to_dict()
-    del fields["type"]
-    return replace(given, footer=Footer(**{**fields, **changes}))
+    fields = summarise(given).footer(synthetic.FINISHED)
+    return replace(given, footer=replace(fields, **changes))
 
 
 def test_a_footer_that_agrees_changes_nothing():
@@ -134,7 +132,7 @@ def test_a_footer_that_agrees_changes_nothing():
 
 @pytest.mark.parametrize(
     "changes",
-    [{"counts": {"passed": 2}}, {"verdict": {"kind": "conforms", "conforms": True, "sentence": "Conforms."}}],
+    [{"counts": {"passed": 2}}, {"verdict": FooterVerdict("conforms", True, "Conforms.")}],
     ids=["counts", "verdict"],
 )
 def test_a_footer_that_claims_more_than_the_records_is_contradicted(changes):
