@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,7 +86,7 @@ def _judge(leaf: Leaf | Misfit, request: Request) -> Verdict:
         return _refused(leaf.path, [f"structure: {leaf.text}"], request)
     if _is_plain(leaf.actual) or _is_plain(leaf.expected):
         return _judge_plain(leaf, request)
-    leaf, request = _with_own(leaf, request)
+    leaf, beside = _with_own(leaf, request)
     number = torch.get_default_dtype()
     expected = as_tensor(leaf.expected, f"expected {leaf.path}", torch.float64)
     honest = [as_tensor(each, f"honest {leaf.path}", number) for each in leaf.honest]
@@ -95,21 +95,22 @@ def _judge(leaf: Leaf | Misfit, request: Request) -> Verdict:
     if wrong:
         return _refused(leaf.path, wrong, request)
     _check_honest(honest, expected, leaf.path)
-    return _judge_values(leaf.path, actual, expected, honest, request)
+    verdict = _judge_values(leaf.path, actual, expected, honest, request)
+    return replace(verdict, message=f"{verdict.message}\n  {beside()}") if verdict.message else verdict
 
 
-def _with_own(leaf: Leaf, request: Request) -> tuple[Leaf, Request]:
-    """Return a leaf whose reference has given its honest results, and a request that says beside what is judged."""
+def _with_own(leaf: Leaf, request: Request) -> tuple[Leaf, Callable[[], str]]:
+    """Return a leaf whose reference has given its honest results, and what says beside what it is judged."""
     expected, honest = leaf.expected, leaf.honest
     if not isinstance(expected, Reference):
-        return leaf, replace(request, beside=_beside(len(honest), request))
+        return leaf, lambda: _beside(len(honest), request)
     source, beside = expected.source, ""
     if not honest and request.standard.rule in NEED_HONEST and isinstance(leaf.actual, torch.Tensor):
         honest = expected.honest(leaf.actual.dtype)
         honest = tuple(each for each in honest if each.dtype is leaf.actual.dtype)
         beside = source.described(leaf.actual.dtype, len(honest))
-    beside = "; ".join([beside or _beside(len(honest), request), *source.notes])
-    return replace(leaf, expected=plain(expected), honest=honest), replace(request, beside=beside)
+    said = [beside or _beside(len(honest), request), *source.notes]
+    return replace(leaf, expected=plain(expected), honest=honest), lambda: "; ".join(said)
 
 
 def _beside(honest: int, request: Request) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -68,8 +68,7 @@ def judge_floating(
     if finding is None:
         with np.errstate(all="ignore"):
             finding = rule.finding(found) if rule is not None else _by_model(found, expected, form, request, numbers)
-    verdict = _verdict(path, tensors, found, finding, standard)
-    return replace(verdict, message=f"{verdict.message}\n  {request.beside}") if verdict.message else verdict
+    return _verdict(path, tensors, found, finding, standard)
 
 
 def _at_first_sight(
@@ -96,6 +95,8 @@ def _at_first_sight(
         scale=request.scale,
         finer=FORMATS[expected.dtype].digits > form.digits,
         distinct=_distinct(expected),
+        branching=request.branching,
+        approximated=found.few is not None and _is_approximated(request, found.few.shown.max(axis=1).tolist()),
     )
     finding = judge_look(found, setting, _allowances(standard.numbers(form.name)), is_beside=bool(honest))
     if finding is None:
@@ -106,7 +107,7 @@ def _at_first_sight(
         standard=standard.label,
         headline="agrees",
         metrics=_figures_when_read(tensors, form, found, finding),
-        worst=_worst(tensors, found.place(actual, expected)) if found.furthest else None,
+        worst=_worst_seen(found, actual, expected) if found.furthest else None,
         limit=Limit(name=finding.rule, value=finding.limit),
         waiver=standard.waiver,
     )
@@ -149,8 +150,13 @@ def _setting(found: Measurement, expected: torch.Tensor, form: Format, request: 
         finer=FORMATS[expected.dtype].digits > form.digits,
         distinct=_distinct(expected),
         branching=request.branching,
-        approximated=(request.accumulation or 1) == 1 and any(0.51 < each.ulp_max < 4 for each in found.honest),
+        approximated=_is_approximated(request, [each.ulp_max for each in found.honest]),
     )
+
+
+def _is_approximated(request: Request, honest: Iterable[float]) -> bool:
+    """Whether the largest error in ulp of honest results says that they are not all rounded exactly."""
+    return (request.accumulation or 1) == 1 and any(0.51 < each < 4 for each in honest)
 
 
 def _distinct(expected: torch.Tensor) -> int:
@@ -271,18 +277,32 @@ def _float64(tensors: Sequence[torch.Tensor]) -> Iterator[list[Floats]]:
         yield [each.to(torch.float64).numpy() for each in piece]
 
 
+def _worst_seen(found: Look, actual: torch.Tensor, expected: torch.Tensor) -> Worst | None:
+    place = found.place(actual, expected)
+    if found.worst is None:
+        return _worst((actual, expected), place)
+    ours, theirs = (
+        f"{value:.{SHOWN_DIGITS.get(each.dtype, 6)}g}"
+        for value, each in zip(found.worst[1:], (actual, expected), strict=True)
+    )
+    return Worst(index=_index(place, actual.shape), actual=ours, expected=theirs)
+
+
+def _index(place: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the index of element number ``place`` in row-major order."""
+    index: list[int] = []
+    for size in reversed(shape):
+        place, within = divmod(place, size)
+        index.insert(0, within)
+    return tuple(index)
+
+
 def _worst(tensors: Sequence[torch.Tensor], place: int) -> Worst | None:
     if place < 0:
         return None
-    index: list[int] = []
-    rest = place
-    for size in reversed(tensors[0].shape):
-        rest, within = divmod(rest, size)
-        index.insert(0, within)
-    ours, theirs = (
-        _shown(each.reshape(-1)[place] if each.is_contiguous() else each[tuple(index)]) for each in tensors[:2]
-    )
-    return Worst(index=tuple(index), actual=ours, expected=theirs)
+    index = _index(place, tensors[0].shape)
+    ours, theirs = (_shown(each.reshape(-1)[place] if each.is_contiguous() else each[index]) for each in tensors[:2])
+    return Worst(index=index, actual=ours, expected=theirs)
 
 
 #: Digits that tell neighbouring values apart; of shorter formats six.

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_ascend.precision.formats import ALLOWANCES, Allowances, Setting
-from pytest_ascend.precision.look import FAR, Look
+from pytest_ascend.precision.look import FAR, Few, Look
 from pytest_ascend.precision.measure import Measurement
 from pytest_ascend.precision.model import (
     FEW,
@@ -21,6 +21,7 @@ from pytest_ascend.precision.model import (
     Octaves,
     exponents_of,
     inner_by_model,
+    limits_of_few,
     octaves,
     sliding_max,
     sliding_sum,
@@ -104,13 +105,29 @@ def judge_look(found: Look, setting: Setting, use: Allowances, *, is_beside: boo
     is_near, few = found.ulp_max <= FAR, found.count < FEW
     if is_near and not (rounding := _rounding(found, setting, use)).is_broken:
         return rounding
-    if found.beside is not None:
-        beside = _within_honest(*found.beside, use)
-        return None if beside.is_broken else beside
+    if found.few is not None:
+        return _within_few(found.few, setting, use)
     if is_beside or (is_near and not few):
         return None
     limit = float(inner_by_model(setting, LOWEST, use, use.sums if few else use.sums_rms)[0])
     return Finding(rule="error of one element", value=found.furthest, limit=limit) if found.furthest <= limit else None
+
+
+def _within_few(found: Few, setting: Setting, use: Allowances) -> Finding | None:
+    """Compare few elements one by one, with every rule that applies to them; None where they need a closer look.
+
+    The limits are :class:`ErrorModel`'s, where one window of octaves holds all honest errors.
+    """
+    beside = _within_honest(found.ulps, np.maximum.reduce(found.shown), use)
+    if not beside.is_broken and (setting.accumulation or 1) == 1:
+        return beside
+    if not (found.magnitude > 0).all() or found.shown.size > use.independent:
+        return None
+    allowed = limits_of_few(found, setting, use)
+    error = found.ulps * found.ulp
+    place = int((error / allowed).argmax())
+    finding = Finding(rule="error of one element", value=float(error[place]), limit=float(allowed[place]))
+    return None if finding.is_broken else finding
 
 
 def _within_honest(ulps: Floats, shown: Floats, use: Allowances) -> Finding:

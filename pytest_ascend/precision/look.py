@@ -7,13 +7,12 @@ look cannot decide, :mod:`measure` does, with every figure.
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +33,15 @@ FAR = 2.0
 LARGE = 1e150
 
 
+class Few(NamedTuple):
+    """Every element of a small tensor: errors in ulp, those of honest results, what was expected, and its ulp."""
+
+    ulps: Floats
+    shown: Floats
+    magnitude: Floats
+    ulp: Floats
+
+
 @dataclass(slots=True)
 class Look:
     """What was seen of some elements. Sums in ulp are complete only where no error is :data:`FAR`."""
@@ -47,13 +55,17 @@ class Look:
     ulp_square_sum: float = 0.0
     outward_sum: float = 0.0
     upward_sum: float = 0.0
-    #: Of few elements, the errors in ulp, and the largest that an honest result has at each.
-    beside: tuple[Floats, Floats] | None = None
+    #: Of few elements beside honest results: each of them.
+    few: Few | None = None
+    #: The element with the largest error, and both values, where they are known already.
+    worst: tuple[int, float, float] | None = None
     #: Whether something is not finite, or too large for the format: another look is needed.
     is_odd: bool = False
 
     def place(self, actual: Tensor, expected: Tensor) -> int:
         """Return the number of the element with the largest error."""
+        if self.worst is not None:
+            return self.worst[0]
         part = slice(self.chunk, self.chunk + CHUNK)
         gaps = actual.reshape(-1)[part].double() - expected.reshape(-1)[part].double()
         return self.chunk + int(gaps.abs().argmax())
@@ -101,9 +113,9 @@ def look(actual: Tensor, expected: Tensor, form: Format, *, only_rounding: bool)
 def look_at_few(actual: Tensor, expected: Tensor, honest: Sequence[Tensor], form: Format) -> Look | None:
     """Look at two tensors of a few elements, in float64; None where they need a closer look.
 
-    Of honest results it keeps whether the errors of the very same elements explain each error.
+    Of fewer elements than a mean needs it keeps each, where there are honest results, all of them finite.
     """
-    ours, theirs = (each.reshape(-1).double().numpy() for each in (actual, expected))
+    ours, theirs = _wide(actual), _wide(expected)
     difference = ours - theirs
     error, magnitude = np.abs(difference), np.abs(theirs)
     furthest = float(np.maximum.reduce(error))
@@ -112,6 +124,8 @@ def look_at_few(actual: Tensor, expected: Tensor, honest: Sequence[Tensor], form
     found = Look(count=error.size, furthest=furthest, expected_square_sum=float(theirs.dot(theirs)))
     if not furthest:
         return found
+    place = int(error.argmax())
+    found.worst = place, float(ours[place]), float(theirs[place])
     inverse = octaves_and_inverse(magnitude, form)[1]
     inverse *= 2.0 ** (form.digits - 2)
     ulps = error * inverse
@@ -122,11 +136,17 @@ def look_at_few(actual: Tensor, expected: Tensor, honest: Sequence[Tensor], form
         found.upward_sum = float(np.add.reduce(bounded))
         found.outward_sum = float(bounded.dot(np.sign(theirs)))
     if honest and error.size < FEW:
-        shown = functools.reduce(
-            np.maximum, [np.abs(each.reshape(-1).double().numpy() - theirs) * inverse for each in honest]
-        )
-        found.beside = (ulps, shown)
+        shown = np.abs(np.stack([_wide(each) for each in honest]) - theirs) * inverse
+        if np.maximum.reduce(shown, axis=None) < math.inf:
+            found.few = Few(ulps, shown, magnitude, 1 / inverse)
     return found
+
+
+def _wide(tensor: Tensor) -> Floats:
+    """Return a flat array of float64 for a tensor of any floating dtype."""
+    if tensor.dtype is torch.float32 or tensor.dtype is torch.float64:
+        return tensor.numpy().ravel().astype(np.float64, copy=False)
+    return tensor.double().numpy().ravel()
 
 
 class _Buffers:

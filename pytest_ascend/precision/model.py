@@ -13,7 +13,7 @@ import functools
 import math
 import sys
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,9 @@ from numpy.lib.stride_tricks import as_strided
 
 from pytest_ascend.precision.formats import ALLOWANCES, Allowances, Format, Setting
 from pytest_ascend.precision.spread import ZERO_EXPONENT, Entries
+
+if TYPE_CHECKING:
+    from pytest_ascend.precision.look import Few
 
 Floats: TypeAlias = npt.NDArray[Any]
 Ints: TypeAlias = npt.NDArray[Any]
@@ -242,6 +245,29 @@ class ErrorModel:
             careful = few(count, self.use) * np.maximum(shown, unseen)
             self._by_window[half_width] = careful, shown * _few_up_to(self.use.independent, self.use.luck)[-1]
         return self._by_window[half_width]
+
+
+def limits_of_few(found: Few, setting: Setting, use: Allowances) -> Floats:
+    """Return what :meth:`ErrorModel.limits` allows each of so few elements that one window holds all honest errors."""
+    ulp = found.ulp if setting.finer else 2 * found.ulp
+    excess = np.maximum(found.shown - 0.5, 0)
+    unit: Floats | float = ulp if setting.accumulation == 1 else 1.0
+    excess = excess if setting.accumulation == 1 else excess * found.ulp
+    count = excess.size
+    shown = unit * math.sqrt(min(float(np.square(excess).sum()) / count, sys.float_info.max))
+    table = _few_up_to(use.independent, use.luck)
+    careful = table[count - 1] * np.maximum(shown, 0.3 * min(1, 8 / count) * ulp)
+    chance = use.rms * (math.sqrt(2 * math.log(2 * found.ulps.size + 1)) + 1)
+    sums = inner_by_model(setting, np.frexp(found.magnitude)[1] - 1, use, use.sums)
+    usual = np.maximum(np.minimum(chance * careful, sums), chance * table[-1] * shown)
+    element = np.maximum(usual, use.largest * float(np.maximum.reduce(excess, axis=None)) * unit)
+    if (setting.accumulation or 1) > 1:
+        element = np.maximum(element, sums)
+    if setting.branching:
+        element = element + use.branch_element * setting.root_mean_square
+    rounding = use.approximation_ulps if setting.approximated else use.element_ulps
+    allowed: Floats = np.minimum(rounding * ulp + element, sys.float_info.max)
+    return allowed
 
 
 def exponents_of(entries: Entries, form: Format) -> tuple[int, int]:

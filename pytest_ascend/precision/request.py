@@ -27,8 +27,6 @@ class Request:
     scale: float | None = None
     branching: bool = False
     promise: Promise = field(default_factory=Promise)
-    #: Beside what a part is judged, for the message.
-    beside: str = ""
 
     def __post_init__(self) -> None:
         if self.accumulation is not None and not (_is_whole(self.accumulation) and self.accumulation >= 1):
