@@ -7,7 +7,9 @@ of honest errors than one: where the CPU's own happen to be small, the others ne
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 import torch
@@ -19,12 +21,35 @@ from pytest_ascend.dispatching import EagerDispatchMode
 Way: TypeAlias = Callable[..., Any]
 
 
-def _flipped(value: Any, dims: Sequence[int]) -> Any:
-    return value.flip(list(dims)) if isinstance(value, Tensor) and value.dim() and dims else value
+#: Number of the order that is in force: 0 turns round what is summed, others shuffle it.
+_order: ContextVar[int] = ContextVar("order", default=0)
 
 
-def _all(value: Any) -> Any:
-    return _flipped(value, range(value.dim())) if isinstance(value, Tensor) else value
+@functools.lru_cache(maxsize=64)
+def _places(size: int, order: int) -> tuple[Tensor, Tensor]:
+    """Return an order of ``size`` places, and the one that undoes it: the same for whatever has this size."""
+    taken = torch.randperm(size, generator=torch.Generator().manual_seed(order), device="cpu")
+    return taken, taken.argsort()
+
+
+def _flipped(value: Any, dims: Sequence[int], *, back: bool = False) -> Any:
+    """Put a tensor into the order in force along some dimensions, or ``back``."""
+    order = _order.get()
+    if not isinstance(value, Tensor) or not value.dim() or not dims:
+        return value
+    if not order:
+        return value.flip(list(dims))
+    for dim in dims:
+        value = value.index_select(dim, _places(value.shape[dim], order)[back])
+    return value
+
+
+def _back(value: Any, dims: Sequence[int]) -> Any:
+    return _flipped(value, dims, back=True)
+
+
+def _all(value: Any, *, back: bool = False) -> Any:
+    return _flipped(value, range(value.dim()), back=back) if isinstance(value, Tensor) else value
 
 
 def _product(left: int, right: int) -> Way:
@@ -53,47 +78,47 @@ def _norm(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
 
 
 def _softmax(func: Any, x: Tensor, dim: int, *rest: Any) -> Any:
-    return _flipped(func(_flipped(x, [dim]), dim, *rest), [dim])
+    return _back(func(_flipped(x, [dim]), dim, *rest), [dim])
 
 
 def _softmax_backward(func: Any, grad: Tensor, output: Tensor, dim: int, *rest: Any) -> Any:
-    return _flipped(func(_flipped(grad, [dim]), _flipped(output, [dim]), dim, *rest), [dim])
+    return _back(func(_flipped(grad, [dim]), _flipped(output, [dim]), dim, *rest), [dim])
 
 
 def _layer_norm(func: Any, x: Tensor, shape: Sequence[int], weight: Any, *rest: Any) -> Any:
     dims = range(-len(shape), 0)
     rest = tuple(_flipped(each, dims) for each in rest)
     output, *others = func(_flipped(x, dims), shape, _flipped(weight, dims), *rest)
-    return (_flipped(output, dims), *others)
+    return (_back(output, dims), *others)
 
 
 def _layer_norm_backward(func: Any, grad: Tensor, x: Tensor, shape: Any, *rest: Any) -> Any:
     made = func(_all(grad), _all(x), shape, *(_all(each) for each in rest))
-    return tuple(_all(each) for each in made)
+    return tuple(_all(each, back=True) for each in made)
 
 
 def _batch_norm(func: Any, x: Tensor, *rest: Any) -> Any:
     dims = [0, *range(2, x.dim())]
     output, *others = func(_flipped(x, dims), *rest)
-    return (_flipped(output, dims), *others)
+    return (_back(output, dims), *others)
 
 
 def _batch_norm_backward(func: Any, grad: Tensor, x: Tensor, *rest: Any) -> Any:
     dims = [0, *range(2, x.dim())]
     grad_input, *others = func(_flipped(grad, dims), _flipped(x, dims), *rest)
-    return (_flipped(grad_input, dims), *others)
+    return (_back(grad_input, dims), *others)
 
 
 def _group_norm(func: Any, x: Tensor, *rest: Any) -> Any:
     dims = range(2, x.dim())
     output, *others = func(_flipped(x, dims).contiguous(), *rest)
-    return (_flipped(output, dims), *others)
+    return (_back(output, dims), *others)
 
 
 def _group_norm_backward(func: Any, grad: Tensor, x: Tensor, *rest: Any) -> Any:
     dims = range(2, x.dim())
     grad_input, *others = func(_flipped(grad, dims).contiguous(), _flipped(x, dims).contiguous(), *rest)
-    return (_flipped(grad_input, dims), *others)
+    return (_back(grad_input, dims), *others)
 
 
 _TRANSPOSED, _GROUPS = 6, 8
@@ -109,10 +134,10 @@ def _convolution_backward(func: Any, grad: Tensor, x: Tensor, weight: Tensor, *r
     """Turn round the batch and, without groups, the channels of the output."""
     if rest[6] != 1:
         grad_input, *others = func(_flipped(grad, [0]), _flipped(x, [0]), weight, *rest)
-        return (_flipped(grad_input, [0]), *others)
+        return (_back(grad_input, [0]), *others)
     made = 1 if rest[4] else 0
     turned = func(_flipped(grad, [0, 1]), _flipped(x, [0]), _flipped(weight, [made]), *rest)
-    return _flipped(turned[0], [0]), _flipped(turned[1], [made]), _flipped(turned[2], [0])
+    return _back(turned[0], [0]), _back(turned[1], [made]), _back(turned[2], [0])
 
 
 def _embedding_backward(func: Any, grad: Tensor, indices: Tensor, *rest: Any) -> Any:
@@ -131,7 +156,7 @@ def _attention_backward(func: Any, grad: Tensor, q: Tensor, k: Tensor, v: Tensor
     mask = _mask(q, k, is_causal, kwargs.pop("attn_mask", None))
     turned = (_flipped(each, [-2]) for each in (grad, q, k, v, out))
     made = func(*turned, _flipped(logsumexp, [-1]), dropout, False, attn_mask=_flipped(mask, [-2, -1]), **kwargs)
-    return tuple(_flipped(each, [-2]) for each in made)
+    return tuple(_back(each, [-2]) for each in made)
 
 
 def _mask(q: Tensor, k: Tensor, is_causal: bool, mask: Any) -> Any:
@@ -163,7 +188,7 @@ BITS = {torch.float32: torch.int32, torch.float16: torch.int16}
 def _to_farther(nearest: Tensor, exact: Tensor, integer: torch.dtype) -> Tensor:
     bits = nearest.view(integer)
     outwards = (exact.abs() - nearest.double().abs()).sign().to(integer)
-    moves = (bits & 1 == 1) & nearest.isfinite() & (nearest != 0)
+    moves = (bits >> _order.get() % 4 & 1 == 1) & nearest.isfinite() & (nearest != 0)
     return torch.where(moves, bits + outwards, bits).view(nearest.dtype)
 
 
@@ -218,12 +243,17 @@ WAYS: Mapping[str, Way] = {
 
 
 class other_order(EagerDispatchMode):  # type: ignore[no-untyped-call]  # noqa: N801 - as torch.no_grad
-    """Within this context the CPU takes what operators sum in another order."""
+    """Within this context the CPU takes what operators sum in another order: from the end, or shuffled by ``number``."""
+
+    def __init__(self, number: int = 0) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.number = number
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Compute one operator; as it is, where the other way does not fit."""
+        _order.set(self.number)
         name = func.overloadpacket.__name__
         if name == "relu_":
             return args[0].copy_(_relu(torch.ops.aten.relu.default, args[0]))
