@@ -243,10 +243,10 @@ WAYS: Mapping[str, Way] = {
 
 
 class other_order(EagerDispatchMode):  # type: ignore[no-untyped-call]  # noqa: N801 - as torch.no_grad
-    """Within this context the CPU takes what operators sum in another order: from the end, or shuffled by ``number``."""
+    """Within this context operators on the CPU sum in another order: from the end, or shuffled by ``number``."""
 
     def __init__(self, number: int = 0) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.number = number
 
     def __torch_dispatch__(

@@ -10,7 +10,8 @@ from pytest_ascend.precision import Samples, compare
 
 def drawn(seed):
     """Return a device's result of up to 31 elements, what is expected, and keywords, of all sizes of errors."""
-    numbers, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    numbers = random.Random(seed)  # noqa: S311
+    generator = torch.Generator().manual_seed(seed)
 
     def normal(size):
         return torch.randn(size, generator=generator, dtype=torch.float64)
