@@ -1,21 +1,27 @@
 """Whom the judge accuses as people call it: small functions and whole models, in four modes, on devices that are right.
 
-    python tools/judge_accused.py [--device chip:1]... [--write]
+    python tools/judge_accused.py [--device chip:1]... [--share 0.2] [--results DIR] [--write]
 
 Each function and architecture is computed on the device, with gradients, and judged by what ``cpu_reference`` and
 ``precision_compare.module`` take by themselves. Devices: ``cpu`` (the CPU judged by itself), and the emulated one with
 the numerics ``exact`` and ``chip:SEED``. Errors are then planted into what the device gave. ``--write`` puts the tables
-into ``docs/precision.md``. Needs the extra ``models``. On a machine with two cores it takes about an hour.
+into ``docs/precision.md``. Needs the extra ``models``.
+
+What was found is added to files in ``--results`` as it is found: a run that was stopped goes on where it was. On one
+core of a quiet machine a device takes about half an hour, of which functions and models take half each; ``--share``
+takes a part of them, chosen by name.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import subprocess
 import sys
 import warnings
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +34,9 @@ BEGIN, END = "<!-- accused: begin -->", "<!-- accused: end -->"
 DEVICES = ("cpu", "exact", "chip:1", "chip:2", "chip:3")
 MODES = ("float32", "bfloat16", "float16", "autocast")
 #: Sizes of planted errors, as multiples of the honest ones, and where they are planted.
-SIZES, PLACES = (1.5, 2.0, 3.0, 4.0, 8.0, 16.0), ("one element", "everywhere")
+SIZES, PLACES = (1.5, 2.0, 2.5, 3.0, 4.0, 8.0), ("one element", "everywhere")
+#: Tensors of each model into which errors are planted.
+SPOILT = 12
 
 
 def device(numerics: str) -> str:
@@ -44,17 +52,16 @@ def device(numerics: str) -> str:
     return "npu"
 
 
-def of_functions(numerics: str) -> Iterator[dict[str, Any]]:
-    """Judge every function in every mode, and plant errors into its results."""
+def of_functions(kind: str, unit: str) -> Iterator[dict[str, Any]]:
+    """Judge a function in every mode, and plant errors into its results."""
     import judge_functions  # noqa: PLC0415
     import torch  # noqa: PLC0415
 
-    kind = device(numerics)
-    for function in judge_functions.functions():
-        for mode in MODES:
-            dtype = torch.float32 if mode == "autocast" else getattr(torch, mode)
-            inputs = tuple(each.to(dtype) for each in function.inputs())
-            yield from _judged(function, inputs, mode, kind)
+    function = next(each for each in judge_functions.functions() if each.name == unit)
+    for mode in MODES:
+        dtype = torch.float32 if mode == "autocast" else getattr(torch, mode)
+        inputs = tuple(each.to(dtype) for each in function.inputs())
+        yield from _judged(function, inputs, mode, kind)
 
 
 def _judged(function: Any, inputs: Any, mode: str, kind: str) -> Iterator[dict[str, Any]]:
@@ -85,85 +92,125 @@ def _judged(function: Any, inputs: Any, mode: str, kind: str) -> Iterator[dict[s
             verdict = compare(ours.detach(), theirs)
             row = {"mode": mode, "part": part, "name": name}
             yield {"what": "honest", **row, "accused": not verdict.agrees, "said": verdict.headline[:200]}
-            yield from ({"what": "planted", **row, **each} for each in planted(ours.detach().cpu(), theirs))
+            yield from ({"what": "planted", **row, **each} for each in planted(ours.detach().cpu(), theirs, compare))
 
 
-def planted(actual: Any, expected: Any) -> Iterator[dict[str, Any]]:
+def planted(actual: Any, expected: Any, compare: Any) -> Iterator[dict[str, Any]]:
     """Yield, for errors of each size and place, whether they were seen.
 
-    The honest error is the largest that the device or an honest result has in the tensor, and no less than a unit in
-    the last place of its largest value. One element, a large one, is moved by so many times as much; or every element
-    by a normal error of so many times the honest root mean square, which is no less than 0.6 of that unit.
+    The honest error is the largest that the device, or one of all honest results that the judge may ask for, has in
+    the tensor, and no less than a unit in the last place of its largest value. Its largest element is given an error
+    of more than so many times as much; or every element a normal error of so many times the honest root mean square,
+    which is no less than 0.6 of that unit.
     """
     import torch  # noqa: PLC0415
 
-    from pytest_ascend.precision import compare  # noqa: PLC0415
-    from pytest_ascend.precision.reference import plain  # noqa: PLC0415
+    from pytest_ascend.precision.reference import MOST, plain  # noqa: PLC0415
 
-    exact = plain(expected)
+    exact = plain(expected).double()
     if not actual.is_floating_point() or not exact.numel() or not exact.isfinite().all() or not exact.any():
         return
-    results = [actual, *expected.honest(actual.dtype)]
-    errors = torch.stack([(each.double() - exact).abs() for each in results])
+    results = [each for each in (actual, *expected.honest(actual.dtype, MOST)) if each.dtype is actual.dtype]
+    errors = torch.stack([(each.double() - exact).abs().reshape(-1) for each in results])
     ulp = float(2.0 ** exact.abs().max().log2().floor()) * torch.finfo(actual.dtype).eps
     largest, root = max(float(errors.max()), ulp), max(float(errors.square().mean(-1).sqrt().max()), 0.6 * ulp)
     noise = torch.randn(exact.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    place = int(exact.abs().argmax())
     for size in SIZES:
-        one = actual.double().clone().reshape(-1)
-        place = int(exact.abs().argmax())
-        one[place] = exact.reshape(-1)[place] + size * largest
-        everywhere = exact + size * root * noise
-        for where, spoilt in (("one element", one.reshape(exact.shape)), ("everywhere", everywhere)):
-            if where == "everywhere" and exact.numel() < 64:
-                continue
-            yield {"size": size, "place": where, "seen": not compare(spoilt.to(actual.dtype), expected).agrees}
+        one = actual.clone().reshape(-1)
+        one[place] = _beyond(float(exact.reshape(-1)[place]), size * largest, actual.dtype)
+        spoilt = {"one element": one.reshape(exact.shape)}
+        if exact.numel() >= 64:
+            spoilt["everywhere"] = (exact + size * root * noise).to(actual.dtype)
+        for where, tensor in spoilt.items():
+            if tensor.isfinite().all():
+                yield {"size": size, "place": where, "seen": not compare(tensor, expected).agrees}
 
 
-def of_models(numerics: str) -> Iterator[dict[str, Any]]:
-    """Judge every architecture in every mode."""
+def _beyond(value: float, error: float, dtype: Any) -> Any:
+    """Return the number of a dtype that is next to ``value``, farther from it than ``error``, and away from zero."""
+    import torch  # noqa: PLC0415
+
+    away = math.copysign(1.0, value)
+    found = torch.tensor(value + away * error, dtype=torch.float64).to(dtype)
+    while abs(float(found) - value) <= error and found.isfinite():
+        found = torch.nextafter(found, torch.tensor(away * math.inf, dtype=dtype))
+    return found
+
+
+def of_models(kind: str, unit: str) -> Iterator[dict[str, Any]]:
+    """Judge an architecture in every mode, and plant errors into some of its outputs and gradients."""
     import judge_models  # noqa: PLC0415
     import torch  # noqa: PLC0415
 
-    from pytest_ascend.precision import whole  # noqa: PLC0415
-    from pytest_ascend.precision.nested import mapped  # noqa: PLC0415
+    from pytest_ascend.precision.nested import mapped, tensors_in  # noqa: PLC0415
+    from pytest_ascend.precision.reference import Reference  # noqa: PLC0415
+    from pytest_ascend.precision.whole import Both  # noqa: PLC0415
 
-    kind = device(numerics)
-    for name in judge_models.ARCHITECTURES:
-        for mode in MODES:
-            dtype = torch.float32 if mode == "autocast" else getattr(torch, mode)
-            model, given = judge_models.made(name)
-            given = mapped(given, lambda each, dtype=dtype: each.to(dtype) if each.is_floating_point() else each)
-            verdict = whole(
-                model.to(dtype),
-                device=kind,
-                autocast=torch.bfloat16 if mode == "autocast" else None,
-                locate=False,
-                **given,
-            )
-            wrong = [each for each in verdict.leaves if not each.agrees]
-            said = "; ".join(f"{each.path}: {each.headline}" for each in wrong)
-            yield {"what": "model", "mode": mode, "name": name, "accused": bool(wrong), "said": said[:600]}
+    for mode in MODES:
+        dtype = torch.float32 if mode == "autocast" else getattr(torch, mode)
+        model, given = judge_models.made(unit)
+        given = mapped(given, lambda each, dtype=dtype: each.to(dtype) if each.is_floating_point() else each)
+        autocast = torch.bfloat16 if mode == "autocast" else None
+        both = Both.of(model.to(dtype), (), given, torch.device(kind), autocast)
+        wrong = [leaf for verdict in both.judged() for leaf in (verdict.leaves or (verdict,)) if not leaf.agrees]
+        said = "; ".join(f"{each.path}: {each.headline}" for each in wrong)
+        row = {"mode": mode, "name": unit}
+        yield {"what": "model", **row, "accused": bool(wrong), "said": said[:600]}
+        pairs = list(zip(tensors_in(both.actual), tensors_in(both.expected), strict=True))
+        pairs = [each for each in pairs if isinstance(each[1], Reference)]
+        for ours, theirs in pairs[:: -(-len(pairs) // SPOILT)]:
+            yield from ({"what": "planted", **row, **each} for each in planted(ours.cpu(), theirs, both.compare))
 
 
 SETS = {"functions": of_functions, "models": of_models}
 
 
-def gathered(numerics: str, kind: str) -> list[dict[str, Any]]:
+def units(kind: str, share: float) -> list[str]:
+    """Return the names of the functions or architectures; a share of them, always the same."""
+    import judge_functions  # noqa: PLC0415
+    import judge_models  # noqa: PLC0415
+
+    names = [each.name for each in judge_functions.functions()]
+    names = names if kind == "functions" else list(judge_models.ARCHITECTURES)
+    return [each for each in names if zlib.crc32(each.encode()) % 1000 < 1000 * share]
+
+
+def judge(numerics: str, kind: str, share: float, file: Path) -> None:
+    """Judge what is left of one set on one device, in this process; add to ``file`` what was found of each unit."""
+    known = {row["unit"] for row in rows_of(file)}
+    where = device(numerics)
+    with file.open("a") as out:
+        for unit in units(kind, share):
+            if unit not in known:
+                found = [{"unit": unit, **row} for row in SETS[kind](where, unit)] or [{"unit": unit, "what": "none"}]
+                out.write("".join(json.dumps(row) + "\n" for row in found))
+                out.flush()
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    """Read what was found: whole lines, each of a unit that was judged to its end."""
+    text = file.read_text() if file.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def gathered(numerics: str, kind: str, share: float, file: Path) -> list[dict[str, Any]]:
     """Judge one set on one device, in a process of its own."""
-    command = [sys.executable, __file__, "--device", numerics, "--only", kind]
+    command = [sys.executable, __file__, "--device", numerics, "--only", kind, f"--share={share}", "--results"]
+    command.append(str(file.parent))
     if numerics != "cpu":
         command = ["pytest-ascend", "emulate", "--numerics", numerics, "--", *command]
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)  # noqa: S603 - ours
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode or not rows:
+    if done.returncode:
         raise click.ClickException(f"{kind} on {numerics}: {done.stderr[-2000:]}")
-    return rows
+    return rows_of(file)
 
 
-def tables(found: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+def tables(found: dict[str, list[dict[str, Any]]], share: float) -> Iterator[str]:
     """Yield the lines of the page: accused by device and mode, then the share of planted errors that was seen."""
-    yield f"Written by `python tools/judge_accused.py --write` on {machine()}."
+    part = f" --share {share:g}" if share < 1 else ""
+    yield f"Written by `python tools/judge_accused.py{part} --write` on {machine()}."
     yield ""
     columns = [f"{what}, {mode}" for what in ("functions", "models") for mode in MODES]
     yield f"| device | {' | '.join(columns)} |"
@@ -200,21 +247,26 @@ def machine() -> str:
 
 @click.command(help=__doc__)
 @click.option("--device", "devices", multiple=True, default=DEVICES, help="cpu, exact or chip:SEED.")
-@click.option("--only", type=click.Choice(list(SETS)), help="Judge one set in this process, and print what was found.")
+@click.option("--only", type=click.Choice(list(SETS)), help="Judge one set in this process, and print nothing.")
+@click.option("--share", default=1.0, help="Which part of the functions and models to take.")
+@click.option("--results", type=click.Path(path_type=Path), default=Path("judge-accused"), help="Folder of results.")
 @click.option("--write", is_flag=True, help="Put the tables into docs/precision.md.")
-def main(devices: tuple[str, ...], only: str | None, write: bool) -> None:
+def main(devices: tuple[str, ...], only: str | None, share: float, results: Path, write: bool) -> None:
     """Measure, print, and write where asked to."""
     warnings.simplefilter("ignore")
+    results.mkdir(parents=True, exist_ok=True)
+    files = {(name, kind): results / f"{name.replace(':', '-')}-{kind}.jsonl" for name in devices for kind in SETS}
     if only:
-        for row in SETS[only](devices[0]):
-            click.echo(json.dumps(row))
+        judge(devices[0], only, share, files[devices[0], only])
         return
-    found = {name: [row for kind in SETS for row in gathered(name, kind)] for name in devices}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in devices}
+    for (name, kind), file in files.items():
+        found[name] += gathered(name, kind, share, file)
     for name, rows in found.items():
         for row in rows:
             if row.get("accused"):
                 click.echo(f"{name}: {row['name']} in {row['mode']}: {row['said']}", err=True)
-    lines = list(tables(found))
+    lines = list(tables(found, share))
     click.echo("\n".join(lines))
     if write:
         text = PAGE.read_text()

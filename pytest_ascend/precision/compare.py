@@ -15,7 +15,7 @@ from pytest_ascend.precision.floating import judge_floating
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS
 from pytest_ascend.precision.nested import Leaf, Misfit, kind, leaves
 from pytest_ascend.precision.pattern import Sample, map_of, pattern_of, worst_elements
-from pytest_ascend.precision.reference import Reference, plain
+from pytest_ascend.precision.reference import MOST, USUAL, Reference, plain
 from pytest_ascend.precision.request import Request, explain
 from pytest_ascend.precision.standards import Standard, standard_of
 from pytest_ascend.precision.sums import pieces
@@ -86,7 +86,33 @@ def _judge(leaf: Leaf | Misfit, request: Request) -> Verdict:
         return _refused(leaf.path, [f"structure: {leaf.text}"], request)
     if _is_plain(leaf.actual) or _is_plain(leaf.expected):
         return _judge_plain(leaf, request)
-    leaf, beside = _with_own(leaf, request)
+    if isinstance(leaf.expected, Reference):
+        return _judge_reference(leaf, request)
+    return _judge_numbers(leaf, request, lambda: _beside(len(leaf.honest), request))
+
+
+def _judge_reference(leaf: Leaf, request: Request) -> Verdict:
+    """Judge beside a reference's own honest results; before they reject anything, beside more of them."""
+    expected, notes = leaf.expected, leaf.expected.source.notes
+    own = replace(leaf, expected=plain(expected))
+    actual = leaf.actual
+    if leaf.honest or request.standard.rule not in NEED_HONEST or not isinstance(actual, torch.Tensor):
+        return _judge_numbers(own, request, lambda: "; ".join([_beside(len(leaf.honest), request), *notes]))
+
+    def judged(ways: int) -> Verdict:
+        honest = tuple(each for each in expected.honest(actual.dtype, ways) if each.dtype is actual.dtype)
+        said = expected.source.described(actual.dtype, len(honest))
+        return _judge_numbers(
+            replace(own, honest=honest),
+            replace(request, sampled=len(honest) > 1),
+            lambda: "; ".join([said, *notes]),
+        )
+
+    verdict = judged(USUAL)
+    return verdict if verdict.agrees or verdict.limit is None else judged(MOST)
+
+
+def _judge_numbers(leaf: Leaf, request: Request, beside: Callable[[], str]) -> Verdict:
     number = torch.get_default_dtype()
     expected = as_tensor(leaf.expected, f"expected {leaf.path}", torch.float64)
     honest = [as_tensor(each, f"honest {leaf.path}", number) for each in leaf.honest]
@@ -97,20 +123,6 @@ def _judge(leaf: Leaf | Misfit, request: Request) -> Verdict:
     _check_honest(honest, expected, leaf.path)
     verdict = _judge_values(leaf.path, actual, expected, honest, request)
     return replace(verdict, message=f"{verdict.message}\n  {beside()}") if verdict.message else verdict
-
-
-def _with_own(leaf: Leaf, request: Request) -> tuple[Leaf, Callable[[], str]]:
-    """Return a leaf whose reference has given its honest results, and what says beside what it is judged."""
-    expected, honest = leaf.expected, leaf.honest
-    if not isinstance(expected, Reference):
-        return leaf, lambda: _beside(len(honest), request)
-    source, beside = expected.source, ""
-    if not honest and request.standard.rule in NEED_HONEST and isinstance(leaf.actual, torch.Tensor):
-        honest = expected.honest(leaf.actual.dtype)
-        honest = tuple(each for each in honest if each.dtype is leaf.actual.dtype)
-        beside = source.described(leaf.actual.dtype, len(honest))
-    said = [beside or _beside(len(honest), request), *source.notes]
-    return replace(leaf, expected=plain(expected), honest=honest), lambda: "; ".join(said)
 
 
 def _beside(honest: int, request: Request) -> str:

@@ -96,6 +96,7 @@ def _at_first_sight(
         finer=FORMATS[expected.dtype].digits > form.digits,
         distinct=_distinct(expected),
         branching=request.branching,
+        sampled=request.sampled,
         approximated=found.few is not None and _is_approximated(request, found.few.shown.max(axis=1).tolist()),
     )
     finding = judge_look(found, setting, _allowances(standard.numbers(form.name)), is_beside=bool(honest))
@@ -150,6 +151,7 @@ def _setting(found: Measurement, expected: torch.Tensor, form: Format, request: 
         finer=FORMATS[expected.dtype].digits > form.digits,
         distinct=_distinct(expected),
         branching=request.branching,
+        sampled=request.sampled,
         approximated=_is_approximated(request, [each.ulp_max for each in found.honest]),
     )
 

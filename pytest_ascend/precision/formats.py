@@ -90,6 +90,8 @@ class Allowances:
     approximation_ulps: float = 3.0
     #: Times the largest inner error that an honest result shows.
     largest: float = 3.5
+    #: The same of a reference of :func:`cpu_reference`, which computes more honest results before it rejects one.
+    sampled_largest: float = 2.0
     #: Times the root mean square error of the worst honest block: one row's normaliser may be most of a block's error.
     block: float = 4.0
     #: Times the root mean square of the inner errors, before the correction for few elements.
@@ -123,7 +125,8 @@ class Setting:
     magnitudes (None: taken from the expected values); ``finer`` whether the expected values are of a finer format than
     the judged one; ``distinct`` how many different expected values a sample holds; ``approximated`` whether honest
     results have errors that no exact rounding has; ``branching`` whether a comparison between nearly equal values (in a
-    ReLU, in max pooling) may have fallen the other way before a gradient was taken.
+    ReLU, in max pooling) may have fallen the other way before a gradient was taken; ``sampled`` whether more honest
+    results are computed before one is rejected, so that few of them need not stand for all.
     """
 
     format: Format
@@ -134,3 +137,4 @@ class Setting:
     distinct: int = 1024
     approximated: bool = False
     branching: bool = False
+    sampled: bool = False

@@ -21,6 +21,7 @@ from pytest_ascend.precision.model import (
     Octaves,
     exponents_of,
     inner_by_model,
+    largest_of,
     limits_of_few,
     octaves,
     sliding_max,
@@ -118,7 +119,7 @@ def _within_few(found: Few, setting: Setting, use: Allowances) -> Finding | None
 
     The limits are :class:`ErrorModel`'s, where one window of octaves holds all honest errors.
     """
-    beside = _within_honest(found.ulps, np.maximum.reduce(found.shown), use)
+    beside = _within_honest(found.ulps, np.maximum.reduce(found.shown), setting, use)
     if not beside.is_broken and (setting.accumulation or 1) == 1:
         return beside
     if not (found.magnitude > 0).all() or found.shown.size > use.independent:
@@ -130,9 +131,9 @@ def _within_few(found: Few, setting: Setting, use: Allowances) -> Finding | None
     return None if finding.is_broken else finding
 
 
-def _within_honest(ulps: Floats, shown: Floats, use: Allowances) -> Finding:
+def _within_honest(ulps: Floats, shown: Floats, setting: Setting, use: Allowances) -> Finding:
     """Compare few errors in ulp with what honest results show at the same elements."""
-    allowed = use.element_ulps + use.largest * np.maximum(shown - 0.5, 0)
+    allowed = use.element_ulps + largest_of(setting, use) * np.maximum(shown - 0.5, 0)
     used = ulps / allowed
     place = int(used.argmax())
     value = float(ulps[place]) if shown[place] < math.inf else math.inf
@@ -169,7 +170,7 @@ def _few_elements(found: Measurement, setting: Setting, use: Allowances) -> Find
             return Finding(rule="error of one element", value=sums.abs_max, limit=limit)
     elif few and all(each.count == sums.count for each in found.honest):
         shown = np.max([each.spread.entries().lower for each in found.honest], axis=0)
-        return _within_honest(sums.spread.entries().lower, shown, use)
+        return _within_honest(sums.spread.entries().lower, shown, setting, use)
     return Finding(rule="error of one element", value=sums.abs_max, limit=0.0)
 
 
@@ -200,7 +201,7 @@ def _with_zero(
     reach = 1
     if device.count.sum() >= use.independent:
         reach = int(np.searchsorted(np.cumsum(device.count), use.independent)) + 1
-    zero = max(use.largest * shown, float(allowed.element[:reach].max()), setting.format.tiniest)
+    zero = max(largest_of(setting, use) * shown, float(allowed.element[:reach].max()), setting.format.tiniest)
     return Limits(allowed.lowest, allowed.element, zero)
 
 

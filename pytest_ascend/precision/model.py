@@ -151,14 +151,12 @@ class ErrorModel:
         element = np.zeros(self.exponents.shape)
         sums = inner_by_model(self.setting, self.exponents, self.use, self.use.sums)
         if self.honest is not None:
-            chance = self.use.rms * (math.sqrt(2 * math.log(2 * count + 1)) + 1)
-            element = self._inner(chance, sums)
+            element = self._inner(chance_of(count, self.use), sums)
         if self._sums_count:
             element = np.maximum(element, sums)
         if self.setting.branching:
             element = element + self.use.branch_element * self.setting.root_mean_square
-        rounding = self.use.approximation_ulps if self.setting.approximated else self.use.element_ulps
-        return Limits(int(self.exponents[0]), np.minimum(rounding * self.ulp + element, sys.float_info.max))
+        return Limits(int(self.exponents[0]), with_rounding(self.ulp, element, self.setting, self.use))
 
     def _inner(self, chance: float, sums: Floats) -> Floats:
         """Return the bound over the narrowest window of octaves that holds enough elements.
@@ -170,9 +168,9 @@ class ErrorModel:
         for half_width in WINDOWS[WIDE:]:
             if not np.isinf(bound).any():
                 break
-            largest = sliding_max(self._law[0], half_width)
-            usual = self._scale(half_width, chance, sums)
-            allowed = np.maximum(self.use.largest * largest * self._unit, usual)
+            allowed = largest_of(self.setting, self.use) * sliding_max(self._law[0], half_width) * self._unit
+            if not self.setting.sampled:
+                allowed = np.maximum(allowed, self._scale(half_width, chance, sums))
             bound = np.where((self._count(half_width) >= self._enough) & np.isinf(bound), allowed, bound)
         return bound
 
@@ -255,19 +253,40 @@ def limits_of_few(found: Few, setting: Setting, use: Allowances) -> Floats:
     excess = excess if setting.accumulation == 1 else excess * found.ulp
     count = excess.size
     shown = unit * math.sqrt(min(float(np.square(excess).sum()) / count, sys.float_info.max))
-    table = _few_up_to(use.independent, use.luck)
-    careful = table[count - 1] * np.maximum(shown, 0.3 * min(1, 8 / count) * ulp)
-    chance = use.rms * (math.sqrt(2 * math.log(2 * found.ulps.size + 1)) + 1)
+    element = largest_of(setting, use) * float(np.maximum.reduce(excess, axis=None)) * unit
     sums = inner_by_model(setting, np.frexp(found.magnitude)[1] - 1, use, use.sums)
-    usual = np.maximum(np.minimum(chance * careful, sums), chance * table[-1] * shown)
-    element = np.maximum(usual, use.largest * float(np.maximum.reduce(excess, axis=None)) * unit)
+    if not setting.sampled:
+        table, chance = _few_up_to(use.independent, use.luck), chance_of(found.ulps.size, use)
+        careful = table[count - 1] * np.maximum(shown, 0.3 * min(1, 8 / count) * ulp)
+        usual = np.maximum(np.minimum(chance * careful, sums), chance * table[-1] * shown)
+        element = np.maximum(element, usual)
     if (setting.accumulation or 1) > 1:
         element = np.maximum(element, sums)
     if setting.branching:
         element = element + use.branch_element * setting.root_mean_square
-    rounding = use.approximation_ulps if setting.approximated else use.element_ulps
-    allowed: Floats = np.minimum(rounding * ulp + element, sys.float_info.max)
-    return allowed
+    return with_rounding(ulp, element, setting, use)
+
+
+def largest_of(setting: Setting, use: Allowances) -> float:
+    """Return how many times the largest honest inner error is allowed."""
+    return use.sampled_largest if setting.sampled else use.largest
+
+
+def chance_of(count: float, use: Allowances) -> float:
+    """Return what the largest of ``count`` normal errors may reach, in root mean squares."""
+    return use.rms * (math.sqrt(2 * math.log(2 * count + 1)) + 1)
+
+
+def with_rounding(ulp: Floats, inner: Any, setting: Setting, use: Allowances) -> Floats:
+    """Return the error that rounding may add to an inner one."""
+    if not setting.approximated:
+        allowed = use.element_ulps * ulp + inner
+    elif setting.sampled:
+        allowed = np.maximum(use.approximation_ulps * ulp, use.element_ulps * ulp + inner)
+    else:
+        allowed = use.approximation_ulps * ulp + inner
+    bounded: Floats = np.minimum(allowed, sys.float_info.max)
+    return bounded
 
 
 def exponents_of(entries: Entries, form: Format) -> tuple[int, int]:

@@ -12,10 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
 from pytest_ascend.dispatching import EagerDispatchMode
+
+#: Formats of which a model rounds to one again and again.
+SHORT = (torch.float16, torch.bfloat16)
 
 #: Computes an operator another way: the operator, its arguments and keywords.
 Way: TypeAlias = Callable[..., Any]
@@ -75,6 +80,30 @@ def _norm(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     dims = args[1] if len(args) > 1 else kwargs.get("dim")
     dims = [dims] if isinstance(dims, int) else dims
     return func(_flipped(x, dims or range(x.dim())), *args, **kwargs)
+
+
+def _variance(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Sum the squares of what lies beside the mean, in float32: the CPU does so in float64."""
+    if func._overloadname != "correction" or x.dtype is torch.float64:  # noqa: SLF001 - no public name exists
+        return _reduction(func, x, *args, **kwargs)
+    dims, correction = args[0] if args else kwargs.get("dim"), kwargs.get("correction")
+    dims, wide = dims or list(range(x.dim())), x.float()
+    squares = _flipped(wide - wide.mean(dims, keepdim=True), dims).square()
+    made = squares.mean(dims, keepdim=kwargs.get("keepdim", False))
+    count = wide.numel() // max(made.numel(), 1)
+    left = count - (1 if correction is None else correction)
+    if left <= 0:
+        return func(x, *args, **kwargs)
+    made = made * (count / left)
+    return (made.sqrt() if func.overloadpacket.__name__ == "std" else made).to(x.dtype)
+
+
+def _cumulative(func: Any, x: Tensor, dim: int, **kwargs: Any) -> Any:
+    """Add up, or multiply, from one to the next in float32: the CPU does so in float64."""
+    if x.dtype is torch.float64 or not x.is_floating_point() or kwargs.get("dtype") not in (None, x.dtype):
+        return func(x, dim, **kwargs)
+    of_numpy = getattr(np, func.overloadpacket.__name__)
+    return torch.from_numpy(of_numpy(x.float().numpy(), axis=dim, dtype=np.float32)).to(x.dtype)
 
 
 def _softmax(func: Any, x: Tensor, dim: int, *rest: Any) -> Any:
@@ -167,29 +196,50 @@ def _mask(q: Tensor, k: Tensor, is_causal: bool, mask: Any) -> Any:
 
 
 def _faithful(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """Compute in float64, and round: every other result to the farther of its two neighbours.
+    """Compute in float64, and round: some results to the farther of their two neighbours.
 
     That is a faithful rounding, the best that most libraries promise of such functions (Muller et al., *Handbook of
-    Floating-Point Arithmetic*, chapter 10); bfloat16 is computed in float32 everywhere, and rounded once.
+    Floating-Point Arithmetic*, chapter 10).
     """
-    dtype = next((each.dtype for each in args if isinstance(each, Tensor) and each.is_floating_point()), None)
-    if dtype is None or dtype is torch.float64 or kwargs.get("out") is not None:
-        return func(*args, **kwargs)
-    wide = [each.double() if isinstance(each, Tensor) and each.is_floating_point() else each for each in args]
-    exact = func(*wide, **kwargs)
-    nearest = exact.to(dtype)
-    return _to_farther(nearest, exact, BITS[dtype]) if dtype in BITS else nearest
+    usual = func(*args, **kwargs)
+    if kwargs.get("out") is not None or not any(map(_is_short, tree_leaves((args, kwargs)))):
+        return usual
+    exact = func(*(_widened(each) for each in args), **kwargs)
+    return tree_map(_rounded, usual, exact)
 
 
-#: Integers of the same width.
-BITS = {torch.float32: torch.int32, torch.float16: torch.int16}
+def _is_short(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point() and value.dtype is not torch.float64
 
 
-def _to_farther(nearest: Tensor, exact: Tensor, integer: torch.dtype) -> Tensor:
-    bits = nearest.view(integer)
-    outwards = (exact.abs() - nearest.double().abs()).sign().to(integer)
-    moves = (bits >> _order.get() % 4 & 1 == 1) & nearest.isfinite() & (nearest != 0)
+def _widened(value: Any) -> Any:
+    return value.double() if _is_short(value) else value
+
+
+def _rounded(usual: Any, exact: Any) -> Any:
+    """Round to the dtype that a result usually has: every other one to the farther neighbour, or every fourth."""
+    if not _is_short(usual) or usual.dtype not in BITS or (usual.dtype is torch.bfloat16 and not _order.get()):
+        return usual
+    nearest = exact.to(usual.dtype)
+    bits = nearest.view(BITS[usual.dtype])
+    outwards = (exact.abs() - nearest.double().abs()).sign().to(bits.dtype)
+    chosen = bits & 3 == _order.get() % 4 if _order.get() else bits & 1 == 1
+    moves = chosen & nearest.isfinite() & (nearest != 0)
     return torch.where(moves, bits + outwards, bits).view(nearest.dtype)
+
+
+#: Integers of the same width. What bfloat16 holds is computed in float32 everywhere, and rounded once; but where in a
+#: model that happens differs, so that other orders round some of it the other way.
+BITS = {torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
+
+
+def _saved(way: Way) -> Way:
+    """Round faithfully what float16 keeps for the gradient: of it, one unit more or less is an error of its own."""
+
+    def compute(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return (_faithful if x.dtype is torch.float16 else way)(func, x, *args, **kwargs)
+
+    return compute
 
 
 #: Functions that honest results need not round to the nearest.
@@ -223,15 +273,17 @@ WAYS: Mapping[str, Way] = {
     "addmm": _product(1, 2),
     "addmv": _product(1, 2),
     "baddbmm": _product(1, 2),
-    **dict.fromkeys(("sum", "mean", "var", "std", "var_mean", "logsumexp", "prod"), _reduction),
+    **dict.fromkeys(("sum", "mean", "var_mean", "logsumexp", "prod"), _reduction),
+    **dict.fromkeys(("var", "std"), _variance),
+    **dict.fromkeys(("cumsum", "cumprod"), _cumulative),
     **dict.fromkeys(("norm", "linalg_vector_norm"), _norm),
-    **dict.fromkeys(("_softmax", "_log_softmax"), _softmax),
+    **dict.fromkeys(("_softmax", "_log_softmax"), _saved(_softmax)),
     **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _softmax_backward),
-    "native_layer_norm": _layer_norm,
+    "native_layer_norm": _saved(_layer_norm),
     "native_layer_norm_backward": _layer_norm_backward,
     **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit"), _batch_norm),
     "native_batch_norm_backward": _batch_norm_backward,
-    "native_group_norm": _group_norm,
+    "native_group_norm": _saved(_group_norm),
     "native_group_norm_backward": _group_norm_backward,
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
@@ -260,6 +312,8 @@ class other_order(EagerDispatchMode):  # type: ignore[no-untyped-call]  # noqa: 
         way = WAYS.get(name)
         if way is None or func._schema.is_mutable:  # noqa: SLF001 - no public name exists
             return func(*args, **(kwargs or {}))
+        if self.number and any(isinstance(each, Tensor) and each.dtype in SHORT for each in args):
+            way = _faithful
         try:
             return way(func, *args, **(kwargs or {}))
         except (TypeError, RuntimeError, IndexError, ValueError):

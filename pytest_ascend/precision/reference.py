@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -14,11 +14,10 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pytest_ascend.precision.nested import mapped, tensors_in
-from pytest_ascend.precision.orders import other_order
+from pytest_ascend.precision.orders import SHORT, other_order
 from pytest_ascend.precision.stand_ins import cross_entropy_inside, stand_ins
 
 _DOUBLE = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
-SHORT = (torch.float16, torch.bfloat16)
 
 
 class Mode(NamedTuple):
@@ -28,8 +27,11 @@ class Mode(NamedTuple):
     dtype: torch.dtype | None = None
 
 
-#: Gives the honest results of a part in one mode; none where the CPU cannot compute it.
-Ways: TypeAlias = Callable[[Mode], tuple[Tensor, ...]]
+#: Gives so many honest results of a part in one mode; none where the CPU cannot compute it.
+Ways: TypeAlias = Callable[[Mode, int], tuple[Tensor, ...]]
+
+#: Ways in which honest results are computed: usually, and before a result is rejected.
+USUAL, MOST = 2, 8
 
 
 class Reference(Tensor):
@@ -49,14 +51,14 @@ class Reference(Tensor):
         made.source, made.ways = source, ways
         return made
 
-    def honest(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    def honest(self, dtype: torch.dtype, count: int = USUAL) -> tuple[Tensor, ...]:
         """Return the honest results for a result of ``dtype``; none where nothing can be known of them."""
         mode = self.source.mode(dtype)
-        found = self.ways(mode)
+        found = self.ways(mode, count)
         if mode == Mode() and found and found[0].dtype is not dtype and dtype in SHORT:
             # Neither a call under autocast was seen nor one without: the dtype tells which it must have been.
-            lowered = self.ways(Mode(autocast=dtype))
-            found = lowered if lowered and lowered[0].dtype is dtype else self.ways(Mode(dtype=dtype)) or found
+            lowered = self.ways(Mode(autocast=dtype), count)
+            found = lowered if lowered and lowered[0].dtype is dtype else self.ways(Mode(dtype=dtype), count) or found
         if mode.autocast is not None:
             found = tuple(each.to(dtype) if each.is_floating_point() else each for each in found)
         return found
@@ -82,7 +84,7 @@ class Reference(Tensor):
         leaves, spec = tree_flatten(made)
 
         def ways(place: int) -> Ways:
-            return lambda mode: _applied(func, args, kwargs, place, mode)
+            return lambda mode, count: _applied(func, (args, kwargs), place, mode, count)
 
         kept = [
             Reference.of(each, source, ways(place)) if isinstance(each, Tensor) and each.is_floating_point() else each
@@ -101,10 +103,10 @@ def _is_pure(func: Any) -> bool:
     return not name.startswith("__set") and not (name.endswith("_") and not name.endswith("__"))
 
 
-def _applied(func: Any, args: Any, kwargs: Mapping[str, Any], place: int, mode: Mode) -> tuple[Tensor, ...]:
+def _applied(func: Any, arguments: tuple[Any, Any], place: int, mode: Mode, count: int) -> tuple[Tensor, ...]:
     """Return what a step makes of each honest result."""
-    leaves, spec = tree_flatten((args, dict(kwargs)))
-    honest = [each.ways(mode) if isinstance(each, Reference) else None for each in leaves]
+    leaves, spec = tree_flatten(arguments)
+    honest = [each.ways(mode, count) if isinstance(each, Reference) else None for each in leaves]
     made = []
     for number in range(min(len(each) for each in honest if each is not None)):
         own = [leaf if each is None else each[number] for leaf, each in zip(leaves, honest, strict=True)]
@@ -136,6 +138,7 @@ class Source:
         self.random = torch.random.get_rng_state()
         self._called: list[torch.dtype | None] = []
         self._known: dict[Mode, list[list[Tensor]]] = {}
+        self._asked: dict[Mode, int] = {}
         owner = _owner(self.subject)
         if owner is not None:
             if owner is self.subject:
@@ -149,7 +152,7 @@ class Source:
         found = self._compute(_widen, None, ())
         sources = tensors_in(found)
         if _owner(self.subject) is None:  # a function may hold what changes after this: ask it now
-            self._leaves(Mode(self.autocast))
+            self._leaves(Mode(self.autocast), USUAL)
         places = iter(range(len(sources)))
         return mapped(found, lambda each: self._reference(each.detach(), next(places)))
 
@@ -164,7 +167,7 @@ class Source:
             return Mode(autocast=self.autocast)
         if self._called and self._called[0] is not None:
             return Mode(autocast=self._called[0])
-        own = self._known.get(Mode()) or ([] if dtype not in SHORT else self._leaves(Mode()))
+        own = self._known.get(Mode()) or ([] if dtype not in SHORT else self._leaves(Mode(), USUAL))
         if self._called and own and dtype in SHORT and all(dtype is not each.dtype for each in own[0]):
             return Mode(dtype=dtype)
         return Mode()
@@ -182,33 +185,43 @@ class Source:
         if not (value.is_floating_point() or value.is_complex()):
             return value
 
-        def ways(mode: Mode) -> tuple[Tensor, ...]:
-            return tuple(each[place] for each in self._leaves(mode) if len(each) > place)
+        def ways(mode: Mode, count: int) -> tuple[Tensor, ...]:
+            return tuple(each[place] for each in self._leaves(mode, count) if len(each) > place)
 
         return Reference.of(value, self, ways)
 
-    def _leaves(self, mode: Mode) -> list[list[Tensor]]:
+    def _leaves(self, mode: Mode, count: int) -> list[list[Tensor]]:
         """Return the tensors of the output, computed in each honest way."""
-        if mode not in self._known:
-            self._known[mode] = list(self._honest(mode))
-        return self._known[mode]
+        known = self._known.setdefault(mode, [])
+        if mode not in self._asked:
+            known += self._honest(mode, range(USUAL))
+            self._asked[mode] = USUAL
+        if self._asked[mode] < count and len(known) == USUAL:
+            # What a function holds may have changed since: it has to give the first result again.
+            if all(map(torch.equal, known[0], next(self._honest(mode, [0]), []))):
+                known += self._honest(mode, range(USUAL, count))
+            self._asked[mode] = count
+        return known
 
-    def _honest(self, mode: Mode) -> Iterator[list[Tensor]]:
+    def _honest(self, mode: Mode, ways: Iterable[int]) -> Iterator[list[Tensor]]:
         convert = _same if mode.dtype is None else _to(mode.dtype)
-        usual: list[Tensor] = []
-        for contexts in ((), (other_order(),) if mode.autocast is None else (other_order(), cross_entropy_inside())):
+        shapes: list[Any] = []
+        for way in ways:
+            contexts: list[Any] = [other_order(way - 1)] if way else []
+            if way % 2 and mode.autocast is not None:
+                contexts.append(cross_entropy_inside())
             try:
                 found = self._compute(convert, mode.autocast, contexts)
             except Exception as error:  # noqa: BLE001 - whatever the CPU lacks, the judge does without
                 self.lacking = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]
                 return
             leaves = [each.detach() for each in tensors_in(found)]
-            if usual and [each.shape for each in leaves] != [each.shape for each in usual]:
+            if shapes and [each.shape for each in leaves] != shapes:
                 return
-            usual = leaves
+            shapes = [each.shape for each in leaves]
             yield leaves
 
-    def _compute(self, convert: Callable[[Any], Any], autocast: torch.dtype | None, contexts: tuple[Any, ...]) -> Any:
+    def _compute(self, convert: Callable[[Any], Any], autocast: torch.dtype | None, contexts: Iterable[Any]) -> Any:
         owner = _owner(self.subject)
         subject = self.subject if owner is None else _copied(self.subject, owner, convert)
         args, kwargs = (mapped(each, convert) for each in (self.args, self.kwargs))

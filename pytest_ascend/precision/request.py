@@ -27,6 +27,8 @@ class Request:
     scale: float | None = None
     branching: bool = False
     promise: Promise = field(default_factory=Promise)
+    #: Whether more honest results are at hand where these do not explain an error.
+    sampled: bool = False
 
     def __post_init__(self) -> None:
         if self.accumulation is not None and not (_is_whole(self.accumulation) and self.accumulation >= 1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -41,30 +41,58 @@ def whole(
     what is no module, and for a model that draws random numbers in another way.
     """
     check_module(model)
-    initialise(model, inputs, kwargs)
-    still, dropped = without_dropout(model)
-    source = Source(still, tuple(inputs), dict(kwargs), autocast, call=computed)
-    with Seen() as seen:
-        expected = source.exact()
-    _refuse_random(still, inputs, kwargs, seen.names & RANDOM)
-    device = torch.device(device)
-    args, named = (mapped(each, lambda tensor: _moved(tensor, device)) for each in (inputs, kwargs))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(SEED)
-        actual = computed(copy.deepcopy(still).to(device), args, named, casting(device.type, autocast))
+    both = Both.of(model, inputs, kwargs, torch.device(device), autocast)
     name = type(model).__name__
-    branching = bool(seen.names & BRANCHING)
-    found = [
-        compare(actual[part], expected[part], name=f"{name}.{part}", standard=standard, branching=branching and back)
-        for part, back in (("output", False), ("grad_input", True), ("grad", True))
-    ]
-    verdict = joined([leaf for each in found for leaf in (each.leaves or (each,))], name)
-    if dropped:
-        verdict = _with_note(verdict, f"dropout was switched off in {_listed(dropped)}")
+    verdict = joined([leaf for each in both.judged(standard) for leaf in (each.leaves or (each,))], name)
+    if both.dropped:
+        verdict = _with_note(verdict, f"dropout was switched off in {_listed(both.dropped)}")
     if verdict.agrees or not locate:
         return verdict
-    report = layers(still, *inputs, device=device, autocast=autocast, standard=standard, **kwargs)
+    report = layers(both.model, *inputs, device=device, autocast=autocast, standard=standard, **kwargs)
     return _located(verdict, next(iter(report.explain())) if report.first else "", report.within)
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """What a device and the CPU make of a module, by part: "output", "grad_input" and "grad"."""
+
+    model: nn.Module
+    actual: dict[str, Any]
+    expected: dict[str, Any]
+    dropped: list[str]
+    branching: bool
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        inputs: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        device: torch.device,
+        autocast: torch.dtype | None,
+    ) -> Both:
+        """Compute both. Raises :class:`UsageError` for a model that draws random numbers outside dropout modules."""
+        initialise(model, inputs, kwargs)
+        still, dropped = without_dropout(model)
+        source = Source(still, tuple(inputs), dict(kwargs), autocast, call=computed)
+        with Seen() as seen:
+            expected = source.exact()
+        _refuse_random(still, inputs, kwargs, seen.names & RANDOM)
+        args, named = (mapped(each, lambda tensor: _moved(tensor, device)) for each in (inputs, kwargs))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(SEED)
+            actual = computed(copy.deepcopy(still).to(device), args, named, casting(device.type, autocast))
+        return cls(still, actual, expected, dropped, bool(seen.names & BRANCHING))
+
+    def judged(self, standard: str | None = None) -> Iterator[Verdict]:
+        """Yield the verdict of each part."""
+        for part in self.actual:
+            name = f"{type(self.model).__name__}.{part}"
+            yield self.compare(self.actual[part], self.expected[part], name=name, standard=standard, part=part)
+
+    def compare(self, actual: Any, expected: Any, *, part: str = "grad", **keywords: Any) -> Verdict:
+        """Judge something of a part, given another value perhaps."""
+        return compare(actual, expected, branching=self.branching and part != "output", **keywords)
 
 
 def computed(

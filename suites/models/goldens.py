@@ -68,7 +68,7 @@ WITHOUT_ONEDNN: Way = (without_onednn, as_it_is)
 #: gradients what a thousand roundings do not: in another order all go the other way that may. AdamW under autocast
 #: makes whole steps of gradients that are nothing but rounding: it takes many results to have seen them.
 WAYS: Mapping[tuple[str, str], tuple[Way, ...]] = {
-    ("resnet50", "float32"): (USUAL, WITHOUT_ONEDNN, CHANNELS_LAST, OTHER_ORDER),
+    ("resnet50", "float32"): (USUAL, WITHOUT_ONEDNN, CHANNELS_LAST, OTHER_ORDER, *_moves(12, by=2)),
     ("resnet50", "autocast-bfloat16"): (USUAL, CHANNELS_LAST, *_moves(3, by=2**14)),
     ("resnet50", "autocast-float16"): (USUAL, *_moves(2, by=2**11)),
     ("vit_b_16", "float32"): (USUAL, WITHOUT_ONEDNN, UNFUSED, *_moves(3, by=1)),

@@ -79,7 +79,7 @@ def tanh_gelu(module: nn.Module) -> None:
     gelu.approximate = "tanh"
 
 
-@pytest.mark.parametrize("key", ["another", "third"])
+@pytest.mark.parametrize("key", ["one", "another", "third", "fourth"])
 def test_an_honest_result_that_the_goldens_have_not_seen_is_accepted(key: str) -> None:
     assert first_wrong("resnet50", moved(key)) == ("", "")
 
