@@ -45,6 +45,7 @@ def device(numerics: str) -> str:
 
     torch.set_num_threads(1)
     if numerics == "cpu":
+        sys.modules["torch_npu"] = None  # type: ignore[assignment]  # which transformers would import, and needs CANN
         return "cpu"
     import torch_npu  # noqa: F401, PLC0415
 
@@ -178,8 +179,7 @@ def units(kind: str, share: float) -> list[str]:
 
 def judge(numerics: str, kind: str, share: float, file: Path) -> None:
     """Judge what is left of one set on one device, in this process; add to ``file`` what was found of each unit."""
-    known = {row["unit"] for row in rows_of(file)}
-    where = device(numerics)
+    where, known = device(numerics), {row["unit"] for row in rows_of(file)}
     with file.open("a") as out:
         for unit in units(kind, share):
             if unit not in known:

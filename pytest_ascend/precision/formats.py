@@ -92,6 +92,8 @@ class Allowances:
     largest: float = 3.5
     #: The same of a reference of :func:`cpu_reference`, which computes more honest results before it rejects one.
     sampled_largest: float = 2.0
+    #: And the least that is allowed of functions that honest results do not round exactly.
+    sampled_ulps: float = 2.75
     #: Times the root mean square error of the worst honest block: one row's normaliser may be most of a block's error.
     block: float = 4.0
     #: Times the root mean square of the inner errors, before the correction for few elements.

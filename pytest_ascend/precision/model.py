@@ -282,7 +282,7 @@ def with_rounding(ulp: Floats, inner: Any, setting: Setting, use: Allowances) ->
     if not setting.approximated:
         allowed = use.element_ulps * ulp + inner
     elif setting.sampled:
-        allowed = np.maximum(use.approximation_ulps * ulp, use.element_ulps * ulp + inner)
+        allowed = np.maximum(use.sampled_ulps * ulp, use.element_ulps * ulp + inner)
     else:
         allowed = use.approximation_ulps * ulp + inner
     bounded: Floats = np.minimum(allowed, sys.float_info.max)
