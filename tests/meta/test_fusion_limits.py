@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-
 from suites.benchmarks.catalogue import HOST
 
 suite = importlib.import_module("suites.fusion.test_fusion")

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from suites.models.catalogue import PROPERTIES
 from torch import Tensor, nn
 
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.golden.build import reproducible
 from pytest_ascend.precision import compare
 from pytest_ascend.system.bundled import folder
-from suites.models.catalogue import PROPERTIES
 from suites.models.computation import MODES, forward, train
 from suites.models.goldens import expected, honest, moved
 
