@@ -15,6 +15,7 @@ from statistics import quantiles
 from pytest_ascend.page.svg import (
     BOTTOM,
     HEIGHT,
+    LARGEST,
     LEFT,
     RIGHT,
     TOP,
@@ -35,7 +36,6 @@ from pytest_ascend.page.svg import (
     x_labels,
     y_texts,
 )
-from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.runlog import codec
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.phrase import Phrase, say
@@ -44,8 +44,8 @@ BINS_LIMIT = 40
 #: A distribution is drawn up to so many times the distance of its quartiles above the upper one: a round that was
 #: disturbed would leave no room for the others. What lies beyond is in the last column.
 FENCE = 4.0
-#: A share of a limit below this is drawn as this: the picture is about what comes near it.
-LEAST_SHARE = 1e-4
+#: Height of the picture of a difference below its curves, and of a benchmark's row.
+DIFFERENCE, SLOWDOWN_ROW = 100, 30
 #: Rows of numbers that go with a picture; the log has them all.
 ROWS_LIMIT = 1_000
 
@@ -78,27 +78,74 @@ class Chart:
     height: int = HEIGHT
 
 
-def curve(title: str, href: str, stem: str, actual: Sequence[float], expected: Sequence[float]) -> Chart:
-    """Draw what a device did step by step over what was expected of it."""
+def curve(
+    title: str,
+    href: str,
+    stem: str,
+    actual: Sequence[float],
+    expected: Sequence[float],
+    *,
+    spread: tuple[Sequence[float], Sequence[float]] = ((), ()),
+) -> Chart:
+    """Draw what a device did step by step over what was expected of it, and below that their difference.
+
+    ``spread`` has the least and the largest value of honest results at each step: where the device lies inside, it
+    differs by no more than they do.
+    """
     actual, expected = drawn(actual), drawn(expected)
-    finite = [value for value in (*actual, *expected) if math.isfinite(value)] or [0.0]
-    x, y = across(len(actual) - 1), upright(min(finite), max(finite))
-    distance = max((abs(one - other) for one, other in zip(actual, expected, strict=False)), default=0.0)
+    low, high = (drawn(each)[: len(expected)] for each in spread)
+    finite = [value for value in (*actual, *expected, *low, *high) if math.isfinite(value)] or [0.0]
+    x, y = across(max(len(actual) - 1, 1)), upright(min(finite), max(finite))
+    apart = [one - other for one, other in zip(actual, expected, strict=False)]
+    band = [[each - right for each, right in zip(side, expected, strict=False)] for side in (low, high)]
+    largest = max((abs(each) for each in (*apart, *band[0], *band[1]) if math.isfinite(each)), default=0.0) or 1.0
+    below = Axis(-largest * 1.05, largest * 1.05, HEIGHT + DIFFERENCE - BOTTOM, HEIGHT)
+    bands = (
+        [Shape(_band(low, high, x, y), "spread"), Shape(_band(band[0], band[1], x, below), "spread")]
+        if low and high
+        else []
+    )
+    outside = sum(not least <= each <= most for least, each, most in zip(band[0], apart, band[1], strict=False))
+    said = {
+        "name": figures.words(stem),
+        "n": f"{len(actual):,}",
+        "distance": figures.quantity(stem, max(map(abs, apart), default=0.0)),
+    }
     return Chart(
         title=title,
         href=href,
-        said=say(
-            "chart.curve", name=figures.words(stem), n=f"{len(actual):,}", distance=figures.quantity(stem, distance)
+        said=say("chart.curve-spread", outside=f"{outside:,}", **said) if bands else say("chart.curve", **said),
+        rules=(*rules(y), horizontal(below.at(0))),
+        shapes=(
+            *bands,
+            Shape(polyline(expected, x, y), "line wide s2"),
+            Shape(polyline(actual, x, y), "line s1"),
+            Shape(polyline(apart, x, below), "line s1"),
         ),
-        rules=rules(y),
-        shapes=(Shape(polyline(expected, x, y), "line wide s2"), Shape(polyline(actual, x, y), "line s1")),
-        texts=(*y_texts(y), *x_ends("1", f"{len(actual):,}")),
+        texts=(
+            *y_texts(y),
+            *(
+                Text(f"{LEFT - 6}", f"{below.at(each) + 4:.1f}", "end", f"{each:.2g}")
+                for each in (-largest, 0, largest)
+            ),
+            Text(f"{LEFT}", f"{HEIGHT + DIFFERENCE - 6}", "start", "1"),
+            Text(f"{WIDTH - RIGHT}", f"{HEIGHT + DIFFERENCE - 6}", "end", f"{len(actual):,}"),
+        ),
         numbers=_numbers(
-            ("step", "actual", "expected"),
-            [(index + 1, *pair) for index, pair in enumerate(zip(actual, expected, strict=False))],
+            ("step", "actual", "expected", "difference"),
+            [(index + 1, *pair) for index, pair in enumerate(zip(actual, expected, apart, strict=False))],
         ),
-        legend=((say("chart.actual"), 1), (say("chart.expected"), 2)),
+        legend=((say("chart.actual"), 1), (say("chart.expected"), 2), *([(say("chart.spread"), 3)] if bands else [])),
+        height=HEIGHT + DIFFERENCE,
     )
+
+
+def _band(low: Sequence[float], high: Sequence[float], x: Axis, y: Axis) -> str:
+    """Return the area between two lines; "" where they are not finite."""
+    if not low or not all(map(math.isfinite, (*low, *high))):
+        return ""
+    back = "".join(f"L{x.at(index):.1f} {y.at(value):.1f}" for index, value in reversed(list(enumerate(low))))
+    return f"{polyline(high, x, y)}{back}Z"
 
 
 def distribution(title: str, href: str, name: str, values: Sequence[float], baseline: Sequence[float] = ()) -> Chart:
@@ -140,33 +187,117 @@ def distribution(title: str, href: str, name: str, values: Sequence[float], base
     )
 
 
-def layers(title: str, href: str, leaves: Sequence[Verdict]) -> Chart | None:
-    """Draw which share of its limit each tensor used, in the order of the model; None where none is known."""
-    shares = [(leaf.path, leaf.agrees, leaf.metrics.get("limit_used")) for leaf in leaves]
-    known = [(path, agrees, share) for path, agrees, share in shares if share is not None and not math.isnan(share)]
-    if len(known) < 2:
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One tensor of a model as its judge found it: root mean square errors of the device and of the CPU in that dtype.
+
+    ``allowed`` is the error that would have failed, ``used`` the share of its limit that the judge says it used.
+    """
+
+    path: str
+    agrees: bool
+    actual: float
+    honest: float
+    allowed: float
+    used: float
+
+
+def depth(title: str, href: str, outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> Chart | None:
+    """Draw the errors of a model by depth, outputs and then gradients, on a logarithmic scale; None for too few."""
+    tensors = [*outputs, *gradients]
+    drawable = [each for each in tensors if 0 < each.actual <= LARGEST]
+    if len(drawable) < 2:
         return None
-    path, _, largest = max(known, key=lambda each: each[2])
-    y = Axis(math.log10(LEAST_SHARE), max(0.3, _log(largest)), HEIGHT - BOTTOM, TOP)
-    width = (WIDTH - LEFT - RIGHT) / len(known)
-    bars = tuple(
-        Shape(
-            box(LEFT + index * width, y.at(_log(share)), max(width * 0.8, 0.6), HEIGHT - BOTTOM),
-            "bar s1" if agrees else "bar bad",
-            f"{evidence.line(name)}: {figures.used(share)}",
-        )
-        for index, (name, agrees, share) in enumerate(known)
-    )
+    worst = max(tensors, key=lambda each: each.used)
+    lines = [[_power(getattr(each, name)) for each in tensors] for name in ("actual", "honest", "allowed")]
+    finite = [each for line in lines for each in line if math.isfinite(each)]
+    x, y = across(max(len(tensors) - 1, 1)), upright(math.floor(min(finite)), math.ceil(max(finite)) or 1e-9)
+    bad = [
+        Shape(dot(x.at(place), y.at(lines[0][place])), "dot bad", f"{each.path}: {figures.used(each.used)}")
+        for place, each in enumerate(tensors)
+        if not each.agrees and math.isfinite(lines[0][place])
+    ]
+    places = range(math.ceil(y.low), math.floor(y.high) + 1)
+    between = [vertical(x.at(len(outputs) - 0.5))] if outputs and gradients else []
+    named = [(x.at(0), "start", say("chart.outputs"))] if outputs else []
     return Chart(
         title=title,
         href=href,
-        said=say("chart.layers", n=f"{len(known):,}", path=evidence.line(path), used=figures.used(largest)),
-        rules=tuple(horizontal(y.at(each)) for each in (-3, -2, -1, 0)),
-        shapes=(*bars, Shape(horizontal(y.at(0)), "limit")),
-        texts=tuple(
-            Text(f"{LEFT - 6}", f"{y.at(power) + 4:.1f}", "end", figures.used(10.0**power)) for power in (-3, -2, -1, 0)
+        said=say(
+            "chart.depth",
+            n=f"{len(tensors):,}",
+            outputs=f"{len(outputs):,}",
+            path=worst.path,
+            used=figures.used(worst.used),
         ),
-        numbers=_numbers(("tensor", "share of its limit"), [(evidence.line(name), share) for name, _, share in known]),
+        rules=(*(horizontal(y.at(each)) for each in places), *between),
+        shapes=(
+            Shape(polyline(lines[2], x, y), "line s3 dashed"),
+            Shape(polyline(lines[1], x, y), "line s2"),
+            Shape(polyline(lines[0], x, y), "line s1"),
+            *bad,
+        ),
+        texts=(
+            *(
+                Text(f"{LEFT - 6}", f"{y.at(each) + 4:.1f}", "end", f"1e{each}")
+                for each in places[:: max(1, len(places) // 5)]
+            ),
+            *(Text(f"{place:.1f}", f"{HEIGHT - 6}", anchor, str(words)) for place, anchor, words in named),
+            *([Text(f"{WIDTH - RIGHT}", f"{HEIGHT - 6}", "end", str(say("chart.gradients")))] if gradients else []),
+        ),
+        numbers=_numbers(
+            ("tensor", "device", "CPU in that dtype", "allowed"),
+            [(each.path, each.actual, each.honest, each.allowed) for each in tensors],
+        ),
+        legend=((say("chart.device"), 1), (say("chart.cpu"), 2), (say("chart.allowed"), 3)),
+    )
+
+
+def _power(value: float) -> float:
+    return math.log10(value) if 0 < value <= LARGEST else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """What a benchmark came to beside its baseline, as shares: 0.06 is 6 % slower."""
+
+    name: str
+    agrees: bool
+    value: float
+    low: float
+    high: float
+
+
+def slowdowns(title: str, found: Sequence[Slowdown]) -> Chart:
+    """Draw benchmarks beside their baseline: how much slower each is now, with the interval that holds it."""
+    finite = [each for one in found for each in (one.value, one.low, one.high) if math.isfinite(each)] or [0.0]
+    low, high = min(*finite, -0.05), max(*finite, 0.05)
+    x = Axis(low, high, 12, WIDTH - RIGHT)
+    shapes, texts = [], []
+    for place, each in enumerate(found):
+        y = 24 + place * SLOWDOWN_ROW
+        looks = "s1" if each.agrees else "bad"
+        ends = [x.at(end) if math.isfinite(end) else edge for end, edge in ((each.low, x.start), (each.high, x.end))]
+        shapes.append(Shape(f"M{ends[0]:.1f} {y}H{ends[1]:.1f}", f"line {looks}"))
+        shapes.append(Shape(dot(x.at(each.value), y), f"dot {looks}", f"{each.name}: {100 * each.value:+.1f} %"))
+        texts.append(Text("12", f"{y - 7}", "start", f"{each.name}: {100 * each.value:+.1f} %"))
+    height = 24 + len(found) * SLOWDOWN_ROW + 10
+    ends_ = (
+        Text("12", f"{height - 4}", "start", f"{100 * low:+.0f} %"),
+        Text(f"{WIDTH - RIGHT}", f"{height - 4}", "end", f"{100 * high:+.0f} %"),
+    )
+    slower = sum(not each.agrees for each in found)
+    return Chart(
+        title=title,
+        href="",
+        said=say("chart.slowdowns", n=f"{len(found):,}", slower=f"{slower:,}"),
+        rules=(f"M{x.at(0):.1f} {TOP}V{height - 16}",),
+        shapes=tuple(shapes),
+        texts=(*texts, *ends_),
+        numbers=_numbers(
+            ("benchmark", "slow-down", "low", "high"), [(each.name, each.value, each.low, each.high) for each in found]
+        ),
+        height=height,
     )
 
 
@@ -215,10 +346,6 @@ def _rounded(value: object) -> object:
     if not isinstance(value, float):
         return value
     return float(f"{value:.6g}") if math.isfinite(value) else str(value)
-
-
-def _log(share: float) -> float:
-    return math.log10(min(max(share, LEAST_SHARE), 1e6))
 
 
 def _end(values: Sequence[float]) -> float:

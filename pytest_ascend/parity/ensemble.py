@@ -50,6 +50,11 @@ class Reference:
         """Return what is right of one kind."""
         return dict(self.exact[kind])
 
+    def spread(self, kind: str, name: str) -> tuple[list[float], list[float]]:
+        """Return the least and the largest value of honest results at each place of one tensor."""
+        values = torch.stack([each[kind][name].double() for each in self.honest])
+        return values.amin(0).tolist(), values.amax(0).tolist()
+
     def samples(self, kind: str) -> Samples:
         """Return honest results of one kind."""
         return Samples(dict(each[kind]) for each in self.honest)

@@ -85,6 +85,8 @@ class ModelParity:
             if kind == "curve":
                 self.measure("loss_actual", found["losses"].double().tolist())
                 self.measure("loss_expected", right.expected(kind)["losses"].tolist())
+                for end, values in zip(("loss_low", "loss_high"), right.spread(kind, "losses"), strict=True):
+                    self.measure(end, values)
             if found:
                 self.compare(
                     dict(found),

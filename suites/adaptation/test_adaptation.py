@@ -72,6 +72,8 @@ def test_automatic_migration(
         right = reference(cuda_program.make_model(), _trained, _trained)
     ascend_measure("loss_actual", losses)
     ascend_measure("loss_expected", right.expected("curve")["losses"].tolist())
+    for end, values in zip(("loss_low", "loss_high"), right.spread("curve", "losses"), strict=True):
+        ascend_measure(end, values)
     actual = torch.tensor(losses, dtype=torch.float32)
     precision_compare({"losses": actual}, right.expected("curve"), honest=right.samples("curve"), name="curve")
 

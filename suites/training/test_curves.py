@@ -64,6 +64,8 @@ def test_training(
     if kind == "curve":
         ascend_measure("loss_actual", actual[kind]["losses"].double().tolist())
         ascend_measure("loss_expected", right.expected(kind)["losses"].tolist())
+        for end, values in zip(("loss_low", "loss_high"), right.spread(kind, "losses"), strict=True):
+            ascend_measure(end, values)
     found, wanted = actual[kind], right.expected(kind)
     shared = found.keys() & wanted.keys()
     # Rounding moves a value across the kink of a ReLU here and there, which some gradients show and no sum does.

@@ -10,7 +10,6 @@ from pytest_ascend.page import chart, svg
 from pytest_ascend.page.chart_selection import charts
 from pytest_ascend.page.html import render
 from pytest_ascend.records.case import Case
-from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.runlog.contents import Run
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
@@ -25,8 +24,14 @@ def numbers(drawn):
 
 def test_a_curve_has_both_lines_and_says_how_far_they_part():
     drawn = chart.curve("m", "#m", "loss", [3.0, 2.0, 1.5], [3.0, 2.0, 1.0])
-    assert [shape.looks for shape in drawn.shapes] == ["line wide s2", "line s1"]
-    assert str(drawn.said) == "loss, 3 steps; largest difference 0.5"
+    assert [shape.looks for shape in drawn.shapes] == ["line wide s2", "line s1", "line s1"]
+    assert str(drawn.said) == "loss, 3 steps; below, the difference: largest 0.5"
+
+
+def test_a_curve_shows_how_far_honest_results_spread_and_counts_the_steps_outside():
+    drawn = chart.curve("m", "#m", "loss", [3.0, 2.0, 1.5], [3.0, 2.0, 1.0], spread=([2.9, 1.9, 0.9], [3.1, 2.1, 1.1]))
+    assert [shape.looks for shape in drawn.shapes][:2] == ["spread", "spread"]
+    assert "outside what honest results spread at 1 steps" in str(drawn.said)
 
 
 def test_what_is_not_finite_leaves_a_gap():
@@ -47,27 +52,36 @@ def test_every_sample_is_counted_once():
     assert sum(int(shape.label) for shape in drawn.shapes if shape.label) == 100
 
 
-def leaves(*shares):
+def tensors(*used):
     return [
-        Verdict(path=f"layer{index}", agrees=share <= 1, standard="", headline="", metrics={"limit_used": share})
-        for index, share in enumerate(shares)
+        chart.Tensor(
+            path=f"layer{place}", agrees=share <= 1, actual=share * 1e-6, honest=1e-6, allowed=1e-6, used=share
+        )
+        for place, share in enumerate(used)
     ]
 
 
-def test_layers_name_the_one_that_used_most_and_mark_those_that_disagree():
-    drawn = chart.layers("m", "#m", leaves(0.1, 25.0, 0.0))
-    assert "layer1, 25 times" in str(drawn.said)
-    assert [shape.looks for shape in drawn.shapes] == ["bar s1", "bar bad", "bar s1", "limit"]
-    assert drawn.shapes[1].label == "layer1: 25 times"
+def test_a_model_is_one_picture_by_depth_that_names_the_worst_and_marks_what_disagrees():
+    drawn = chart.depth("m", "", tensors(0.1, 0.2), tensors(25.0, 0.5))
+    assert "4 tensors" in str(drawn.said)
+    assert "layer0, 25 times" in str(drawn.said)
+    assert [shape.looks for shape in drawn.shapes] == ["line s3 dashed", "line s2", "line s1", "dot bad"]
 
 
-def test_layers_without_figures_are_no_picture():
-    assert chart.layers("m", "#m", [Verdict(path="a", agrees=True, standard="", headline="")] * 9) is None
+def test_a_model_without_errors_is_no_picture():
+    assert chart.depth("m", "", tensors(0.0, 0.0), []) is None
 
 
 @pytest.mark.parametrize("share", [math.inf, 1e300])
-def test_shares_beyond_measure_stay_inside_the_picture(share):
-    assert all(0 <= each <= svg.WIDTH for each in numbers(chart.layers("m", "#m", leaves(0.5, share))))
+def test_errors_beyond_measure_stay_inside_the_picture(share):
+    assert all(0 <= each <= svg.WIDTH for each in numbers(chart.depth("m", "", tensors(0.5, 0.4, share), [])))
+
+
+def test_benchmarks_stand_beside_their_baseline_with_the_interval():
+    found = [chart.Slowdown("add", False, 0.2, 0.1, 0.3), chart.Slowdown("mm", True, -0.01, -0.03, math.inf)]
+    drawn = chart.slowdowns("benchmarks", found)
+    assert "1 are slower" in str(drawn.said)
+    assert [shape.looks for shape in drawn.shapes] == ["line bad", "dot bad", "line s1", "dot s1"]
 
 
 def test_the_page_draws_the_curves_samples_and_layers_of_a_run():
@@ -77,10 +91,9 @@ def test_the_page_draws_the_curves_samples_and_layers_of_a_run():
     record = replace(record, series=series)
     page = Reader(render(summarise(Run(header=synthetic.header([case]), records=(record,)))))
     figures = [text for text in page.texts("figcaption") if text.strip()]
-    assert len(page.all("figure")) == 3
-    assert any("largest difference 0.1" in text for text in figures)
+    assert len(page.all("figure")) == 2
+    assert any("largest 0.1" in text for text in figures)
     assert any("median 6 µs of 3 samples" in text for text in figures)
-    assert any("12 tensors" in text for text in figures)
 
 
 def test_the_numbers_behind_a_distribution_are_its_columns():
@@ -113,7 +126,7 @@ def test_one_disturbed_round_leaves_room_for_the_others():
 
 def test_numbers_that_are_not_finite_are_named():
     drawn = chart.curve("m", "#m", "loss", [1.0, math.nan], [1.0, 1.0])
-    assert json.loads(drawn.numbers)["rows"] == [[1, 1.0, 1.0], [2, "nan", 1.0]]
+    assert json.loads(drawn.numbers)["rows"] == [[1, 1.0, 1.0, 0.0], [2, "nan", 1.0, "nan"]]
 
 
 def benchmark(**series):
