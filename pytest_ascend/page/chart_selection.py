@@ -75,8 +75,8 @@ def _tensor(leaf: Verdict) -> chart.Tensor | None:
     actual, honest, used = (metrics.get(name) for name in ("rmse", "honest_rmse", "limit_used"))
     if actual is None or honest is None or used is None:
         return None
-    by_it = limit and limit.name == "root mean square error"
-    allowed = limit.value if by_it else actual / used if used else math.nan
+    scaled = actual / used if used else math.nan  # of another rule: the error at which that would fail
+    allowed = limit.value if limit and limit.name == "root mean square error" else scaled
     return chart.Tensor(evidence.line(leaf.path), leaf.agrees, actual, honest, allowed, used)
 
 
