@@ -216,8 +216,8 @@ def _other_value(path: Path, data: bytes, chance: Random) -> str:
     found = json.loads(lines[index])
     where, holder, key = chance.choice(list(_places(found))[:4000])
     raw = chance.choice(VALUES)
-    holder[key] = "@@@"
-    lines[index] = json.dumps(found).replace('"@@@"', raw).encode() + b"\n"
+    holder[key] = "@"
+    lines[index] = json.dumps(found).replace('"@"', raw).encode() + b"\n"
     if chance.random() < 0.1:
         lines.insert(index, lines[index])
     path.write_bytes(b"".join(lines))

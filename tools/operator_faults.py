@@ -40,7 +40,7 @@ MOST_CASES = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class CaseContext:
     """A fault that was planted: how often it changed a result, cases that there were, and the first that complained."""
 
     kernel: str
@@ -65,7 +65,7 @@ def watched(cases: Sequence[Case]) -> dict[str, list[Case]]:
     return found
 
 
-def trial(kernel: str, damage: str, seed: int, cases: Sequence[Case]) -> Trial:
+def trial(kernel: str, damage: str, seed: int, cases: Sequence[Case]) -> CaseContext:
     """Plant a fault, run cases until one complains, take it out again."""
     chance = random.Random(f"{kernel} {damage} {seed}")  # noqa: S311  (no secret)
     draw = ON_THE_WAY_IN.get(damage)
@@ -77,10 +77,10 @@ def trial(kernel: str, damage: str, seed: int, cases: Sequence[Case]) -> Trial:
     complaints = ((case.id, complaint(case)) for case in chosen)
     name, said = next(((name, said) for name, said in complaints if said), ("", ""))
     SWITCH.kernel = ""
-    return Trial(kernel, damage, seed, SWITCH.effects, len(chosen), name, said)
+    return CaseContext(kernel, damage, seed, SWITCH.effects, len(chosen), name, said)
 
 
-def trials(seed: int, callers: Mapping[str, Sequence[Case]]) -> Iterator[Trial]:
+def trials(seed: int, callers: Mapping[str, Sequence[Case]]) -> Iterator[CaseContext]:
     """Draw faults without end."""
     chance, kernels = random.Random(seed), sorted(callers)  # noqa: S311
     while True:
@@ -88,7 +88,7 @@ def trials(seed: int, callers: Mapping[str, Sequence[Case]]) -> Iterator[Trial]:
         yield trial(kernel, damage, each, callers[kernel])
 
 
-def is_named(found: Trial) -> bool:
+def is_named(found: CaseContext) -> bool:
     """Whether the complaint says whose it is: the case's operator."""
     return found.case.split("/")[1].partition(".")[0] in found.complaint
 
@@ -105,7 +105,7 @@ def main(faults: int, seed: int, operators: int, file: Path | None) -> None:
     chosen = set(random.Random(seed).sample(subjects, operators) if operators else subjects)  # noqa: S311
     callers = watched([case for case in STANDARD if case.subject in chosen])
     made = trials(seed, callers)
-    found: list[Trial] = []
+    found: list[CaseContext] = []
     while sum(each.effects > 0 for each in found) < faults:
         found.append(next(made))
     visible = [each for each in found if each.effects]

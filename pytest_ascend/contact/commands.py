@@ -67,7 +67,7 @@ def _environ(*, emulated: bool) -> Mapping[str, str]:
     """Return the variables for the steps. torch must not load torch_npu by itself, which would hide what fails."""
     environ = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     if emulated:
-        from pytest_ascend.emulator.activation import environment
+        from pytest_ascend.emulator.bootstrap import environment
 
         environ |= environment()
     return environ

@@ -144,11 +144,11 @@ def _kernels(_: Outcome, fallbacks: Sequence[str]) -> str:
 
 def _dtypes(found: Outcome, _: Sequence[str]) -> str:
     """Name CANN's operator and the dtype that it refuses, where CANN's own list has not got it."""
-    from pytest_ascend.emulator import taken  # noqa: PLC0415  (loads torch)
+    from pytest_ascend.emulator import dtype_support  # noqa: PLC0415  (loads torch)
 
     text = f"{found.reason}\n{found.detail}"
     refused, operators = _REFUSED.search(text), _OPERATOR.findall(text)
-    names = [each for each in dict.fromkeys(operators) if refused and taken.refuses(each, refused[1])]
+    names = [each for each in dict.fromkeys(operators) if refused and dtype_support.refuses(each, refused[1])]
     return f"{names[0]} of {refused[1].lower()}" if refused and names else ""
 
 

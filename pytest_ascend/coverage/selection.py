@@ -18,7 +18,7 @@ OWN = "tests of one's own"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Collected:
+class CollectedCases:
     """What one process collected: cases by node id, and how many that belong to the level were deselected.
 
     ``places`` gives, by node id, what to tell pytest to run that test again. ``elsewhere`` are cases, by node id, that
@@ -60,7 +60,7 @@ def place(path: Path, node_id: str, invocation_folder: Path) -> str:
 
 
 def plan(
-    collected: Collected,
+    collected: CollectedCases,
     frozen: Iterable[Case],
     *,
     level: str,
@@ -82,7 +82,7 @@ def plan(
     return Plan(cases=tuple(found.values()), narrowed=narrowed)
 
 
-def _narrowed(collected: Collected, *, scope: str, paths: Sequence[str], narrowed_by: Sequence[str]) -> str:
+def _narrowed(collected: CollectedCases, *, scope: str, paths: Sequence[str], narrowed_by: Sequence[str]) -> str:
     reasons = list(narrowed_by)
     if scope != BUNDLED:
         reasons.append(f"{scope}: {_listed(paths)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pytest_ascend.doctor.findings import ERROR, NOTE, WARNING, Rule, Seen
+from pytest_ascend.doctor.findings import ERROR, NOTE, WARNING, Observation, Rule
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.evidence import COMPILER, HCCL, KERNELS, OPP, OPS, RUNTIME, TOOLKIT
 from pytest_ascend.environment.stack import VARIABLES, same
@@ -19,40 +19,42 @@ _FEWEST_KERNELS = 20
 _REQUIRED = re.compile(r"^required_package_([\w.-]+?)_version\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE)
 
 
-def absent(survey: Survey) -> Iterator[Seen]:
+def absent(survey: Survey) -> Iterator[Observation]:
     """An NPU, and no CANN."""
     if survey.has_npu and not survey.homes:
-        yield Seen("there is an NPU or its driver, and no CANN", ("no CANN in /usr/local/Ascend, nor in ~/Ascend",))
+        yield Observation(
+            "there is an NPU or its driver, and no CANN", ("no CANN in /usr/local/Ascend, nor in ~/Ascend",)
+        )
 
 
-def home_gone(survey: Survey) -> Iterator[Seen]:
+def home_gone(survey: Survey) -> Iterator[Observation]:
     """A variable that leads nowhere."""
     for name in VARIABLES:
         path = survey.environ.get(name)
         if path and survey.homes_of(name) is None:
-            yield Seen(f"{name} names what is no CANN", (f"{name}={path[:200]}",))
+            yield Observation(f"{name} names what is no CANN", (f"{name}={path[:200]}",))
 
 
-def not_sourced(survey: Survey) -> Iterator[Seen]:
+def not_sourced(survey: Survey) -> Iterator[Observation]:
     """CANN is installed, and its set_env.sh was not sourced."""
     missing = [name for name in ("ASCEND_HOME_PATH", "ASCEND_OPP_PATH") if not survey.environ.get(name)]
     if survey.home and missing:
         script = f"{survey.home.path.removesuffix('/latest')}/set_env.sh"
         evidence = (f"CANN: {survey.home.path}", *(f"{name} is not set" for name in missing))
-        yield Seen("CANN is installed, and its environment is not set up", evidence, f"source {script}")
+        yield Observation("CANN is installed, and its environment is not set up", evidence, f"source {script}")
 
 
-def other_operators(survey: Survey) -> Iterator[Seen]:
+def other_operators(survey: Survey) -> Iterator[Observation]:
     """Operators of another CANN than the rest."""
     opp, home = survey.environ.get("ASCEND_OPP_PATH", ""), survey.home
     if opp and home and home.source in VARIABLES:
         target = survey.machine.tree.target(opp)
         if not f"{target}/".startswith((f"{home.target}/", f"{home.path}/")) and not _beside(target, home.target):
             evidence = (f"ASCEND_OPP_PATH={opp[:200]}", f"{home.source}={home.path}")
-            yield Seen("ASCEND_OPP_PATH is not inside of the CANN in use", evidence)
+            yield Observation("ASCEND_OPP_PATH is not inside of the CANN in use", evidence)
 
 
-def library_path(survey: Survey) -> Iterator[Seen]:
+def library_path(survey: Survey) -> Iterator[Observation]:
     """Libraries of another CANN are found before those of the one in use."""
     if not survey.home or survey.home.source not in VARIABLES:
         return
@@ -60,35 +62,39 @@ def library_path(survey: Survey) -> Iterator[Seen]:
     if owners and owners[0][1] != survey.home:
         entry, other = owners[0]
         evidence = (f"LD_LIBRARY_PATH has {entry} first, of {other.target}", f"{survey.home.source}={survey.home.path}")
-        yield Seen("libraries of another CANN come first", evidence)
+        yield Observation("libraries of another CANN come first", evidence)
     elif not owners:
         evidence = (f"{survey.home.source}={survey.home.path}", "no folder of it in LD_LIBRARY_PATH")
-        yield Seen("LD_LIBRARY_PATH has no folder of the CANN in use", evidence)
+        yield Observation("LD_LIBRARY_PATH has no folder of the CANN in use", evidence)
 
 
-def two_cann(survey: Survey) -> Iterator[Seen]:
+def two_cann(survey: Survey) -> Iterator[Observation]:
     """Folders of two CANNs in LD_LIBRARY_PATH, the right one first."""
     found = list(dict.fromkeys(home.target for entry in survey.library_path if (home := survey.owner(entry))))
     if len(found) > 1 and survey.home and found[0] == survey.home.target:
-        yield Seen(f"LD_LIBRARY_PATH has folders of {len(found)} CANNs", tuple(found[:4]))
+        yield Observation(f"LD_LIBRARY_PATH has folders of {len(found)} CANNs", tuple(found[:4]))
 
 
-def stubs(survey: Survey) -> Iterator[Seen]:
+def stubs(survey: Survey) -> Iterator[Observation]:
     """Stub libraries, meant for building without a driver, on a machine that has one."""
     found = [entry for entry in survey.library_path if "devlib" in entry.split("/")]
     if found and survey.has_driver:
-        yield Seen("stub libraries are in LD_LIBRARY_PATH, and there is a driver", (f"LD_LIBRARY_PATH has {found[0]}",))
+        yield Observation(
+            "stub libraries are in LD_LIBRARY_PATH, and there is a driver", (f"LD_LIBRARY_PATH has {found[0]}",)
+        )
 
 
-def several(survey: Survey) -> Iterator[Seen]:
+def several(survey: Survey) -> Iterator[Observation]:
     """More than one CANN."""
     others = [home for home in survey.homes[1:] if home.target != survey.homes[0].target]
     if others:
         used = f"in use: {survey.homes[0].target} (by {survey.homes[0].source})"
-        yield Seen(f"{len(others) + 1} CANNs are installed", (used, *(f"also: {home.target}" for home in others[:4])))
+        yield Observation(
+            f"{len(others) + 1} CANNs are installed", (used, *(f"also: {home.target}" for home in others[:4]))
+        )
 
 
-def mixed(survey: Survey) -> Iterator[Seen]:
+def mixed(survey: Survey) -> Iterator[Observation]:
     """Parts of more than one release."""
     base = next((name for name in (TOOLKIT, RUNTIME) if survey.version(name)), "")
     for name in (RUNTIME, COMPILER, HCCL, OPP, KERNELS, OPS) if base else ():
@@ -97,10 +103,10 @@ def mixed(survey: Survey) -> Iterator[Seen]:
             allowed = name in (OPS, OPP, KERNELS) and survey.compatibility.may_mix(mine, other)
             if not allowed:
                 evidence = (survey.source(base), survey.source(name))
-                yield Seen(f"{name} is of {other}, and {base} of {mine}", evidence)
+                yield Observation(f"{name} is of {other}, and {base} of {mine}", evidence)
 
 
-def constraints(survey: Survey) -> Iterator[Seen]:
+def constraints(survey: Survey) -> Iterator[Observation]:
     """What a package of CANN requires of another, which is otherwise only looked at when it is installed."""
     for package, path in survey.cann_packages.items():
         text = survey.machine.tree.read(path).content
@@ -108,10 +114,12 @@ def constraints(survey: Survey) -> Iterator[Seen]:
             version = survey.cann_package_version(other)
             if version and satisfies(version, constraint) is False:
                 evidence = (f"{path}: required_package_{other}_version={constraint[:40]}", f"{other} is {version}")
-                yield Seen(f"CANN's package {package} needs {other} {constraint[:40]}, and {version} is here", evidence)
+                yield Observation(
+                    f"CANN's package {package} needs {other} {constraint[:40]}, and {version} is here", evidence
+                )
 
 
-def other_arch(survey: Survey) -> Iterator[Seen]:
+def other_arch(survey: Survey) -> Iterator[Observation]:
     """CANN for another processor."""
     if not survey.home or not survey.machine.arch:
         return
@@ -119,10 +127,10 @@ def other_arch(survey: Survey) -> Iterator[Seen]:
     found = folders & {"aarch64", "x86_64"}
     if found and survey.machine.arch not in found:
         evidence = (f"{survey.home.path}/{found.pop()}-linux", f"this machine is {survey.machine.arch}")
-        yield Seen("CANN was installed for another processor", evidence)
+        yield Observation("CANN was installed for another processor", evidence)
 
 
-def no_kernels(survey: Survey) -> Iterator[Seen]:
+def no_kernels(survey: Survey) -> Iterator[Observation]:
     """No compiled operators for the chip, which is what torch_npu calls on A2 and later."""
     if not survey.home or not survey.family or not survey.machine.tree.is_folder(f"{survey.home.path}/opp/built-in"):
         return
@@ -131,7 +139,7 @@ def no_kernels(survey: Survey) -> Iterator[Seen]:
     if len(there) < _FEWEST_KERNELS:
         others = [name for name in survey.machine.tree.names(folder) if name.startswith("ascend")]
         evidence = (f"{folder}/{survey.family.kernels} has {len(there)} operators", f"there are: {_listed(others)}")
-        yield Seen(f"CANN has no compiled operators for {survey.family.name}", evidence)
+        yield Observation(f"CANN has no compiled operators for {survey.family.name}", evidence)
 
 
 def _beside(opp: str, home: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pytest_ascend.doctor.findings import ERROR, NOTE, WARNING, Rule, Seen
+from pytest_ascend.doctor.findings import ERROR, NOTE, WARNING, Observation, Rule
 from pytest_ascend.doctor.survey import TBE_NEEDS, Survey
 from pytest_ascend.environment.compatibility import INCOMPATIBLE, PAIRED, Statement
 from pytest_ascend.environment.evidence import (
@@ -22,45 +22,45 @@ from pytest_ascend.environment.versions import Version, is_version, matches
 CHOOSE = "choose a row of the table in Ascend/pytorch's COMPATIBILITY.md, and install all of it"
 
 
-def disagreement(survey: Survey) -> Iterator[Seen]:
+def disagreement(survey: Survey) -> Iterator[Observation]:
     """Two places say different versions of one component."""
     for component in survey.components.values():
         if component.disagreeing and component.name != CHIP:
             evidence = tuple(f"{each.source}: {each.value}" for each in component.evidence if not each.internal)
-            yield Seen(f"what is said of {component.name} does not agree", evidence[:6])
+            yield Observation(f"what is said of {component.name} does not agree", evidence[:6])
 
 
-def no_torch(survey: Survey) -> Iterator[Seen]:
+def no_torch(survey: Survey) -> Iterator[Observation]:
     """A machine for an NPU without torch."""
     if survey.concerns_ascend and not survey.version(TORCH):
-        yield Seen("torch is not installed in this Python", ("no torch in the folders of Python's packages",))
+        yield Observation("torch is not installed in this Python", ("no torch in the folders of Python's packages",))
 
 
-def no_torch_npu(survey: Survey) -> Iterator[Seen]:
+def no_torch_npu(survey: Survey) -> Iterator[Observation]:
     """A machine for an NPU with torch and without torch_npu."""
     if survey.concerns_ascend and survey.version(TORCH) and not survey.version(TORCH_NPU):
         pairs = survey.compatibility.paired(torch=_base(survey.version(TORCH)), cann=survey.cann)
         remedy = f"pip install torch-npu=={pairs[0]['torch_npu']}" if pairs else ""
-        yield Seen("torch_npu is not installed in this Python", (survey.source(TORCH),), remedy)
+        yield Observation("torch_npu is not installed in this Python", (survey.source(TORCH),), remedy)
 
 
-def other_torch(survey: Survey) -> Iterator[Seen]:
+def other_torch(survey: Survey) -> Iterator[Observation]:
     """torch_npu for another torch."""
     torch, npu = survey.version(TORCH), survey.version(TORCH_NPU)
     needed = _needed_torch(survey)
     if torch and npu and needed and _base(torch) != needed:
         evidence = (survey.source(TORCH), survey.source(TORCH_NPU), f"torch_npu {npu} was built for torch {needed}")
-        yield Seen(f"torch_npu {npu} is not for torch {torch}", evidence, f"pip install torch=={needed}")
+        yield Observation(f"torch_npu {npu} is not for torch {torch}", evidence, f"pip install torch=={needed}")
 
 
-def unlisted(survey: Survey) -> Iterator[Seen]:
+def unlisted(survey: Survey) -> Iterator[Observation]:
     """A torch_npu of which nothing is known."""
     npu = _base(survey.version(TORCH_NPU))
     if npu and _judged(survey) and not survey.compatibility.knows(npu):
-        yield Seen(f"nothing is known of torch_npu {npu}", (survey.source(TORCH_NPU), _as_of(survey)))
+        yield Observation(f"nothing is known of torch_npu {npu}", (survey.source(TORCH_NPU), _as_of(survey)))
 
 
-def ambiguous(survey: Survey) -> Iterator[Seen]:
+def ambiguous(survey: Survey) -> Iterator[Observation]:
     """A number that was given to builds of two lines, and no commit to tell them apart."""
     npu = _base(survey.version(TORCH_NPU))
     paired = {each["line"] for each in survey.compatibility.paired() if each["torch_npu"] == npu}
@@ -68,54 +68,54 @@ def ambiguous(survey: Survey) -> Iterator[Seen]:
     if npu and paired and lines and not paired & set(lines):
         said = f"the table has it in line {_joined(paired)}, the tags in {_joined(lines)}"
         commit = survey.source(COMMIT) or "its commit is not known"
-        yield Seen(f"the number {npu} was given to two different builds of torch_npu", (said, commit))
+        yield Observation(f"the number {npu} was given to two different builds of torch_npu", (said, commit))
 
 
-def incompatible(survey: Survey) -> Iterator[Seen]:
+def incompatible(survey: Survey) -> Iterator[Observation]:
     """Said to be incompatible, or said to belong to other CANNs only."""
     npu, cann = _base(survey.version(TORCH_NPU)), survey.cann
     said = _statements(survey)
     fitting = [each for each in said if each.says != INCOMPATIBLE and speaks_of(each, cann)]
     if said and cann and not fitting:
         evidence = (survey.source(TORCH_NPU), survey.source(_cann_name(survey)), *(str(each) for each in said[:4]))
-        yield Seen(f"torch_npu {npu} does not belong to CANN {cann}", evidence, nearest(survey))
+        yield Observation(f"torch_npu {npu} does not belong to CANN {cann}", evidence, nearest(survey))
 
 
-def disputed(survey: Survey) -> Iterator[Seen]:
+def disputed(survey: Survey) -> Iterator[Observation]:
     """Said to be incompatible in one place, and compatible in another."""
     cann = survey.cann
     here = [each for each in _statements(survey) if speaks_of(each, cann)]
     if {each.says == INCOMPATIBLE for each in here} == {True, False} and not any(each.says == PAIRED for each in here):
         what = f"sources disagree on torch_npu {_base(survey.version(TORCH_NPU))} with CANN {cann}"
-        yield Seen(what, tuple(str(each) for each in here[:6]), nearest(survey))
+        yield Observation(what, tuple(str(each) for each in here[:6]), nearest(survey))
 
 
-def unpaired(survey: Survey) -> Iterator[Seen]:
+def unpaired(survey: Survey) -> Iterator[Observation]:
     """Said to work, and not the pair that is recommended."""
     cann = survey.cann
     here = [each for each in _statements(survey) if speaks_of(each, cann)]
     says = {each.says for each in here}
     if here and PAIRED not in says and INCOMPATIBLE not in says:
         what = f"torch_npu {_base(survey.version(TORCH_NPU))} with CANN {cann} is not the recommended pair"
-        yield Seen(what, tuple(str(each) for each in here[:4]), nearest(survey))
+        yield Observation(what, tuple(str(each) for each in here[:4]), nearest(survey))
 
 
-def undocumented(survey: Survey) -> Iterator[Seen]:
+def undocumented(survey: Survey) -> Iterator[Observation]:
     """A torch_npu that was published, and of which nobody says what CANN it belongs to."""
     npu = _base(survey.version(TORCH_NPU))
     if npu and _judged(survey) and survey.compatibility.knows(npu) and not survey.compatibility.statements(npu):
         what = f"nobody says which CANN torch_npu {npu} belongs to"
-        yield Seen(what, (survey.source(TORCH_NPU), _as_of(survey)), nearest(survey))
+        yield Observation(what, (survey.source(TORCH_NPU), _as_of(survey)), nearest(survey))
 
 
-def wrong_python(survey: Survey) -> Iterator[Seen]:
+def wrong_python(survey: Survey) -> Iterator[Observation]:
     """A Python that torch_npu has no wheels for."""
     torch = _needed_torch(survey) or _base(survey.version(TORCH))
     known, source = survey.compatibility.python(torch)
     minor = ".".join(survey.version(PYTHON).split(".")[:2])
     if survey.version(TORCH_NPU) and _judged(survey) and minor and known and minor not in known:
         evidence = (survey.source(PYTHON), f"for torch {torch}: {', '.join(known)} ({source})")
-        yield Seen(f"Python {minor} is none that torch_npu for torch {torch} supports", evidence)
+        yield Observation(f"Python {minor} is none that torch_npu for torch {torch} supports", evidence)
 
 
 def nearest(survey: Survey) -> str:
@@ -255,19 +255,19 @@ RULES = (
 )
 
 
-def compiler_needs(survey: Survey) -> Iterator[Seen]:
+def compiler_needs(survey: Survey) -> Iterator[Observation]:
     """Python packages that CANN's compiler of operators imports."""
     missing = [name for name in TBE_NEEDS if name not in survey.packages]
     if survey.home and missing and survey.machine.packages:
         what = f"CANN's compiler of operators lacks {', '.join(missing)}"
-        yield Seen(what, ("not in Python's packages",), f"pip install {' '.join(missing)}")
+        yield Observation(what, ("not in Python's packages",), f"pip install {' '.join(missing)}")
 
 
-def new_numpy(survey: Survey) -> Iterator[Seen]:
+def new_numpy(survey: Survey) -> Iterator[Observation]:
     """numpy 2 under a CANN that was made before it."""
     numpy, cann = survey.packages.get("numpy"), survey.cann
     if numpy and numpy.version[:2] == "2." and is_version(cann) and Version(cann) < Version("8.2.RC1"):
-        yield Seen(f"numpy {numpy.version} is newer than CANN {cann}", (numpy.path,), "pip install 'numpy<2'")
+        yield Observation(f"numpy {numpy.version} is newer than CANN {cann}", (numpy.path,), "pip install 'numpy<2'")
 
 
 PACKAGE_RULES = (

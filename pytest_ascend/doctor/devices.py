@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pytest_ascend.doctor.findings import ERROR, NOTE, UNKNOWN, WARNING, Rule, Seen
+from pytest_ascend.doctor.findings import ERROR, NOTE, UNKNOWN, WARNING, Observation, Rule
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.evidence import CHIP, DRIVER, FIRMWARE, TOOLKIT, TORCH, TORCH_NPU, field
 from pytest_ascend.environment.machine import NOT_ASKED, NOT_INSTALLED
@@ -15,55 +15,57 @@ from pytest_ascend.environment.versions import Version, in_range, is_version
 MOUNT = "start the container with --device /dev/davinciN --device /dev/davinci_manager --device /dev/devmm_svm (the 950 has none) --device /dev/hisi_hdc and -v /usr/local/Ascend/driver:/usr/local/Ascend/driver:ro"  # noqa: E501 (one command)
 
 
-def no_sign(survey: Survey) -> Iterator[Seen]:
+def no_sign(survey: Survey) -> Iterator[Observation]:
     """Say that there is nothing to diagnose."""
     if not survey.concerns_ascend:
-        yield Seen("nothing on this machine speaks of Ascend: no device, driver, CANN or variable")
+        yield Observation("nothing on this machine speaks of Ascend: no device, driver, CANN or variable")
 
 
-def emulated(survey: Survey) -> Iterator[Seen]:
+def emulated(survey: Survey) -> Iterator[Observation]:
     """Say that what runs here is no NPU."""
     if survey.is_emulated:
-        yield Seen("this process runs on the emulated CANN", ("PYTEST_ASCEND_EMULATED=1",))
+        yield Observation("this process runs on the emulated CANN", ("PYTEST_ASCEND_EMULATED=1",))
 
 
-def no_driver(survey: Survey) -> Iterator[Seen]:
+def no_driver(survey: Survey) -> Iterator[Observation]:
     """CANN is here, and no driver."""
     if survey.home and not survey.has_driver and not survey.devices:
-        yield Seen("CANN is installed, and neither a driver nor a device is here", _looked(survey), _mount(survey))
+        yield Observation(
+            "CANN is installed, and neither a driver nor a device is here", _looked(survey), _mount(survey)
+        )
 
 
-def no_devices(survey: Survey) -> Iterator[Seen]:
+def no_devices(survey: Survey) -> Iterator[Observation]:
     """A driver is here, and no device."""
     if survey.has_driver and not survey.devices:
         evidence = (f"{survey.driver_folder} is there", "/dev/davinci0 ... are not")
-        yield Seen("a driver is installed, and there is no device file", evidence, _mount(survey))
+        yield Observation("a driver is installed, and there is no device file", evidence, _mount(survey))
 
 
-def driver_not_mounted(survey: Survey) -> Iterator[Seen]:
+def driver_not_mounted(survey: Survey) -> Iterator[Observation]:
     """Devices are here, and the driver's libraries are not."""
     if survey.devices and not survey.has_driver:
         evidence = (f"{survey.devices[0]} is there", f"{survey.driver_folder} is not")
-        yield Seen("there are devices, and the driver's files are missing", evidence, _mount(survey))
+        yield Observation("there are devices, and the driver's files are missing", evidence, _mount(survey))
 
 
-def control_files(survey: Survey) -> Iterator[Seen]:
+def control_files(survey: Survey) -> Iterator[Observation]:
     """A device without the files through which it is managed."""
     missing = [name for name in survey.control_files if not survey.machine.tree.exists(f"/dev/{name}")]
     if survey.devices and missing:
         evidence = (f"{survey.devices[0]} is there", *(f"/dev/{name} is not" for name in missing))
-        yield Seen("there are devices, but not all of the files through which they are managed", evidence)
+        yield Observation("there are devices, but not all of the files through which they are managed", evidence)
 
 
-def no_permission(survey: Survey) -> Iterator[Seen]:
+def no_permission(survey: Survey) -> Iterator[Observation]:
     """The user may not open a device."""
     paths = (*survey.devices, *(f"/dev/{name}" for name in survey.control_files))
     closed = [path for path in paths if survey.machine.is_mine(path) is False]
     if closed:
-        yield Seen(f"this user may not use {_some(closed)}", tuple(_mode(survey, path) for path in closed[:4]))
+        yield Observation(f"this user may not use {_some(closed)}", tuple(_mode(survey, path) for path in closed[:4]))
 
 
-def not_visible(survey: Survey) -> Iterator[Seen]:
+def not_visible(survey: Survey) -> Iterator[Observation]:
     """ASCEND_RT_VISIBLE_DEVICES names what is not there: the runtime takes the list up to the first wrong entry."""
     text = survey.environ.get("ASCEND_RT_VISIBLE_DEVICES")
     if text is None or not survey.devices:
@@ -71,68 +73,68 @@ def not_visible(survey: Survey) -> Iterator[Seen]:
     wrong = [each for each in text.split(",") if not _is_device(each.strip(), len(survey.devices))]
     if wrong:
         evidence = (f"ASCEND_RT_VISIBLE_DEVICES={text[:80]}", f"{len(survey.devices)} device files")
-        yield Seen(f"ASCEND_RT_VISIBLE_DEVICES names no device with {wrong[0][:20]!r}", evidence)
+        yield Observation(f"ASCEND_RT_VISIBLE_DEVICES names no device with {wrong[0][:20]!r}", evidence)
 
 
-def npu_smi_failed(survey: Survey) -> Iterator[Seen]:
+def npu_smi_failed(survey: Survey) -> Iterator[Observation]:
     """The driver's own tool cannot speak to the driver."""
     if survey.reply.failure and not survey.reply.late and survey.reply not in (NOT_ASKED, NOT_INSTALLED):
-        yield Seen("npu-smi cannot speak to the driver", (f"npu-smi info {survey.reply.failure[:200]}",))
+        yield Observation("npu-smi cannot speak to the driver", (f"npu-smi info {survey.reply.failure[:200]}",))
 
 
-def npu_smi_late(survey: Survey) -> Iterator[Seen]:
+def npu_smi_late(survey: Survey) -> Iterator[Observation]:
     """The driver's own tool has not answered yet."""
     if survey.reply.late:
-        yield Seen("npu-smi gave no answer in time", (f"npu-smi info {survey.reply.failure}",))
+        yield Observation("npu-smi gave no answer in time", (f"npu-smi info {survey.reply.failure}",))
 
 
-def half_installed(survey: Survey) -> Iterator[Seen]:
+def half_installed(survey: Survey) -> Iterator[Observation]:
     """npu-smi says itself that the driver is not whole."""
     if survey.said.incomplete:
-        yield Seen("npu-smi says that the driver may not be completely installed")
+        yield Observation("npu-smi says that the driver may not be completely installed")
 
 
-def unwell(survey: Survey) -> Iterator[Seen]:
+def unwell(survey: Survey) -> Iterator[Observation]:
     """A device whose health is Alarm or Critical."""
     for chip in survey.said.chips:
         if chip.health in ("Alarm", "Critical"):
             yield _unwell(survey, chip)
 
 
-def unsure_health(survey: Survey) -> Iterator[Seen]:
+def unsure_health(survey: Survey) -> Iterator[Observation]:
     """A device whose health is neither OK nor bad enough to stop."""
     for chip in survey.said.chips:
         if chip.health in ("Warning", "UNKNOWN"):
             yield _unwell(survey, chip)
 
 
-def occupied(survey: Survey) -> Iterator[Seen]:
+def occupied(survey: Survey) -> Iterator[Observation]:
     """A device that somebody computes on."""
     for chip in survey.said.chips:
         if why := in_use(chip, survey.said.processes):
-            yield Seen(f"{_called(survey, chip)} is in use: {why}", (_row(chip),), card=index_of(survey, chip))
+            yield Observation(f"{_called(survey, chip)} is in use: {why}", (_row(chip),), card=index_of(survey, chip))
 
 
-def locked_for_few(survey: Survey) -> Iterator[Seen]:
+def locked_for_few(survey: Survey) -> Iterator[Observation]:
     """Locks of cards that other containers may not see."""
     if survey.is_container and survey.devices and not survey.environ.get("PYTEST_ASCEND_CARD_LOCKS"):
-        yield Seen("runs in other containers may take the same cards: they do not see this container's locks")
+        yield Observation("runs in other containers may take the same cards: they do not see this container's locks")
 
 
-def several_chips(survey: Survey) -> Iterator[Seen]:
+def several_chips(survey: Survey) -> Iterator[Observation]:
     """Chips of more than one kind in a machine."""
     names = list(dict.fromkeys(each.value for each in survey.components[CHIP].evidence))
     if len(names) > 1:
-        yield Seen(f"the machine has chips of several kinds: {', '.join(names)}", ("npu-smi info",))
+        yield Observation(f"the machine has chips of several kinds: {', '.join(names)}", ("npu-smi info",))
 
 
-def unknown_chip(survey: Survey) -> Iterator[Seen]:
+def unknown_chip(survey: Survey) -> Iterator[Observation]:
     """A chip that nobody knows."""
     if survey.version(CHIP) and survey.family is None:
-        yield Seen(f"the chip {survey.version(CHIP)} is none that this release knows", (survey.source(CHIP),))
+        yield Observation(f"the chip {survey.version(CHIP)} is none that this release knows", (survey.source(CHIP),))
 
 
-def unknown(survey: Survey) -> Iterator[Seen]:
+def unknown(survey: Survey) -> Iterator[Observation]:
     """What could not be found out, on a machine where it matters."""
     if not survey.concerns_ascend:
         return
@@ -147,7 +149,7 @@ def unknown(survey: Survey) -> Iterator[Seen]:
     missing = [name for name in looked if not survey.version(name)]
     if missing:
         evidence = tuple(f"{name}: looked at {looked[name]}" for name in missing)
-        yield Seen(f"could not be found out: {', '.join(missing)}", evidence)
+        yield Observation(f"could not be found out: {', '.join(missing)}", evidence)
 
 
 def _smi(survey: Survey) -> str:
@@ -175,8 +177,10 @@ def _is_device(text: str, count: int) -> bool:
     return text.isascii() and text.isdigit() and int(text[:9]) < count
 
 
-def _unwell(survey: Survey, chip: Chip) -> Seen:
-    return Seen(f"{_called(survey, chip)} has the health {chip.health}", (_row(chip),), card=index_of(survey, chip))
+def _unwell(survey: Survey, chip: Chip) -> Observation:
+    return Observation(
+        f"{_called(survey, chip)} has the health {chip.health}", (_row(chip),), card=index_of(survey, chip)
+    )
 
 
 def _row(chip: Chip) -> str:
@@ -327,7 +331,7 @@ RULES = (
 )
 
 
-def firmware_range(survey: Survey) -> Iterator[Seen]:
+def firmware_range(survey: Survey) -> Iterator[Observation]:
     """A firmware that the driver does not name, or a driver that the firmware does not name."""
     folder = survey.driver_folder.removesuffix("driver")
     for mine, other, path, name in (
@@ -337,27 +341,27 @@ def firmware_range(survey: Survey) -> Iterator[Seen]:
         version, text = survey.version(other), field(survey.machine.tree.read(path).content, name)
         if version and in_range(version, text) is False:
             evidence = (f"{path}: {name}={text[:120]}", survey.source(other))
-            yield Seen(f"{other} {version} is outside of what {mine} {survey.version(mine)} accepts", evidence)
+            yield Observation(f"{other} {version} is outside of what {mine} {survey.version(mine)} accepts", evidence)
 
 
-def inner_versions(survey: Survey) -> Iterator[Seen]:
+def inner_versions(survey: Survey) -> Iterator[Observation]:
     """A CANN of a line that the driver does not name."""
     path = f"{survey.driver_folder}/version.info"
     accepted = re.findall(r"V100R001C\d\d", field(survey.machine.tree.read(path).content, "compatible_version"))
     inner, record = survey.inner_version
     if accepted and inner and inner[:11] not in accepted:
         evidence = (f"{path}: compatible_version names {', '.join(accepted[:8])}", f"{record}: innerversion={inner}")
-        yield Seen(f"CANN {survey.cann} ({inner[:11]}) is of a line that the driver does not accept", evidence)
+        yield Observation(f"CANN {survey.cann} ({inner[:11]}) is of a line that the driver does not accept", evidence)
 
 
-def older_driver(survey: Survey) -> Iterator[Seen]:
+def older_driver(survey: Survey) -> Iterator[Observation]:
     """A driver that is older than all that the CANN was released with."""
     released, source = survey.compatibility.hdk(survey.cann) if survey.cann else ((), "")
     driver = survey.version(DRIVER)
     is_950 = survey.family is not None and survey.family.name == "950"
     if released and is_version(driver) and not is_950 and Version(driver) < min(map(Version, released)):
         evidence = (survey.source(DRIVER), f"CANN {survey.cann} was released with {', '.join(released)} ({source})")
-        yield Seen(f"driver {driver} is older than those that CANN {survey.cann} was released with", evidence)
+        yield Observation(f"driver {driver} is older than those that CANN {survey.cann} was released with", evidence)
 
 
 DRIVER_RULES = (

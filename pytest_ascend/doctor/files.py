@@ -10,64 +10,64 @@ from pathlib import Path
 from elftools.elf.dynamic import DynamicSegment
 from elftools.elf.elffile import ELFFile
 
-from pytest_ascend.doctor.findings import ERROR, WARNING, Rule, Seen
+from pytest_ascend.doctor.findings import ERROR, WARNING, Observation, Rule
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.machine import BINARY, LOOP, NOT_A_FILE, TOO_LARGE
 from pytest_ascend.system.untrusted import open_regular
 
 
-def damaged(survey: Survey) -> Iterator[Seen]:
+def damaged(survey: Survey) -> Iterator[Observation]:
     """Files that are binary, far too large, or no files."""
     for path, problem in _problems(survey):
         if problem in (BINARY, TOO_LARGE, NOT_A_FILE):
-            yield Seen(f"{path} is {problem}", (path,))
+            yield Observation(f"{path} is {problem}", (path,))
 
 
-def loops(survey: Survey) -> Iterator[Seen]:
+def loops(survey: Survey) -> Iterator[Observation]:
     """Links that lead to themselves."""
     for path, problem in _problems(survey):
         if problem == LOOP:
-            yield Seen(f"{path} is {LOOP}", (path,))
+            yield Observation(f"{path} is {LOOP}", (path,))
 
 
-def unreadable(survey: Survey) -> Iterator[Seen]:
+def unreadable(survey: Survey) -> Iterator[Observation]:
     """Files that this user may not read, or the disk does not give."""
     for path, problem in _problems(survey):
         if problem not in (BINARY, TOO_LARGE, NOT_A_FILE, LOOP):
-            yield Seen(f"{path} cannot be read: {problem}", (path,))
+            yield Observation(f"{path} cannot be read: {problem}", (path,))
 
 
-def says_nothing(survey: Survey) -> Iterator[Seen]:
+def says_nothing(survey: Survey) -> Iterator[Observation]:
     """Files that should say a version, and say none."""
     for path in survey.version_files:
         if path not in survey.machine.tree.problems and survey.machine.tree.exists(path):
             speaks = any(each.source.startswith(path) for c in survey.components.values() for each in c.evidence)
             if not speaks:
-                yield Seen(f"{path} says no version", (path,))
+                yield Observation(f"{path} says no version", (path,))
 
 
-def broken_libraries(survey: Survey) -> Iterator[Seen]:
+def broken_libraries(survey: Survey) -> Iterator[Observation]:
     """Libraries that no loader would take."""
     for library in libraries(survey):
         if library.problem:
-            yield Seen(f"{library.path} is no library that can be loaded: {library.problem}", (library.path,))
+            yield Observation(f"{library.path} is no library that can be loaded: {library.problem}", (library.path,))
 
 
-def foreign_libraries(survey: Survey) -> Iterator[Seen]:
+def foreign_libraries(survey: Survey) -> Iterator[Observation]:
     """Libraries for another processor."""
     for library in libraries(survey):
         if library.arch and survey.machine.arch and library.arch != survey.machine.arch:
             evidence = (f"{library.path}: {library.arch}", f"this machine: {survey.machine.arch}")
-            yield Seen(f"{library.path} is for another processor", evidence)
+            yield Observation(f"{library.path} is for another processor", evidence)
 
 
-def unmet_libraries(survey: Survey) -> Iterator[Seen]:
+def unmet_libraries(survey: Survey) -> Iterator[Observation]:
     """Libraries of CANN and the driver that are needed, and not in LD_LIBRARY_PATH."""
     # Without a driver its libraries are missing too, which need not be said once more.
     for library in libraries(survey) if survey.has_driver else ():
         if library.missing:
             evidence = (f"{library.path} needs {', '.join(library.missing[:6])}", _searched(survey))
-            yield Seen(f"{_name(library)} needs {library.missing[0]}, which is not found", evidence)
+            yield Observation(f"{_name(library)} needs {library.missing[0]}, which is not found", evidence)
 
 
 def _searched(survey: Survey) -> str:

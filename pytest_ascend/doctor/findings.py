@@ -27,7 +27,7 @@ SEVERITIES = (ERROR, WARNING, NOTE, UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Observation:
     """That a rule applies: ``what`` in a sentence, the ``evidence`` line by line, and a remedy of its own, if any.
 
     ``card`` is torch's index of the device that it is about, -1 for one that torch does not see, None for the machine.
@@ -45,7 +45,7 @@ class Rule:
 
     id: str
     severity: str
-    look: Callable[[Survey], Iterator[Seen]]
+    look: Callable[[Survey], Iterator[Observation]]
     why: str
     remedy: str
 

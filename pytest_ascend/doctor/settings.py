@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pytest_ascend.doctor.findings import ERROR, NOTE, WARNING, Rule, Seen
+from pytest_ascend.doctor.findings import ERROR, NOTE, WARNING, Observation, Rule
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.evidence import CHIP
 
@@ -73,61 +73,65 @@ def in_force(survey: Survey) -> dict[str, str]:
     return {name: survey.environ[name][:200] for name in SETTINGS if name in survey.environ}
 
 
-def changed(survey: Survey, changes: str) -> Iterator[Seen]:
+def changed(survey: Survey, changes: str) -> Iterator[Observation]:
     """Yield the settings of one kind that are not at their default."""
     for name, setting in SETTINGS.items():
         value = survey.environ.get(name)
         is_default = value is None or value.lower() in [each.lower() for each in setting.defaults]
         if setting.changes == changes and not is_default and survey.concerns_ascend:
-            yield Seen(f"{name} is set: {setting.effect}", (f"{name}={str(value)[:200]}",))
+            yield Observation(f"{name} is set: {setting.effect}", (f"{name}={str(value)[:200]}",))
 
 
-def numbers(survey: Survey) -> Iterator[Seen]:
+def numbers(survey: Survey) -> Iterator[Observation]:
     """Settings that change numbers."""
     return changed(survey, NUMBERS)
 
 
-def order(survey: Survey) -> Iterator[Seen]:
+def order(survey: Survey) -> Iterator[Observation]:
     """Settings that change what happens when."""
     return changed(survey, ORDER)
 
 
-def speed(survey: Survey) -> Iterator[Seen]:
+def speed(survey: Survey) -> Iterator[Observation]:
     """Settings that change time or memory."""
     return changed(survey, SPEED)
 
 
-def two_allocators(survey: Survey) -> Iterator[Seen]:
+def two_allocators(survey: Survey) -> Iterator[Observation]:
     """Two variables of which torch_npu accepts one."""
     names = ("PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
     if all(survey.environ.get(name) for name in names) and survey.concerns_ascend:
-        yield Seen("memory is configured twice", tuple(f"{name}={survey.environ[name][:100]}" for name in names))
+        yield Observation("memory is configured twice", tuple(f"{name}={survey.environ[name][:100]}" for name in names))
 
 
-def clashing_allocator(survey: Survey) -> Iterator[Seen]:
+def clashing_allocator(survey: Survey) -> Iterator[Observation]:
     """Settings of the allocator that exclude each other."""
     text = survey.environ.get("PYTORCH_NPU_ALLOC_CONF", "").replace(" ", "").lower()
     others = [name for name in ("max_split_size_mb", "garbage_collection_threshold") if name in text]
     if "expandable_segments:true" in text and others:
-        yield Seen(f"expandable_segments and {others[0]} exclude each other", (f"PYTORCH_NPU_ALLOC_CONF={text[:200]}",))
+        yield Observation(
+            f"expandable_segments and {others[0]} exclude each other", (f"PYTORCH_NPU_ALLOC_CONF={text[:200]}",)
+        )
 
 
-def halves(survey: Survey) -> Iterator[Seen]:
+def halves(survey: Survey) -> Iterator[Observation]:
     """A chip that computes float32 in float16 unless told otherwise."""
     if survey.family and survey.family.halves:
-        yield Seen(f"{survey.version(CHIP)} computes float32 convolutions and matrix products in float16 by default")
+        yield Observation(
+            f"{survey.version(CHIP)} computes float32 convolutions and matrix products in float16 by default"
+        )
 
 
-def saturates(survey: Survey) -> Iterator[Seen]:
+def saturates(survey: Survey) -> Iterator[Observation]:
     """A chip without infinity."""
     if survey.family and survey.family.saturates:
-        yield Seen(f"{survey.version(CHIP)} gives the largest number in the place of infinity, and 0 for NaN")
+        yield Observation(f"{survey.version(CHIP)} gives the largest number in the place of infinity, and 0 for NaN")
 
 
-def no_bfloat16(survey: Survey) -> Iterator[Seen]:
+def no_bfloat16(survey: Survey) -> Iterator[Observation]:
     """A chip without bfloat16."""
     if survey.family and not survey.family.bfloat16:
-        yield Seen(f"{survey.version(CHIP)} does not have bfloat16")
+        yield Observation(f"{survey.version(CHIP)} does not have bfloat16")
 
 
 RULES = (

@@ -7,7 +7,7 @@ PyTorch's own CPU arithmetic, so that it shows whether torch_npu and a test work
 :func:`missing` tell what was asked of it.
 """
 
-from pytest_ascend.emulator.activation import activate, called, cann, is_active, kernel_modules, missing, numerics
+from pytest_ascend.emulator.bootstrap import activate, called, cann, is_active, kernel_modules, missing, numerics
 from pytest_ascend.emulator.settings import EmulatorSettings
 
 __all__ = ["EmulatorSettings", "activate", "called", "cann", "is_active", "kernel_modules", "missing", "numerics"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from pytest_ascend.emulator.activation import activate
+from pytest_ascend.emulator.bootstrap import activate
 from pytest_ascend.emulator.settings import OPTIONS, EmulatorSettings, read
 from pytest_ascend.errors import UsageError
 

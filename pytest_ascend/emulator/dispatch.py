@@ -16,11 +16,11 @@ import torch
 from pytest_ascend.emulator.build import operators_source
 from pytest_ascend.emulator.chip import apply_numerics
 from pytest_ascend.emulator.choices import CHIP, NUMERICS
+from pytest_ascend.emulator.device_faults import Silent
+from pytest_ascend.emulator.dtype_support import check_of
 from pytest_ascend.emulator.faults import apply_faults
 from pytest_ascend.emulator.kernels import all_kernels, all_named
 from pytest_ascend.emulator.registry import Kernel
-from pytest_ascend.emulator.sickness import Silent
-from pytest_ascend.emulator.taken import check_of
 from pytest_ascend.emulator.tensors import DTYPES, DeviceMemory, Refused, readers, set_view_shape, write
 from pytest_ascend.errors import EmulatorUnavailable
 

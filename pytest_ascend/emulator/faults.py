@@ -6,7 +6,7 @@ A fault maps names of operators to functions that make a wrong body from the hon
 
 It is chosen by the name of a built-in one (see :mod:`pytest_ascend.emulator.faults`), or as ``module:attribute`` of
 the user's own. Faults of the device as a whole, such as ``crash:after=100``, are in
-:mod:`pytest_ascend.emulator.sickness`.
+:mod:`pytest_ascend.emulator.device_faults`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 
 import torch
 
+from pytest_ascend.emulator.device_faults import KINDS, infect, is_sickness
 from pytest_ascend.emulator.registry import Body, Kernel
-from pytest_ascend.emulator.sickness import KINDS, infect, is_sickness
 from pytest_ascend.errors import UsageError
 
 

@@ -16,7 +16,7 @@ from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.writing import read
 from pytest_ascend.verdict import merge as merging
 from pytest_ascend.verdict.diff import CANNOT_TELL, ERROR_DRIFT, FAILS_ON, SLOWER, SPEED_SHARE, Diff, compare
-from pytest_ascend.verdict.scan import outline
+from pytest_ascend.verdict.scan import scan
 from pytest_ascend.verdict.summary import Summary, exit_code, summarise
 
 LOG = "run.jsonl"
@@ -154,7 +154,7 @@ def matrix(runs: tuple[Path, ...], output: Path) -> None:
 
     Exits with 0 whenever the page was made.
     """
-    write(output, render_matrix(outline(log_of(run)) for run in runs))
+    write(output, render_matrix(scan(log_of(run)) for run in runs))
     click.echo(f"{len(runs):,} runs: {output}")
 
 

@@ -16,7 +16,7 @@ from pytest_ascend.page.svg import can_be_drawn
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, commas, say
-from pytest_ascend.verdict.scan import Outline
+from pytest_ascend.verdict.scan import RunScan
 from pytest_ascend.verdict.summary import ORDER, Summary, counted_outcome
 
 #: Parts of a stack by which runs are sorted, and that the table of combinations shows.
@@ -66,7 +66,7 @@ class MatrixPage:
     charts: tuple[Chart, ...]
 
 
-def render_matrix(outlines: Iterable[Outline]) -> str:
+def render_matrix(outlines: Iterable[RunScan]) -> str:
     """Return a page over many runs, which loads nothing."""
     runs = sorted(outlines, key=_order)
     stacks = [run.summary.run.header.stack for run in runs]
@@ -86,7 +86,7 @@ def render_matrix(outlines: Iterable[Outline]) -> str:
     return html.place("matrix.html", ("common.js", "matrix.js"), page, _data(runs, page.runs))
 
 
-def _order(run: Outline) -> tuple[object, ...]:
+def _order(run: RunScan) -> tuple[object, ...]:
     stack, started = run.summary.run.header.stack, run.summary.run.header.started
     return (*(natural(str(getattr(stack, name))) for name in ("chip", "cann", "torch_npu", "driver")), started)
 
@@ -117,7 +117,7 @@ def _chip(stack: Stack) -> str:
     return evidence.line(stack.chip or stack.device)
 
 
-def _data(runs: Sequence[Outline], rows: Sequence[RunRow]) -> dict[str, Any]:
+def _data(runs: Sequence[RunScan], rows: Sequence[RunRow]) -> dict[str, Any]:
     """Return the matrix for its script: a cell is the number of a tally, -1 where the run has no such case.
 
     A tally is a list of pairs of an outcome and a count, the worst outcome first.
@@ -143,7 +143,7 @@ def _place(suite: str, order: list[str]) -> int:
     return order.index(suite) if suite in order else len(order)
 
 
-def _charts(runs: Sequence[Outline]) -> Iterator[Chart]:
+def _charts(runs: Sequence[RunScan]) -> Iterator[Chart]:
     """Draw each speed and size over the runs of one chip on one kind of host, as long as at least two have it."""
     points: dict[tuple[str, str, str, str], list[tuple[int, str, float]]] = {}
     for index, run in enumerate(runs):

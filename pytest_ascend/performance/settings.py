@@ -64,7 +64,7 @@ def _threads(prepared: Prepared) -> int:
 
     if shares_the_host(prepared.device):
         return 1
-    return prepared.threads if prepared.apart else torch.get_num_threads()
+    return prepared.threads if prepared.isolated else torch.get_num_threads()
 
 
 def differences(then: Settings, now: Settings) -> list[str]:

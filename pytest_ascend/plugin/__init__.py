@@ -12,7 +12,7 @@ import pytest
 
 from pytest_ascend.environment.stack import spare_torch
 from pytest_ascend.plugin import options
-from pytest_ascend.plugin.keys import SETUP, TRIAL
+from pytest_ascend.plugin.keys import CONTEXT, SETUP
 from pytest_ascend.system.bundled import folder
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from pytest_ascend.golden import GoldenStore
     from pytest_ascend.performance.benchmarking import AscendBenchmark
     from pytest_ascend.performance.comparison import Comparison
+    from pytest_ascend.run.case_context import CaseContext, Reproduce
     from pytest_ascend.run.comparing import PrecisionCompare
     from pytest_ascend.run.reference import CpuReference
-    from pytest_ascend.run.trial import Reproduce, Trial
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -255,11 +255,11 @@ def _card(request: pytest.FixtureRequest, device: Device) -> Identity | None:
     return request.config.stash[SETUP].prepared.identity(index) if device.kind == "npu" else None
 
 
-def _trial(request: pytest.FixtureRequest) -> Trial | None:
+def _trial(request: pytest.FixtureRequest) -> CaseContext | None:
     """Return where the test's evidence is gathered; None without ``--ascend``."""
     if SETUP not in request.config.stash:
         return None
-    trial: Trial | None = request.node.stash.get(TRIAL, None)
+    trial: CaseContext | None = request.node.stash.get(CONTEXT, None)
     return trial
 
 

@@ -11,12 +11,12 @@ from pytest_ascend.diagnosis import Diagnosis, diagnose
 from pytest_ascend.diagnosis.codes import MEMORY
 from pytest_ascend.errors import AscendError
 from pytest_ascend.records.outcome import Errored, Failed, NotRun, Outcome, Unsupported
+from pytest_ascend.run.case_context import CaseContext
 from pytest_ascend.run.outcomes import classify
-from pytest_ascend.run.trial import Trial
 
 
 def interrupt(
-    trial: Trial, error: BaseException, report: pytest.TestReport, device: Device, missing: Sequence[str]
+    trial: CaseContext, error: BaseException, report: pytest.TestReport, device: Device, missing: Sequence[str]
 ) -> None:
     """Note in ``trial`` what ``error`` made of it; ``missing`` are operators that the emulated device lacked."""
     trial.interrupted = _outcome(error, report, device, missing)
@@ -32,7 +32,7 @@ def _outcome(error: BaseException, report: pytest.TestReport, device: Device, mi
     return Errored(reason=outcome.reason, detail=report.longreprtext) if outcome.name == Errored.name else outcome
 
 
-def _diagnose(trial: Trial, error: BaseException, device_type: str) -> None:
+def _diagnose(trial: CaseContext, error: BaseException, device_type: str) -> None:
     """Say what an error means, in the record and before the raw message, which stays."""
     outcome = trial.interrupted
     if isinstance(error, AscendError) or not isinstance(outcome, (Errored, Unsupported)):

@@ -12,23 +12,23 @@ import msgspec
 import pytest
 
 from pytest_ascend.coverage import selection
-from pytest_ascend.coverage.selection import Collected
+from pytest_ascend.coverage.selection import CollectedCases
 from pytest_ascend.device import Device
 from pytest_ascend.errors import DeviceUnavailable, RunLogError
 from pytest_ascend.export import terminal
 from pytest_ascend.plugin import options, parent, reporters
 from pytest_ascend.plugin.collection import case_known, is_open, refuse_open, take_cases
 from pytest_ascend.plugin.error_outcome import interrupt
-from pytest_ascend.plugin.keys import CASE, NOT_BUILT, SETUP, TRIAL
+from pytest_ascend.plugin.keys import CASE, CONTEXT, NOT_BUILT, SETUP
 from pytest_ascend.plugin.progress import folded
 from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, STATUS, as_builtins, record_of, restate
-from pytest_ascend.plugin.session import Ledger, Setup, header_lines
+from pytest_ascend.plugin.session import RunRecorder, Setup, header_lines
 from pytest_ascend.plugin.sharding import Sharding
 from pytest_ascend.plugin.startup import one_clear_message, set_up
 from pytest_ascend.plugin.worker import on_card
 from pytest_ascend.records.outcome import Errored
 from pytest_ascend.run import benchmarked
-from pytest_ascend.run.trial import Trial
+from pytest_ascend.run.case_context import CaseContext
 from pytest_ascend.run.watching import lost, watching
 from pytest_ascend.runlog.resuming import recorded
 
@@ -48,12 +48,12 @@ def register(config: pytest.Config, setup: Setup | None) -> None:
         raise pytest.UsageError(f"{message}\n  hint: load it on the command line: -p pytest_ascend.plugin")
     for line in _not_the_users_doing(setup):
         config.addinivalue_line("filterwarnings", line)
-    if setup.prepared.apart:
+    if setup.prepared.isolated:
         # The number of workers that pytest-xdist was asked for is the number of cards; the children are our own.
         config.option.dist, config.option.tx = "no", []
     conformance = Conformance(config, setup)
-    if conformance.ledger:
-        reporters.register(config, conformance.ledger)
+    if conformance.recorder:
+        reporters.register(config, conformance.recorder)
     if conformance.sharding:
         config.pluginmanager.register(conformance.sharding, "ascend-sharding")
     # Last, so that it is told first of each result.
@@ -92,7 +92,7 @@ class Conformance:
         self.sharding = Sharding(setup, shard, self._collected, case_known) if shard else None
         #: What xdist gives to each worker; None in the process that pytest was started as.
         self.worker: dict[str, Any] | None = getattr(config, "workerinput", None)
-        self.ledger = None if self.worker else Ledger(setup)
+        self.recorder = None if self.worker else RunRecorder(setup)
         #: The tests of the bundled suites, by node id: their tracebacks and warnings are not of the user's code.
         self.bundled: frozenset[str] = frozenset()
         self.messages = tempfile.TemporaryDirectory(prefix="pytest-ascend-")
@@ -106,7 +106,7 @@ class Conformance:
         """Be the plugin of a child process, which tests the device with this index and keeps no account."""
         self.setup = on_card(self.setup, index, seen_as)
         self.config.stash[SETUP] = self.setup
-        self.device, self.ledger = self.setup.prepared.device, None
+        self.device, self.recorder = self.setup.prepared.device, None
         return self.device
 
     def pytest_unconfigure(self) -> None:
@@ -115,7 +115,7 @@ class Conformance:
 
     def pytest_report_header(self) -> list[str]:
         """Say what is going to be tested."""
-        return list(header_lines(self.setup, self.setup.stack(), self.ledger.diagnosis if self.ledger else None))
+        return list(header_lines(self.setup, self.setup.stack(), self.recorder.diagnosis if self.recorder else None))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
@@ -138,7 +138,7 @@ class Conformance:
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, Any]:
         """See which file uses the device while it is imported: no process that is forked after that can."""
         report = yield
-        if self.setup.prepared.apart and not self.opened_by and is_open(self.device):
+        if self.setup.prepared.isolated and not self.opened_by and is_open(self.device):
             self.opened_by = collector.nodeid or "a conftest.py or plugin"
         return report
 
@@ -164,27 +164,32 @@ class Conformance:
             path = Path(self.worker["ascend_messages"], f"{self.worker['workerid']}.json")
             path.write_bytes(msgspec.json.encode(collected))
             done = frozenset(self.worker["ascend_done"])
-        elif self.ledger and not options.only_looks(self.config.option) and not session.testsfailed:
+        elif self.recorder and not options.only_looks(self.config.option) and not session.testsfailed:
             self._begin(collected)
-            done = self.ledger.settled()
+            done = self.recorder.settled()
         else:
             return
         session.items[:] = [each for each in session.items if _case_id(each) not in done]
 
-    def _begin(self, collected: Collected) -> None:
+    def _begin(self, collected: CollectedCases) -> None:
         """Begin the log. Children try their judge themselves, each run's first one for all; else it is done here."""
-        assert self.ledger is not None  # noqa: S101  (callers looked)
+        assert self.recorder is not None  # noqa: S101  (callers looked)
         with one_clear_message():
-            begins = self.ledger.begin(collected)
-        if begins and not self.setup.prepared.apart:
+            begins = self.recorder.begin(collected)
+        if begins and not self.setup.prepared.isolated:
             from pytest_ascend.run.self_test import score  # noqa: PLC0415  (loads torch)
 
-            self.ledger.note(score(self.setup.options.standard))
+            self.recorder.note(score(self.setup.options.standard))
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Run the tests in child processes, where the device may take the process that uses it down."""
         has_errors = session.testsfailed and not session.config.option.continue_on_collection_errors
-        if not self.setup.prepared.apart or self.ledger is None or options.only_looks(self.config.option) or has_errors:
+        if (
+            not self.setup.prepared.isolated
+            or self.recorder is None
+            or options.only_looks(self.config.option)
+            or has_errors
+        ):
             return None
         with one_clear_message():
             refuse_open(self.opened_by)
@@ -200,8 +205,8 @@ class Conformance:
     def pytest_xdist_node_collection_finished(self, node: Any) -> None:
         """Write the plan down when the first worker knows it; all of them collect the same."""
         path = Path(self.messages.name, f"{node.workerinput['workerid']}.json")
-        collected = msgspec.json.decode(path.read_bytes(), type=Collected)
-        if self.ledger:
+        collected = msgspec.json.decode(path.read_bytes(), type=CollectedCases)
+        if self.recorder:
             self._begin(collected)
 
     @pytest.hookimpl(tryfirst=True)
@@ -210,7 +215,7 @@ class Conformance:
         if CASE in item.stash:
             case = item.stash[CASE]
             known = self.setup.expectations.known(case.id)
-            item.stash[TRIAL] = Trial(case=case, node_id=self._place(item), known=known)
+            item.stash[CONTEXT] = CaseContext(case=case, node_id=self._place(item), known=known)
             self._missing()
             if self.lost:
                 raise DeviceUnavailable(f"the device is lost: {self.lost}", hint="start again when it is well")
@@ -218,7 +223,7 @@ class Conformance:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
         """Watch the device while the test uses it."""
-        trial = item.stash.get(TRIAL, None)
+        trial = item.stash.get(CONTEXT, None)
         if trial is None:
             return (yield)
         with watching(trial, self.device, timed=bool(TIMED_FIXTURES.intersection(getattr(item, "fixturenames", ())))):
@@ -230,8 +235,8 @@ class Conformance:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Say in pytest's report what became of the case."""
         report = yield
-        if TRIAL in item.stash:
-            self._conclude(item, item.stash[TRIAL], call, report)
+        if CONTEXT in item.stash:
+            self._conclude(item, item.stash[CONTEXT], call, report)
         return report
 
     def pytest_report_teststatus(self, report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, str] | None:
@@ -247,19 +252,19 @@ class Conformance:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write the record of a case down as soon as it is known."""
         try:
-            if self.ledger and (record := record_of(report)):
-                self.ledger.take(record)
-            elif self.ledger and report.when not in ("setup", "call", "teardown"):
-                self.ledger.take_crash(report.nodeid, report.longreprtext)
+            if self.recorder and (record := record_of(report)):
+                self.recorder.take(record)
+            elif self.recorder and report.when not in ("setup", "call", "teardown"):
+                self.recorder.take_crash(report.nodeid, report.longreprtext)
         except RunLogError as error:
-            self.ledger = None  # what stands in the log is whole, and can be continued
+            self.recorder = None  # what stands in the log is whole, and can be continued
             pytest.exit(f"{error}\n  then continue with --ascend-resume", returncode=CANNOT_WRITE)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """End the log, write the report, and let the verdict decide the exit code."""
-        if self.ledger:
-            session.exitstatus = self.ledger.close(int(exitstatus))
+        if self.recorder:
+            session.exitstatus = self.recorder.close(int(exitstatus))
 
     @property
     def _tells_little(self) -> bool:
@@ -269,19 +274,21 @@ class Conformance:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
         """Say last what came out and where the report is, by cause in the place of a traceback for each case."""
-        if not self.ledger or not self.ledger.summary:
+        if not self.recorder or not self.recorder.summary:
             return (yield)
         bundled = self.bundled if self._tells_little else frozenset()
         with folded(terminalreporter, bundled, all_warnings=self.setup.scope != selection.OWN) as warned:
             result = yield
         terminalreporter.section("ascend conformance")
-        beside = terminal.beside(self.ledger.summary.run, self.ledger.stopped, warned=warned, said=self.ledger.said)
-        for line in (*beside, *terminal.lines(self.ledger.summary, page=self.ledger.page)):
+        beside = terminal.beside(
+            self.recorder.summary.run, self.recorder.stopped, warned=warned, said=self.recorder.said
+        )
+        for line in (*beside, *terminal.lines(self.recorder.summary, page=self.recorder.page)):
             terminalreporter.write_line(line.text, **line.markup)
         return result
 
     def _conclude(
-        self, item: pytest.Item, trial: Trial, call: pytest.CallInfo[None], report: pytest.TestReport
+        self, item: pytest.Item, trial: CaseContext, call: pytest.CallInfo[None], report: pytest.TestReport
     ) -> None:
         if call.excinfo is not None and trial.interrupted is None:
             interrupt(trial, call.excinfo.value, report, self.device, self._missing())
@@ -297,9 +304,9 @@ class Conformance:
         if report.when == "teardown":
             report.user_properties.append((RECORD_PROPERTY, as_builtins(trial.record())))
 
-    def _collected(self, items: list[pytest.Item]) -> Collected:
+    def _collected(self, items: list[pytest.Item]) -> CollectedCases:
         found = [item for item in items if CASE in item.stash]
-        return Collected(
+        return CollectedCases(
             cases={item.nodeid: item.stash[CASE] for item in found},
             places={item.nodeid: self._place(item) for item in found},
             deselected=self.deselected + self.config.stash.get(NOT_BUILT, 0),
@@ -316,7 +323,7 @@ class Conformance:
 
         return emulator.missing()
 
-    def _health(self, trial: Trial) -> str:
+    def _health(self, trial: CaseContext) -> str:
         """Say what is wrong with the device after a case that ended in an error of no known kind.
 
         An emulated one cannot be lost, but a planted fault may make its answers wrong.

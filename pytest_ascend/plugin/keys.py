@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from pytest_ascend.distributed.ranks import Ranks
     from pytest_ascend.plugin.session import Setup
     from pytest_ascend.records.case import Case
-    from pytest_ascend.run.trial import Trial
+    from pytest_ascend.run.case_context import CaseContext
 
 #: What is settled before anything is collected; in the configuration of a run with ``--ascend``.
 SETUP: pytest.StashKey[Setup] = pytest.StashKey()
 #: The case that a test decides, and what is gathered while it runs.
 CASE: pytest.StashKey[Case] = pytest.StashKey()
-TRIAL: pytest.StashKey[Trial] = pytest.StashKey()
+CONTEXT: pytest.StashKey[CaseContext] = pytest.StashKey()
 #: The ranks that distributed cases run on, where a process was forked for them in time.
 RANKS: pytest.StashKey[Ranks] = pytest.StashKey()
 #: How many cases of the level were left out before tests were made of them.

@@ -22,7 +22,7 @@ from pytest_ascend.isolation import Attempt, Card, Child, Decision, End, Setting
 from pytest_ascend.isolation.cards import Locks
 from pytest_ascend.plugin.keys import CASE
 from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, record_of, restored
-from pytest_ascend.plugin.session import Ledger, Setup
+from pytest_ascend.plugin.session import RunRecorder, Setup
 from pytest_ascend.plugin.worker import Work
 from pytest_ascend.records.outcome import Errored, Flaky, Outcome
 from pytest_ascend.records.record import AttemptRecord, ResultRecord
@@ -47,12 +47,12 @@ class Host(Protocol):
     """What an isolated run needs of the plugin that runs it: its settings, its account, and the way into a child."""
 
     setup: Setup
-    ledger: Ledger | None
+    recorder: RunRecorder | None
 
 
 def run(host: Host, session: pytest.Session) -> bool:
     """Run all collected tests in child processes, in the place of pytest's own loop."""
-    assert host.ledger is not None  # noqa: S101  (workers of xdist are never isolated)
+    assert host.recorder is not None  # noqa: S101  (workers of xdist are never isolated)
     locks = Locks(_locks_folder())
     try:
         cards = _cards(host.setup, locks)
@@ -72,11 +72,11 @@ def run(host: Host, session: pytest.Session) -> bool:
 def _note_cards(host: Host, cards: Sequence[Card], when: str) -> None:
     """Write down which cards these are, and whether anybody else uses them."""
     prepared = host.setup.prepared
-    if host.ledger is None or prepared.device.kind != "npu":
+    if host.recorder is None or prepared.device.kind != "npu":
         return
     said = NpuSmi() if prepared.device.emulated else parse(this_machine(limit_s=PATIENT_S).npu_smi().text)
     identified = [prepared.identity(card.index) for card in cards]
-    host.ledger.note(Cards(when=when, cards=convert(observed(identified, said), tuple[CardSeen, ...])))
+    host.recorder.note(Cards(when=when, cards=convert(observed(identified, said), tuple[CardSeen, ...])))
 
 
 def _locks_folder() -> Path | None:
@@ -111,13 +111,13 @@ class Parent:
         self._host = host
         self._session = session
         self._cards = cards
-        self._ledger = host.ledger
+        self._recorder = host.recorder
         self._left: dict[int, int] = {}
-        self._has_canaries = False
+        self._has_self_test = False
 
     def run(self) -> None:
         """Run everything, and say what became of what could not be run."""
-        options, ledger = self._host.setup.options, self._host.ledger
+        options, recorder = self._host.setup.options, self._host.recorder
         deadline = float("inf")
         if options.deadline_s:
             deadline = self._host.setup.began + _working_s(options.deadline_s, len(self._session.items))
@@ -125,9 +125,9 @@ class Parent:
             self._tasks(), self._cards, self, Settings(deadline=deadline), earlier=self._earlier_attempts()
         )
         left, why = supervisor.run()
-        if ledger and why and why != "stopped" and left:
+        if recorder and why and why != "stopped" and left:
             self._lose(left, why)
-            ledger.stopped = why
+            recorder.stopped = why
 
     # --- what the supervisor tells ---
 
@@ -138,24 +138,24 @@ class Parent:
             setup=self._host.setup,
             index=card.index,
             alone=alone,
-            plants_canaries=not self._has_canaries,
+            runs_self_test=not self._has_self_test,
             threads=max(1, self._host.setup.prepared.threads // len(self._cards)),
         )
         return start(work.live)
 
     def heard(self, card: Card, message: Mapping[str, Any]) -> None:
         """Take what a child says beside its answers."""
-        if message.get("canaries") and not self._has_canaries:
-            self._has_canaries = True
-            self._note(codec.converted(message["canaries"], SelfTest, "canaries"))
+        if message.get("self_test") and not self._has_self_test:
+            self._has_self_test = True
+            self._note(codec.converted(message["self_test"], SelfTest, "self-test"))
         if "left_bytes" in message:
             item = self._session.items[message["index"]]
             if CASE in item.stash:
                 self._note(LeftBehind(case=item.stash[CASE].id, card=card.label, bytes=message["left_bytes"]))
         for each in message.get("benchmarks", ()):
             benchmarked.put_back(self._session.config, self._session.items[message["index"]], each)
-        if "said" in message and self._ledger:
-            self._ledger.said[str(message["said"])] += int(message["lines"])
+        if "said" in message and self._recorder:
+            self._recorder.said[str(message["said"])] += int(message["lines"])
         if "warning" in message:
             _warn(self._session.config, message)
         if "stop" in message:
@@ -195,12 +195,12 @@ class Parent:
     # --- the rest ---
 
     def _tasks(self) -> list[Task]:
-        options, ledger = self._host.setup.options, self._ledger
-        durations = ledger.durations if ledger else {}
+        options, recorder = self._host.setup.options, self._recorder
+        durations = recorder.durations if recorder else {}
         tasks = []
         for index, item in enumerate(self._session.items):
             case = item.stash.get(CASE, None)
-            known = ledger.recorded.get(case.id) if case and ledger else None
+            known = recorder.recorded.get(case.id) if case and recorder else None
             limit = options.case_deadline_s or limit_s(known)
             first_s = 0.0 if options.case_deadline_s or case is None else FIRST_CALL_S
             subject = case.subject if case else ""
@@ -227,7 +227,7 @@ class Parent:
         """Return the attempts that an earlier part of this run made at cases which it did not settle."""
         found: dict[int, list[Attempt]] = {}
         indices = {item.stash[CASE].id: i for i, item in enumerate(self._session.items) if CASE in item.stash}
-        for event in self._ledger.events if self._ledger else ():
+        for event in self._recorder.events if self._recorder else ():
             if isinstance(event, Attempted) and event.case in indices and event.end in set(End):
                 attempt = Attempt(
                     card=event.card, end=End(event.end), answer=event.outcome, reason=event.reason, alone=event.alone
@@ -255,8 +255,8 @@ class Parent:
             self._note(Lost(cases=tuple(cases[first : first + LOST_AT_ONCE]), reason=why))
 
     def _note(self, event: Event) -> None:
-        if self._ledger:
-            self._ledger.note(event)
+        if self._recorder:
+            self._recorder.note(event)
 
 
 def _working_s(deadline_s: float, cases: int) -> float:

@@ -9,14 +9,14 @@ import pytest
 from pytest_ascend.coverage import selection, shards
 from pytest_ascend.plugin.integrations import Integrations
 from pytest_ascend.plugin.progress import ProgressLine
-from pytest_ascend.plugin.session import Ledger
+from pytest_ascend.plugin.session import RunRecorder
 
 
-def register(config: pytest.Config, ledger: Ledger) -> None:
+def register(config: pytest.Config, recorder: RunRecorder) -> None:
     """Let the reporters of a run hear of its results, in the process where these come together."""
     manager = config.pluginmanager
     manager.register(Integrations(), "ascend-integrations")
-    durations = partial(shards.load, ledger.setup.suites)
-    is_bundled = ledger.setup.scope != selection.OWN
-    progress = ProgressLine(config, lambda: ledger.cases, durations, is_bundled=is_bundled)
+    durations = partial(shards.load, recorder.setup.suites)
+    is_bundled = recorder.setup.scope != selection.OWN
+    progress = ProgressLine(config, lambda: recorder.cases, durations, is_bundled=is_bundled)
     manager.register(progress, "ascend-progress")

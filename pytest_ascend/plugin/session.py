@@ -17,7 +17,7 @@ from msgspec import convert
 from pytest_ascend.certificate.release import used
 from pytest_ascend.coverage import expectations, manifest, shards
 from pytest_ascend.coverage.expectations import Expectations
-from pytest_ascend.coverage.selection import Collected, Plan, concerns, plan
+from pytest_ascend.coverage.selection import CollectedCases, Plan, concerns, plan
 from pytest_ascend.doctor import Diagnosis, examine
 from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.stack import collect
@@ -90,7 +90,7 @@ class Setup:
         return settings_of(self.prepared, cards=self.options.cards, environ=os.environ)
 
 
-class Ledger:
+class RunRecorder:
     """The account of a run, kept by the one process that pytest was started as."""
 
     def __init__(self, setup: Setup) -> None:
@@ -103,7 +103,7 @@ class Ledger:
         #: How long cases take, to put them in order, and how long they took on this stack, to set deadlines by.
         self.durations: Mapping[str, float] = {}
         self.recorded: Mapping[str, float] = {}
-        self._collected = Collected(cases={})
+        self._collected = CollectedCases(cases={})
         self._against: Summary | None = None
         self._log: RunLog | None = None
 
@@ -122,7 +122,7 @@ class Ledger:
         """Return the cases that this run has to execute; none before it began."""
         return self._log.header.manifest if self._log else ()
 
-    def begin(self, collected: Collected) -> bool:
+    def begin(self, collected: CollectedCases) -> bool:
         """Write the plan down, once, and say whether this was the time for it.
 
         Raises RunLogError where another run writes in the same folder.
@@ -182,7 +182,7 @@ class Ledger:
         write_page(self._log.path, self.page, self._against)
         return (exit_code(self.summary) or exit_status) if ended or self.stopped else exit_status
 
-    def _header(self, collected: Collected) -> Header:
+    def _header(self, collected: CollectedCases) -> Header:
         setup, frozen = self.setup, manifest.load(self.setup.suites)
         planned = whole(setup, collected)
         mine, selection, shard = _part(setup, planned)
@@ -213,7 +213,7 @@ def _census(setup: Setup) -> dict[str, dict[str, int]]:
     return census.take().by_namespace()
 
 
-def whole(setup: Setup, collected: Collected) -> Plan:
+def whole(setup: Setup, collected: CollectedCases) -> Plan:
     """Plan the run, all shards together."""
     return plan(
         collected,

@@ -9,7 +9,7 @@ from zlib import crc32
 import pytest
 
 from pytest_ascend.coverage import shards
-from pytest_ascend.coverage.selection import Collected
+from pytest_ascend.coverage.selection import CollectedCases
 from pytest_ascend.coverage.shards import Shard
 from pytest_ascend.plugin.session import Setup, whole
 from pytest_ascend.records.case import Case
@@ -22,7 +22,7 @@ class Sharding:
         self,
         setup: Setup,
         shard: Shard,
-        collected: Callable[[list[pytest.Item]], Collected],
+        collected: Callable[[list[pytest.Item]], CollectedCases],
         case_of: Callable[[pytest.Item], Case | None],
     ) -> None:
         self._setup, self._shard = setup, shard
@@ -44,6 +44,6 @@ class Sharding:
             return item.nodeid not in self._elsewhere
         return crc32(item.nodeid.encode()) % self._shard.count == self._shard.index - 1
 
-    def completed(self, collected: Collected) -> Collected:
+    def completed(self, collected: CollectedCases) -> CollectedCases:
         """Return what was collected, with what the other shards have of it."""
         return replace(collected, elsewhere=self._elsewhere)

@@ -46,7 +46,7 @@ class Work:
     setup: Setup
     index: int
     alone: bool
-    plants_canaries: bool
+    runs_self_test: bool
     threads: int
 
     def live(self, channel: Channel) -> None:
@@ -58,13 +58,13 @@ class Work:
         with _away_from_the_terminal(self.session.config, beside):
             device = self._device()
             failure = _come_up(device, self.threads)
-            canaries = self._canaries() if not failure and self.plants_canaries else None
-        channel.send(ready=failure, **({"canaries": canaries} if canaries else {}))
-        teller = Teller(channel, self.session.config)
-        self.session.config.pluginmanager.register(teller, "ascend-teller")
-        teller.listens = True
+            score = self._self_test() if not failure and self.runs_self_test else None
+        channel.send(ready=failure, **({"self_test": score} if score else {}))
+        reporter = WorkerReporter(channel, self.session.config)
+        self.session.config.pluginmanager.register(reporter, "ascend-worker-reporter")
+        reporter.listens = True
         try:
-            self._obey(channel, teller, device, beside)
+            self._obey(channel, reporter, device, beside)
         except pytest.exit.Exception as error:
             channel.send(stop=str(error))
 
@@ -85,18 +85,18 @@ class Work:
         device: Device = plugin.become_child(self.index, _seen_as(self.setup, self.index))
         return device
 
-    def _canaries(self) -> Any:
+    def _self_test(self) -> Any:
         from pytest_ascend.run.self_test import score  # noqa: PLC0415  (loads torch)
 
         return to_builtins(score(self.setup.options.standard))
 
-    def _obey(self, channel: Channel, teller: Teller, device: Device, beside: BinaryIO) -> None:
+    def _obey(self, channel: Channel, reporter: WorkerReporter, device: Device, beside: BinaryIO) -> None:
         items = self.session.items
         while "run" in (message := channel.receive()):
             index, following = message["run"], message["next"]
             item, before = items[index], device.allocated_bytes()
             measured = benchmarked.count(item.config)
-            teller.answer = "passed"
+            reporter.answer = "passed"
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=items[following] if following >= 0 else None)
             if timed := benchmarked.told(item.config, measured):
                 channel.send(benchmarks=timed, index=index)
@@ -105,11 +105,11 @@ class Work:
                 channel.send(left_bytes=left, index=index)
             if said := beside.read().decode(errors="replace").splitlines():
                 channel.send(said=said[0][:SAID_CHARACTERS], lines=len(said))
-            channel.send(finished=index, answer=teller.answer, health=health)
+            channel.send(finished=index, answer=reporter.answer, health=health)
         self.session._setupstate.teardown_exact(None)  # noqa: SLF001  (there is no other way to end early)
 
 
-class Teller:
+class WorkerReporter:
     """Passes on what pytest reports, and keeps what a case came to."""
 
     def __init__(self, channel: Channel, config: pytest.Config) -> None:

@@ -67,9 +67,9 @@ class Prepared:
 
     ``numerics``: what changes numbers on a chip, as it is pinned; ``emulator``: the settings in force on the emulated
     device, None for one that is real.
-    ``apart``: only child processes may use it; this one has not touched it. ``indices`` are the devices that a run may
-    take, the preferred one first; ``threads`` is how many torch would use by itself. ``identities`` are the cards by
-    torch's index, in every numbering; none where they have no other number.
+    ``isolated``: only child processes may use it; this one has not touched it. ``indices`` are the devices that a run
+    may take, the preferred one first; ``threads`` is how many torch would use by itself. ``identities`` are the cards
+    by torch's index, in every numbering; none where they have no other number.
     """
 
     device: Device
@@ -77,7 +77,7 @@ class Prepared:
     notice: str = ""
     numerics: Mapping[str, bool | int | str] = field(default_factory=dict)
     emulator: EmulatorSettings | None = None
-    apart: bool = False
+    isolated: bool = False
     indices: tuple[int, ...] = (0,)
     threads: int = 1
     identities: tuple[Identity, ...] = ()
@@ -107,13 +107,15 @@ def prepare(
     kind = _resolved(request.kind, found)
     if kind != "emulated":
         _refuse_emulated_settings(settings, kind)
-    apart = isolation == "on" or (isolation == "auto" and kind in {"npu", "emulated"})
+    isolated = isolation == "on" or (isolation == "auto" and kind in {"npu", "emulated"})
     if kind == "emulated":
         devices = max(2, request.index + 1, settings.resolved().devices)
-        prepared = _emulated(request, replace(settings, devices=devices), apart=apart)
+        prepared = _emulated(request, replace(settings, devices=devices), isolated=isolated)
     else:
-        prepared = _npu(request, found, probe, apart=apart) if kind == "npu" else _other(request, settings.devices)
-    return replace(prepared, apart=True, threads=_calm()) if apart else prepared
+        prepared = (
+            _npu(request, found, probe, isolated=isolated) if kind == "npu" else _other(request, settings.devices)
+        )
+    return replace(prepared, isolated=True, threads=_calm()) if isolated else prepared
 
 
 def _calm() -> int:
@@ -148,7 +150,7 @@ def _refuse_emulated_settings(settings: EmulatorSettings, kind: str) -> None:
         raise UsageError(f"{given[0]} is for the emulated device, and this run is on {kind}", hint=EMULATE)
 
 
-def _emulated(request: Request, settings: EmulatorSettings, *, apart: bool) -> Prepared:
+def _emulated(request: Request, settings: EmulatorSettings, *, isolated: bool) -> Prepared:
     from pytest_ascend import emulator
     from pytest_ascend.device.npu import Npu
 
@@ -168,7 +170,7 @@ def _emulated(request: Request, settings: EmulatorSettings, *, apart: bool) -> P
     by_itself = "This machine shows no sign of Ascend." if request.kind == "auto" else ""
     with _comes_up("the emulated device", hint="install what it runs: pip install 'pytest-ascend[emulated]'"):
         npu = Npu(request.index, emulated=True)
-        said = _asked_apart(npu, count) if apart else _told(npu, count)
+        said = _asked_apart(npu, count) if isolated else _told(npu, count)
         return Prepared(
             device=npu,
             chip=str(said["chip"]),
@@ -202,7 +204,7 @@ def _asked_apart(npu: Npu, count: int) -> dict[str, Any]:
     return answer
 
 
-def _npu(request: Request, found: Sequence[Sign], probe: Callable[[int], Answer], *, apart: bool) -> Prepared:
+def _npu(request: Request, found: Sequence[Sign], probe: Callable[[int], Answer], *, isolated: bool) -> Prepared:
     from pytest_ascend.device.npu import Npu
 
     answer = probe(request.index)
@@ -210,7 +212,7 @@ def _npu(request: Request, found: Sequence[Sign], probe: Callable[[int], Answer]
         raise DeviceUnavailable(_explained(request, found, answer), hint=f"{_remedy(answer)}\n  hint: {EMULATE}")
     with _comes_up(f"npu:{request.index}", hint=OTHERWISE):
         npu = Npu(request.index)
-        numerics = dict(_asked_apart(npu, 0)["numerics"]) if apart else npu.pin_numerics()
+        numerics = dict(_asked_apart(npu, 0)["numerics"]) if isolated else npu.pin_numerics()
         indices = _in_order(request, max(answer.count, 1))
         return Prepared(
             device=npu, chip=answer.chip, numerics=numerics, indices=indices, identities=_identities(answer)

@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Iterator
 
 from pytest_ascend.device import Device
-from pytest_ascend.run.trial import Trial
+from pytest_ascend.run.case_context import CaseContext
 
 
 @contextlib.contextmanager
-def watching(trial: Trial, device: Device, *, timed: bool) -> Iterator[None]:
+def watching(trial: CaseContext, device: Device, *, timed: bool) -> Iterator[None]:
     """Note the operators that fall back to the CPU, and let the device raise what it has to, within the test.
 
     A ``timed`` test is not watched: watching costs some microseconds an operator.
@@ -21,7 +21,7 @@ def watching(trial: Trial, device: Device, *, timed: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _noting_fallbacks(trial: Trial, device: Device) -> Iterator[None]:
+def _noting_fallbacks(trial: CaseContext, device: Device) -> Iterator[None]:
     from pytest_ascend.run.fallback import FallbackWatch
 
     with FallbackWatch(device.kind) as watch:

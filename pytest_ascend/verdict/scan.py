@@ -17,13 +17,13 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import NotRun
 from pytest_ascend.runlog.contents import Run
 from pytest_ascend.runlog.reading import LogReader, opened
-from pytest_ascend.verdict.summary import ORDER, Summary, audited, judged
+from pytest_ascend.verdict.summary import ORDER, Summary, judged, verified
 
 RANKS: Mapping[str, int] = {name: rank for rank, name in enumerate(ORDER)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outline:
+class RunScan:
     """One run in outline. ``summary`` has no results.
 
     ``tallies`` counts, for each subject as (suite, family, subject), its cases by rank (see ``RANKS``);
@@ -35,7 +35,7 @@ class Outline:
     measurements: Mapping[tuple[str, str], float]
 
 
-def outline(path: Path) -> Outline:
+def scan(path: Path) -> RunScan:
     """Read the log ``path`` in outline. Raises RunLogError for a log that cannot be trusted, naming file and line."""
     with opened(path) as file:
         log = LogReader(path, file)
@@ -43,7 +43,7 @@ def outline(path: Path) -> Outline:
         ranks: dict[str, int] = {}
         measurements: dict[tuple[str, str], float] = {}
         for record in log.records():
-            ranks[record.case.id] = RANKS[audited(record, header.stack).outcome_name]
+            ranks[record.case.id] = RANKS[verified(record, header.stack).outcome_name]
             for name, value in record.measurements.items():
                 measurements[record.case.id, name] = float(value)
     run = Run(
@@ -57,7 +57,7 @@ def outline(path: Path) -> Outline:
     tallies = _tallies(header.manifest, ranks)
     counts = [sum(column) for column in zip(*tallies.values(), strict=True)] or [0] * len(ORDER)
     summary = judged(run, dict(zip(ORDER, counts, strict=True)))
-    return Outline(summary=summary, tallies=tallies, measurements=measurements)
+    return RunScan(summary=summary, tallies=tallies, measurements=measurements)
 
 
 def _tallies(cases: Iterable[Case], ranks: Mapping[str, int]) -> dict[tuple[str, str, str], list[int]]:

@@ -30,7 +30,7 @@ from pytest_ascend.runlog.contents import SUBSET, Footer, FooterVerdict, Run
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
 
 
-def audited(record: ResultRecord, stack: Stack) -> ResultRecord:
+def verified(record: ResultRecord, stack: Stack) -> ResultRecord:
     """Return the record with the outcome that its own evidence allows: nobody is taken at their word."""
     outcome = _contradicted(record, stack)
     return record.but(outcome_name=outcome.name, reason=outcome.reason) if outcome else record
@@ -197,7 +197,7 @@ def _results(run: Run) -> Iterator[ResultRecord]:
     reason = "no record in the log" if run.ended else "the run was stopped before this case"
     for case in run.header.manifest:
         record = records.get(case.id)
-        yield audited(record, run.header.stack) if record else _not_run(case, lost.get(case.id, reason))
+        yield verified(record, run.header.stack) if record else _not_run(case, lost.get(case.id, reason))
 
 
 def _not_run(case: Case, reason: str) -> ResultRecord:

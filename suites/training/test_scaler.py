@@ -18,7 +18,7 @@ SCALE = 1024.0
 INTERVAL = 3
 
 
-class Trial:
+class CaseContext:
     """Two parameters under a scaler that grows every INTERVAL steps; one of them gets a gradient that is not finite."""
 
     def __init__(self, device: torch.device, *, enabled: bool = True) -> None:
@@ -44,7 +44,7 @@ class Trial:
 
 
 def _skips(device: torch.device, compare: PrecisionCompare, value: float) -> None:
-    trial = Trial(device)
+    trial = CaseContext(device)
     before = trial.step()
     compare(trial.step(value), before, standard="binary", name="weights after a step without finite gradients")
     after = trial.step()
@@ -61,7 +61,7 @@ def _nan(device: torch.device, compare: PrecisionCompare) -> None:
 
 
 def _halves(device: torch.device, compare: PrecisionCompare) -> None:
-    trial = Trial(device)
+    trial = CaseContext(device)
     scales = []
     for value in (1.0, float("inf"), float("-inf"), 1.0):
         trial.step(value)
@@ -70,7 +70,7 @@ def _halves(device: torch.device, compare: PrecisionCompare) -> None:
 
 
 def _grows(device: torch.device, compare: PrecisionCompare) -> None:
-    trial = Trial(device)
+    trial = CaseContext(device)
     scales = []
     for value in (1.0, float("inf"), *[1.0] * (2 * INTERVAL)):
         trial.step(value)
@@ -81,7 +81,7 @@ def _grows(device: torch.device, compare: PrecisionCompare) -> None:
 
 
 def _unscales(device: torch.device, compare: PrecisionCompare) -> None:
-    trial = Trial(device)
+    trial = CaseContext(device)
     loss = trial.weights[0].square().sum() + trial.weights[1].sum()
     torch.autograd.backward(trial.scaler.scale(loss))
     trial.scaler.unscale_(trial.optimizer)
@@ -91,7 +91,7 @@ def _unscales(device: torch.device, compare: PrecisionCompare) -> None:
 
 
 def _disabled(device: torch.device, compare: PrecisionCompare) -> None:
-    trial = Trial(device, enabled=False)
+    trial = CaseContext(device, enabled=False)
     before = trial.now()
     compare(trial.step(), [each - 0.5 for each in before], standard="binary", name="weights")
 

@@ -16,7 +16,7 @@ from pytest_ascend.page.html import render_diff
 from pytest_ascend.page.matrix import render_matrix
 from pytest_ascend.runlog.contents import Run
 from pytest_ascend.verdict.diff import compare
-from pytest_ascend.verdict.scan import outline
+from pytest_ascend.verdict.scan import scan
 from pytest_ascend.verdict.summary import ORDER, summarise
 from tests.unit.runlog import synthetic
 from tests.unit.runlog.synthetic import replace
@@ -52,7 +52,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     written = {
         "run": html.render(now, against=before),
         "diff": render_diff(compare(before, now)),
-        "matrix": render_matrix(map(outline, logs)),
+        "matrix": render_matrix(map(scan, logs)),
         "hostile": html.render(summary_of(synthetic.hostile_cases(), list(ORDER))),
     }
     for name, text in written.items():

@@ -64,8 +64,8 @@ def with_raw(path: Path, line: int, field: str, raw: str) -> None:
     """Write raw JSON in the place of one field of one line."""
     lines = path.read_text().splitlines()
     data = json.loads(lines[line])
-    data[field] = "@@@"
-    lines[line] = json.dumps(data).replace('"@@@"', raw)
+    data[field] = "@"
+    lines[line] = json.dumps(data).replace('"@"', raw)
     path.write_text("\n".join(lines) + "\n")
 
 
@@ -144,7 +144,7 @@ WAIVER = {"cases": "*", "outcome": "failed", "reason": "r", "source": "s", "expi
 
 def _waiver(field: str, raw: str) -> Change:
     def apply(path: Path) -> None:
-        entry = json.dumps({**WAIVER, field: "@@@"}).replace('"@@@"', raw)
+        entry = json.dumps({**WAIVER, field: "@"}).replace('"@"', raw)
         path.write_text(f'{{"schema": 1, "expectations": [{entry}]}}')
 
     return apply

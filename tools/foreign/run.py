@@ -29,7 +29,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.emulator.activation import environment
+from pytest_ascend.emulator.bootstrap import environment
 from pytest_ascend.emulator.settings import EmulatorSettings
 from pytest_ascend.environment.stack import collect
 from pytest_ascend.page import html

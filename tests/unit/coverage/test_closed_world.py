@@ -9,13 +9,13 @@ import pytest
 
 from pytest_ascend.coverage import manifest
 from pytest_ascend.coverage.expectations import NAME, load
-from pytest_ascend.coverage.selection import BUNDLED, NEEDS_NPU, Collected, concerns, plan
+from pytest_ascend.coverage.selection import BUNDLED, NEEDS_NPU, CollectedCases, concerns, plan
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored, Fallback, Outcome, Unsupported
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.records.verdict import Verdict
-from pytest_ascend.run.trial import Trial
+from pytest_ascend.run.case_context import CaseContext
 from pytest_ascend.runlog.contents import Run
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.verdict.summary import summarise
@@ -33,7 +33,7 @@ DRAWN, SEED = 60, 1312
 
 @pytest.mark.parametrize("level", ["smoke", "standard", "full"])
 def test_a_run_on_an_npu_has_to_execute_every_case_whatever_was_collected(level: str) -> None:
-    collected = Collected(cases={"node": FROZEN[0]})
+    collected = CollectedCases(cases={"node": FROZEN[0]})
     due = [each for each in FROZEN if concerns(each, level, "npu")]
     made = plan(collected, due, level=level, scope=BUNDLED, paths=(), narrowed_by=())
     assert {case.id for case in made.cases} >= {case.id for case in FROZEN if case.is_in(level)}
@@ -52,7 +52,7 @@ def drawn() -> list[Case]:
 
 def judged(case: Case, stack: Stack, *, interrupted: Outcome | None = None, **given: Any) -> Outcome:
     known = load([folder("baselines") / NAME], stack).known(case.id)
-    return Trial(case=case, node_id="test", known=known, interrupted=interrupted, **given).outcome()
+    return CaseContext(case=case, node_id="test", known=known, interrupted=interrupted, **given).outcome()
 
 
 DISAGREES = Verdict(path="output", agrees=False, standard="", headline="1 of 2 elements differ", message="by 3")

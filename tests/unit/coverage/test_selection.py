@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_ascend.coverage.selection import BUNDLED, OWN, PART, Collected, plan, scope
+from pytest_ascend.coverage.selection import BUNDLED, OWN, PART, CollectedCases, plan, scope
 from pytest_ascend.records.case import Case
 
 RELU = Case(suite="ops", subject="relu", property="forward")
@@ -18,11 +18,11 @@ MINE = Case(suite="user", subject="test_mine.py::test_x", property="test")
 FROZEN = (RELU, GELU, SLOW)
 
 
-def collected(*cases: Case, deselected: int = 0) -> Collected:
-    return Collected(cases={f"node::{case.id}": case for case in cases}, deselected=deselected)
+def collected(*cases: Case, deselected: int = 0) -> CollectedCases:
+    return CollectedCases(cases={f"node::{case.id}": case for case in cases}, deselected=deselected)
 
 
-def planned(found: Collected, *, where: str = BUNDLED, narrowed_by: tuple[str, ...] = ()) -> tuple[set[str], str]:
+def planned(found: CollectedCases, *, where: str = BUNDLED, narrowed_by: tuple[str, ...] = ()) -> tuple[set[str], str]:
     made = plan(found, FROZEN, level="standard", scope=where, paths=("some/path",), narrowed_by=narrowed_by)
     return {case.id for case in made.cases}, made.narrowed
 
@@ -37,7 +37,7 @@ def test_a_case_that_was_lost_without_anybody_asking_is_due_all_the_same() -> No
 
 def test_what_a_worker_tells_is_what_it_collected() -> None:
     found = replace(collected(RELU), elsewhere={"node": GELU})
-    assert msgspec.json.decode(msgspec.json.encode(found), type=Collected) == found
+    assert msgspec.json.decode(msgspec.json.encode(found), type=CollectedCases) == found
 
 
 def test_a_keyword_makes_a_subset() -> None:
@@ -81,7 +81,7 @@ def test_tests_of_ones_own_are_no_full_run_even_where_nothing_is_due() -> None:
 
 def test_what_a_worker_collected_survives_the_way_to_its_controller() -> None:
     found = collected(RELU, MINE, deselected=3)
-    assert msgspec.json.decode(msgspec.json.encode(found), type=Collected) == found
+    assert msgspec.json.decode(msgspec.json.encode(found), type=CollectedCases) == found
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from pytest_ascend.page.commands import report
 from pytest_ascend.page.matrix import natural, render_matrix
 from pytest_ascend.records.case import Case
-from pytest_ascend.verdict.scan import outline
+from pytest_ascend.verdict.scan import scan
 from tests.unit.runlog import synthetic
 from tests.unit.runlog.synthetic import replace
 
@@ -33,7 +33,7 @@ def runs(tmp_path):
 
 
 def page(paths):
-    return Reader(render_matrix(outline(path) for path in paths))
+    return Reader(render_matrix(scan(path) for path in paths))
 
 
 def data(found):

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from pytest_ascend.coverage.manifest import write
-from pytest_ascend.coverage.selection import BUNDLED, Collected
+from pytest_ascend.coverage.selection import BUNDLED, CollectedCases
 from pytest_ascend.device.cpu import Cpu
 from pytest_ascend.doctor import Diagnosis, Finding
 from pytest_ascend.doctor.findings import SEVERITIES
 from pytest_ascend.emulator import EmulatorSettings
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.plugin.options import Chosen, Options
-from pytest_ascend.plugin.session import Ledger, Setup, header_lines
+from pytest_ascend.plugin.session import RunRecorder, Setup, header_lines
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Failed, Outcome, Passed
 from pytest_ascend.records.record import ResultRecord
@@ -24,7 +24,7 @@ from pytest_ascend.run.preparation import Prepared
 from pytest_ascend.runlog.writing import read
 
 CASES = tuple(Case(suite="small", subject=name, property="p") for name in ("one", "two"))
-COLLECTED = Collected(
+COLLECTED = CollectedCases(
     cases={f"test_x.py::{case.subject}": case for case in CASES},
     places={f"test_x.py::{case.subject}": f"/suites/test_x.py::{case.subject}" for case in CASES},
 )
@@ -39,71 +39,71 @@ def setup(tmp_path: Path) -> Setup:
 
 
 @pytest.fixture
-def ledger(setup: Setup) -> Iterator[Ledger]:
-    ledger = Ledger(setup)
-    ledger.begin(COLLECTED)
-    yield ledger
-    ledger.close(2)
+def recorder(setup: Setup) -> Iterator[RunRecorder]:
+    recorder = RunRecorder(setup)
+    recorder.begin(COLLECTED)
+    yield recorder
+    recorder.close(2)
 
 
 def record(case: Case, outcome: Outcome) -> ResultRecord:
     return ResultRecord.of(case, f"it::{case.subject}", outcome, measurements={"latency_us": 1.0})
 
 
-def test_a_run_in_which_everything_passes_ends_with_zero_and_a_page(ledger: Ledger) -> None:
+def test_a_run_in_which_everything_passes_ends_with_zero_and_a_page(recorder: RunRecorder) -> None:
     for case in CASES:
-        ledger.take(record(case, Passed()))
-    assert ledger.close(0) == 0
-    assert ledger.page.exists()
-    assert read(ledger.page.with_name("run.jsonl")).footer is not None
+        recorder.take(record(case, Passed()))
+    assert recorder.close(0) == 0
+    assert recorder.page.exists()
+    assert read(recorder.page.with_name("run.jsonl")).footer is not None
 
 
-def test_a_failure_of_an_ordinary_test_keeps_pytests_exit_code(ledger: Ledger) -> None:
+def test_a_failure_of_an_ordinary_test_keeps_pytests_exit_code(recorder: RunRecorder) -> None:
     for case in CASES:
-        ledger.take(record(case, Passed()))
-    assert ledger.close(1) == 1
+        recorder.take(record(case, Passed()))
+    assert recorder.close(1) == 1
 
 
-def test_what_did_not_run_makes_the_exit_code(ledger: Ledger) -> None:
-    ledger.take(record(CASES[0], Passed()))
-    assert ledger.close(0) == 1
+def test_what_did_not_run_makes_the_exit_code(recorder: RunRecorder) -> None:
+    recorder.take(record(CASES[0], Passed()))
+    assert recorder.close(0) == 1
 
 
-def test_an_interrupted_run_has_no_footer(ledger: Ledger) -> None:
-    ledger.take(record(CASES[0], Passed()))
-    assert ledger.close(2) == 2
-    assert read(ledger.page.with_name("run.jsonl")).footer is None
+def test_an_interrupted_run_has_no_footer(recorder: RunRecorder) -> None:
+    recorder.take(record(CASES[0], Passed()))
+    assert recorder.close(2) == 2
+    assert read(recorder.page.with_name("run.jsonl")).footer is None
 
 
-def test_of_a_case_that_is_tried_again_the_first_try_counts(ledger: Ledger) -> None:
-    ledger.take(record(CASES[0], Failed(reason="wrong")))
-    ledger.take(record(CASES[0], Passed()))
-    ledger.close(1)
-    assert [each.outcome.name for each in read(ledger.page.with_name("run.jsonl")).records] == ["failed"]
+def test_of_a_case_that_is_tried_again_the_first_try_counts(recorder: RunRecorder) -> None:
+    recorder.take(record(CASES[0], Failed(reason="wrong")))
+    recorder.take(record(CASES[0], Passed()))
+    recorder.close(1)
+    assert [each.outcome.name for each in read(recorder.page.with_name("run.jsonl")).records] == ["failed"]
 
 
-def test_a_crash_is_an_error_of_its_case_at_its_place(ledger: Ledger) -> None:
-    ledger.take_crash("test_x.py::one", "worker 'gw0' crashed")
-    ledger.take_crash("test_x.py::ordinary", "worker 'gw0' crashed")
-    ledger.close(1)
-    (only,) = read(ledger.page.with_name("run.jsonl")).records
+def test_a_crash_is_an_error_of_its_case_at_its_place(recorder: RunRecorder) -> None:
+    recorder.take_crash("test_x.py::one", "worker 'gw0' crashed")
+    recorder.take_crash("test_x.py::ordinary", "worker 'gw0' crashed")
+    recorder.close(1)
+    (only,) = read(recorder.page.with_name("run.jsonl")).records
     assert only.outcome.name == "errored"
     assert only.node_id == "/suites/test_x.py::one"
     assert "gw0" in only.outcome.detail
 
 
-def test_a_second_beginning_changes_nothing(ledger: Ledger) -> None:
-    ledger.begin(Collected(cases={}))
-    assert ledger.close(0) == 5
+def test_a_second_beginning_changes_nothing(recorder: RunRecorder) -> None:
+    recorder.begin(CollectedCases(cases={}))
+    assert recorder.close(0) == 5
 
 
-def test_two_runs_in_one_folder_are_refused(ledger: Ledger, setup: Setup) -> None:
+def test_two_runs_in_one_folder_are_refused(recorder: RunRecorder, setup: Setup) -> None:
     with pytest.raises(RunLogError, match="another run"):
-        Ledger(setup).begin(COLLECTED)
+        RunRecorder(setup).begin(COLLECTED)
 
 
 def test_nothing_is_written_before_the_plan_is_known(setup: Setup) -> None:
-    assert Ledger(setup).close(3) == 3
+    assert RunRecorder(setup).close(3) == 3
     assert not setup.options.report.exists()
 
 

@@ -3,14 +3,14 @@
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Disputed, NotEmulated, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.verdict.summary import audited
+from pytest_ascend.verdict.summary import verified
 from tests.unit.runlog import synthetic
 
 
 def audit(stack=synthetic.HARDWARE, outcome=None, **fields):
     case = Case(suite="ops", subject="relu", property="forward")
     record = ResultRecord.of(case, "test", outcome or Passed(), **fields)
-    return audited(record, stack).outcome
+    return verified(record, stack).outcome
 
 
 def test_a_pass_that_compared_nothing_is_an_error():

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.runlog.writing import read
-from pytest_ascend.verdict.scan import RANKS, outline
+from pytest_ascend.verdict.scan import RANKS, scan
 from pytest_ascend.verdict.summary import ORDER, summarise
 from tests.unit.runlog import synthetic
 from tests.unit.runlog.test_reading import changed
@@ -24,19 +24,19 @@ def log(tmp_path):
 @pytest.mark.parametrize("outcomes", [ORDER, ["passed"], ["passed", "waived"]])
 def test_the_verdict_is_that_of_the_whole_log(tmp_path, stack, shape, outcomes):
     path = synthetic.write_log(tmp_path / "run.jsonl", CASES, outcomes=outcomes, stack=stack, **shape)
-    whole, found = summarise(read(path)), outline(path).summary
+    whole, found = summarise(read(path)), scan(path).summary
     assert (found.verdict, found.counts, found.executed) == (whole.verdict, whole.counts, whole.executed)
 
 
 def test_a_subject_is_tallied_over_all_its_cases(log):
-    found = outline(log).tallies["ops", "activation", "relu"]
+    found = scan(log).tallies["ops", "activation", "relu"]
     whole = [each for each in summarise(read(log)).results if each.case.subject == "relu"]
     assert sum(found) == len(whole)
     assert found[RANKS["failed"]] == sum(each.outcome.name == "failed" for each in whole)
 
 
 def test_figures_are_kept_by_case(log):
-    found = outline(log).measurements
+    found = scan(log).measurements
     assert ("benchmarks/resnet50/inference-batch1/float32", "latency_us") in found
 
 
@@ -56,7 +56,7 @@ def from_the_cpu(data):
 def test_a_pass_that_its_record_does_not_bear_out_is_none(tmp_path, spoil):
     path = synthetic.write_log(tmp_path / "run.jsonl", CASES[:3], stack=synthetic.HARDWARE)
     changed(path, 2, **spoil(json.loads(path.read_text().splitlines()[1])))
-    whole, found = summarise(read(path)), outline(path).summary
+    whole, found = summarise(read(path)), scan(path).summary
     assert found.counts == whole.counts
     assert not found.verdict.conforms
 
@@ -97,7 +97,7 @@ def more(lines):
 def test_what_the_whole_reader_refuses_is_refused(tmp_path, spoil):
     path = synthetic.write_log(tmp_path / "run.jsonl", CASES[:3])
     path.write_text("".join(spoil(path.read_text().splitlines(keepends=True))), encoding="latin-1")
-    for reader in (read, outline):
+    for reader in (read, scan):
         with pytest.raises(RunLogError) as caught:
             reader(path)
         assert str(path) in str(caught.value)
@@ -105,7 +105,7 @@ def test_what_the_whole_reader_refuses_is_refused(tmp_path, spoil):
 
 def test_a_missing_log_is_one_clear_message(tmp_path):
     with pytest.raises(RunLogError, match="nowhere"):
-        outline(tmp_path / "nowhere")
+        scan(tmp_path / "nowhere")
 
 
 def test_events_beside_the_records_count_as_in_the_whole_log(tmp_path):
@@ -113,6 +113,6 @@ def test_events_beside_the_records_count_as_in_the_whole_log(tmp_path):
     event = {"type": "event", "kind": "canaries", "planted": 2, "detected": 1, "honest": 3, "missed": ["relu"]}
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([lines[0], json.dumps(event) + "\n", *lines[1:]]))
-    whole, found = summarise(read(path)), outline(path).summary
+    whole, found = summarise(read(path)), scan(path).summary
     assert found.contradictions == whole.contradictions != ()
     assert found.verdict == whole.verdict

@@ -9,42 +9,42 @@ from pathlib import Path
 import pytest
 import torch
 
-from pytest_ascend.emulator import sickness
+from pytest_ascend.emulator import device_faults
+from pytest_ascend.emulator.device_faults import infect
 from pytest_ascend.emulator.faults import apply_faults
 from pytest_ascend.emulator.kernels import all_kernels
-from pytest_ascend.emulator.sickness import infect
 from pytest_ascend.errors import UsageError
 
 
 @pytest.fixture(autouse=True)
 def first_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sickness, "_current_device", lambda: 0)
+    monkeypatch.setattr(device_faults, "_current_device", lambda: 0)
 
 
 def test_a_kind_alone_happens_from_the_first_call_on() -> None:
-    assert sickness.parse("poison").fits("aclnnAdd", [])
+    assert device_faults.parse("poison").fits("aclnnAdd", [])
 
 
 def test_settings_say_when() -> None:
-    found = sickness.parse("crash:operator=Add:after=2:times=1")
+    found = device_faults.parse("crash:operator=Add:after=2:times=1")
     calls = ["aclnnMul", "aclnnAdd", "aclnnAdd", "aclnnAdd", "aclnnAdd"]
     assert [found.fits(name, []) for name in calls] == [False, False, False, True, False]
 
 
 def test_a_number_of_elements_singles_out_a_tensor() -> None:
-    found = sickness.parse("crash:numel=6")
+    found = device_faults.parse("crash:numel=6")
     assert not found.fits("aclnnAdd", [torch.ones(7)])
     assert found.fits("aclnnAdd", [torch.ones(7), torch.ones(2, 3)])
 
 
 def test_another_device_is_well() -> None:
-    assert not sickness.parse("crash:device=1").fits("aclnnAdd", [])
+    assert not device_faults.parse("crash:device=1").fits("aclnnAdd", [])
 
 
 def test_a_fault_may_happen_to_one_process_only(tmp_path: Path) -> None:
     text = f"crash:once={tmp_path / 'spent'}"
-    assert sickness.parse(text).fits("aclnnAdd", [])
-    assert not sickness.parse(text).fits("aclnnAdd", [])
+    assert device_faults.parse(text).fits("aclnnAdd", [])
+    assert not device_faults.parse(text).fits("aclnnAdd", [])
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_fault_may_happen_to_one_process_only(tmp_path: Path) -> None:
 )
 def test_a_setting_that_makes_no_sense_is_named(text: str) -> None:
     with pytest.raises(UsageError, match=text.partition(":")[2].partition("=")[0]):
-        sickness.parse(text)
+        device_faults.parse(text)
 
 
 def test_an_operator_that_is_not_emulated_is_named() -> None:

@@ -7,8 +7,8 @@ import ctypes
 import pytest
 import torch
 
+from pytest_ascend.emulator.dtype_support import TAKEN, check_of
 from pytest_ascend.emulator.kernels import all_kernels
-from pytest_ascend.emulator.taken import TAKEN, check_of
 from pytest_ascend.emulator.tensors import Refused
 from pytest_ascend.run.outcomes import classify
 

@@ -23,7 +23,7 @@ Reproduce: TypeAlias = Callable[[Verdict | None], str]
 
 
 @dataclass(kw_only=True, slots=True)
-class Trial:
+class CaseContext:
     """A case on its way through its test. ``interrupted`` is the outcome of whatever ended the test early.
 
     ``known`` are the known deviations of the case, None where it is to pass. ``reproduce`` writes a program that shows

@@ -12,14 +12,14 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Unsupported
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import Verdict
-from pytest_ascend.run.trial import Trial
+from pytest_ascend.run.case_context import CaseContext
 
 AGREES = Verdict(path="output", agrees=True, standard="", headline="agrees")
 DISAGREES = Verdict(path="output", agrees=False, standard="", headline="output: 3 of 4 differ", message="all lines")
 
 
-def trial(**known: Any) -> Trial:
-    return Trial(case=Case(suite="ops", subject="relu", property="forward"), node_id="test_x.py::test_y", **known)
+def trial(**known: Any) -> CaseContext:
+    return CaseContext(case=Case(suite="ops", subject="relu", property="forward"), node_id="test_x.py::test_y", **known)
 
 
 def test_a_comparison_that_agrees_is_a_pass() -> None:
