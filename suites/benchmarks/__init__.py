@@ -10,8 +10,22 @@ from .operators import ROWS
 
 MODELS = ("resnet50", "vit_b_16")
 
-#: Measured at level standard already: one of each kind, so that every run says how fast the device is.
-EARLY = {"benchmarks/resnet50/inference/float32", "benchmarks/add-4x4/launch/float32"}
+#: Measured at level standard already, so that every run says how fast the device is: launching, both models in both
+#: kinds of work, copies in both directions, a product, attention.
+EARLY = {
+    f"benchmarks/{name}/float32"
+    for name in (
+        "add-4x4/launch",
+        "resnet50/inference",
+        "resnet50/training-step",
+        "vit_b_16/inference",
+        "vit_b_16/training-step",
+        "to-device-16MiB-pinned/copy",
+        "from-device-16MiB-pinned/copy",
+        "bmm-scores/latency",
+        "attention-vit/latency",
+    )
+}
 
 
 def _case(subject: str, prop: str, dtype: str, family: str) -> Case:

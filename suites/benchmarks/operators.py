@@ -63,6 +63,10 @@ class Row:
             dtype=str(dtype).removeprefix("torch."),
         )
 
+    def held_bytes(self, sizes: Sizes, dtype: torch.dtype) -> int:
+        """Return how much memory the inputs take each time that the call is prepared."""
+        return ROTATED * sum(each.nbytes for each in self._inputs(sizes, dtype, torch.device("meta"), 0))
+
     def _inputs(self, sizes: Sizes, dtype: torch.dtype, device: torch.device, seed: int) -> list[Tensor]:
         source = torch.Generator().manual_seed(seed)
         return [

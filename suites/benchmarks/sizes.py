@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+import torch
 
 from pytest_ascend.device import Device
 from pytest_ascend.performance.timing import shares_the_host
@@ -19,9 +22,33 @@ class Sizes:
 
 
 HARDWARE = Sizes(batch=32, pixels=224, layers=12, context=2048)
-HOST = Sizes(batch=1, pixels=64, layers=2, context=128)
+HOST = Sizes(batch=1, pixels=48, layers=1, context=128)
 
 
 def sizes_of(device: Device) -> Sizes:
     """Return the sizes for a device."""
     return HOST if shares_the_host(device) else HARDWARE
+
+
+def preparations(device: Device, needed_bytes: int, wanted: int) -> int:
+    """Return how often work may be prepared that takes so much memory each time: ``wanted``, or as often as fits.
+
+    Half of the memory that is free on the device is left to results. Raises NotImplementedError where the work does not
+    fit once.
+    """
+    free = free_bytes(device)
+    if needed_bytes > free:
+        raise NotImplementedError(
+            f"{device.label} has {free / 2**20:,.0f} MiB free, and this benchmark needs {needed_bytes / 2**20:,.0f}:"
+            " the memory of an emulated device is set by --ascend-emulated-memory"
+        )
+    return max(1, min(wanted, int(free / 2 // max(needed_bytes, 1))))
+
+
+def free_bytes(device: Device) -> float:
+    """Return how much memory of a device nobody uses; infinity where it is the host's."""
+    module = getattr(torch, device.kind, None)
+    if device.kind == "cpu" or not hasattr(module, "mem_get_info"):
+        return math.inf
+    free, _ = module.mem_get_info(device.torch_device())  # type: ignore[union-attr]
+    return float(free)

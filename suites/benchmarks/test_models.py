@@ -15,7 +15,7 @@ from pytest_ascend.records.case import Case
 
 from . import COMPILED, MEMORY, MODEL_RUNS, SWEEPS
 from .models import MODES, WORKS, batch_of, inference, model_of, training
-from .sizes import sizes_of
+from .sizes import HOST, sizes_of
 
 Measure = Callable[[str, float | Sequence[float]], None]
 
@@ -29,7 +29,7 @@ def test_model(case: Case, ascend_device: Device, ascend_benchmark: AscendBenchm
     model, work, dtype = MODEL_RUNS[case]
     sizes = sizes_of(ascend_device)
     make = WORKS[work](model, MODES[dtype], sizes, sizes.batch)
-    ascend_benchmark(make, Work(items=sizes.batch, dtype=dtype), budget_s=2.0)
+    ascend_benchmark(make, Work(items=sizes.batch, dtype=dtype), budget_s=1.0 if sizes is HOST else 2.0)
 
 
 @pytest.mark.parametrize("case", SWEEPS, ids=lambda case: case.id)

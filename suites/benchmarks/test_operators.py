@@ -12,7 +12,7 @@ from pytest_ascend.performance.timing import Call
 from pytest_ascend.records.case import Case
 
 from . import LAUNCH, OPERATORS
-from .sizes import sizes_of
+from .sizes import preparations, sizes_of
 
 #: Seconds of rounds: inputs lie at many places in turn where the device shares the host's processor.
 BUDGET_S = 1.5
@@ -21,7 +21,8 @@ BUDGET_S = 1.5
 @pytest.mark.parametrize("case", OPERATORS, ids=lambda case: case.id)
 def test_operator(case: Case, ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
     row, sizes, dtype = OPERATORS[case], sizes_of(ascend_device), getattr(torch, case.dtype)
-    ascend_benchmark(row.make(sizes, dtype), row.work(sizes, dtype), budget_s=BUDGET_S, preparations=PLACES)
+    places = preparations(ascend_device, row.held_bytes(sizes, dtype), PLACES)
+    ascend_benchmark(row.make(sizes, dtype), row.work(sizes, dtype), budget_s=BUDGET_S, preparations=places)
 
 
 @pytest.mark.ascend_case(LAUNCH)

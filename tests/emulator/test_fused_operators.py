@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from suites.fused.catalogue import OPERATORS
 from torch.utils._pytree import tree_map
 
 from pytest_ascend.operators import Operator
+from suites.fused import OPERATORS
 
 #: What torch_npu itself does otherwise than the definition says: a shape, the precision of numbers that it passes on.
 _OF_TORCH_NPU = {"npu_apply_adam", "npu_apply_adam_w", "npu_cross_entropy_loss", "npu_giou", "npu_iou", "npu_ptiou"}

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from suites.benchmarks.catalogue import HOST
+
+from suites.benchmarks.sizes import HOST
 
 suite = importlib.import_module("suites.fusion.test_fusion")
 

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from suites.ops.catalogue import CASES
-
 from pytest_ascend.system.bundled import folder
+from suites.ops import CASES
 from suites.ops.table import is_recorded
 from tests.meta.spoiled_recorded import SPOILED
 

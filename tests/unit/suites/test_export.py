@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import re
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,10 +17,10 @@ from torch import nn
 
 from pytest_ascend.device.cpu import Cpu
 from pytest_ascend.device.npu import Npu
-from pytest_ascend.errors import UsageError
 from pytest_ascend.precision import compare
 from pytest_ascend.run.fallback import FallbackWatch
 from pytest_ascend.run.outcomes import classify
+from suites.adaptation import conftest as at_start
 from suites.adaptation import export, offline
 from suites.training import recipes
 
@@ -48,8 +50,18 @@ def test_a_missing_package_is_said_with_what_helps(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(
         export, "find_spec", lambda name: None if name == "onnxruntime" else importlib.util.find_spec(name)
     )
-    with pytest.raises(UsageError, match=r"needs onnxruntime, not installed[\s\S]*pip install 'pytest-ascend\[onnx\]'"):
+    said = r"needs onnxruntime, not installed here: .*pip install 'pytest-ascend\[onnx\]'"
+    with pytest.raises(pytest.skip.Exception, match=said):  # not run, and no error of the device
         export.check_installed()
+    items = [SimpleNamespace(name=f"test_onnx[{name}]") for name in "ab"] + [SimpleNamespace(name="test_other")]
+    (line,) = at_start.pytest_report_collectionfinish(items)
+    assert re.fullmatch(f"ascend: 2 cases will not run: .*{said}", line)
+    assert at_start.pytest_report_collectionfinish(items[2:]) == []
+
+
+def test_where_all_is_installed_nothing_is_said() -> None:
+    assert at_start.pytest_report_collectionfinish([SimpleNamespace(name="test_onnx[a]")]) == []
+    export.check_installed()
 
 
 # --- offline models ---

@@ -1,0 +1,14 @@
+"""Says at the start of a run, and not hours later, which of its cases cannot run here."""
+
+from __future__ import annotations
+
+import pytest
+
+from .export import lacking
+
+
+def pytest_report_collectionfinish(items: list[pytest.Item]) -> list[str]:
+    """Count the cases that need what is not installed."""
+    needing = [item for item in items if item.name.startswith("test_onnx[")]
+    said = lacking() if needing else ""
+    return [f"ascend: {len(needing)} cases will not run: {said}"] if said else []

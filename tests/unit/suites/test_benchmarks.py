@@ -1,0 +1,52 @@
+"""Benchmarks: what a nightly run measures, and that it asks for memory before it takes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from pytest_ascend.emulator.settings import USUAL_MEMORY
+from pytest_ascend.performance.estimate import PLACES
+from pytest_ascend.records.text import parse_size
+from suites.benchmarks import CASES, sizes
+from suites.benchmarks.operators import ROWS
+from suites.benchmarks.sizes import HOST, free_bytes, preparations
+
+
+@dataclass
+class Card:
+    kind: str = "npu"
+    label: str = "npu:0"
+
+    def torch_device(self) -> torch.device:
+        return torch.device("cpu")
+
+
+def test_level_standard_sees_a_slower_training_inference_copy_product_and_attention() -> None:
+    early = {f"{case.subject}/{case.property}" for case in CASES if case.level == "standard"}
+    models = {f"{model}/{work}" for model in ("resnet50", "vit_b_16") for work in ("inference", "training-step")}
+    assert models | {"add-4x4/launch", "bmm-scores/latency", "attention-vit/latency"} < early
+    assert {name.partition("-device")[0] for name in early if name.endswith("/copy")} == {"to", "from"}
+
+
+def test_what_is_prepared_fits_into_half_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "free_bytes", lambda _: 1000.0)
+    assert [preparations(Card(), needed, 32) for needed in (0, 10, 100, 300, 1000)] == [32, 32, 5, 1, 1]
+    with pytest.raises(NotImplementedError, match=r"npu:0 has 0 MiB free.*--ascend-emulated-memory"):
+        preparations(Card(), 1001, 32)
+
+
+def test_every_operator_fits_the_emulated_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = float(parse_size(USUAL_MEMORY))
+    monkeypatch.setattr(sizes, "free_bytes", lambda _: usual)
+    for row in ROWS:
+        held = row.held_bytes(HOST, torch.float32)
+        assert 0 < held * preparations(Card(), held, PLACES) <= usual / 2, row.name
+
+
+def test_a_device_is_asked_for_its_memory_and_the_host_has_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (5, 8))
+    assert free_bytes(Card(kind="cuda")) == 5
+    assert free_bytes(Card(kind="cpu")) == float("inf")
