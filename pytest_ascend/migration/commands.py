@@ -60,8 +60,8 @@ def census(ctx: click.Context, as_json: bool, output: Path | None, show: tuple[s
 def diff(old: Path, new: Path, as_json: bool) -> None:
     """Tell what was gained and lost from the census OLD to the census NEW.
 
-    Lost is what torch_npu did not leave to the CPU before, and now does, or has no more. Exit code 1 where anything
-    was lost.
+    Lost is what torch_npu did not leave to the CPU before, and now does, or has no more; what torch itself removed is
+    listed apart. torch_npu's own operators come first. Exit code 1 where anything was lost.
     """
     difference = compare(read(old), read(new))
     if as_json:
@@ -111,8 +111,13 @@ def _lines(difference: Difference) -> Iterator[str]:
     yield f"new: {_versions(difference.new)}"
     for part in PARTS:
         for name, change in getattr(difference, part).items():
-            yield f"{part:<8}{name}: {change.before} -> {change.after}"
-    yield ", ".join(f"{len(getattr(difference, part)):,} {part}" for part in PARTS)
+            yield f"{part:<8} {name}: {change.before} -> {change.after}"
+    counts = {part: len(getattr(difference, part)) for part in PARTS}
+    yield ", ".join(f"{counts[part]:,} {_SAID.get(part, part)}" for part in PARTS if part not in _SAID or counts[part])
+
+
+#: Changes that are no doing of torch_npu's.
+_SAID = {"removed": "removed by torch itself", "added": "added by torch itself"}
 
 
 def _versions(taken: Census) -> str:

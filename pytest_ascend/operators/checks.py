@@ -333,10 +333,11 @@ def conformance_tests(*operators: Operator, suite: str = USER) -> Callable[..., 
         npu_device: torch.device,
         precision_compare: PrecisionCompare,
         ascend_reproduce: Callable[..., None],
+        ascend_sweep_seed: str,
     ) -> None:
         operator = table[case.subject]
         swept = CALLS.get(case.property)
-        generated = Sweep.of(operator, case.dtype, swept, defined=True) if swept else None
+        generated = Sweep.of(operator, case.dtype, swept, ascend_sweep_seed, defined=True) if swept else None
         target = Target(case, operator, generated or Definition(operator), npu_device)
         ascend_reproduce(partial(program, target))
         check(target, precision_compare)

@@ -64,7 +64,7 @@ class Generated:
     axes: tuple[str, ...]
 
 
-def generate(operator: Operator, dtype: str, count: int, seed: int = 0) -> Iterator[Generated]:
+def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) -> Iterator[Generated]:
     """Yield ``count`` calls, three at a time: one, another of the same sizes, and the first with other numbers.
 
     Between the first and the third another call with the same sizes comes, with other arguments where the operator has

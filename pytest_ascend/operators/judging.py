@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -81,6 +82,17 @@ def alike(actual: Mapping[str, Tensors], wanted: Mapping[str, Tensors]) -> tuple
     if not _have_same_bits(ours, theirs):
         ours, theirs = _with_one_nan(ours), _with_one_nan(theirs)
     return (ours, theirs) if _have_same_bits(ours, theirs) else None
+
+
+def digest(values: Sequence[torch.Tensor | None]) -> str:
+    """Return a SHA-256 of tensors by dtype, shape and every bit, cut to 128 bits; all NaN are one."""
+    found = hashlib.sha256()
+    for each in values:
+        found.update(f"{None if each is None else (each.dtype, tuple(each.shape))}".encode())
+        if each is not None:
+            plain = _one_nan(each.detach().cpu().resolve_conj().resolve_neg()).contiguous().reshape(-1)
+            found.update(plain.view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()[:32]
 
 
 def _forms(results: Mapping[str, Tensors]) -> list[Any]:

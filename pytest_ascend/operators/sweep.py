@@ -13,18 +13,21 @@ import torch
 
 from pytest_ascend.coverage.manifest import SWEEP_SEED
 from pytest_ascend.dispatching import unseen
-from pytest_ascend.operators.calling import Placing, as_it_is, forward, on_tensors, onto
+from pytest_ascend.operators.calling import Placing, as_it_is, forward, on_tensors, onto, tensors
 from pytest_ascend.operators.generator import Generated, generate
-from pytest_ascend.operators.judging import alike, expected, settings
-from pytest_ascend.operators.operator import Operator
+from pytest_ascend.operators.judging import alike, digest, expected, settings
+from pytest_ascend.operators.operator import MOVE, Operator
 from pytest_ascend.operators.reference import CPU, Definition, Results, Tensors, computed, differentiated
 from pytest_ascend.operators.samples import USUAL_TERMS, Sample, call
 from pytest_ascend.operators.target import Target
 from pytest_ascend.operators.values import StoredTensor, Values, Variant
+from pytest_ascend.records.record import CallDigests
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
 #: Calls of a case, by its property.
 CALLS = {"sweep": 12, "sweep-more": 240}
+#: Calls of a case whose digests are kept, about.
+DIGESTS = 60
 #: What the name of a gradient ends with.
 BACKWARD = "backward"
 #: Of so many calls one goes back as well.
@@ -46,7 +49,9 @@ class Sweep:
     _definition: list[Definition] = field(default_factory=list)
 
     @classmethod
-    def of(cls, operator: Operator, dtype: str, count: int, seed: int = SWEEP_SEED, *, defined: bool = False) -> Sweep:
+    def of(
+        cls, operator: Operator, dtype: str, count: int, seed: int | str = SWEEP_SEED, *, defined: bool = False
+    ) -> Sweep:
         """Generate the calls of an operator."""
         return cls(operator, dtype, tuple(generate(operator, dtype, count, seed)), defined, [Definition(operator)])
 
@@ -113,6 +118,8 @@ def check(target: Target, compare: PrecisionCompare) -> None:
             if found is None:
                 continue
             name = _name(each, backward=backward)
+            if number % max(len(reference.calls) // DIGESTS, 1) == 0:
+                compare.digests[name] = _digests(target, each, found[0], backward=backward)
             if alike({"": found[0]}, {"": found[1]}):
                 exact[name] = found
             else:
@@ -126,6 +133,15 @@ def check(target: Target, compare: PrecisionCompare) -> None:
         )
     for name, (each, backward) in doubtful.items():
         _judge_or_shrink(target, compare, each, actual[name], backward=backward)
+
+
+def _digests(target: Target, each: Generated, outputs: Tensors, *, backward: bool) -> CallDigests:
+    """Return the digests of a call, and whether every right device gives these bits: of what is moved, or is whole."""
+    with unseen():
+        is_whole = not any(out is not None and (out.is_floating_point() or out.is_complex()) for out in outputs)
+        is_exact = is_whole or (target.operator.exactness == MOVE and not backward)
+        inputs = digest(tensors(target.on_cpu(each.sample)))
+        return CallDigests(inputs, digest(outputs), is_exact)
 
 
 def _judge_or_shrink(

@@ -14,13 +14,12 @@ from pytest_ascend.page.html import render_diff
 from pytest_ascend.page.matrix import render_matrix
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.writing import read
+from pytest_ascend.verdict import figures
 from pytest_ascend.verdict import merge as merging
 from pytest_ascend.verdict.diff import CANNOT_TELL, ERROR_DRIFT, FAILS_ON, SLOWER, SPEED_SHARE, Diff, compare
 from pytest_ascend.verdict.scan import scan
 from pytest_ascend.verdict.summary import Summary, exit_code, summarise
 
-LOG = "run.jsonl"
-PAGE = "conformance.html"
 PATH = click.Path(path_type=Path)
 #: Kinds of change that may fail a comparison.
 MAY_FAIL_ON = (*FAILS_ON, ERROR_DRIFT, SLOWER)
@@ -41,7 +40,7 @@ def render(run: Path, output: Path | None, against: Path | None) -> None:
     Needs no device. Says what the run says, and exits with 0 whenever the page was made.
     """
     log = log_of(run)
-    page = output or log.with_name(_page_name(log))
+    page = output or log.with_name(html.page_name(log))
     summary = summarise(read(log))
     write(page, html.render(summary, against=summary_of(against) if against else None))
     _echo(terminal.lines(summary, page=page))
@@ -135,14 +134,18 @@ def diff(
 def merge(context: click.Context, shards: tuple[Path, ...], output: Path) -> None:
     """Put the logs of all SHARDS of a run together: the log and the page of a full run.
 
-    Refuses, naming them, shards of different stacks, manifests or rules, one given twice, and one that is missing.
+    Refuses, naming them, shards of different stacks, manifests or rules, or more than 14 days apart, one given twice,
+    one that was altered, and one that is missing. Says where they ran on different machines.
     Exits as pytest --ascend would have.
     """
-    log = output / LOG
+    log = output / html.LOG
     merging.merge([read(log_of(each)) for each in shards], log)
     found = summary_of(log)
-    write(output / PAGE, html.render(found))
-    _echo(terminal.lines(found, page=output / PAGE))
+    write(output / html.PAGE, html.render(found))
+    _echo(terminal.lines(found, page=output / html.PAGE))
+    if len(machines := merging.machines(found.run.header)) > 1:
+        said = "; ".join(figures.one_line(each) for each in machines)
+        click.echo(f"The shards ran on {len(machines)} machines ({said}): no certificate can be earned with this log.")
     context.exit(exit_code(found))
 
 
@@ -154,7 +157,7 @@ def matrix(runs: tuple[Path, ...], output: Path) -> None:
 
     Exits with 0 whenever the page was made.
     """
-    write(output, render_matrix(scan(log_of(run)) for run in runs))
+    write(output, render_matrix((scan(log_of(run)) for run in runs), into=output.parent))
     click.echo(f"{len(runs):,} runs: {output}")
 
 
@@ -170,7 +173,7 @@ def _written(found: Diff, form: str) -> str:
 
 def log_of(run: Path) -> Path:
     """Return the log that a path means: the file itself, or the latest one in a folder."""
-    return run / LOG if run.is_dir() else run
+    return run / html.LOG if run.is_dir() else run
 
 
 def summary_of(run: Path) -> Summary:
@@ -181,11 +184,6 @@ def summary_of(run: Path) -> Summary:
 def _echo(lines: Iterable[terminal.Line]) -> None:
     for line in lines:
         click.secho(line.text, fg=line.colour or None, bold=line.bold)
-
-
-def _page_name(log: Path) -> str:
-    """Return a name of its own to the page of a log that is not the latest."""
-    return PAGE if log.name == LOG else f"{log.stem}.html"
 
 
 def write(path: Path, text: str) -> None:

@@ -27,6 +27,9 @@ from pytest_ascend.verdict.diff import Diff
 from pytest_ascend.verdict.phrase import LANGUAGES, SILENCE, Phrase, Value, say, table
 from pytest_ascend.verdict.summary import Summary
 
+#: A run log and its page, in the folder of a run.
+LOG, PAGE = "run.jsonl", "conformance.html"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
@@ -116,6 +119,11 @@ def place(template: str, scripts: tuple[str, ...], page: object, data: Mapping[s
 
 def _script_data(value: Mapping[str, Any]) -> Markup:
     return Markup(codec.for_script(value))  # noqa: S704 - for_script leaves nothing that could end the element
+
+
+def page_name(log: Path) -> str:
+    """Return the name of the page beside a log; of its own for one that is not the latest of its folder."""
+    return PAGE if log.name == LOG else f"{log.stem}.html"
 
 
 def write(path: Path, text: str) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from pytest_ascend.page import chart, html
 from pytest_ascend.page.changes import name_of
@@ -13,6 +17,7 @@ from pytest_ascend.page.chart import Chart
 from pytest_ascend.page.page import label_of
 from pytest_ascend.page.sections import SUITES
 from pytest_ascend.page.svg import can_be_drawn
+from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, commas, say
@@ -21,6 +26,8 @@ from pytest_ascend.verdict.summary import ORDER, Summary, counted_outcome
 
 #: Parts of a stack by which runs are sorted, and that the table of combinations shows.
 SHOWN = ("chip", "driver", "cann", "torch", "torch_npu", "python")
+#: Combinations that the answer names.
+NAMES_LIMIT = 5
 #: Pictures of speed, the suites of benchmarks first.
 CHARTS_LIMIT = 120
 #: Figures that say most of a benchmark; those of all benchmarks come before the rest.
@@ -46,9 +53,11 @@ class RunRow:
     versions: tuple[str, ...]
     kind: str
     opening: Phrase
+    share: str
     tally: Phrase
     started: str
     path: str
+    link: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,31 +68,45 @@ class MatrixPage:
     kind_of_page: Phrase
     looks: str
     label: Phrase
-    sentence: Phrase
+    answer: Phrase
+    sentences: tuple[Phrase, ...]
     shown: tuple[Phrase, ...]
     runs: tuple[RunRow, ...]
     outcomes: tuple[str, ...]
     charts: tuple[Chart, ...]
 
 
-def render_matrix(outlines: Iterable[RunScan]) -> str:
-    """Return a page over many runs, which loads nothing."""
+def render_matrix(outlines: Iterable[RunScan], *, into: Path | None = None) -> str:
+    """Return a page over many runs, which loads nothing; ``into`` is its folder, from where it links to their pages."""
     runs = sorted(outlines, key=_order)
     stacks = [run.summary.run.header.stack for run in runs]
     labels = {label_of(stack).key: label_of(stack) for stack in stacks}
-    conforming = sum(run.summary.verdict.conforms and not run.summary.verdict.notice for run in runs)
     page = MatrixPage(
         title=f"{len(runs):,} runs · pytest-ascend",
         kind_of_page=say("page.matrix"),
         looks="kind-subset",
         label=labels.popitem()[1] if len(labels) == 1 else SILENCE,
-        sentence=say("matrix.sentence", conforming=f"{conforming:,}", n=f"{len(runs):,}"),
+        **_answer(runs),
         shown=tuple(say(f"stack.{name}") for name in SHOWN),
-        runs=tuple(_row(index, run.summary) for index, run in enumerate(runs)),
+        runs=tuple(_row(index, run.summary, into) for index, run in enumerate(runs)),
         outcomes=ORDER,
         charts=tuple(_charts(runs)),
     )
     return html.place("matrix.html", ("common.js", "matrix.js"), page, _data(runs, page.runs))
+
+
+def _answer(runs: Sequence[RunScan]) -> dict[str, Any]:
+    """Return which of the runs conform: as a heading, and by name."""
+    conforming = [run for run in runs if run.summary.verdict.conforms and not run.summary.verdict.notice]
+    key = {0: "matrix.answer.none", len(runs): "matrix.answer.all"}.get(len(conforming), "matrix.answer")
+    names = list(dict.fromkeys(name_of(run.summary.run.header.stack) for run in conforming))
+    more = f", … ({len(names):,})" if len(names) > NAMES_LIMIT else ""
+    those = [say("matrix.those", names=f"{', '.join(names[:NAMES_LIMIT])}{more}")] if names else []
+    emulated = any(run.summary.run.header.stack.emulated for run in runs)
+    return {
+        "answer": say(key, conforming=f"{len(conforming):,}", n=f"{len(runs):,}"),
+        "sentences": (*those, *([say("matrix.emulated")] if emulated else [])),
+    }
 
 
 def _order(run: RunScan) -> tuple[object, ...]:
@@ -97,7 +120,21 @@ def natural(text: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts)
 
 
-def _row(index: int, summary: Summary) -> RunRow:
+def _share(summary: Summary) -> str:
+    """Return how many of the cases that had to run passed; all of them only where all did."""
+    passed, total = summary.counts[Passed.name], summary.total
+    return f"{math.floor(1000 * passed / total) / 10:.1f} %" if total else "–"
+
+
+def _link(log: str, into: Path | None) -> str:
+    """Return the way from the folder of the matrix to the page of a run; "" where there is none beside its log."""
+    page = Path(log).with_name(html.page_name(Path(log)))
+    if into is None or not page.is_file():
+        return ""
+    return f"./{quote(Path(os.path.relpath(page.resolve(), into.resolve())).as_posix())}"
+
+
+def _row(index: int, summary: Summary, into: Path | None) -> RunRow:
     header = summary.run.header
     return RunRow(
         number=f"{index + 1}",
@@ -107,9 +144,11 @@ def _row(index: int, summary: Summary) -> RunRow:
         versions=tuple(evidence.line(str(getattr(header.stack, name))) for name in SHOWN),
         kind=summary.verdict.kind,
         opening=summary.verdict.opening,
+        share=_share(summary),
         tally=commas([counted_outcome(name, count) for name, count in summary.counts.items() if count]),
         started=header.started[: len("2026-01-01")],
         path=evidence.line(summary.run.path),
+        link=_link(summary.run.path, into),
     )
 
 

@@ -164,6 +164,16 @@ def cpu_reference(pytestconfig: pytest.Config, golden_store: GoldenStore) -> Cpu
     return CpuReference(golden_store, stores=bool(setup and setup.options.store_goldens))
 
 
+@pytest.fixture(scope="session")
+def ascend_sweep_seed(pytestconfig: pytest.Config) -> str:
+    """Return what generated calls follow from: the seed of the manifest, and ``--ascend-challenge`` where given."""
+    from pytest_ascend.coverage.manifest import SWEEP_SEED
+
+    setup = pytestconfig.stash.get(SETUP, None)
+    challenge = setup.options.challenge if setup else None
+    return f"{SWEEP_SEED}" if challenge is None else f"{SWEEP_SEED} and challenge {challenge}"
+
+
 @pytest.fixture
 def precision_compare(request: pytest.FixtureRequest) -> PrecisionCompare:
     """Compare what the device computed with what was expected, by dtype; raises where they disagree.
@@ -180,9 +190,10 @@ def precision_compare(request: pytest.FixtureRequest) -> PrecisionCompare:
     note = trial.note if trial else _forget
     marker = request.node.get_closest_marker("ascend_standard")
     marked = marked_settings(marker.args, marker.kwargs, request.node.nodeid) if marker else {}
+    digests = trial.digests if trial else {}
     if setup is None:
-        return PrecisionCompare(note, marked=marked)
-    return PrecisionCompare(note, setup.options.standard, str(setup.prepared.device.torch_device()), marked)
+        return PrecisionCompare(note, marked=marked, digests=digests)
+    return PrecisionCompare(note, setup.options.standard, str(setup.prepared.device.torch_device()), marked, digests)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Generator
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,7 @@ from pytest_ascend.plugin.error_outcome import interrupt
 from pytest_ascend.plugin.keys import CASE, CONTEXT, NOT_BUILT, SETUP
 from pytest_ascend.plugin.progress import folded
 from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, STATUS, as_builtins, record_of, restate
-from pytest_ascend.plugin.session import RunRecorder, Setup, header_lines
+from pytest_ascend.plugin.session import PYTEST_ONLY, RunRecorder, Setup, header_lines
 from pytest_ascend.plugin.sharding import Sharding
 from pytest_ascend.plugin.startup import one_clear_message, set_up
 from pytest_ascend.plugin.worker import on_card
@@ -210,6 +211,11 @@ class Conformance:
             self._begin(collected)
 
     @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        """Run nothing more when the time of the run is over; children have a parent who ends them in the middle."""
+        return True if time.monotonic() > self.setup.deadline(len(item.session.items)) else None
+
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Begin with an empty trial, and not at all on a device that is lost."""
         if CASE in item.stash:
@@ -264,6 +270,8 @@ class Conformance:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """End the log, write the report, and let the verdict decide the exit code."""
         if self.recorder:
+            if exitstatus not in PYTEST_ONLY:
+                self.recorder.stop_late()
             session.exitstatus = self.recorder.close(int(exitstatus))
 
     @property

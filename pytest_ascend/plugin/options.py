@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: One year: nobody means a longer time.
 LONGEST_S = 366 * 86400
+#: Digits of a challenge: more than anybody can have tried all runs for.
+CHALLENGE_DIGITS = 18
 #: Cards of one machine.
 RANKS_LIMIT = 16
 
@@ -42,6 +44,14 @@ def _seconds(text: str) -> float:
     if not 0 < value < LONGEST_S:
         raise UsageError(f"{text}: that is no time", hint="give seconds, such as 600")
     return value
+
+
+def _challenge(text: str) -> int:
+    if not text.isdecimal() or not text.isascii() or len(text) > CHALLENGE_DIGITS:
+        raise UsageError(
+            f"{text[:40]} is no challenge", hint=f"give a whole number of at most {CHALLENGE_DIGITS} digits"
+        )
+    return int(text)
 
 
 def _ranks(text: str) -> int:
@@ -114,6 +124,17 @@ class Options:
         "slow-down that a benchmark must exclude to be called not slower than its baseline (default: 5%%)",
         read=parse_share,
         metavar="SHARE",
+    )
+    challenge: int | None = option(
+        None,
+        "seed the generated calls of the suites by this number, which whoever is to verify the run gives before it",
+        read=_challenge,
+        metavar="NUMBER",
+    )
+    timestamp: str = option(
+        "",
+        "time-stamp authority (RFC 3161) that stamps the run log at the start and at the end of the run",
+        metavar="URL",
     )
     ranks: int = option(
         0,

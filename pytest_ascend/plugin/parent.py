@@ -29,18 +29,13 @@ from pytest_ascend.records.record import AttemptRecord, ResultRecord
 from pytest_ascend.run import benchmarked
 from pytest_ascend.run.limits import FIRST_CALL_S, limit_s
 from pytest_ascend.runlog import codec
-from pytest_ascend.runlog.contents import Attempted, Cards, CardSeen, Event, LeftBehind, Lost, Quarantined, SelfTest
+from pytest_ascend.runlog.contents import Attempted, Cards, CardSeen, Event, LeftBehind, Quarantined, SelfTest
 
 #: Where emulated devices are locked too, which otherwise belong to one process each and need no lock.
 LOCKS_VARIABLE = "PYTEST_ASCEND_CARD_LOCKS"
 
 #: Of stacks, so many lines are shown on the terminal; the log and the page have all.
 SHOWN_LINES = 30
-#: Cases that one event of the log names; 4 MiB are the most that a line may have.
-LOST_AT_ONCE = 10_000
-#: What the end of a run takes of its time: ending the children, and for each case a record to judge and a row of the
-#: page to write (0.4 ms on an idle core, see docs/survival.md).
-ENDING_S, ENDING_OF_A_CASE_S = 2.0, 0.001
 
 
 class Host(Protocol):
@@ -117,10 +112,7 @@ class Parent:
 
     def run(self) -> None:
         """Run everything, and say what became of what could not be run."""
-        options, recorder = self._host.setup.options, self._host.recorder
-        deadline = float("inf")
-        if options.deadline_s:
-            deadline = self._host.setup.began + _working_s(options.deadline_s, len(self._session.items))
+        recorder, deadline = self._host.recorder, self._host.setup.deadline(len(self._session.items))
         supervisor = Supervisor(
             self._tasks(), self._cards, self, Settings(deadline=deadline), earlier=self._earlier_attempts()
         )
@@ -248,20 +240,14 @@ class Parent:
         return _report(item, f"errored: {reason}\n{shown}", "errored" if case else "", record)
 
     def _lose(self, tasks: Sequence[Task], why: str) -> None:
-        """Write down which cases did not run: many in one line, as each line waits for the disk."""
+        """Write down which cases did not run."""
         items = (self._session.items[task.index] for task in tasks)
-        cases = [item.stash[CASE].id for item in items if CASE in item.stash]
-        for first in range(0, len(cases), LOST_AT_ONCE):
-            self._note(Lost(cases=tuple(cases[first : first + LOST_AT_ONCE]), reason=why))
+        if self._recorder:
+            self._recorder.lose([item.stash[CASE].id for item in items if CASE in item.stash], why)
 
     def _note(self, event: Event) -> None:
         if self._recorder:
             self._recorder.note(event)
-
-
-def _working_s(deadline_s: float, cases: int) -> float:
-    """Return how much of the time of a run its cases have; the rest is for its end."""
-    return deadline_s - min(ENDING_S + ENDING_OF_A_CASE_S * cases, deadline_s / 2)
 
 
 def _warn(config: pytest.Config, message: Mapping[str, Any]) -> None:

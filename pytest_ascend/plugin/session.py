@@ -6,14 +6,16 @@ import os
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 
 from msgspec import convert
 
+from pytest_ascend.certificate import timestamp
 from pytest_ascend.certificate.release import used
 from pytest_ascend.coverage import expectations, manifest, shards
 from pytest_ascend.coverage.expectations import Expectations
@@ -21,6 +23,7 @@ from pytest_ascend.coverage.selection import CollectedCases, Plan, concerns, pla
 from pytest_ascend.doctor import Diagnosis, examine
 from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.stack import collect
+from pytest_ascend.errors import AscendError
 from pytest_ascend.performance.settings import NAME, Settings, settings_of
 from pytest_ascend.plugin.options import Chosen, Options
 from pytest_ascend.records.case import Case
@@ -28,14 +31,34 @@ from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.run.preparation import Prepared
-from pytest_ascend.runlog.contents import FULL, SUBSET, Event, Examined, Header, Selection, Shard, digest
+from pytest_ascend.runlog.contents import (
+    FULL,
+    SUBSET,
+    Event,
+    Examined,
+    Header,
+    Lost,
+    Selection,
+    Shard,
+    TimeStamped,
+    digest,
+)
 from pytest_ascend.runlog.resuming import recorded
 from pytest_ascend.runlog.writing import RunLog, read
 from pytest_ascend.system.bundled import folder
+from pytest_ascend.system.programs import process_began
 from pytest_ascend.verdict.summary import Summary, exit_code, notice, summarise
 
 LOG = "run.jsonl"
 PAGE = "conformance.html"
+
+#: Cases that one event of the log names; 4 MiB are the most that a line may have.
+LOST_AT_ONCE = 10_000
+#: What the end of a run takes of its time: ending the children, and for each case a record to judge and a row of the
+#: page to write (0.4 ms on an idle core, see docs/survival.md).
+ENDING_S, ENDING_OF_A_CASE_S = 2.0, 0.001
+#: Why a run stopped that had no more time.
+LATE = "the deadline of the run passed"
 
 #: Exit codes of pytest that say more than a verdict could: interrupted, internal error, usage error.
 PYTEST_ONLY = (2, 3, 4)
@@ -57,8 +80,14 @@ class Setup:
     suites: Path
     prepared: Prepared
     expectations: Expectations = field(default_factory=Expectations)
-    #: When the run began, by ``time.monotonic``.
-    began: float = field(default_factory=time.monotonic)
+    #: When the process of the run began, by ``time.monotonic``: what it imported first is part of its time.
+    began: float = field(default_factory=process_began)
+
+    def deadline(self, cases: int) -> float:
+        """Return when the cases of the run have to be over, by ``time.monotonic``; the rest is for its end."""
+        whole_s = self.options.deadline_s
+        ending_s = min(ENDING_S + ENDING_OF_A_CASE_S * cases, whole_s / 2)
+        return self.began + whole_s - ending_s if whole_s else float("inf")
 
     def concerns(self, case: Case) -> bool:
         """Whether a case belongs to the level and to the device of this run; distributed ones need several devices."""
@@ -136,7 +165,15 @@ class RunRecorder:
         self._against = summarise(read(against)) if (against := self.setup.options.against) else None
         begin = RunLog.resume if self.setup.options.resume else RunLog.create
         self._log = begin(self.setup.options.report / LOG, self._header(collected))
+        if authority := self.setup.options.timestamp:
+            self._stamp(authority, timestamp.take(authority, self._log.last_line))
         return True
+
+    def _stamp(self, authority: str, answer: str, reason: str = "") -> None:
+        """Write down that an authority stamped the last line, or for what reason it did not."""
+        assert self._log is not None  # noqa: S101
+        digest_ = sha256(self._log.last_line).hexdigest()
+        self._log.note(TimeStamped(authority=authority, digest=digest_, answer=answer, reason=reason))
 
     def settled(self) -> frozenset[str]:
         """Return the ids of the cases that need not run, as an earlier part of this run proved them."""
@@ -153,6 +190,18 @@ class RunRecorder:
         """Write down what happened beside the records."""
         if self._log is not None:
             self._log.note(event)
+
+    def lose(self, cases: Sequence[str], why: str) -> None:
+        """Write down which cases did not run: many in one line, as each line waits for the disk."""
+        for first in range(0, len(cases), LOST_AT_ONCE):
+            self.note(Lost(cases=tuple(cases[first : first + LOST_AT_ONCE]), reason=why))
+
+    def stop_late(self) -> None:
+        """Where the time of the run is over, say so of the cases that did not run."""
+        waiting = sorted(self._log.waiting()) if self._log and not self.stopped else []
+        if waiting and time.monotonic() > self.setup.deadline(len(self.cases)):
+            self.lose(waiting, LATE)
+            self.stopped = LATE
 
     def take(self, record: ResultRecord) -> None:
         """Write what became of one case. Of a case that is tried again, the first try counts."""
@@ -177,10 +226,20 @@ class RunRecorder:
         ended = exit_status not in PYTEST_ONLY and not self.stopped
         self.summary = summarise(self._log.contents(ended=ended))
         if ended:
+            self._stamp_the_end()
             self._log.finish(self.summary.footer(_now()))
         self._log.close()
         write_page(self._log.path, self.page, self._against)
         return (exit_code(self.summary) or exit_status) if ended or self.stopped else exit_status
+
+    def _stamp_the_end(self) -> None:
+        """Have the end stamped where the start was. A run of hours is not thrown away where the authority is away."""
+        authority = self.setup.options.timestamp
+        if authority and self._log is not None:
+            try:
+                self._stamp(authority, timestamp.take(authority, self._log.last_line))
+            except AscendError as error:
+                self._stamp(authority, "", error.message)
 
     def _header(self, collected: CollectedCases) -> Header:
         setup, frozen = self.setup, manifest.load(self.setup.suites)

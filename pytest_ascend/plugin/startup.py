@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +35,6 @@ def one_clear_message() -> Iterator[None]:
 
 def set_up(config: pytest.Config, args: list[str]) -> Setup:
     """Read what was asked for and bring the device up; without a path in ``args``, put the bundled suites there."""
-    began = time.monotonic()
     namespace, here = config.known_args_namespace, config.invocation_params.dir
     with one_clear_message():
         settings, suites = options.read(namespace, here), folder("suites").resolve()
@@ -53,7 +51,7 @@ def set_up(config: pytest.Config, args: list[str]) -> Setup:
         _refuse_model(settings)
     if scope != selection.OWN:
         _keep_to(suites, config, args)
-    setup = Setup(options=settings, chosen=chosen, scope=scope, suites=suites, prepared=prepared, began=began)
+    setup = Setup(options=settings, chosen=chosen, scope=scope, suites=suites, prepared=prepared)
     with one_clear_message():
         # The known deviations of this combination: the bundled ones, then the user's.
         return replace(setup, expectations=expectations.load(setup.expected_by, setup.stack()))

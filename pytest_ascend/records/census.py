@@ -114,9 +114,11 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """What changed between two censuses, by operator, sorted by name.
+    """What changed between two censuses, by operator: torch_npu's own first, then torch's, each sorted by name.
 
-    ``gained`` is on the NPU now and was not, ``lost`` was and is not; ``changed`` is any other change.
+    ``gained`` is on the NPU now and was not, ``lost`` was and is not; ``changed`` is any other change. What another
+    version of torch removed or added is not torch_npu's doing: ``removed`` and ``added``; but an operator that torch
+    added and torch_npu has a kernel for is gained.
     """
 
     old: Census
@@ -124,6 +126,8 @@ class Difference:
     gained: Mapping[str, Change]
     lost: Mapping[str, Change]
     changed: Mapping[str, Change]
+    removed: Mapping[str, Change]
+    added: Mapping[str, Change]
 
     def to_dict(self) -> dict[str, Any]:
         """Return builtins only."""
@@ -131,20 +135,27 @@ class Difference:
         return {"schema": SCHEMA, "type": "census-diff", "old": self.old.stack, "new": self.new.stack, **parts}
 
 
-PARTS = ("lost", "gained", "changed")
+PARTS = ("lost", "gained", "changed", "removed", "added")
+#: The namespace of torch's own operators.
+_TORCH = "aten::"
 
 
 def compare(old: Census, new: Census) -> Difference:
     """Tell what torch_npu gained and lost from ``old`` to ``new``."""
     parts: dict[str, dict[str, Change]] = {part: {} for part in PARTS}
-    for name in sorted({*old.operators, *new.operators}):
+    has_other_torch = old.torch != new.torch
+    for name in sorted({*old.operators, *new.operators}, key=lambda name: (name.startswith(_TORCH), name)):
         change = Change(old.operators.get(name, ABSENT), new.operators.get(name, ABSENT))
         if change.before != change.after:
-            parts[_part(change)][name] = change
+            parts[_part(change, of_torch=has_other_torch and name.startswith(_TORCH))][name] = change
     return Difference(old=old, new=new, **parts)
 
 
-def _part(change: Change) -> str:
+def _part(change: Change, *, of_torch: bool) -> str:
+    if of_torch and change.after == ABSENT:
+        return "removed"
+    if of_torch and change.before == ABSENT and change.after != NATIVE:
+        return "added"
     before, after = change.before in ON_NPU, change.after in ON_NPU
     return "changed" if before == after else "gained" if after else "lost"
 

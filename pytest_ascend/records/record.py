@@ -32,6 +32,14 @@ class AttemptRecord(Struct, frozen=True, kw_only=True):
     alone: bool
 
 
+class CallDigests(Struct, frozen=True):
+    """Digests of what a generated call was given and gave; ``exact`` where every right device gives these very bits."""
+
+    inputs: str
+    outputs: str
+    exact: bool
+
+
 class ResultRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="record"):
     """A case, what became of it, and the figures behind that.
 
@@ -41,7 +49,8 @@ class ResultRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     and ``loss_expected``, one number a step. ``waiver`` has the reason, issue, owner and expires (a date) of the waiver
     by which a deviation was excused. ``diagnosis`` says what an error means (see :mod:`pytest_ascend.diagnosis`).
     ``attempts`` has each attempt where there was more than one. ``snippet`` is a Python program that shows what is
-    wrong with the case, empty where nothing is, and where nobody knows how to write one.
+    wrong with the case, empty where nothing is, and where nobody knows how to write one. ``digests`` has the digests of
+    generated calls, by their names.
     """
 
     case: Case
@@ -59,6 +68,7 @@ class ResultRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     series: Annotated[Mapping[str, Series], Meta(max_length=SERIES_LIMIT)] = field(default_factory=dict)
     attempts: tuple[AttemptRecord, ...] = ()
     snippet: str = ""
+    digests: Mapping[str, CallDigests] = field(default_factory=dict)
 
     @classmethod
     def of(cls, case: Case, node_id: str, outcome: Outcome, **known: Any) -> ResultRecord:

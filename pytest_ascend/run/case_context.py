@@ -10,7 +10,7 @@ from pytest_ascend.coverage.expectations import Known, today
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored, Failed, Fallback, Outcome, Passed, Waived
-from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.record import CallDigests, ResultRecord
 from pytest_ascend.records.text import one_line
 from pytest_ascend.records.verdict import Verdict
 
@@ -41,6 +41,7 @@ class CaseContext:
     duration_s: float = 0.0
     diagnosis: Mapping[str, Any] = field(default_factory=dict)
     reproduce: Reproduce | None = None
+    digests: dict[str, CallDigests] = field(default_factory=dict)
 
     def note(self, verdict: Verdict) -> None:
         """Keep a comparison, with all of its figures: the tensors that they are of go."""
@@ -117,6 +118,7 @@ class CaseContext:
             diagnosis=self.diagnosis,
             series=dict(self.series),
             snippet=self.snippet(),
+            digests=dict(self.digests),
         )
 
 

@@ -10,6 +10,7 @@ import torch
 
 from pytest_ascend import precision
 from pytest_ascend.errors import UsageError
+from pytest_ascend.records.record import CallDigests
 
 #: Says where it began that a verdict disagrees.
 Locate: TypeAlias = Callable[[precision.Verdict], str]
@@ -24,13 +25,15 @@ class PrecisionCompare:
     """Compares within one test. ``note`` takes each verdict as builtins; ``standard`` is "" for the default rule.
 
     ``device`` is where :meth:`layers` and :meth:`models` run a model. ``marked`` are settings of the test's marker:
-    what a call says itself comes before them, and they before ``standard``.
+    what a call says itself comes before them, and they before ``standard``. ``digests`` keeps, by the name of a
+    generated call, the digests of its inputs and outputs.
     """
 
     note: Callable[[precision.Verdict], None]
     standard: str = ""
     device: str = "cpu"
     marked: Mapping[str, Any] = field(default_factory=dict)
+    digests: dict[str, CallDigests] = field(default_factory=dict)
 
     def __call__(
         self, actual: Any, expected: Any, *, locate: Locate | None = None, **settings: Any

@@ -7,6 +7,7 @@ twice without a word. Here a non-finite float travels as ``{"$float": "nan"}``, 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import re
@@ -62,6 +63,27 @@ def loads(text: str, *, depth_limit: int = DEPTH_LIMIT) -> Any:
     if text.count("{") + text.count("[") > depth_limit and _is_deeper(value, depth_limit):
         raise ValueError(f"nested deeper than {depth_limit}")
     return value
+
+
+#: What each line of a chained log names the one before it by; its last key.
+PREVIOUS = "previous"
+_NAMED = re.compile(rb',\s*"previous":\s*"([0-9a-f]{64})"\s*}\s*$')
+
+
+def digest_of(text: bytes) -> str:
+    """Return the SHA-256 of a line without its end, by which the next one names it."""
+    return hashlib.sha256(text).hexdigest()
+
+
+def chained(text: bytes, previous: str) -> bytes:
+    """Return a line of JSON with the digest of the line before it as its last key."""
+    return b'%s,"%s":"%s"}' % (text[:-1], PREVIOUS.encode(), previous.encode())
+
+
+def previous_of(text: bytes) -> str:
+    """Return the digest by which a line names the one before it, "" where it names none."""
+    found = _NAMED.search(text[-200:])
+    return found[1].decode() if found else ""
 
 
 def line(value: msgspec.Struct) -> bytes:

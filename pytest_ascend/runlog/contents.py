@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Annotated, Literal, TypeAlias, TypedDict
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from pytest_ascend.records.bounds import Count, Nested, Plain, Whole, empty, moment, one_of
 from pytest_ascend.records.case import Case, Level
@@ -21,6 +21,9 @@ from pytest_ascend.records.stack import Stack
 SCHEMA = 2
 #: Forms that can be read.
 SCHEMAS = (1, 2)
+
+#: How the lines of a log are chained: each names the SHA-256 of the one before it.
+CHAIN = "sha256"
 
 FULL = "full"
 SUBSET = "subset"
@@ -80,6 +83,16 @@ class Examined(TypedDict, total=False):
     judged_by: str
 
 
+class Part(Struct, frozen=True, kw_only=True):
+    """A part of a log that was put together; ``finished`` is "" where it was stopped, ``head`` hashes its last line."""
+
+    run_id: str
+    started: str
+    finished: str
+    host: str
+    head: str
+
+
 class Header(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="header"):
     """The first line: what computes, and every case that must run.
 
@@ -87,7 +100,8 @@ class Header(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t
     a reader may want to see. ``doctor`` is empty where it was not asked. ``census`` counts operators by namespace
     ("aten", "npu") and kind (see :mod:`pytest_ascend.records.census`), empty without torch_npu. ``used`` has the
     SHA-256 of what the run was judged by: ``manifest``, ``goldens``, ``expectations`` and ``rules``. ``shard`` is what
-    a part of a run is of its whole; None for a run of its own.
+    a part of a run is of its whole; None for a run of its own. ``chain`` says how the lines that follow are chained,
+    empty for a log of a version that did not; ``merged`` names the parts of a log that was put together.
     """
 
     schema: int = field(default_factory=lambda: SCHEMA)
@@ -102,6 +116,8 @@ class Header(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t
     census: Mapping[str, Mapping[str, Count]] = field(default_factory=dict)
     used: Mapping[str, str] = field(default_factory=dict)
     shard: Shard | None = None
+    chain: Annotated[str, one_of("", CHAIN)] = ""
+    merged: Annotated[tuple[Part, ...], Meta(max_length=10_000)] = ()
 
     def __post_init__(self) -> None:
         """Raise ValueError for a time that cannot be compared."""
@@ -230,10 +246,22 @@ class Cards(Event, frozen=True, kw_only=True, tag="cards"):
     cards: tuple[CardSeen, ...]
 
 
+class TimeStamped(Event, frozen=True, kw_only=True, tag="time-stamp"):
+    """The ``answer`` of a time-stamp authority (RFC 3161, base64) about the line before, by its ``digest``.
+
+    Where the authority gave none, it is "", and ``reason`` says why.
+    """
+
+    authority: str
+    digest: str
+    answer: str
+    reason: str = ""
+
+
 #: The kinds of event by their name in the log.
 EVENTS: Mapping[str, type[Event]] = {
     str(kind.__struct_config__.tag): kind
-    for kind in (Attempted, Lost, SelfTest, Quarantined, LeftBehind, Resumed, Cards)
+    for kind in (Attempted, Lost, SelfTest, Quarantined, LeftBehind, Resumed, Cards, TimeStamped)
 }
 
 #: Any line of a log.
@@ -247,6 +275,8 @@ class Run:
     ``ended`` says that the run came to its own end; ``problems`` are sentences on what is missing from the log;
     ``path`` names the file, empty for none. ``events`` are what happened beside the records, each of its kind.
     ``lines`` gives the line of each record in the file; without it, record ``i`` stands in line ``i + 2``.
+    ``broken`` is the first line that does not continue the chain of hashes, 0 for none; ``head`` is the digest of the
+    last line.
     """
 
     header: Header
@@ -257,6 +287,8 @@ class Run:
     ended: bool = True
     events: tuple[Event, ...] = ()
     lines: tuple[int, ...] = ()
+    broken: int = 0
+    head: str = ""
 
     def line(self, index: int) -> int:
         """Return the line of the file in which record ``index`` stands."""

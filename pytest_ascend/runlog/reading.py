@@ -12,7 +12,7 @@ import msgspec
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog import codec
-from pytest_ascend.runlog.contents import EVENTS, SCHEMA, SCHEMAS, Event, Footer, Header, Run
+from pytest_ascend.runlog.contents import EVENTS, SCHEMA, SCHEMAS, Event, Footer, Header, Run, TimeStamped
 from pytest_ascend.system.untrusted import open_regular
 
 S = TypeVar("S")
@@ -34,9 +34,9 @@ _RERUN = "run the suite again; the page cannot be made from a log that cannot be
 def read(path: Path) -> Run:
     """Read the run log ``path``.
 
-    A log without its footer, or with fewer records than its manifest, is given with ``problems``. Raises RunLogError,
-    naming file and line, for one that is missing, damaged, cut within a line, of another schema, or that has a case
-    twice or one that its manifest lacks.
+    A log without its footer, with fewer records than its manifest, or whose chain of hashes is broken, is given with
+    ``problems``. Raises RunLogError, naming file and line, for one that is missing, damaged, cut within a line, of
+    another schema, or that has a case twice or one that its manifest lacks.
     """
     with opened(path) as file:
         return LogReader(path, file).run()
@@ -74,7 +74,10 @@ class LogReader:
         self.events: list[Event] = []
         self.lines: list[int] = []
         self.footer: Footer | None = None
+        self.head, self.broken = "", 0
+        self._is_chained = False
         self.header = self._header()
+        self._is_chained = bool(self.header.chain)
 
     def run(self) -> Run:
         """Read all lines, in their order."""
@@ -85,9 +88,11 @@ class LogReader:
             events=tuple(self.events),
             lines=tuple(self.lines),
             footer=self.footer,
-            problems=tuple(_missing(self.header, len(records), self.footer)),
+            problems=tuple(_missing(self.header, len(records), self.footer, self.broken)),
             path=str(self.path),
             ended=self.footer is not None,
+            broken=self.broken,
+            head=self.head,
         )
 
     def records(self) -> Iterator[ResultRecord]:
@@ -98,6 +103,8 @@ class LogReader:
             if isinstance(found, Footer):
                 self._end(found)
             elif isinstance(found, Event):
+                if isinstance(found, TimeStamped) and found.digest != codec.previous_of(line):
+                    self.broken = self.broken or self.number
                 self.events.append(found)
             else:
                 if found.case.id not in expected:
@@ -139,7 +146,11 @@ class LogReader:
             raise self._error(f"longer than {limit_bytes} bytes")
         if not raw.endswith(b"\n"):
             raise self._error("cut short: the last line has no end", hint=self._cut_hint())
-        return raw[:-1] or b" "
+        line = raw[:-1] or b" "
+        if self._is_chained and codec.previous_of(line) != self.head:
+            self.broken = self.broken or self.number
+        self.head = codec.digest_of(line)
+        return line
 
     def _cut_hint(self) -> str:
         whole = self.number - 1
@@ -193,8 +204,15 @@ def _after_header(text: bytes) -> ResultRecord | Event | Footer:
     return codec.converted(data, Footer, name)
 
 
-def _missing(header: Header, records: int, footer: Footer | None) -> Iterator[str]:
+def broken_chain(line: int) -> str:
+    """Say where the chain of a log is broken."""
+    return f"Line {line} does not continue the chain of hashes: it, or a line before it, was altered, removed or moved."
+
+
+def _missing(header: Header, records: int, footer: Footer | None, broken: int) -> Iterator[str]:
     if footer is None:
         yield "The log has no footer: the run was stopped before its end."
     if records < len(header.manifest):
         yield f"{len(header.manifest) - records} of {len(header.manifest)} cases have no record."
+    if broken:
+        yield broken_chain(broken)

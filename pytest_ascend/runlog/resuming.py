@@ -11,12 +11,12 @@ from typing import Any
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog.contents import Header, Run
-from pytest_ascend.runlog.reading import SIZE_LIMIT_BYTES, read_from
+from pytest_ascend.runlog.reading import SIZE_LIMIT_BYTES, broken_chain, read_from
 from pytest_ascend.system.untrusted import read_regular
 
 #: What of the options decides results.
 DECIDING_OPTIONS = (
-    *("standard", "faults", "numerics", "expectations"),
+    *("standard", "faults", "numerics", "expectations", "challenge"),
     *("emulated_memory_bytes", "emulated_numerics", "emulated_cann", "emulated_chip"),
 )
 _FOOTER = b'{"type":"footer"'
@@ -52,9 +52,14 @@ def recorded(folder: Path, stack: Stack | None = None) -> dict[str, float]:
     return {record.case.id: record.duration_s for record in found[0].records}
 
 
-def refuse_another(path: Path, found: Header, wanted: Header) -> None:
+def refuse_another(path: Path, run: Run, wanted: Header) -> None:
     """Raise RunLogError where a run may not be continued by this one, naming what differs."""
-    differences = list(_differences(found, wanted))
+    if run.broken:
+        hint = "begin a new run without --ascend-resume: a log that was altered cannot be continued"
+        raise RunLogError(
+            f"the run in {path} cannot be continued: {broken_chain(run.broken)}", path=str(path), hint=hint
+        )
+    differences = list(_differences(run.header, wanted))
     if differences:
         raise RunLogError(
             f"the run in {path} cannot be continued by this one, as they differ in\n  " + "\n  ".join(differences[:8]),

@@ -17,7 +17,7 @@ from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog import codec
-from pytest_ascend.runlog.contents import SCHEMA, Attempted, Event, Footer, Header, Line, Resumed, Run
+from pytest_ascend.runlog.contents import CHAIN, SCHEMA, Attempted, Event, Footer, Header, Line, Resumed, Run
 from pytest_ascend.runlog.reading import HEADER_LIMIT_BYTES, RECORD_LIMIT_BYTES, read
 from pytest_ascend.runlog.resuming import refuse_another, whole_part
 
@@ -38,6 +38,9 @@ class RunLog:
         self._file = file
         self._lock = lock
         self._durable = durable
+        self._head = run.head
+        #: The last line without its end: what a time-stamp is taken of.
+        self.last_line = b""
         self._records = list(run.records)
         self._lines = [run.line(index) for index in range(len(run.records))]
         self._events = list(run.events)
@@ -50,12 +53,13 @@ class RunLog:
         Raises RunLogError where another run is writing there, the folder cannot be written, or the header is
         malformed (a case twice in the manifest). What is not ``durable`` can be made again, and waits for no disk.
         """
+        header = structs.replace(header, chain=CHAIN)
         line = _header_line(header, path)
         lock = _lock(path)
         try:
             _set_aside(path)
             log = cls(path, Run(header=header, records=()), os.open(path, _NEW, 0o644), lock, durable=durable)
-            log._write(line)
+            log._write(line, chains=False)
             _sync_folder(path.parent)
         except OSError as error:
             lock.release()
@@ -72,7 +76,7 @@ class RunLog:
         try:
             found = whole_part(path)
             if found:
-                refuse_another(path, found[0].header, header)
+                refuse_another(path, found[0], header)
                 log = cls(path, found[0], os.open(path, os.O_WRONLY | os.O_APPEND), lock)
                 os.ftruncate(log._file, found[1])
                 now = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -151,11 +155,15 @@ class RunLog:
             self._file = -1
         self._lock.release()
 
-    def _write(self, line: bytes) -> None:
-        """Write the whole line or none of it, as far as the disk allows."""
+    def _write(self, line: bytes, *, chains: bool = True) -> None:
+        """Write the whole line or none of it, as far as the disk allows; it names the line before it by its hash."""
         if self._file < 0:
             raise RunLogError(f"the run log {self.path} is closed", path=str(self.path), hint="begin a new run")
         before = os.fstat(self._file).st_size
+        written = line[:-1]
+        if chains and self.header.chain:
+            written = codec.chained(written, self._head)
+            line = written + b"\n"
         try:
             while line:
                 line = line[os.write(self._file, line) :]
@@ -165,6 +173,7 @@ class RunLog:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, before)
             raise _cannot_write(self.path, error) from error
+        self._head, self.last_line = codec.digest_of(written), written
 
 
 def _writable(record: ResultRecord, path: Path) -> tuple[ResultRecord, bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,7 +14,8 @@ from msgspec import structs
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.bounds import moment
 from pytest_ascend.records.stack import Stack
-from pytest_ascend.runlog.contents import Found, Header, Run, Shard, digest
+from pytest_ascend.runlog.contents import Found, Header, Part, Run, Shard, TimeStamped, digest
+from pytest_ascend.runlog.reading import broken_chain
 from pytest_ascend.runlog.writing import RunLog
 from pytest_ascend.verdict import figures
 from pytest_ascend.verdict.diff import components
@@ -24,6 +26,8 @@ _OWN = (
     *("device", "cards", "emulated_devices", "isolation", "shard"),
     *("report", "against", "baselines", "resume", "deadline_s", "case_deadline_s"),
 )
+#: A run takes hours; one that is continued, or divided among machines, days.
+LONGEST = timedelta(days=14)
 #: Characters of a value that a message repeats.
 VALUE_LIMIT = 80
 
@@ -32,7 +36,8 @@ def merge(runs: Sequence[Run], target: Path) -> Summary:
     """Write the log of the whole that ``runs`` are the shards of, and give its summary.
 
     A shard that was stopped before its end makes a whole that was. Raises RunLogError, and writes nothing, where a
-    shard is missing or given twice, or where shards differ in stack, manifest or rules; the message names them.
+    shard is missing or given twice, where shards differ in stack, manifest or rules, where one was altered, or where
+    they are more than 14 days apart; the message names them.
     """
     header = _whole(runs)
     log = RunLog.create(target, header, durable=False)
@@ -40,7 +45,8 @@ def merge(runs: Sequence[Run], target: Path) -> Summary:
         for record in run.records:
             log.append(record)
         for event in run.events:
-            log.note(event)
+            if not isinstance(event, TimeStamped):  # which is over a line of its part
+                log.note(event)
     ended = all(run.footer for run in runs)
     summary = summarise(log.contents(ended=ended))
     if ended:
@@ -52,6 +58,7 @@ def merge(runs: Sequence[Run], target: Path) -> Summary:
 def _whole(runs: Sequence[Run]) -> Header:
     """Return the header of the whole, once all shards are known to belong to it."""
     _refuse_gaps(runs)
+    _refuse_other_times(runs)
     for run in runs[1:]:
         _refuse_difference(runs[0], run)
     ordered = _in_order(runs)
@@ -69,13 +76,26 @@ def _whole(runs: Sequence[Run]) -> Header:
         options={**first.options, "shards": len(runs)},
         doctor={**first.doctor, "findings": _findings(ordered), "devices": _devices(ordered)},
         shard=None,
+        merged=tuple(_part(run) for run in ordered),
     )
 
 
+def machines(header: Header) -> tuple[str, ...]:
+    """Return the machines that the parts of a merged log ran on, each once."""
+    return tuple(dict.fromkeys(each.host for each in header.merged))
+
+
+def _part(run: Run) -> Part:
+    header, finished = run.header, run.footer.finished if run.footer else ""
+    return Part(run_id=header.run_id, started=header.started, finished=finished, host=header.stack.host, head=run.head)
+
+
 def _shard(run: Run) -> Shard:
-    """Return what a run is a part of. Raises RunLogError for a run of its own."""
+    """Return what a run is a part of. Raises RunLogError for a run of its own, or one whose log was altered."""
     if run.header.shard is None:
         _refuse(run, "it is no shard of a run", hint="give the logs of runs with --ascend-shard=K/N")
+    if run.broken:
+        _refuse(run, broken_chain(run.broken), hint="give the log as the run wrote it")
     return run.header.shard
 
 
@@ -104,11 +124,28 @@ def _refuse_gaps(runs: Sequence[Run]) -> None:
             _refuse(run, f"it is one of {_shard(run).count} shards, and {runs[0].path} one of {count}")
         if index in seen:
             _refuse(run, f"it is shard {index}/{count}, and so is {seen[index].path}", hint="give each shard once")
+        twin = next((each for each in seen.values() if each.header.run_id == run.header.run_id), None)
+        if twin:
+            _refuse(
+                run, f"it is shard {index}/{count} of the very run that wrote {twin.path}", hint="give each shard once"
+            )
         seen[index] = run
     missing = [f"{index}/{count}" for index in range(1, count + 1) if index not in seen]
     if missing:
         hint = "run what is missing, on the same stack, and give all logs"
         _refuse(runs[0], f"of its whole, these shards are missing: {', '.join(missing)}", hint=hint)
+
+
+def _refuse_other_times(runs: Sequence[Run]) -> None:
+    """Raise RunLogError where shards are of different weeks: a stack that stands for years is another one."""
+    first = min(runs, key=lambda run: moment(run.header.started))
+    last = max(runs, key=lambda run: moment(run.footer.finished if run.footer else run.header.started))
+    ended = last.footer.finished if last.footer else last.header.started
+    apart = moment(ended) - moment(first.header.started)
+    if apart > LONGEST:
+        when = f"{first.path} started on {first.header.started[:10]}, and {last.path} ended on {ended[:10]}"
+        hint = "run the older shards again, and merge those of one run"
+        _refuse(last, f"{when}: shards of one run are at most {LONGEST.days} days apart", hint=hint)
 
 
 def _refuse_difference(one: Run, other: Run) -> None:

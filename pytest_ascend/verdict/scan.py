@@ -53,6 +53,8 @@ def scan(path: Path) -> RunScan:
         path=str(path),
         ended=log.footer is not None,
         events=tuple(log.events),
+        broken=log.broken,
+        head=log.head,
     )
     tallies = _tallies(header.manifest, ranks)
     counts = [sum(column) for column in zip(*tallies.values(), strict=True)] or [0] * len(ORDER)

@@ -27,6 +27,7 @@ from pytest_ascend.records.outcome import (
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog.contents import SUBSET, Footer, FooterVerdict, Run
+from pytest_ascend.runlog.reading import broken_chain
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
 
 
@@ -208,6 +209,8 @@ def _contradictions(summary: Summary) -> Iterator[str]:
     for missed in summary.run.missed_faults:
         yield f"The judge of this run did not see a planted fault: {missed}."
     footer = summary.run.footer
+    if summary.run.broken:
+        yield broken_chain(summary.run.broken)
     if footer is None:
         return
     counts = summary.counts

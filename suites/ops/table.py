@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 
+from pytest_ascend.coverage.manifest import SWEEP_SEED
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.recorded.index import Entry, load
@@ -66,14 +67,17 @@ def is_recorded(name: str, dtype: str) -> bool:
     return name not in OPERATORS or dtype not in OPERATORS[name].dtypes
 
 
-def target_of(case: Case, device: torch.device, store: GoldenStore) -> Target:
-    """Return the operator that a case is about, with its golden. Raises GoldenError."""
+def target_of(case: Case, device: torch.device, store: GoldenStore, seed: int | str = SWEEP_SEED) -> Target:
+    """Return the operator that a case is about, with its golden; generated calls follow from ``seed``.
+
+    Raises GoldenError.
+    """
     if is_recorded(case.subject, case.dtype):
         entry = RECORDED[case.subject]
         return Target(case, operator_of(entry), recording(store, entry.golden_id), device)
     operator = OPERATORS[case.subject]
     if case.property in CALLS:
-        return Target(case, operator, Sweep.of(operator, case.dtype, CALLS[case.property]), device)
+        return Target(case, operator, Sweep.of(operator, case.dtype, CALLS[case.property], seed), device)
     return Target(case, operator, StoredGolden(operator, store), device)
 
 

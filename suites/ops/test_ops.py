@@ -20,10 +20,14 @@ from .table import target_of
 
 @pytest.fixture
 def target(
-    case: Case, npu_device: torch.device, golden_store: GoldenStore, ascend_reproduce: Callable[..., None]
+    case: Case,
+    npu_device: torch.device,
+    golden_store: GoldenStore,
+    ascend_reproduce: Callable[..., None],
+    ascend_sweep_seed: str,
 ) -> Target:
     """Return what a case is about."""
-    made = target_of(case, npu_device, golden_store)
+    made = target_of(case, npu_device, golden_store, ascend_sweep_seed)
     ascend_reproduce(partial(program, made))
     return made
 

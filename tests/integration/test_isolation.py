@@ -156,3 +156,28 @@ def test_a_deadline_that_is_no_time_is_refused(pytester: pytest.Pytester, option
     result = pytester.runpytest_inprocess("--ascend", "--ascend-device=cpu", option, ".")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["*that is no time*"])
+
+
+@pytest.mark.parametrize("isolation", ["on", "off"])
+def test_a_deadline_that_start_up_took_leaves_every_case_in_one_event(
+    pytester: pytest.Pytester, isolation: str
+) -> None:
+    path = pytester.makepyfile(
+        """
+        import pytest
+        from pytest_ascend.records.case import Case
+
+        CASES = [Case(suite="user", subject=f"s{i}", property="p", dtype="float32") for i in range(50)]
+
+        @pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.ascend_case(c)) for c in CASES])
+        def test(case, ascend_measure):
+            ascend_measure("x_us", 1.0)
+        """
+    )
+    options = ("--ascend-device=cpu", f"--ascend-isolation={isolation}", "--ascend-deadline=0.01")
+    done = pytester.runpytest_subprocess("--ascend", *options, path)
+    assert done.ret == 7
+    done.stdout.fnmatch_lines(["*stopped: the deadline of the run passed; continue with --ascend-resume*"])
+    lines = [json.loads(line) for line in (pytester.path / "ascend-report/run.jsonl").read_text().splitlines()]
+    assert [line["type"] for line in lines if line.get("kind") != "canaries"] == ["header", "event"]
+    assert len(next(each for each in lines if each.get("kind") == "lost")["cases"]) == 50

@@ -7,6 +7,7 @@ of each what shows it.
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,7 +37,17 @@ def written(log: Log) -> bytes:
             counts[each["outcome"]] = counts.get(each["outcome"], 0) + 1
         log["footer"] |= {"records": len(records), "counts": counts}
     lines = [log["header"], *log["events"], *records, log["footer"]]
-    return "".join(f"{json.dumps(each)}\n" for each in lines).encode()
+    return b"".join(f"{json.dumps(each)}\n".encode() for each in lines) if log.get("keeps_chain") else chained(lines)
+
+
+def chained(lines: list[dict[str, Any]]) -> bytes:
+    """Return lines of JSON, each with the hash of the one before it where the first one says so."""
+    made = [json.dumps(lines[0]).encode() + b"\n"]
+    for each in lines[1:]:
+        named = {"previous": hashlib.sha256(made[-1][:-1]).hexdigest()} if lines[0].get("chain") else {}
+        kept = {name: value for name, value in each.items() if name != "previous"}
+        made.append(json.dumps({**kept, **named}).encode() + b"\n")
+    return b"".join(made)
 
 
 def of(log: Log, case: str = "ops/op1/forward/float32") -> dict[str, Any]:
@@ -364,6 +375,13 @@ BEFORE: Mapping[str, Change] = {
     "no numerics": lambda log: log["header"]["options"].pop("numerics"),
     "a planted fault": options(faults=["wrong"]),
     "another standard asked for": options(standard="loose"),
+    # The chain of hashes.
+    "a line that was changed after it was written": lambda log: (log.update(keeps_chain=True),
+                                                                 record(duration_s=0.2)(log)),
+    "a line of another run": lambda log: (log.update(keeps_chain=True), record(previous="0" * 64)(log)),
+    "two lines that changed places": lambda log: (log.update(keeps_chain=True),
+                                                  log["records"].insert(3, log["records"].pop(9))),
+    "no chain": lambda log: log["header"].pop("chain"),
     # The whole.
     "one of 15 planted errors": canaries(planted=1, detected=1),
     "14 of 15 planted errors seen": canaries(detected=14),

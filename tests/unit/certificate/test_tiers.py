@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import date
 from functools import cache
@@ -19,6 +20,7 @@ from pytest_ascend.coverage.expectations import NAME, Expectation, Expectations,
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import OUTCOMES, Waived
 from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog.contents import Header, Run, Selection
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.verdict.summary import summarise
@@ -40,9 +42,19 @@ OF_TIER = {
 }
 
 
+#: Versions that run on the emulated device (docs/versions.md), each with a CANN that it is paired with. Of those other
+#: than 2.13 the wheels are not at hand: their logs are made up of what is known of the version.
+VERSIONS = {"2.13.0": "9.1.0", "2.12.0": "9.1.0", "2.7.1": "8.3.RC1"}
+
+
+def npu(version: str) -> Stack:
+    torch = ".".join(version.split(".")[:3])
+    return replace(STACK, cann=VERSIONS[version], torch=f"{torch}+cpu", torch_npu=version)
+
+
 @cache
-def table() -> Expectations:
-    return load([folder("baselines") / NAME], NPU)
+def table(stack: Stack = NPU) -> Expectations:
+    return load([folder("baselines") / NAME], stack)
 
 
 def waived(case: Case, entry: Expectation) -> ResultRecord:
@@ -54,30 +66,33 @@ def waived(case: Case, entry: Expectation) -> ResultRecord:
 
 
 @cache
-def faultless() -> Mapping[str, ResultRecord]:
+def faultless(stack: Stack = NPU) -> Mapping[str, ResultRecord]:
     """Return the records of a run on a device without a fault: what is known of torch_npu 2.13 deviates, no more."""
-    derived = {each.cause: each for each in table().entries if each.derived}
+    derived = {each.cause: each for each in table(stack).entries if each.derived}
     lacking = {case_id: derived[cause] for cause, ids in LACKING.items() for case_id in ids}
     records = {}
     for case_id, case in FROZEN.items():
-        entry = table().find(case_id) or lacking.get(case_id)
+        entry = table(stack).find(case_id) or lacking.get(case_id)
         is_waived = entry is not None and entry.outcome != "disputed"
         records[case_id] = waived(case, entry) if entry and is_waived else passed(case)
     return records
 
 
-def reasons(tier: str, change: Callable[[dict[str, ResultRecord]], None] = lambda _: None) -> set[str]:
-    records, release = dict(faultless()), installed()
+def reasons(
+    tier: str, change: Callable[[dict[str, ResultRecord]], None] = lambda _: None, stack: Stack = NPU
+) -> set[str]:
+    records, release = dict(faultless(stack)), installed()
     change(records)
     header = Header(
         run_id="run",
         started=STARTED,
-        stack=NPU,
+        stack=stack,
         level="standard",
         selection=Selection("full"),
+        chain="sha256",
         manifest=tuple(FROZEN.values()),
         options=OPTIONS,
-        doctor=doctor_of(NPU),
+        doctor=doctor_of(stack),
         used=release.hashes(),
     )
     run = Run(header=header, records=tuple(records.values()), events=CANARIES)
@@ -96,8 +111,30 @@ def test_a_faultless_device_earns_the_tier(tier: str) -> None:
     assert reasons(tier) == set()
 
 
-@pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize("outcome", ["failed", "errored", "flaky", "unsupported", "not-run", "not-emulated"])
+@pytest.mark.parametrize("version", [each for each in VERSIONS if each != NPU.torch_npu])
+def test_with_another_torch_npu_a_faultless_device_earns_all_tiers_and_a_defect_loses_them(version: str) -> None:
+    name = case_of("operators")
+
+    def change(records: dict[str, ResultRecord]) -> None:
+        records[name] = replace(records[name], outcome=OUTCOMES["failed"](reason="made up"))
+
+    highest = list(TIERS)[-1]  # which includes the others
+    assert reasons(highest, stack=npu(version)) == set()
+    assert "failures" in reasons(highest, change, npu(version))
+
+
+def test_every_version_that_is_known_to_run_is_asked() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "versions.md").read_text()
+    known = re.findall(r"^\| (\d[\w.]+) \| [\w.+]+ \| [\w.]+ \|", text, re.MULTILINE)
+    assert set(VERSIONS) == {each for each in known if tuple(map(int, each.split(".")[:2])) >= (2, 7)}
+
+
+DEFECTS = ["failed", "errored", "flaky", "unsupported", "not-run", "not-emulated"]
+
+
+@pytest.mark.parametrize(
+    ("tier", "outcome"), [("operators", each) for each in DEFECTS] + [(each, "failed") for each in TIERS]
+)
 def test_one_defect_loses_the_tier(tier: str, outcome: str) -> None:
     name = case_of(tier)
 
@@ -143,6 +180,7 @@ def test_what_is_lacking_is_stated_by_number_and_by_name() -> None:
         stack=NPU,
         level="standard",
         selection=Selection("full"),
+        chain="sha256",
         manifest=tuple(FROZEN.values()),
     )
     summary = summarise(Run(header=header, records=tuple(faultless().values())))

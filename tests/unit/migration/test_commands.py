@@ -88,9 +88,9 @@ def files(tmp_path: Path) -> tuple[str, str]:
 
 def test_what_was_lost_gained_and_changed_is_named(files: tuple[str, str]) -> None:
     assert run("diff", *files).output.splitlines()[2:] == [
-        "lost    aten::add: native -> fallback",
-        "gained  aten::sin: fallback -> native",
-        "changed npu::rope: native -> composite-implicit",
+        "lost     aten::add: native -> fallback",
+        "gained   aten::sin: fallback -> native",
+        "changed  npu::rope: native -> composite-implicit",
         "1 lost, 1 gained, 1 changed",
     ]
 

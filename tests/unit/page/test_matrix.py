@@ -58,7 +58,8 @@ def test_versions_are_compared_by_their_numbers():
 
 def test_a_run_without_an_npu_never_counts_as_conforming(runs):
     found = page(runs)
-    assert "2 of 4 runs conform." in found.text
+    assert found.texts("h1") == ["2 of 4 runs conform"]
+    assert "Conforming: Ascend310P3 · CANN 8.10.0" in found.text
     assert "emulated device" in found.text
 
 
@@ -114,3 +115,20 @@ def test_the_command_writes_the_page_and_names_it(runs, tmp_path):
     result = CliRunner().invoke(report, arguments, catch_exceptions=False)
     assert (result.exit_code, result.output) == (0, f"2 runs: {target}\n")
     assert Reader(target.read_text()).open == []
+
+
+def test_a_run_has_its_share_and_a_link_to_its_page(runs, tmp_path):
+    (tmp_path / "early" / "conformance.html").write_text("page")
+    found = Reader(render_matrix((scan(path) for path in runs), into=tmp_path))
+    assert [dict(each)["href"] for each in found.all("a") if dict(each).get("href", "").startswith("./")] == [
+        "./early/conformance.html"
+    ]
+    shares = [text for text in found.texts("td") if text.endswith(" %")]
+    assert shares[0] == shares[2] == "100.0 %"
+    assert 50 < float(shares[1].removesuffix(" %")) < 100
+
+
+def test_a_share_is_whole_only_where_all_passed(tmp_path):
+    cases = synthetic.op_cases(2001)
+    path = written(tmp_path, ["passed"] * 2000 + ["failed"], cases=cases)
+    assert "99.9 %" in page([path]).texts("td")

@@ -21,6 +21,8 @@ def given(**values: object) -> argparse.Namespace:
         "ascend_against": None,
         "ascend_shard": None,
         "ascend_ranks": None,
+        "ascend_challenge": None,
+        "ascend_timestamp": None,
         "ascend_report": None,
         "ascend_standard": None,
         "ascend_fault": [],
@@ -146,3 +148,14 @@ def test_an_option_without_ascend_is_given_in_vain() -> None:
     assert given_in_vain(given(ascend=False)) == []
     assert given_in_vain(given(ascend=False, ascend_level="smoke")) == ["--ascend-level"]
     assert given_in_vain(given(ascend=True, ascend_level="smoke")) == []
+
+
+def test_a_challenge_is_a_whole_number(tmp_path: Path) -> None:
+    assert read(given(), tmp_path).challenge is None
+    assert read(given(ascend_challenge="007"), tmp_path).challenge == 7
+
+
+@pytest.mark.parametrize("text", ["-1", "1.5", "a", "1" * 19, "٣", ""])
+def test_anything_else_is_no_challenge(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match=r"--ascend-challenge=.*is no challenge"):
+        read(given(ascend_challenge=text), tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -113,3 +114,19 @@ def test_a_difference_is_sorted_and_names_both_stacks() -> None:
     assert list(said["lost"]) == ["aten::a", "aten::b"]
     assert said["gained"] == {"aten::c": {"before": "absent", "after": "native"}}
     assert said["old"] == said["new"] == census().stack
+
+
+def test_what_torch_itself_removed_or_added_is_not_torch_npus_doing() -> None:
+    old = census(gone="native", kept="native")
+    new = replace(census(kept="native", new="fallback", mine="native"), torch="2.99.0")
+    found = compare(old, new)
+    assert found.removed == {"aten::gone": Change("native", ABSENT)}
+    assert found.added == {"aten::new": Change(ABSENT, "fallback")}
+    assert found.gained == {"aten::mine": Change(ABSENT, "native")}
+    assert not found.lost
+
+
+def test_an_operator_of_torch_npu_that_is_gone_is_lost_with_any_torch_and_comes_first() -> None:
+    old = replace(census(add="native"), operators={"aten::add": "native", "npu::rope": "native"})
+    new = replace(census(add="fallback"), torch="2.99.0")
+    assert list(compare(old, new).lost) == ["npu::rope", "aten::add"]

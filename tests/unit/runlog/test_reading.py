@@ -8,6 +8,8 @@ from msgspec import to_builtins
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.runlog import reading
 from pytest_ascend.runlog.writing import read
+from pytest_ascend.verdict.scan import scan
+from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
 
 
@@ -198,3 +200,34 @@ def test_what_the_doctor_found_is_read_and_checked(path):
     assert read(path).header.doctor["findings"] == [finding]
     changed(path, 1, doctor={"findings": [{**finding, "evidence": "e"}]})
     assert "header.doctor.findings[0].evidence" in refusal(path)
+
+
+@pytest.mark.parametrize("line", [1, 2, 4, 5])
+def test_an_altered_line_breaks_the_chain_at_the_next_one(path, line):
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[line - 1] = lines[line - 1].replace(b":", b": ", 1)
+    path.write_bytes(b"".join(lines))
+    run = read(path)
+    assert run.broken == line + 1
+    assert f"Line {line + 1} does not continue the chain" in run.problems[-1]
+    assert scan(path).summary.run.broken == run.broken
+    assert summarise(run).verdict.kind == scan(path).summary.verdict.kind == "incomplete"
+
+
+@pytest.mark.parametrize("change", [lambda lines: lines.pop(2), lambda lines: lines.insert(1, lines.pop(3))])
+def test_a_line_that_is_gone_or_moved_breaks_the_chain(path, change):
+    lines = path.read_bytes().splitlines(keepends=True)
+    change(lines)
+    lines[-1] = lines[-1].replace(b'"records":4', f'"records":{len(lines) - 2}'.encode())
+    path.write_bytes(b"".join(lines))
+    assert read(path).broken
+
+
+def test_a_log_of_an_earlier_version_is_read_and_is_not_chained(path):
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    del lines[0]["chain"]
+    for each in lines[1:]:
+        del each["previous"]
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in lines))
+    run = read(path)
+    assert (run.header.chain, run.broken, run.problems) == ("", 0, ())

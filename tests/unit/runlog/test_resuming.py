@@ -121,3 +121,17 @@ def test_a_lost_case_is_not_run_and_says_why_until_it_is_recorded(begun: Path, w
     log.append(record(wanted, 3))
     log.close()
     assert summarise(read(begun)).results[3].outcome.name == "passed"
+
+
+def test_a_continued_log_continues_its_chain(begun: Path, wanted: Header) -> None:
+    log = RunLog.resume(begun, wanted)
+    for index in range(3, 8):
+        log.append(record(wanted, index))
+    log.finish(summarise(log.contents()).footer("2026-01-01T00:00:00+00:00"))
+    assert read(begun).broken == 0
+
+
+def test_a_log_that_was_altered_is_not_continued(begun: Path, wanted: Header) -> None:
+    begun.write_bytes(begun.read_bytes().replace(b'"x_us":1.0', b'"x_us":2.0', 1))
+    with pytest.raises(RunLogError, match="Line 3 does not continue the chain"):
+        RunLog.resume(begun, wanted)

@@ -159,6 +159,42 @@ def test_a_whole_starts_with_its_first_shard_and_ends_with_its_last_in_whatever_
     runs = [shard(tmp_path, index + 1, started=text) for index, text in enumerate(starts)]
     merge(runs, tmp_path / "run.jsonl")
     assert read(tmp_path / "run.jsonl").header.started == starts[1]  # 8:30 in UTC
-    last = replace(runs[0].footer, finished="2031-03-01T10:00:00+00:00")
+    last = replace(runs[0].footer, finished="2026-03-09T10:00:00+00:00")
     merge([replace(runs[0], footer=last), *runs[1:]], tmp_path / "b.jsonl")
     assert read(tmp_path / "b.jsonl").footer.finished == last.finished
+
+
+def test_the_whole_names_its_parts_by_their_last_lines(runs, tmp_path):
+    merge(runs, tmp_path / "run.jsonl")
+    whole = read(tmp_path / "run.jsonl")
+    assert whole.header.chain
+    assert not whole.broken
+    assert [(each.run_id, each.head) for each in whole.header.merged] == [
+        (f"run-{index}", runs[index - 1].head) for index in (1, 2, 3)
+    ]
+
+
+def test_a_shard_that_was_altered_is_named(runs, tmp_path):
+    path = tmp_path / "shard-2" / "run.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"duration_s":', b'"duration_s":1', 1))
+    assert "shard-2/run.jsonl cannot be merged: Line 3 does not continue" in refusal(
+        [runs[0], read(path), runs[2]], tmp_path
+    )
+
+
+def test_shards_of_different_years_are_refused(runs, tmp_path):
+    runs[1] = shard(tmp_path / "again", 2, started="2021-03-01T10:00:00+00:00")
+    assert "started on 2021-03-01" in refusal(runs, tmp_path)
+
+
+def test_one_run_cannot_be_two_shards(runs, tmp_path):
+    runs[1] = shard(tmp_path / "again", 2, run_id="run-1")
+    assert "of the very run that wrote" in refusal(runs, tmp_path)
+
+
+def test_other_machines_are_said(tmp_path):
+    for index in (1, 2, 3):
+        shard(tmp_path, index, stack=replace(synthetic.HARDWARE, host=f"aarch64, {index} CPUs"))
+    given = [str(tmp_path / f"shard-{index}") for index in (1, 2, 3)]
+    said = CliRunner().invoke(report, ["merge", *given, "-o", str(tmp_path / "whole")]).output
+    assert "The shards ran on 3 machines (aarch64, 1 CPUs; aarch64, 2 CPUs; aarch64, 3 CPUs)" in said

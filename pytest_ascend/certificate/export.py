@@ -1,0 +1,181 @@
+"""A certificate for other tools: an in-toto statement of test results in a DSSE envelope, and a workbook.
+
+The statement follows https://github.com/in-toto/attestation/blob/main/spec/predicates/test-result.md (v0.1) in the form
+of in-toto statements v1; the envelope follows https://github.com/secure-systems-lab/dsse/blob/master/envelope.md (v1).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from pytest_ascend.certificate import package, signing
+from pytest_ascend.certificate.requirements import is_limit
+from pytest_ascend.certificate.words import NAMES
+from pytest_ascend.errors import UsageError
+from pytest_ascend.records.outcome import Passed
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.text import visible
+from pytest_ascend.verdict import evidence
+from pytest_ascend.verdict.summary import Summary
+
+STATEMENT = "https://in-toto.io/Statement/v1"
+PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
+PAYLOAD = "application/vnd.in-toto+json"
+INSTALL = "pip install 'pytest-ascend[certificate]'"
+#: Characters of a cell of a workbook; Excel takes 32,767.
+_CELL_CHARACTERS = 2_000
+
+
+def in_toto(said: Mapping[str, Any], summary: Summary, key: Ed25519PrivateKey) -> bytes:
+    """Return the statement of a certificate's results in an envelope, signed by ``key``.
+
+    Subjects are the certificate and the build of torch_npu that was tested. What passed stands among ``passedTests``;
+    what is lacking by design, waived, disputed or was computed by the CPU among ``warnedTests``, and makes the result
+    WARNED. A certified run has no failed tests.
+    """
+    names = {False: list[str](), True: list[str]()}
+    for each in sorted(summary.results, key=lambda each: each.case.id):
+        if each.case.suite in said["counts"]:
+            names[each.outcome.name == Passed.name].append(each.case.id)
+    statement = {
+        "_type": STATEMENT,
+        "subject": list(_subjects(said)),
+        "predicateType": PREDICATE,
+        "predicate": {
+            "result": "WARNED" if names[False] else "PASSED",
+            "configuration": [
+                {"name": name, "digest": {"sha256": part["sha256"]}} for name, part in sorted(said["parts"].items())
+            ],
+            "passedTests": names[True],
+            "warnedTests": names[False],
+            "failedTests": [],
+        },
+    }
+    payload = json.dumps(statement, sort_keys=True, separators=(",", ":")).encode()
+    signature = key.sign(b"DSSEv1 %d %s %d %s" % (len(PAYLOAD), PAYLOAD.encode(), len(payload), payload))
+    signatures = [{"keyid": signing.fingerprint(key.public_key()), "sig": base64.b64encode(signature).decode()}]
+    envelope = {"payload": base64.b64encode(payload).decode(), "payloadType": PAYLOAD, "signatures": signatures}
+    return f"{json.dumps(envelope, sort_keys=True, indent=1)}\n".encode()
+
+
+def _subjects(said: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    stack = said["stack"]
+    yield {"name": f"certificate {said['id']}", "digest": {"sha256": hashlib.sha256(package.encoded(said)).hexdigest()}}
+    where = {name: str(stack.get(name) or "") for name in ("chip", "driver", "cann", "torch", "torch_npu")}
+    yield {
+        "name": f"torch_npu {stack['torch_npu']}",
+        "digest": {"gitCommit": str(stack["torch_npu_commit"])},
+        "annotations": {"tier": said["tier"], **where},
+    }
+
+
+def workbook(said: Mapping[str, Any], summary: Summary) -> bytes:
+    """Return the evidence of a certificate as an Excel workbook: the certificate, all cases, deviations, the machine.
+
+    Every cell is text or a number; nothing in it is computed or loaded. Raises UsageError without the library.
+    """
+    try:
+        import xlsxwriter  # noqa: PLC0415  (an extra)
+    except ImportError as error:
+        raise UsageError("a workbook needs the library XlsxWriter", hint=INSTALL) from error
+    made = io.BytesIO()
+    book = xlsxwriter.Workbook(made, {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False})
+    bold = book.add_format({"bold": True, "bottom": 1})
+    for name, (widths, rows) in _sheets(said, summary).items():
+        sheet = book.add_worksheet(name)
+        sheet.freeze_panes(1, 0)
+        for column, width in enumerate(widths):
+            sheet.set_column(column, column, width)
+        last = 0
+        for last, row in enumerate(rows):
+            for column, value in enumerate(row):
+                form = bold if last == 0 else None
+                if isinstance(value, (int, float)) and value == value and abs(value) != float("inf"):  # noqa: PLR0124
+                    sheet.write_number(last, column, value, form)
+                else:
+                    sheet.write_string(last, column, visible(str(value))[:_CELL_CHARACTERS], form)
+        sheet.autofilter(0, 0, last, len(widths) - 1)
+    book.close()
+    return made.getvalue()
+
+
+#: A row of a sheet.
+_Row = Sequence[Any]
+
+
+def _sheets(said: Mapping[str, Any], summary: Summary) -> dict[str, tuple[tuple[int, ...], Iterable[_Row]]]:
+    """Return each sheet by its name: the widths of its columns, and its rows, the heading first."""
+    results = [each for each in summary.results if each.case.suite in said["counts"]]
+    deviating = [each for each in results if each.outcome.name != Passed.name]
+    return {
+        "Certificate": ((28, 100), _facts(said)),
+        "Summary": ((18, 14, 10), _counts(said)),
+        "Cases": ((50, 12, 28, 16, 12, 14, 12, 22, 14, 60), [_CASE_HEADING, *map(_case, results)]),
+        "Deviations": ((50, 16, 24, 80, 60, 14), [_DEVIATION_HEADING, *map(_deviation, deviating)]),
+        "Machine": ((28, 30, 90), _components(summary)),
+    }
+
+
+def _facts(said: Mapping[str, Any]) -> Iterator[_Row]:
+    yield "What", "Value"
+    yield "certificate", said["id"]
+    yield "tier", said["tier"]
+    yield from (("means", each) for each in said["means"])
+    yield from ((name, said["stack"].get(part) or "not known") for part, name in NAMES.items())
+    yield "pytest-ascend", said["release"]
+    yield "run", said["run"]["id"]
+    yield from ((name, said["run"][name]) for name in ("started", "finished", "level"))
+    yield "challenge", said["run"]["challenge"] or "none"
+    yield from (("time-stamp", f"{each['time']} by {each['authority']}") for each in said["time_stamps"])
+    yield from ((name, said[name]) for name in ("issuer", "key", "issued", "expires"))
+    if said.get("confirms"):
+        yield "confirms", f"the certificate {said['confirms']['id']} by {said['confirms']['issuer']}"
+    yield from (("not covered", each) for each in said["not_covered"])
+    yield (
+        "note",
+        "If the log is true, the run earns the tier. Independent of Huawei, who has neither issued nor reviewed it.",
+    )
+
+
+def _counts(said: Mapping[str, Any]) -> Iterator[_Row]:
+    yield "Suite", "Outcome", "Cases"
+    for suite, counts in said["counts"].items():
+        yield from ((suite, outcome, count) for outcome, count in counts.items())
+
+
+_CASE_HEADING = (
+    *("Case", "Suite", "Subject", "Property", "Dtype", "Outcome", "Limit used", "Judged by", "Duration (s)", "Finding"),
+)
+
+
+def _case(result: ResultRecord) -> _Row:
+    case, used = result.case, evidence.limit_used(result)
+    standards = ", ".join(dict.fromkeys(verdict.standard for verdict in result.verdicts))
+    return (
+        *(case.id, case.suite, case.subject, case.property, case.dtype, result.outcome.name),
+        *("" if used is None else used, standards, result.duration_s, evidence.finding(result)),
+    )
+
+
+_DEVIATION_HEADING = ("Case", "Outcome", "Kind", "Reason", "Source", "Until")
+
+
+def _deviation(result: ResultRecord) -> _Row:
+    waiver = result.waiver or {}
+    kind = "lacking by design" if is_limit(result) else "defect" if waiver else "computed by the CPU"
+    reason = waiver.get("reason") or result.outcome.reason
+    return result.case.id, result.outcome.name, kind, reason, waiver.get("issue", ""), waiver.get("expires", "")
+
+
+def _components(summary: Summary) -> Iterator[_Row]:
+    yield "Component", "Version", "Seen in"
+    for each in summary.run.header.doctor.get("components", ()):
+        seen = "; ".join(f"{one.get('value')}: {one.get('source')}" for one in each.get("evidence", ()))
+        yield str(each.get("name", "")), str(each.get("version", "")), seen

@@ -1,0 +1,96 @@
+"""Cases of a certified run, drawn at random and executed again on the device at hand: what agrees is no invention."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random, SystemRandom
+
+from pytest_ascend.certificate.agreement import disagreements
+from pytest_ascend.certificate.words import counted_cases, named
+from pytest_ascend.errors import AscendError, UsageError
+from pytest_ascend.records.outcome import NotEmulated, NotRun
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.stack import Stack
+from pytest_ascend.records.text import visible
+from pytest_ascend.runlog.writing import read
+from pytest_ascend.system.bundled import folder
+from pytest_ascend.verdict.summary import Summary, summarise
+
+_NOT_EXECUTED = (NotRun.name, NotEmulated.name)
+#: Exit codes of a run that came to an end, with a log of what was executed.
+_ENDED = (0, 1, 5, 7)
+#: Suites that need more than one device, or look at the machine of the run.
+_LEFT_OUT = ("distributed", "environment")
+_TEST = re.compile(r"(?:^|/)suites/((\w+)/test_\w+\.py::test_\w+\[[^\0\n]+\])$")
+_SHOWN_LINES = 12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rerun:
+    """What a re-execution showed: the stack it was on, how many cases were executed, and what disagrees."""
+
+    stack: Stack
+    executed: int
+    of: int
+    disagreements: tuple[str, ...]
+
+
+def rerun(claimed: Summary, count: int, *, device: str = "auto", chance: Random | None = None) -> Rerun:
+    """Draw ``count`` executed cases of a run, execute them here, and say in what they disagree.
+
+    The calls of sweeps follow from the challenge of the run. Raises UsageError where nothing can be drawn, or where the
+    device at hand is of another chip; AscendError where pytest does not come to its end.
+    """
+    eligible = [each for each in claimed.results if _place(each)]
+    if not eligible:
+        raise UsageError("no case of the run can be executed again", hint="the log names no test of this release")
+    drawn = (chance or SystemRandom()).sample(eligible, min(count, len(eligible)))
+    with tempfile.TemporaryDirectory(prefix="pytest-ascend-rerun-") as scratch:
+        found = _executed(claimed, drawn, device, Path(scratch))
+    said, mine = claimed.run.header.stack, found.run.header.stack
+    if said.chip != mine.chip and not mine.emulated:
+        message = f"the run was on {said.chip}, and this device is {mine.chip or mine.device}: nothing can be compared"
+        raise UsageError(message, hint="re-execute on any NPU of the same chip")
+    known = {each.case.id for each in found.results if each.outcome.name not in _NOT_EXECUTED}
+    absent = [each.case.id for each in drawn if each.case.id not in known]
+    not_executed = [f"{counted_cases(len(absent))} could not be executed here: {named(absent)}"] if absent else []
+    return Rerun(
+        stack=mine,
+        executed=len(known),
+        of=len(eligible),
+        disagreements=(*disagreements(claimed, found), *not_executed),
+    )
+
+
+def _place(result: ResultRecord) -> str:
+    """Return the test of a case as it is installed here, "" for a case that cannot be executed again."""
+    found = _TEST.search(result.node_id)
+    if not found or result.outcome.name in _NOT_EXECUTED or found[2] in _LEFT_OUT:
+        return ""
+    place = folder("suites") / found[1].partition("::")[0]
+    return f"{folder('suites').resolve()}/{found[1]}" if place.is_file() else ""
+
+
+def _executed(claimed: Summary, drawn: Sequence[ResultRecord], device: str, scratch: Path) -> Summary:
+    header = claimed.run.header
+    challenge = header.options.get("challenge")
+    line = [sys.executable, "-m", "pytest", "--ascend", f"--ascend-device={device}", f"--ascend-level={header.level}"]
+    line += [f"--ascend-report={scratch / 'report'}", "-q", "-p", "no:cacheprovider"]
+    line += [f"--ascend-challenge={int(challenge)}"] if challenge is not None else []
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    with (scratch / "said").open("wb") as said:
+        done = subprocess.run(  # noqa: S603
+            [*line, *map(_place, drawn)], cwd=scratch, env=environ, stdout=said, stderr=said, check=False
+        )
+    if done.returncode not in _ENDED:
+        tail = (scratch / "said").read_text("utf-8", "replace").splitlines()[-_SHOWN_LINES:]
+        message = "the cases could not be executed again:\n" + "\n".join(f"  {visible(each)}" for each in tail)
+        raise AscendError(message, hint="see that 'pytest --ascend' works on this machine")
+    return summarise(read(scratch / "report" / "run.jsonl"))

@@ -1,0 +1,114 @@
+"""Time-stamps of RFC 3161 over lines of a run log: an authority says when a line, and all before it, was there.
+
+The library ``rfc3161-client`` (the extra ``certificate``) makes requests and checks answers; nothing of it is needed
+where no time-stamp was asked for.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+
+from pytest_ascend.errors import AscendError, UsageError
+from pytest_ascend.records.text import one_line
+from pytest_ascend.system.untrusted import read_regular
+
+#: An answer with its certificates has some thousand bytes.
+_LARGEST_BYTES = 1 << 18
+_SECONDS = 20.0
+INSTALL = "pip install 'pytest-ascend[certificate]'"
+
+
+class TimestampError(AscendError):
+    """A time-stamp that an authority did not give, or that does not hold."""
+
+    exit_code = 1
+
+
+def _library() -> Any:
+    try:
+        import rfc3161_client  # noqa: PLC0415  (an extra)
+    except ImportError as error:
+        raise UsageError("time-stamps need the library rfc3161-client", hint=INSTALL) from error
+    return rfc3161_client
+
+
+def take(authority: str, line: bytes) -> str:
+    """Have an authority stamp a line of a log, and return its answer in base64.
+
+    Raises UsageError for what is no address, or without the library; TimestampError where the authority does not answer
+    with a time-stamp of this very line.
+    """
+    if not authority.startswith(("http://", "https://")):
+        raise UsageError(
+            f"{authority!r} is no address of a time-stamp authority", hint="give http://... or https://..."
+        )
+    library = _library()
+    asked = library.TimestampRequestBuilder().data(line).hash_algorithm(library.HashAlgorithm.SHA256)
+    asked = asked.nonce(nonce=True).cert_request(cert_request=True).build()
+    headers = {"Content-Type": "application/timestamp-query", "Accept": "application/timestamp-reply"}
+    request = urllib.request.Request(authority, data=asked.as_bytes(), headers=headers)  # noqa: S310  (checked above)
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310
+            content = answer.read(_LARGEST_BYTES)
+        said = library.decode_timestamp_response(content)
+        if said.tst_info.nonce != asked.nonce or said.tst_info.message_imprint.message != asked.message_imprint.message:
+            raise ValueError("it stamped something else")
+    except (OSError, ValueError) as error:
+        why = one_line(str(getattr(error, "reason", "") or error))[:200]
+        hint = "see that it can be reached from here; the run can be made without --ascend-timestamp"
+        raise TimestampError(f"the time-stamp authority {authority} gave no time-stamp: {why}", hint=hint) from error
+    return base64.b64encode(content).decode("ascii")
+
+
+def moment_of(answer: str, digest: str) -> datetime:
+    """Return when the line with this SHA-256 was stamped, as the answer says; who says so is not checked here.
+
+    Raises TimestampError for an answer of another line, or for what is none.
+    """
+    said = _decoded(answer)
+    if said.tst_info.message_imprint.message.hex() != digest:
+        raise TimestampError("a time-stamp is of another line", hint="ask the issuer for the log as it was written")
+    moment: datetime = said.tst_info.gen_time
+    return moment
+
+
+def check(answer: str, digest: str, roots: Sequence[x509.Certificate]) -> None:
+    """Check that an authority below these roots stamped the line. Raises TimestampError where it did not."""
+    library = _library()
+    builder = library.VerifierBuilder()
+    for root in roots:
+        builder = builder.add_root_certificate(root)
+    try:
+        builder.build().verify(_decoded(answer), bytes.fromhex(digest))
+    except (library.VerificationError, ValueError) as error:
+        hint = "give the root certificate of the authority that is named, from the authority itself"
+        raise TimestampError(f"a time-stamp does not hold: {one_line(str(error))[:200]}", hint=hint) from error
+
+
+def roots_of(path: Path) -> tuple[x509.Certificate, ...]:
+    """Read root certificates in PEM. Raises UsageError for a file that holds none."""
+    try:
+        return tuple(x509.load_pem_x509_certificates(read_regular(path, _LARGEST_BYTES)))
+    except (OSError, ValueError) as error:
+        message = f"{path} holds no certificate in PEM that can be read: {getattr(error, 'strerror', '') or error}"
+        raise UsageError(message, hint="give the root certificate that the authority publishes") from error
+
+
+def _decoded(answer: str) -> Any:
+    library = _library()
+    try:
+        said = library.decode_timestamp_response(base64.b64decode(answer, validate=True))
+        said.tst_info.gen_time  # noqa: B018  (a refusal has none)
+        return said
+    except (ValueError, binascii.Error) as error:
+        hint = "ask the issuer for the log as it was written"
+        raise TimestampError("a time-stamp of the log cannot be read", hint=hint) from error
