@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,6 +86,8 @@ def analyze(
     """
     if not model and not source:
         raise UsageError("nothing to analyze", hint="name a model as package.module:factory, or --source DIR")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    warnings.filterwarnings("ignore", module=r"torch(_npu)?\b")  # of torch about itself, not about the model
     analysis = Analysis(chip=npu_of(chip))
     if model:
         kind, asked, ways = _standings(census_file)

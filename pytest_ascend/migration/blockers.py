@@ -12,6 +12,7 @@ SEVERITIES = (BLOCKER, CHANGE, ADVICE)
 _MIGRATION = "Ascend Extension for PyTorch: model migration guide"
 _AFFINITY = "Ascend Extension for PyTorch: affinity libraries (torch_npu.contrib, torch_npu.optim)"
 _TRANSFER = "torch_npu.contrib.transfer_to_npu, as installed"
+_REFUSED = "torch_npu and CANN's dtype tables, as installed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +155,59 @@ NAMES = (
         "a switch of CUDA without effect on an NPU",
         "torch.npu.matmul.allow_hf32, torch.npu.conv.allow_hf32",
     ),
+    Blocker(
+        "torch.channels_last",
+        CHANGE,
+        "torch_npu takes no memory_format=torch.channels_last and raises",
+        "leave it out: torch_npu chooses the layout of convolutions by itself",
+        _REFUSED,
+    ),
+    Blocker(
+        "torch.channels_last_3d",
+        CHANGE,
+        "torch_npu takes no memory_format=torch.channels_last_3d and raises",
+        "leave it out: torch_npu chooses the layout of convolutions by itself",
+        _REFUSED,
+    ),
+    Blocker(
+        "deepspeed",
+        CHANGE,
+        "DeepSpeed needs its NPU accelerator; extensions that it builds for CUDA are missing",
+        "import torch_npu first and see that ds_report names npu; torch.optim or torch_npu.optim for fused CUDA ops",
+    ),
     Blocker("torch.backends.cudnn", ADVICE, "a switch of cuDNN without effect on an NPU", "leave it out"),
 )
 
-#: Methods that name CUDA whatever they are called on.
+_NO_FLOAT64 = "NPUs have no products, convolutions or most functions in float64: they raise, or the CPU computes"
+
+#: Methods that mean something on an NPU whatever they are called on.
 METHODS = {
+    "double": Blocker("double", CHANGE, _NO_FLOAT64, "float32, or this step on the CPU", _REFUSED),
     "cuda": Blocker("cuda", CHANGE, "moves to CUDA", ".to(device) with a device that is chosen once", _TRANSFER),
     "is_cuda": Blocker("is_cuda", CHANGE, "is false for every NPU tensor", ".device.type, or .is_npu", _TRANSFER),
+}
+
+#: Keywords of calls that mean something by their value: what the value begins with, as written in Python.
+KEYWORDS = {
+    ("load_in_4bit", "True"): Blocker(
+        "load_in_4bit",
+        BLOCKER,
+        "bitsandbytes quantizes with CUDA kernels",
+        "bfloat16, or torch_npu's quantized operators",
+    ),
+    ("load_in_8bit", "True"): Blocker(
+        "load_in_8bit",
+        BLOCKER,
+        "bitsandbytes quantizes with CUDA kernels",
+        "bfloat16, or torch_npu's quantized operators",
+    ),
+    ("mode", "'max-autotune"): Blocker(
+        "max-autotune",
+        CHANGE,
+        "torch.compile tunes Triton kernels for CUDA in this mode",
+        "torch.compile(backend=torchair.get_npu_backend()), or no compilation",
+        _AFFINITY,
+    ),
 }
 
 #: Strings that name a device or a backend, by how they begin, where they are arguments of a call or are compared.

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
+import re
+import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +29,10 @@ OPTIMIZERS: Mapping[str, Callable[[Iterator[nn.Parameter]], torch.optim.Optimize
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-3),
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-3),
 }
+
+
+#: Operators whose output is as long as the values of their input say.
+BY_VALUES = ("nonzero", "bincount", "unique", "masked_select", "repeat_interleave")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,8 +60,8 @@ def trace(subject: Subject, step: Step, ways: tuple[str, ...]) -> Traced:
     for way in ways:
         traced = _tried(subject, step, way)
         if isinstance(traced, Traced):
-            return replace(traced, notes=tuple(notes))
-        notes.append(f"not traced with {way} tensors: {type(traced).__name__}: {_first_line(traced)}")
+            return replace(traced, notes=tuple(notes[:1]))  # the other ways without values fail for the same reason
+        notes.append(f"not traced with {way} tensors: {obstacle(traced)}")
     hint = "see that model(*inputs) and its backward pass run on the CPU; --no-training leaves the latter out"
     raise UsageError(f"{subject.name} does not run: " + "; ".join(notes), hint=hint)
 
@@ -73,12 +82,45 @@ def fitting_batch(subject: Subject, step: Step, capacity_bytes: int) -> int | No
 
 def _tried(subject: Subject, step: Step, way: str) -> Traced | Exception:
     try:
-        with _standing_in(way) as convert:
+        with _quiet(), _standing_in(way) as convert:
             return _Run(subject, step, way, convert).traced()
     except UsageError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a model raises without values, with values it may run
         return error
+
+
+def obstacle(error: BaseException) -> str:
+    """Return what kept a model from being traced without values, and the line of the user's that did it."""
+    text, place = str(error), _place(error)
+    found = re.search(r"aten[.:]+(\w+)|torch\.(\w+)\(\)", text)
+    name = next(filter(None, found.groups()), "") if found else ""
+    if type(error).__name__ == "DynamicOutputShapeException" or name in BY_VALUES:
+        return f"{name}{place} gives a tensor whose size depends on the data (as routing to experts does)"
+    if type(error).__name__ in {"DataDependentOutputException", "GuardOnDataDependentSymNode"} or name == "item":
+        return f"the model reads a value{place} (.item(), .tolist(), if tensor: ...), and there are none"
+    return f"{type(error).__name__}{place}: {_first_line(error)}"
+
+
+def _place(error: BaseException) -> str:
+    """Return the innermost line that is neither torch's nor ours."""
+    ours = Path(__file__).resolve().parents[1]
+    lines = traceback.extract_tb(error.__traceback__)
+    own = [each for each in lines if "site-packages" not in each.filename and ours not in Path(each.filename).parents]
+    return f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep to itself what torch logs and warns of while stand-ins are tried: what matters of it is in the notes."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.migration.blockers import METHODS, NAMES, SEVERITIES, STRINGS, Blocker
+from pytest_ascend.migration.blockers import KEYWORDS, METHODS, NAMES, SEVERITIES, STRINGS, Blocker
 from pytest_ascend.system.untrusted import read_regular
 
 #: Folders that hold no source of the user's.
@@ -126,6 +126,12 @@ class _Visitor(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         if isinstance(node.func, ast.Attribute) and node.func.attr == "cuda" and self._full(node.func) is None:
             self._note(node, ".cuda()", METHODS["cuda"])
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "double" and self._full(node.func) is None:
+            self._note(node, ".double()", METHODS["double"])
+        for keyword in node.keywords:
+            for (name, begins), blocker in KEYWORDS.items():
+                if keyword.arg == name and ast.unparse(keyword.value).startswith(begins):
+                    self._note(node, f"{name}={ast.unparse(keyword.value)}", blocker)
         if not _only_says(node.func):
             for argument in (*node.args, *(each.value for each in node.keywords)):
                 self._strings(argument)
@@ -171,8 +177,12 @@ class _Visitor(ast.NodeVisitor):
 
     def _name(self, node: ast.AST, full: str) -> None:
         fitting = [each for each in NAMES if full == each.name or full.startswith(f"{each.name}.")]
-        if fitting:
-            self._note(node, full, max(fitting, key=lambda each: len(each.name)))
+        blocker = max(fitting, key=lambda each: len(each.name), default=None)
+        if blocker is None:
+            return
+        is_package = "." not in blocker.name  # its import says it all; the uses below it would only repeat that
+        if not is_package or all(each.says != blocker.says for each in self._found.values()):
+            self._note(node, blocker.name if is_package else full, blocker)
 
     def _note(self, node: ast.AST, what: str, blocker: Blocker) -> None:
         line = int(getattr(node, "lineno", 0))

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from pytest_ascend.migration.analysis import STANDINGS, Analysis, Memory, Operator
 from pytest_ascend.migration.blockers import SEVERITIES
 from pytest_ascend.verdict.figures import quantity
 
+#: Columns of a terminal on which a table has room for shapes.
+WIDE = 110
 #: Rows of a table; the JSON and the page have all.
 ROWS = 12
+
+#: Columns whose cells may be broken between words.
+SENTENCES = ("what it means", "most often on")
 
 HOW = {
     "npu": "fake NPU tensors: what torch_npu dispatches to",
@@ -30,13 +39,13 @@ def show(analysis: Analysis) -> None:
     if analysis.operators:
         console.print(_standings(analysis))
     if analysis.blocking:
-        console.print(_operators("not on the NPU, the costliest first", analysis.blocking))
+        console.print(_operators("not on the NPU, the costliest first", analysis.blocking, console.width))
     if analysis.heaviest:
-        console.print(_operators("most arithmetic", analysis.heaviest[:5]))
+        console.print(_operators("most arithmetic", analysis.heaviest[:5], console.width))
     if analysis.memory:
         console.print(_memory(analysis))
-    if analysis.findings:
-        console.print(_findings(analysis))
+    for indent, line in _findings(analysis):
+        console.print(Padding(Text(line), (0, 0, 0, indent)))
     for note in analysis.notes:
         console.print(f"note: {note}", markup=False)
 
@@ -70,10 +79,10 @@ def _count(analysis: Analysis, severity: str) -> int:
 
 
 def _table(*columns: str, title: str = "") -> Table:
-    """Return a table whose cells fold, so that a narrow terminal shows all of them."""
-    table = Table(title=escape(title) or None, title_justify="left")
+    """Return a table. Names and figures are never broken, what is said in sentences is wrapped."""
+    table = Table(title=escape(title) or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, no_wrap=column not in SENTENCES, overflow="fold")
     return table
 
 
@@ -85,21 +94,21 @@ def _standings(analysis: Analysis) -> Table:
     return table
 
 
-def _operators(title: str, operators: tuple[Operator, ...]) -> Table:
-    table = _table("operator", "standing", "calls", "data", "GFLOP", "most often on", title=title)
+def _operators(title: str, operators: tuple[Operator, ...], width: int) -> Table:
+    on_what = ("most often on",) if width >= WIDE else ()
+    table = _table("operator", "standing", "calls", "data", "GFLOP", *on_what, title=title)
     for each in operators[:ROWS]:
         on = f"{each.signatures[0][0]} ({each.signatures[0][1]}x)" if each.signatures else ""
         data = quantity("_bytes", each.moved_bytes)
-        table.add_row(
-            escape(each.name), each.standing, f"{each.all_calls:,}", data, f"{each.flops / 1e9:,.2f}", escape(on)
-        )
+        row = (escape(each.name), each.standing, f"{each.all_calls:,}", data, f"{each.flops / 1e9:,.2f}", escape(on))
+        table.add_row(*row[: len(table.columns)])
     if len(operators) > ROWS:
-        table.add_row(f"and {len(operators) - ROWS} more", "", "", "", "", "--json or --html names all")
+        table.add_row(f"and {len(operators) - ROWS} more: --json or --html")
     return table
 
 
 def _memory(analysis: Analysis) -> Table:
-    columns = ("batch", "parameters", "gradients", "optimizer", "activations", "training", "inference")
+    columns = ("batch", "weights", "gradients", "optimizer", "activations", "training", "inference")
     table = _table(*columns, title=f"memory, optimizer {analysis.optimizer}")
     for each in analysis.memory:
         table.add_row(f"{each.batch:,}", *(quantity("_bytes", value) for value in _parts(each)))
@@ -118,9 +127,11 @@ def _parts(memory: Memory) -> tuple[int, ...]:
     )
 
 
-def _findings(analysis: Analysis) -> Table:
-    table = _table("where", "severity", "what", "use instead", title=analysis.source)
-    for each in analysis.findings:
-        what = escape(f"{each.what}: {each.says}")
-        table.add_row(escape(f"{each.path}:{each.line}"), each.severity, what, escape(each.instead))
-    return table
+def _findings(analysis: Analysis) -> Iterator[tuple[int, str]]:
+    """Yield the findings as lines with the column to begin at: the places, then what it means and what to use."""
+    for says, group in groupby(analysis.findings, key=lambda each: (each.severity, each.says, each.instead)):
+        yield 0, ""
+        for each in group:
+            yield 0, f"{each.severity:8} {each.path}:{each.line}  {each.what}"
+        yield 9, says[1]
+        yield 9, f"use: {says[2]}"

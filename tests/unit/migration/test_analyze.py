@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from click.testing import CliRunner
 from torch import nn
 
@@ -173,3 +174,44 @@ def test_a_peak_that_hides_the_growth_does_not_hide_the_batch() -> None:
 
 def test_memory_that_does_not_grow_says_nothing_on_batches() -> None:
     assert largest_batch(lambda _: 100, 1000) is None
+
+
+class Experts(nn.Module):
+    """Routes each row to one of two layers, as mixtures of experts do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        for index, expert in enumerate(self.experts):
+            (rows,) = torch.where((x[:, 0] > 0) == bool(index))
+            out = out.index_add(0, rows, expert(x[rows]))
+        return out
+
+
+def lazy() -> nn.Module:
+    return nn.Sequential(nn.LazyConv2d(8, 3), nn.Flatten(), nn.LazyLinear(4))
+
+
+def test_what_stood_in_the_way_of_experts_is_said_with_its_line(census: Path) -> None:
+    _, answer = asked(f"{__name__}:Experts", "-i", "6x4", "--census", str(census))
+    assert len(answer["notes"]) == 1
+    assert re.search(
+        r"nonzero at test_analyze.py:\d+ gives a tensor whose size depends on the data", answer["notes"][0]
+    )
+
+
+def test_lazy_modules_are_analyzed(census: Path) -> None:
+    code, answer = asked(f"{__name__}:lazy", "-i", "2x3x8x8", "--census", str(census))
+    assert (code, answer["notes"]) == (0, [])
+
+
+def test_no_name_is_broken_on_a_narrow_terminal(census: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    ran = CliRunner().invoke(analyze, [f"{__name__}:lazy", "-i", "2x3x8x8", "--census", str(census)])
+    assert "aten::convolution_backward" in ran.stdout
+    assert "activations" in ran.stdout
+    assert max(map(len, ran.stdout.splitlines())) <= 80
+    assert not ran.stderr

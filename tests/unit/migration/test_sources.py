@@ -93,3 +93,27 @@ def test_a_folder_is_scanned_and_what_cannot_be_read_is_said(tmp_path: Path) -> 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such folder"):
         scan(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "severity"),
+    [
+        ("model.to(memory_format=torch.channels_last)", "torch.channels_last", CHANGE),
+        ("y = model(x).double()", ".double()", CHANGE),
+        ("M.from_pretrained('x', load_in_4bit=True)", "load_in_4bit=True", BLOCKER),
+        ("import deepspeed", "deepspeed", CHANGE),
+        ("torch.compile(model, mode='max-autotune-no-cudagraphs')", "mode='max-autotune-no-cudagraphs'", CHANGE),
+    ],
+)
+def test_what_runs_otherwise_on_an_npu_is_found(line: str, what: str, severity: str) -> None:
+    assert found(f"import torch\n{line}\n") == [(2, what, severity)]
+
+
+def test_what_only_looks_like_it_is_not() -> None:
+    lines = ("M.from_pretrained('x', load_in_4bit=False)", "torch.compile(m, mode='default')", "open('x', mode='rb')")
+    assert found("\n".join(("import torch", *lines, "torch.contiguous_format"))) == []
+
+
+def test_a_package_is_named_once_however_often_it_is_used() -> None:
+    text = "import triton\nimport triton.language as tl\n@triton.jit\ndef f(x): tl.store(x, tl.load(x))\n"
+    assert found(text) == [(1, "triton", CHANGE)]
