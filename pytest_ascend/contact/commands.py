@@ -14,7 +14,7 @@ import click
 
 from pytest_ascend.contact.kit import SCHEMA
 from pytest_ascend.diagnosis.codes import CODES, codes_in
-from pytest_ascend.environment.stack import EMULATED_VARIABLE, signs
+from pytest_ascend.environment.signs import EMULATED_VARIABLE, signs
 from pytest_ascend.errors import DeviceUnavailable, UsageError
 from pytest_ascend.records.outcome import Waived
 

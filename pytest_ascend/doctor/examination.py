@@ -12,7 +12,8 @@ from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.compatibility import Compatibility, load
 from pytest_ascend.environment.machine import Machine
 from pytest_ascend.environment.npu_smi import Chip
-from pytest_ascend.environment.stack import EMULATED_VARIABLE, Component
+from pytest_ascend.environment.signs import EMULATED_VARIABLE
+from pytest_ascend.environment.stack import Component
 from pytest_ascend.records.text import one_line
 
 #: All rules. Their order is that of the findings of one severity: what keeps others from working comes first.

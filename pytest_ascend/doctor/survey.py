@@ -14,7 +14,8 @@ from pytest_ascend.environment.evidence import CHIP, RUNTIME, TOOLKIT, field
 from pytest_ascend.environment.identity import Identity, identities
 from pytest_ascend.environment.machine import Machine, Package, installed
 from pytest_ascend.environment.npu_smi import NpuSmi, parse, parse_map
-from pytest_ascend.environment.stack import EMULATED_VARIABLE, Component, Home, Sign, driver_root, gather, homes, signs
+from pytest_ascend.environment.signs import EMULATED_VARIABLE, Sign, signs
+from pytest_ascend.environment.stack import Component, Home, driver_root, gather, homes
 from pytest_ascend.system.programs import Reply
 
 T = TypeVar("T")

@@ -7,7 +7,21 @@ PyTorch's own CPU arithmetic, so that it shows whether torch_npu and a test work
 :func:`missing` tell what was asked of it.
 """
 
-from pytest_ascend.emulator.bootstrap import activate, called, cann, is_active, kernel_modules, missing, numerics
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from pytest_ascend.emulator.settings import EmulatorSettings
 
+if TYPE_CHECKING:
+    from pytest_ascend.emulator.bootstrap import activate, called, cann, is_active, kernel_modules, missing, numerics
+
 __all__ = ["EmulatorSettings", "activate", "called", "cann", "is_active", "kernel_modules", "missing", "numerics"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what turns the device on where it is asked for: every pytest imports the settings beside it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("pytest_ascend.emulator.bootstrap"), name)

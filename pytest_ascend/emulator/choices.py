@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from pytest_ascend.environment import compatibility
 from pytest_ascend.environment.chips import family
-from pytest_ascend.environment.stack import EMULATED_CANN_VARIABLE
+from pytest_ascend.environment.signs import EMULATED_CANN_VARIABLE
 from pytest_ascend.environment.versions import Version, is_version
 from pytest_ascend.errors import UsageError
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytest_ascend.device import npu
-from pytest_ascend.environment.stack import Sign, collect, signs
+from pytest_ascend.environment.signs import Sign, signs
+from pytest_ascend.environment.stack import collect
 from pytest_ascend.errors import AscendError, DeviceUnavailable, UsageError
 from pytest_ascend.golden.files import canonical_json, write_if_new
 from pytest_ascend.records.census import Census

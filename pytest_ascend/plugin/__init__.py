@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ascend.environment.stack import spare_torch
+from pytest_ascend.environment.signs import spare_torch
 from pytest_ascend.plugin import options
 from pytest_ascend.plugin.keys import CONTEXT, SETUP
 from pytest_ascend.system.bundled import folder

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ascend.environment.stack import VARIABLE, spare_torch
+from pytest_ascend.environment.signs import VARIABLE, spare_torch
 
 
 def test_torch_leaves_torch_npu_alone_where_nothing_speaks_of_ascend(tmp_path: Path) -> None:

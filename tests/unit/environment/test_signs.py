@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ascend.environment.stack import Sign, signs
+from pytest_ascend.environment.signs import Sign, signs
 
 
 @pytest.mark.parametrize(

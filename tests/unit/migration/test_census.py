@@ -12,7 +12,7 @@ import pytest
 
 from pytest_ascend import emulator
 from pytest_ascend.device import npu
-from pytest_ascend.environment.stack import Sign
+from pytest_ascend.environment.signs import Sign
 from pytest_ascend.errors import DeviceUnavailable, EmulatorUnavailable, UsageError
 from pytest_ascend.migration import census
 from pytest_ascend.records.census import Census

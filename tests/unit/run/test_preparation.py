@@ -10,7 +10,7 @@ import pytest
 from pytest_ascend.device.npu import Npu
 from pytest_ascend.device.probe import Answer
 from pytest_ascend.emulator import EmulatorSettings
-from pytest_ascend.environment.stack import Sign
+from pytest_ascend.environment.signs import Sign
 from pytest_ascend.errors import DeviceUnavailable, UsageError
 from pytest_ascend.run import preparation
 from pytest_ascend.run.preparation import Prepared, prepare

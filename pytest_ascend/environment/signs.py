@@ -1,0 +1,82 @@
+"""Signs that this machine has, or is meant to have, an Ascend NPU. Every pytest imports this, so it loads little."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, MutableMapping
+from pathlib import Path
+from typing import NamedTuple
+
+#: torch's own switch for loading the backends of other packages.
+VARIABLE = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+
+
+def spare_torch(environ: MutableMapping[str, str] = os.environ, root: Path = Path("/")) -> None:
+    """Have torch leave torch_npu alone where there is no CANN below it, in this process and its children.
+
+    Without this, ``import torch`` fails on every machine that has torch_npu and no CANN. What the user has set stays.
+    """
+    if environ.get(EMULATED_VARIABLE) != "1" and not signs(environ, root):
+        environ.setdefault(VARIABLE, "0")
+
+
+#: Set by the emulated device for itself and its child processes, beside variables that would otherwise be signs.
+EMULATED_VARIABLE = "PYTEST_ASCEND_EMULATED"
+#: Which release the emulated CANN answers as.
+EMULATED_CANN_VARIABLE = "PYTEST_ASCEND_EMULATED_CANN"
+
+#: Patterns below the root of the file system, and what a match means.
+FILES = (
+    ("dev/davinci[0-9]*", "device file"),
+    ("dev/davinci_manager", "device file"),
+    ("dev/devmm_svm", "device file"),
+    ("dev/hisi_hdc", "device file"),
+    ("usr/local/Ascend/*", "Ascend software"),
+    ("etc/ascend_install.info", "record of an installed driver"),
+    ("etc/Ascend/ascend_cann_install.info", "record of an installed CANN"),
+)
+
+#: Folders named by a variable in which CANN is installed without root's rights.
+HOMES = (("HOME", "Ascend"), ("CONDA_PREFIX", "Ascend"))
+
+TOOLS = ("npu-smi",)
+
+
+class Sign(NamedTuple):
+    """One piece of evidence: what it is ("device file") and where ("/dev/davinci0", "ASCEND_HOME_PATH=/x")."""
+
+    what: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.where} ({self.what})"
+
+
+def signs(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> tuple[Sign, ...]:
+    """Look for device files, Ascend software, tools and variables; nothing is imported, started or opened.
+
+    What the emulated device sets for itself does not count.
+    """
+    return (*_files(root), *_homes(environ), *_tools(environ), *_variables(environ))
+
+
+def _files(root: Path) -> Iterator[Sign]:
+    for pattern, what in FILES:
+        yield from (Sign(what, str(path)) for path in sorted(root.glob(pattern)))
+
+
+def _homes(environ: Mapping[str, str]) -> Iterator[Sign]:
+    folders = (Path(environ[variable]) / name for variable, name in HOMES if environ.get(variable))
+    return (Sign("Ascend software", str(folder)) for folder in folders if folder.is_dir())
+
+
+def _tools(environ: Mapping[str, str]) -> Iterator[Sign]:
+    found = (shutil.which(tool, path=environ.get("PATH", "")) for tool in TOOLS)
+    return (Sign("driver tool", path) for path in found if path)
+
+
+def _variables(environ: Mapping[str, str]) -> Iterator[Sign]:
+    if environ.get(EMULATED_VARIABLE) != "1":
+        names = sorted(name for name in environ if name.startswith("ASCEND_"))
+        yield from (Sign("environment variable", f"{name}={environ[name]}") for name in names)
