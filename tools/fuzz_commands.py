@@ -20,28 +20,22 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import click
+from fuzz_scene import scene
 
 from pytest_ascend import cli
 from pytest_ascend.certificate import commands as certifying
-from pytest_ascend.certificate import package, revocation, signing
+from pytest_ascend.certificate import package, signing
 from pytest_ascend.coverage import commands
-from pytest_ascend.golden import Golden, GoldenStore
-from pytest_ascend.golden.files import Made
-from pytest_ascend.runlog.contents import Selection, digest
-from pytest_ascend.runlog.writing import RunLog
+from pytest_ascend.runlog import codec
 from pytest_ascend.system.untrusted import read_regular
-from pytest_ascend.verdict.summary import summarise
 from tests.unit.certificate import runs
-from tests.unit.environment.test_npu_smi import A2
-from tests.unit.runlog import synthetic
-from tests.unit.runlog.synthetic import replace
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS, MEMORY_MIB = 20, 500
@@ -70,18 +64,44 @@ class Command:
 
 
 _EVIDENCE = tuple(f"certificate/{name}" for name in package.FILES)
+_BOTH = tuple(f"{folder}/{name}" for folder in ("both", "both/confirmed") for name in package.FILES)
 _GOLDENS = tuple(f"baselines/golden/{name}" for name in ("manifest.json", "ops/one.safetensors", "revoked.json"))
 _MACHINE = tuple(f"machine/{name}" for name in ("usr/local/Ascend/driver/version.info", "etc/ascend_install.info"))
 COMMANDS: Mapping[str, Command] = {
     "certify": Command("certify run --key key --tier performance --issuer me -o made", ("key", "run/run.jsonl")),
     "verify": Command(
-        "verify certificate --key key.pub --revocations list.json --compatibility compatibility.json",
-        ("key.pub", "list.json", "compatibility.json", *_EVIDENCE),
+        "verify certificate --key key.pub --revocations list.json --compatibility compatibility.json "
+        "--authority root.pem",
+        ("key.pub", "list.json", "compatibility.json", "root.pem", *_EVIDENCE),
         ("certificate.json", "run.jsonl", "manifest.json", "list.json"),
+    ),
+    "verify both": Command(
+        "verify both --key second.pub --key key.pub",
+        ("second.pub", *_BOTH),
+    ),
+    "certify confirms": Command(
+        "certify other --key second --tier performance --issuer me -o made "
+        "--confirms certificate --confirms-key key.pub",
+        ("key.pub", "other/run.jsonl", *_EVIDENCE),
+        ("certificate.json", "run.jsonl"),
+    ),
+    "certificate-export xlsx": Command(
+        "certificate-export certificate --format xlsx --key key.pub -o made.xlsx",
+        _EVIDENCE,
+        ("certificate.json", "run.jsonl"),
+    ),
+    "certificate-export in-toto": Command(
+        "certificate-export certificate --format in-toto --key key -o made.json",
+        _EVIDENCE,
+        ("certificate.json", "run.jsonl"),
     ),
     "revoke": Command(f"revoke {'a' * 32} --key key --reason because --list list.json", ("key", "list.json")),
     "certificate-key": Command("certificate-key key", ("key", "key.pub")),
     "report render": Command("report render log -o page.html --against before", ("log/run.jsonl", "before/run.jsonl")),
+    **{
+        f"report export {form}": Command(f"report export log --format {form}", ("log/run.jsonl",))
+        for form in ("junit", "csv", "json", "crcr", "github")
+    },
     "report summary": Command("report summary log", ("log/run.jsonl",)),
     "report diff": Command("report diff before log --format html -o diff.html", ("log/run.jsonl", "before/run.jsonl")),
     "report diff terminal": Command("report diff before log", ("log/run.jsonl", "before/run.jsonl")),
@@ -101,79 +121,6 @@ COMMANDS: Mapping[str, Command] = {
     "manifest": Command("manifest --durations log", ("log/run.jsonl",)),
     "analyze": Command("analyze --source sources --census one.json", ("sources/train.py", "one.json")),
 }
-
-
-def scene(folder: Path) -> None:
-    """Write files that are well for every command, with the keys of :mod:`tests.unit.certificate.runs`."""
-    from fuzz_targets import TARGETS  # noqa: PLC0415  (loads torch)
-
-    os.chdir(folder)
-    folder = Path()
-    for name, target in {"one.json": "census", "two.json": "census", "sources/train.py": "source"}.items():
-        Path(name).parent.mkdir(exist_ok=True)
-        TARGETS[target].seed(Path(name))
-    runs.certificate(folder)
-    _keys(folder)
-    revocation.add(Path("list.json"), "a" * 32, "because", runs.KEY, on=runs.ISSUED)
-    shutil.copy(Path(cli.__file__).parent / "environment" / "compatibility.json", "compatibility.json")
-    cases = [*synthetic.op_cases(20), *synthetic.other_cases()]
-    for name, outcomes in {"log": ("passed", "failed", "errored"), "before": ("passed",)}.items():
-        synthetic.write_log(Path(name, "run.jsonl"), cases, outcomes=outcomes, stack=synthetic.HARDWARE)
-    _shards(cases)
-    _timed()
-    _goldens()
-    Path("machine/usr/local/Ascend/driver").mkdir(parents=True)
-    Path("machine/usr/local/Ascend/driver/version.info").write_text("Version=25.5.1\n")
-    Path("machine/etc").mkdir()
-    Path("machine/etc/ascend_install.info").write_text("Driver_Install_Path_Param=/usr/local/Ascend\n")
-    Path("environ").write_text("ASCEND_HOME_PATH=/usr/local/Ascend\nPATH=/usr/bin\n")
-    Path("npu-smi").write_text(A2)
-
-
-def _keys(folder: Path) -> None:
-    from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415
-
-    pem = runs.KEY.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
-    (folder / "key").write_bytes(pem)
-    shown = runs.KEY.public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)
-    (folder / "key.pub").write_bytes(shown)
-
-
-def _shards(cases: list[Any]) -> None:
-    whole = {"count": 2, "cases": len(cases), "digest": digest(case.id for case in cases)}
-    for index in (1, 2):
-        mine = cases[index - 1 :: 2]
-        header = synthetic.header(mine, stack=synthetic.HARDWARE, selection=Selection("subset", f"shard {index}/2"))
-        shard = {**whole, "index": index, "selection": {"kind": "full", "reason": ""}}
-        log = RunLog.create(
-            Path(f"part-{index}", "run.jsonl"), replace(header, shard=shard, run_id=f"run-{index}"), durable=False
-        )
-        for case in mine:
-            log.append(synthetic.passed(case))
-        log.finish(summarise(log.contents()).footer(synthetic.FINISHED))
-        log.close()
-
-
-def _timed() -> None:
-    case, chance = synthetic.other_cases()[-2], Random(1)  # noqa: S311
-    for index in (1, 2, 3):
-        log = RunLog.create(Path(f"timed-{index}", "run.jsonl"), synthetic.header([case]), durable=False)
-        times = [100 + chance.random() for _ in range(20)]
-        figures = {"latency_p50_us": times[10]}
-        log.append(replace(synthetic.passed(case), series={"latency_us": times}, measurements=figures))
-        log.finish(summarise(log.contents()).footer(synthetic.FINISHED))
-        log.close()
-
-
-def _goldens() -> None:
-    import torch  # noqa: PLC0415
-
-    store = GoldenStore(Path("baselines", "golden"))
-    made = Made(how="h", generator="g@1", seed="0", torch="2", numpy="2", machine="m")
-    for name in ("ops/one", "ops/two"):
-        store.stage(Golden(name, {"x": torch.ones(3)}, {"a": 1}), made)
-    store.flush()
-    store.revoke("ops/two", "because")
 
 
 # --- damage ---
@@ -225,8 +172,17 @@ def _other_value(path: Path, data: bytes, chance: Random) -> str:
     lines[index] = json.dumps(found).replace('"@"', raw).encode() + b"\n"
     if chance.random() < 0.1:
         lines.insert(index, lines[index])
-    path.write_bytes(b"".join(lines))
+    path.write_bytes(_chained_anew(lines) if chance.random() < 0.7 else b"".join(lines))
     return f"{where} is {raw[:20]}"
+
+
+def _chained_anew(lines: list[bytes]) -> bytes:
+    """Chain the lines of a log again, as one who altered it can; what is no log stays as it is."""
+    made: list[bytes] = []
+    for line in lines:
+        named = codec.digest_of(made[-1][:-1]) if made else ""
+        made.append(re.sub(rb'("previous":\s*")[0-9a-f]{64}"', rb"\g<1>" + named.encode() + b'"', line))
+    return b"".join(made)
 
 
 def _places(value: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -271,8 +227,18 @@ def _digest(text: str) -> str:
 # --- one input ---
 
 
-def findings(seed: int, names: tuple[str, ...] = ()) -> list[str]:
-    """Run one command on one hostile file, in the scene that is the current folder; return what is wrong with it."""
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What a command made of a hostile file: its exit code, the time that it took, and what is wrong with that."""
+
+    command: str
+    code: int
+    seconds: float
+    found: list[str]
+
+
+def tried(seed: int, names: tuple[str, ...] = ()) -> Tried:
+    """Run one command on one hostile file, in the scene that is the current folder."""
     chance = Random(seed)  # noqa: S311
     name = chance.choice(sorted(names or COMMANDS))
     command = COMMANDS[name]
@@ -283,6 +249,7 @@ def findings(seed: int, names: tuple[str, ...] = ()) -> list[str]:
             sign_again(Path(file).name)
     began = time.monotonic()
     code, said = _run(command.line.split())
+    took = time.monotonic() - began
     about = f"seed {seed}: {name}, {file}, {what}"
     found = [f"{about}: {said[-1500:]}"] if code not in range(8) else []
     plain = re.sub(r"\x1b\[[0-9;]*m", "", said)
@@ -292,9 +259,9 @@ def findings(seed: int, names: tuple[str, ...] = ()) -> list[str]:
         found.append(f"{about}: a hint that repeats foreign text: {plain[-300:]!a}")
     if code > 1 and not plain.strip():
         found.append(f"{about}: exit code {code} without a word")
-    if time.monotonic() - began > SECONDS / 2:
-        found.append(f"{about}: took {time.monotonic() - began:.0f} s")
-    return found
+    if took > SECONDS / 2:
+        found.append(f"{about}: took {took:.0f} s")
+    return Tried(name, code, took, found)
 
 
 class _TooLongError(BaseException):
@@ -328,14 +295,30 @@ def _run(line: list[str]) -> tuple[int, str]:
     return code, out.getvalue()
 
 
-def attack(count: int, names: tuple[str, ...], first: int = 0) -> tuple[list[str], int]:
-    """Give commands ``count`` hostile files; return what is wrong, and the most memory that a process took, in MiB."""
+def table(all_tried: list[Tried]) -> Iterator[str]:
+    """Yield rows of Markdown: each command with its files, how many it took and refused, and the longest time."""
+    yield "| command | hostile files | taken | refused in words | findings | longest |"
+    yield "|---|---|---|---|---|---|"
+    for name in sorted({each.command for each in all_tried}):
+        mine = [each for each in all_tried if each.command == name]
+        taken, found = sum(each.code == 0 for each in mine), sum(len(each.found) for each in mine)
+        longest = max(each.seconds for each in mine)
+        yield f"| `{name}` | {len(mine)} | {taken} | {len(mine) - taken} | {found} | {longest:.1f} s |"
+
+
+def attack(count: int, names: tuple[str, ...], first: int = 0) -> tuple[list[Tried], list[str], int]:
+    """Give commands ``count`` hostile files.
+
+    Return what became of each, what is wrong beside that, and the most memory that a process took, in MiB.
+    """
     home = tempfile.mkdtemp(prefix="hostile-")
     well = Path(home, "well")
     well.mkdir()
     scene(well)
     _show_escapes()
-    found, most = [], 0
+    all_tried: list[Tried] = []
+    found: list[str] = []
+    most = 0
     for start in range(first, first + count, BATCH):
         reading, writing = os.pipe()
         if not os.fork():
@@ -351,10 +334,11 @@ def attack(count: int, names: tuple[str, ...], first: int = 0) -> tuple[list[str
             found.append(f"seeds from {start}: the process died")
         else:
             most = max(most, lines[-1])
-            found += [*lines[:-1], *([f"seeds from {start}: {lines[-1]} MiB"] if lines[-1] > MEMORY_MIB else [])]
+            all_tried += [Tried(**each) for each in lines[:-1]]
+            found += [f"seeds from {start}: {lines[-1]} MiB"] if lines[-1] > MEMORY_MIB else []
     os.chdir(ROOT)
     shutil.rmtree(home)
-    return found, most
+    return all_tried, found, most
 
 
 def _batch(well: Path, seeds: range, names: tuple[str, ...], writing: int) -> None:
@@ -366,8 +350,7 @@ def _batch(well: Path, seeds: range, names: tuple[str, ...], writing: int) -> No
             os.chdir(here)
             commands.folder = lambda _, here=here: here
             certifying.installed = lambda: runs.RELEASE
-            for each in findings(seed, names):
-                pipe.write(f"{json.dumps(each)}\n")
+            pipe.write(f"{json.dumps(asdict(tried(seed, names)))}\n")
             os.chdir(scratch)
             shutil.rmtree(here, ignore_errors=True)
         pipe.write(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10}\n")

@@ -25,7 +25,7 @@ from pytest_ascend.performance.baseline import Baseline, MeasuredRun
 from pytest_ascend.records.census import Census
 from pytest_ascend.runlog.resuming import whole_part
 from pytest_ascend.runlog.writing import read as read_log
-from pytest_ascend.verdict.scan import outline
+from pytest_ascend.verdict.scan import scan as scan_run
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.environment.test_npu_smi import A2
 from tests.unit.runlog import synthetic
@@ -100,7 +100,7 @@ def _torn(path: Path) -> None:
 TARGETS: Mapping[str, Target] = {
     "log": Target(_log, lambda path: html.render(summarise(read_log(path)))),
     "torn-log": Target(_log, _torn),
-    "matrix": Target(_log, lambda path: render_matrix([outline(path)])),
+    "matrix": Target(_log, lambda path: render_matrix([scan_run(path)])),
     "golden": Target(_golden, _without_its_hash(decode)),
     "manifest": Target(_manifest, _without_its_hash(decode_manifest)),
     "expectations": Target(_expectations, lambda path: expectations.load([path], synthetic.EMULATED)),

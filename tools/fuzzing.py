@@ -65,14 +65,13 @@ def fuzz(name: str, seconds: int, findings: Path) -> None:
 
 def _attack(files: int, first: int, commands: tuple[str, ...]) -> None:
     sys.path.insert(0, str(ROOT))
-    from fuzz_commands import COMMANDS, attack  # noqa: PLC0415  (loads torch)
+    from fuzz_commands import attack, table  # noqa: PLC0415  (loads torch)
 
     began = time.monotonic()
-    found, most = attack(files, commands, first)
-    click.echo("\n".join(found))
-    took = f"{time.monotonic() - began:.0f} s"
-    click.echo(f"{files} hostile files for {len(commands or COMMANDS)} commands in {took}, {most} MiB at most:")
-    click.echo(f"{len(found)} findings")
+    tried, beside, most = attack(files, commands, first)
+    found = [*(each for one in tried for each in one.found), *beside]
+    click.echo("\n".join([*found, *table(tried)]))
+    click.echo(f"{files} hostile files in {time.monotonic() - began:.0f} s, {most} MiB at most: {len(found)} findings")
     sys.exit(bool(found))
 
 

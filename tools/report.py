@@ -26,7 +26,7 @@ from rich.table import Table
 from pytest_ascend.page import html
 from pytest_ascend.page.matrix import render_matrix
 from pytest_ascend.runlog.writing import read
-from pytest_ascend.verdict.scan import outline
+from pytest_ascend.verdict.scan import scan
 from pytest_ascend.verdict.summary import ORDER, summarise
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -106,7 +106,7 @@ def opened_and_searched(page: Path) -> float | None:
 def matrix_figures(found: list[Path], runs: int) -> Iterator[Figure]:
     """Measure the matrix over many runs."""
     paths = [found[number % len(found)] for number in range(runs)]
-    text, seconds = timed(lambda: render_matrix(outline(path) for path in paths))
+    text, seconds = timed(lambda: render_matrix(scan(path) for path in paths))
     yield Figure(f"matrix of {runs} runs (CPU)", seconds, 60.0, "s")
     yield Figure("matrix: size", len(text.encode()) / 1e6, 6.0, "MB")
 

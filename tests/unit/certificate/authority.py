@@ -59,6 +59,12 @@ def _certificate(name: str, key: ec.EllipticCurvePrivateKey, issuer: tuple[str, 
     return made.sign(issuer[1], hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
+def root_certificate() -> bytes:
+    """Return the certificate of a root, in PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    return _certificate("root", key, ("root", key))
+
+
 @contextmanager
 def authority(folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield the address of an authority, and the file of its root certificate."""

@@ -1,0 +1,118 @@
+"""Files that are well for every command, to be damaged by :mod:`fuzz_commands`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pytest_ascend import cli
+from pytest_ascend.certificate import revocation
+from pytest_ascend.certificate.judgement import Issue, certify
+from pytest_ascend.certificate.tiers import TIERS
+from pytest_ascend.golden import Golden, GoldenStore
+from pytest_ascend.golden.files import Made
+from pytest_ascend.runlog.contents import Selection, digest
+from pytest_ascend.runlog.writing import RunLog
+from pytest_ascend.verdict.summary import summarise
+from tests.unit.certificate import runs
+from tests.unit.certificate.authority import root_certificate
+from tests.unit.environment.test_npu_smi import A2
+from tests.unit.runlog import synthetic
+from tests.unit.runlog.synthetic import replace
+
+
+def scene(folder: Path) -> None:
+    """Write files that are well for every command, with the keys of :mod:`tests.unit.certificate.runs`."""
+    from fuzz_targets import TARGETS  # noqa: PLC0415  (loads torch)
+
+    os.chdir(folder)
+    folder = Path()
+    for name, target in {"one.json": "census", "two.json": "census", "sources/train.py": "source"}.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        TARGETS[target].seed(Path(name))
+    runs.certificate(folder)
+    _keys(folder, "key", runs.KEY)
+    _keys(folder, "second", runs.OTHER_KEY)
+    _second(folder)
+    Path("root.pem").write_bytes(root_certificate())
+    revocation.add(Path("list.json"), "a" * 32, "because", runs.KEY, on=runs.ISSUED)
+    shutil.copy(Path(cli.__file__).parent / "environment" / "compatibility.json", "compatibility.json")
+    cases = [*synthetic.op_cases(20), *synthetic.other_cases()]
+    for name, outcomes in {"log": ("passed", "failed", "errored"), "before": ("passed",)}.items():
+        synthetic.write_log(Path(name, "run.jsonl"), cases, outcomes=outcomes, stack=synthetic.HARDWARE)
+    _shards(cases)
+    _timed()
+    _goldens()
+    Path("machine/usr/local/Ascend/driver").mkdir(parents=True)
+    Path("machine/usr/local/Ascend/driver/version.info").write_text("Version=25.5.1\n")
+    Path("machine/etc").mkdir()
+    Path("machine/etc/ascend_install.info").write_text("Driver_Install_Path_Param=/usr/local/Ascend\n")
+    Path("environ").write_text("ASCEND_HOME_PATH=/usr/local/Ascend\nPATH=/usr/bin\n")
+    Path("npu-smi").write_text(A2)
+
+
+def _keys(folder: Path, name: str, key: Any) -> None:
+    from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415
+
+    pem = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+    (folder / name).write_bytes(pem)
+    shown = key.public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)
+    (folder / f"{name}.pub").write_bytes(shown)
+
+
+def _second(folder: Path) -> None:
+    """Write another issuer's run on the same stack, and the certificate by both."""
+    made = {case.id: runs.replace(runs.passed(case), duration_s=0.5) for case in runs.CASES}
+    log = runs.write_log(
+        folder / "other" / "run.jsonl", made, change=lambda header: runs.replace(header, run_id="second")
+    )
+    issue = Issue(
+        log=log,
+        tier=TIERS["performance"],
+        issuer="Second",
+        key=runs.OTHER_KEY,
+        folder=folder / "both",
+        confirms=folder / "certificate",
+        confirms_key=runs.KEY.public_key(),
+    )
+    certify(issue, runs.RELEASE, on=runs.ISSUED)
+
+
+def _shards(cases: list[Any]) -> None:
+    whole = {"count": 2, "cases": len(cases), "digest": digest(case.id for case in cases)}
+    for index in (1, 2):
+        mine = cases[index - 1 :: 2]
+        header = synthetic.header(mine, stack=synthetic.HARDWARE, selection=Selection("subset", f"shard {index}/2"))
+        shard = {**whole, "index": index, "selection": {"kind": "full", "reason": ""}}
+        log = RunLog.create(
+            Path(f"part-{index}", "run.jsonl"), replace(header, shard=shard, run_id=f"run-{index}"), durable=False
+        )
+        for case in mine:
+            log.append(synthetic.passed(case))
+        log.finish(summarise(log.contents()).footer(synthetic.FINISHED))
+        log.close()
+
+
+def _timed() -> None:
+    case, chance = synthetic.other_cases()[-2], Random(1)  # noqa: S311
+    for index in (1, 2, 3):
+        log = RunLog.create(Path(f"timed-{index}", "run.jsonl"), synthetic.header([case]), durable=False)
+        times = [100 + chance.random() for _ in range(20)]
+        figures = {"latency_p50_us": times[10]}
+        log.append(replace(synthetic.passed(case), series={"latency_us": times}, measurements=figures))
+        log.finish(summarise(log.contents()).footer(synthetic.FINISHED))
+        log.close()
+
+
+def _goldens() -> None:
+    import torch  # noqa: PLC0415
+
+    store = GoldenStore(Path("baselines", "golden"))
+    made = Made(how="h", generator="g@1", seed="0", torch="2", numpy="2", machine="m")
+    for name in ("ops/one", "ops/two"):
+        store.stage(Golden(name, {"x": torch.ones(3)}, {"a": 1}), made)
+    store.flush()
+    store.revoke("ops/two", "because")
