@@ -23,9 +23,9 @@ from pytest_ascend.page.sections import APPEARANCE
 from pytest_ascend.runlog import codec
 from pytest_ascend.verdict import figures
 from pytest_ascend.verdict.columns import Column, headings
-from pytest_ascend.verdict.diff import Diff
+from pytest_ascend.verdict.diff import CANNOT_TELL, NO, YES, Diff
 from pytest_ascend.verdict.phrase import LANGUAGES, SILENCE, Phrase, Value, say, table
-from pytest_ascend.verdict.summary import Summary
+from pytest_ascend.verdict.summary import CONFORMS, DOES_NOT_CONFORM, INCOMPLETE, Summary
 
 #: A run log and its page, in the folder of a run.
 LOG, PAGE = "run.jsonl", "conformance.html"
@@ -49,8 +49,13 @@ class DiffPage:
     kind_of_page: Phrase
     looks: str
     label: Phrase
+    heading: Phrase
     changes: Changes
     sides: tuple[Side, ...]
+
+
+#: The answer of a comparison -> the kind of verdict that looks alike.
+_LOOKS = {YES: CONFORMS, NO: DOES_NOT_CONFORM, CANNOT_TELL: INCOMPLETE}
 
 
 def render_diff(diff: Diff) -> str:
@@ -59,8 +64,9 @@ def render_diff(diff: Diff) -> str:
     page = DiffPage(
         title=f"{name_of(before)} → {name_of(after)} · pytest-ascend",
         kind_of_page=say("page.diff"),
-        looks=f"kind-{diff.after.verdict.kind}",
+        looks=f"kind-{_LOOKS[diff.answer]}",
         label=label_of(after) or label_of(before) or SILENCE,
+        heading=say(f"diff.heading.{diff.answer}"),
         changes=changes_of(diff, linked=False),
         sides=(_side("diff.before", diff.before), _side("diff.after", diff.after)),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import median, quantiles
 
-from pytest_ascend.records.outcome import OUTCOMES, NotEmulated, NotRun, Passed
+from pytest_ascend.records.outcome import OUTCOMES, Disputed, NotEmulated, NotRun, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog.contents import FULL
@@ -156,6 +156,8 @@ def _kind(before: str, after: str) -> str:
         return ""
     if missing := [each for each in (after, before) if each in (NOT_RUN, NOT_EMULATED)]:
         return missing[0]
+    if before in (Waived.name, Disputed.name) and not OUTCOMES[after].conforms:
+        return REGRESSION  # the log does not say what was below: it was accepted, and this is not
     passing = (before == Passed.name, after == Passed.name)
     is_clear = OUTCOMES[before].conforms <= passing[0] and OUTCOMES[after].conforms <= passing[1]
     return {(True, False): REGRESSION, (False, True): FIX}.get(passing, OTHER) if is_clear else OTHER
