@@ -174,7 +174,11 @@ def _check_signature(statement: bytes, signature: bytes, key: Ed25519PublicKey) 
 
 
 def signer(folder: Path) -> str:
-    """Return the fingerprint of the key by which a certificate says that it was signed, which is not checked here."""
+    """Return the fingerprint of the key by which a certificate says that it was signed, which is not checked here.
+
+    Raises UsageError where there is no certificate, CertificateError for one that lacks a file.
+    """
+    _refuse_strangers(folder)
     return _signature(_bytes(folder / SIGNATURE, SIGNATURE_LIMIT_BYTES))["key"]
 
 

@@ -74,7 +74,11 @@ def test_a_log_that_is_true_is_not_refused(log: bytes, tmp_path: Path) -> None:
 
 
 def test_every_check_is_seen_at_work() -> None:
-    assert {*consistency.CHECKS, *provenance.CHECKS} == {*FOUND, "cpu"}
+    assert {*consistency.CHECKS, *provenance.CHECKS} == {
+        *FOUND,
+        "cpu",
+        "time-stamps",
+    }  # which test_timestamp.py sees at work
 
 
 def test_the_forger_has_more_than_enough_and_few_that_nobody_can_see() -> None:
