@@ -17,7 +17,7 @@ from msgspec import to_builtins
 
 from pytest_ascend.device import Device
 from pytest_ascend.isolation import Channel
-from pytest_ascend.plugin.keys import RANKS
+from pytest_ascend.plugin.keys import RANKS, STATE
 from pytest_ascend.plugin.reports import RECORD_PROPERTY
 from pytest_ascend.plugin.session import Setup
 from pytest_ascend.run import benchmarked
@@ -75,15 +75,13 @@ class Work:
             return
         from pytest_ascend.distributed.ranks import Ranks  # noqa: PLC0415  (needed by few runs)
 
-        within = Path(config.pluginmanager.getplugin("ascend-conformance").messages.name)
+        within = Path(config.stash[STATE].messages.name)
         config.stash[RANKS] = ranks = Ranks(self.setup.prepared.device.kind, within=within)
         ranks.prepare()
 
     def _device(self) -> Device:
         """Return this child's card, to whoever asks for the device under test."""
-        plugin = self.session.config.pluginmanager.getplugin("ascend-conformance")
-        device: Device = plugin.become_child(self.index, _seen_as(self.setup, self.index))
-        return device
+        return self.session.config.stash[STATE].become_worker(self.index, _seen_as(self.setup, self.index))
 
     def _self_test(self) -> Any:
         from pytest_ascend.run.self_test import score  # noqa: PLC0415  (loads torch)

@@ -1,0 +1,100 @@
+"""The state of a run with ``--ascend`` in one process: what the groups of hooks share."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cached_property
+from typing import Any
+
+import pytest
+
+from pytest_ascend.coverage import selection
+from pytest_ascend.coverage.selection import CollectedCases
+from pytest_ascend.device import Device
+from pytest_ascend.plugin.collection import case_known
+from pytest_ascend.plugin.keys import CASE, NOT_BUILT, SETUP
+from pytest_ascend.plugin.session import RunRecorder, Setup
+from pytest_ascend.plugin.sharding import Sharding
+from pytest_ascend.plugin.startup import one_clear_message
+from pytest_ascend.plugin.worker import on_card
+from pytest_ascend.records.outcome import Errored
+from pytest_ascend.run.case_context import CaseContext
+from pytest_ascend.run.watching import lost
+from pytest_ascend.runlog.resuming import recorded
+
+
+class RunState:
+    """What one process knows of its run: the device, the tests, and the recorder where this process keeps the log."""
+
+    def __init__(self, config: pytest.Config, setup: Setup) -> None:
+        self.config = config
+        self.setup = setup
+        self.device = setup.prepared.device
+        self.lost = ""
+        self.deselected = 0
+        self.opened_by = ""
+        shard = setup.options.shard
+        self.sharding = Sharding(setup, shard, self.collected, case_known) if shard else None
+        #: What xdist gives to each worker; None in the process that pytest was started as.
+        self.worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+        self.recorder = None if self.worker else RunRecorder(setup)
+        #: The tests of the bundled suites, by node id: their tracebacks and warnings are not of the user's code.
+        self.bundled: frozenset[str] = frozenset()
+        self.messages = tempfile.TemporaryDirectory(prefix="pytest-ascend-")
+
+    @cached_property
+    def proved(self) -> frozenset[str]:
+        """The cases that need not run where this run continues another, by id; the same for all workers of xdist."""
+        return frozenset(recorded(self.setup.options.report)) if self.setup.options.resume else frozenset()
+
+    def become_worker(self, index: int, seen_as: int) -> Device:
+        """Be the state of a worker, which tests the device with this index and leaves the log to the parent."""
+        self.setup = on_card(self.setup, index, seen_as)
+        self.config.stash[SETUP] = self.setup
+        self.device, self.recorder = self.setup.prepared.device, None
+        return self.device
+
+    def begin(self, collected: CollectedCases) -> None:
+        """Begin the log. Children try their judge themselves, each run's first one for all; else it is done here."""
+        assert self.recorder is not None  # noqa: S101  (callers looked)
+        with one_clear_message():
+            begins = self.recorder.begin(collected)
+        if begins and not self.setup.prepared.isolated:
+            from pytest_ascend.run.self_test import score  # noqa: PLC0415  (loads torch)
+
+            self.recorder.note(score(self.setup.options.standard))
+
+    @property
+    def tells_little(self) -> bool:
+        """Whether nobody asked pytest for more than it says by itself."""
+        return self.config.option.tbstyle == "auto" and self.config.get_verbosity() <= 0
+
+    def collected(self, items: list[pytest.Item]) -> CollectedCases:
+        """Return the cases of these tests, for the plan of the run."""
+        found = [item for item in items if CASE in item.stash]
+        return CollectedCases(
+            cases={item.nodeid: item.stash[CASE] for item in found},
+            places={item.nodeid: self.place(item) for item in found},
+            deselected=self.deselected + self.config.stash.get(NOT_BUILT, 0),
+        )
+
+    def place(self, item: pytest.Item) -> str:
+        """Return what to tell pytest to run a test again."""
+        return selection.place(item.path, item.nodeid, self.config.invocation_params.dir)
+
+    def missing(self) -> tuple[str, ...]:
+        """Return the operators that the emulated device lacked since the last time."""
+        if not self.device.emulated:
+            return ()
+        from pytest_ascend import emulator  # noqa: PLC0415  (needed on the emulated device only)
+
+        return emulator.missing()
+
+    def health(self, context: CaseContext) -> str:
+        """Say what is wrong with the device after a case that ended in an error of no known kind.
+
+        An emulated one cannot be lost, but a planted fault may make its answers wrong.
+        """
+        is_suspect = isinstance(context.interrupted, Errored) and not self.device.emulated
+        wrong = lost(self.device) if is_suspect else ""
+        return f"after {context.case.id}: {wrong}" if wrong else ""
