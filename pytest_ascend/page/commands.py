@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import quote
 
 import click
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.export import formats, markdown, terminal
 from pytest_ascend.page import changes, html
+from pytest_ascend.page import history as history_of
 from pytest_ascend.page.html import render_diff
 from pytest_ascend.page.matrix import render_matrix
 from pytest_ascend.runlog import codec
@@ -159,6 +162,32 @@ def matrix(runs: tuple[Path, ...], output: Path) -> None:
     """
     write(output, render_matrix((scan(log_of(run)) for run in runs), into=output.parent))
     click.echo(f"{len(runs):,} runs: {output}")
+
+
+@report.command()
+@click.argument("runs", type=PATH, nargs=-1, required=True)
+@click.option(
+    "-o", "--output", type=PATH, default=Path("ascend-history"), show_default=True, help="The folder of the site."
+)
+def history(runs: tuple[Path, ...], output: Path) -> None:
+    """Make a site over RUNS, logs or folders of them: pass share, causes first and last seen, benchmarks over time.
+
+    Writes index.html, which loads nothing, and history.json; any static host serves them. Exits with 0 whenever the
+    site was made.
+    """
+    logs = list(dict.fromkeys(log for run in runs for log in history_of.logs_below(run)))
+    if not logs:
+        raise UsageError(f"no run log in {', '.join(map(str, runs))}", hint="name runs, or a folder of report folders")
+    points = [history_of.point_of(summarise(read(log)), _page_beside(log, output)) for log in logs]
+    write(output / "index.html", history_of.render_history(points))
+    write(output / "history.json", f"{codec.dumps(history_of.to_dict(points))}\n")
+    click.echo(f"{len(points):,} runs: {output / 'index.html'}")
+
+
+def _page_beside(log: Path, output: Path) -> str:
+    """Return the address of a run's own page as the site sees it; "" where there is none."""
+    page = log.with_name(_page_name(log))
+    return quote(os.path.relpath(page, output)) if page.is_file() else ""
 
 
 def _written(found: Diff, form: str) -> str:

@@ -20,7 +20,7 @@ def test_every_link_leads_somewhere():
 def test_every_recipe_names_something_that_is_in_the_code():
     code = {
         "SUITES": "pytest_ascend/page/sections.py",
-        "_COLUMNS": "pytest_ascend/export/formats.py",
+        "COLUMNS": "pytest_ascend/verdict/columns.py",
         "FAULTS": "pytest_ascend/emulator/faults.py",
         "LANGUAGES": "pytest_ascend/verdict/phrase.py",
         "Family": "pytest_ascend/environment/chips.py",

@@ -1,0 +1,281 @@
+"""Many runs over time: pass share, causes first and last seen, benchmarks with their verdicts, for each combination.
+
+The site is a folder of files that any static host serves: ``index.html``, which loads nothing, and ``history.json``
+for other programs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_ascend.page import chart, html
+from pytest_ascend.page.changes import name_of
+from pytest_ascend.page.chart import Chart
+from pytest_ascend.page.page import label_of
+from pytest_ascend.page.svg import can_be_drawn
+from pytest_ascend.runlog.contents import FULL
+from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict.causes import causes_of
+from pytest_ascend.verdict.phrase import SILENCE, Phrase, say
+from pytest_ascend.verdict.summary import Summary
+
+#: Raised whenever a reader of the JSON form would misread it.
+SCHEMA = 1
+#: Causes and benchmarks of one combination that the page names.
+CAUSES_LIMIT, CHARTS_LIMIT = 100, 24
+#: The figure of a benchmark that is followed: the device's own clock where there is one.
+_TIMES = ("device_p50_us", "latency_p50_us", "throughput_items_per_s", "peak_memory_bytes")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """One run in short: by id, ``causes`` has number of cases, title and outcome, ``benchmarks`` figure and verdict."""
+
+    run_id: str
+    started: str
+    combination: str
+    level: str
+    label: Phrase
+    opening: Phrase
+    kind: str
+    passed: int
+    total: int
+    causes: Mapping[str, tuple[int, str, str]]
+    benchmarks: Mapping[tuple[str, str], tuple[float, str]]
+    page: str
+
+    @property
+    def share(self) -> float:
+        """The share of cases that passed."""
+        return self.passed / self.total if self.total else 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CauseOverTime:
+    """A cause with the runs in which it was seen first and last; ``is_gone`` where the latest run lacks it."""
+
+    title: str
+    outcome: str
+    first: str
+    last: str
+    runs: str
+    cases: str
+    is_gone: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRow:
+    """One run as a row; ``page`` links to its own page, "" where there is none beside its log."""
+
+    started: str
+    opening: Phrase
+    kind: str
+    share: str
+    passed: str
+    causes: str
+    run: str
+    page: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Combination:
+    """The runs of one combination at one level, the latest first."""
+
+    id: str
+    title: str
+    label: Phrase
+    trend: Chart | None
+    runs: tuple[RunRow, ...]
+    causes: tuple[CauseOverTime, ...]
+    charts: tuple[Chart, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HistoryPage:
+    """All that the template places."""
+
+    title: str
+    kind_of_page: Phrase
+    looks: str
+    label: Phrase
+    sentence: Phrase
+    combinations: tuple[Combination, ...]
+
+
+def point_of(summary: Summary, page: str = "") -> Point:
+    """Return a run in short; ``page`` is the address of its own page."""
+    header = summary.run.header
+    benchmarks = {}
+    for result in summary.results:
+        name = next((each for each in _TIMES if each in result.measurements), "")
+        if result.case.suite == "benchmarks" and name:
+            said = result.verdicts[-1].headline if result.verdicts else ""
+            benchmarks[evidence.line(result.case.id), name] = (float(result.measurements[name]), evidence.line(said))
+    return Point(
+        run_id=evidence.line(header.run_id),
+        started=header.started,
+        combination=name_of(header.stack),
+        level=header.level if header.selection.kind == FULL else f"{header.level}, subset",
+        label=label_of(header.stack),
+        opening=summary.verdict.opening,
+        kind=summary.verdict.kind,
+        passed=summary.counts["passed"],
+        total=summary.total,
+        causes={each.id: (len(each.cases), each.title, each.outcome) for each in causes_of(summary.results)},
+        benchmarks=benchmarks,
+        page=page,
+    )
+
+
+def render_history(points: Iterable[Point]) -> str:
+    """Return the page over many runs, which loads nothing."""
+    groups = _grouped(points)
+    labels = {point.label.key: point.label for group in groups.values() for point in group}
+    page = HistoryPage(
+        title="history · pytest-ascend",
+        kind_of_page=say("page.history"),
+        looks="kind-subset",
+        label=labels.popitem()[1] if len(labels) == 1 else SILENCE,
+        sentence=say("history.sentence", n=f"{sum(map(len, groups.values())):,}", of=f"{len(groups):,}"),
+        combinations=tuple(
+            _combination(number, f"{name} · {level}", group)
+            for number, ((name, level), group) in enumerate(groups.items())
+        ),
+    )
+    return html.place("history.html", ("common.js",), page, {"changes": {}})
+
+
+def to_dict(points: Iterable[Point]) -> dict[str, Any]:
+    """Return the history as builtins, for other programs."""
+    return {
+        "schema": SCHEMA,
+        "combinations": [
+            {
+                "combination": name,
+                "level": level,
+                "runs": [
+                    {
+                        "run": each.run_id,
+                        "started": each.started,
+                        "verdict": each.kind,
+                        "passed": each.passed,
+                        "cases": each.total,
+                        "causes": {key: cases for key, (cases, *_) in each.causes.items()},
+                        "benchmarks": [
+                            {"case": case, "name": figure, "value": value, "verdict": said}
+                            for (case, figure), (value, said) in each.benchmarks.items()
+                        ],
+                    }
+                    for each in group
+                ],
+            }
+            for (name, level), group in _grouped(points).items()
+        ],
+    }
+
+
+def _grouped(points: Iterable[Point]) -> dict[tuple[str, str], list[Point]]:
+    """Return the runs of each combination and level in the order of time; a run that is given twice counts once."""
+    found: dict[tuple[str, str], list[Point]] = {}
+    for each in sorted({point.run_id: point for point in points}.values(), key=lambda point: point.started):
+        found.setdefault((each.combination, each.level), []).append(each)
+    return found
+
+
+def _combination(number: int, title: str, runs: Sequence[Point]) -> Combination:
+    return Combination(
+        id=f"combination-{number}",
+        title=title,
+        label=runs[-1].label,
+        trend=_trend(title, runs),
+        runs=tuple(_row(each) for each in reversed(runs)),
+        causes=tuple(_causes(runs))[:CAUSES_LIMIT],
+        charts=tuple(_benchmarks(runs))[:CHARTS_LIMIT],
+    )
+
+
+def _row(point: Point) -> RunRow:
+    return RunRow(
+        started=_day(point),
+        opening=point.opening,
+        kind=point.kind,
+        share=figures.share(point.passed, point.total),
+        passed=f"{point.passed:,} / {point.total:,}",
+        causes=f"{len(point.causes):,}",
+        run=point.run_id[:12],
+        page=point.page,
+    )
+
+
+def _day(point: Point) -> str:
+    return point.started[: len("2026-01-01T00:00")].replace("T", " ")
+
+
+def _trend(title: str, runs: Sequence[Point]) -> Chart | None:
+    if len(runs) < 2:
+        return None
+    shares = [100 * each.share for each in runs]
+    said = say("history.share", n=f"{len(runs):,}", first=f"{shares[0]:.2f} %", last=f"{shares[-1]:.2f} %")
+    points = [(_day(each), share) for each, share in zip(runs, shares, strict=True)]
+    return chart.row(
+        title, "", said, "passed_percent", points, over="run", labels=[each.started[5:10] for each in runs]
+    )
+
+
+def _causes(runs: Sequence[Point]) -> Iterator[CauseOverTime]:
+    """Yield the causes of all runs: those of the latest run first, then the largest."""
+    seen: dict[str, list[Point]] = {}
+    for point in runs:
+        for cause in point.causes:
+            seen.setdefault(cause, []).append(point)
+    latest = runs[-1]
+
+    def order(cause: str) -> tuple[bool, int, str]:
+        return cause not in latest.causes, -seen[cause][-1].causes[cause][0], cause
+
+    for cause in sorted(seen, key=order):
+        points = seen[cause]
+        cases, title, outcome = points[-1].causes[cause]
+        yield CauseOverTime(
+            title=title or cause,
+            outcome=outcome,
+            first=_day(points[0]),
+            last=_day(points[-1]),
+            runs=f"{len(points):,} / {len(runs):,}",
+            cases=f"{cases:,}",
+            is_gone=cause not in latest.causes,
+        )
+
+
+def _benchmarks(runs: Sequence[Point]) -> Iterator[Chart]:
+    """Draw each benchmark over the runs that measured it, with the latest verdict; nothing of emulated devices."""
+    runs = [each for each in runs if not each.label]
+    names = dict.fromkeys(name for point in runs for name in point.benchmarks)
+    for case, figure in names:
+        found = [(point, *point.benchmarks[case, figure]) for point in runs if (case, figure) in point.benchmarks]
+        values = [value for _, value, _ in found]
+        if len(found) < 2 or not can_be_drawn(values) or min(values) < 0 or not all(map(math.isfinite, values)):
+            continue
+        first, last = (figures.quantity(figure, value) for value in (values[0], values[-1]))
+        said = say(
+            "history.benchmark",
+            name=figures.words(figure),
+            n=f"{len(found):,}",
+            first=first,
+            last=last,
+            verdict=found[-1][2] or "–",
+        )
+        points = [(_day(point), value) for point, value, _ in found]
+        labels = [point.started[5:10] for point, *_ in found]
+        yield chart.row(case, "", said, figure, points, over="run", labels=labels)
+
+
+def logs_below(path: Path) -> list[Path]:
+    """Return the logs that a path means: a log, the one of a report folder, or all in the folders below it."""
+    if not path.is_dir():
+        return [path]
+    return sorted(path.rglob("run*.jsonl"))
