@@ -49,7 +49,11 @@ def program(target: Target, verdict: Verdict | None) -> str:
     worst = leaf.worst if leaf and found else None
     # A path of another beginning is one of strides or signs, whose indices are others.
     element = (place_of(path), worst.index) if worst and path.startswith(f"{target.operator.name}[") else None
-    return snippet(_reproduction(target, name, sample, placing, element), target.device)
+    limit = leaf.limit if leaf and found else None
+    call = replace(
+        _reproduction(target, name, sample, placing, element), rule=(limit.name, float(limit.value)) if limit else None
+    )
+    return snippet(call, target.device)
 
 
 def worst_leaf(verdict: Verdict) -> Verdict:

@@ -95,6 +95,31 @@ for place, (one, other) in enumerate(zip(actual, expected)):
     index = {element}.get(place, tuple(worst))
     print(f"output {{place}}, element {{index}}: {{one[index].item()}} on {{device}}, {{other[index].item()}}"
           f" expected; largest difference {{apart.max().item():.6g}}")
+
+one, other = actual[{place}], expected[{place}]
+if one.shape != other.shape:
+    raise SystemExit(1)
+apart, near = difference(one, other), other.to(one.dtype)
+out_of_place = (one.isnan() != near.isnan()) | (one.isinf() != near.isinf()) | (near.isinf() & (one != near))
+{judging}
+print(f"{{rule}}: {{found:.6g}}, allowed {{allowed:.6g}}: {{'passed' if found <= allowed else 'FAILED'}}")
+raise SystemExit(not found <= allowed)
+"""
+
+#: The judge's rules that a program can follow by itself -> the figure that it holds against what was allowed.
+_RULES = {
+    "error of one element": "apart[{index}].item()",
+    "error where zero is expected": "apart[{index}].item()",
+    "root mean square error": "apart.square().mean().sqrt().item()",
+    "elements that are not equal": "float((apart != 0).sum())",
+    "elements that are not bitwise equal": "float((apart != 0).sum())",
+}
+#: Of any other rule: what is out of place is counted, and the rest is held against the CPU's own error in that dtype.
+_ANY_RULE = """\
+honest = difference(run({function}, lambda x: x.detach().clone())[{place}], other)
+rule = "root mean square error, beside ten times the CPU's own"
+found, allowed = (x.square().mean().sqrt().item() for x in (apart, honest))
+allowed = 10 * allowed + 1e-12 * other.abs().nan_to_num(0, 0, 0).to(torch.float64).max().item()\
 """
 
 
@@ -104,7 +129,8 @@ class Reproduction:
 
     ``definition`` is what the CPU calls, in float64. ``leaves`` are the numbers of the tensors to differentiate by, and
     ``above`` what comes from above; without leaves the results are compared. ``element`` is the output and the index
-    that the judge named. ``repeats`` tells that the device is compared with itself. ``large`` gives the expression
+    that the judge named, ``rule`` the name of what decided, and what it allowed.
+    ``repeats`` tells that the device is compared with itself. ``large`` gives the expression
     for a tensor that is not to be written down.
     """
 
@@ -116,6 +142,7 @@ class Reproduction:
     leaves: tuple[int, ...] = ()
     above: tuple[torch.Tensor, ...] = ()
     element: tuple[int, tuple[int, ...]] | None = None
+    rule: tuple[str, float] | None = None
     repeats: bool = False
     large: Callable[[torch.Tensor], str] | None = None
 
@@ -145,6 +172,8 @@ def _program(call: Reproduction, device: torch.device, most: int) -> str:
         function=function,
         definition=f"{function}, on_device" if call.repeats else f"{defined}, in_float64",
         element={call.element[0]: call.element[1]} if call.element else {},
+        place=call.element[0] if call.element else 0,
+        judging=_judging(call, function),
     )
     needed = [f"import {each}" for each in ("torch", *(["torch_npu"] if device.type == "npu" else []))]
     imports = [*sorted({*needed, *writer.source.imports}), "from torch.utils._pytree import tree_flatten, tree_map"]
@@ -159,6 +188,20 @@ def _program(call: Reproduction, device: torch.device, most: int) -> str:
     helpers = [*([_LAID] if writer.lays else []), *writer.source.definitions.values()]
     defined_first = [line for each in helpers for line in ("", "", each.rstrip())]
     return "\n".join([*parts, *defined_first, "", *writer.lines, "", "", program])
+
+
+def _judging(call: Reproduction, function: str) -> str:
+    """Return the lines that find the figure which decided, and what was allowed of it."""
+    place, index = call.element or (0, ())
+    name, allowed = call.rule or ("", 0.0)
+    if call.repeats:
+        name, allowed = "elements that are not equal", 0.0
+    figure = _RULES.get(name, "")
+    if "where" in name and "is expected" in name and not figure:
+        figure = "float(out_of_place[{index}])" if call.element else "float(out_of_place.sum())"
+    if not figure or ("{index}" in figure and call.element is None):
+        return _ANY_RULE.format(function=function, place=place)
+    return f"rule, found, allowed = {name!r}, {figure.format(index=index)}, {allowed!r}"
 
 
 class _Writer:

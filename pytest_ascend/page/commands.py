@@ -186,7 +186,7 @@ def history(runs: tuple[Path, ...], output: Path) -> None:
 
 def _page_beside(log: Path, output: Path) -> str:
     """Return the address of a run's own page as the site sees it; "" where there is none."""
-    page = log.with_name(_page_name(log))
+    page = log.with_name(html.page_name(log))
     return quote(os.path.relpath(page, output)) if page.is_file() else ""
 
 

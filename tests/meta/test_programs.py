@@ -24,7 +24,15 @@ CASES = (
     "fused/npu_rms_norm/forward/float16",
 )
 #: Runs each program as if it was the only one.
-_ALL = "import runpy, sys\nfor path in sys.argv[1:]: print(path); runpy.run_path(path)"
+_ALL = """
+import runpy, sys
+for path in sys.argv[1:]:
+    print(path)
+    try:
+        runpy.run_path(path)
+    except SystemExit as end:
+        print("ended with", int(end.code))
+"""
 
 
 def run(*command: str) -> str:
@@ -68,6 +76,11 @@ def test_the_program_of_each_failed_case_shows_the_wrong_element(tmp_path: Path)
         index = tuple(records[case]["verdicts"][-1]["worst"]["index"])
         assert f"element {index}: " in shown, f"{case}: {shown or said}"
         assert any(not line.endswith("difference 0") for line in shown.splitlines() if line), f"{case}: {shown}"
+        assert ": FAILED\nended with 1" in shown, f"{case}: {shown}"
+    said = run("pytest_ascend.cli", "emulate", "--", "python", str(program), *files)
+    for case, path in paths.items():
+        shown = said.partition(f"{path}\n")[2].partition(str(tmp_path))[0]
+        assert ": passed\nended with 0" in shown, f"{case} on the healthy device: {shown or said}"
 
 
 def test_a_case_that_passes_has_none(tmp_path: Path) -> None:
