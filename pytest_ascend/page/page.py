@@ -193,7 +193,8 @@ def _run_line(summary: Summary) -> tuple[Phrase | str, ...]:
 
 def _looks(summary: Summary) -> str:
     not_npu = " not-npu" if summary.verdict.notice else ""
-    return f"kind-{summary.verdict.kind}{not_npu}{' faulty' if summary.deviations else ''}"
+    passed = " well" if summary.verdict.opening.key == "verdict.model.passed" else ""
+    return f"kind-{summary.verdict.kind}{not_npu}{' faulty' if summary.deviations else passed}"
 
 
 def combination(stack: Stack) -> Iterator[Fact]:

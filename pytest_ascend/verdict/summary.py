@@ -26,6 +26,7 @@ from pytest_ascend.records.outcome import (
 )
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
+from pytest_ascend.records.text import one_line
 from pytest_ascend.runlog.contents import SUBSET, Footer, FooterVerdict, Run
 from pytest_ascend.runlog.reading import broken_chain
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
@@ -265,7 +266,11 @@ def _subset(summary: Summary) -> tuple[Phrase, Phrase]:
         body = _bad(summary) if summary.deviations else _well(summary)
     if reason:
         body = say("verdict.selected", said=body, reason=reason)
-    return say("verdict.subset"), _with_gaps(summary, body)
+    model = str(summary.run.header.options.get("model") or "")
+    if not model:
+        return say("verdict.subset"), _with_gaps(summary, body)
+    is_well = summary.executed and not summary.deviations and not _is_incomplete(summary)
+    return say(f"verdict.model.{'passed' if is_well else 'failed'}", model=one_line(model)), _with_gaps(summary, body)
 
 
 _SENTENCES = {

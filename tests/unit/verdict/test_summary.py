@@ -115,6 +115,13 @@ def test_a_faultless_subset_is_a_subset_and_says_so():
     assert sentence("passed", selection=SUBSET) == "A subset, not a full run: the only case passed (selected: -k relu)."
 
 
+@pytest.mark.parametrize(("outcome", "said"), [("passed", "passed"), ("failed", "failed"), ("not-run", "failed")])
+def test_a_model_of_the_users_is_named_with_what_became_of_it(outcome, said):
+    given = run(outcome, selection=SUBSET)
+    given = replace(given, header=replace(given.header, options={"model": "my.models:vit"}))
+    assert str(summarise(given).verdict.opening) == f"my.models:vit: {said}"
+
+
 @pytest.mark.parametrize("outcomes", [["failed", "passed"], ["passed"]], ids=["deviating", "incomplete"])
 def test_a_subset_with_a_fault_is_a_failure(outcomes):
     assert judged(*outcomes, selection=SUBSET, cases=2) == ("subset", False, 1)
