@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Generator
 from functools import partial
@@ -142,6 +143,8 @@ class CollectionHooks:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Write the plan down, or tell the process that does; then leave out what a run that is resumed has proved."""
+        if sys.exc_info()[0] is not None:
+            return  # pytest says so too where a path does not exist: nothing will run, and the last report stays
         suites = self.run.setup.suites
         self.run.bundled = frozenset(each.nodeid for each in session.items if each.path.is_relative_to(suites))
         collected = self.run.collected(session.items)
