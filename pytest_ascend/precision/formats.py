@@ -92,6 +92,8 @@ class Allowances:
     largest: float = 3.5
     #: The same of a reference of :func:`cpu_reference`, which computes more honest results before it rejects one.
     sampled_largest: float = 2.0
+    #: The correction for few elements of such a reference, which is 1.65 of others at least.
+    sampled_few: float = 1.25
     #: And the least that is allowed of functions that honest results do not round exactly.
     sampled_ulps: float = 2.75
     #: Times the root mean square error of the worst honest block: one row's normaliser may be most of a block's error.

@@ -230,6 +230,9 @@ class ErrorModel:
         The correction for few elements ends at ``most``, which the model of sums sets.
         """
         careful, usual = self._shown(half_width)
+        if self.setting.sampled:
+            known: Floats = self.use.sampled_few / _few_up_to(self.use.independent, self.use.luck)[-1] * factor * usual
+            return known
         scale: Floats = np.maximum(np.minimum(factor * careful, most), factor * usual)
         return scale
 
@@ -279,12 +282,11 @@ def chance_of(count: float, use: Allowances) -> float:
 
 def with_rounding(ulp: Floats, inner: Any, setting: Setting, use: Allowances) -> Floats:
     """Return the error that rounding may add to an inner one."""
-    if not setting.approximated:
-        allowed = use.element_ulps * ulp + inner
-    elif setting.sampled:
-        allowed = np.maximum(use.sampled_ulps * ulp, use.element_ulps * ulp + inner)
+    if setting.sampled:  # a faithful rounding of an honest inner error, or what needs no inner one
+        alone = use.sampled_ulps if setting.approximated else use.element_ulps
+        allowed = np.maximum(alone * ulp, ulp + inner)
     else:
-        allowed = use.approximation_ulps * ulp + inner
+        allowed = (use.approximation_ulps if setting.approximated else use.element_ulps) * ulp + inner
     bounded: Floats = np.minimum(allowed, sys.float_info.max)
     return bounded
 

@@ -30,6 +30,11 @@ BRANCHING = frozenset((
     "hardswish_", "hardsigmoid", "prelu", "_prelu_kernel", "max_pool2d_with_indices", "max_pool3d_with_indices",
     "max", "amax", "min", "amin", "maximum", "minimum", "abs",
 ))  # fmt: skip
+#: Those of which honest results show what the other outcome does (:data:`orders.KINKED`).
+SHOWN_BRANCHING = frozenset((
+    "relu", "relu_", "threshold_backward", "leaky_relu", "leaky_relu_", "hardtanh", "hardtanh_", "hardswish",
+    "hardswish_", "hardsigmoid", "max_pool2d_with_indices",
+))  # fmt: skip
 #: Operators whose results hold no values yet.
 UNWRITTEN = frozenset((
     "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided",
@@ -45,7 +50,10 @@ class Seen(EagerDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         """Note an operator, and run it."""
-        self.names.add(func.overloadpacket.__name__)
+        name = func.overloadpacket.__name__
+        first = args[0] if args else None
+        if name not in BRANCHING or not isinstance(first, Tensor) or first.is_floating_point():
+            self.names.add(name)
         return func(*args, **(kwargs or {}))
 
 

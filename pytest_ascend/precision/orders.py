@@ -249,23 +249,55 @@ FAITHFUL = (
     "softplus", "softplus_backward", "mish", "elu", "elu_backward", "tanh_backward", "sigmoid_backward",
 )  # fmt: skip
 
-#: So near to its kink, as a share of the root mean square of all inputs, a ReLU may honestly fall the other way: some
+#: So near to a kink, as a share of the root mean square of all inputs, an honest device may be on its other side: some
 #: tens of roundings of float32, or one of a shorter format, have gone before. In ResNet50 they do up to 4e-6.
 NEAR = 64 * 2.0**-23
 
 
-def _relu(func: Any, x: Tensor) -> Any:
-    """Let what is nearly zero fall the other way: a gradient passes there, or not, and the value is zero as before."""
-    usual = func(x)
-    if x.dtype is torch.float64 or not x.is_floating_point() or not x.numel():
-        return usual
-    near = x.abs() <= max(NEAR, torch.finfo(x.dtype).eps) * x.float().square().mean().sqrt()
-    other = torch.where(x > 0, 0.0, torch.finfo(x.dtype).tiny).to(x.dtype)
-    return torch.where(near & (x != 0), other, usual)
+def _near(x: Tensor) -> Tensor:
+    return max(NEAR, torch.finfo(x.dtype).eps) * x.float().square().mean().sqrt()
 
+
+def _across(place: int, *kinks: float, bounds: slice | None = None) -> Way:
+    """Move what is near a kink to its other side: there a gradient passes, or not, and the value hardly changes.
+
+    ``place`` is that of the input; kinks are given, or stand among the arguments.
+    """
+
+    def compute(func: Any, *args: Any, **kwargs: Any) -> Any:
+        given, x = list(args), args[place]
+        if _order.get() or not x.numel() or x.dtype is torch.float64 or not x.is_floating_point():
+            return func(*args, **kwargs)
+        for kink in args[bounds] if bounds else kinks:
+            x = torch.where((x - kink).abs() <= _near(x), (2 * kink - x).to(x.dtype), x)
+        given[place] = x
+        return func(*given, **kwargs)
+
+    return compute
+
+
+def _max_pool(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Choose among what is nearly the largest by chance."""
+    if x.dtype is torch.float64 or not x.numel():
+        return func(x, *args, **kwargs)
+    chance = torch.Generator().manual_seed(_order.get())
+    noise = torch.rand(x.shape, generator=chance, dtype=torch.float32, device="cpu").to(x.dtype)
+    places = func(x + noise * _near(x), *args, **kwargs)[1]
+    return x.flatten(-2).gather(-1, places.flatten(-2)).reshape(places.shape), places
+
+
+#: What has a kink, by what is computed of its gradient.
+KINKED: Mapping[str, Way] = {
+    "relu": _across(0, 0.0),
+    "leaky_relu_backward": _across(1, 0.0),
+    "hardtanh_backward": _across(1, bounds=slice(2, 4)),
+    "hardswish_backward": _across(1, -3.0, 3.0),
+    "hardsigmoid_backward": _across(1, -3.0, 3.0),
+    "max_pool2d_with_indices": _max_pool,
+}
 
 WAYS: Mapping[str, Way] = {
-    "relu": _relu,
+    **KINKED,
     "mm": _product(0, 1),
     "bmm": _product(0, 1),
     "mv": _product(0, 1),
@@ -308,7 +340,7 @@ class other_order(EagerDispatchMode):  # type: ignore[no-untyped-call]  # noqa: 
         _order.set(self.number)
         name = func.overloadpacket.__name__
         if name == "relu_":
-            return args[0].copy_(_relu(torch.ops.aten.relu.default, args[0]))
+            return args[0].copy_(KINKED["relu"](torch.ops.aten.relu.default, *args))
         way = WAYS.get(name)
         if way is None or func._schema.is_mutable:  # noqa: SLF001 - no public name exists
             return func(*args, **(kwargs or {}))

@@ -228,7 +228,7 @@ class Source:
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.random.fork_rng(devices=[]))
             torch.random.set_rng_state(self.random)
-            stack.enter_context(stand_ins(self.notes))
+            stack.enter_context(stand_ins(self.notes, wide=convert is _widen))
             for each in contexts:
                 stack.enter_context(each)
             casting = torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None)

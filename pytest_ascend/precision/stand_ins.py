@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
 from pytest_ascend.precision.nested import mapped, tensors_in
 
@@ -86,16 +87,20 @@ class stand_ins(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
     """Within this context, a function that the CPU cannot compute is computed another way; ``notes`` takes which.
 
     What has no definition here is computed in float32 instead of float64. Raises what torch raises where that does not
-    help.
+    help. With ``wide``, what is float64 stays float64 where a model asks for float32, as many do for a norm or a loss.
     """
 
-    def __init__(self, notes: list[str]) -> None:
+    def __init__(self, notes: list[str], *, wide: bool = False) -> None:
         super().__init__()
-        self.notes = notes
+        self.notes, self.wide = notes, wide
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         """Call a function; another way where it fails for the lack of a kernel."""
         kwargs = kwargs or {}
+        if self.wide and args and isinstance(args[0], Tensor) and args[0].dtype is torch.float64:
+            if func is Tensor.float:
+                return args[0]
+            args, kwargs = tree_map(lambda each: torch.float64 if each is torch.float32 else each, (args, kwargs))
         try:
             return func(*args, **kwargs)
         except (RuntimeError, NotImplementedError, ValueError) as error:

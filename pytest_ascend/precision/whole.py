@@ -16,7 +16,7 @@ from pytest_ascend.precision.capture import casting, seed_gradient
 from pytest_ascend.precision.compare import compare, joined
 from pytest_ascend.precision.layers import DROPOUTS, check_module, layers
 from pytest_ascend.precision.nested import mapped, tensors_in
-from pytest_ascend.precision.operators import BRANCHING, RANDOM, Seen
+from pytest_ascend.precision.operators import BRANCHING, RANDOM, SHOWN_BRANCHING, Seen
 from pytest_ascend.precision.reference import Source, initialise
 from pytest_ascend.records.verdict import Verdict
 
@@ -82,7 +82,7 @@ class Both:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
             actual = computed(copy.deepcopy(still).to(device), args, named, casting(device.type, autocast))
-        return cls(still, actual, expected, dropped, bool(seen.names & BRANCHING))
+        return cls(still, actual, expected, dropped, bool(seen.names & (BRANCHING - SHOWN_BRANCHING)))
 
     def judged(self, standard: str | None = None) -> Iterator[Verdict]:
         """Yield the verdict of each part."""
