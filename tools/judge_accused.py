@@ -207,10 +207,10 @@ def gathered(numerics: str, kind: str, share: float, file: Path) -> list[dict[st
     return rows_of(file)
 
 
-def tables(found: dict[str, list[dict[str, Any]]], share: float) -> Iterator[str]:
+def tables(found: dict[str, list[dict[str, Any]]], written: str, share: float) -> Iterator[str]:
     """Yield the lines of the page: accused by device and mode, then the share of planted errors that was seen."""
     part = f" --share {share:g}" if share < 1 else ""
-    yield f"Written by `python tools/judge_accused.py{part} --write` on {machine()}."
+    yield f"Written {written} `python tools/judge_accused.py{part} --write` on {machine()}."
     yield ""
     columns = [f"{what}, {mode}" for what in ("functions", "models") for mode in MODES]
     yield f"| device | {' | '.join(columns)} |"
@@ -250,9 +250,11 @@ def machine() -> str:
 @click.option("--only", type=click.Choice(list(SETS)), help="Judge one set in this process, and print nothing.")
 @click.option("--share", default=1.0, help="Which part of the functions and models to take.")
 @click.option("--results", type=click.Path(path_type=Path), default=Path("judge-accused"), help="Folder of results.")
+@click.option("--known", is_flag=True, help="Judge nothing more: show what the results hold.")
 @click.option("--write", is_flag=True, help="Put the tables into docs/precision.md.")
-def main(devices: tuple[str, ...], only: str | None, share: float, results: Path, write: bool) -> None:
+def main(**options: Any) -> None:
     """Measure, print, and write where asked to."""
+    devices, only, results, share = (options[each] for each in ("devices", "only", "results", "share"))
     warnings.simplefilter("ignore")
     results.mkdir(parents=True, exist_ok=True)
     files = {(name, kind): results / f"{name.replace(':', '-')}-{kind}.jsonl" for name in devices for kind in SETS}
@@ -261,14 +263,14 @@ def main(devices: tuple[str, ...], only: str | None, share: float, results: Path
         return
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in devices}
     for (name, kind), file in files.items():
-        found[name] += gathered(name, kind, share, file)
+        found[name] += rows_of(file) if options["known"] else gathered(name, kind, share, file)
     for name, rows in found.items():
         for row in rows:
             if row.get("accused"):
                 click.echo(f"{name}: {row['name']} in {row['mode']}: {row['said']}", err=True)
-    lines = list(tables(found, share))
+    lines = list(tables(found, "of an unfinished run of" if options["known"] else "by", share))
     click.echo("\n".join(lines))
-    if write:
+    if options["write"]:
         text = PAGE.read_text()
         head, rest = text.split(BEGIN)
         beside = PAGE.with_suffix(".new")

@@ -28,7 +28,7 @@ def test_equal_tensors_agree_and_keep_their_figures():
 
 def test_a_verdict_survives_the_run_log():
     verdict = compare({"a": torch.ones(3), "b": [torch.zeros(2)]}, {"a": torch.ones(3), "b": [torch.ones(2)]})
-    assert msgspec.convert(msgspec.to_builtins(verdict), Verdict) == verdict
+    assert msgspec.convert(msgspec.to_builtins(verdict.in_full()), Verdict) == verdict.in_full()
     assert [leaf.path for leaf in verdict.leaves] == ["output['a']", "output['b'][0]"]
 
 
