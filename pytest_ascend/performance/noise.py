@@ -32,14 +32,6 @@ FEWEST_FOR_A_LINE = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Noise:
-    """The variance of a run's estimate, and the degrees of freedom that it is known with."""
-
-    variance: float
-    degrees_of_freedom: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
     """How the estimates of a baseline's runs go with their pace: means, slope, and the paces' squared distances."""
 
@@ -57,6 +49,15 @@ class Line:
         """Return the variance of a run's distance from the line, as a multiple of the noise's."""
         beyond = (pace - self.pace) ** 2 / self.spread if self.spread else 0.0
         return 1 + 1 / self.runs + beyond
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Noise:
+    """The variance of a run's estimate beside the ``line`` of its baseline, and the degrees of freedom of that."""
+
+    variance: float
+    degrees_of_freedom: float
+    line: Line
 
 
 def line_through(runs: Sequence[Estimate]) -> Line:
@@ -78,7 +79,7 @@ def noise_of(runs: Mapping[str, Sequence[Estimate]]) -> dict[str, Noise]:
     if not own:
         return {}
     prior = _prior(list(own.values()), list(freedom.values()))
-    return {name: _moderated(own[name], freedom[name], prior) for name in own}
+    return {name: _moderated(own[name], line, freedom[name], prior) for name, line in lines.items()}
 
 
 def _variance(runs: Sequence[Estimate], line: Line, freedom: int) -> float:
@@ -86,16 +87,16 @@ def _variance(runs: Sequence[Estimate], line: Line, freedom: int) -> float:
     return max(beside / freedom, LEAST_DEVIATION**2)
 
 
-def _moderated(own: float, freedom: int, prior: Noise) -> Noise:
-    total = freedom + prior.degrees_of_freedom
-    variance = (freedom * own + prior.degrees_of_freedom * prior.variance) / total
-    return Noise(variance=variance, degrees_of_freedom=total)
+def _moderated(own: float, line: Line, freedom: int, prior: tuple[float, float]) -> Noise:
+    usual, known_with = prior
+    total = freedom + known_with
+    return Noise(variance=(freedom * own + known_with * usual) / total, degrees_of_freedom=total, line=line)
 
 
-def _prior(variances: Sequence[float], freedoms: Sequence[int]) -> Noise:
-    """Return what is usual among these variances; of one alone nothing is known of others."""
+def _prior(variances: Sequence[float], freedoms: Sequence[int]) -> tuple[float, float]:
+    """Return what is usual among these variances, with its degrees of freedom: none where there is one alone."""
     if len(variances) < 2:
-        return Noise(variance=variances[0], degrees_of_freedom=0.0)
+        return variances[0], 0.0
     halves = [freedom / 2 for freedom in freedoms]
     logs = [
         math.log(variance) - float(psi(0, half)) + math.log(half)
@@ -104,7 +105,7 @@ def _prior(variances: Sequence[float], freedoms: Sequence[int]) -> Noise:
     spread = float(np.var(logs, ddof=1)) - float(np.mean([float(psi(1, half)) for half in halves]))
     half_prior = _inverse_trigamma(spread) if spread > 0 else MANY / 2
     usual = float(np.mean(logs)) + float(psi(0, half_prior)) - math.log(half_prior)
-    return Noise(variance=math.exp(usual), degrees_of_freedom=2 * half_prior)
+    return math.exp(usual), 2 * half_prior
 
 
 def _inverse_trigamma(value: float) -> float:

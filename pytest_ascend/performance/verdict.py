@@ -15,7 +15,7 @@ import numpy as np
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.performance.estimate import Estimate, quantile, tail
-from pytest_ascend.performance.noise import Noise, line_through
+from pytest_ascend.performance.noise import Noise
 
 SLOWER = "slower"
 NOT_SLOWER = "not slower"
@@ -66,14 +66,14 @@ class Answer:
 
 
 def judge(now: Estimate, baseline: Sequence[Estimate], noise: Noise, gate: Gate) -> Answer:
-    """Compare a run with the runs of a baseline, whose estimates differ by ``noise``.
+    """Compare a run with the runs of a baseline, whose estimates differ by ``noise`` from its line.
 
     Raises UsageError for an empty baseline or estimates of different scales.
     """
     if not baseline or {each.scale for each in baseline} != {now.scale}:
         scales = sorted({each.scale for each in baseline}) or ["nothing"]
         raise UsageError(f"a {now.scale} cannot be compared with {', '.join(scales)}", hint="record the baseline anew")
-    line = line_through(baseline)
+    line = noise.line
     deviation = _deviation(now, baseline, noise.variance * line.uncertainty(now.pace))
     difference = now.value - line.at(now.pace)
     freedom = noise.degrees_of_freedom

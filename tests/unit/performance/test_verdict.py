@@ -13,8 +13,6 @@ from pytest_ascend.performance.estimate import ALONE, PAIRED, Estimate, estimate
 from pytest_ascend.performance.noise import Noise, line_through, noise_of
 from pytest_ascend.performance.verdict import ALARMS, CANNOT_TELL, NOT_SLOWER, SLOWER, Gate, judge
 
-CALM = Noise(variance=0.005**2, degrees_of_freedom=20)
-
 
 def at(value: float, error: float = 0.0) -> Estimate:
     return Estimate(value=value, error=error, scale=ALONE)
@@ -22,6 +20,9 @@ def at(value: float, error: float = 0.0) -> Estimate:
 
 def runs(value: float = 0.0) -> list[Estimate]:
     return [at(value + each) for each in (-0.003, 0.001, 0.002, 0.0)]
+
+
+CALM = Noise(variance=0.005**2, degrees_of_freedom=20, line=line_through(runs()))
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,7 @@ def test_a_calm_machine_tells(slowdown: float, answer: str) -> None:
 
 
 def test_a_noisy_machine_cannot_tell() -> None:
-    noisy = Noise(variance=0.1**2, degrees_of_freedom=5)
+    noisy = Noise(variance=0.1**2, degrees_of_freedom=5, line=line_through(runs()))
     assert judge(at(0.05), runs(), noisy, Gate()).answer == CANNOT_TELL
 
 
