@@ -43,14 +43,18 @@ def decided(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Yield the limit that decided, as pairs of a key and a figure: by what, what was found, what was allowed."""
     limit = verdict.limit
     if limit:
-        found = verdict.metrics.get(limit.name)
-        share = verdict.metrics.get("limit_used")
-        if found is None and share is not None and limit.value:
-            found = share * limit.value
         yield "by", figures.words(line(limit.name))
-        if found is not None:
-            yield "found", figures.quantity(limit.name, found)
+        # The figure itself stands in the headline; of a pass, the share of the limit tells it.
+        told = _FOUND.search(verdict.headline)
+        share = verdict.metrics.get("limit_used")
+        if told:
+            yield "found", line(told[1])
+        elif share is not None and limit.value:
+            yield "found", figures.quantity(limit.name, share * limit.value)
         yield "allowed", figures.quantity(limit.name, limit.value)
+
+
+_FOUND = re.compile(r": ([^\s:,]+), allowed ")
 
 
 def elements(verdict: Verdict) -> list[list[str]]:
