@@ -1,6 +1,9 @@
-"""CONTRIBUTING.md leads to files and names that exist."""
+"""CONTRIBUTING.md leads to files and names that exist, and its recipes work when one follows the page alone."""
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,13 +20,10 @@ def test_every_link_leads_somewhere():
     assert [link for link in re.findall(r"\]\(([\w/.]+)\)", TEXT) if not (ROOT / link).exists()] == []
 
 
-def test_every_recipe_names_something_that_is_in_the_code():
+def test_the_names_of_recipes_are_in_the_code():
     code = {
         "SUITES": "pytest_ascend/page/sections.py",
-        "COLUMNS": "pytest_ascend/verdict/columns.py",
-        "FAULTS": "pytest_ascend/emulator/faults.py",
         "LANGUAGES": "pytest_ascend/verdict/phrase.py",
-        "Family": "pytest_ascend/environment/chips.py",
         "assert_same": "tests/emulator/both.py",
     }
     for name, path in code.items():
@@ -31,6 +31,60 @@ def test_every_recipe_names_something_that_is_in_the_code():
         assert re.search(rf"^(?:class |def )?{name}\b", (ROOT / path).read_text(), re.MULTILINE), (name, path)
 
 
-def test_the_row_of_the_first_recipe_is_a_row_of_the_catalogue():
-    (row,) = re.findall(r"^    (Operator\(.*\),)$", TEXT, re.MULTILINE)
-    assert row in (ROOT / "suites/ops/families/activation.py").read_text()
+def edits():
+    """Return each edit that the page asks for: file, whether below the line, the line, and what to write there."""
+    found = re.findall(r"[Ii]n\s+`([\w/.]+)`, (above|below)\s+`([^`]+)`[^:]*:\n\n((?:    .*\n|\n)+?)(?=\S)", TEXT)
+    return [(path, where == "below", line, text.rstrip()) for path, where, line, text in found]
+
+
+def test_the_recipes_work_in_a_copy(tmp_path):
+    copy = tmp_path / "pytest_ascend"
+    left_out = shutil.ignore_patterns("__pycache__", "*.c", "*.h")
+    shutil.copytree(ROOT / "pytest_ascend", copy, ignore=left_out)
+    shutil.copytree(ROOT / "suites", tmp_path / "suites", ignore=left_out)
+    asked = edits()
+    assert len(asked) == 8, [edit[:3] for edit in asked]
+    for path, below, line, text in asked:
+        file = tmp_path / path
+        content = file.read_text()
+        (start,) = (match.start() for match in re.finditer(rf"^{re.escape(line)}", content, re.MULTILINE))
+        end = content.index("\n", start) + 1
+        at_top = text.lstrip().startswith("def ")
+        block = "\n".join(each[4:] if at_top or path.endswith(".json") else each for each in text.splitlines())
+        place = end if below else start
+        file.write_text(content[:place] + block + ("\n\n\n" if at_top else "\n") + content[place:])
+    words = copy / "verdict" / "words"
+    shutil.copy(words / "en.json", words / "de.json")
+    phrase = copy / "verdict" / "phrase.py"
+    phrase.write_text(phrase.read_text().replace('"zh": "中文"}', '"zh": "中文", "de": "Deutsch"}'))
+    (tmp_path / "check.py").write_text(CHECK)
+    ran = subprocess.run([sys.executable, "check.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+CHECK = """
+import os
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+import pytest_ascend, pathlib
+assert pathlib.Path(pytest_ascend.__file__).is_relative_to(pathlib.Path.cwd())
+from pytest_ascend.doctor import settings
+from pytest_ascend.emulator.faults import find_fault
+from pytest_ascend.environment import compatibility
+from pytest_ascend.environment.chips import family
+from pytest_ascend.precision import compare
+from pytest_ascend.verdict.columns import columns_of, headings
+from pytest_ascend.verdict.phrase import LANGUAGES, say
+import suites.ops.families.activation as activation
+import torch
+assert "swish" in str(vars(activation))
+for value, agrees in ((1.004, True), (1.006, False)):
+    assert compare(torch.tensor([value]), torch.tensor([1.0]), standard="half-percent").agrees is agrees
+(rule,) = (each for each in settings.RULES if each.id == "settings.debug-sync")
+class Survey: environ = {"MY_DEBUG_SYNC": "1"}
+assert list(rule.look(Survey))
+assert "family" in [each.name for each in columns_of("page")]
+assert "2.99.0" in compatibility.BUNDLED.read_text() and compatibility.load()
+assert family("Ascend970X").name == "970"
+assert find_fault("relu-lets-through")
+assert LANGUAGES["de"] == "Deutsch" and headings("de") and say("verdict.conforms").text("de")
+"""
