@@ -18,7 +18,7 @@ MOUNT = "start the container with --device /dev/davinciN --device /dev/davinci_m
 def no_sign(survey: Survey) -> Iterator[Observation]:
     """Say that there is nothing to diagnose."""
     if not survey.concerns_ascend:
-        yield Observation("nothing on this machine speaks of Ascend: no device, driver, CANN or variable")
+        yield Observation("no trace of Ascend on this machine: no device, driver, CANN or variable")
 
 
 def emulated(survey: Survey) -> Iterator[Observation]:

@@ -125,7 +125,7 @@ def halves(survey: Survey) -> Iterator[Observation]:
 def saturates(survey: Survey) -> Iterator[Observation]:
     """A chip without infinity."""
     if survey.family and survey.family.saturates:
-        yield Observation(f"{survey.version(CHIP)} gives the largest number in the place of infinity, and 0 for NaN")
+        yield Observation(f"{survey.version(CHIP)} gives the largest number instead of infinity, and 0 for NaN")
 
 
 def no_bfloat16(survey: Survey) -> Iterator[Observation]:

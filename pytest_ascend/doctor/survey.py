@@ -53,7 +53,7 @@ class Survey:
 
     @cached_property
     def signs(self) -> tuple[Sign, ...]:
-        """Everything that speaks of Ascend; a torch_npu in Python does not, as it is there for the emulated device."""
+        """Every trace of Ascend; a torch_npu in Python does not, as it is there for the emulated device."""
         here = () if self.machine.is_this else ("PATH", "HOME", "CONDA_PREFIX")
         environ = {name: value for name, value in self.environ.items() if name not in here}
         return signs(environ, self.machine.tree.root)

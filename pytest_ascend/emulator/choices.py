@@ -48,7 +48,7 @@ def devices_of(text: str) -> int:
         return 2
     if text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_DEVICES:
         return int(text)
-    raise UsageError(f"{DEVICES}={text}: that is no number of devices", hint=f"give 1 to {MOST_DEVICES}")
+    raise UsageError(f"{DEVICES}={text}: invalid number of devices", hint=f"give 1 to {MOST_DEVICES}")
 
 
 def checked(text: str) -> str:

@@ -30,7 +30,7 @@ class Decision(str, Enum):
     FLAKY = "flaky"
     #: The case is to blame: it took the process or the device down twice.
     BLAME = "blame"
-    #: The machine gave way, and nothing is known of the case.
+    #: Infrastructure failure: nothing is known of the case.
     LOST = "lost"
     AGAIN = "again"
     #: In a process of its own, with blocking launches.

@@ -97,7 +97,7 @@ def ascend_model_case(
     precision_compare: PrecisionCompare,
     ascend_measure: Callable[[str, float | Sequence[float]], None],
 ) -> Callable[[], None]:
-    """Run one case of a model of yours: ``@pytest.mark.ascend_model(factory, inputs)``, or ``--ascend-model``."""
+    """Run one case of your own model: ``@pytest.mark.ascend_model(factory, inputs)``, or ``--ascend-model``."""
     from pytest_ascend.plugin import user_model
 
     return user_model.case_of(request, ascend_device, precision_compare, ascend_measure)

@@ -32,7 +32,7 @@ from pytest_ascend.run.watching import watching
 
 __all__ = ["register", "set_up"]
 
-#: What a run ends with when its log cannot be written: the machine gave way, not the device.
+#: What a run ends with when its log cannot be written: an infrastructure failure, not the device's.
 CANNOT_WRITE = 7
 
 #: A test that uses one of these is timed.
@@ -288,7 +288,7 @@ class ReportingHooks:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-        """Say last what came out and where the report is, by cause in the place of a traceback for each case."""
+        """Say last what came out and where the report is, by cause instead of a traceback for each case."""
         if not self.run.recorder or not self.run.recorder.summary:
             return (yield)
         bundled = self.run.bundled if self.run.tells_little else frozenset()

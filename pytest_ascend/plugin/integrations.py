@@ -24,7 +24,7 @@ class Integrations:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Put what others can read in the place of the record."""
+        """Replace the record by what others can read."""
         record = record_of(report)
         if record is None:
             return

@@ -42,7 +42,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < LONGEST_S:
-        raise UsageError(f"{text}: that is no time", hint="give seconds, such as 600")
+        raise UsageError(f"{text}: invalid duration", hint="give seconds, such as 600")
     return value
 
 
@@ -57,7 +57,7 @@ def _challenge(text: str) -> int:
 def _ranks(text: str) -> int:
     """Read how many ranks: processes of this machine, each with a card."""
     if not (text.isascii() and text.isdigit() and 2 <= int(text[:6]) <= RANKS_LIMIT):
-        raise UsageError(f"{text}: that is no group of ranks", hint=f"give a number from 2 to {RANKS_LIMIT}")
+        raise UsageError(f"{text}: invalid number of ranks", hint=f"give a number from 2 to {RANKS_LIMIT}")
     return int(text)
 
 
@@ -171,7 +171,7 @@ class Options:
     )
     resume: bool = option(False, "continue the run whose log is in the report folder; what it proved is not run again")
     model: str = option(
-        "", "test a model of yours, package.module:factory, instead of the bundled suites", metavar="NAME"
+        "", "test your own model, package.module:factory, instead of the bundled suites", metavar="NAME"
     )
     model_input: str = option(
         "", "what it is called with: package.module:function, or shapes as in 8x3x224x224", metavar="NAME"

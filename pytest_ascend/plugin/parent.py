@@ -46,7 +46,7 @@ class Host(Protocol):
 
 
 def run(host: Host, session: pytest.Session) -> bool:
-    """Run all collected tests in child processes, in the place of pytest's own loop."""
+    """Run all collected tests in child processes, instead of pytest's own loop."""
     assert host.recorder is not None  # noqa: S101  (workers of xdist are never isolated)
     locks = Locks(_locks_folder())
     try:

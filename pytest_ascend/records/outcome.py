@@ -54,7 +54,7 @@ class Waived(Outcome):
 
 
 class Disputed(Outcome):
-    """Executed and deviating, where nobody has found out yet whether the device or the case is wrong."""
+    """Executed and deviating; it is not known yet whether the device or the case is wrong."""
 
     name = "disputed"
     conforms = True

@@ -342,7 +342,7 @@ BEFORE: Mapping[str, Change] = {
     "no doctor": lambda log: log["header"].pop("doctor"),
     "the doctor of another machine": doctor(machine="the files below /mnt/other"),
     "this process runs on the emulated CANN": finding(id="emulated", what="this process runs on the emulated CANN"),
-    "no sign of Ascend": finding(id="ascend.absent", what="nothing on this machine speaks of Ascend"),
+    "no sign of Ascend": finding(id="ascend.absent", what="no trace of Ascend on this machine"),
     "an error that the doctor found": finding(id="health.bad", severity="error", what="Critical"),
     "an error as a note": finding(id="combination.incompatible", what="does not belong together"),
     "a finding of the issuer's": finding(id="all.well", what="all is well"),
