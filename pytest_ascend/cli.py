@@ -39,6 +39,7 @@ COMMANDS = {
         "pytest_ascend.emulator.commands:emulate",
         "Run a program, and what it starts, on the emulated device.",
     ),
+    "keep": ("pytest_ascend.operators.exploring:keep", "Add findings of --ascend-explore to the suites as cases."),
     "manifest": ("pytest_ascend.coverage.commands:manifest", "Freeze the list of cases of the bundled suites."),
     "replay": ("pytest_ascend.parity.replay:replay", "Judge every API call of an msprobe dump."),
     "revoke": (
@@ -60,7 +61,7 @@ SUBCOMMANDS = {
 
 
 #: Commands that compute on the CPU alone: torch_npu, which torch would load by itself, is not needed, and needs CANN.
-ON_THE_CPU = ("replay",)
+ON_THE_CPU = ("keep", "replay")
 
 
 #: Exit code of a command that the user ended.

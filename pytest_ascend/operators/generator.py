@@ -57,11 +57,17 @@ class Chance:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """A generated call: the sample, the layout of its tensors ("" for the usual one), and what it varies."""
+    """A generated call: the sample, the layout of its tensors ("" for the usual one), and what it varies.
+
+    ``number`` counts the calls of a ``seed``; ``resized`` are the sizes that were replaced since, to make it smaller.
+    """
 
     sample: Sample
     layout: str
     axes: tuple[str, ...]
+    seed: int = 0
+    number: int = 0
+    resized: tuple[tuple[int, int], ...] = ()
 
 
 def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) -> Iterator[Generated]:
@@ -85,7 +91,8 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
                 template = operator.drawn(dtype, key, sizes)[index]  # noqa: PLW2901
             sample = _changed(operator, template, sizes, how, dtype)
             name = f"call {3 * number + position} of seed {seed}: {sample.name}"
-            yield Generated(replace(sample, name=name, group=FORWARD), placed, (axis, how, placed or "contiguous"))
+            axes = (axis, how, placed or "contiguous")
+            yield Generated(replace(sample, name=name, group=FORWARD), placed, axes, seed, 3 * number + position)
 
 
 def _templates(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -106,9 +107,25 @@ class Sweep:
             return None
 
 
+class WrongCall(Disagreement):
+    """A generated call that was judged wrong, as small as it was found to fail: ``call``, and whether it goes back."""
+
+    def __init__(self, message: str, each: Generated, *, backward: bool) -> None:
+        super().__init__(message)
+        self.call, self.backward = each, backward
+
+
 def check(target: Target, compare: PrecisionCompare) -> None:
-    """Run all calls. Raises Disagreement, of the smallest call that fails, where one is wrong."""
+    """Run all calls. Raises WrongCall, of the smallest call that fails, where one is wrong."""
+    if not run(target, compare):
+        count = len(_sweep_of(target).calls)
+        raise Disagreement(f"{target.operator.name}: the CPU takes none of {count} generated calls")
+
+
+def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
+    """Run all calls that the CPU takes, and count what they varied. Raises WrongCall as :func:`check` does."""
     reference = _sweep_of(target)
+    asked: Counter[str] = Counter()
     actual: dict[str, Tensors] = {}
     doubtful: dict[str, tuple[Generated, bool]] = {}
     exact: dict[str, tuple[Tensors, Tensors]] = {}
@@ -117,6 +134,7 @@ def check(target: Target, compare: PrecisionCompare) -> None:
             found = _asked(target, reference, each, backward=backward)
             if found is None:
                 continue
+            asked.update(("calls", BACKWARD) if backward else ("calls", *each.axes))
             name = _name(each, backward=backward)
             if number % max(len(reference.calls) // DIGESTS, 1) == 0:
                 compare.digests[name] = _digests(target, each, found[0], backward=backward)
@@ -124,8 +142,6 @@ def check(target: Target, compare: PrecisionCompare) -> None:
                 exact[name] = found
             else:
                 actual[name], doubtful[name] = found[0], (each, backward)
-    if not exact and not doubtful:
-        raise Disagreement(f"{target.operator.name}: the CPU takes none of {len(reference.calls)} generated calls")
     if exact:
         pair = alike({name: each[0] for name, each in exact.items()}, {name: each[1] for name, each in exact.items()})
         compare(
@@ -133,6 +149,7 @@ def check(target: Target, compare: PrecisionCompare) -> None:
         )
     for name, (each, backward) in doubtful.items():
         _judge_or_shrink(target, compare, each, actual[name], backward=backward)
+    return asked
 
 
 def _digests(target: Target, each: Generated, outputs: Tensors, *, backward: bool) -> CallDigests:
@@ -150,14 +167,17 @@ def _judge_or_shrink(
     """Judge a call. Raises Disagreement, of the smallest call that was found to fail."""
     try:
         _judge(target, compare, each, actual, backward=backward)
-    except Disagreement:
+    except Disagreement as error:
         smaller = _shrunk(target, each, backward=backward)
         if smaller is not each:
             target.samples = (*target.samples, smaller.sample)
             found = _asked(target, _sweep_of(target), smaller, backward=backward)
-            if found is not None:
-                _judge(target, compare, smaller, found[0], backward=backward)
-        raise
+            try:
+                if found is not None:
+                    _judge(target, compare, smaller, found[0], backward=backward)
+            except Disagreement as of_smaller:
+                raise WrongCall(str(of_smaller), smaller, backward=backward) from error
+        raise WrongCall(str(error), each, backward=backward) from error
 
 
 def _sweep_of(target: Target) -> Sweep:
@@ -240,9 +260,14 @@ def _smaller(each: Generated) -> Iterator[Generated]:
     """Yield the same call with one of its sizes halved, then with one less by one."""
     sizes = sorted({size for v in each.sample.values() for size in v.shape if size > 1}, reverse=True)
     for size, to in [(size, size // 2) for size in sizes] + [(size, size - 1) for size in sizes]:
-        changed = each.sample.with_sources(partial(_resized, size=size, to=to))
-        name = f"{each.sample.name.partition(':')[0]}, made smaller: {call(*changed.args, **changed.kwargs).name}"
-        yield replace(each, sample=replace(changed, name=name))
+        yield resized(each, size, to)
+
+
+def resized(each: Generated, size: int, to: int) -> Generated:
+    """Return the call with another size in the place of one."""
+    changed = each.sample.with_sources(partial(_resized, size=size, to=to))
+    name = f"call {each.number} of seed {each.seed}, made smaller: {call(*changed.args, **changed.kwargs).name}"
+    return replace(each, sample=replace(changed, name=name), resized=(*each.resized, (size, to)))
 
 
 def _resized(leaf: Any, size: int, to: int) -> Any:

@@ -29,6 +29,11 @@ class Target:
         #: The sample that was called last, and how it was placed.
         self.latest: tuple[Sample, Placing] | None = None
 
+    def ask(self, reference: Reference) -> None:
+        """Go on with another reference and its samples; inputs of the earlier ones are forgotten."""
+        self.reference, self.samples = reference, reference.samples(self.case.property, self.case.dtype)
+        self._drawn, self._above = {}, {}
+
     def shows(self, sample: Sample, property_: str) -> bool:
         """Whether a sample is one of those that show a property."""
         return sample in self.reference.samples(property_, self.case.dtype)

@@ -54,6 +54,9 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "ascend_cases(suite, *properties): a test with the parameter `case` decides all of these cases"
     )
     config.addinivalue_line(
+        "markers", "ascend_explores: a test with the parameters `case` and `seconds`, for --ascend-explore"
+    )
+    config.addinivalue_line(
         "markers", "ascend_model(factory, inputs=None): the model whose cases a test with ascend_model_case decides"
     )
     config.addinivalue_line(
@@ -84,6 +87,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         from pytest_ascend.plugin import user_model
 
         user_model.parametrize_community(metafunc)
+    if metafunc.definition.get_closest_marker("ascend_explores"):
+        from pytest_ascend.plugin import collection
+
+        collection.explored(metafunc)
     if "ascend_model_case" in metafunc.fixturenames:
         from pytest_ascend.plugin import user_model
 

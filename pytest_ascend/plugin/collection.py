@@ -81,6 +81,24 @@ def cases_to_build(collector: pytest.Collector, name: str, function: object) -> 
     return known[key]
 
 
+def explored(metafunc: pytest.Metafunc) -> None:
+    """Give a test marked ``ascend_explores`` its cases, of what ``-k`` may select, and the time of each."""
+    from pytest_ascend.operators.exploring import cases  # noqa: PLC0415  (loads torch)
+
+    definition, setup = metafunc.definition, metafunc.config.stash[SETUP]
+    collector, options = definition.parent, setup.options
+    assert collector is not None  # noqa: S101  (a test stands in a module)
+
+    def may_match(case: Case) -> bool:
+        name = f"{definition.name}[{case.id}]"
+        named = _named(collector, definition.name)
+        return name in named if named else _may_match(collector, name, metafunc.function)
+
+    lanes = len(setup.prepared.indices) if isinstance(options.cards, str) else options.cards
+    found, seconds = cases(manifest.load(setup.suites), options.seed, options.explore_s, lanes, may_match)
+    metafunc.parametrize("case, seconds", [(case, seconds) for case in found], ids=[case.id for case in found])
+
+
 def parametrize(metafunc: pytest.Metafunc) -> None:
     """Give a test marked ``ascend_cases`` one parameter ``case`` for each case that is to be built."""
     collector = metafunc.definition.parent

@@ -54,6 +54,19 @@ def _challenge(text: str) -> int:
     return int(text)
 
 
+def _duration(text: str) -> float:
+    """Read a time in seconds, minutes or hours: 90, 90s, 30m, 1h."""
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
+    return _seconds(text[:-1] if unit else text) * (unit or 1)
+
+
+def _whole(text: str) -> int:
+    """Read an integer from 0 on, of at most 32 bits."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 1 << 32):
+        raise UsageError(f"{text}: that is no seed", hint="give an integer from 0 to 4294967295")
+    return int(text)
+
+
 def _ranks(text: str) -> int:
     """Read how many ranks: processes of this machine, each with a card."""
     if not (text.isascii() and text.isdigit() and 2 <= int(text[:6]) <= RANKS_LIMIT):
@@ -169,6 +182,15 @@ class Options:
         name="--ascend-suite",
         metavar="NAMES",
     )
+    explore_s: float = option(
+        0.0,
+        "instead of the suites, generate calls of every operator with new seeds for this long, as in 30m; each wrong "
+        "one is a file in the report folder, which pytest-ascend keep makes a case of",
+        name="--ascend-explore",
+        read=_duration,
+        metavar="TIME",
+    )
+    seed: int = option(1, "what --ascend-explore begins with: the same seed asks the same calls", read=_whole)
     resume: bool = option(False, "continue the run whose log is in the report folder; what it proved is not run again")
     model: str = option(
         "", "test your own model, package.module:factory, instead of the bundled suites", metavar="NAME"
@@ -214,7 +236,10 @@ class Options:
 
 
 #: Options that decide what a case computes and how it is judged.
-_OF_A_CASE = ("device", "level", "baselines", "standard", "expectations", "ranks", "isolation", "model", "model_input")
+_OF_A_CASE = (
+    *("device", "level", "baselines", "standard", "expectations", "ranks", "isolation", "model", "model_input"),
+    *("explore_s", "seed"),
+)
 
 
 def _plain(value: Any) -> Any:
@@ -294,6 +319,7 @@ def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
     settings = emulated.read({each.name: _given(namespace, each.metadata["option"]) for each in emulated.OPTIONS})
     cards = _cards(namespace)
     _refuse_inputs_without_model(namespace)
+    _refuse_exploring_beside(namespace)
     found |= {
         "baselines": _baselines(namespace.ascend_baselines, invocation_folder, stores=namespace.ascend_store_goldens),
         "against": _against(namespace.ascend_against, invocation_folder),
@@ -326,6 +352,16 @@ def _placed(value: Any, invocation_folder: Path) -> Any:
 def _refuse_inputs_without_model(namespace: argparse.Namespace) -> None:
     if namespace.ascend_model_input and not namespace.ascend_model:
         raise UsageError("--ascend-model-input says nothing without a model", hint="add --ascend-model=package:factory")
+
+
+def _refuse_exploring_beside(namespace: argparse.Namespace) -> None:
+    if namespace.ascend_seed and not namespace.ascend_explore:
+        raise UsageError("--ascend-seed says nothing without --ascend-explore", hint="add --ascend-explore=10m")
+    path = any("exploring.py" not in each for each in namespace.file_or_dir)
+    others = {"--ascend-model": namespace.ascend_model, "--ascend-suite": namespace.ascend_suite, "a path": path}
+    for what, other in others.items():
+        if namespace.ascend_explore and other:
+            raise UsageError(f"--ascend-explore and {what} exclude each other", hint="give one of the two")
 
 
 def _suites(given: tuple[str, ...], namespace: argparse.Namespace) -> tuple[str, ...]:

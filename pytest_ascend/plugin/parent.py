@@ -193,7 +193,7 @@ class Parent:
         for index, item in enumerate(self._session.items):
             case = item.stash.get(CASE, None)
             known = recorder.recorded.get(case.id) if case and recorder else None
-            limit = options.case_deadline_s or limit_s(known)
+            limit = options.case_deadline_s or limit_s(known) + options.explore_s
             first_s = 0.0 if options.case_deadline_s or case is None else FIRST_CALL_S
             subject = case.subject if case else ""
             tasks.append(Task(index, limit, is_case=case is not None, subject=subject, first_s=first_s))

@@ -45,6 +45,8 @@ def set_up(config: pytest.Config, args: list[str]) -> Setup:
             chosen = replace(chosen, paths=_put(namespace, args, suites / "yours" / "cases.py"))
         if settings.suites:
             chosen = replace(chosen, paths=_put(namespace, args, *(suites / name for name in settings.suites)))
+        if settings.explore_s and not chosen.paths:
+            chosen = replace(chosen, paths=_put(namespace, args, suites / "ops" / "exploring.py"))
         scope = selection.scope(chosen.paths, suites, here)
         prepared = prepare(settings.device, settings=settings.emulator, isolation=settings.isolation)
         _refuse_unknown(settings.standard)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pytest_ascend.operators.exploring import cases_of as cases_of_findings
 from pytest_ascend.operators.operator import BOOL, FLOATS, INTS, Operator
 from pytest_ascend.operators.properties import cases_of
 from pytest_ascend.operators.recorded.index import NOT_REPEATED, Entry
 from pytest_ascend.records.case import Case
 
-from .table import OPERATORS, RECORDED, is_recorded
+from .table import FINDINGS, OPERATORS, RECORDED, is_recorded
 
 #: Integers beside the usual ones: tested for their values, and for the rest at level full.
 NARROW = INTS[2:]
@@ -55,4 +56,8 @@ def _properties(entry: Entry, dtype: str) -> tuple[str, ...]:
     return (*recorded, REPEAT) if repeats else recorded
 
 
-CASES: tuple[Case, ...] = (*cases_of(*OPERATORS.values(), suite="ops", level=_level), *_recorded())
+CASES: tuple[Case, ...] = (
+    *cases_of(*OPERATORS.values(), suite="ops", level=_level),
+    *_recorded(),
+    *cases_of_findings(FINDINGS, {name: each.family for name, each in OPERATORS.items()}),
+)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from pytest_ascend.coverage.manifest import SWEEP_SEED
 from pytest_ascend.golden import GoldenStore
+from pytest_ascend.operators.exploring import FOUND, KEPT, kept, sweep_of
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.recorded.index import Entry, load
 from pytest_ascend.operators.recorded.replay import operator_of, recording
@@ -61,6 +63,9 @@ OPERATORS: dict[str, Operator] = _by_name()
 #: Every recorded operator, by name; what the catalogue has as well is tested from there, in its dtypes.
 RECORDED: dict[str, Entry] = load()
 
+#: What exploring found and somebody kept.
+FINDINGS = kept(Path(__file__).with_name(KEPT))
+
 
 def is_recorded(name: str, dtype: str) -> bool:
     """Whether the samples of an operator in a dtype are recorded ones."""
@@ -76,6 +81,8 @@ def target_of(case: Case, device: torch.device, store: GoldenStore, seed: int | 
         entry = RECORDED[case.subject]
         return Target(case, operator_of(entry), recording(store, entry.golden_id), device)
     operator = OPERATORS[case.subject]
+    if case.property == FOUND:
+        return Target(case, operator, sweep_of(operator, case.dtype, FINDINGS), device)
     if case.property in CALLS:
         return Target(case, operator, Sweep.of(operator, case.dtype, CALLS[case.property], seed), device)
     return Target(case, operator, StoredGolden(operator, store), device)

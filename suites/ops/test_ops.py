@@ -82,6 +82,6 @@ def test_repeat(target: Target, precision_compare: PrecisionCompare) -> None:
     check(target, precision_compare)
 
 
-@pytest.mark.ascend_cases("ops", "sweep", "sweep-more")
+@pytest.mark.ascend_cases("ops", "sweep", "sweep-more", "found")
 def test_sweep(target: Target, precision_compare: PrecisionCompare) -> None:
     check(target, precision_compare)

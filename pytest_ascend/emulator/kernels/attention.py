@@ -70,12 +70,18 @@ def attend(q: T, k: T, v: T, how: Attention) -> tuple[T, T]:
     Gives the result, and log-sum-exps (batch, heads, sequence) in float32.
     """
     k, v = _for_all_heads(k, q), _for_all_heads(v, q)
-    if _HAS_FUSED and how.is_plain and q.shape[-1] == v.shape[-1]:
+    if _is_for_fused(q, k, v, how):
         return _fused(_dense(q), _dense(k), _dense(v), how)
     scores = _scores(q, k, how)
     lse = scores.logsumexp(-1)
     weights = _dropped(_weights(scores, lse), how)
     return (weights @ v.float()).to(q.dtype), lse
+
+
+def _is_for_fused(q: T, k: T, v: T, how: Attention) -> bool:
+    """Whether torch's fused kernels take these; they die of a division by zero where a dimension is empty."""
+    has_all = q.numel() > 0 and k.numel() > 0 and v.numel() > 0
+    return _HAS_FUSED and how.is_plain and q.shape[-1] == v.shape[-1] and has_all
 
 
 def _dense(x: T) -> T:
@@ -94,7 +100,7 @@ def attend_backward(dy: T, q: T, k: T, v: T, out: T, lse: T, how: Attention) -> 
     kv_heads = k.shape[1]
     k, v = _for_all_heads(k, q), _for_all_heads(v, q)
     dbias: Optional = None
-    if _HAS_FUSED and how.is_plain and how.bias is None and q.shape[-1] == v.shape[-1]:
+    if how.bias is None and _is_for_fused(q, k, v, how):
         backward = aten._scaled_dot_product_flash_attention_for_cpu_backward
         mask = _expanded(how, q, k)
         dy, q, k, v, out = (_dense(each) for each in (dy, q, k, v, out))

@@ -1,0 +1,215 @@
+"""Exploring: generated calls of every operator with ever new seeds, and findings as files that can become cases.
+
+The same seed asks the same calls in the same order on every machine; how far it comes depends on the time alone.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pytest_ascend.coverage import manifest
+from pytest_ascend.errors import UsageError
+from pytest_ascend.golden.files import write_if_new
+from pytest_ascend.operators import sweep
+from pytest_ascend.operators.generator import Chance, Generated, generate
+from pytest_ascend.operators.operator import Operator
+from pytest_ascend.operators.sweep import Sweep, WrongCall
+from pytest_ascend.operators.target import Target
+from pytest_ascend.records.case import Case
+from pytest_ascend.run.comparing import PrecisionCompare
+from pytest_ascend.system.bundled import folder
+from pytest_ascend.system.untrusted import read_regular, strict_json
+
+#: The property of a case that explores, and of one that was kept from a finding.
+EXPLORE, FOUND = "explore", "found"
+#: Generated calls of a round; each round has a seed of its own.
+CALLS = 24
+#: Rounds that a seed has room for: the next seed asks none of them again.
+_ROUNDS = 1 << 20
+#: Time for an operator in a dtype below which others are left out instead, in seconds.
+LEAST_S = 2.0
+#: The file of the findings that were kept, in the folder of the suite.
+KEPT = "findings.json"
+#: Size of a finding's file, in bytes, and of the file of those that were kept.
+_LIMIT_BYTES = 1 << 20
+
+Measure = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """A generated call that a device gets wrong: which one, how it was made smaller, and what was said of it."""
+
+    operator: str
+    dtype: str
+    seed: int
+    call: int
+    resized: tuple[tuple[int, int], ...] = ()
+    backward: bool = False
+    says: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"{self.operator}-{self.dtype}-{self.seed}-{self.call}.json"
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Finding:
+        """Read what a file holds. Raises ValueError for anything else than a finding."""
+        if not isinstance(data, dict) or set(data) != set(cls.__slots__):
+            raise ValueError(f"a finding has the keys {', '.join(cls.__slots__)}")
+        numbers = (data["seed"], data["call"], *(each for pair in data["resized"] for each in pair))
+        if any(type(each) is not int or not 0 <= each < 1 << 62 for each in numbers):
+            raise ValueError("its seed, call or sizes are no integers from 0 on")
+        if data["call"] >= CALLS:
+            raise ValueError(f"a seed has {CALLS} calls, from 0 on")
+        if any(len(pair) != 2 for pair in data["resized"]) or not isinstance(data["backward"], bool):
+            raise ValueError("'resized' has pairs of sizes, 'backward' is true or false")
+        if not all(isinstance(data[each], str) for each in ("operator", "dtype", "says")):
+            raise ValueError("its operator, dtype or words are no text")
+        return cls(**data | {"resized": tuple((of, to) for of, to in data["resized"])})
+
+    def generated(self, operator: Operator) -> Generated:
+        """Return the call of its operator."""
+        found = next(islice(generate(operator, self.dtype, CALLS, self.seed), self.call, None))
+        for size, to in self.resized:
+            found = sweep.resized(found, size, to)
+        return found
+
+
+def cases(
+    known: Iterable[Case], seed: int, seconds: float, lanes: int, may_match: Callable[[Case], bool]
+) -> tuple[tuple[Case, ...], float]:
+    """Return the cases that explore, and the time of each in seconds.
+
+    There is one for each operator and dtype that the manifest ``known`` has a sweep of; ``lanes`` run at a time. Where
+    the time is short for all, the seed chooses which.
+    """
+    swept = [replace(case, property=EXPLORE, level="smoke") for case in known if case.property == "sweep"]
+    chance = Chance(f"explore/{seed}")
+    order = sorted((case for case in swept if may_match(case)), key=lambda case: (chance.below(1 << 30), case.id))
+    chosen = tuple(order[: max(1, int(seconds * lanes / LEAST_S))])
+    return chosen, seconds * lanes / max(1, len(chosen))
+
+
+def explore(
+    target: Target,
+    compare: PrecisionCompare,
+    measure: Measure,
+    *,
+    seed: int,
+    seconds: float,
+    keep: Callable[[Finding], object],
+) -> None:
+    """Ask one round after the other until the time is up. Raises WrongCall at the first wrong call, which is kept."""
+    until, asked, turn = time.monotonic() + seconds, Counter[str](), 0
+    # Thousands of verdicts that agree say no more than the last one.
+    verdicts: deque[Mapping[str, Any]] = deque(maxlen=1)
+    quiet = replace(compare, note=verdicts.append)
+    try:
+        while not turn or (time.monotonic() < until and turn < _ROUNDS):
+            target.ask(Sweep.of(target.operator, target.case.dtype, CALLS, seed * _ROUNDS + turn))
+            asked += sweep.run(target, quiet)
+            turn += 1
+    except WrongCall as error:
+        keep(_finding(target, error))
+        raise
+    finally:
+        for verdict in verdicts:
+            compare.note(verdict)
+        for what, count in sorted(asked.items()):
+            measure(f"asked_{what.replace(' ', '_')}", count)
+
+
+def _finding(target: Target, wrong: WrongCall) -> Finding:
+    return Finding(
+        operator=target.operator.name,
+        dtype=target.case.dtype,
+        seed=wrong.call.seed,
+        call=wrong.call.number,
+        resized=wrong.call.resized,
+        backward=wrong.backward,
+        says=str(wrong).partition("\n")[0][:300],
+    )
+
+
+def write(folder: Path, finding: Finding) -> Path:
+    """Write a finding into a folder, which is made, and return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / finding.name
+    write_if_new(path, (json.dumps(asdict(finding), indent=1, sort_keys=True) + "\n").encode())
+    return path
+
+
+def read(path: Path) -> Finding:
+    """Read the file of a finding. Raises UsageError for one that is none."""
+    try:
+        return Finding.from_dict(strict_json(read_regular(path, _LIMIT_BYTES)))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UsageError(f"{path} is no finding: {error}", hint="give a file of ascend-report/findings") from error
+
+
+def kept(path: Path) -> tuple[Finding, ...]:
+    """Return the findings that were kept, none where there is no file. Raises UsageError for a damaged one."""
+    if not path.exists():
+        return ()
+    try:
+        rows = strict_json(read_regular(path, _LIMIT_BYTES))
+        return tuple(Finding.from_dict(each) for each in rows)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", hint="put the earlier version of the file back") from error
+
+
+def add(path: Path, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Add findings to the kept ones, each once, and return those that were new."""
+    known = kept(path)
+    new = tuple(dict.fromkeys(each for each in findings if each not in known))
+    rows = [asdict(each) for each in sorted((*known, *new), key=lambda each: each.name)]
+    if new:
+        write_if_new(path, (json.dumps(rows, indent=1, sort_keys=True) + "\n").encode())
+    return new
+
+
+def cases_of(findings: Iterable[Finding], families: Mapping[str, str]) -> tuple[Case, ...]:
+    """Return one case for each operator and dtype of which something was found."""
+    pairs = dict.fromkeys((each.operator, each.dtype) for each in findings)
+    return tuple(
+        Case(suite="ops", subject=name, property=FOUND, dtype=dtype, family=families[name], level="standard")
+        for name, dtype in pairs
+    )
+
+
+def sweep_of(operator: Operator, dtype: str, findings: Iterable[Finding]) -> Sweep:
+    """Return the reference of what was found of an operator in a dtype."""
+    mine = [each for each in findings if (each.operator, each.dtype) == (operator.name, dtype)]
+    return replace(Sweep.of(operator, dtype, 0), calls=tuple(each.generated(operator) for each in mine))
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+def keep(files: tuple[Path, ...]) -> None:
+    """Add findings of --ascend-explore to the suites, as cases that run from then on.
+
+    FILES are findings in ascend-report/findings. Each operator and dtype of which something was found has a case
+    ops/OPERATOR/found/DTYPE; the manifest is frozen anew.
+    """
+    suites = folder("suites")
+    findings = [read(each) for each in files]
+    known = {(case.subject, case.dtype) for case in manifest.load(suites) if case.property == "sweep"}
+    for path, finding in zip(files, findings, strict=True):
+        if (finding.operator, finding.dtype) not in known:
+            message = f"{path}: this release has no generated calls of {finding.operator} in {finding.dtype}"
+            raise UsageError(message, hint="keep it with the release that found it")
+    new = add(suites / "ops" / KEPT, findings)
+    cases = manifest.collect(suites)
+    manifest.write(suites, cases)
+    click.echo(f"{len(new)} of {len(findings)} findings are new; {len(cases)} cases in {suites / manifest.NAME}")

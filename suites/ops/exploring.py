@@ -1,0 +1,37 @@
+"""What ``--ascend-explore`` runs. Without that option nobody collects this file: it is no ``test_*.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+
+from pytest_ascend.operators.exploring import explore, write
+from pytest_ascend.operators.reproducing import program
+from pytest_ascend.operators.sweep import Sweep
+from pytest_ascend.operators.target import Target
+from pytest_ascend.plugin.keys import SETUP
+from pytest_ascend.records.case import Case
+from pytest_ascend.run.comparing import PrecisionCompare
+
+from .table import OPERATORS
+
+
+@pytest.mark.ascend_explores
+def test_explore(
+    case: Case,
+    seconds: float,
+    npu_device: torch.device,
+    precision_compare: PrecisionCompare,
+    ascend_measure: Callable[[str, float], None],
+    ascend_reproduce: Callable[..., None],
+    request: pytest.FixtureRequest,
+) -> None:
+    options = request.config.stash[SETUP].options
+    operator = OPERATORS[case.subject]
+    target = Target(case, operator, Sweep.of(operator, case.dtype, 0), npu_device)
+    ascend_reproduce(partial(program, target))
+    keep = partial(write, options.report / "findings")
+    explore(target, precision_compare, ascend_measure, seed=options.seed, seconds=seconds, keep=keep)
