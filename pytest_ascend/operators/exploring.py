@@ -25,6 +25,7 @@ from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.sweep import Sweep, WrongCall
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case
+from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.untrusted import read_regular, strict_json
@@ -113,7 +114,7 @@ def explore(
     """Ask one round after the other until the time is up. Raises WrongCall at the first wrong call, which is kept."""
     until, asked, turn = time.monotonic() + seconds, Counter[str](), 0
     # Thousands of verdicts that agree say no more than the last one.
-    verdicts: deque[Mapping[str, Any]] = deque(maxlen=1)
+    verdicts: deque[Verdict] = deque(maxlen=1)
     quiet = replace(compare, note=verdicts.append)
     try:
         while not turn or (time.monotonic() < until and turn < _ROUNDS):
@@ -134,7 +135,7 @@ def _finding(target: Target, wrong: WrongCall) -> Finding:
     return Finding(
         operator=target.operator.name,
         dtype=target.case.dtype,
-        seed=wrong.call.seed,
+        seed=int(wrong.call.seed),
         call=wrong.call.number,
         resized=wrong.call.resized,
         backward=wrong.backward,

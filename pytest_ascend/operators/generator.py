@@ -65,7 +65,7 @@ class Generated:
     sample: Sample
     layout: str
     axes: tuple[str, ...]
-    seed: int = 0
+    seed: int | str = 0
     number: int = 0
     resized: tuple[tuple[int, int], ...] = ()
 
