@@ -95,7 +95,11 @@ def cases(
     There is one for each operator and dtype that the manifest ``known`` has a sweep of; ``lanes`` run at a time. Where
     the time is short for all, the seed chooses which.
     """
-    swept = [replace(case, property=EXPLORE, level="smoke") for case in known if case.property == "sweep"]
+    swept = [
+        Case(suite=each.suite, subject=each.subject, property=EXPLORE, dtype=each.dtype, family=each.family)
+        for each in known
+        if each.property == "sweep"
+    ]
     chance = Chance(f"explore/{seed}")
     order = sorted((case for case in swept if may_match(case)), key=lambda case: (chance.below(1 << 30), case.id))
     chosen = tuple(order[: max(1, int(seconds * lanes / LEAST_S))])

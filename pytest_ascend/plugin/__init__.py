@@ -54,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "ascend_cases(suite, *properties): a test with the parameter `case` decides all of these cases"
     )
     config.addinivalue_line(
-        "markers", "ascend_explores: a test with the parameters `case` and `seconds`, for --ascend-explore"
+        "markers", "ascend_explores(): a test with the parameters `case` and `seconds`, for --ascend-explore"
     )
     config.addinivalue_line(
         "markers", "ascend_model(factory, inputs=None): the model whose cases a test with ascend_model_case decides"
