@@ -75,7 +75,7 @@ def _runner(memory: DeviceMemory, fail: Any) -> Callable[[int, int], int]:
     names = filter(None, os.environ.get("PYTEST_ASCEND_FAULTS", "").split(","))
     kernels, count = planted(names), len(all_kernels())
     calls = [(kernel.name, call_of(kernel, memory)) for kernel in kernels[:count]]
-    by_name = {kernel.name: (kernel.name, call_of(kernel, memory)) for kernel in kernels[count:]}
+    by_name = {kernel.name: (kernel.name, named_call(kernel, memory)) for kernel in kernels[count:]}
 
     def run(index: int, words: int) -> int:
         entry = calls[index] if index != BY_NAME else by_name.get(name_of(words))
