@@ -108,7 +108,8 @@ def parsed(text: bytes, kind: type[T], name: str) -> T:
     with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
         found = msgspec.json.decode(text, type=kind)
         # What stands there is what this version writes for it: no key twice, none unknown, nothing nested deeply.
-        if _ascii(msgspec.json.encode(found)) == text:
+        said, before = _ascii(msgspec.json.encode(found)), previous_of(text)
+        if (chained(said, before) if before else said) == text:
             return found
     return converted(loads(text.decode()), kind, name)
 
