@@ -1,13 +1,26 @@
 """Lets torch be imported where torch_npu is installed and CANN is not: the tests themselves need no NPU."""
 
 import os
+import tempfile
+from pathlib import Path
 
 import platformdirs
 import pytest
 
+
+def cache() -> str:
+    """Return where the emulated CANN is compiled once: the user's folder, and where that cannot be written, another."""
+    usual = Path(platformdirs.user_cache_dir("pytest-ascend"))
+    try:
+        usual.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return f"{tempfile.gettempdir()}/pytest-ascend-{os.getuid()}"
+    return str(usual) if os.access(usual, os.W_OK) else f"{tempfile.gettempdir()}/pytest-ascend-{os.getuid()}"
+
+
 os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 # pytester gives each test a home of its own, where the emulated CANN would be compiled again.
-os.environ.setdefault("PYTEST_ASCEND_CACHE", platformdirs.user_cache_dir("pytest-ascend"))
+os.environ.setdefault("PYTEST_ASCEND_CACHE", cache())
 
 #: The environment before any test activates the emulated device. What tests start is no worker of pytest-xdist, where
 #: pytest-benchmark would measure nothing.
