@@ -21,6 +21,9 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, float("inf"), float("-inf"), float("nan"))
 
+#: Operators that prepare, and move what is there already: of a function that computes, others have to be called.
+_MOVES = {"aclnnInplaceCopy", "aclnnInplaceZero"}
+
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -38,14 +41,21 @@ def integers(
 
 
 def assert_same(
-    function: Callable[..., Any], *inputs: Any, backward: bool = False, strided: bool = False, **options: Any
+    function: Callable[..., Any],
+    *inputs: Any,
+    backward: bool = False,
+    strided: bool = False,
+    by: str = "device",
+    **options: Any,
 ) -> None:
     """Assert that results, inputs afterwards and, on demand, gradients are the same on both devices.
 
-    ``strided``: tensors are given as every second element of a larger one. NaNs agree whatever their payload.
+    ``strided``: tensors are given as every second element of a larger one. NaNs agree whatever their payload. ``by``
+    says who computes: "device", a kernel of which has to run; "cpu" where torch_npu leaves it to
+    that; "any" where nothing is computed, in views and copies.
     """
     expected = _outcome("cpu", function, inputs, options, backward=backward, strided=strided)
-    actual = _outcome("npu", function, inputs, options, backward=backward, strided=strided)
+    actual = _on_the_device(function, inputs, options, by, backward=backward, strided=strided)
     assert len(actual) == len(expected), f"{len(actual)} results, expected {len(expected)}"
     for position, (mine, reference) in enumerate(zip(actual, expected, strict=True)):
         assert_identical(mine, reference, f"value {position}")
@@ -61,7 +71,7 @@ def assert_rounded_once(function: Callable[..., Any], *inputs: Any, **how: Any) 
     how = {"backward": False, "strided": False, **how}
     wide = [each.float() if isinstance(each, torch.Tensor) else each for each in inputs]
     expected = _outcome("cpu", function, wide, {}, **how, rounded=dtype)
-    actual = _outcome("npu", function, inputs, {}, **how)
+    actual = _on_the_device(function, inputs, {}, "device", **how)
     for position, (mine, reference) in enumerate(zip(actual, expected, strict=True)):
         assert_identical(mine, reference.to(dtype), f"value {position}")
 
@@ -87,6 +97,20 @@ def operators(function: Callable[[], Any]) -> set[str]:
     function()
     torch.npu.synchronize()
     return {name for name, count in emulator.called().items() if count > before.get(name, 0)}
+
+
+def _on_the_device(
+    function: Callable[..., Any], inputs: Iterable[Any], options: dict[str, Any], by: str, **how: Any
+) -> list[Any]:
+    """Return what the device makes of a function, once it is known who computed it."""
+    found: list[Any] = []
+    called = operators(lambda: found.extend(_outcome("npu", function, inputs, options, **how)))
+    computed = bool(called - _MOVES)
+    if by == "device":
+        assert computed, f"no kernel of the device computed this; called: {sorted(called)}"
+    if by == "cpu":
+        assert not computed, f"the device has kernels for this by now, and is to be asked for them: {sorted(called)}"
+    return found
 
 
 def _same(actual: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:

@@ -55,3 +55,12 @@ def test_a_device_that_does_otherwise_is_seen(function: Callable[[torch.Tensor],
 def test_another_gradient_is_seen() -> None:
     with pytest.raises(AssertionError):
         assert_same(lambda x: x * 2 - (x.detach() if x.device.type == "npu" else x), floats(3), backward=True)
+
+
+def test_what_the_cpu_computed_is_not_taken_for_the_device() -> None:
+    with pytest.raises(AssertionError, match="no kernel of the device computed this"):
+        assert_same(torch.special.bessel_j0, floats(3))
+    with pytest.raises(AssertionError, match="no kernel of the device computed this"):
+        assert_same(lambda x: x.cpu().exp().to(x.device), floats(3))
+    with pytest.raises(AssertionError, match="the device has kernels for this by now"):
+        assert_same(torch.exp, floats(3), by="cpu")

@@ -38,9 +38,9 @@ OF_TENSORS: dict[str, Callable[..., Any]] = {
     "logaddexp2": torch.logaddexp2,
     "clamp_min": torch.clamp_min,
     "clamp_max": torch.clamp_max,
-    "fmax": torch.fmax,
-    "hypot": torch.hypot,
 }
+#: What torch_npu leaves to the CPU.
+BY_THE_CPU = {"fmax": torch.fmax, "hypot": torch.hypot}
 WITHOUT_GRADIENT = ("floor_divide",)
 IN_PLACE = [
     "add_",
@@ -63,6 +63,11 @@ def _pair(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Every pair of special values, and some ordinary ones."""
     values = torch.cat([floats(4, dtype=dtype), torch.tensor(SPECIAL, dtype=dtype)])
     return values[:, None].expand(16, 16).contiguous(), values[None].expand(16, 16).contiguous()
+
+
+@pytest.mark.parametrize("name", BY_THE_CPU)
+def test_what_the_cpu_computes_comes_back(name: str) -> None:
+    assert_same(BY_THE_CPU[name], *_pair(torch.float32), by="cpu")
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -66,7 +66,8 @@ def test_in_place(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", ["abs", "neg", "sign", "bitwise_not", "ceil", "floor", "round", "trunc"])
 def test_integers(name: str) -> None:
     for dtype in (torch.int8, torch.int16, torch.int32, torch.int64):
-        assert_same(getattr(torch, name), integers(3, 5, dtype=dtype))
+        by = "any" if name in {"round", "trunc"} else "device"  # which change no integer
+        assert_same(getattr(torch, name), integers(3, 5, dtype=dtype), by=by)
 
 
 @pytest.mark.parametrize("name", ["sin", "sqrt", "sigmoid", "exp", "reciprocal", "rsqrt", "log"])
