@@ -75,9 +75,20 @@ def test_pytest_html_has_our_columns_and_shows_hostile_names_as_text(ascend: Run
     assert [[extra["name"] for extra in row["extras"]] for row in rows] == [[], ["ascend"], ["ascend"]]
 
 
-def test_progress_is_said_now_and_then_in_a_log_and_never_where_quiet_is_wanted(
+def test_tests_of_ones_own_keep_their_dots_in_a_log(
     ascend: Run, three_cases: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pytest_ascend.plugin.progress.LOG_EVERY_S", 0.0)
-    ascend().stdout.fnmatch_lines(["ascend: 2 of 3 cases, *left, 1 failed, worst * of its limit: *test_fails*"])
-    ascend("-q").stdout.no_fnmatch_line("*of 3 cases, about*")
+    for options in ((), ("-q",)):
+        shown = ascend(*options).stdout
+        shown.fnmatch_lines(["*.FE *100%?"])
+        shown.no_fnmatch_line("*of 3 cases,*")
+
+
+def test_progress_of_bundled_suites_is_said_now_and_then_in_a_log_and_never_where_quiet_is_wanted(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_ascend.plugin.progress.LOG_EVERY_S", 0.0)
+    suite = ("--ascend", "--ascend-device=cpu", "--ascend-suite=environment", "--ascend-level=smoke")
+    pytester.runpytest(*suite).stdout.fnmatch_lines(["ascend: * of * cases, worst * of its limit: environment/*"])
+    pytester.runpytest(*suite, "-q").stdout.no_fnmatch_line("ascend: * of * cases*")
