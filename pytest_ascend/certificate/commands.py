@@ -17,7 +17,7 @@ from pytest_ascend.certificate.judgement import verify as check
 from pytest_ascend.certificate.release import installed
 from pytest_ascend.certificate.rerun import rerun
 from pytest_ascend.certificate.tiers import TIERS
-from pytest_ascend.certificate.words import words
+from pytest_ascend.certificate.words import LANGUAGES, words
 from pytest_ascend.environment.compatibility import BUNDLED, load
 from pytest_ascend.errors import UsageError
 from pytest_ascend.golden.files import write_if_new
@@ -100,6 +100,7 @@ def certify(
 )
 @click.option("--on", "day", help="The day to judge by; today if not given.", metavar="YYYY-MM-DD")
 @click.option("--rerun", "count", type=click.IntRange(1, 100_000), help="Execute so many cases here.", metavar="N")
+@click.option("--language", type=click.Choice(LANGUAGES), default="en", show_default=True, help="Of what it says.")
 @click.option("--rerun-device", default="auto", show_default=True, help="Where: as --ascend-device.", metavar="DEVICE")
 def verify(
     *,
@@ -111,6 +112,7 @@ def verify(
     day: str | None,
     count: int | None,
     rerun_device: str,
+    language: str,
 ) -> None:
     """Check CERTIFICATE, the folder of one: every byte, the run behind it, and whether it still holds.
 
@@ -123,7 +125,7 @@ def verify(
     roots = timestamp.roots_of(authority) if authority else ()
     known = revocation.read(revocations, issuer) if revocations else None
     found = check(certificate, issuer, installed(), others=public)
-    click.echo(words(found.said), nl=False)
+    click.echo(words(found.said, language), nl=False)
     click.echo("")
     reasons = list(ended(found.said, on=_day(day), compatibility=load(compatibility), revocations=known))
     reasons += _stamps_that_do_not_hold(found, roots)

@@ -28,7 +28,9 @@ from pytest_ascend.records.text import one_line
 from pytest_ascend.runlog.reading import SIZE_LIMIT_BYTES
 from pytest_ascend.system.untrusted import open_regular, read_regular, strict_json
 
-STATEMENT, SIGNATURE, WORDS, LOG = "certificate.json", "certificate.sig", "certificate.txt", "run.jsonl"
+STATEMENT, SIGNATURE, LOG = "certificate.json", "certificate.sig", "run.jsonl"
+#: The statement in words: file -> language.
+WORDS = {"certificate.txt": "en", "certificate.zh.txt": "zh"}
 #: Parts of a release -> their file.
 EVIDENCE = {
     "manifest": "manifest.json",
@@ -38,7 +40,7 @@ EVIDENCE = {
 }
 #: The folder of the certificate that this one confirms, whole, as its issuer made it.
 CONFIRMED = "confirmed"
-FILES = (STATEMENT, SIGNATURE, WORDS, LOG, *EVIDENCE.values())
+FILES = (STATEMENT, SIGNATURE, *WORDS, LOG, *EVIDENCE.values())
 #: What a statement must have, at least; all else is compared with what the evidence gives.
 FIELDS: Mapping[str, type] = {
     **dict.fromkeys(("id", "release", "tier", "issued", "issuer", "key", "expires"), str),
@@ -95,7 +97,8 @@ def write(
     text = encoded(signed)
     digest = hashlib.sha256(text).hexdigest()
     signature = {"sha256": digest, "key": said["key"], "signature": signing.sign(key, _PURPOSE, digest)}
-    files = {**parts, STATEMENT: text, SIGNATURE: encoded(signature), WORDS: words(strict_json(text)).encode()}
+    files = {**parts, STATEMENT: text, SIGNATURE: encoded(signature)}
+    files |= {name: words(strict_json(text), language).encode() for name, language in WORDS.items()}
     _write(folder, files, log, confirmed)
     return signed
 
@@ -110,8 +113,9 @@ def opened(folder: Path, key: Ed25519PublicKey) -> Iterator[Package]:
     signed = _bytes(folder / STATEMENT, STATEMENT_LIMIT_BYTES)
     _check_signature(signed, _bytes(folder / SIGNATURE, SIGNATURE_LIMIT_BYTES), key)
     said = _statement(signed)
-    if _bytes(folder / WORDS, PART_LIMIT_BYTES) != words(said).encode():
-        raise _altered(WORDS)
+    for name, language in WORDS.items():
+        if _bytes(folder / name, PART_LIMIT_BYTES) != words(said, language).encode():
+            raise _altered(name)
     parts = {name: _bytes(folder / name, PART_LIMIT_BYTES) for name in EVIDENCE.values()}
     for name, content in parts.items():
         if said["parts"].get(name) != _listed(content):

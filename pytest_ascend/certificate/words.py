@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pytest_ascend.certificate.tiers import NEWER_CANN
+from pytest_ascend.certificate.tiers import NEWER_CANN, TIERS
 from pytest_ascend.records.text import one_line
 
 #: Parts of a stack, as people call them.
@@ -21,68 +21,159 @@ NAMES = {
     "os": "OS",
     "host": "host",
 }
+_NAMES_ZH = {
+    "chip": "芯片",
+    "driver": "驱动",
+    "firmware": "固件",
+    "torch_npu_commit": "torch_npu 提交",
+    "os": "操作系统",
+    "host": "主机",
+}
+
+#: Language -> what a certificate says, by key. What the run or the release said itself stays in its own words.
+TEXTS: Mapping[str, Mapping[str, str]] = {
+    "en": {
+        "title": "CERTIFICATE OF CONFORMANCE, tier: {tier}",
+        "number": "number {id}",
+        "by": "By the run {id}, which ended on {finished}, pytest-ascend {release}:",
+        "tested": "WHAT WAS TESTED",
+        "unknown": "not known",
+        "level": "level",
+        "challenge": "challenge",
+        "no-challenge": "none was given before the run",
+        "not-covered": "WHAT WAS NOT TESTED, and is not certified",
+        "limits": "WHAT THIS torch_npu DOES NOT HAVE, by design: executed, and known to be lacking",
+        "limit": "{cause}: {count:,} cases: {reason} ({issue})",
+        "waived": "WHAT WAS WAIVED: known defects that were executed",
+        "waiver": "{case}: {reason} ({issue}), until {expires}",
+        "disputed": "WHAT IS DISPUTED: nobody has found out yet whether the device or the case is wrong",
+        "fallbacks": "WHAT THE CPU COMPUTED beyond that, with right numbers",
+        "nothing": "nothing",
+        "unmeasured": "nothing measured",
+        "holds": "HOW LONG IT HOLDS",
+        "until": "until {expires}, or until {newer} releases of CANN are newer, or until it is revoked",
+        "issuer": "WHO SAYS SO",
+        "issued": "issued on {issued} by {issuer}, with the key {key}",
+        "stamped": "the log was time-stamped at {time} by {authority}",
+        "confirms": "It confirms the certificate {id} by {issuer}, with the key {key}:",
+        "both": "both issuers ran the suites, each on a machine of its own, and their runs agree case by case.",
+        "independent": "This certificate is independent of Huawei. Huawei has neither issued nor reviewed it.",
+        "rests": "It rests on the run log, which is the issuer's own account of one run on one machine:",
+        "warranty": "if the log is true, the run earns the tier. It is no warranty.",
+    },
+    "zh": {
+        "title": "符合性证书，等级：{tier}",
+        "number": "编号 {id}",
+        "by": "依据运行 {id}（结束于 {finished}），pytest-ascend {release}：",
+        "tested": "测试对象",
+        "unknown": "未知",
+        "level": "级别",
+        "challenge": "质询数",
+        "no-challenge": "运行前未给出",
+        "not-covered": "未测试，不在认证范围内",
+        "limits": "该版本 torch_npu 按设计不具备的能力：已执行，确认缺失",
+        "limit": "{cause}：{count:,} 个用例：{reason}（{issue}）",
+        "waived": "已豁免：执行过的已知缺陷",
+        "waiver": "{case}：{reason}（{issue}），有效期至 {expires}",
+        "disputed": "有争议：尚不清楚是设备有误还是用例有误",
+        "fallbacks": "除此之外由 CPU 计算、数值正确的用例",
+        "nothing": "无",
+        "unmeasured": "未测量",
+        "holds": "有效期",
+        "until": "至 {expires}；若 CANN 又发布 {newer} 个新版本，或证书被吊销，则提前失效",
+        "issuer": "签发者",
+        "issued": "{issuer} 于 {issued} 签发，密钥 {key}",
+        "stamped": "运行日志由 {authority} 于 {time} 加盖时间戳",
+        "confirms": "本证书确认 {issuer} 签发的证书 {id}，密钥 {key}：",
+        "both": "双方各自在自己的机器上运行了测试套件，逐个用例结果一致。",
+        "independent": "本证书独立于华为，华为既未签发也未审核。",
+        "rests": "证书以运行日志为依据；日志是签发者对一台机器上一次运行的自述：",
+        "warranty": "若日志属实，则该次运行达到此等级。本证书不构成任何担保。",
+    },
+}
+#: What a tier means, in the words of the statement -> in Chinese.
+_MEANS_ZH = {
+    TIERS[
+        "operators"
+    ].means: "该版本 torch_npu 具备的算子，在套件覆盖的所有 dtype 和性质上，计算结果符合 PyTorch 的承诺；"
+    "按设计不具备的能力逐一列出编号和名称",
+    TIERS["models"].means: "模型的推理和训练结果与 PyTorch 一致，误差在 float64 参考允许的范围内",
+    TIERS["performance"].means: "性能基准在无人共用的设备上完整运行，测量值如文中所列",
+    TIERS["distributed"].means: "多卡集合通信和并行训练的结果与单进程一致",
+}
+_OUTSIDE_ZH = {
+    **{
+        f"the tier {tier.name}: that {tier.means}": f"等级 {tier.name}：{_MEANS_ZH[tier.means]}"
+        for tier in TIERS.values()
+    },
+    **{f"cases of higher levels than {level}": f"高于 {level} 级别的用例" for level in ("smoke", "standard")},
+    "more than one device at a time, and communication between devices": "同时使用多个设备，以及设备间通信",
+    "any other version of any part": "任何部件的其他版本",
+}
+_TRANSLATED = {"en": {}, "zh": {**_MEANS_ZH, **_OUTSIDE_ZH, **_NAMES_ZH}}
+LANGUAGES = tuple(TEXTS)
 
 
-def words(said: Mapping[str, Any]) -> str:
-    """Return the text of ``certificate.txt``."""
-    return "\n".join(one_line(line) for line in _lines(said)) + "\n"
+def words(said: Mapping[str, Any], language: str = "en") -> str:
+    """Return the text of ``certificate.txt``, or of ``certificate.zh.txt`` in the language "zh"."""
+    return "\n".join(one_line(line) for line in _lines(said, language)) + "\n"
 
 
-def _lines(said: Mapping[str, Any]) -> Iterator[str]:
-    yield f"CERTIFICATE OF CONFORMANCE, tier: {said['tier']}"
-    yield f"number {said['id']}"
+def _lines(said: Mapping[str, Any], language: str) -> Iterator[str]:
+    texts, translated = TEXTS[language], _TRANSLATED[language]
+    nothing = [f"  {texts['nothing']}"]
+
+    def heading(key: str) -> tuple[str, str]:
+        return "", texts[key]
+
+    yield texts["title"].format(tier=said["tier"])
+    yield texts["number"].format(id=said["id"])
     yield ""
-    yield f"By the run {said['run']['id']}, which ended on {said['run']['finished']}, pytest-ascend {said['release']}:"
-    yield from (f"  {each}" for each in said["means"])
-    yield ""
-    yield "WHAT WAS TESTED"
-    yield from (f"  {name}: {said['stack'].get(part) or 'not known'}" for part, name in NAMES.items())
-    yield f"  level: {said['run']['level']}"
-    yield f"  challenge: {said['run'].get('challenge') or 'none was given before the run'}"
+    run = said["run"]
+    yield texts["by"].format(id=run["id"], finished=run["finished"], release=said["release"])
+    yield from (f"  {translated.get(each, each)}" for each in said["means"])
+    yield from heading("tested")
+    for part, name in NAMES.items():
+        yield f"  {translated.get(part, name)}: {said['stack'].get(part) or texts['unknown']}"
+    yield f"  {texts['level']}: {run['level']}"
+    yield f"  {texts['challenge']}: {run.get('challenge') or texts['no-challenge']}"
     for suite, counts in said["counts"].items():
         yield f"  {suite}: {', '.join(f'{count} {name}' for name, count in counts.items())}"
-    yield from _figures(said["figures"])
-    yield ""
-    yield "WHAT WAS NOT TESTED, and is not certified"
-    yield from (f"  {each}" for each in said["not_covered"])
-    yield ""
-    yield "WHAT THIS torch_npu DOES NOT HAVE, by design: executed, and known to be lacking"
+    yield from _figures(said["figures"], texts["unmeasured"])
+    yield from heading("not-covered")
+    yield from (f"  {translated.get(each, each)}" for each in said["not_covered"])
+    yield from heading("limits")
     for each in said["limits"]:
-        yield f"  {each['cause']}: {len(each['cases']):,} cases: {each['reason']} ({each['issue']})"
+        yield f"  {texts['limit'].format(count=len(each['cases']), **{key: each[key] for key in _OF_LIMIT})}"
         yield f"    {', '.join(sorted({case.split('/')[1] for case in each['cases']}))}"
-    yield from [] if said["limits"] else ["  nothing"]
-    yield ""
-    yield "WHAT WAS WAIVED: known defects that were executed"
-    yield from (
-        f"  {each['case']}: {each['reason']} ({each['issue']}), until {each['expires']}" for each in said["waived"]
-    )
-    yield from [] if said["waived"] else ["  nothing"]
-    yield ""
-    yield "WHAT IS DISPUTED: nobody has found out yet whether the device or the case is wrong"
-    yield from (f"  {each}" for each in said["disputed"] or ["nothing"])
-    yield ""
-    yield "WHAT THE CPU COMPUTED beyond that, with right numbers"
-    yield from (f"  {each}" for each in said["fallbacks"] or ["nothing"])
-    yield ""
-    yield "HOW LONG IT HOLDS"
-    yield f"  until {said['expires']}, or until {NEWER_CANN} releases of CANN are newer, or until it is revoked"
-    yield ""
-    yield "WHO SAYS SO"
-    yield f"  issued on {said['issued']} by {said['issuer']}, with the key {said['key']}"
+    yield from [] if said["limits"] else nothing
+    yield from heading("waived")
+    yield from (f"  {texts['waiver'].format(**{key: each[key] for key in _OF_WAIVER})}" for each in said["waived"])
+    yield from [] if said["waived"] else nothing
+    yield from heading("disputed")
+    yield from (f"  {each}" for each in said["disputed"] or [texts["nothing"]])
+    yield from heading("fallbacks")
+    yield from (f"  {each}" for each in said["fallbacks"] or [texts["nothing"]])
+    yield from heading("holds")
+    yield f"  {texts['until'].format(expires=said['expires'], newer=NEWER_CANN)}"
+    yield from heading("issuer")
+    yield f"  {texts['issued'].format(issued=said['issued'], issuer=said['issuer'], key=said['key'])}"
     for each in said.get("time_stamps", ()):
-        yield f"  the log was time-stamped at {each['time']} by {each['authority']}"
+        yield f"  {texts['stamped'].format(time=each['time'], authority=each['authority'])}"
     if confirms := said.get("confirms"):
-        yield f"  It confirms the certificate {confirms['id']} by {confirms['issuer']}, with the key {confirms['key']}:"
-        yield "  both issuers ran the suites, each on a machine of its own, and their runs agree case by case."
-    yield "  This certificate is independent of Huawei. Huawei has neither issued nor reviewed it."
-    yield "  It rests on the run log, which is the issuer's own account of one run on one machine:"
-    yield "  if the log is true, the run earns the tier. It is no warranty."
+        yield f"  {texts['confirms'].format(**{key: confirms[key] for key in ('id', 'issuer', 'key')})}"
+        yield f"  {texts['both']}"
+    yield from (f"  {texts[key]}" for key in ("independent", "rests", "warranty"))
 
 
-def _figures(figures: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+_OF_LIMIT = ("cause", "reason", "issue")
+_OF_WAIVER = ("case", "reason", "issue", "expires")
+
+
+def _figures(figures: Mapping[str, Mapping[str, float]], nothing: str) -> Iterator[str]:
     """Yield what was measured; each name has its unit."""
     for case, measured in figures.items():
-        yield f"  {case}: {', '.join(f'{name} {value:.6g}' for name, value in measured.items()) or 'nothing measured'}"
+        yield f"  {case}: {', '.join(f'{name} {value:.6g}' for name, value in measured.items()) or nothing}"
 
 
 #: How many names a reason gives.

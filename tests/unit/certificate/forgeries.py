@@ -440,8 +440,10 @@ def _bytes(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], obje
     return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
 
 
-_FILES = ("certificate.json", "certificate.txt", "certificate.sig", "run.jsonl", "manifest.json", "expectations.json",
-          "goldens.json", "rules.json")  # fmt: skip
+_FILES = (
+    *("certificate.json", "certificate.txt", "certificate.zh.txt", "certificate.sig", "run.jsonl", "manifest.json"),
+    *("expectations.json", "goldens.json", "rules.json"),
+)
 #: Name -> what is done to a certificate after it was signed.
 AFTER: Mapping[str, Callable[[Path], object]] = {
     **{f"a byte more in {name}": _bytes(name, lambda data: data + b" ") for name in _FILES},

@@ -20,6 +20,7 @@ from pytest_ascend.certificate.judgement import certify, ended, verify
 from pytest_ascend.certificate.package import FILES, CertificateError
 from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.statement import expiry
+from pytest_ascend.certificate.words import TEXTS
 from pytest_ascend.environment.compatibility import load
 from pytest_ascend.errors import UsageError
 
@@ -132,7 +133,7 @@ def test_a_statement_that_lacks_something_is_none_though_it_is_signed(tmp_path: 
     parts = evidence(honest)
     del said["id"], said[field]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(package, "words", lambda said: "")
+        patch.setattr(package, "words", lambda said, language: "")
         forge(tmp_path, said, parts)
     with pytest.raises(CertificateError, match=r"certificate\.json is no statement of this form"):
         verify(tmp_path / "forged", PUBLIC, runs.RELEASE)
@@ -266,6 +267,18 @@ def test_a_list_of_revocations_cannot_be_altered(tmp_path: Path) -> None:
     path.write_bytes(original)
     with pytest.raises(CertificateError, match="signed by another key"):
         revocation.read(path, runs.OTHER_KEY.public_key())
+
+
+def test_the_words_are_there_in_chinese_and_no_word_of_the_certificate_itself_is_left_in_english(
+    certificate: Path,
+) -> None:
+    english, chinese = ((certificate / name).read_text().splitlines() for name in package.WORDS)
+    assert len(english) == len(chinese)
+    assert TEXTS["en"].keys() == TEXTS["zh"].keys()
+    both = [line for line in english if line.strip() and line in chinese]
+    # What the run or the release said itself stays as it is: counts of suites, figures, cases and their reasons.
+    assert not [line for line in both if line.strip() in TEXTS["en"].values()]
+    assert "华为既未签发也未审核" in "".join(chinese)
 
 
 def test_the_words_say_what_was_tested_waived_and_not_tested(certificate: Path) -> None:
