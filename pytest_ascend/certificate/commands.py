@@ -201,7 +201,7 @@ def revoke(
 
 @click.command("certificate-export")
 @click.argument("certificate", type=_path)
-@click.option("--format", "form", type=click.Choice(["in-toto", "xlsx"]), required=True)
+@click.option("--format", "form", type=click.Choice(["in-toto", "xlsx"]), required=True, help="What to make.")
 @click.option("-o", "--output", type=_path, required=True, help="The file to write.", metavar="FILE")
 @click.option(
     "--key",

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import zlib
+from base64 import b64decode
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from pytest_ascend.page.casedata import details_of
+from pytest_ascend.runlog.writing import read
+from pytest_ascend.verdict.summary import summarise
 from tests.integration.conftest import Run
 
 Lines = Callable[..., list[dict[str, Any]]]
@@ -28,7 +33,8 @@ def test_an_error_is_diagnosed_in_the_record_and_on_the_terminal(
     assert record["diagnosis"]["codes"][0]["says"] == "AICore exception"
     assert "ASCEND_LAUNCH_BLOCKING=1" in record["detail"]
     assert "raise RuntimeError" in record["detail"]
-    assert "507015: AICore exception" in (pytester.path / "ascend-report" / "conformance.html").read_text()
+    summary = summarise(read(pytester.path / "ascend-report" / "run.jsonl"))
+    assert "507015: AICore exception" in zlib.decompress(b64decode(details_of(summary))).decode()
 
 
 def test_a_case_that_disagrees_is_no_error(pytester: pytest.Pytester, ascend: Run, lines: Lines) -> None:

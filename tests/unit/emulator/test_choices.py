@@ -46,5 +46,5 @@ def test_the_environment_decides_where_nothing_is_set(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("text", ["0", "17", "-1", "many", "2.5"])
 def test_a_number_of_devices_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("PYTEST_ASCEND_EMULATED_DEVICES", text)
-    with pytest.raises(UsageError, match="no number of devices"):
+    with pytest.raises(UsageError, match="invalid number of devices"):
         EmulatorSettings().resolved()

@@ -23,16 +23,26 @@ def _shifted_twice(x: torch.Tensor, *, times: int = 2) -> Any:
     return functools.reduce(lambda found, _: _shifted(found), range(times), x)
 
 
+def ran(program: str) -> tuple[dict[str, Any], int]:
+    """Run a program; return what it defined, and its exit code."""
+    held: dict[str, Any] = {}
+    with pytest.raises(SystemExit) as left:
+        exec(compile(program, "snippet", "exec"), held)  # noqa: S102  (it was written by us)
+    return held, int(left.value.code or 0)
+
+
 def shown(capsys: pytest.CaptureFixture[str], **named: Any) -> str:
     """Run a program, and give what it says."""
-    program = snippet(Reproduction(title="a test", **named), CPU)
-    exec(compile(program, "snippet", "exec"), {})  # noqa: S102  (it was written a line above)
+    ran(snippet(Reproduction(title="a test", **named), CPU))
     return capsys.readouterr().out
 
 
 def test_a_wrong_element_stands_beside_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:
-    said = shown(capsys, function=torch.exp, definition=torch.expm1, args=(torch.tensor([0.0, 1.0]),))
-    assert said == "output 0, element (0,): 1.0 on cpu, 0.0 expected; largest difference 1\n"
+    decided = {"element": (0, (0,)), "rule": ("error of one element", 0.1)}
+    said = shown(capsys, function=torch.exp, definition=torch.expm1, args=(torch.tensor([0.0, 1.0]),), **decided)
+    first, judged = said.splitlines()
+    assert first == "output 0, element (0,): 1.0 on cpu, 0.0 expected; largest difference 1"
+    assert judged == "error of one element: 1, allowed 0.1: FAILED"
 
 
 def test_the_element_that_the_judge_named_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,8 +69,8 @@ def test_the_element_that_the_judge_named_is_shown(capsys: pytest.CaptureFixture
 )
 def test_inputs_arrive_bit_for_bit_in_their_strides(x: torch.Tensor) -> None:
     program = snippet(Reproduction(title="a test", function=torch.Tensor.clone, args=(x,)), CPU)
-    held: dict[str, Any] = {}
-    exec(compile(program, "snippet", "exec"), held)  # noqa: S102
+    held, code = ran(program)
+    assert code == 0
     found = held["on_device"](held["x0"])
     assert (found.dtype, found.stride(), found.storage_offset()) == (x.dtype, x.stride(), x.storage_offset())
     assert torch.equal(found.isnan(), x.isnan())
@@ -77,7 +87,9 @@ def test_gradients_are_compared_where_leaves_are_named(capsys: pytest.CaptureFix
 
 def test_what_is_changed_in_place_is_the_same_at_first_on_both_sides(capsys: pytest.CaptureFixture[str]) -> None:
     said = shown(capsys, function=torch.Tensor.add_, args=(torch.tensor([1.0]), 1))
-    assert said == "output 0, element (0,): 2.0 on cpu, 2.0 expected; largest difference 0\n"
+    first, judged = said.splitlines()
+    assert first == "output 0, element (0,): 2.0 on cpu, 2.0 expected; largest difference 0"
+    assert judged.endswith("passed")
 
 
 def test_a_function_of_a_module_brings_what_it_refers_to(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,8 +112,8 @@ def test_of_two_lambdas_that_look_alike_none_is_written() -> None:
 @pytest.mark.parametrize("value", [0.0, -0.0, float("nan"), float("inf"), 77, True])
 def test_a_large_input_of_one_number_is_written(value: float) -> None:
     x = torch.full((5_000,), value)
-    held: dict[str, Any] = {}
-    exec(snippet(Reproduction(title="a test", function=torch.isnan, args=(x,)), CPU), held)  # noqa: S102
+    held, code = ran(snippet(Reproduction(title="a test", function=torch.isnan, args=(x,)), CPU))
+    assert code == 0
     assert held["x0"].dtype == x.dtype
     assert repr(held["x0"]) == repr(x)
 

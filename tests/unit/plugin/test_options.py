@@ -41,6 +41,8 @@ def given(**values: object) -> argparse.Namespace:
         "ascend_model": None,
         "ascend_model_input": None,
         "ascend_cases": None,
+        "ascend_explore": None,
+        "ascend_seed": None,
         "usepdb": False,
         "trace": False,
         "help": False,

@@ -12,6 +12,7 @@ from pytest_ascend.operators.calling import tensors
 from pytest_ascend.operators.reproducing import program
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.target import Target
+from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.system.bundled import folder
 from suites.ops import CASES
 from suites.ops.table import target_of
@@ -25,10 +26,10 @@ def subject_of(case_id: str) -> Target:
     return target_of(case, CPU, GoldenStore(folder("baselines") / "golden"))
 
 
-def about(subject: Target, sample: Sample) -> dict[str, Any]:
+def about(subject: Target, sample: Sample) -> Verdict:
     """Return a verdict that names a sample."""
     path = f"{subject.operator.name}[{sample.name!r}][0]"
-    return {"path": path, "worst": None, "agrees": False}
+    return Verdict(path=path, agrees=False, standard="error-model@1", headline="")
 
 
 def largest(subject: Target, sample: Sample) -> int:
@@ -56,7 +57,9 @@ def test_inputs_are_those_of_the_case(case_id: str, capsys: pytest.CaptureFixtur
     subject = subject_of(case_id)
     sample = max(subject.samples, key=lambda each: largest(subject, each))
     held: dict[str, Any] = {}
-    exec(compile(program(subject, about(subject, sample)), "program", "exec"), held)  # noqa: S102
+    with pytest.raises(SystemExit) as left:
+        exec(compile(program(subject, about(subject, sample)), "program", "exec"), held)  # noqa: S102
+    assert not left.value.code, "the CPU is right"
     assert "largest difference" in capsys.readouterr().out
     expected = tensors(subject.on_cpu(sample))
     assert expected

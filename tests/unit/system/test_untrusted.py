@@ -63,6 +63,7 @@ OWN = {
     *("performance/benchmarking.py", "performance/profiling.py", "page/html.py", "migration/page.py"),
     *("verdict/phrase.py", "plugin/hooks.py", "runlog/writing.py", "certificate/package.py", "certificate/signing.py"),
     *("coverage/commands.py", "diagnosis/codes.py", "contact/kit.py", "contact/steps.py"),
+    *("certificate/rerun.py", "plugin/worker.py", "system/programs.py"),  # a child's output, and /proc
     *("environment/chips.py", "operators/recorded/index.py", "isolation/cards.py"),
     *(
         "distributed/host.py",
