@@ -14,12 +14,21 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what torch_npu says about its installation is no subject of these tests
     import torch_npu  # noqa: F401  comes with torch by itself only where torch was not imported before
 
+import torch
+
+#: As many as the device's own thread has: bits of sums depend on it.
+THREADS = torch.get_num_threads()
+
+
+@pytest.fixture(autouse=True)
+def _as_many_threads_as_the_device() -> None:
+    """Other tests of the same process, as those that run the plugin in it, leave the CPU with one thread."""
+    torch.set_num_threads(THREADS)
+
 
 @pytest.fixture
 def full_float32() -> Iterator[None]:
     """Switch HF32 off, which torch_npu allows for convolutions until it is told otherwise."""
-    import torch
-
     torch.npu.conv.allow_hf32 = False
     yield
     torch.npu.conv.allow_hf32 = True

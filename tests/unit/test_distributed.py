@@ -21,10 +21,12 @@ from suites.distributed import collectives, expected, test_failures
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     made = Ranks("cpu", within=tmp_path_factory.mktemp("ranks"))
     made.prepare()
     yield made
+    torch.set_num_threads(threads)
     made.close()
 
 
