@@ -14,7 +14,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what torch_npu says about its installation is no subject of these tests
     import torch_npu  # noqa: F401  comes with torch by itself only where torch was not imported before
 
-import torch
+import torch  # noqa: E402  (after the device is up)
 
 #: As many as the device's own thread has: bits of sums depend on it.
 THREADS = torch.get_num_threads()
