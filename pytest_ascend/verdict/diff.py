@@ -74,7 +74,7 @@ class Diff:
         Cases vanish without blame where one of the runs had to execute less.
         """
         found = [change for kind in kinds for change in self.changes[kind]]
-        found = [each for each in found if each.kind != NEW or not _is_well(each.after)]
+        found = [each for each in found if each.kind != NEW or _deviates(each.after)]
         return [each for each in found if each.kind != VANISHED or self.is_comparable]
 
     @property
@@ -174,8 +174,9 @@ def _bare(result: ResultRecord) -> ResultRecord:
     return result.but(outcome)
 
 
-def _is_well(outcome: str) -> bool:
-    return OUTCOMES[outcome].conforms
+def _deviates(outcome: str) -> bool:
+    """Whether a case was executed, and did not come out as it should."""
+    return not OUTCOMES[outcome].conforms and outcome not in (NOT_RUN, NOT_EMULATED)
 
 
 def _error_drift(case_id: str, old: ResultRecord, new: ResultRecord) -> Iterator[Change]:

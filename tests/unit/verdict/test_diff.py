@@ -172,3 +172,13 @@ def test_times_of_an_emulated_device_are_not_compared():
 def test_the_parts_of_the_stack_that_differ_are_named():
     other = replace(synthetic.HARDWARE, cann="9.1.0")
     assert compare(summary(PASSED), summary(PASSED, stack=other)).components == {"cann": ("9.0.0", "9.1.0")}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "answer"), [("passed", "yes"), ("failed", "no"), ("not-run", "yes"), ("not-emulated", "yes")]
+)
+def test_a_new_case_counts_against_the_later_stack_only_if_it_was_executed_and_deviates(outcome, answer):
+    one = summary(PASSED[:3], cases=CASES[:3], stack=synthetic.EMULATED)
+    other = summary(["passed", "passed", "passed", outcome], stack=synthetic.EMULATED)
+    assert kinds(one, other) == {"new": [CASES[3].id]}
+    assert compare(one, other).answer == answer
