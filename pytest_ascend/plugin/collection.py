@@ -17,7 +17,10 @@ from pytest_ascend.system.bundled import folder
 #: The marker of a test that decides all cases of a suite, or those of some properties: ``ascend_cases("ops", "out")``.
 MARK = "ascend_cases"
 #: Plugins that are known not to change what ``-k`` sees of a test.
-_KNOWN_PLUGINS = ("_pytest", "pytest_ascend", "xdist", "_hypothesis_pytestplugin", "pytest_html", "pytest_benchmark")
+_KNOWN_PLUGINS = (
+    *("_pytest", "pytest_ascend", "xdist", "_hypothesis_pytestplugin", "pytest_html", "pytest_benchmark"),
+    *("pytest_timeout", "random_order", "pytest_randomly"),
+)
 #: The cases to build, by the node id of the test function.
 _TO_BUILD: pytest.StashKey[dict[str, tuple[Case, ...] | None]] = pytest.StashKey()
 
