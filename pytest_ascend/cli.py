@@ -27,7 +27,7 @@ COMMANDS = {
     "certify": ("pytest_ascend.certificate.commands:certify", "Sign that a run conforms."),
     "census": ("pytest_ascend.migration.commands:census", "Tell who computes each operator: NPU, CPU or nobody."),
     "contact": (
-        "pytest_ascend.contact.commands:contact",
+        "pytest_ascend.contact.kit:contact",
         "Ask a machine with an NPU everything, for the project to read.",
     ),
     "diagnose": (

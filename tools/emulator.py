@@ -23,7 +23,7 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 from pytest_ascend.emulator import dispatch  # noqa: E402
-from suites.models.resnet50 import ResNet50  # noqa: E402
+from suites.models.architectures import ResNet50  # noqa: E402
 
 ROUNDS = 15
 CALLS = 2000

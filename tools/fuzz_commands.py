@@ -162,7 +162,7 @@ PIECES = (b"", b"\0", b"\xff", b"\x1b]0;harmed\x07", b"{", b"]", b'"', b"\n", b"
 
 
 def _other_value(path: Path, data: bytes, chance: Random) -> str:
-    """Put a value that nobody expects in the place of one of JSON, of one line where each is JSON of its own."""
+    """Put a value that nobody expects in place of one of JSON, of one line where each is JSON of its own."""
     lines = data.splitlines(keepends=True) if path.suffix == ".jsonl" else [data]
     index = min(int(chance.expovariate(0.3)), len(lines) - 1) if chance.random() < 0.8 else len(lines) - 1
     found = json.loads(lines[index])

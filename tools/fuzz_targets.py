@@ -20,12 +20,12 @@ from pytest_ascend.migration import census
 from pytest_ascend.migration.sources import scan
 from pytest_ascend.page import html
 from pytest_ascend.page.matrix import render_matrix
+from pytest_ascend.page.matrix import scan as scan_run
 from pytest_ascend.performance import baseline
 from pytest_ascend.performance.baseline import Baseline, MeasuredRun
 from pytest_ascend.records.census import Census
 from pytest_ascend.runlog.resuming import whole_part
 from pytest_ascend.runlog.writing import read as read_log
-from pytest_ascend.verdict.scan import scan as scan_run
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.environment.test_npu_smi import A2
 from tests.unit.runlog import synthetic

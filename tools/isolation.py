@@ -19,7 +19,7 @@ LIMIT = 0.10
 
 
 def cpu_s(isolation: str, keyword: str, level: str) -> float:
-    """Run the bundled suites, and give the CPU time of the whole run in seconds."""
+    """Run the bundled suites, and return the CPU time of the whole run in seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pytest", "--ascend", "--ascend-device=emulated", "-q", "-k", keyword]

@@ -103,7 +103,7 @@ def strictness() -> tuple[int, Counter[str], list[tuple[str, str, dict[str, str]
 
 
 def speed(elements: int) -> Iterator[str]:
-    """Time both judges in turns, on two matching float32 tensors; give the best and the memory above the inputs."""
+    """Time both judges in turns, on two matching float32 tensors; return the best and the memory above the inputs."""
     actual = torch.randn(elements)
     expected = actual + 1e-7 * torch.randn(elements)
     theirs, ours = (float("inf"), 0.0), (float("inf"), 0.0)

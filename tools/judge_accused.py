@@ -1,15 +1,15 @@
 """Whom the judge accuses as people call it: small functions and whole models, in four modes, on devices that are right.
 
-    python tools/judge_accused.py [--device chip:1]... [--share 0.2] [--results DIR] [--write]
+    python tools/judge_accused.py [--sample 60] [--seed 0] [--results DIR] [--write]
 
 Each function and architecture is computed on the device, with gradients, and judged by what ``cpu_reference`` and
 ``precision_compare.module`` take by themselves. Devices: ``cpu`` (the CPU judged by itself), and the emulated one with
-the numerics ``exact`` and ``chip:SEED``. Errors are then planted into what the device gave. ``--write`` puts the tables
-into ``docs/precision.md``. Needs the extra ``models``.
+the numerics ``exact`` and ``chip:SEED``, of which one process computes all beside one reference. Errors are then
+planted into what one of the devices gave. ``--write`` puts the tables into ``docs/precision.md``. Needs the extra
+``models``.
 
-What was found is added to files in ``--results`` as it is found: a run that was stopped goes on where it was. On one
-core of a quiet machine a device takes about half an hour, of which functions and models take half each; ``--share``
-takes a part of them, chosen by name.
+What was found is added to files in ``--results`` as it is found: a run that was stopped goes on where it was, by the
+same command. Functions and architectures come in an order drawn by ``--seed``; ``--sample`` takes so many functions.
 """
 
 from __future__ import annotations
@@ -18,60 +18,67 @@ import json
 import math
 import os
 import platform
+import random
 import subprocess
 import sys
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
 PAGE = Path(__file__).parent.parent / "docs" / "precision.md"
 BEGIN, END = "<!-- accused: begin -->", "<!-- accused: end -->"
-DEVICES = ("cpu", "exact", "chip:1", "chip:2", "chip:3")
+#: Devices that one process computes with, by the name of its file.
+GROUPS = {"cpu": ("cpu",), "emulated": ("exact", "chip:1", "chip:2", "chip:3")}
 MODES = ("float32", "bfloat16", "float16", "autocast")
 #: Sizes of planted errors, as multiples of the honest ones, and where they are planted.
 SIZES, PLACES = (1.5, 2.0, 3.0, 4.0), ("one element", "everywhere")
 #: Tensors of each model into which errors are planted.
 SPOILT = 6
+#: What is found of one thing: the fields of a line of the results.
+Row: TypeAlias = dict[str, Any]
+#: Judges a result that the device gives now; with True errors are planted into it, too.
+Judge: TypeAlias = Callable[[bool], Iterator[Row]]
+#: What a result is, and its judge.
+Task: TypeAlias = tuple[Row, Judge]
 
 
-def device(numerics: str) -> str:
-    """Bring a device up in this process, and return its type."""
+def start(group: str) -> str:
+    """Bring the device of a group up in this process, and return its type."""
     import torch  # noqa: PLC0415 - after the emulated device
 
     torch.set_num_threads(1)
-    if numerics == "cpu":
+    if group == "cpu":
         sys.modules["torch_npu"] = None  # type: ignore[assignment]  # which transformers would import, and needs CANN
         return "cpu"
     import torch_npu  # noqa: F401, PLC0415
 
     torch.npu.conv.allow_hf32 = torch.npu.matmul.allow_hf32 = False  # as the plugin sets them
+    torch.ones(1, device="npu").add(1)  # the first operator installs the kernels
     return "npu"
 
 
-def of_functions(kind: str, unit: str) -> Iterator[dict[str, Any]]:
-    """Judge a function in every mode, and plant errors into its results."""
+def switch(device: str) -> None:
+    """Let the emulated device of this process compute with other numerics."""
+    if device == "cpu":
+        return
+    from pytest_ascend.emulator import choices, dispatch  # noqa: PLC0415
+
+    os.environ[choices.NUMERICS] = device
+    dispatch.install(again=True)
+
+
+def of_function(unit: str, kind: str) -> Iterator[Task]:
+    """Yield what is judged of a function: in every mode its output and its gradients."""
     import judge_functions  # noqa: PLC0415
     import torch  # noqa: PLC0415
 
     function = next(each for each in judge_functions.functions() if each.name == unit)
-    for mode in MODES:
-        dtype = torch.float32 if mode == "autocast" else getattr(torch, mode)
-        inputs = tuple(each.to(dtype) for each in function.inputs())
-        yield from _judged(function, inputs, mode, kind)
-
-
-def _judged(function: Any, inputs: Any, mode: str, kind: str) -> Iterator[dict[str, Any]]:
-    import torch  # noqa: PLC0415
-
-    from pytest_ascend.precision import compare  # noqa: PLC0415
-    from pytest_ascend.run.reference import cpu_reference  # noqa: PLC0415
-
-    autocast = torch.bfloat16 if mode == "autocast" else None
 
     def gradients(*given: Any) -> Any:
         leaves = [each.detach().requires_grad_() for each in given]
@@ -79,24 +86,45 @@ def _judged(function: Any, inputs: Any, mode: str, kind: str) -> Iterator[dict[s
         seeds = torch.linspace(-1, 2, output.numel()).reshape(output.shape).to(output)
         return torch.autograd.grad(output, leaves, seeds)
 
-    for part, call in (("output", function.call), ("gradient", gradients)):
+    def outputs(*given: Any) -> Any:
+        return (function.call(*given).detach(),)
+
+    for mode in MODES:
+        dtype = torch.float32 if mode == "autocast" else getattr(torch, mode)
+        inputs = tuple(each.to(dtype) for each in function.inputs())
+        for part, call in (("output", outputs), ("gradient", gradients)):
+            yield {"mode": mode, "part": part}, _function_judge(call, inputs, mode, kind)
+
+
+def _function_judge(call: Any, inputs: Any, mode: str, kind: str) -> Judge:
+    import torch  # noqa: PLC0415
+
+    from pytest_ascend.precision import compare  # noqa: PLC0415
+    from pytest_ascend.run.reference import cpu_reference  # noqa: PLC0415
+
+    autocast = torch.bfloat16 if mode == "autocast" else None
+    try:
+        expected = cpu_reference(call, *inputs, autocast=autocast)
+    except RuntimeError as error:
+        said = str(error)[:200]
+        return lambda _: iter([{"what": "no kernel", "said": said}])
+
+    def judge_now(spoils: bool) -> Iterator[Row]:
         try:
-            expected = cpu_reference(call, *inputs, autocast=autocast)
             with torch.autocast(kind, dtype=torch.bfloat16, enabled=autocast is not None):
                 actual = call(*(each.to(kind) for each in inputs))
         except RuntimeError as error:
-            yield {"what": "no kernel", "mode": mode, "part": part, "name": function.name, "said": str(error)[:200]}
-            continue
-        pairs = zip(actual, expected, strict=True) if part == "gradient" else [(actual, expected)]
-        for place, (ours, theirs) in enumerate(pairs):
-            name = f"{function.name} {part} {place}" if part == "gradient" else function.name
-            verdict = compare(ours.detach(), theirs)
-            row = {"mode": mode, "part": part, "name": name}
-            yield {"what": "honest", **row, "accused": not verdict.agrees, "said": verdict.headline[:200]}
-            yield from ({"what": "planted", **row, **each} for each in planted(ours.detach().cpu(), theirs, compare))
+            yield {"what": "no kernel", "said": str(error)[:200]}
+            return
+        for place, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
+            yield {"what": "honest", "place": place, **_accusation([compare(ours, theirs)])}
+            if spoils:
+                yield from planted(ours.cpu(), theirs, compare)
+
+    return judge_now
 
 
-def planted(actual: Any, expected: Any, compare: Any) -> Iterator[dict[str, Any]]:
+def planted(actual: Any, expected: Any, compare: Any) -> Iterator[Row]:
     """Yield, for errors of each size and place, whether they were seen.
 
     The honest error is the largest that the device, or one of all honest results that the judge may ask for, has in
@@ -125,7 +153,7 @@ def planted(actual: Any, expected: Any, compare: Any) -> Iterator[dict[str, Any]
             spoilt["everywhere"] = (exact + size * root * noise).to(actual.dtype)
         for where, tensor in spoilt.items():
             if tensor.isfinite().all():
-                yield {"size": size, "place": where, "seen": not compare(tensor, expected).agrees}
+                yield {"what": "planted", "size": size, "where": where, "seen": not compare(tensor, expected).agrees}
 
 
 def _beyond(value: float, error: float, dtype: Any) -> Any:
@@ -139,102 +167,188 @@ def _beyond(value: float, error: float, dtype: Any) -> Any:
     return found
 
 
-def of_models(kind: str, unit: str) -> Iterator[dict[str, Any]]:
-    """Judge an architecture in every mode, and plant errors into some of its outputs and gradients."""
-    import judge_models  # noqa: PLC0415
+def of_model(unit: str, kind: str) -> Iterator[Task]:
+    """Yield what is judged of an architecture: in every mode its outputs, and it as a module with gradients."""
+    for mode in MODES:
+        for part, judge_of in (("outputs", _called), ("module", _with_gradients)):
+            yield {"mode": mode, "part": part}, judge_of(*_made(unit, mode), kind)
+
+
+def _called(model: Any, given: Any, autocast: Any, kind: str) -> Judge:
+    """Judge the outputs by the README's lines: a reference, a call on the device, a comparison."""
     import torch  # noqa: PLC0415
 
-    from pytest_ascend.precision.nested import mapped, tensors_in  # noqa: PLC0415
+    from pytest_ascend.precision import compare  # noqa: PLC0415
+    from pytest_ascend.precision.nested import mapped  # noqa: PLC0415
+    from pytest_ascend.run.reference import cpu_reference  # noqa: PLC0415
+
+    expected = cpu_reference(model, **given)
+
+    def judge_now(_spoils: bool) -> Iterator[Row]:
+        with torch.no_grad(), torch.autocast(kind, dtype=torch.bfloat16, enabled=autocast is not None):
+            actual = model.to(kind)(**mapped(given, lambda each: each.to(kind)))
+        yield {"what": "model", **_accusation([compare(actual, expected)])}
+
+    return judge_now
+
+
+def _with_gradients(model: Any, given: Any, autocast: Any, kind: str) -> Judge:
+    """Judge outputs and gradients as ``precision_compare.module`` does."""
+    import torch  # noqa: PLC0415
+
+    from pytest_ascend.precision.nested import tensors_in  # noqa: PLC0415
     from pytest_ascend.precision.reference import Reference  # noqa: PLC0415
     from pytest_ascend.precision.whole import Both  # noqa: PLC0415
 
-    for mode in MODES:
-        dtype = torch.float32 if mode == "autocast" else getattr(torch, mode)
-        model, given = judge_models.made(unit)
-        given = mapped(given, lambda each, dtype=dtype: each.to(dtype) if each.is_floating_point() else each)
-        autocast = torch.bfloat16 if mode == "autocast" else None
-        both = Both.of(model.to(dtype), (), given, torch.device(kind), autocast)
-        wrong = [leaf for verdict in both.judged() for leaf in (verdict.leaves or (verdict,)) if not leaf.agrees]
-        said = "; ".join(f"{each.path}: {each.headline}" for each in wrong)
-        row = {"mode": mode, "name": unit}
-        yield {"what": "model", **row, "accused": bool(wrong), "said": said[:600]}
+    where = torch.device(kind)
+    first = Both.of(model, (), given, where, autocast)
+
+    def judge_now(spoils: bool) -> Iterator[Row]:
+        both = first.on(where)
+        yield {"what": "model", **_accusation(both.judged())}
         pairs = list(zip(tensors_in(both.actual), tensors_in(both.expected), strict=True))
         pairs = [each for each in pairs if isinstance(each[1], Reference)]
-        for ours, theirs in pairs[:: -(-len(pairs) // SPOILT)]:
-            yield from ({"what": "planted", **row, **each} for each in planted(ours.cpu(), theirs, both.compare))
+        for ours, theirs in pairs[:: -(-len(pairs) // SPOILT)] if spoils else ():
+            yield from planted(ours.cpu(), theirs, both.compare)
+
+    return judge_now
 
 
-SETS = {"functions": of_functions, "models": of_models}
+def of_layers(unit: str, kind: str) -> Iterator[Task]:
+    """Yield what is judged of the layers of an architecture: each by itself, in every mode."""
+    for mode in MODES:
+        yield {"mode": mode, "part": "layers"}, partial(_layers_now, *_made(unit, mode), kind)
 
 
-def units(kind: str, share: float) -> list[str]:
-    """Return the names of the functions or architectures; a share of them, always the same."""
+def _layers_now(model: Any, given: Any, autocast: Any, kind: str, _spoils: bool) -> Iterator[Row]:
+    from pytest_ascend.precision import layers  # noqa: PLC0415
+
+    report = layers(model, device=kind, autocast=autocast, **given)
+    yield {
+        "what": "layers",
+        **_accusation(filter(None, (v for each in report.layers for v in (each.forward, each.backward)))),
+    }
+
+
+def _made(unit: str, mode: str) -> tuple[Any, Any, Any]:
+    """Return an architecture and its keywords in the dtype of a mode, and the dtype of its autocast."""
+    import judge_models  # noqa: PLC0415
+    import torch  # noqa: PLC0415
+
+    from pytest_ascend.precision.nested import mapped  # noqa: PLC0415
+
+    dtype = torch.float32 if mode == "autocast" else getattr(torch, mode)
+    model, given = judge_models.made(unit)
+    given = mapped(given, lambda each: each.to(dtype) if each.is_floating_point() else each)
+    return model.to(dtype), given, torch.bfloat16 if mode == "autocast" else None
+
+
+def _accusation(verdicts: Any) -> Row:
+    wrong = [leaf for verdict in verdicts for leaf in (verdict.leaves or (verdict,)) if not leaf.agrees]
+    return {"accused": bool(wrong), "said": "; ".join(f"{each.path}: {each.headline}" for each in wrong)[:600]}
+
+
+SETS: Mapping[str, Callable[[str, str], Iterator[Task]]] = {
+    "functions": of_function,
+    "models": of_model,
+    "layers": of_layers,
+}
+
+
+def judged(name: str, unit: str, group: str, kind: str) -> Iterator[Row]:
+    """Judge a function or an architecture on every device of a group; errors are planted on one, drawn by its name."""
+    tasks, drawn = list(SETS[name](unit, kind)), zlib.crc32(unit.encode())
+    for place, device in enumerate(GROUPS[group]):
+        switch(device)
+        for number, (about, judge_now) in enumerate(tasks):
+            for row in judge_now((drawn + number) % len(GROUPS["emulated"]) == place):
+                yield {"set": name, "unit": unit, "device": device, **about, **row}
+
+
+def units(options: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return set and name of what is judged: every architecture, and so many functions (0: all), in a random order."""
     import judge_functions  # noqa: PLC0415
     import judge_models  # noqa: PLC0415
 
-    names = [each.name for each in judge_functions.functions()]
-    names = names if kind == "functions" else list(judge_models.ARCHITECTURES)
-    return [each for each in names if zlib.crc32(each.encode()) % 1000 < 1000 * share]
+    chance = random.Random(options["seed"])  # noqa: S311 - no secret
+    functions = [each.name for each in judge_functions.functions()]
+    chance.shuffle(functions)
+    names = {name: list(judge_models.ARCHITECTURES) for name in SETS}
+    names["functions"] = functions[: options["sample"] or None]
+    found = [(name, unit) for name in options["sets"] or SETS for unit in names[name]]
+    chance.shuffle(found)
+    return found
 
 
-def judge(numerics: str, kind: str, share: float, file: Path) -> None:
-    """Judge what is left of one set on one device, in this process; add to ``file`` what was found of each unit."""
-    where, known = device(numerics), {row["unit"] for row in rows_of(file)}
+def judge(group: str, wanted: list[tuple[str, str]], file: Path) -> None:
+    """Judge what is left on the devices of one group, in this process; add to ``file`` what was found of each unit."""
+    kind, known = start(group), {(row["set"], row["unit"]) for row in rows_of(file)}
     with file.open("a") as out:
-        for unit in units(kind, share):
-            if unit not in known:
-                found = [{"unit": unit, **row} for row in SETS[kind](where, unit)] or [{"unit": unit, "what": "none"}]
-                out.write("".join(json.dumps(row) + "\n" for row in found))
+        for name, unit in wanted:
+            if (name, unit) not in known:
+                out.write("".join(json.dumps(row) + "\n" for row in list(judged(name, unit, group, kind))))
                 out.flush()
 
 
-def rows_of(file: Path) -> list[dict[str, Any]]:
+def rows_of(file: Path) -> list[Row]:
     """Read what was found: whole lines, each of a unit that was judged to its end."""
     text = file.read_text() if file.exists() else ""
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
-def gathered(numerics: str, kind: str, share: float, file: Path) -> list[dict[str, Any]]:
-    """Judge one set on one device, in a process of its own."""
-    command = [sys.executable, __file__, "--device", numerics, "--only", kind, f"--share={share}", "--results"]
-    command.append(str(file.parent))
-    if numerics != "cpu":
-        command = ["pytest-ascend", "emulate", "--numerics", numerics, "--", *command]
+def in_a_process(group: str, options: Mapping[str, Any]) -> None:
+    """Judge on the devices of one group, in a process of its own."""
+    command = [sys.executable, __file__, "--only", group, "--results", str(options["results"])]
+    command += [f"--sample={options['sample']}", f"--seed={options['seed']}"]
+    command += [f"--set={each}" for each in options["sets"]]
+    if group != "cpu":
+        command = ["pytest-ascend", "emulate", "--", *command]
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)  # noqa: S603 - ours
     if done.returncode:
-        raise click.ClickException(f"{kind} on {numerics}: {done.stderr[-2000:]}")
-    return rows_of(file)
+        raise click.ClickException(f"{group}: {done.stderr[-2000:]}")
 
 
-def tables(found: dict[str, list[dict[str, Any]]], written: str, share: float) -> Iterator[str]:
+def tables(rows: list[Row], options: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of the page: accused by device and mode, then the share of planted errors that was seen."""
-    part = f" --share {share:g}" if share < 1 else ""
-    yield f"Written {written} `python tools/judge_accused.py{part} --write` on {machine()}."
+    import judge_functions  # noqa: PLC0415
+
+    judged = {name: {row["unit"] for row in rows if row["set"] == name} for name in SETS}
+    unfinished = "of an unfinished run of" if options["known"] else "by"
+    total = len(list(judge_functions.functions()))
+    part = f" --sample {options['sample']} --seed {options['seed']}" if options["sample"] else ""
+    drawn = "" if len(judged["functions"]) == total else f", drawn at random (seed {options['seed']}) of {total}"
+    yield f"Written {unfinished} `python tools/judge_accused.py{part} --write` on {machine()}."
+    honest = [row["accused"] for row in rows if "accused" in row]
+    yield (
+        f"{len(judged['functions'])} functions{drawn}, and {len(judged['models'])} architectures: {sum(honest)} of"
+        f" {len(honest):,} honest results accused."
+    )
     yield ""
-    columns = [f"{what}, {mode}" for what in ("functions", "models") for mode in MODES]
-    yield f"| device | {' | '.join(columns)} |"
-    yield "|---|" + "---|" * 2 * len(MODES)
-    for name, rows in found.items():
-        cells = [_accused(rows, what, mode) for what in ("honest", "model") for mode in MODES]
-        yield f"| `{name}` | {' | '.join(cells)} |"
+    devices = [each for group in GROUPS.values() for each in group]
+    yield f"| accused of | in | {' | '.join(f'`{each}`' for each in devices)} |"
+    yield "|---|---|" + "---|" * len(devices)
+    for name in (each for each in SETS if judged[each]):
+        for mode in MODES:
+            cells = [_accused(rows, device, name, mode) for device in devices]
+            yield f"| {name} | {mode} | {' | '.join(cells)} |"
     yield ""
     yield f"| errors planted | {' | '.join(f'{size:g} times' for size in SIZES)} |"
     yield "|---|" + "---|" * len(SIZES)
-    rows = [row for each in found.values() for row in each if row["what"] == "planted"]
     for where in PLACES:
         yield f"| {where} | {' | '.join(_seen(rows, where, size) for size in SIZES)} |"
 
 
-def _accused(rows: list[dict[str, Any]], what: str, mode: str) -> str:
-    chosen = [row["accused"] for row in rows if row["what"] == what and row["mode"] == mode]
-    return f"{sum(chosen)} of {len(chosen)}"
+def _accused(rows: list[Row], device: str, name: str, mode: str) -> str:
+    of_cell = [row for row in rows if (row["device"], row["set"], row["mode"]) == (device, name, mode)]
+    chosen = [row["accused"] for row in of_cell if "accused" in row]
+    return f"{sum(chosen)} of {len(chosen)}" if chosen else "not judged"
 
 
-def _seen(rows: list[dict[str, Any]], where: str, size: float) -> str:
-    seen = Counter(row["seen"] for row in rows if row["place"] == where and row["size"] == size)
+def _seen(rows: list[Row], where: str, size: float) -> str:
+    seen = Counter(row["seen"] for row in rows if row.get("where") == where and row.get("size") == size)
     total = sum(seen.values())
-    return f"{100 * seen[True] / max(total, 1):.2f} % of {total}"
+    return f"{100 * seen[True] / total:.2f} % of {total:,}" if total else "none planted"
 
 
 def machine() -> str:
@@ -246,29 +360,28 @@ def machine() -> str:
 
 
 @click.command(help=__doc__)
-@click.option("--device", "devices", multiple=True, default=DEVICES, help="cpu, exact or chip:SEED.")
-@click.option("--only", type=click.Choice(list(SETS)), help="Judge one set in this process, and print nothing.")
-@click.option("--share", default=1.0, help="Which part of the functions and models to take.")
+@click.option("--only", type=click.Choice(list(GROUPS)), help="Judge on one group of devices in this process.")
+@click.option("--set", "sets", multiple=True, type=click.Choice(list(SETS)), help="Judge these only.")
+@click.option("--sample", default=0, help="How many functions to draw; 0 for all.")
+@click.option("--seed", default=0, help="Seed of what is drawn, and of the order.")
 @click.option("--results", type=click.Path(path_type=Path), default=Path("judge-accused"), help="Folder of results.")
 @click.option("--known", is_flag=True, help="Judge nothing more: show what the results hold.")
 @click.option("--write", is_flag=True, help="Put the tables into docs/precision.md.")
 def main(**options: Any) -> None:
     """Measure, print, and write where asked to."""
-    devices, only, results, share = (options[each] for each in ("devices", "only", "results", "share"))
     warnings.simplefilter("ignore")
-    results.mkdir(parents=True, exist_ok=True)
-    files = {(name, kind): results / f"{name.replace(':', '-')}-{kind}.jsonl" for name in devices for kind in SETS}
-    if only:
-        judge(devices[0], only, share, files[devices[0], only])
+    options["results"].mkdir(parents=True, exist_ok=True)
+    files = {group: options["results"] / f"{group}.jsonl" for group in GROUPS}
+    if options["only"]:
+        judge(options["only"], units(options), files[options["only"]])
         return
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in devices}
-    for (name, kind), file in files.items():
-        found[name] += rows_of(file) if options["known"] else gathered(name, kind, share, file)
-    for name, rows in found.items():
-        for row in rows:
-            if row.get("accused"):
-                click.echo(f"{name}: {row['name']} in {row['mode']}: {row['said']}", err=True)
-    lines = list(tables(found, "of an unfinished run of" if options["known"] else "by", share))
+    for group in () if options["known"] else GROUPS:
+        in_a_process(group, options)
+    rows = [row for file in files.values() for row in rows_of(file)]
+    for row in rows:
+        if row.get("accused"):
+            click.echo(f"{row['device']}: {row['unit']}, {row['part']}, {row['mode']}: {row['said']}", err=True)
+    lines = list(tables(rows, options))
     click.echo("\n".join(lines))
     if options["write"]:
         text = PAGE.read_text()

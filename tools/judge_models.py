@@ -55,7 +55,13 @@ def _both() -> dict[str, Any]:
     return {**words, "decoder_input_ids": words["input_ids"].clone(), "labels": words["input_ids"].clone()}
 
 
+def _block() -> tuple[nn.Module, dict[str, Any]]:
+    """Return what the README judges."""
+    return nn.Sequential(nn.Linear(128, 64), nn.GELU()), {"input": torch.randn(8, 128)}
+
+
 ARCHITECTURES: Mapping[str, Make] = {
+    "the README's block": _block,
     "GPT-2": _transformer("GPT2LMHeadModel", "GPT2Config", _labelled, vocab_size=99, n_embd=32, n_layer=2, n_head=4),
     "Llama": _transformer("LlamaForCausalLM", "LlamaConfig", _labelled, **_DECODER),
     "Qwen 3": _transformer("Qwen3ForCausalLM", "Qwen3Config", _labelled, **_DECODER, head_dim=8),

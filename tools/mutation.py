@@ -127,7 +127,7 @@ class Nodes(ast.NodeVisitor):
 
 
 def changed(node: ast.AST) -> Iterator[str]:
-    """Give every text that can stand in the place of a node."""
+    """Give every text that can stand in place of a node."""
     match node:
         case ast.Constant():
             yield from _changed_constant(node.value)

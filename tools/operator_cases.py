@@ -45,7 +45,7 @@ def emulated(case: Case) -> Target:
 
 
 def complaint(case: Case, target: Target | None = None) -> str:
-    """Run a case on the emulated device; give what is said against it, "" where nothing is.
+    """Run a case on the emulated device; return what is said against it, "" where nothing is.
 
     That the emulated device lacks an operator, or a dtype of it, says nothing, and neither does that CANN refuses one.
     """

@@ -56,7 +56,7 @@ def _plant(kernel: Kernel, honest: Body) -> Body:
 
 
 def _apart(honest: Body, places: Sequence[int], arguments: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """Call with copies of what is changed in place; give the results, and the copies."""
+    """Call with copies of what is changed in place; return the results, and the copies."""
     copies = [_copied(each) if i in places else each for i, each in enumerate(arguments)]
     return honest(*copies), [copies[i] for i in places]
 

@@ -145,7 +145,7 @@ def in_turns(case: Case, rounds: int) -> tuple[float, float, int]:
 
 
 def parts(cases: Sequence[Case]) -> Counter[str]:
-    """Profile the cases; give the share of each part, and of the rest."""
+    """Profile the cases; return the share of each part, and of the rest."""
     profile = cProfile.Profile()
     with FallbackWatch("npu"):
         profile.enable()

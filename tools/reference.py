@@ -46,7 +46,8 @@ VARIABLES = {
     "PYTEST_ASCEND_EMULATED_NUMERICS": "as `--ascend-emulated-numerics`",
     "PYTEST_ASCEND_EMULATED_CANN": "as `--ascend-emulated-cann`",
     "PYTEST_ASCEND_EMULATED_CHIP": "as `--ascend-emulated-chip`",
-    "PYTEST_ASCEND_EMULATED_PHYSICAL": "the N of /dev/davinciN of each emulated device, as in `4,6`",
+    "PYTEST_ASCEND_EMULATED_PHYSICAL": "as `--ascend-emulated-physical`",
+    "PYTEST_ASCEND_EMULATED_OCCUPIED": "as `--ascend-emulated-occupied`",
     "PYTEST_ASCEND_EMULATED_DEBUG": "1 prints the traceback of an emulated kernel that fails",
     "PYTEST_ASCEND_FAULTS": "as `--ascend-fault`, separated by commas",
 }

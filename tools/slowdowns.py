@@ -26,8 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 from pytest_ascend.performance.baseline import write
+from pytest_ascend.performance.commands import GOOD_RUNS, baseline_of
 from pytest_ascend.performance.comparison import STANDARD
-from pytest_ascend.performance.recording import GOOD_RUNS, baseline_of
 from pytest_ascend.performance.verdict import CANNOT_TELL, NOT_SLOWER, SLOWER
 from pytest_ascend.runlog.contents import Run
 from pytest_ascend.runlog.reading import read
@@ -60,7 +60,7 @@ class Score:
 
 
 def measured(scratch: Path, number: str, *, baselines: Path, faults: Sequence[str] = ()) -> Run:
-    """Run the benchmarks in a process of their own, and give the log."""
+    """Run the benchmarks in a process of their own, and return the log."""
     report = scratch / number
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--ascend", "--ascend-level=full"]
     command += [str(ROOT / "suites/benchmarks"), "-k", " or ".join(KERNELS), "--ascend-device=emulated"]

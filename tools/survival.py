@@ -111,7 +111,7 @@ def planned_kill(chance: random.Random, usual_s: float) -> Plan:
 
 
 def begin(folder: Path, plan: Plan, *, resume: bool) -> int:
-    """Fork a run, and give its process."""
+    """Fork a run, and return its process."""
     pid = os.fork()
     if pid:
         return pid
@@ -250,7 +250,7 @@ def blame(plan: Plan, found: dict[str, str], undisturbed: dict[str, str]) -> Ite
 
 
 def run_one(number: int, seed: int, kind: str, base: dict[str, str], usual_s: float) -> list[str]:
-    """Make one run and give what was wrong with it."""
+    """Make one run and return what was wrong with it."""
     chance = random.Random(f"{seed}/{kind}/{number}")  # noqa: S311  (chance, no secret)
     random.seed(chance.random())
     folder = Path(tempfile.mkdtemp(prefix="survival-"))

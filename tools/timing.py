@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from torch.utils.benchmark import Timer
 
-from pytest_ascend.device.cpu import Cpu
+from pytest_ascend.device.cpu_and_cuda import Cpu
 from pytest_ascend.performance.timing import Rounds, plain, time_rounds
 
 ROUNDS = 2000

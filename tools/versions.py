@@ -1,7 +1,8 @@
-"""How versions of torch_npu fare on the emulated device: the table in docs/versions.md.
+"""How versions of torch_npu, chips and releases of CANN fare on the emulated device: the tables in docs/versions.md.
 
     python tools/versions.py 2.7.1 2.12.0            # each in an environment of its own, which is removed afterwards
     python tools/versions.py 2.13.0 --here           # what is installed here
+    python tools/versions.py --here --chip 310P 950 --cann 8.1.RC1     # chips and releases of CANN, with what is here
     python tools/versions.py                         # write the page again from what was seen before
 
 For each version: does it come up, who computes its operators (the census), and what becomes of the cases of a level. An
@@ -25,8 +26,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+PLAYED = Path(__file__).with_name("versions_played.json")
 SEEN, PAGE = Path(__file__).with_suffix(".json"), ROOT / "docs" / "versions.md"
 BEGIN, END = "<!-- versions -->\n", "<!-- end -->"
+BEGIN_PLAYED, END_PLAYED = "<!-- chips -->\n", "<!-- end of chips -->"
 
 #: What the package needs beside torch, and torch_npu without saying so.
 REQUIRED = (
@@ -61,8 +64,8 @@ def installed(version: str, python: str, folder: Path) -> Path:
     return folder / "bin"
 
 
-def seen(programs: Path, level: str) -> dict[str, Any]:
-    """Return what becomes of the version whose programs these are."""
+def seen(programs: Path, level: str, options: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return what becomes of the version whose programs these are; with ``options`` of pytest, no census is made."""
     environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
 
@@ -76,12 +79,16 @@ def seen(programs: Path, level: str) -> dict[str, Any]:
         if up.returncode:
             return {**found, "fails": _last(up)}
         found["cann"], _, found["torch"] = up.stdout.strip().splitlines()[-1].partition(" ")
-        census = run("pytest-ascend", "census", "--json", "--emulated")
-        if not census.returncode:
+        census = None if options else run("pytest-ascend", "census", "--json", "--emulated")
+        if census and not census.returncode:
             kinds = Counter(json.loads(census.stdout)["operators"].values())
             found["census"] = dict(sorted(kinds.items()))
-        run("pytest", "--ascend", "--ascend-device=emulated", f"--ascend-level={level}", "-q", "--ascend-report=report")
+        chosen = ("--ascend-device=emulated", f"--ascend-level={level}", *options)
+        run("pytest", "--ascend", *chosen, "-q", "--ascend-report=report")
         records = list(_records(Path(folder, "report", "run.jsonl")))
+        found["known"] = dict(
+            Counter(each["waiver"]["cause"] for each in records if each.get("waiver", {}).get("cause"))
+        )
         found["outcomes"] = dict(Counter(each["outcome"] for each in records))
         found["causes"] = dict(Counter(_cause(each) for each in records if each["outcome"] not in OUTCOMES[:2]))
         return found
@@ -131,16 +138,47 @@ def page(known: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def page_of_played(known: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the table of chips and releases of CANN."""
+    heads = ("emulated", "level", *OUTCOMES, "waived for", "seen")
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for name, its in sorted(known.items()):
+        causes = ", ".join(f"{count} {cause}" for cause, count in sorted(its["known"].items()))
+        cells = [name, its["level"], *(its["outcomes"].get(each, 0) for each in OUTCOMES), causes, its["day"]]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    lines += ["", "What did not pass, by cause:", ""]
+    for name, its in sorted(known.items()):
+        lines += [f"- {name}: {text} ({count})" for text, count in sorted(its["causes"].items())]
+    return "\n".join(lines) + "\n"
+
+
+def play(given: argparse.Namespace, known: dict[str, Any], programs: Path) -> None:
+    """Run the level on each chip, and as each release of CANN, and keep what was seen."""
+    chips = [(f"chip {each}", f"--ascend-emulated-chip={each}") for each in given.chip]
+    for name, option in [*chips, *((f"CANN {each}", f"--ascend-emulated-cann={each}") for each in given.cann)]:
+        known[f"{name}, {given.level}"] = seen(programs, given.level, (option,))
+        PLAYED.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def between(text: str, begin: str, end: str, content: str) -> str:
+    """Return a page with what stands between two marks replaced."""
+    before, _, rest = text.partition(begin)
+    return before + begin + content + end + rest.partition(end)[2]
+
+
 def main() -> None:
-    """Try the versions, keep what was seen, and write the page."""
+    """Try the versions, chips and releases, keep what was seen, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("versions", nargs="*")
     parser.add_argument("--level", default="smoke")
     parser.add_argument("--python", default=sys.executable, help="the Python to make environments of")
     parser.add_argument("--here", action="store_true", help="take the environment that runs this, and make none")
     parser.add_argument("--environment", type=Path, help="take an environment that is there")
+    parser.add_argument("--chip", nargs="*", default=[], help="chips to be, as --ascend-emulated-chip has them")
+    parser.add_argument("--cann", nargs="*", default=[], help="releases of CANN to answer as")
     given = parser.parse_args()
-    known = json.loads(SEEN.read_text(encoding="utf-8")) if SEEN.exists() else {}
+    known, played = (json.loads(each.read_text(encoding="utf-8")) if each.exists() else {} for each in (SEEN, PLAYED))
+    play(given, played, Path(sys.executable).parent)
     for version in given.versions:
         made = None if given.here or given.environment else Path(tempfile.mkdtemp(prefix=f"torch_npu-{version}-"))
         try:
@@ -150,8 +188,8 @@ def main() -> None:
             if made:
                 shutil.rmtree(made, ignore_errors=True)
         SEEN.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    PAGE.write_text(before + BEGIN + page(known) + END + rest.partition(END)[2], encoding="utf-8")
+    text = between(PAGE.read_text(encoding="utf-8"), BEGIN, END, page(known))
+    PAGE.write_text(between(text, BEGIN_PLAYED, END_PLAYED, page_of_played(played)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -13,20 +13,20 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.certificate.words import counted_cases, named
-from pytest_ascend.coverage.expectations import Expectations, parse
+from pytest_ascend.coverage.expectations import BETTER, Expectations, parse
 from pytest_ascend.isolation.attempts import Attempt, Decision, End, decide
 from pytest_ascend.records.outcome import OUTCOMES, Disputed, Errored, Fallback, Flaky, Passed, Waived
 from pytest_ascend.records.record import AttemptRecord, ResultRecord
 from pytest_ascend.records.verdict import Limit, Verdict
 from pytest_ascend.runlog.contents import Attempted, SelfTest
+from pytest_ascend.verdict.suites import describe
 
 if TYPE_CHECKING:
     from pytest_ascend.certificate.requirements import Subject
 
 #: Rules of the judge by which the bundled suites are judged. No bundled case loosens one.
 STANDARDS = ("error-model@1", "binary@1")
-#: Suites in which a pass rests on a comparison, and the properties that are measured alone.
-COMPARED = ("ops", "fused", "errors", "models", "training", "fusion", "numerics", "environment", "random", "stability")
+#: Properties whose pass rests on a measurement, in suites that compare otherwise.
 MEASURED = {
     ("random", "distribution"): "p_value_corrected",
     ("stability", "batch-invariance"): "differing_elements_share",
@@ -45,8 +45,6 @@ ROUNDED = {
     *("cross_entropy", "conv1d", "layer_norm", "group_norm", "prod", "var", "std", "norm", "cumsum", "einsum"),
 }
 FEWEST_ROUNDED, CPU_SHARE = 12, 0.5
-#: How a pass begins whose case was expected to deviate, which nobody has seen on hardware (coverage/expectations.py).
-BETTER = "better than expected"
 _SIGNED = ("cosine", "bias_ulp")
 _CLOSE = 1e-6
 
@@ -83,7 +81,7 @@ def standards(result: ResultRecord) -> Iterator[str]:
 def compared(result: ResultRecord) -> Iterator[str]:
     """A pass rests on a comparison, or on the figure that its suite measures."""
     case = result.case
-    if not isinstance(result.outcome, Passed) or case.suite not in COMPARED or result.verdicts:
+    if not isinstance(result.outcome, Passed) or not describe(case.suite).compares or result.verdicts:
         return
     figure = MEASURED.get((case.suite, case.property), "")
     if figure not in result.measurements:
@@ -195,7 +193,7 @@ def _waived_otherwise(result: ResultRecord, known: Expectations) -> Iterator[str
     named_, outcome = known.find(result.case.id), result.outcome
     if isinstance(outcome, (Waived, Disputed)):
         below = outcome.detail.partition(":")[0]
-        causes = (each for each in known.entries if each.cause == result.waiver.get("cause"))
+        causes = (each for each in reversed(known.entries) if each.cause == result.waiver.get("cause"))
         cause = next((each for each in causes if each.matches(result.case.id)), None)
         if cause is None:
             yield f"{outcome.name}, for which this release knows no such cause"

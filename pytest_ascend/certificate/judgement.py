@@ -11,7 +11,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from pytest_ascend.certificate import agreement, package, signing
+from pytest_ascend.certificate import package, signing
 from pytest_ascend.certificate.package import EVIDENCE, LOG, CertificateError, Package
 from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.requirements import Refusal, Subject, refusals
@@ -20,9 +20,12 @@ from pytest_ascend.certificate.statement import CHOSEN, newer_releases, statemen
 from pytest_ascend.certificate.tiers import NEWER_CANN, TIERS, Tier
 from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.errors import AscendError, RunLogError
+from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.text import one_line
 from pytest_ascend.runlog.reading import opened, read_from
 from pytest_ascend.system.untrusted import strict_json
+from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict.diff import ERROR_DRIFT, FIX, OTHER, REGRESSION, SLOWER, Change, compare
 from pytest_ascend.verdict.summary import Summary, summarise
 
 
@@ -60,7 +63,7 @@ class Issue:
 
 
 def certify(issue: Issue, release: Release, *, on: date) -> dict[str, Any]:
-    """Write a certificate, and give what it says. Raises Refused with all reasons where the run does not earn it."""
+    """Write a certificate, and return what it says. Raises Refused with all reasons where the run does not earn it."""
     with opened(issue.log) as log:
         subject = Subject(summary=summarise(read_from(issue.log, log)), tier=issue.tier, release=release, on=on)
         found = refusals(subject)
@@ -141,7 +144,7 @@ def _refuse_unconfirmed(theirs: tuple[Package, Subject], key: str, subject: Subj
     here = {each.case.id: each.duration_s for each in subject.results}
     alike = [each for each in other.results if here.get(each.case.id) == each.duration_s]
     differing = [name for name in _SAME if getattr(mine.stack, name) != getattr(run.stack, name)]
-    disagreeing = agreement.disagreements(other.summary, subject.summary)
+    disagreeing = disagreements(other.summary, subject.summary)
     reasons = {
         f"it is of the same issuer's key, {key}": said["key"] == key,
         "it is of the same run": mine.run_id == run.run_id or len(alike) > _COPIED * len(here),
@@ -225,3 +228,51 @@ def _subject(found: Package, release: Release) -> Subject:
     # An unknown tier is a KeyError, which says that the evidence does not give it.
     tier, issued = TIERS[found.said["tier"]], date.fromisoformat(found.said["issued"])
     return Subject(summary=summary, tier=tier, release=release, on=issued)
+
+
+#: Share by which a speed may be less than what another run of the same stack said, beyond the spread of its samples.
+SPEED_SHARE = 0.25
+#: Kinds of change from what is claimed to what was found, with what is wrong then.
+_WRONG = {
+    REGRESSION: "says {before}, and is {after} here",
+    FIX: "says {before}, and is {after} here",
+    OTHER: "says {before}, and is {after} here",
+    ERROR_DRIFT: "says that it used {before} of its limit, and used {after} here",
+    SLOWER: "says {name} {before}, and it is {after} here",
+}
+
+
+def disagreements(claimed: Summary, found: Summary) -> list[str]:
+    """Return in what the run ``found`` does not bear out what ``claimed`` says, a sentence for each case that differs.
+
+    Only cases that both executed are compared. Outcomes are compared below any waiver. Outputs whose bits every right
+    device must have are compared by their digests; all others were judged in both runs, and may use no more than twice
+    the share of their limit.
+    """
+    changes = compare(claimed, found, speed_share=SPEED_SHARE).changes
+    said = {each.id: _sentence(each) for kind in _WRONG for each in changes[kind]}
+    theirs = {each.case.id: each for each in claimed.results}
+    for each in found.results:
+        differing = list(_other_bits(theirs[each.case.id], each)) if each.case.id in theirs else []
+        if differing and each.case.id not in said:
+            said[each.case.id] = f"{each.case.id}: {differing[0]}"
+    return [figures.one_line(sentence) for sentence in said.values()]
+
+
+def _sentence(change: Change) -> str:
+    text = _WRONG[change.kind].format(before=change.before, after=change.after, name=figures.words(change.name))
+    return f"{change.id}: {text}"
+
+
+def _other_bits(claimed: ResultRecord, found: ResultRecord) -> Iterator[str]:
+    """Yield the outputs that must be equal, and are not."""
+    if evidence.below(found) == "not-run" or not found.digests:
+        return
+    if not claimed.digests:
+        yield "has no digests of its outputs"
+    for name, mine in found.digests.items():
+        theirs = claimed.digests.get(name)
+        if theirs is None or theirs.inputs != mine.inputs:
+            yield f"{name} is of other inputs"
+        elif mine.exact and theirs.outputs != mine.outputs:
+            yield f"{name} has other bits than every right device gives"

@@ -14,15 +14,17 @@ from msgspec import convert
 
 from pytest_ascend.certificate import consistency, provenance, timestamp
 from pytest_ascend.certificate.release import Release
-from pytest_ascend.certificate.tiers import ALLOWED, NEEDED, USUAL, Allowance, Tier
+from pytest_ascend.certificate.tiers import NEEDED, Tier
 from pytest_ascend.certificate.words import counted_cases, named
 from pytest_ascend.coverage.expectations import LIMIT, Expectation, parse
+from pytest_ascend.environment.npu_smi import shared
 from pytest_ascend.records import LEVELS
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import OUTCOMES, Disputed, Fallback, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import FULL, Cards, Found, Quarantined, SelfTest
 from pytest_ascend.runlog.reading import broken_chain
+from pytest_ascend.verdict.suites import Allowed, describe
 from pytest_ascend.verdict.summary import Summary
 
 #: Findings of the doctor that are no error of the device or the stack, and spoil figures of speed.
@@ -249,7 +251,9 @@ def disturbed(subject: Subject) -> Iterator[str]:
             for card in event.cards
             if card.get("in_use")
         )
-        measured = (each for each in subject.of(Passed.name) if each.case.suite == "benchmarks")
+        measured = [each for each in subject.of(Passed.name) if each.case.suite == "benchmarks"]
+        others = ((each.case.id, shared(each.measurements)) for each in measured)
+        yield from (f"{name}: others used the card: {said}" for name, said in others if said)
         empty = [each.case.id for each in measured if not _has_figures(each)]
         if empty:
             yield f"{counted_cases(len(empty))} without a figure that is a number: {named(empty)}"
@@ -260,7 +264,7 @@ def blind(subject: Subject) -> Iterator[str]:
     events = subject.summary.run.events
     scores = [each for each in events if isinstance(each, SelfTest)]
     if not scores:
-        yield "this log has no canaries: it does not show that the judge of the run sees errors"
+        yield "this log has no self-test: it does not show that the judge of the run sees errors"
     for each in scores:
         if each.missed or not each.planted or each.detected < each.planted:
             yield f"the judge of the run did not see {', '.join(each.missed) or 'every planted error'}"
@@ -289,13 +293,13 @@ REQUIREMENTS: dict[str, Callable[[Subject], Iterator[str]]] = {
 
 
 def _shares(
-    subject: Subject, results: Sequence[ResultRecord], share: Callable[[Allowance], float], how: str
+    subject: Subject, results: Sequence[ResultRecord], share: Callable[[Allowed], float], how: str
 ) -> Iterator[str]:
     totals = Counter(each.case.suite for each in subject.results)
     of = [each.case for each in results]
     found = Counter(case.suite for case in of)
     for suite, count in sorted(found.items()):
-        limit = int(share(ALLOWED.get(suite, USUAL)) * totals[suite])
+        limit = int(share(describe(suite).allowed) * totals[suite])
         if count > limit:
             names = [case.id for case in of if case.suite == suite]
             yield f"{counted_cases(count)} of {suite} {how}, {limit} allowed: {named(names)}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random, SystemRandom
 
-from pytest_ascend.certificate.agreement import disagreements
+from pytest_ascend.certificate.judgement import disagreements
 from pytest_ascend.certificate.words import counted_cases, named
 from pytest_ascend.errors import AscendError, UsageError
 from pytest_ascend.records.outcome import NotEmulated, NotRun

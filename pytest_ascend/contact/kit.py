@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import html
 import json
 import os
-import platform
-import re
-import shutil
-import socket
-import stat
 import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
-from getpass import getuser
 from pathlib import Path
 from typing import Any
 
+import click
+
 from pytest_ascend import __version__
-from pytest_ascend.contact.questions import STEPS
-from pytest_ascend.contact.steps import MARK
+from pytest_ascend.contact import host
+from pytest_ascend.contact.questions import LISTS
+from pytest_ascend.contact.redaction import Redaction
+from pytest_ascend.contact.steps import MARK, Notebook
+from pytest_ascend.contact.summary import page
 from pytest_ascend.doctor import examine
-from pytest_ascend.doctor.survey import CONTROL_FILES
-from pytest_ascend.environment.identity import identities
 from pytest_ascend.environment.machine import this_machine
-from pytest_ascend.environment.npu_smi import parse, parse_map
+from pytest_ascend.environment.signs import EMULATED_VARIABLE, signs
+from pytest_ascend.errors import DeviceUnavailable, UsageError
 from pytest_ascend.system.programs import run
 
 #: Form of the kit, raised whenever an older reader would misread it.
@@ -45,22 +42,26 @@ DEADLINES_S: Mapping[str, float] = {
     "determinism": 90,
     "special": 60,
     "ulps": 90,
-    "error-dtype": 60,
-    "error-device": 60,
+}
+#: So are these, after the run of level smoke, which is worth more than they are.
+LAST_S: Mapping[str, float] = {
+    "recovery": 90,
     "error-index": 60,
     "error-memory": 60,
-    "recovery": 90,
+    "error-dtype": 60,
+    "error-device": 60,
 }
 #: Everything together; what does not fit is left out, and said to be.
 WHOLE_S = 600.0
-SMOKE_S = 180.0
-SMI_S = 10.0
-
-#: What npu-smi is asked for each card, beside its tables.
-_OF_A_CARD = ("board", "common", "health", "usages", "memory", "power", "temp", "product", "ecc", "volt")
-_VARIABLES = re.compile(
-    r"ASCEND|TORCH|HCCL|LCCL|NPU|CANN|ACL|PYTEST_ASCEND|ATB|OMP_NUM|LD_LIBRARY_PATH|TASK_QUEUE|KUBERNETES"
-)
+SMOKE_S = 150.0
+LOAD_S = 60.0
+#: What is left of the whole for the steps after the run of level smoke, and by those before for it and them.
+FOR_LAST_S = 110.0
+KEPT_S = SMOKE_S + FOR_LAST_S + 20.0
+#: A list of questions is begun so often: each time, the one at which the last process died is left out.
+MOST_DEATHS = 10
+#: Of the time of a step, this is for its end.
+ENDING_S = 10.0
 
 
 @dataclass(kw_only=True)
@@ -93,21 +94,37 @@ class Kit:
     def ask(self, name: str, command: list[str], limit_s: float) -> Answer:
         """Run one step in a process of its own; whatever becomes of it is an answer."""
         began = time.monotonic()
-        if self.left_s < 5:
-            answer = Answer(name=name, status="late", output="the ten minutes were over")
-        else:
-            reply = run(command, self.environ, min(limit_s, self.left_s))
-            data = _marked(reply.text)
-            status = "late" if reply.late else "done" if data is not None else "failed"
-            answer = Answer(
-                name=name, status=status, data=data, output=f"{reply.failure}\n{reply.text[-20_000:]}".strip()
-            )
-            if data is not None:
-                answer.output = reply.failure
-        answer.seconds = time.monotonic() - began
-        self.answers.append(answer)
-        self.say(f"{name}: {answer.status}, {answer.seconds:.1f} s")
-        return answer
+        limit_s = min(limit_s, self.left_s)
+        if limit_s < ENDING_S:
+            return self.add(Answer(name=name, status="late", output="no time was left for it"), began)
+        reply = run(command, self.environ, limit_s)
+        data = _marked(reply.text)
+        status = "late" if reply.late else "done" if data is not None else "failed"
+        output = reply.failure if data is not None else f"{reply.failure}\n{reply.text[-20_000:]}".strip()
+        return self.add(Answer(name=name, status=status, data=data, output=output), began)
+
+    def step(self, name: str, limit_s: float) -> Answer:
+        """Ask one of the questions of :mod:`pytest_ascend.contact.steps`, or a list of them."""
+        command = [sys.executable, "-m", "pytest_ascend.contact.steps", name]
+        return self._list(name, command, limit_s) if name in LISTS else self.ask(name, command, limit_s)
+
+    def _list(self, name: str, command: list[str], limit_s: float) -> Answer:
+        """Ask a list of questions; a process that dies at one is followed by another, which goes on behind it."""
+        began, end = time.monotonic(), time.monotonic() + min(limit_s, self.left_s)
+        deaths: list[str] = []
+        status, book, printed = "late", None, "no time was left for it"
+        with tempfile.NamedTemporaryFile(prefix="pytest-ascend-contact-") as file:
+            while len(deaths) < MOST_DEATHS and (left_s := end - time.monotonic()) > ENDING_S:
+                reply = run([*command, file.name, f"{end - ENDING_S:.1f}"], self.environ, left_s)
+                book, printed = Notebook(Path(file.name)), f"{reply.failure}\n{reply.text[-20_000:]}".strip()
+                status = "late" if reply.late else "done" if _marked(reply.text) is not None else "failed"
+                if status == "done" or not book.asked:
+                    break
+                book.died(f"the process {reply.failure}")
+                deaths.append(f"{book.asked}: the process {printed[-2000:]}")
+            book = Notebook(Path(file.name))
+        output = "\n".join(deaths) if deaths else "" if status == "done" else printed
+        return self.add(Answer(name=name, status=status, data=book.nested() or None, output=output), began)
 
     def look(self, name: str, work: Callable[[], Any]) -> None:
         """Ask something that needs no device, and so no process of its own."""
@@ -116,9 +133,19 @@ class Kit:
             answer = Answer(name=name, status="done", data=work())
         except Exception as error:  # noqa: BLE001  (a failed step is a finding)
             answer = Answer(name=name, status="failed", output=f"{type(error).__name__}: {error}")
+        self.add(answer, began)
+
+    def add(self, answer: Answer, began: float) -> Answer:
+        """Keep an answer to a question that was asked at ``began`` (of ``time.monotonic``), and tell."""
         answer.seconds = time.monotonic() - began
         self.answers.append(answer)
-        self.say(f"{name}: {answer.status}, {answer.seconds:.1f} s")
+        self.say(f"{answer.name}: {answer.status}, {answer.seconds:.1f} s")
+        return answer
+
+    def data(self, name: str) -> Mapping[str, Any]:
+        """Return what a step said, nothing where it did not."""
+        found = next((each.data for each in self.answers if each.name == name), None)
+        return found if isinstance(found, dict) else {}
 
 
 def _marked(text: str) -> Any:
@@ -131,166 +158,43 @@ def _marked(text: str) -> Any:
 
 def gather(kit: Kit) -> None:
     """Ask everything, the harmless first."""
-    kit.look("npu-smi", lambda: npu_smi(kit))
-    kit.look("machine", lambda: machine(kit.environ))
-    kit.look("doctor", lambda: examine(this_machine(limit_s=SMI_S)).to_dict())
-    kit.look("identity", lambda: [each.to_dict() for each in _cards()])
+    kit.look("npu-smi", lambda: _npu_smi(kit))
+    kit.look("machine", lambda: host.machine(kit.environ))
+    kit.look("doctor", lambda: examine(this_machine(kit.environ, limit_s=host.SMI_S)).to_dict())
     for name, limit_s in DEADLINES_S.items():
-        kit.ask(name, [sys.executable, "-m", "pytest_ascend.contact.steps", name], limit_s)
-    if "load" in STEPS and shutil.which("npu-smi"):
-        kit.look("clock", lambda: clock(kit))
+        kit.step(name, min(limit_s, kit.left_s - KEPT_S))
+    kit.look("identity", lambda: [each.to_dict() for each in host.cards(kit.environ, kit.data("numbering"))])
+    kit.look("clock", lambda: host.clock(kit.environ, lambda: kit.step("load", LOAD_S)))
     smoke(kit)
+    for name, limit_s in LAST_S.items():
+        kit.step(name, limit_s)
 
 
-def npu_smi(kit: Kit) -> dict[str, Any]:
-    """Ask npu-smi in all its forms, and keep what it prints as it is."""
-    program = shutil.which("npu-smi", path=kit.environ.get("PATH", ""))
-    if program is None:
-        return {"npu-smi": "not installed"}
-    forms = [["-v"], ["info"], ["info", "-l"], ["info", "-m"]]
-    for card in {each.npu for each in _cards() if each.npu >= 0}:
-        forms += [["info", "-t", what, "-i", str(card)] for what in _OF_A_CARD]
-    said = {}
-    for form in forms:
-        reply = run([program, *form], kit.environ, SMI_S)
-        name = " ".join(["npu-smi", *form])
-        kit.files[f"raw/{name.replace(' ', '_')}.txt"] = reply.text
-        said[name] = reply.failure or "answered"
+def _npu_smi(kit: Kit) -> dict[str, str]:
+    said, files = host.npu_smi(kit.environ)
+    kit.files |= files
     return said
-
-
-def _cards() -> Any:
-    here = this_machine(limit_s=SMI_S)
-    names = (re.fullmatch(r"davinci(\d{1,3})", name) for name in here.tree.names("/dev"))
-    numbers = sorted(int(name[1]) for name in names if name)
-    return identities(here.environ, numbers, parse(here.npu_smi().text), parse_map(here.npu_smi_map().text))
-
-
-def machine(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Tell what the machine is: its files of devices, variables, and signs of a container."""
-    devices = sorted([*Path("/dev").glob("davinci*"), *(Path("/dev", name) for name in CONTROL_FILES)])
-    return {
-        "devices": {str(each): _mode(each) for each in devices},
-        "variables": {name: value for name, value in sorted(environ.items()) if _VARIABLES.search(name)},
-        "container": {
-            "dockerenv": Path("/.dockerenv").exists(),
-            "containerenv": Path("/run/.containerenv").exists(),
-            "cgroup": _read("/proc/1/cgroup"),
-            "namespaces": {each.name: str(each.readlink()) for each in Path("/proc/self/ns").iterdir()},
-        },
-        "groups": os.getgroups(),
-        "root": os.geteuid() == 0,
-        "system": [platform.system(), platform.release(), platform.machine(), *platform.libc_ver()],
-        "os": _read("/etc/os-release"),
-        "python": sys.version,
-        "cpus": os.cpu_count(),
-        "memory": _read("/proc/meminfo")[:200],
-        "pytest_ascend": __version__,
-    }
-
-
-def _mode(path: Path) -> str:
-    try:
-        status = path.stat()
-    except OSError as error:
-        return str(error.strerror)
-    return f"{stat.filemode(status.st_mode)} group {status.st_gid}"
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")[:4000]
-    except OSError as error:
-        return str(error.strerror)
-
-
-def clock(kit: Kit) -> dict[str, Any]:
-    """Ask npu-smi for the clock of each card, idle and while one works."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    program, found = shutil.which("npu-smi") or "", {}
-    for card in _cards()[:1]:
-        which = ["-i", str(card.npu), *(["-c", str(card.chip)] if card.chip >= 0 else [])]
-        command = [program, "info", "-t", "common", *which]
-        found["idle"] = run(command, kit.environ, SMI_S).text
-        with ThreadPoolExecutor(1) as executor:
-            working = executor.submit(
-                kit.ask, "load", [sys.executable, "-m", "pytest_ascend.contact.steps", "load"], 60
-            )
-            time.sleep(8)
-            found["loaded"] = run(command, kit.environ, SMI_S).text
-            working.result()
-    return found
 
 
 def smoke(kit: Kit) -> None:
     """Run level smoke, and keep its log."""
+    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="pytest-ascend-contact-") as folder:
-        device = "emulated" if kit.emulated else "npu"
-        limit_s = min(SMOKE_S, kit.left_s - 10)
-        command = [sys.executable, "-m", "pytest", "--ascend", f"--ascend-device={device}", "--ascend-level=smoke"]
-        command += [
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            f"--ascend-report={folder}/report",
-            f"--ascend-deadline={max(limit_s, 10):.0f}",
-        ]
-        answer = kit.ask("smoke", command, limit_s + 30)
+        limit_s = max(min(SMOKE_S, kit.left_s - FOR_LAST_S), 10)
+        command = [sys.executable, "-m", "pytest", "--ascend", "--ascend-level=smoke", "-q", "-p", "no:cacheprovider"]
+        command += [f"--ascend-device={'emulated' if kit.emulated else 'npu'}", f"--ascend-report={folder}/report"]
+        reply = run([*command, f"--ascend-deadline={limit_s:.0f}"], kit.environ, limit_s + 20)
         log = Path(folder, "report", "run.jsonl")
-        if log.exists():
+        has_log = log.exists()
+        if has_log:
             kit.files["smoke/run.jsonl"] = log.read_text(encoding="utf-8", errors="replace")
-            answer.status, answer.data = "done", {"log": "smoke/run.jsonl"}
-
-
-class Redaction:
-    """Strikes out names and addresses: of this machine, its user, its folders and whatever looks like one."""
-
-    def __init__(self) -> None:
-        own = {"[host]": {socket.gethostname(), platform.node()}, "[user]": {_user()}, "[home]": {str(Path.home())}}
-        self._own = [
-            (re.compile(rf"(?<![\w-]){re.escape(each)}(?![\w-])"), name)
-            for name, texts in own.items()
-            for each in sorted(texts, key=len, reverse=True)
-            if len(each) > 2 and each not in ("root", "localhost", "/root")
-        ]
-
-    def __call__(self, text: str) -> str:
-        """Return the text without names and addresses."""
-        for pattern, name in self._own:
-            text = pattern.sub(name, text)
-        for pattern, name in _ADDRESSES:
-            text = pattern.sub(name, text)
-        return text
-
-
-_ADDRESSES = (
-    (
-        re.compile(
-            r"(?i)(serial[ _-]?number|uuid|v?die[ _-]?id|asset[ _-]?tag)(\\?[\"']?\s*[:=]\s*\\?[\"']?)[^\s\"',\\]+"
-        ),
-        r"\1\2[struck out]",
-    ),
-    (re.compile(r"\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b"), "[address]"),
-    # Versions of drivers have four numbers too, the first of which is below 30; 10 is that of a private network.
-    (re.compile(r"(?<![\d.])(?:10|[3-9]\d|1\d\d|2[0-4]\d|25[0-5])(?:\.\d{1,3}){3}(?![\d.])"), "[address]"),
-    (re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?=[:/]\d)"), "[address]"),
-    (re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{1,4}:){3,7}[0-9a-fA-F]{1,4}(?![\w:])"), "[address]"),
-    (re.compile(r"\b[\w.+-]+@[\w-]+\.[\w.]+\b"), "[address]"),
-    (re.compile(r"/home/[^/\s\"':]+"), "/home/[user]"),
-)
-
-
-def _user() -> str:
-    try:
-        return getuser()
-    except (OSError, KeyError):
-        return ""
+    status = "done" if has_log else "late" if reply.late else "failed"
+    data = {"log": "smoke/run.jsonl", "ended": reply.failure or "exit code 0"} if has_log else None
+    kit.add(Answer(name="smoke", status=status, data=data, output=reply.text[-20_000:] or reply.failure), began)
 
 
 def pack(kit: Kit, path: Path) -> None:
     """Write the kit, beside first, then in its place."""
-    strike = Redaction()
     about = {
         "schema": SCHEMA,
         "pytest_ascend": __version__,
@@ -299,13 +203,12 @@ def pack(kit: Kit, path: Path) -> None:
         "seconds": round(time.monotonic() - kit.began, 1),
         "steps": {each.name: each.status for each in kit.answers},
     }
-    texts = {"about.json": json.dumps(about, indent=1)}
-    texts |= {f"steps/{each.name}.json": json.dumps(asdict(each), indent=1, default=str) for each in kit.answers}
-    texts |= kit.files
-    texts = {name: strike(text) for name, text in texts.items()}
-    texts["summary.html"] = "".join(
-        summary(about, [Answer(**json.loads(texts[f"steps/{a.name}.json"])) for a in kit.answers])
-    )
+    strike = Redaction([*kit.files.values(), *(_json(asdict(each)) for each in kit.answers)])
+    answers = [{**strike.in_data(asdict(each)), "name": each.name, "status": each.status} for each in kit.answers]
+    texts = {"about.json": _json(about)}
+    texts |= {f"steps/{each['name']}.json": _json(each) for each in answers}
+    texts |= {name: (strike.in_lines if name.endswith(".jsonl") else strike)(text) for name, text in kit.files.items()}
+    texts["summary.html"] = "".join(page(about, answers, texts.get("smoke/run.jsonl", "")))
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -316,22 +219,89 @@ def pack(kit: Kit, path: Path) -> None:
         beside.unlink(missing_ok=True)
 
 
-def summary(about: Mapping[str, Any], answers: list[Answer]) -> Iterator[str]:
-    """Make the page: what was asked, what came of it, and the answers themselves."""
-    yield "<!doctype html><meta charset='utf-8'><title>pytest-ascend contact</title>"
-    yield "<style>body{font:15px sans-serif;margin:2em;max-width:70em}pre{background:#f4f4f4;padding:1em;overflow:auto}"
-    yield "td,th{padding:.2em 1em;text-align:left}.failed,.late{color:#a00}</style><h1>One machine</h1>"
-    what = "THE EMULATED DEVICE: says nothing about any NPU. " if about["emulated"] else ""
-    made = f"Made {about['made']} in {about['seconds']:.0f} s by pytest-ascend {about['pytest_ascend']}."
-    yield f"<p><b>{what}</b>{html.escape(made)}</p>"
-    yield "<p>Names and addresses are struck out. Look through it before you send it.</p>"
-    yield "<table><tr><th>step<th>status<th>seconds</tr>"
-    for each in answers:
-        link = f"<a href='#{each.name}'>{each.name}</a>"
-        yield f"<tr class='{each.status}'><td>{link}<td>{each.status}<td>{each.seconds:.1f}</tr>"
-    yield "</table>"
-    for each in answers:
-        shown = json.dumps(each.data, indent=1) if each.data is not None else ""
-        yield f"<h2 id='{each.name}'>{each.name}</h2><pre>{html.escape(shown[:200_000])}</pre>"
-        if each.output:
-            yield f"<pre>{html.escape(each.output)}</pre>"
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1, default=str, ensure_ascii=False)
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("contact.zip"),
+    show_default=True,
+    help="The file to write.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "npu", "emulated"]),
+    default="auto",
+    show_default=True,
+    help="As --ascend-device.",
+)
+@click.pass_context
+def contact(context: click.Context, output: Path, device: str) -> None:
+    """Ask this machine everything that the project wants to know of an NPU, and pack it for somebody to read.
+
+    Takes ten minutes at most and no root; each step runs in a process of its own with a deadline, and one that fails is
+    a finding. Names and addresses are struck out. Look at summary.html inside before you send the file.
+    """
+    if context.invoked_subcommand:
+        return
+    if not output.parent.is_dir():
+        raise UsageError(
+            f"the folder of {output} does not exist", hint="name a file in a folder that is there: -o contact.zip"
+        )
+    if device == "npu" and not signs():
+        raise DeviceUnavailable(
+            "this machine shows no sign of Ascend", hint="to see the kit at work: --device emulated"
+        )
+    is_active = os.environ.get(EMULATED_VARIABLE) == "1"
+    emulated = device == "emulated" or (device == "auto" and (is_active or not signs()))
+    kit = Kit(_environ(emulated=emulated), emulated, lambda line: click.echo(f"contact: {line}"))
+    gather(kit)
+    pack(kit, output)
+    where = ", on the emulated device" if emulated else ""
+    click.echo(f"{output}: {len(kit.answers)} steps{where}; look at summary.html inside")
+
+
+def _environ(*, emulated: bool) -> Mapping[str, str]:
+    """Return the variables for the steps. torch must not load torch_npu by itself, which would hide what fails."""
+    environ = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    if emulated:
+        from pytest_ascend.emulator.bootstrap import environment
+
+        environ |= environment()
+    return environ
+
+
+@contact.command()
+@click.argument("kit", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("baselines"),
+    show_default=True,
+    help="The folder of baselines to write into.",
+)
+def apply(kit: Path, output: Path) -> None:
+    """Turn a kit into data: dtypes, expectations confirmed, the chip's clock and memory, durations, error codes."""
+    from pytest_ascend.contact.data import confirm, data_of, read_kit, write
+    from pytest_ascend.coverage.expectations import today
+
+    data = data_of(read_kit(kit))
+    target = write(data, output)
+    taken = [by for row in data["dtypes"]["operators"].values() for by in row.values()]
+    unknown = [code for code, said in data["codes"].items() if not said["known"]]
+    operators = len(data["dtypes"]["operators"])
+    click.echo(f"{target}: {operators} operators, of which the NPU took {taken.count('npu')} dtypes")
+    click.echo(f"{len(data['deviations'])} known deviations seen, {len(data['durations'])} durations")
+    click.echo(f"{len(data['codes'])} error codes{', unknown: ' + ', '.join(unknown) if unknown else ', all known'}")
+    if data["chip"]["emulated"]:
+        click.echo("THE EMULATED DEVICE: nothing of this says anything about an NPU, and nothing uses it")
+        return
+    count, better = confirm(data, output, today())
+    click.echo(f"{output / 'expectations.json'}: {count} cases confirmed on hardware")
+    for each in better:
+        click.echo(f"better than expected, so look whether its expectation can go: {each}")

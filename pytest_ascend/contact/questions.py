@@ -6,12 +6,16 @@ import importlib
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
+
+from pytest_ascend.system.bundled import module
 
 #: Calls a function in a fresh thread, and gives its result or what it raised as a text.
-Fresh = Callable[[Callable[[], Any]], Any]
+Fresh: TypeAlias = Callable[[Callable[[], Any]], Any]
+#: Questions by name, as "abs/float32", and how each is asked; asking never raises.
+Questions: TypeAlias = Iterator[tuple[str, Callable[[], Any]]]
 
 _UNARY = """
     abs acos acosh asin asinh atan atanh ceil cos cosh digamma erf erfc erfinv exp exp2 expm1 floor frac lgamma log
@@ -57,7 +61,7 @@ RANDOM = (
     "scatter_add",
     "conv2d",
 )
-FUNCTIONS = [each for each in UNARY if each not in ("isnan", "isinf", "logical_not", "bitwise_not")]
+FUNCTIONS = [*(each for each in UNARY if each not in ("isnan", "isinf", "logical_not", "bitwise_not")), "gelu"]
 
 
 def _torch() -> Any:
@@ -81,38 +85,55 @@ def _values(torch: Any, dtype: Any, shape: tuple[int, ...] = (8, 8)) -> Any:
     return (x * 10).to(torch.int32).to(dtype)
 
 
-def dtypes(_: Fresh) -> dict[str, Any]:
-    """Call every operator once in each dtype: who computes it, and what is said where nobody does."""
+def dtypes(_: Fresh) -> Questions:
+    """Call every operator of the suite once in each dtype: who computes it, and what is said where nobody does."""
+    operators = module("suites.ops.table").OPERATORS
+    for dtype in DTYPES:
+        for operator in operators.values():
+            yield f"{operator.name}/{dtype}", partial(_taken, operator, dtype)
+
+
+def _taken(operator: Any, dtype: str) -> dict[str, Any]:
+    """Tell who computes an operator: "npu", "cpu" or "" for nobody, and by which operators of torch."""
     torch = _torch()
 
-    from pytest_ascend.run.fallback import FallbackWatch
+    from pytest_ascend.operators.calling import on_tensors, tensors
+    from pytest_ascend.run.fallback import OperatorWatch
 
-    found: dict[str, Any] = {}
-    for name in (*UNARY, *BINARY, *REDUCING, *OTHER):
-        for text in DTYPES:
-            x = _values(torch, getattr(torch, text))
-            try:
-                with warnings.catch_warnings(), FallbackWatch("npu") as watch:
-                    warnings.simplefilter("ignore")
-                    result = _call(name, x.npu(), torch)
-                    (result if isinstance(result, torch.Tensor) else result[0]).cpu()
-                said = {"by": "cpu" if watch.seen else "npu"}
-            except Exception as error:  # noqa: BLE001  (what is refused is the answer)
-                said = {"by": "", "said": f"{type(error).__name__}: {error}"[:600], "cpu": _cpu(name, x, torch)}
-            found.setdefault(name, {})[text] = said
-    return found
+    real, dtype_asked = dtype.replace("complex64", "float32").replace("complex128", "float64"), getattr(torch, dtype)
+    try:
+        args, kwargs = operator.samples(real)[0].arguments(operator.name, getattr(torch, real))
+    except ArithmeticError as error:
+        return {"by": "?", "said": f"no call can be made in this dtype: {error}"}
+    if real != dtype:  # inputs are drawn real
+        args, kwargs = on_tensors(lambda each: each.to(dtype_asked) if _is(each, real) else each, (args, kwargs))
+    watch = OperatorWatch("npu")
+    try:
+        with warnings.catch_warnings(), watch:
+            warnings.simplefilter("ignore")
+            on_device = on_tensors(lambda each: each.detach().to("npu"), (args, kwargs))
+            for each in tensors(operator.function(*on_device[0], **on_device[1])):
+                each.cpu()
+    except Exception as error:  # noqa: BLE001  (what is refused is the answer)
+        said = f"{type(error).__name__}: {error}"
+        return {"by": "", "of": list(watch.called), "said": said[:600], "cpu": _cpu(operator.function, args, kwargs)}
+    return {"by": "cpu" if watch.seen else "npu", "of": list(watch.called)}
 
 
-def _cpu(name: str, x: Any, torch: Any) -> str:
+def _is(tensor: Any, dtype: str) -> bool:
+    return bool(tensor.dtype == getattr(_torch(), dtype))
+
+
+def _cpu(function: Callable[..., Any], args: Any, kwargs: Any) -> str:
     """Whether torch's own CPU takes it, as it otherwise says nothing of the device."""
     try:
-        _call(name, x, torch)
+        function(*args, **kwargs)
     except Exception as error:  # noqa: BLE001
         return f"{type(error).__name__}: {error}"[:200]
     return "taken"
 
 
-def times(_: Fresh) -> dict[str, Any]:
+def times() -> dict[str, Any]:
     """Time first and second calls, a launch, a synchronisation, and events beside the host's clock."""
     torch = _torch()
 
@@ -156,100 +177,103 @@ def _timed(name: str, x: Any, torch: Any) -> Any:
     return time.perf_counter() - began
 
 
-def determinism(fresh: Fresh) -> dict[str, Any]:
-    """Ask for the same eight times, with the switch off, on and off again, at two sizes, each in a fresh thread."""
+def determinism(fresh: Fresh) -> Questions:
+    """Ask for the same eight times, with the switch off, on and off again, at two sizes, each in a fresh thread.
+
+    The answer is how many different results came.
+    """
+    for name in RANDOM:
+        for size in (64, 512):
+            for place, switch in enumerate(("off", "on", "off again")):
+                asked = partial(fresh, partial(_different, name, size, switch=place == 1))
+                yield f"{name}/{size}/{switch}", asked
+
+
+def _different(name: str, size: int, *, switch: bool) -> int:
     torch = _torch()
-
-    def same(name: str, size: int, switch: bool) -> Any:
-        def work() -> int:
-            torch.use_deterministic_algorithms(switch)
-            x = torch.randn(size, size, generator=torch.Generator().manual_seed(1)).npu()
-            return len({_call(name, x, torch).cpu().numpy().tobytes() for _ in range(8)})
-
-        return fresh(work)
-
+    torch.use_deterministic_algorithms(switch)
     try:
-        return {
-            name: {
-                str(size): {
-                    f"{i}: {'on' if switch else 'off'}": same(name, size, switch)
-                    for i, switch in enumerate((False, True, False))
-                }
-                for size in (64, 512)
-            }
-            for name in RANDOM
-        }
+        x = torch.randn(size, size, generator=torch.Generator().manual_seed(1)).npu()
+        return len({_call(name, x, torch).cpu().numpy().tobytes() for _ in range(8)})
     finally:
         torch.use_deterministic_algorithms(False)
 
 
-def special(_: Fresh) -> dict[str, Any]:
+def special(_: Fresh) -> Questions:
     """Ask for denormals, overflow, HF32, the width of accumulation, large integers and ties."""
     torch = _torch()
 
-    npu: Any = torch.npu
-
-    def one(work: Callable[[], Any]) -> Any:
-        try:
-            return work().cpu().tolist()
-        except Exception as error:  # noqa: BLE001
-            return f"{type(error).__name__}: {error}"[:300]
-
-    tiny = torch.tensor([1e-40, 1e-44, -1e-39])
-    half = torch.tensor([6e-8, 3e-6], dtype=torch.float16)
+    half, double = torch.float16, torch.float64
+    tiny, tiny_half = torch.tensor([1e-40, 1e-44, -1e-39]), torch.tensor([6e-8, 3e-6], dtype=half)
     large = torch.tensor([2**31, 2**53 + 1, -(2**31) - 1, 2**62], dtype=torch.int64)
-    found = {
-        "denormals float32 * 1": one(lambda: tiny.npu() * 1),
-        "denormals float32 + 0": one(lambda: tiny.npu() + 0),
-        "denormals float16 * 1": one(lambda: half.npu() * 1),
-        "overflow float16 60000 * 2": one(lambda: torch.tensor([6e4], dtype=torch.float16).npu() * 2),
-        "overflow float16 exp(12)": one(lambda: torch.tensor([12.0], dtype=torch.float16).npu().exp()),
-        "sqrt(-1), log(0), 1/0": one(
-            lambda: torch.stack([torch.tensor([-1.0]).npu().sqrt(), torch.tensor([0.0]).npu().log()])
-        ),
-        "int64 + 1": one(lambda: large.npu() + 1),
-        "int64 * 1": one(lambda: large.npu() * 1),
-        "int64 to float64": one(lambda: large.npu().double()),
-        "float32 to int64": one(lambda: torch.tensor([2.0**40, -(2.0**33)]).npu().long()),
-        "round of ties": one(lambda: torch.tensor([0.5, 1.5, 2.5, -0.5, -1.5]).npu().round()),
-        "float32 to float16 ties": one(lambda: torch.tensor([2049.0, 2051.0]).npu().half().float()),
+    wide = torch.ones(1, 4097, dtype=half)
+    asked: dict[str, Callable[[], Any]] = {
+        "denormals float32 * 1": lambda: tiny.npu() * 1,
+        "denormals float32 + 0": lambda: tiny.npu() + 0,
+        "denormals float32, product of matrices": lambda: tiny[None].npu() @ torch.ones(3, 1).npu(),
+        "denormals float16 * 1": lambda: tiny_half.npu() * 1,
+        "overflow float16 60000 * 2": lambda: torch.tensor([6e4], dtype=half).npu() * 2,
+        "overflow float16 exp(12)": lambda: torch.tensor([12.0], dtype=half).npu().exp(),
+        "overflow float32 3e38 * 2": lambda: torch.tensor([3e38]).npu() * 2,
+        "sqrt(-1)": lambda: torch.tensor([-1.0]).npu().sqrt(),
+        "log(0)": lambda: torch.tensor([0.0]).npu().log(),
+        "1 / 0, -1 / 0, 0 / 0": lambda: torch.tensor([1.0, -1.0, 0.0]).npu() / torch.zeros(3).npu(),
+        "infinity - infinity": lambda: torch.tensor([float("inf")]).npu() - torch.tensor([float("inf")]).npu(),
+        "int64 + 1": lambda: large.npu() + 1,
+        "int64 * 1": lambda: large.npu() * 1,
+        "int64 maximum with 0": lambda: torch.maximum(large.npu(), torch.zeros_like(large).npu()),
+        "int64 sum": lambda: large[1:2].npu().sum(),
+        "int64 to float64": lambda: large.npu().to(double),
+        "float32 to int64": lambda: torch.tensor([2.0**40, -(2.0**33)]).npu().long(),
+        "round of ties": lambda: torch.tensor([0.5, 1.5, 2.5, -0.5, -1.5]).npu().round(),
+        "float32 to float16 ties": lambda: torch.tensor([2049.0, 2051.0]).npu().half().float(),
+        "accumulation of float16, 4097 ones": lambda: wide.npu() @ wide.T.npu(),
+        "accumulation of float32, 2^24 and 64 ones": lambda: torch.tensor([2.0**24] + [1.0] * 64).npu().sum(),
     }
     for allowed in (False, True):
-        npu.matmul.allow_hf32 = allowed
-        ones = [1 + 2.0**-bits for bits in range(8, 24)]
-        found[f"bits of a product of float32, hf32 {allowed}"] = one(partial(_products, ones))
-    npu.matmul.allow_hf32 = False
-    wide = torch.ones(1, 4097, dtype=torch.float16)
-    found["accumulation of float16: 4097 ones"] = one(lambda: wide.npu() @ wide.T.npu())
-    found["accumulation of float32: 2^24 and ones"] = one(lambda: torch.tensor([2.0**24] + [1.0] * 64).npu().sum())
-    return found
+        asked[f"bits of a product of float32, hf32 {allowed}"] = partial(_bits, allowed)
+    for name, work in asked.items():
+        yield name, partial(_said, work)
 
 
-def _products(values: list[float]) -> Any:
-    """Multiply numbers by 1 as matrices; what is left beside 1 shows how many bits the inputs keep."""
+def _said(work: Callable[[], Any]) -> Any:
+    try:
+        return work().cpu().tolist()
+    except Exception as error:  # noqa: BLE001  (what is refused is the answer)
+        return f"{type(error).__name__}: {error}"[:300]
+
+
+def _bits(allow_hf32: bool) -> Any:
+    """Multiply 1 + 2^-8 ... 1 + 2^-23 by 1 as matrices; what is left beside 1 shows how many bits the inputs keep."""
     torch = _torch()
-    return torch.stack([(torch.tensor([[each]]).npu() @ torch.ones(1, 1).npu() - 1)[0, 0] for each in values])
+    torch.npu.matmul.allow_hf32 = allow_hf32
+    try:
+        one = torch.ones(1, 1).npu()
+        numbers = [1 + 2.0**-bits for bits in range(8, 24)]
+        return torch.stack([(torch.tensor([[each]]).npu() @ one - 1)[0, 0] for each in numbers])
+    finally:
+        torch.npu.matmul.allow_hf32 = False
 
 
-def ulps(_: Fresh) -> dict[str, Any]:
+def ulps(_: Fresh) -> Questions:
     """Count by how many ulp functions are off, in float32 and float16, on 4,096 points each."""
-    torch = _torch()
-
-    found: dict[str, Any] = {}
     for name in FUNCTIONS:
-        for text in ("float32", "float16"):
-            dtype = getattr(torch, text)
-            x = torch.linspace(0.01, 0.99, 4096, dtype=torch.float64).to(dtype)
-            try:
-                actual = _call(name, x.npu(), torch).cpu()
-                expected = _call(name, x.double(), torch)
-            except Exception as error:  # noqa: BLE001
-                found.setdefault(name, {})[text] = f"{type(error).__name__}: {error}"[:200]
-                continue
-            off = _ulps(actual, expected, dtype, torch)
-            counts = Counter(min(each, 64) for each in off)
-            found.setdefault(name, {})[text] = {str(each): counts[each] for each in sorted(counts)}
-    return found
+        for dtype in ("float32", "float16"):
+            yield f"{name}/{dtype}", partial(_histogram, name, dtype)
+
+
+def _histogram(name: str, text: str) -> Any:
+    """Return how many points are 0, 1, 2 ... ulp off; 64 stands for more."""
+    torch = _torch()
+    dtype = getattr(torch, text)
+    low, high = (1.01, 9.0) if name == "acosh" else (0.01, 0.99)
+    x = torch.linspace(low, high, 4096, dtype=torch.float64).to(dtype)
+    try:
+        off = _ulps(_call(name, x.npu(), torch).cpu(), _call(name, x.double(), torch), dtype, torch)
+    except Exception as error:  # noqa: BLE001  (what is refused is the answer)
+        return f"{type(error).__name__}: {error}"[:200]
+    counts = Counter(min(each, 64) for each in off)
+    return {str(each): counts[each] for each in sorted(counts)}
 
 
 def _ulps(actual: Any, expected: Any, dtype: Any, torch: Any) -> list[int]:
@@ -283,17 +307,17 @@ def _error(work: Callable[[Any], Any]) -> dict[str, Any]:
     return said
 
 
-def error_index(_: Fresh) -> dict[str, Any]:
+def error_index() -> dict[str, Any]:
     """Take rows that do not exist."""
     return _error(lambda torch: torch.ones(4, 4, device="npu")[torch.tensor([9], device="npu")])
 
 
-def error_memory(_: Fresh) -> dict[str, Any]:
+def error_memory() -> dict[str, Any]:
     """Ask for more memory than there is."""
     return _error(lambda torch: torch.empty(2**44, dtype=torch.uint8, device="npu"))
 
 
-def error_dtype(_: Fresh) -> dict[str, Any]:
+def error_dtype() -> dict[str, Any]:
     """Multiply matrices of a dtype that no NPU multiplies."""
     return _error(
         lambda torch: (
@@ -302,12 +326,12 @@ def error_dtype(_: Fresh) -> dict[str, Any]:
     )
 
 
-def error_device(_: Fresh) -> dict[str, Any]:
+def error_device() -> dict[str, Any]:
     """Ask for a card that does not exist."""
     return _error(lambda torch: torch.ones(2, device="npu:99"))
 
 
-def load(_: Fresh) -> dict[str, Any]:
+def load() -> dict[str, Any]:
     """Keep the card busy for ten seconds, so that somebody else can ask for its clock."""
     torch = _torch()
 
@@ -320,15 +344,18 @@ def load(_: Fresh) -> dict[str, Any]:
     return {"products_of_2048": count, "seconds": 10}
 
 
-STEPS: Mapping[str, Callable[[Fresh], dict[str, Any]]] = {
-    "dtypes": dtypes,
+STEPS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "times": times,
-    "determinism": determinism,
-    "special": special,
-    "ulps": ulps,
     "error-index": error_index,
     "error-memory": error_memory,
     "error-dtype": error_dtype,
     "error-device": error_device,
     "load": load,
+}
+#: Steps of many questions.
+LISTS: Mapping[str, Callable[[Fresh], Questions]] = {
+    "dtypes": dtypes,
+    "determinism": determinism,
+    "special": special,
+    "ulps": ulps,
 }

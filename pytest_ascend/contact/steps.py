@@ -1,6 +1,7 @@
 """What the kit asks of a machine through torch, each question in a process of its own.
 
-Run as a module with the name of a step, it prints the answer as one line of JSON. Nothing here judges.
+Run as a module with the name of a step, it prints the answer as one line of JSON. A step of many questions writes each
+answer into a file at once, so that one at which the process dies or hangs costs no other. Nothing here judges.
 """
 
 from __future__ import annotations
@@ -17,9 +18,52 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.contact.questions import STEPS
+from pytest_ascend.contact.questions import LISTS, STEPS, Questions
 
 MARK = "pytest-ascend contact: "
+
+
+class Notebook:
+    """The answers so far to a list of questions, a line of JSON each, in a file that the next process reads too."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.answers: dict[str, Any] = {}
+        self.asked = ""
+        for line in path.read_text(encoding="utf-8").splitlines():
+            question, *answer = json.loads(line)
+            self.asked = "" if answer else question
+            self.answers |= {question: answer[0]} if answer else {}
+
+    def died(self, why: str) -> None:
+        """Write down what became of the question that a process did not live to answer."""
+        if self.asked:
+            self.note(self.asked, why)
+
+    def note(self, *line: Any) -> None:
+        """Write a question down, or with its answer."""
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, default=str) + "\n")
+
+    def work(self, questions: Questions, end: float) -> None:
+        """Ask what has no answer yet, until then (of ``time.monotonic``, which all processes share)."""
+        for question, ask in questions:
+            if question not in self.answers:
+                if time.monotonic() > end:
+                    return
+                self.note(question)
+                self.note(question, ask())
+
+    def nested(self) -> dict[str, Any]:
+        """Return the answers by the parts of their questions, as in {"abs": {"float32": answer}}."""
+        found: dict[str, Any] = {}
+        for question, answer in self.answers.items():
+            *parents, last = question.split("/")
+            place = found
+            for each in parents:
+                place = place.setdefault(each, {})
+            place[last] = answer
+        return found
 
 
 def threads_and_handlers() -> dict[str, Any]:
@@ -95,6 +139,7 @@ def recovery() -> dict[str, Any]:
         while True:
             x = (x @ x).clamp(0, 1)
     os.read(reading, 1)
+    time.sleep(1.0)  # until its queue is full of products
     os.kill(pid, signal.SIGKILL)
     began = time.monotonic()
     os.waitpid(pid, 0)
@@ -171,25 +216,27 @@ def _fresh(work: Callable[[], Any]) -> Any:
     return found[0]
 
 
-def _answers(name: str) -> Mapping[str, Any]:
-    own: dict[str, Callable[[], Mapping[str, Any]]] = {
-        "threads": threads_and_handlers,
-        "forks": forks,
-        "recovery": recovery,
-        "start-up": start_up,
-        "numbering": numbering,
-    }
-    if name in own:
-        return own[name]()
+ONES: Mapping[str, Callable[[], Mapping[str, Any]]] = {
+    "threads": threads_and_handlers,
+    "forks": forks,
+    "recovery": recovery,
+    "start-up": start_up,
+    "numbering": numbering,
+}
+
+
+def main(name: str, notebook: str = "", end: str = "inf") -> None:
+    """Print the answer of one step, or write those of a list into the notebook."""
+    if name in ONES:
+        sys.stdout.write(f"\n{MARK}{json.dumps(ONES[name](), default=str)}\n")
+        return
     import torch_npu  # noqa: F401  (torch does not load it by itself here)
 
-    return STEPS[name](_fresh)
-
-
-def main(name: str) -> None:
-    """Print the answer of one step."""
-    sys.stdout.write(f"\n{MARK}{json.dumps(_answers(name), default=str)}\n")
+    if name in LISTS:
+        Notebook(Path(notebook)).work(LISTS[name](_fresh), float(end))
+    said = {} if name in LISTS else STEPS[name]()
+    sys.stdout.write(f"\n{MARK}{json.dumps(said, default=str)}\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

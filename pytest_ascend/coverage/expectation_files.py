@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from pytest_ascend.environment.chips import family
 from pytest_ascend.records.census import FALLBACK
 from pytest_ascend.records.outcome import Disputed, Errored, Failed, Fallback, Outcome, Unsupported
 
@@ -123,34 +125,62 @@ def _range(text: Any, place: str) -> SpecifierSet:
 
 #: How CANN's operators refuse a dtype (the macro OP_CHECK_DTYPE_NOT_SUPPORT of its operator sources).
 _REFUSED = re.compile(r"Tensor \w+ not implemented for DT_(\w+), should be in dtype support list")
+#: And how they refuse to multiply float32 where the matrix unit takes none (the function CheckSocSupportDtype there).
+_REFUSED_TO_MULTIPLY = "does not support bf16 / fp32 for calculations"
 _OPERATOR = re.compile(r"\b(aclnn\w+)")
 
 
-def lacking(source: str, found: Outcome, fallbacks: Sequence[str]) -> str:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """What is known of a case beside its outcome: ``fallbacks`` are operators that the CPU computed, as "aten::lcm".
+
+    ``chip`` is the device's, as "Ascend310P3"; ``deviations`` the documented ones of some chips that explain all that
+    is wrong, as :mod:`pytest_ascend.records.verdict` names them, and none where anything is left.
+    """
+
+    fallbacks: Sequence[str] = ()
+    chip: str = ""
+    deviations: frozenset[str] = frozenset()
+
+
+def lacking(source: str, found: Outcome, evidence: Evidence) -> str:
     """Return what the stack lacks that explains the outcome of a case, "" for nothing.
 
-    ``source`` is one of ``SOURCES``; ``fallbacks`` are the operators that the CPU computed, as "aten::lcm".
+    ``source`` is one of ``SOURCES``.
     """
-    return SOURCES[source](found, fallbacks)
+    return SOURCES[source](found, evidence)
 
 
-def _kernels(_: Outcome, fallbacks: Sequence[str]) -> str:
+def _kernels(_: Outcome, evidence: Evidence) -> str:
     """Name the operators that the CPU computed, where torch's dispatcher has no kernel of torch_npu's for any."""
     from pytest_ascend.device import dispatcher  # noqa: PLC0415  (loads torch)
 
+    fallbacks = evidence.fallbacks
     is_without = fallbacks and all(dispatcher.kind_if_known(each) == FALLBACK for each in fallbacks)
     return ", ".join(sorted(fallbacks)) if is_without else ""
 
 
-def _dtypes(found: Outcome, _: Sequence[str]) -> str:
-    """Name CANN's operator and the dtype that it refuses, where CANN's own list has not got it."""
+def _dtypes(found: Outcome, evidence: Evidence) -> str:
+    """Name CANN's operator and the dtype that it refuses, where CANN's own list for the chip has not got it."""
     from pytest_ascend.emulator import dtype_support  # noqa: PLC0415  (loads torch)
 
     text = f"{found.reason}\n{found.detail}"
-    refused, operators = _REFUSED.search(text), _OPERATOR.findall(text)
-    names = [each for each in dict.fromkeys(operators) if refused and dtype_support.refuses(each, refused[1])]
+    if _REFUSED_TO_MULTIPLY in text and (kind := family(evidence.chip)) and kind.halves:
+        return "products that keep float32"
+    refused, operators = _REFUSED.search(text), dict.fromkeys(_OPERATOR.findall(text))
+    names = [each for each in operators if refused and dtype_support.refuses(each, refused[1], evidence.chip)]
     return f"{names[0]} of {refused[1].lower()}" if refused and names else ""
 
 
-#: Whom to ask: torch's dispatcher about kernels of torch_npu, CANN's lists of dtypes about an operator of its own.
-SOURCES: Mapping[str, Callable[[Outcome, Sequence[str]], str]] = {"dispatcher": _kernels, "dtypes": _dtypes}
+def _numbers(_: Outcome, evidence: Evidence) -> str:
+    """Name the deviations that explain all that is wrong."""
+    return ", ".join(sorted(evidence.deviations))
+
+
+#: Whom to ask: torch's dispatcher about kernels of torch_npu, CANN's lists of dtypes about an operator of its own, the
+#: judge about numbers that are right on some chips.
+SOURCES: Mapping[str, Callable[[Outcome, Evidence], str]] = {
+    "dispatcher": _kernels,
+    "dtypes": _dtypes,
+    "numbers": _numbers,
+}

@@ -19,6 +19,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from pytest_ascend.coverage import expectation_files
+from pytest_ascend.coverage.expectation_files import Evidence
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.outcome import (
     Disputed,
@@ -35,6 +36,9 @@ from pytest_ascend.system.untrusted import read_regular, strict_json
 NAME = "expectations.json"
 #: Some hundred causes with some thousand patterns; a file that is larger is none of ours.
 LIMIT_BYTES = 4 * 2**20
+
+#: How the reason of a pass begins where something else was expected, of the emulated device.
+BETTER = "better than expected"
 
 #: What torch_npu of a version does not have by design, and what somebody has to mend.
 LIMIT, DEFECT = "limit", "defect"
@@ -117,7 +121,7 @@ class Expectation:
     def _passed(self) -> Outcome:
         where = f"the cause {self.cause} in {self.file}, from {self.source}"
         if not self.confirmed:
-            return Passed(reason=f"better than expected ({self.outcome}: {self.reason}): remove it from {where}")
+            return Passed(reason=f"{BETTER} ({self.outcome}: {self.reason}): remove it from {where}")
         reason = f"expected to be {self.outcome} ({self.reason}), and passed: remove the expectation"
         return Failed(reason=reason, detail=where)
 
@@ -136,15 +140,25 @@ class Known:
 
     entry: Expectation | None
     derived: tuple[Expectation, ...] = ()
+    chip: str = ""
 
-    def judge(self, found: Outcome, fallbacks: Sequence[str], today: date) -> tuple[Outcome, dict[str, str]]:
-        """Return what becomes of the case, and its waiver, empty for none. ``fallbacks`` are operators on the CPU."""
+    def judge(
+        self, found: Outcome, fallbacks: Sequence[str], today: date, deviations: frozenset[str] = frozenset()
+    ) -> tuple[Outcome, dict[str, str]]:
+        """Return what becomes of the case, and its waiver, empty for none. ``fallbacks`` are operators on the CPU,
+        ``deviations`` those documented ones of some chips that explain all that is wrong.
+        """
+        is_known_here = deviations <= {each.says for each in self.derived}
+        evidence = Evidence(
+            fallbacks=fallbacks, chip=self.chip, deviations=deviations if is_known_here else frozenset()
+        )
         judged = self.entry.judge(found, today) if self.entry else found
         if isinstance(judged, (Waived, Disputed)) and self.entry:
             return judged, self.entry.waiver(found)
         for each in self.derived:
-            lacking = expectation_files.lacking(each.derived, found, fallbacks)
-            if found.name == each.outcome and lacking and today <= each.expires:
+            lacking = expectation_files.lacking(each.derived, found, evidence)
+            is_said = each.says in f"{found.reason}\n{found.detail}"
+            if found.name == each.outcome and lacking and is_said and today <= each.expires:
                 return each.waived(found, f"{each.reason}: {lacking}"), each.waiver(found)
         return judged, {}
 
@@ -154,6 +168,7 @@ class Expectations:
     """All that is known of one combination. Where several entries are about one case, the last one counts."""
 
     entries: tuple[Expectation, ...] = ()
+    chip: str = ""
 
     def find(self, case_id: str) -> Expectation | None:
         """Return the entry that names a case, None where it is to pass."""
@@ -162,8 +177,8 @@ class Expectations:
     def known(self, case_id: str) -> Known | None:
         """Return all that is known of a case, None for nothing."""
         entry = self.find(case_id)
-        derived = tuple(each for each in self.entries if each.derived and each.matches(case_id))
-        return Known(entry, derived) if entry or derived else None
+        derived = tuple(each for each in reversed(self.entries) if each.derived and each.matches(case_id))
+        return Known(entry, derived, self.chip) if entry or derived else None
 
     def refuse_unmatched(self, case_ids: Iterable[str]) -> None:
         """Raise UsageError where a pattern is about no case at all: a slip of the pen, or its case is gone."""
@@ -195,7 +210,7 @@ def today() -> date:
 
 
 def _applying(entries: Iterable[Expectation], stack: Stack) -> Expectations:
-    return Expectations(tuple(entry for entry in entries if entry.applies(stack)))
+    return Expectations(tuple(entry for entry in entries if entry.applies(stack)), stack.chip)
 
 
 def _read(file: Path) -> list[Expectation]:

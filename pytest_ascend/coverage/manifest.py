@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 from msgspec import to_builtins
 
@@ -18,7 +15,7 @@ from pytest_ascend.golden.files import write_if_new
 from pytest_ascend.records import LEVELS
 from pytest_ascend.records.case import Case
 from pytest_ascend.runlog import codec
-from pytest_ascend.system.bundled import PACKAGE
+from pytest_ascend.system.bundled import module
 from pytest_ascend.system.untrusted import read_regular
 
 SCHEMA = 1
@@ -70,7 +67,7 @@ def encode(cases: Iterable[Case]) -> str:
 
 
 def write(suites: Path, cases: Iterable[Case]) -> Path:
-    """Replace the manifest in the folder ``suites``, and give its path."""
+    """Replace the manifest in the folder ``suites``, and return its path."""
     path = suites / NAME
     write_if_new(path, encode(cases).encode())
     return path
@@ -88,18 +85,7 @@ def _checked(cases: Iterable[Case]) -> tuple[Case, ...]:
 
 
 def _cases(suites: Path, suite: str) -> Iterator[Case]:
-    for case in _package(suites, suite).CASES:
+    for case in module(f"{suites.name}.{suite}", suites.parent).CASES:
         if case.suite != suite:
             raise ValueError(f"the suite {suite} offers a case of another suite: {case.id}")
         yield case
-
-
-def _package(suites: Path, suite: str) -> ModuleType:
-    """Import a suite under the name that it has here: inside the package, or beside it in a checkout."""
-    if suites.parent == PACKAGE:
-        return importlib.import_module(f"{PACKAGE.name}.{suites.name}.{suite}")
-    sys.path.insert(0, str(suites.parent))
-    try:
-        return importlib.import_module(f"{suites.name}.{suite}")
-    finally:
-        sys.path.remove(str(suites.parent))

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_ascend.records.case import Case
-
-#: Suites of torch_npu's own operators, which no other device has: not in the manifest of a run on one.
-NEEDS_NPU = ("fused",)
+from pytest_ascend.verdict.suites import describe
+from pytest_ascend.verdict.summary import OWN_MODEL
 
 #: What the paths on the command line come to.
 BUNDLED = "bundled"
 PART = "part of the bundled suites"
 OWN = "tests of one's own"
+#: Tests that an option chooses -> what is said instead of their path.
+NAMED = {"user/model.py": OWN_MODEL, "user/cases.py": "cases of --ascend-cases", "ops/exploring.py": "exploring"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,8 +41,11 @@ class Plan:
 
 
 def concerns(case: Case, level: str, device: str) -> bool:
-    """Whether a run at ``level`` on a kind of device, as "npu" or "cpu", has to run a case."""
-    return case.is_in(level) and (device == "npu" or case.suite not in NEEDS_NPU)
+    """Whether a run at ``level`` on a kind of device, as "npu" or "cpu", has to run a case.
+
+    Operators of torch_npu's own, which no other device has, are not in the manifest of a run on one.
+    """
+    return case.is_in(level) and (device == "npu" or not describe(case.suite).needs_npu)
 
 
 def scope(paths: Sequence[str], suites: Path, invocation_folder: Path) -> str:
@@ -84,7 +88,10 @@ def plan(
 
 def _narrowed(collected: CollectedCases, *, scope: str, paths: Sequence[str], narrowed_by: Sequence[str]) -> str:
     reasons = list(narrowed_by)
-    if scope != BUNDLED:
+    if scope == PART:
+        within = [each.rpartition("/suites/")[2] for each in paths]
+        reasons.append(NAMED.get(within[0]) or f"{scope}: {_listed(within)}")
+    elif scope != BUNDLED:
         reasons.append(f"{scope}: {_listed(paths)}")
     if collected.deselected and not narrowed_by:
         reasons.append(f"{collected.deselected} deselected")

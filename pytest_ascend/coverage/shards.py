@@ -38,12 +38,12 @@ class Shard:
 
 
 def parse(text: str) -> Shard:
-    """Read "2/5". Raises UsageError for anything that is no part of a whole."""
+    """Read "2/5". Raises UsageError for anything that is not a part of a whole."""
     match = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
     index, count = map(int, match.groups()) if match else (0, 0)
     if not 1 <= index <= count <= COUNT_LIMIT:
         hint = f"give part and number of parts, up to {COUNT_LIMIT}: --ascend-shard=2/5 is the second of five"
-        raise UsageError(f"--ascend-shard={text}: no part of a whole", hint=hint)
+        raise UsageError(f"--ascend-shard={text}: not a part of a whole", hint=hint)
     return Shard(index, count)
 
 

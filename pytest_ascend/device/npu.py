@@ -138,6 +138,19 @@ def pinned(chip: str) -> dict[str, Mode]:
     return {**PINNED, _PRECISION_MODE: _HALVES} if _MULTIPLIES_HALVES.fullmatch(chip) else dict(PINNED)
 
 
+def pinning(device: torch.device) -> list[str]:
+    """Return the lines of Python that set an NPU's modes as a run does, nothing for another device."""
+    if device.type != "npu":
+        return []
+    chip = str(_npu().get_device_name()) if "torch_npu" in sys.modules else ""
+    return [
+        "torch.npu.conv.allow_hf32 = torch.npu.matmul.allow_hf32 = False  # the modes of the run: float32 as float32",
+        "torch.npu.config.allow_internal_format = False",
+        "torch.npu.set_compile_mode(jit_compile=False)",
+        f'torch.npu.set_option({{"{_PRECISION_MODE}": "{pinned(chip)[_PRECISION_MODE]}"}})',
+    ]
+
+
 def optimizer(name: str) -> Any:
     """Return ``torch_npu.optim.NAME``. Raises NotImplementedError where torch_npu is not loaded, or has none such."""
     if "torch_npu" not in sys.modules:
@@ -201,6 +214,11 @@ class Npu:
         """Return how much memory tensors hold now."""
         return int(_npu().memory_allocated(self.index))
 
+    def memory_elsewhere_bytes(self) -> int:
+        """Return what is used of the card's memory and not reserved by this process: by its context, and by others."""
+        free, total = _npu().mem_get_info(self.index)
+        return int(total - free) - int(_npu().memory_reserved(self.index))
+
     def synchronize(self) -> None:
         """Wait for the NPU and for torch_npu's queue in front of it."""
         _npu().synchronize(self.index)
@@ -214,7 +232,7 @@ class Npu:
         return str(_npu().get_device_name(self.index))
 
     def pin_numerics(self) -> dict[str, Mode]:
-        """Have float32 computed as float32, and operators called as compiled kernels; give what was set, by name.
+        """Have float32 computed as float32, and operators called as compiled kernels; return what was set, by name.
 
         By default a chip rounds the inputs of float32 convolutions to HF32, which has 10 or 11 bits of fraction, old
         ones compute in formats of their own: neither is what PyTorch promises. Chips that multiply in half precision

@@ -1,5 +1,105 @@
-"""What an error of a case means, and what to do about it."""
+"""From an error's type, code and message to its kind, meaning and remedy. The message itself stays as it is."""
 
-from pytest_ascend.diagnosis.diagnose import Diagnosis, diagnose
+from __future__ import annotations
 
-__all__ = ["Diagnosis", "diagnose"]
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_ascend.diagnosis.codes import (
+    BUG,
+    BUSY,
+    BY_NAME,
+    DEVICE,
+    DTYPE,
+    HCCL,
+    KINDS,
+    LOST,
+    MEMORY,
+    PERMISSION,
+    VERSION,
+    Code,
+    Kind,
+    codes_in,
+)
+
+#: Kinds whose codes decide over all others in a message, the most particular first: what follows an error is often
+#: a second code of another kind.
+FIRST = (BUSY, PERMISSION, MEMORY, VERSION, DTYPE, HCCL, LOST)
+#: Kinds whose phrases decide over any code: the driver says why, and the code only which call met it.
+PLAIN = (BUSY, DEVICE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnosis:
+    """What an error is. ``codes`` are CANN's, with meaning and source; ``findings`` are lines of evidence beside it."""
+
+    kind: str
+    says: str
+    remedy: str
+    codes: tuple[Code, ...] = ()
+    findings: tuple[str, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """Yield the diagnosis as people read it."""
+        yield f"{self.kind}: {self.says}"
+        for code in self.codes:
+            yield f"  {code.code}: {code.says} ({code.source})"
+        yield f"  remedy: {self.remedy}"
+        yield from (f"  {finding}" for finding in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return builtins only, as they stand in a run log."""
+        codes = [{"code": each.code, "says": each.says, "source": each.source} for each in self.codes]
+        return {
+            "kind": self.kind,
+            "says": self.says,
+            "remedy": self.remedy,
+            "codes": codes,
+            "findings": list(self.findings),
+        }
+
+
+def diagnose(type_name: str, message: str, findings: tuple[str, ...] = ()) -> Diagnosis:
+    """Classify an error by its codes, then by its type and phrases; ``findings`` are kept with it."""
+    codes = tuple(codes_in(message))
+    kind = _plain(message) or _by_code(codes) or _by_phrase(f"{type_name}: {message}")
+    return Diagnosis(kind=kind.name, says=kind.says, remedy=kind.remedy, codes=codes, findings=findings)
+
+
+def _plain(message: str) -> Kind | None:
+    kinds = (BY_NAME[name] for name in PLAIN)
+    return next(
+        (kind for kind in kinds if any(re.search(each, message, re.IGNORECASE) for each in kind.patterns)), None
+    )
+
+
+def _by_code(codes: tuple[Code, ...]) -> Kind | None:
+    kinds = [code.kind for code in codes if code.kind != BUG]
+    for name in FIRST:
+        if name in kinds:
+            return BY_NAME[name]
+    return BY_NAME[kinds[0]] if kinds else None
+
+
+def _by_phrase(text: str) -> Kind:
+    for kind in KINDS:
+        if any(
+            re.search(pattern, text, re.IGNORECASE if kind.name not in (DTYPE,) else 0) for pattern in kind.patterns
+        ):
+            return kind
+    return BY_NAME[BUG]
+
+
+def as_text(diagnosis: Mapping[str, Any]) -> str:
+    """Return the lines of a diagnosis that was read from a run log."""
+    codes = tuple(Code(each["code"], each["says"], "", each["source"]) for each in diagnosis["codes"])
+    read = Diagnosis(
+        kind=diagnosis["kind"],
+        says=diagnosis["says"],
+        remedy=diagnosis["remedy"],
+        codes=codes,
+        findings=tuple(diagnosis["findings"]),
+    )
+    return "\n".join(read.lines())

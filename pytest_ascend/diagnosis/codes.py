@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 
+from pytest_ascend.environment import measured
+
 MISSING, DTYPE, MEMORY, LOST = "operator-missing", "dtype", "out-of-memory", "device-lost"
 CORE, HCCL, VERSION, TOOL, BUG = "aicore-error", "hccl", "version-mismatch", "tool-missing", "bug"
 BUSY, PERMISSION, DEVICE, DRIVER = "device-busy", "no-permission", "no-such-device", "driver-unreachable"
@@ -126,6 +128,7 @@ KINDS = (
             r"(?:do|does|are|is)(?:n't| not) support(?:ed)?\b",
             r"'_OpNamespace' '\w+' object has no attribute",
             r"was deprecated .{0,40}and is now removed",
+            r"do(?:es)? not have aclnn implementation",
             r"Unsupported op",
             r"NotImplementedError",
             r"\bERR01007\b",
@@ -297,9 +300,16 @@ def codes_in(text: str) -> Iterator[Code]:
     """Yield what the codes of a message mean, in their order, each once; names of layers are left out."""
     seen = dict.fromkeys(match["number"] or match["named"] for match in _FOUND.finditer(text))
     for code in seen:
-        found = CODES.get(code) or _by_rule(code)
+        found = CODES.get(code) or _seen(code) or _by_rule(code)
         if found and code not in LAYERS:
             yield found
+
+
+def _seen(code: str) -> Code | None:
+    """Return a code that no table has and that a contact kit brought, with the words in which a chip said it."""
+    said, chip = measured.codes().get(code, ("", ""))
+    rule = _by_rule(code)
+    return Code(code, said, rule.kind if rule else BUG, f"contact kit of an {chip}") if said else None
 
 
 def _by_rule(code: str) -> Code | None:

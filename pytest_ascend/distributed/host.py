@@ -39,9 +39,10 @@ def live(channel: Channel, folder: Path) -> None:
     try:
         while "function" in (call := channel.receive()):
             key = (call["kind"], call["count"])
-            is_new = key not in groups
+            # Ranks wait for each other half of their group's limit: in a shorter call they would say nothing in time.
+            is_new = key not in groups or groups[key].limit_s > call["limit_s"]
             if is_new:
-                _end(groups)  # the devices of ranks of another number
+                _end(groups)  # they use the same devices
                 groups[key] = _start(call)
             message = _supervised(groups[key], call, START_LIMIT_S if is_new else 0.0)
             if "failure" in message:
@@ -66,10 +67,11 @@ def _load() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Ranks that found each other by a file, and what they print."""
+    """Ranks that found each other by a file, what they print, and how long their first call might take."""
 
     ranks: Sequence[Child]
     store: Path
+    limit_s: float
 
     def said(self, number: int) -> str:
         """Return the end of what a rank and its libraries printed."""
@@ -86,7 +88,7 @@ def _start(call: Mapping[str, Any]) -> Group:
         rank.Work(kind=call["kind"], rank=each, count=count, store=store, limit_s=call["limit_s"])
         for each in range(count)
     ]
-    return Group([start(each.live) for each in work], store)
+    return Group([start(each.live) for each in work], store, call["limit_s"])
 
 
 def _end(groups: dict[tuple[str, int], Group]) -> None:
@@ -103,7 +105,7 @@ def _end(groups: dict[tuple[str, int], Group]) -> None:
 
 
 def _supervised(of: Group, call: Mapping[str, Any], extra_s: float) -> dict[str, Any]:
-    """Have the ranks do it; give their answers, or the failure with the rank that is to blame."""
+    """Have the ranks do it; return their answers, or the failure with the rank that is to blame."""
     group = of.ranks
     answers: dict[int, dict[str, Any]] = {}
     ended: dict[int, str] = {}
@@ -143,6 +145,7 @@ def _blamed(
     said = {number: f"{each['failure']}\n{each['detail']}" for number, each in raised.items()}
     said |= {number: f"{how}\n{group[number].notes()}" for number, how in ended.items()}
     said |= {number: f"no answer\n{group[number].ask_for_stacks(1.0)}" for number in silent}
+    stopped = [number for number in silent if _is_stopped(group[number].pid)]  # whatever the others took it for
     printed = {number: of.said(number) for number in said}
     detail = "\n".join(f"rank {n}: {text}\n{printed[n][-SAID_BYTES:]}".strip() for n, text in sorted(said.items()))
     named = [
@@ -151,7 +154,7 @@ def _blamed(
         for each in _NAMED.findall(text)
         if int(each) < len(group)
     ]
-    worst = _to_blame(named, ended, silent, raised)
+    worst = stopped[0] if stopped else _to_blame(named, ended, silent, raised)
     how = (
         ended.get(worst)
         or (f"gave no answer within {limit_s:g} s" if worst in silent else "")
@@ -160,10 +163,17 @@ def _blamed(
     return {"failure": f"rank {worst} of {len(group)}: {how}", "rank": worst, "detail": detail}
 
 
+def _is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped a process, as a debugger or job control does."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    return False
+
+
 def _to_blame(
     named: Sequence[int], ended: Mapping[int, str], silent: Sequence[int], raised: Mapping[int, object]
 ) -> int:
-    """Return the rank that the others waited for; else one that died, one that hangs, or the first that raised."""
+    """Return the rank that others waited for; else one that ended, one that hangs, one that raised."""
     if named:
         return max(set(named), key=named.count)
     return next(iter([*ended, *(silent if not raised else []), *raised, *silent]))

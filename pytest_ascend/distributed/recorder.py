@@ -96,7 +96,7 @@ class Recorder:
     # --- what is looked at ---
 
     def entering(self, module: Any, args: Any) -> None:
-        """A module is called: of the outermost one, note the data; of the outermost that is no wrapper, the buffers."""
+        """A module is called: of the outermost one, note the data; of the outermost but for wrappers, the buffers."""
         import torch
 
         self.depth += 1

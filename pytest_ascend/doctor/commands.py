@@ -5,18 +5,31 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from pytest_ascend.doctor.examination import examine
-from pytest_ascend.doctor.findings import ERROR, NOTE, SEVERITIES, UNKNOWN, WARNING, Diagnosis, Finding
+from pytest_ascend.doctor.findings import (
+    ENGLISH,
+    ERROR,
+    LANGUAGES,
+    NOTE,
+    SEVERITIES,
+    UNKNOWN,
+    WARNING,
+    Diagnosis,
+    Finding,
+    translated,
+)
 from pytest_ascend.environment.compatibility import BUNDLED, load
 from pytest_ascend.environment.evidence import COMMIT
 from pytest_ascend.environment.machine import NPU_SMI_LIMIT_S, Machine, copied_machine, this_machine
@@ -32,19 +45,24 @@ _COMMIT = 12
 _WIDEST = 32
 
 
-def show(console: Console, diagnosis: Diagnosis) -> None:
+#: Gives a sentence in the language of the reader.
+Say: TypeAlias = Callable[[str], str]
+
+
+def show(console: Console, diagnosis: Diagnosis, language: str = ENGLISH) -> None:
     """Print a diagnosis."""
-    console.print(Text(f"pytest-ascend doctor: {diagnosis.machine}", style="bold"))
+    say = partial(translated, language=language)
+    console.print(Text(say(f"pytest-ascend doctor: {diagnosis.machine}"), style="bold"))
     console.print()
-    console.print(_stack(diagnosis))
+    console.print(_stack(diagnosis, say))
     missing = [str(each["name"]) for each in diagnosis.components if not each["version"]]
     if missing:
-        console.print(Text(f"not found: {', '.join(missing)}"), soft_wrap=False)
+        console.print(Text(say(f"not found: {', '.join(missing)}")), soft_wrap=False)
     for finding in diagnosis.findings:
         console.print()
-        console.print(_finding(finding))
+        console.print(_finding(finding, say))
     console.print()
-    console.print(Text(closing(diagnosis), style="bold"))
+    console.print(Text(say(closing(diagnosis)), style="bold"))
 
 
 def closing(diagnosis: Diagnosis) -> str:
@@ -58,11 +76,12 @@ def _counted(severity: str, count: int) -> str:
     return f"{count} {severity if count == 1 and severity != UNKNOWN else _PLURALS[severity]}"
 
 
-def _stack(diagnosis: Diagnosis) -> Table:
+def _stack(diagnosis: Diagnosis, say: Say) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    rows = [(str(each["name"]), _version(each), _sources(each)) for each in diagnosis.components if each["version"]]
+    known = [each for each in diagnosis.components if each["version"]]
+    rows = [(say(str(each["name"])), _version(each), _sources(each, say)) for each in known]
     # Where the terminal is narrow, the places give way.
-    table.add_column(no_wrap=True, min_width=max((len(name) for name, _, _ in rows), default=0))
+    table.add_column(no_wrap=True, min_width=max((cell_len(name) for name, _, _ in rows), default=0))
     table.add_column(style="bold", no_wrap=True, min_width=max((len(version) for _, version, _ in rows), default=0))
     table.add_column(style="dim", no_wrap=True, overflow="ellipsis")
     for name, version, sources in rows:
@@ -70,7 +89,7 @@ def _stack(diagnosis: Diagnosis) -> Table:
     if diagnosis.devices:
         healths = Counter(str(each["health"]) for each in diagnosis.devices)
         said = ", ".join(f"{count} {health}" for health, count in healths.items())
-        table.add_row("devices", str(len(diagnosis.devices)), Text(f"health: {said}"))
+        table.add_row(say("devices"), str(len(diagnosis.devices)), Text(say(f"health: {said}")))
     return table
 
 
@@ -80,15 +99,15 @@ def _version(component: Mapping[str, Any]) -> str:
     return version[:_COMMIT] if component["name"] == COMMIT else version[:_WIDEST]
 
 
-def _sources(component: Mapping[str, Any]) -> Text:
+def _sources(component: Mapping[str, Any], say: Say) -> Text:
     """Name the best place that says a version, and say how many others agree and disagree."""
     evidence, differing = component["evidence"], component["disagreeing"]
     text = Text()
     if differing:
-        text.append(f"{len(differing)} disagree  ", style="bold yellow")
+        text.append(say(f"{len(differing)} disagree") + "  ", style="bold yellow")
     text.append(_short(one_line(evidence[0]["source"])))
     agreeing = len(evidence) - len(differing) - 1
-    return text.append(f" and {agreeing} more") if agreeing else text
+    return text.append(say(f" and {agreeing} more")) if agreeing else text
 
 
 def _short(source: str) -> str:
@@ -96,21 +115,21 @@ def _short(source: str) -> str:
     return source if len(source) <= _WIDEST else f".../{'/'.join(source.rsplit('/', 2)[-2:])}"
 
 
-def _finding(finding: Finding) -> RenderableType:
+def _finding(finding: Finding, say: Say) -> RenderableType:
     head = Text.assemble(
-        (f"{finding.severity.upper()}  ", _STYLES[finding.severity]),
-        (finding.what, "bold"),
+        (say(finding.severity.upper()) + "  ", _STYLES[finding.severity]),
+        (say(finding.what), "bold"),
         (f"  [{finding.id}]", "dim"),
     )
-    return Group(head, Padding(_body(finding), (0, 0, 0, 2)))
+    return Group(head, Padding(_body(finding, say), (0, 0, 0, 2)))
 
 
-def _body(finding: Finding) -> Table:
+def _body(finding: Finding, say: Say) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in _lines(finding):
-        table.add_row(name, Text(text))
+        table.add_row(say(name), Text(text if name == "seen" else say(text)))
     return table
 
 
@@ -127,6 +146,7 @@ _path = click.Path(path_type=Path)
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+@click.option("--language", type=click.Choice(LANGUAGES), default=ENGLISH, show_default=True, help="Of what it says.")
 @click.option("--root", type=_path, help="Look at the files below DIR: a mounted image, or a copy.", metavar="DIR")
 @click.option("--environ", type=_path, help="With --root: its variables, as `env` prints them.", metavar="FILE")
 @click.option("--npu-smi", type=_path, help="With --root: what `npu-smi info` printed there.", metavar="FILE")
@@ -137,6 +157,7 @@ _path = click.Path(path_type=Path)
 def doctor(
     *,
     as_json: bool,
+    language: str,
     root: Path | None,
     environ: Path | None,
     npu_smi: Path | None,
@@ -152,7 +173,7 @@ def doctor(
     if as_json:
         click.echo(json.dumps(diagnosis.to_dict(), indent=1))
     else:
-        show(Console(highlight=False, soft_wrap=False), diagnosis)
+        show(Console(highlight=False, soft_wrap=False), diagnosis, language)
     sys.exit(1 if diagnosis.errors else 0)
 
 

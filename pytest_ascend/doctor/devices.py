@@ -78,8 +78,10 @@ def not_visible(survey: Survey) -> Iterator[Observation]:
 
 def npu_smi_failed(survey: Survey) -> Iterator[Observation]:
     """The driver's own tool cannot speak to the driver."""
-    if survey.reply.failure and not survey.reply.late and survey.reply not in (NOT_ASKED, NOT_INSTALLED):
-        yield Observation("npu-smi cannot speak to the driver", (f"npu-smi info {survey.reply.failure[:200]}",))
+    if survey.reply.late or survey.reply in (NOT_ASKED, NOT_INSTALLED):
+        return
+    if said := survey.said.failure or survey.reply.failure:
+        yield Observation("npu-smi cannot speak to the driver", (f"npu-smi info: {said[:200]}",))
 
 
 def npu_smi_late(survey: Survey) -> Iterator[Observation]:

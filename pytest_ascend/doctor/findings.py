@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.records.text import one_line
@@ -130,3 +134,33 @@ class Diagnosis:
             "devices": [dict(each) for each in self.devices],
             "judged_by": self.judged_by,
         }
+
+
+#: Codes of the languages (BCP 47). English is what logs have.
+LANGUAGES = ENGLISH, CHINESE = ("en", "zh")
+
+_HOLE = re.compile(r"\{\d\}")
+
+
+def translated(text: str, language: str) -> str:
+    """Return a sentence of the doctor in a language, as it is where the table has no words for it."""
+    constants, patterns = _table(language)
+    if text in constants:
+        return constants[text]
+    for pattern, words in patterns:
+        if match := pattern.fullmatch(text):
+            return words.format(*(translated(each, language) for each in match.groups()))
+    parts = text.split(", ")
+    return "、".join(constants[each] for each in parts) if all(each in constants for each in parts) else text
+
+
+@cache
+def _table(language: str) -> tuple[Mapping[str, str], tuple[tuple[re.Pattern[str], str], ...]]:
+    """Return the sentences that are constant, and those with places for values as patterns, the longest first."""
+    if language == ENGLISH:
+        return {}, ()
+    text = (files("pytest_ascend.doctor") / f"{language}.json").read_text(encoding="utf-8")
+    table: dict[str, str] = json.loads(text)
+    holed = sorted((each for each in table if _HOLE.search(each)), key=len, reverse=True)
+    patterns = (re.compile("(.+)".join(map(re.escape, _HOLE.split(each))), re.DOTALL) for each in holed)
+    return table, tuple(zip(patterns, (table[each] for each in holed), strict=True))

@@ -18,6 +18,8 @@ CANN = EMULATED_CANN_VARIABLE
 CHIP = "PYTEST_ASCEND_EMULATED_CHIP"
 DEVICES = "PYTEST_ASCEND_EMULATED_DEVICES"
 MEMORY = "PYTEST_ASCEND_EMULATED_MEMORY"
+PHYSICAL = "PYTEST_ASCEND_EMULATED_PHYSICAL"
+OCCUPIED = "PYTEST_ASCEND_EMULATED_OCCUPIED"
 
 EXACT = "exact"
 
@@ -49,6 +51,14 @@ def devices_of(text: str) -> int:
     if text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_DEVICES:
         return int(text)
     raise UsageError(f"{DEVICES}={text}: invalid number of devices", hint=f"give 1 to {MOST_DEVICES}")
+
+
+def checked_physical(text: str) -> str:
+    """Return the numbers of cards that a text such as "4,6" lists. Raises UsageError for anything else."""
+    numbers = text.split(",") if text else []
+    if all(re.fullmatch(r"\d{1,2}", each) for each in numbers) and len(set(numbers)) == len(numbers):
+        return text
+    raise UsageError(f"{text!r} lists no cards", hint="give a number for each emulated device, such as 4,6")
 
 
 def checked(text: str) -> str:

@@ -16,7 +16,7 @@ from pytest_ascend.errors import UsageError
 
 
 def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of the table of settings."""
+    """Add to a command the options of the table of settings."""
     for each in reversed(OPTIONS):
         several = isinstance(each.default, tuple)
         name, metavar, text = (each.metadata[key] for key in ("emulate", "metavar", "help"))

@@ -7,9 +7,9 @@ import os
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -20,12 +20,14 @@ from pytest_ascend.emulator.device_faults import Silent
 from pytest_ascend.emulator.dtype_support import check_of
 from pytest_ascend.emulator.faults import apply_faults
 from pytest_ascend.emulator.kernels import all_kernels, all_named
-from pytest_ascend.emulator.registry import Kernel
+from pytest_ascend.emulator.kernels.overflow import computes, saturate
+from pytest_ascend.emulator.registry import Body, Kernel
 from pytest_ascend.emulator.tensors import DTYPES, DeviceMemory, Refused, readers, set_view_shape, write
 from pytest_ascend.errors import EmulatorUnavailable
 
 _RUNNER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p)
 _KERNEL_FAILED, _NOT_SUPPORTED = 561000, 207000
+_SATURATION = 0  # ACL_RT_OVERFLOW_MODE_SATURATION
 
 _lock = threading.Lock()
 _installed: list[Any] = []  # keeps the callback alive as long as the process, as C holds a pointer to it
@@ -37,10 +39,13 @@ def called() -> dict[str, int]:
     return dict(_counts)
 
 
-def install() -> None:
-    """Give the C runtime the function that computes. Runs at the first call of an operator, in any thread."""
+def install(*, again: bool = False) -> None:
+    """Hand the C runtime the function that computes. Runs at the first call of an operator, in any thread.
+
+    With ``again`` it replaces the one that is there, as settings in the environment ask now.
+    """
     with _lock, torch.inference_mode(False):  # bases made in inference mode could never be written outside of it
-        if _installed:
+        if _installed and not again:
             return
         warnings.filterwarnings("ignore", module=r"pytest_ascend\.emulator\.kernels\.")
         home = Path(os.environ["ASCEND_HOME_PATH"])
@@ -49,7 +54,7 @@ def install() -> None:
         runtime.emu_memory_base.restype = ctypes.c_size_t
         runtime.emu_memory_size.restype = ctypes.c_size_t
         size = runtime.emu_memory_size() * runtime.emu_device_count()
-        callback = _RUNNER(_runner(DeviceMemory(runtime.emu_memory_base(), size), runtime.emu_fail))
+        callback = _RUNNER(_runner(DeviceMemory(runtime.emu_memory_base(), size), runtime))
         _installed.append(callback)
         runtime.emu_install(callback)
 
@@ -71,11 +76,12 @@ def planted(faults: Iterable[str]) -> list[Kernel]:
     return apply_faults(apply_numerics([*all_kernels(), *all_named()], os.environ.get(NUMERICS, "")), faults)
 
 
-def _runner(memory: DeviceMemory, fail: Any) -> Callable[[int, int], int]:
+def _runner(memory: DeviceMemory, runtime: Any) -> Callable[[int, int], int]:
     names = filter(None, os.environ.get("PYTEST_ASCEND_FAULTS", "").split(","))
-    kernels, count = planted(names), len(all_kernels())
-    calls = [(kernel.name, call_of(kernel, memory)) for kernel in kernels[:count]]
-    by_name = {kernel.name: (kernel.name, named_call(kernel, memory)) for kernel in kernels[count:]}
+    kernels, count, fail = planted(names), len(all_kernels()), runtime.emu_fail
+    last = _saturating if _saturates(runtime) else _as_computed
+    calls = [(kernel.name, call_of(kernel, memory, last(kernel))) for kernel in kernels[:count]]
+    by_name = {kernel.name: (kernel.name, named_call(kernel, memory, last(kernel))) for kernel in kernels[count:]}
 
     def run(index: int, words: int) -> int:
         entry = calls[index] if index != BY_NAME else by_name.get(name_of(words))
@@ -101,6 +107,25 @@ def _runner(memory: DeviceMemory, fail: Any) -> Callable[[int, int], int]:
     return run
 
 
+#: Changes the results of a call in place, once they are written.
+Last: TypeAlias = Callable[[list[Any]], None]
+
+
+def _saturates(runtime: Any) -> bool:
+    """Whether the chip is in the mode that has no Inf and NaN, which torch_npu sets before the first operator."""
+    mode = ctypes.c_int(0)
+    runtime.aclrtGetDeviceSatMode(ctypes.byref(mode))
+    return mode.value == _SATURATION
+
+
+def _saturating(kernel: Kernel) -> Last | None:
+    return saturate if computes(kernel) else None
+
+
+def _as_computed(_: Kernel) -> None:
+    return None
+
+
 def _message(name: str, error: BaseException) -> str:
     if os.environ.get("PYTEST_ASCEND_EMULATED_DEBUG"):
         traceback.print_exception(error)
@@ -110,14 +135,16 @@ def _message(name: str, error: BaseException) -> str:
     return f"emulated CANN: {name} failed: {type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"
 
 
-def call_of(kernel: Kernel, memory: DeviceMemory) -> Callable[[int], None]:
-    """Return the function that reads the words at an address and runs the kernel on them."""
+def call_of(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> Callable[[int], None]:
+    """Return the function that reads the words at an address and runs the kernel on them; ``last`` sees the results."""
     read = readers(memory)
     parameters = kernel.signature.parameters
     inputs = [(i, read[each.type]) for i, each in enumerate(parameters) if each.is_input]
     outputs = [(i, read[each.type], each.role == "dynamic") for i, each in enumerate(parameters) if not each.is_input]
+    changed = [place for place, (i, _) in enumerate(inputs) if parameters[i].role == "inout"]
     block = ctypes.c_int64 * len(parameters)
-    body, into, check = kernel.body, kernel.into, check_of(kernel.signature, os.environ.get(CHIP, ""))
+    check = check_of(kernel.signature, os.environ.get(CHIP, ""))
+    compute = _into(kernel.body) if kernel.into else _written(kernel.body, outputs)
 
     def call(address: int) -> None:
         words = block.from_address(address)[:]
@@ -125,23 +152,42 @@ def call_of(kernel: Kernel, memory: DeviceMemory) -> Callable[[int], None]:
             check(words)
         arguments = [reader(words[i]) for i, reader in inputs]
         targets = [reader(words[i]) for i, reader, _ in outputs]
-        if into:
-            shapes = _shapes(targets)
-            body(*arguments, out=targets[0] if len(targets) == 1 else tuple(targets))
-            if (made := _shapes(targets)) != shapes:  # torch resizes an output that does not fit
-                raise Refused(f"Shape of out should be {made}, but current is {shapes}.")
-            return
+        written = compute(words, arguments, targets)
+        if last:
+            last([*written, *(arguments[place] for place in changed)])
+
+    return call
+
+
+#: Computes from the words of a call, what the kernel takes, and what its results go into; returns what it wrote.
+Compute: TypeAlias = Callable[[Sequence[int], list[Any], list[Any]], list[Any]]
+
+
+def _into(body: Body) -> Compute:
+    def compute(_: Sequence[int], arguments: list[Any], targets: list[Any]) -> list[Any]:
+        shapes = _shapes(targets)
+        body(*arguments, out=targets[0] if len(targets) == 1 else tuple(targets))
+        if (made := _shapes(targets)) != shapes:  # torch resizes an output that does not fit
+            raise Refused(f"Shape of out should be {made}, but current is {shapes}.")
+        return targets
+
+    return compute
+
+
+def _written(body: Body, outputs: Sequence[tuple[int, Any, bool]]) -> Compute:
+    def compute(words: Sequence[int], arguments: list[Any], targets: list[Any]) -> list[Any]:
         result = body(*arguments)
         if not targets:
-            return
+            return []
         results = (result,) if len(targets) == 1 else result
         for target, value, (i, _, dynamic) in zip(targets, results, outputs, strict=True):
             if dynamic:
                 _write_dynamic(target, value, words[i])
             else:
                 write(target, value)
+        return [target for target, value in zip(targets, results, strict=True) if value is not None]
 
-    return call
+    return compute
 
 
 def _shapes(targets: list[Any]) -> list[Any]:
@@ -169,8 +215,8 @@ def name_of(words: int) -> str:
     return ctypes.string_at(ctypes.c_int64.from_address(words).value).decode()
 
 
-def named_call(kernel: Kernel, memory: DeviceMemory) -> Callable[[int], None]:
-    """Return the function that reads the words at an address and runs the kernel on them."""
+def named_call(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> Callable[[int], None]:
+    """Return the function that reads the words at an address and runs the kernel on them; ``last`` sees the results."""
 
     def call(words: int) -> None:
         _, n, inputs, m, outputs, count, attributes = (ctypes.c_int64 * 7).from_address(words)[:]
@@ -182,6 +228,8 @@ def named_call(kernel: Kernel, memory: DeviceMemory) -> Callable[[int], None]:
             if target is not None and value is not None and target.numel() == value.numel() == 1:
                 value = value.reshape(target.shape)  # noqa: PLW2901  a scalar may be one element of any shape
             write(target, value)
+        if last:
+            last(targets)
 
     return call
 

@@ -53,17 +53,22 @@ TAKEN: Mapping[str, Taken] = {
 }
 
 
-def refuses(operator: str, dtype: str) -> bool:
-    """Whether an operator such as "aclnnMm" has a list of dtypes without this one, such as "DOUBLE"."""
-    taken = TAKEN.get(operator.removeprefix("aclnn"))
+#: The lists above are those of an Atlas A2, and an A3 has two of its dies: its pages say the same of both.
+_LISTED = ("A2", "A3")
+
+
+def refuses(operator: str, dtype: str, chip: str = DEFAULT_CHIP) -> bool:
+    """Whether an operator such as "aclnnMm" has a list of dtypes, on a chip, without this one, such as "DOUBLE"."""
+    name, kind = operator.removeprefix("aclnn"), family(chip)
+    if kind and kind.name not in _LISTED and dtype in refused(name, kind.name):
+        return True
+    taken = TAKEN.get(name)
     return taken is not None and f"DT_{dtype}" not in map(_said, taken.dtypes)
 
 
 _Check = Callable[[Sequence[int]], None]
 
 
-#: The lists above are those of an Atlas A2, and an A3 has two of its dies: its pages say the same of both.
-_LISTED = ("A2", "A3")
 _EVERYTHING = Taken(tuple(DTYPES.values()))
 
 
@@ -71,8 +76,9 @@ def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
     """Return the function that looks at the words of a call and raises Refused; None where everything is taken."""
     name, kind = signature.name.removeprefix("aclnn"), family(chip)
     lost = refused(name, kind.name) if kind and kind.name not in _LISTED else frozenset()
+    keeps = _check_of_product(signature) if kind and kind.halves else None
     if name not in TAKEN and not lost:
-        return None
+        return keeps
     taken = TAKEN.get(name, _EVERYTHING)
     if lost:  # what a chip has not, it has not in any parameter
         taken = Taken(tuple(each for each in taken.dtypes if _name(each) not in lost))
@@ -84,11 +90,39 @@ def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
     ]
 
     def check(words: Sequence[int]) -> None:
+        if keeps:
+            keeps(words)
         for place, name in looked_at:
             if words[place] and (code := code_of(words[place])) not in codes:
                 listed = "".join(f"{_said(each)}," for each in taken.dtypes)
                 found = _said(DTYPES[code]) if code in DTYPES else code
                 raise Refused(f"Tensor {name} not implemented for {found}, should be in dtype support list [{listed}].")
+
+    return check
+
+
+#: cubeMathType: a product is computed in the dtype of its operands, or in HF32.
+_KEEPS, _HF32 = 0, 3
+
+
+def _check_of_product(signature: Signature) -> _Check | None:
+    """Return the check of a product on a chip whose cube unit reads no float32; None for what is no product.
+
+    Source: CANN, CheckCubeMathType in the host code of operators that multiply (hicann/ops-nn, matmul/common).
+    """
+    names = [each.name for each in signature.parameters]
+    if "cube" not in names:
+        return None
+    cube = names.index("cube")
+    places = [place for place, each in enumerate(signature.parameters) if each.type == "Tensor" and each.is_input]
+
+    def check(words: Sequence[int]) -> None:
+        wide = any(words[place] and DTYPES.get(code_of(words[place])) is torch.float32 for place in places)
+        if wide and words[cube] in (_KEEPS, _HF32):
+            raise Refused(
+                "The soc version does not support bf16 / fp32 for calculations, please change the setting of "
+                "cubeMathType or the Dtype of input tensor."
+            )
 
     return check
 

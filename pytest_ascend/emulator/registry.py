@@ -166,3 +166,15 @@ def _known(inputs: Iterable[Parameter], known: set[str], given: Iterable[Any]) -
         if name not in known and kind in CONTAINERS and value is not None and value != []:
             raise NotImplementedError(f"{name} is not implemented")
     return {name: value for name, (_, value) in found.items() if name in known}
+
+
+NARROW = (torch.float16, torch.bfloat16)
+
+
+def widened(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function with its narrow operands in float32; who writes its results rounds them."""
+    return lambda *arguments: function(*map(_wide, arguments))
+
+
+def _wide(argument: Any) -> Any:
+    return argument.float() if isinstance(argument, torch.Tensor) and argument.dtype in NARROW else argument

@@ -30,7 +30,9 @@ class EmulatorSettings:
     there are (1 to 16, 2 by default). ``memory_bytes``: device memory of each (8 GiB). ``numerics``: exact or
     chip:SEED, see :mod:`pytest_ascend.emulator.chip` (exact). ``cann``: the release that it answers as, such as 8.1.RC1
     (the one that fits the installed torch_npu). ``chip``: what it calls itself, in full or in short, as 310P (an
-    Ascend910B1). ``faults``: kernels to replace, see :mod:`pytest_ascend.emulator.faults`.
+    Ascend910B1). ``physical``: the number of each device's card on its machine, as 4,6 for two cards of eight that a
+    container has (0, 1, ...). ``occupied_bytes``: what another process holds of each device's memory (0).
+    ``faults``: kernels to replace, see :mod:`pytest_ascend.emulator.faults`.
     """
 
     devices: int = 0
@@ -68,6 +70,23 @@ class EmulatorSettings:
         text="the chip that the emulated device is: 310P, 310B, 910A, 910B, 910_93, 950 or a full name (default: "
         "Ascend910B1)",
     )
+    physical: str = setting(
+        "",
+        option="--physical",
+        run_option="--ascend-emulated-physical",
+        read=str,
+        metavar="N,N",
+        text="the N of /dev/davinciN of each emulated device, such as 4,6 in a container with two cards of eight "
+        "(default: 0,1)",
+    )
+    occupied_bytes: int = setting(
+        0,
+        option="--occupied",
+        run_option="--ascend-emulated-occupied",
+        read=parse_size,
+        metavar="SIZE",
+        text="memory of each emulated device that another process holds, such as 4GiB (default: none)",
+    )
     faults: tuple[str, ...] = setting(
         (),
         option="--fault",
@@ -88,6 +107,8 @@ class EmulatorSettings:
             numerics=choices.checked(self.numerics or os.environ.get(choices.NUMERICS, "")),
             cann=choices.checked_cann(self.cann or os.environ.get(choices.CANN, "")),
             chip=choices.checked_chip(self.chip or os.environ.get(choices.CHIP, "")),
+            physical=choices.checked_physical(self.physical or os.environ.get(choices.PHYSICAL, "")),
+            occupied_bytes=self.occupied_bytes or _size(os.environ.get(choices.OCCUPIED, "")),
         )
 
     def variables(self) -> dict[str, str]:
@@ -99,6 +120,8 @@ class EmulatorSettings:
             "PYTEST_ASCEND_EMULATED_CANN": found.cann,
             "PYTEST_ASCEND_EMULATED_MEMORY": str(found.memory_bytes),
             "PYTEST_ASCEND_EMULATED_CHIP": found.chip,
+            "PYTEST_ASCEND_EMULATED_PHYSICAL": found.physical,
+            "PYTEST_ASCEND_EMULATED_OCCUPIED": str(found.occupied_bytes or ""),
             "PYTEST_ASCEND_FAULTS": ",".join(found.faults),
         }
 
@@ -117,6 +140,10 @@ class EmulatorSettings:
         """Return the settings as they stand in a run log, builtins only."""
         found = {f"emulated_{each.name}": getattr(self, each.name) for each in fields(self)}
         return {"faults": list(found.pop("emulated_faults")), **found}
+
+
+def _size(text: str) -> int:
+    return parse_size(text) if text else 0
 
 
 #: The fields that a user sets by an option of their own. ``pytest`` takes the number of devices from ``-n``.

@@ -158,7 +158,7 @@ PLAIN = {"int8", "uint8", "int16", "int32", "uint32", "int64"}
 
 
 def readers(memory: DeviceMemory) -> dict[str, Callable[[int], Any]]:
-    """Give, for each type of a declaration, the function from a word to what the kernel takes."""
+    """Return, for each type of a declaration, the function from a word to what the kernel takes."""
     return {
         "Tensor": memory.tensor,
         "TensorList": memory.tensors,

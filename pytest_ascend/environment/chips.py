@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pytest_ascend.environment import measured
 from pytest_ascend.errors import UsageError
 
 GB = 2**30
@@ -141,6 +142,8 @@ def npu_of(name: str) -> Chip:
     for chip in NPUS:
         if chip.name.lower().removeprefix("ascend") == wanted:
             return chip
+    if memory_bytes := measured.memory_bytes(name):
+        return Chip(name=name, memory_bytes=memory_bytes, source=f"contact kit of an {name}")
     raise UsageError(f"no chip {name!r} is known", hint=f"choose one of {', '.join(each.name for each in NPUS)}")
 
 

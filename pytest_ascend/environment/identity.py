@@ -67,7 +67,7 @@ def _state(card: Identity, said: NpuSmi) -> dict[str, Any]:
 def visible(environ: Mapping[str, str], count: int) -> tuple[int, ...]:
     """Return the logical ids that the runtime shows, in torch's order, of ``count`` devices.
 
-    The runtime takes ASCEND_RT_VISIBLE_DEVICES up to the first entry that is no device, or is named twice.
+    The runtime takes ASCEND_RT_VISIBLE_DEVICES up to the first entry that is not a device, or is named twice.
     """
     if VISIBLE not in environ:
         return tuple(range(count))
@@ -102,7 +102,7 @@ def identities(
         row = _row(logical, mapped)
         known = (_at(physical, index, -1), row.physical if row else -1, _at(numbers, logical, -1))
         number = next((each for each in known if each >= 0), -1)
-        chip = _chip(row, logical, number, said, len(numbers))
+        chip = _chip(row, logical, number, said, count)
         named = row or chip
         found.append(
             Identity(
@@ -110,7 +110,8 @@ def identities(
                 logical=logical,
                 physical=number,
                 npu=named.npu if named else -1,
-                chip=named.chip if named else -1,
+                # The 950's map counts chips and has no logical ids, and its npu-smi takes no -c.
+                chip=named.chip if named and not (row and row.logical < 0) else -1,
                 bus=_at(buses, index, "") or (chip.bus if chip else ""),
             )
         )

@@ -122,7 +122,7 @@ class Tree:
         return Text(content=data.decode("utf-8", errors="replace"), exists=True)
 
     def _follow(self, path: PurePosixPath) -> Path:
-        """Resolve links as the kernel does, with ``root`` in the place of "/"."""
+        """Resolve links as the kernel does, with ``root`` in place of "/"."""
         here, waiting, links = self.root, list(reversed(path.parts[1:])), 0
         while waiting:
             part = waiting.pop()

@@ -6,6 +6,7 @@ Columns are told apart by their bars only: widths differ between versions, and s
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -13,10 +14,14 @@ from itertools import islice
 MOST_LINES = 4096
 
 HEALTHS = ("OK", "Warning", "Alarm", "Critical", "UNKNOWN")
+#: Tables are also copied by hand and from pictures.
+_MISREAD = {"0K": "OK", "Ok": "OK"}
 
 #: Builds under another brand rename the chips.
 _BRANDED = ((r"I2(\w*)", r"310P\1"), (r"A2G(\w+)", r"910B\1"))
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+#: What is on a card beside its chips.
+_BOARD = re.compile(r"mcu|3559", re.IGNORECASE)
 _USED_OF_TOTAL = re.compile(r"([0-9]+|NA|-)\s*/\s*([0-9]+|NA|-)")
 
 
@@ -62,13 +67,17 @@ class Mapped:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NpuSmi:
-    """All of it: ``driver`` is what stands after "Version:", ``tool`` the version of npu-smi itself."""
+    """All of it: ``driver`` is what stands after "Version:", ``tool`` the version of npu-smi itself.
+
+    ``failure`` is what npu-smi says in place of a table, some versions of it with the exit code 0.
+    """
 
     tool: str = ""
     driver: str = ""
     chips: tuple[Chip, ...] = ()
     processes: tuple[Process, ...] = ()
     incomplete: bool = False
+    failure: str = ""
 
 
 def parse(text: str) -> NpuSmi:
@@ -91,15 +100,56 @@ def parse(text: str) -> NpuSmi:
         elif first and len(cells) >= 3:
             chips.append(_chip(first, cells, has_physical=has_physical))
             first = []
-    incomplete = "may not be completely installed" in text
-    return NpuSmi(tool=tool, driver=driver, chips=tuple(chips), processes=tuple(processes), incomplete=incomplete)
+    return NpuSmi(
+        tool=tool,
+        driver=driver,
+        chips=tuple(chips),
+        processes=tuple(processes),
+        incomplete="may not be completely installed" in text,
+        failure="" if chips else "; ".join(_failures(text)),
+    )
+
+
+#: How npu-smi says that it cannot ask, or has nobody to ask. Source: its own source, and reports of users.
+_FAILURE = re.compile(
+    r"(?:module|driver) initiali[sz]e failed|DrvMng\w+ failed|There is no NPU card|drv init fail", re.I
+)
+
+
+def _failures(text: str) -> Iterator[str]:
+    lines = (line.strip() for line in islice(text.splitlines(), MOST_LINES))
+    yield from islice((line[:200] for line in lines if _FAILURE.search(line)), 4)
 
 
 #: What a card holds that nobody uses, in MB, with room to spare. Source: tables of npu-smi of idle machines: 2.7 to
 #: 3.5 GB on 910B and 910_93, 4.4 GB on a 950, 0.9 to 2 GB on 310P and the first 910.
-_IDLE_MB, _IDLE_310_MB = 5120, 3072
+IDLE_MB, _IDLE_310_MB = 5120, 3072
 #: A process below this is npu-smi itself, or a context without tensors.
-_OCCUPIED_MB = 512
+OCCUPIED_MB = 512
+
+
+def of_others(npu: int, chip: int, processes: tuple[Process, ...], ours: Callable[[int], bool]) -> int:
+    """Return how many MB processes that are not ours hold on a device, 0 where the table does not list ours there.
+
+    It then counts them by numbers of another namespace, as in a container, or lists none.
+    """
+    here = [each for each in processes if each.npu == npu and each.chip in (chip, -1)]
+    if not any(ours(each.pid) for each in here):
+        return 0
+    return sum(each.memory_mb for each in here if not ours(each.pid))
+
+
+#: Measurements: what is used of a card's memory beside this process's, as the runtime says and by the processes.
+ELSEWHERE, OTHERS = "npu_memory_elsewhere_bytes", "npu_memory_of_others_bytes"
+
+
+def shared(measured: Mapping[str, float]) -> str:
+    """Say how others used the card while something was timed on it, "" where nothing shows it."""
+    for name, most in ((ELSEWHERE, IDLE_MB << 20), (OTHERS, OCCUPIED_MB << 20)):
+        held = measured.get(name, 0.0)
+        if held > most:
+            return f"{held / 2**30:.1f} GiB of its memory were not this process's ({name})"
+    return ""
 
 
 def in_use(chip: Chip, processes: tuple[Process, ...]) -> str:
@@ -108,9 +158,9 @@ def in_use(chip: Chip, processes: tuple[Process, ...]) -> str:
     In a container the table of processes shows its own only, and another's work shows in the memory alone.
     """
     for each in processes:
-        if each.npu == chip.npu and each.chip in (chip.chip, -1) and each.memory_mb >= _OCCUPIED_MB:
+        if each.npu == chip.npu and each.chip in (chip.chip, -1) and each.memory_mb >= OCCUPIED_MB:
             return f"process {each.pid} ({each.name[:60]}) holds {each.memory_mb} MB"
-    idle_mb = _IDLE_310_MB if "310" in chip.name or chip.memory_total_mb < 32_000 else _IDLE_MB
+    idle_mb = _IDLE_310_MB if "310" in chip.name or chip.memory_total_mb < 32_000 else IDLE_MB
     if chip.memory_used_mb > idle_mb:
         return f"{chip.memory_used_mb} of {chip.memory_total_mb} MB are used, where an idle one has up to {idle_mb}"
     return ""
@@ -134,7 +184,7 @@ def _cells(line: str) -> list[str]:
 def _begins_chip(cells: list[str]) -> bool:
     """Whether these are an NPU's number, name and health. On the 950, number and name are cells of their own."""
     named = _named(cells)
-    return named is not None and named[2] in HEALTHS
+    return named is not None and _MISREAD.get(named[2], named[2]) in HEALTHS
 
 
 def _named(cells: list[str]) -> tuple[int, str, str] | None:
@@ -144,6 +194,24 @@ def _named(cells: list[str]) -> tuple[int, str, str] | None:
     if len(cells) >= 4 and cells[0].isascii() and cells[0].isdigit() and len(cells[0]) < 9:
         return int(cells[0]), cells[1], cells[2]
     return None
+
+
+def parse_common(text: str, chip: int = -1) -> dict[str, float]:
+    """Read ``npu-smi info -t common``: figures of a chip by their names there, as "Aicore curFreq(MHZ)".
+
+    Without ``-c`` it lists all chips of a card, and the controller of the board (Mcu), which has a temperature too.
+    """
+    found: dict[str, float] = {}
+    is_asked = True
+    for line in islice(_ANSI.sub("", text).splitlines(), MOST_LINES):
+        name, _, value = (part.strip() for part in line.partition(":"))
+        if name == "Chip ID":
+            is_asked = chip in (-1, _small(value))
+        elif name == "Chip Name":
+            is_asked = is_asked and not _BOARD.search(value)
+        elif is_asked and re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value):
+            found.setdefault(name, float(value))
+    return found
 
 
 def parse_map(text: str) -> tuple[Mapped, ...]:
@@ -164,7 +232,7 @@ def parse_map(text: str) -> tuple[Mapped, ...]:
 def _mapped(cells: dict[str, str]) -> Mapped | None:
     numbers = {name: int(text) for name, text in cells.items() if text.isascii() and re.fullmatch(r"\d{1,9}", text)}
     name = cells.get("Chip Name", "")
-    if "NPU ID" not in numbers or "Chip ID" not in numbers or re.search(r"mcu|3559", name, re.IGNORECASE):
+    if "NPU ID" not in numbers or "Chip ID" not in numbers or _BOARD.search(name):
         return None
     logical, physical = numbers.get("Chip Logic ID", -1), numbers.get("Chip Phy-ID", -1)
     if logical < 0 and "Chip Logic ID" in cells:
@@ -181,7 +249,7 @@ def _chip(first: list[str], second: list[str], *, has_physical: bool) -> Chip:
     return Chip(
         npu=npu,
         name=name,
-        health=health,
+        health=_MISREAD.get(health, health),
         chip=int(numbers[1]) if numbers else -1,
         physical=int(numbers[2]) if numbers and numbers[2] and has_physical else -1,
         bus=bus,

@@ -11,7 +11,7 @@ from pytest_ascend.records.outcome import Passed
 from pytest_ascend.runlog.contents import LeftBehind, Quarantined, Resumed, Run
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import Cause, causes_of, known_causes
-from pytest_ascend.verdict.grid import tally
+from pytest_ascend.verdict.columns import tally
 from pytest_ascend.verdict.phrase import counted
 from pytest_ascend.verdict.summary import CONFORMS, DOES_NOT_CONFORM, Summary
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import math
 import platform
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +15,7 @@ from rich.progress import Progress
 from pytest_ascend.errors import AscendError, GoldenError
 from pytest_ascend.golden.files import Content, Golden, GoldenRecipe, Made, encode
 from pytest_ascend.golden.store import Changes, GoldenStore
+from pytest_ascend.system.bundled import module
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,8 +27,6 @@ EVERY = 20
 _NO_RECIPE = "look at the ids with 'baseline show'; the goldens of operators are made in a checkout, by tools/ops"
 #: The beginnings of all ids.
 ALL = ("",)
-#: The folder that holds this package.
-PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def load_recipes(suites: Path, only: tuple[str, ...] = ALL) -> list[GoldenRecipe]:
@@ -43,7 +40,7 @@ def load_recipes(suites: Path, only: tuple[str, ...] = ALL) -> list[GoldenRecipe
         suite = f"{file.parent.name}/"
         if not any(suite.startswith(each) or each.startswith(suite) for each in only):
             continue
-        offered = list(_module(file).goldens())
+        offered = list(_recipes_in(file).goldens())
         strays = [recipe.id for recipe in offered if not recipe.id.startswith(suite)]
         _refuse(strays, f"{file} offers goldens of another suite", "begin their ids with the suite's name")
         recipes += offered
@@ -55,7 +52,7 @@ def load_recipes(suites: Path, only: tuple[str, ...] = ALL) -> list[GoldenRecipe
 def tell_suites(suites: Path, store: GoldenStore) -> None:
     """Let each suite whose ``goldens.py`` has a ``built`` bring what it keeps of its goldens up to date."""
     for file in _files(suites):
-        built = getattr(_module(file), "built", None)
+        built = getattr(_recipes_in(file), "built", None)
         if built is not None:
             built(store)
 
@@ -82,7 +79,7 @@ def build(
             golden = _follow(recipe)
             _say_change(store, golden, store.stage(golden, _made(recipe, made_with)), progress)
             progress.advance(task)
-    return store.flush(remove=_outlived(store, known, only))
+    return store.flush(remove=_stale(store, known, only))
 
 
 @contextlib.contextmanager
@@ -151,7 +148,7 @@ def _say_change(store: GoldenStore, new: Golden, data: bytes, progress: Progress
             progress.console.print(f"{new.id}: {difference(old, new)}", markup=False)
 
 
-def _outlived(store: GoldenStore, recipes: list[GoldenRecipe], only: tuple[str, ...]) -> list[str]:
+def _stale(store: GoldenStore, recipes: list[GoldenRecipe], only: tuple[str, ...]) -> list[str]:
     """List what no recipe makes any more, among the suites that have recipes: a user's own goldens are not ours."""
     if not store.manifest.exists():
         return []
@@ -165,21 +162,9 @@ def _files(suites: Path) -> list[Path]:
     return sorted([*suites.glob("*/goldens.py"), *suites.parent.glob("tools/*/goldens.py")])
 
 
-def _module(file: Path) -> ModuleType:
-    """Import a ``goldens.py`` under the name it has here: inside the package, or in a checkout beside it."""
+def _recipes_in(file: Path) -> ModuleType:
     above, folder = file.parent.parent.name, file.parent.name
-    root = file.parent.parent.parent
-    if root == PACKAGE:
-        return importlib.import_module(f"{PACKAGE.name}.{above}.{folder}.goldens")
-    sys.path.insert(0, str(root))
-    try:
-        module = importlib.import_module(f"{above}.{folder}.goldens")
-    finally:
-        sys.path.remove(str(root))
-    if Path(module.__file__ or "").resolve() != file.resolve():
-        hint = f"start the command in a folder without a '{above}' of its own"
-        raise AscendError(f"another package '{above}' hides {file.parent.parent}: {module.__file__}", hint=hint)
-    return module
+    return module(f"{above}.{folder}.goldens", file.parent.parent.parent)
 
 
 def _refuse(names: list[str], what: str, hint: str) -> None:

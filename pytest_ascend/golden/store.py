@@ -57,7 +57,7 @@ def load(root: Path) -> dict[str, Revocation]:
 
 
 def save(root: Path, revoked: Mapping[str, Revocation]) -> Path:
-    """Write the list of a store anew, and give its path."""
+    """Write the list of a store anew, and return its path."""
     data = {"schema": SCHEMA, "revoked": {name: asdict(each) for name, each in revoked.items()}}
     write_if_new(root / NAME, (canonical_json(data, indent=1) + "\n").encode())
     return root / NAME
@@ -155,7 +155,7 @@ class GoldenStore:
         }
 
     def revoke(self, golden_id: str, reason: str) -> Path:
-        """Let nobody be judged by a golden as it is now, and give the list's path. Raises GoldenError for no golden."""
+        """Revoke a golden as it is now, and return the path of the list. Raises GoldenError where there is none."""
         self.decoded(golden_id)
         with locked(self.root):
             entry = Revocation(sha256=self.entries()[golden_id].sha256, reason=reason)
@@ -165,7 +165,7 @@ class GoldenStore:
         return written
 
     def stage(self, golden: Golden, made: Made) -> bytes:
-        """Take a golden in for the next :meth:`flush`, and give its bytes. Nothing is written yet."""
+        """Take a golden in for the next :meth:`flush`, and return its bytes. Nothing is written yet."""
         self.path(golden.id)
         data = encode(golden)
         self._staged[golden.id] = (data, Entry.of(data, made))
@@ -192,7 +192,7 @@ class GoldenStore:
         return changes
 
     def problems(self) -> Iterator[GoldenError]:
-        """Read everything anew and give what is wrong: the manifest, each golden, files that nobody listed."""
+        """Read everything anew and return what is wrong: the manifest, each golden, files that nobody listed."""
         try:
             known = GoldenStore(self.root).ids()
         except GoldenError as error:

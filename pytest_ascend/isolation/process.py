@@ -12,6 +12,7 @@ import faulthandler
 import gc
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,10 +21,12 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
+
+from pytest_ascend.system.untrusted import open_regular
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class Task:
 
     ``is_case`` is false for an ordinary test, whose answer is taken as it comes. The first task of a ``subject`` in a
     process may take ``first_s`` longer: an operator is loaded, and maybe compiled, when it is called first.
+    ``deterministic`` asks for a process in which determinism was asked for before its first operator.
     """
 
     index: int
@@ -39,6 +43,7 @@ class Task:
     is_case: bool = True
     subject: str = ""
     first_s: float = 0.0
+    deterministic: bool = False
 
 
 #: Has a child write the Python stacks of its threads, from a signal handler in C that needs no lock of Python.
@@ -85,6 +90,7 @@ class Child:
         self.reading = reading
         self._writing = writing
         self._notes = notes
+        self._started = time.time()
         self._buffer = b""
         self._code: int | None = None
         os.set_blocking(reading, False)
@@ -135,8 +141,9 @@ class Child:
         return self._code
 
     def notes(self) -> str:
-        """Return the stacks and messages that the process left behind."""
-        return self._notes.read_text(encoding="utf-8", errors="replace").strip()
+        """Return the stacks and messages that the process left behind, and what CANN wrote into its log of it."""
+        said = self._notes.read_text(encoding="utf-8", errors="replace").strip()
+        return "\n\n".join(filter(None, (said, *plogs(self.pid, self._started))))
 
     def ask_for_stacks(self, patience_s: float = 2.0) -> str:
         """Have the process write where it is, and wait for that a little; "" where it does not."""
@@ -225,7 +232,7 @@ def _become_a_child(parent: int, notes: int) -> None:
 def _object(line: bytes) -> dict[str, Any]:
     value = json.loads(line)
     if not isinstance(value, dict):
-        raise ValueError("a message that is no object")
+        raise ValueError("a message that is not an object")
     return value
 
 
@@ -271,3 +278,49 @@ def _text(path: Path) -> str:
     with contextlib.suppress(OSError):
         return path.read_text(errors="replace").strip()[:200]
     return ""
+
+
+#: Of CANN's log of a process both ends are kept, each so long: the cause, and what came of it.
+PLOG_END_BYTES = 10_000
+#: CANN begins a new file when one is full; nobody's process needs as many as this.
+MOST_PLOGS = 4
+#: A process's own file, or, where it was forked from one that had its file open already, lines with its number.
+_PLOG = re.compile(r"plog-(\d{1,9})_\d+\.log(\.\d+)?")
+
+
+def plogs(pid: int, since: float, environ: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """Yield what CANN wrote of a process into files touched after ``since`` (of ``time.time``), below their names.
+
+    Source: CANN documentation, log reference: plog-PID_TIME.log in debug/plog below ASCEND_PROCESS_LOG_PATH, else below
+    ASCEND_WORK_PATH/log, else below ~/ascend/log; each line begins with "[LEVEL] MODULE(PID,name)".
+    """
+    try:
+        entries = sorted(_plog_folder(environ).iterdir(), key=lambda each: each.name)
+        named = [(each, match[1]) for each in entries if (match := _PLOG.fullmatch(each.name))]
+        touched = [(each, of) for each, of in named if each.lstat().st_mtime >= since - 1]
+    except OSError:
+        return
+    own = [each for each, of in touched if of == str(pid)]
+    for each in (own or [each for each, _ in touched])[-MOST_PLOGS:]:
+        with contextlib.suppress(OSError):
+            if said := _plog(each, "" if own else f"({pid},"):
+                yield f"CANN's log of the process, {each}:\n{said}"
+
+
+def _plog_folder(environ: Mapping[str, str]) -> Path:
+    work = environ.get("ASCEND_WORK_PATH")
+    usual = Path(work, "log") if work else Path(environ.get("HOME", "/"), "ascend", "log")
+    return Path(environ.get("ASCEND_PROCESS_LOG_PATH") or usual, "debug", "plog")
+
+
+def _plog(path: Path, mark: str) -> str:
+    """Return both ends of a log, of those lines that have ``mark``; what no terminal should get is written as ``?``."""
+    with open_regular(path, sys.maxsize, follow=False) as file:
+        head = file.read(PLOG_END_BYTES)
+        left_out = max(0, os.fstat(file.fileno()).st_size - 2 * PLOG_END_BYTES)
+        file.seek(left_out, os.SEEK_CUR)
+        tail = file.read(PLOG_END_BYTES)
+    between = f"\n... {left_out:,} bytes ...\n".encode() if left_out else b""
+    lines = (head + between + tail).decode("utf-8", errors="replace").splitlines()
+    kept = (line for line in lines if mark in line)
+    return "\n".join("".join(c if c.isprintable() or c == "\t" else "?" for c in line) for line in kept)

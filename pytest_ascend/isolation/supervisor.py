@@ -10,8 +10,7 @@ from multiprocessing.connection import wait
 from typing import Any, Protocol
 
 from pytest_ascend.isolation.attempts import DOUBTFUL, Attempt, Decision, End, decide, how_it_ended
-from pytest_ascend.isolation.cards import Card
-from pytest_ascend.isolation.lane import Assigned, Lane
+from pytest_ascend.isolation.cards import Assigned, Card, Lane
 from pytest_ascend.isolation.process import Child, Task, native
 
 __all__ = ["Listener", "Settings", "Supervisor", "Task"]
@@ -39,8 +38,8 @@ class Settings:
 class Listener(Protocol):
     """Who starts the children and hears what became of the tasks."""
 
-    def start(self, card: Card, *, alone: bool) -> Child:
-        """Return a fresh process for a card; ``alone`` asks for blocking launches."""
+    def start(self, card: Card, *, alone: bool, deterministic: bool) -> Child:
+        """Return a fresh process for a card; ``alone`` asks for blocking launches, ``deterministic`` for equal bits."""
         ...
 
     def heard(self, card: Card, message: Mapping[str, Any]) -> None:
@@ -86,7 +85,7 @@ class Supervisor:
         self._open: list[Task] = []
 
     def run(self) -> tuple[list[Task], str]:
-        """Run until all is settled; give the tasks that are left, and why they are."""
+        """Run until all is settled; return the tasks that are left, and why they are."""
         why, patience_s = "", 0.0
         try:
             while not why and self._has_work():
@@ -132,8 +131,9 @@ class Supervisor:
             self._take_back(lane)
             lane.end(self._settings.end_limit_s)
         if lane.child is None:
-            child = self._listener.start(lane.card, alone=lane.assigned.alone)
-            lane.began(child, alone=lane.assigned.alone, limit_s=self._settings.start_limit_s)
+            how = {"alone": lane.assigned.alone, "deterministic": lane.assigned.task.deterministic}
+            child = self._listener.start(lane.card, **how)
+            lane.began(child, limit_s=self._settings.start_limit_s, **how)
         elif lane.ready:
             self._reserve(lane)
             lane.give()
@@ -227,7 +227,9 @@ class Supervisor:
         health = str(message.get("health", ""))
         end = End.UNPROVEN if health else End.ANSWERED
         answer = str(message["answer"])
-        self._conclude(lane, end, answer=answer, reason=health and f"the device is not well afterwards: {health}")
+        reason = health and f"the device is not well afterwards: {health}"
+        detail = lane.child.notes() if health and lane.child else ""
+        self._conclude(lane, end, answer=answer, reason=reason, detail=detail)
 
     def _died(self, lane: Lane, code: int) -> None:
         end, reason = how_it_ended(code)

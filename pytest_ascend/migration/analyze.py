@@ -14,7 +14,7 @@ import click
 from pytest_ascend.environment.chips import DEFAULT, NPUS, npu_of
 from pytest_ascend.errors import UsageError
 from pytest_ascend.golden.files import canonical_json
-from pytest_ascend.migration import census, page, terminal
+from pytest_ascend.migration import census, output
 from pytest_ascend.migration.analysis import Analysis, Kind
 from pytest_ascend.migration.sources import scan
 
@@ -106,9 +106,9 @@ def _give(analysis: Analysis, *, as_json: bool, html: Path | None) -> None:
     if as_json:
         click.echo(canonical_json(analysis.to_dict(), indent=1))
     else:
-        terminal.show(analysis)
+        output.show(analysis)
     if html:
-        page.write(html, analysis)
+        output.write(html, analysis)
         click.echo(f"page: {html}", err=as_json)
 
 

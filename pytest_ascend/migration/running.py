@@ -167,7 +167,7 @@ class _Run:
         self.before = self.parameters + self.buffers + _bytes(self.inputs)
 
     def traced(self) -> Traced:
-        """Run both, and give what was noted."""
+        """Run both, and return what was noted."""
         inference = self._inference_peak()
         recorder = self._recorder()
         optimizer = _optimizer(self.model, self.step)
@@ -216,7 +216,7 @@ def _optimizer(model: nn.Module, step: Step) -> torch.optim.Optimizer | None:
 
 
 def _stepped(recorder: Recorder, optimizer: torch.optim.Optimizer | None) -> int:
-    """Make the optimizer's step, and give the bytes of its state."""
+    """Make the optimizer's step, and return the bytes of its state."""
     if optimizer is None:
         return 0
     recorder.phase = OPTIMIZER

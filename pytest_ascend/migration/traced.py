@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from pytest_ascend.environment import measured
 from pytest_ascend.environment.chips import Chip, family, objections
 from pytest_ascend.migration.analysis import PHASES, STANDINGS, Analysis, Kind, Operator, standing
 from pytest_ascend.migration.running import Step, Traced, fitting_batch, trace
@@ -59,12 +60,18 @@ def analyse(empty: Analysis, wanted: Wanted, kind: Kind, asked: str, ways: tuple
 
 
 def _objections(operators: Iterable[Operator], chip: Chip) -> Iterator[str]:
-    """Yield what CANN's documentation has against the operators of a model on a chip, with the dtypes that they get."""
+    """Yield what is known against the operators of a model on a chip, with the dtypes that they get.
+
+    What was seen on such a chip goes before what CANN's documentation says.
+    """
     its = family(chip.name)
     for each in operators if its else ():
-        dtypes = {name for text, _ in each.signatures for name in _DTYPE.findall(text)}
-        for said in objections(each.name.removeprefix("aten::"), sorted(dtypes), its.name if its else ""):
-            yield f"{each.name} on {chip.name}: {said} (CANN's documentation of the operator)"
+        name = each.name.removeprefix("aten::")
+        dtypes = sorted({name for text, _ in each.signatures for name in _DTYPE.findall(text)})
+        seen = measured.objections(name, dtypes, chip.name)
+        written = objections(name, dtypes, its.name if its else "") if seen is None else ()
+        yield from (f"{each.name} on {chip.name}: {said}" for said in seen or ())
+        yield from (f"{each.name} on {chip.name}: {said} (CANN's documentation of the operator)" for said in written)
 
 
 def _largest_batch(given: Subject, step: Step, way: str, capacity_bytes: int) -> int | None:

@@ -38,15 +38,15 @@ def forward(
 
 def differentiated_outputs(operator: Operator, outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return the outputs that a gradient comes in by."""
-    if operator.above != ALL_OUTPUTS:
-        outputs = [each for each in outputs if each.is_floating_point() or each.is_complex()][: operator.above]
+    if operator.grad_outputs != ALL_OUTPUTS:
+        outputs = [each for each in outputs if each.is_floating_point() or each.is_complex()][: operator.grad_outputs]
     return [each for each in outputs if each.requires_grad]
 
 
 def upstream(
     operator: Operator, sample: Sample, outputs: Sequence[torch.Tensor], dtype: torch.dtype
 ) -> list[torch.Tensor]:
-    """Make what comes from above in a backward pass: one tensor on the CPU for each output with a gradient."""
+    """Make the gradients of the outputs for a backward pass: one tensor on the CPU for each output that has one."""
     attached = differentiated_outputs(operator, outputs)
     keys = [f"ops/{operator.name}/{sample.name}/up/{position}" for position in range(len(attached))]
     if operator.one_set_of_inputs:
@@ -56,7 +56,7 @@ def upstream(
 
 
 def _normal(key: str, output: torch.Tensor, held_by: Sequence[torch.dtype]) -> torch.Tensor:
-    """Draw what comes from above an output in numbers that all of these dtypes hold: the same in a case of each."""
+    """Draw the gradient of an output in numbers that all of these dtypes hold: the same in a case of each."""
     drawn = inputs.normal(key, (*output.shape, 2) if output.is_complex() else output.shape)
     for dtype in held_by:
         drawn = drawn.to(dtype)
@@ -65,7 +65,7 @@ def _normal(key: str, output: torch.Tensor, held_by: Sequence[torch.dtype]) -> t
 
 
 def with_grad(sample: Sample, args: Any, dtype: torch.dtype) -> list[torch.Tensor]:
-    """Ask gradients of the tensors of ``args`` (arguments made from the sample) that have one, and give these."""
+    """Ask gradients of the tensors of ``args`` (arguments made from the sample) that have one, and return these."""
     wanted = [each.wants_grad(dtype) for each in sample.values()]
     return [each.requires_grad_() for each, wants in zip(tensors(args), wanted, strict=True) if wants]
 
@@ -76,17 +76,17 @@ def gradients(  # noqa: PLR0917  (the operator, a call, and what comes back)
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     leaves: Sequence[torch.Tensor],
-    above: Any,
+    grad_outputs: Any,
 ) -> list[torch.Tensor | None]:
     """Call and go back: the gradient for each leaf, None where the result does not depend on it.
 
-    ``above`` takes the outputs and gives what comes from above for those of them that have a gradient.
+    ``grad_outputs`` takes the outputs and returns the gradients of those of them that have one.
     """
     outputs = forward(operator, function, args, kwargs)
     attached = differentiated_outputs(operator, outputs)
     if not attached:
         return [None for _ in leaves]
-    incoming = [up.to(out.dtype) for up, out in zip(above(outputs), attached, strict=True)]
+    incoming = [up.to(out.dtype) for up, out in zip(grad_outputs(outputs), attached, strict=True)]
     return list(torch.autograd.grad(attached, leaves, incoming, allow_unused=True))
 
 
@@ -102,7 +102,7 @@ _POISON: Mapping[bool, float] = {True: float("nan"), False: 77}
 #: Elements before the first one, and between two.
 OFFSET, STEP = 3, 2
 
-Placing: TypeAlias = Callable[[torch.Tensor, torch.device], torch.Tensor]
+Layout: TypeAlias = Callable[[torch.Tensor, torch.device], torch.Tensor]
 
 
 def contiguous(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -165,7 +165,7 @@ def poisoned(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 
 #: By the name that a verdict shows.
-LAYOUTS: Mapping[str, Placing] = {
+LAYOUTS: Mapping[str, Layout] = {
     "transposed": transposed,
     "stepped": stepped,
     "shifted": shifted,
@@ -173,13 +173,13 @@ LAYOUTS: Mapping[str, Placing] = {
 }
 
 
-def onto(device: torch.device, placing: Placing = contiguous) -> Callable[[torch.Tensor], torch.Tensor]:
+def onto(device: torch.device, layout: Layout = contiguous) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the function that places a tensor there, in that layout."""
-    return lambda tensor: placing(tensor, device)
+    return lambda tensor: layout(tensor, device)
 
 
-def changes(placing: Placing, tensor: torch.Tensor) -> bool:
+def changes(layout: Layout, tensor: torch.Tensor) -> bool:
     """Whether a layout places this tensor otherwise than usual."""
-    if placing is channels_last:
+    if layout is channels_last:
         return tensor.ndim == 4 and tensor.numel() > 0
-    return tensor.numel() > 0 and (tensor.ndim > 1 if placing is transposed else tensor.ndim > 0)
+    return tensor.numel() > 0 and (tensor.ndim > 1 if layout is transposed else tensor.ndim > 0)

@@ -120,10 +120,10 @@ def _layout(target: Target, compare: PrecisionCompare) -> None:
         given = tensors(target.on_cpu(sample))
         usual = {"": as_it_is} if sample.group == LAYOUT else {}
         stored = target.expected(sample)
-        for layout, placing in (usual or target.placings()).items():
-            if usual or any(changes(placing, each) for each in given):
-                name = f"{sample.name}, {layout}" if layout else sample.name
-                actual[name], results[name] = target.run(sample, placing), stored
+        for label, layout in (usual or target.layouts()).items():
+            if usual or any(changes(layout, each) for each in given):
+                name = f"{sample.name}, {label}" if label else sample.name
+                actual[name], results[name] = target.run(sample, layout), stored
     judge(target, compare, actual, results)
     if target.operator.strides:
         here, wanted = _strides(target, target.device), _strides(target, CPU)
@@ -134,10 +134,10 @@ def _strides(target: Target, device: torch.device) -> Found:
     """Return the strides of the results, of inputs in every layout, as tensors of integers."""
     found: Found = {}
     for sample in (each for each in target.samples if each.group != LAYOUT):
-        for layout, placing in target.placings().items():
-            args, kwargs = target.arguments(sample, placing, device)
+        for label, layout in target.layouts().items():
+            args, kwargs = target.arguments(sample, layout, device)
             results = forward(target.operator, target.operator.function, args, kwargs)
-            found[f"{sample.name}, {layout}"] = [torch.tensor(each.stride()) for each in results]
+            found[f"{sample.name}, {label}"] = [torch.tensor(each.stride()) for each in results]
     return found
 
 
@@ -226,7 +226,7 @@ def _changed(target: Target, sample: Sample) -> list[torch.Tensor]:
 
 
 def _changed_within(target: Target, sample: Sample) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Change a view in place; give the view and what is beside it."""
+    """Change a view in place; return the view and what is beside it."""
     (first, *others), named = target.on_cpu(sample)
     with unseen():
         given = (surrounded(first), *others), named

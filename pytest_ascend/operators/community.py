@@ -97,7 +97,7 @@ class Call:
 
 
 class _Refused(ValueError):
-    """A case that is no plain call; ``str()`` is the reason."""
+    """A case that is not a plain call; ``str()`` is the reason."""
 
 
 @cache

@@ -114,7 +114,7 @@ def _sizes(sample: Sample) -> tuple[int, ...]:
 
 
 def _resized(template: Sample, chance: Chance, number: int) -> tuple[Mapping[int, int], str]:
-    """Return the size to put in the place of each, and the name of what this varies."""
+    """Return the size to put in place of each, and the name of what this varies."""
     sizes = _sizes(template)
     if not sizes:
         return {}, "0-d"

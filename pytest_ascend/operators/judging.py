@@ -44,7 +44,7 @@ def settings(
     if operator.exactness == FUNCTION or (backward and operator.exactness != MOVE):
         propagated, together = PROPAGATED if backward else 0.0, operator.family in _SUMS_OF_ALL
         ulps = operator.ulps
-        honest.append({name: _shaken(each, ulps, propagated, together=together) for name, each in results.items()})
+        honest.append({name: _perturbed(each, ulps, propagated, together=together) for name, each in results.items()})
     # One term means to the judge that each element is rounded once: a function may well have sums of its own inside.
     once = operator.exactness != FUNCTION and not backward
     return {"honest": Samples(honest), "accumulation": terms if once or terms > 1 else None}
@@ -127,12 +127,12 @@ def _one_nan(tensor: torch.Tensor) -> torch.Tensor:
     return torch.where(tensor.isnan(), torch.nan, tensor) if tensor.is_floating_point() else tensor
 
 
-def _shaken(results: Results, ulps: float, propagated: float, *, together: bool) -> Tensors:
+def _perturbed(results: Results, ulps: float, propagated: float, *, together: bool) -> Tensors:
     pairs = zip(results.expected, results.honest[0], strict=True)
-    return [shaken(*each, ulps, propagated, together=together) for each in pairs]
+    return [perturbed(*each, ulps, propagated, together=together) for each in pairs]
 
 
-def shaken(
+def perturbed(
     expected: torch.Tensor | None,
     honest: torch.Tensor | None,
     ulps: float = 2.0,

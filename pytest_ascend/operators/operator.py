@@ -21,7 +21,7 @@ class Draw:
     """Makes tensors on the CPU. Each draw of one ``key`` gives other numbers, and always the same ones.
 
     ``dtype`` is the one of the case: tensors of it ask for a gradient unless ``grad=False``. A ``dtype=`` of its own
-    makes a tensor that is the same in every case, and that has no gradient. ``sizes`` are put in the place of others.
+    makes a tensor that is the same in every case, and that has no gradient. ``sizes`` are put in place of others.
     """
 
     key: str
@@ -93,7 +93,7 @@ ALL = (*FLOATS, *INTS, *BOOL)
 #: How exact a correct device is, see judging.py.
 MOVE, ARITHMETIC, FUNCTION = "move", "arithmetic", "function"
 
-#: The value of ``above`` by which a gradient comes in by every output that has one.
+#: The value of ``grad_outputs`` by which every output that can have a gradient gets one.
 ALL_OUTPUTS = -1
 #: Layouts that are asked of an operator which does not take channels last.
 DENSE = ("transposed", "stepped", "shifted")
@@ -114,7 +114,7 @@ class Operator:
     ARITHMETIC (one correct rounding) or FUNCTION (``ulps`` units in the last place); ``exact=True`` is short for MOVE.
     ``terms`` is the number of terms in its longest sum. ``outputs`` gives the dtype of each output to compare, "" for
     that of the case; where it is empty, every output is compared. ``grad`` tells whether it is differentiable,
-    ``above`` by how many of its outputs a gradient comes in, or ALL_OUTPUTS.
+    ``grad_outputs`` how many of its outputs get a gradient in a backward pass, or ALL_OUTPUTS.
 
     ``layouts`` tells whether inputs of any strides are promised to work, or names the layouts that are. ``out`` tells
     whether it takes ``out=``; ``in_place`` is the variant that changes its first argument, or True where that is
@@ -142,7 +142,7 @@ class Operator:
     nonfinite: bool = True
     definition: Callable[..., Any] | None = None
     outputs: tuple[str, ...] = ()
-    above: int = 1
+    grad_outputs: int = 1
     ulps: float = 2.0
     exact: bool = False
     one_set_of_inputs: bool = False
@@ -162,7 +162,7 @@ class Operator:
         return _samples(self, dtype)
 
     def drawn(self, dtype: str, key: str, sizes: Mapping[int, int]) -> tuple[Sample, ...]:
-        """Return the samples with other numbers, and with these sizes in the place of others."""
+        """Return the samples with other numbers, and with these sizes in place of others."""
         draw = Draw(key, getattr(torch, dtype), sizes)
         return tuple(_described(sample, draw) for sample in self.inputs(draw))
 

@@ -11,7 +11,7 @@ import torch
 
 from pytest_ascend.dispatching import unseen
 from pytest_ascend.operators.calling import (
-    Placing,
+    Layout,
     contiguous,
     double,
     forward,
@@ -33,7 +33,7 @@ Tensors: TypeAlias = list[torch.Tensor | None]
 
 CPU = torch.device("cpu")
 #: The layouts in which the CPU computes what is honest: its kernels take other ways there, and round more often.
-PLACINGS: tuple[Placing, ...] = (contiguous, stepped, transposed)
+SUM_LAYOUTS: tuple[Layout, ...] = (contiguous, stepped, transposed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Definition:
         dtypes = [own] * len(expected) if part == "backward" else self._dtypes(expected, own)
         honest = [_cast(expected, dtypes), _cast(compute(_in_float32), dtypes)]
         with contextlib.suppress(RuntimeError):  # the CPU lacks a step of the definition in a 16-bit dtype
-            honest += [_cast(compute(onto(CPU, placing)), dtypes) for placing in PLACINGS]
+            honest += [_cast(compute(onto(CPU, layout)), dtypes) for layout in SUM_LAYOUTS]
         return Results(expected, tuple(honest))
 
     def _dtypes(self, expected: Tensors, dtype: torch.dtype) -> list[torch.dtype]:
@@ -138,26 +138,28 @@ def _in_float32(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.float32) if tensor.is_floating_point() else tensor
 
 
-def computed(operator: Operator, sample: Sample, dtype: str, placings: tuple[Placing, ...] = PLACINGS) -> Results:
+def computed(operator: Operator, sample: Sample, dtype: str, layouts: tuple[Layout, ...] = SUM_LAYOUTS) -> Results:
     """Call once in float64, and torch's CPU kernel in the dtype itself from inputs in each layout."""
     kind = getattr(torch, dtype)
     exact = operator.definition or operator.function
     with numbers_in_float64():
         expected = forward(operator, exact, *on_tensors(double, sample.arguments(operator.name, kind)))
-    return Results(list(expected), tuple(list(_honest(operator, sample, kind, placing)) for placing in placings))
+    return Results(list(expected), tuple(list(_honest(operator, sample, kind, layout)) for layout in layouts))
 
 
-def _honest(operator: Operator, sample: Sample, kind: torch.dtype, placing: Placing) -> list[torch.Tensor]:
-    args, kwargs = on_tensors(onto(CPU, placing), sample.arguments(operator.name, kind))
+def _honest(operator: Operator, sample: Sample, kind: torch.dtype, layout: Layout) -> list[torch.Tensor]:
+    args, kwargs = on_tensors(onto(CPU, layout), sample.arguments(operator.name, kind))
     return forward(operator, operator.function, args, kwargs)
 
 
-def differentiated(operator: Operator, sample: Sample, dtype: str, placings: tuple[Placing, ...] = PLACINGS) -> Results:
+def differentiated(
+    operator: Operator, sample: Sample, dtype: str, layouts: tuple[Layout, ...] = SUM_LAYOUTS
+) -> Results:
     """Go back once in float64, and in the dtype itself from inputs in each layout, from the same incoming gradient."""
     kind = getattr(torch, dtype)
     with numbers_in_float64():
         exact = _gradients(operator.definition or operator.function, operator, sample, kind, double)
-    honest = (_gradients(operator.function, operator, sample, kind, onto(CPU, placing)) for placing in placings)
+    honest = (_gradients(operator.function, operator, sample, kind, onto(CPU, layout)) for layout in layouts)
     return Results(exact, tuple(honest))
 
 
@@ -167,8 +169,8 @@ def _gradients(
     """Go back from inputs, and from incoming gradients, that are changed in the same way: to float64, or in layout."""
     args, kwargs = on_tensors(change, sample.arguments(operator.name, kind))
     leaves = with_grad(sample, (args, kwargs), kind)
-    above = lambda outputs: [change(each) for each in upstream(operator, sample, outputs, kind)]  # noqa: E731
-    return gradients(operator, function, args, kwargs, leaves, above)
+    grad_outputs = lambda outputs: [change(each) for each in upstream(operator, sample, outputs, kind)]  # noqa: E731
+    return gradients(operator, function, args, kwargs, leaves, grad_outputs)
 
 
 @contextlib.contextmanager

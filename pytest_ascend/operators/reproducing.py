@@ -11,7 +11,7 @@ import torch
 from pytest_ascend.operators import calling
 from pytest_ascend.operators.calling import (
     LAYOUTS,
-    Placing,
+    Layout,
     double,
     forward,
     on_tensors,
@@ -29,6 +29,7 @@ from pytest_ascend.operators.sources import Unwritable
 from pytest_ascend.operators.target import Target
 from pytest_ascend.operators.values import StoredTensor, Values, Variant, range_of, sprinkling
 from pytest_ascend.records.verdict import Verdict
+from pytest_ascend.run.program import worst_leaf
 
 #: Gives the Python that makes a tensor which is too large to be written down, "" where none is known.
 Large: TypeAlias = Callable[[torch.Tensor], str]
@@ -45,22 +46,15 @@ def program(target: Target, verdict: Verdict | None) -> str:
     leaf = worst_leaf(verdict) if verdict else None
     path = leaf.path if leaf else ""
     found = next((each for each in _named(target) if f"[{each[0]!r}]" in path), None)
-    name, sample, placing = found or _latest(target)
+    name, sample, layout = found or _latest(target)
     worst = leaf.worst if leaf and found else None
     # A path of another beginning is one of strides or signs, whose indices are others.
     element = (place_of(path), worst.index) if worst and path.startswith(f"{target.operator.name}[") else None
     limit = leaf.limit if leaf and found else None
     call = replace(
-        _reproduction(target, name, sample, placing, element), rule=(limit.name, float(limit.value)) if limit else None
+        _reproduction(target, name, sample, layout, element), rule=(limit.name, float(limit.value)) if limit else None
     )
     return snippet(call, target.device)
-
-
-def worst_leaf(verdict: Verdict) -> Verdict:
-    """Return the part of a verdict that its own figures are those of."""
-    wrong = [each for each in verdict.leaves if not each.agrees]
-    same = (each for each in wrong if each.worst == verdict.worst)
-    return next(same, wrong[0] if wrong else verdict)
 
 
 def place_of(path: str) -> int:
@@ -69,43 +63,43 @@ def place_of(path: str) -> int:
     return int(last) if last.isdigit() else 0
 
 
-def _named(target: Target) -> Iterator[tuple[str, Sample, Placing]]:
+def _named(target: Target) -> Iterator[tuple[str, Sample, Layout]]:
     """Yield what a verdict may call a sample, with the sample and how it was placed."""
     for sample in target.samples:
         yield sample.name, sample, calling.as_it_is
         yield f"{sample.name}, backward", sample, calling.as_it_is
-        for layout, placing in LAYOUTS.items():
-            yield f"{sample.name}, {layout}", sample, placing
-            yield f"{sample.name}, {layout}, backward", sample, placing
+        for label, layout in LAYOUTS.items():
+            yield f"{sample.name}, {label}", sample, layout
+            yield f"{sample.name}, {label}, backward", sample, layout
         for kind in ("ready", "to be resized"):
             yield f"{sample.name}, {kind}", sample, calling.as_it_is
 
 
-def _latest(target: Target) -> tuple[str, Sample, Placing]:
-    sample, placing = target.latest or (target.samples[0], calling.as_it_is)
-    return sample.name, sample, placing
+def _latest(target: Target) -> tuple[str, Sample, Layout]:
+    sample, layout = target.latest or (target.samples[0], calling.as_it_is)
+    return sample.name, sample, layout
 
 
 def _reproduction(
-    target: Target, name: str, sample: Sample, placing: Placing, element: tuple[int, tuple[int, ...]] | None
+    target: Target, name: str, sample: Sample, layout: Layout, element: tuple[int, tuple[int, ...]] | None
 ) -> Reproduction:
     """Put together what the test called; in place and into ``out=`` a layout is one of what is written."""
     property_, operator = target.case.property, target.operator
     inside = property_ in ("out", "in-place")
-    args, kwargs = target.arguments(sample, calling.as_it_is if inside else placing, CPU)
+    args, kwargs = target.arguments(sample, calling.as_it_is if inside else layout, CPU)
     function, definition = operator.function, operator.definition
     made = tensors((args, kwargs))
     if property_ == "in-place":
         function, definition = target.operator.changes_first, None
-        if placing is calling.stepped:
+        if layout is calling.stepped:
             args = (_within(args[0]), *args[1:])
     if property_ == "out":
-        kwargs = {**kwargs, "out": _target(target, sample, name, placing)}
+        kwargs = {**kwargs, "out": _target(target, sample, name, layout)}
     leaves: tuple[int, ...] = ()
-    above: tuple[torch.Tensor, ...] = ()
+    grad_outputs: tuple[torch.Tensor, ...] = ()
     if property_ in _BACKWARD or name.endswith(", backward"):
         leaves = tuple(place for place, each in enumerate(sample.values()) if each.wants_grad(target.dtype))
-        above = tuple(placing(each, CPU) for each in _above(target, sample))
+        grad_outputs = tuple(layout(each, CPU) for each in _grad_outputs(target, sample))
     return Reproduction(
         title=f"{target.case.id}: {name}",
         function=function,
@@ -113,10 +107,10 @@ def _reproduction(
         kwargs=kwargs,
         definition=definition,
         leaves=leaves,
-        above=above,
+        grad_outputs=grad_outputs,
         element=element,
         repeats=property_ == "repeat",
-        large=_large(target, sample, made, above),
+        large=_large(target, sample, made, grad_outputs),
     )
 
 
@@ -125,17 +119,17 @@ def _within(first: torch.Tensor) -> torch.Tensor:
     return steps(surrounded(first))
 
 
-def _target(target: Target, sample: Sample, name: str, placing: Placing) -> torch.Tensor:
+def _target(target: Target, sample: Sample, name: str, layout: Layout) -> torch.Tensor:
     """Return the tensor that ``out=`` is asked to be written into."""
     like = target.expected(sample).first
     if name.endswith("to be resized"):
         return torch.empty(0, dtype=like.dtype)
     ready = poisoned(tuple(like.shape), like.dtype)
-    return _within(ready) if placing is calling.stepped else ready
+    return _within(ready) if layout is calling.stepped else ready
 
 
-def _above(target: Target, sample: Sample) -> list[torch.Tensor]:
-    """Make what comes from above, from outputs on the CPU. Raises Unwritable where the CPU has none in the dtype."""
+def _grad_outputs(target: Target, sample: Sample) -> list[torch.Tensor]:
+    """Make the gradients of the outputs, on the CPU. Raises Unwritable where the CPU has none in the dtype."""
     operator = target.operator
     args, kwargs = target.arguments(sample, calling.as_it_is, CPU)
     if operator.definition:
@@ -148,15 +142,15 @@ def _above(target: Target, sample: Sample) -> list[torch.Tensor]:
     return upstream(target.operator, sample, outputs, target.dtype)
 
 
-def _large(target: Target, sample: Sample, made: list[torch.Tensor], above: tuple[torch.Tensor, ...]) -> Large:
+def _large(target: Target, sample: Sample, made: list[torch.Tensor], grad_outputs: tuple[torch.Tensor, ...]) -> Large:
     """Return what says how a tensor among the arguments is made, "" for one that has to be written down."""
     known = {id(each): place for place, each in enumerate(made)}
-    from_above = {id(each): place for place, each in enumerate(above)}
+    place_of = {id(each): place for place, each in enumerate(grad_outputs)}
     key = f"ops/{target.operator.name}/{sample.name}"
 
     def expression(tensor: torch.Tensor) -> str:
-        if id(tensor) in from_above:
-            return _normal_above(target, sample, f"{key}/up/{from_above[id(tensor)]}", tensor)
+        if id(tensor) in place_of:
+            return _normal_grad_output(target, sample, f"{key}/up/{place_of[id(tensor)]}", tensor)
         if id(tensor) not in known:
             return ""
         place = known[id(tensor)]
@@ -172,8 +166,8 @@ def _kept(target: Target, source: StoredTensor) -> str:
     return target.reference.expression(source, target.dtype)
 
 
-def _normal_above(target: Target, sample: Sample, key: str, tensor: torch.Tensor) -> str:
-    """Say how what comes from above is drawn, as :func:`upstream` does it."""
+def _normal_grad_output(target: Target, sample: Sample, key: str, tensor: torch.Tensor) -> str:
+    """Say how the gradient of an output is drawn, as :func:`upstream` does it."""
     shape = tuple(tensor.shape)
     if not target.operator.one_set_of_inputs:
         return f"inputs.normal({key!r}, {shape}, dtype={target.dtype})"

@@ -76,7 +76,7 @@ class Sample:
         return args, kwargs
 
     def with_sources(self, change: Callable[[Any], Any]) -> Sample:
-        """Return the same call with each argument that is no container changed."""
+        """Return the same call with each argument that is not a container changed."""
         args, kwargs = on_leaves(change, (self.args, dict(self.kwargs)))
         return replace(self, args=args, kwargs=kwargs)
 

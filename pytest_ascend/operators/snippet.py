@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 
+from pytest_ascend.device.npu import pinning
 from pytest_ascend.operators.sources import Source, Unwritable, number
 from pytest_ascend.records.text import one_line
+from pytest_ascend.run.program import DIFFERENCE, ending
 
 #: A program of more characters is not written: it has to fit into a line of the log, and a page into a few megabytes.
 LIMIT_CHARACTERS = 10_000
@@ -53,7 +55,7 @@ _FORWARD = """\
 _BACKWARD = """\
     inputs = [tensors((given, named))[place].requires_grad_() for place in {leaves}]
     outputs = [x for x in tensors(function(*given, **named)) if x.requires_grad]
-    pairs = [(out, change(up).to(out.dtype)) for up, out in zip({above}, outputs)]
+    pairs = [(out, change(up).to(out.dtype)) for up, out in zip({grad_outputs}, outputs)]
     found = torch.autograd.grad([out for out, _ in pairs], inputs, [up for _, up in pairs], allow_unused=True)
 """
 
@@ -78,12 +80,6 @@ def run(function, change):
     return [x.detach().cpu() for x in tensors(found)]
 
 
-def difference(one, other):
-    same = (one == other) | ((one != one) & (other != other))
-    wide = torch.complex128 if one.is_complex() else torch.float64
-    return torch.where(same, 0.0, (one.to(wide) - other.to(wide)).abs().nan_to_num(torch.inf, torch.inf))
-
-
 actual = run({function}, on_device)
 expected = run({definition})
 for place, (one, other) in enumerate(zip(actual, expected)):
@@ -96,31 +92,6 @@ for place, (one, other) in enumerate(zip(actual, expected)):
     print(f"output {{place}}, element {{index}}: {{one[index].item()}} on {{device}}, {{other[index].item()}}"
           f" expected; largest difference {{apart.max().item():.6g}}")
 
-one, other = actual[{place}], expected[{place}]
-if one.shape != other.shape or not one.numel():
-    raise SystemExit(one.shape != other.shape)
-apart, near = difference(one, other), other.to(one.dtype)
-out_of_place = (one.isnan() != near.isnan()) | (one.isinf() != near.isinf()) | (near.isinf() & (one != near))
-{judging}
-print(f"{{rule}}: {{found:.6g}}, allowed {{allowed:.6g}}: {{'passed' if found <= allowed else 'FAILED'}}")
-raise SystemExit(not found <= allowed)
-"""
-
-#: The judge's rules that a program can follow by itself -> the figure that it holds against what was allowed.
-_RULES = {
-    "error of one element": "apart[{index}].item()",
-    "error where zero is expected": "apart[{index}].item()",
-    "root mean square error": "apart.square().mean().sqrt().item()",
-    "elements that are not equal": "float((apart != 0).sum())",
-    "elements that are not bitwise equal": "float((apart != 0).sum())",
-}
-#: Of any other rule: what is out of place is counted, and the rest is held against the CPU's own error in that dtype.
-_ANY_RULE = """\
-honest = difference(run({function}, lambda x: x.detach().clone())[{place}], other)
-rule = "root mean square error, beside ten times the CPU's own"
-found, allowed = (x.square().mean().sqrt().item() for x in (apart, honest))
-wide = torch.complex128 if other.is_complex() else torch.float64
-allowed = 10 * allowed + 1e-12 * other.to(wide).abs().nan_to_num(0, 0, 0).max().item()\
 """
 
 
@@ -129,7 +100,7 @@ class Reproduction:
     """One call, with its tensors on the CPU in the strides that they have on the device.
 
     ``definition`` is what the CPU calls, in float64. ``leaves`` are the numbers of the tensors to differentiate by, and
-    ``above`` what comes from above; without leaves the results are compared. ``element`` is the output and the index
+    ``grad_outputs`` their gradients; without leaves the results are compared. ``element`` is the output and the index
     that the judge named, ``rule`` the name of what decided, and what it allowed.
     ``repeats`` tells that the device is compared with itself. ``large`` gives the expression
     for a tensor that is not to be written down.
@@ -141,7 +112,7 @@ class Reproduction:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     definition: Callable[..., Any] | None = None
     leaves: tuple[int, ...] = ()
-    above: tuple[torch.Tensor, ...] = ()
+    grad_outputs: tuple[torch.Tensor, ...] = ()
     element: tuple[int, tuple[int, ...]] | None = None
     rule: tuple[str, float] | None = None
     repeats: bool = False
@@ -161,10 +132,10 @@ def snippet(call: Reproduction, device: torch.device) -> str:
 def _program(call: Reproduction, device: torch.device, most: int) -> str:
     writer = _Writer(call, most)
     args, kwargs = writer.write(call.args), writer.write(dict(call.kwargs))
-    above = writer.write(list(call.above))
+    grad_outputs = writer.write(list(call.grad_outputs))
     function = writer.source.function(call.function)
     defined = writer.source.function(call.definition) if call.definition else function
-    body = _BACKWARD.format(leaves=list(call.leaves), above=above) if call.leaves else _FORWARD
+    body = _BACKWARD.format(leaves=list(call.leaves), grad_outputs=grad_outputs) if call.leaves else _FORWARD
     body = _OUT + body if "out" in call.kwargs else body
     program = _RUN.format(
         args=args,
@@ -173,9 +144,10 @@ def _program(call: Reproduction, device: torch.device, most: int) -> str:
         function=function,
         definition=f"{function}, on_device" if call.repeats else f"{defined}, in_float64",
         element={call.element[0]: call.element[1]} if call.element else {},
-        place=call.element[0] if call.element else 0,
-        judging=_judging(call, function),
     )
+    place, index = call.element or (0, None)
+    honest = f"run({function}, lambda x: x.detach().clone())"
+    program += ending(place, index, *(call.rule or ("", 0.0)), honest=honest, repeats=call.repeats)
     needed = [f"import {each}" for each in ("torch", *(["torch_npu"] if device.type == "npu" else []))]
     imports = [*sorted({*needed, *writer.source.imports}), "from torch.utils._pytree import tree_flatten, tree_map"]
     parts = [
@@ -185,24 +157,11 @@ def _program(call: Reproduction, device: torch.device, most: int) -> str:
         *imports,
         "",
         f'device = "{device}"',
+        *pinning(device),
     ]
-    helpers = [*([_LAID] if writer.lays else []), *writer.source.definitions.values()]
+    helpers = [*([_LAID] if writer.lays else []), *writer.source.definitions.values(), DIFFERENCE]
     defined_first = [line for each in helpers for line in ("", "", each.rstrip())]
     return "\n".join([*parts, *defined_first, "", *writer.lines, "", "", program])
-
-
-def _judging(call: Reproduction, function: str) -> str:
-    """Return the lines that find the figure which decided, and what was allowed of it."""
-    place, index = call.element or (0, ())
-    name, allowed = call.rule or ("", 0.0)
-    if call.repeats:
-        name, allowed = "elements that are not equal", 0.0
-    figure = _RULES.get(name, "")
-    if "where" in name and "is expected" in name and not figure:
-        figure = "float(out_of_place[{index}])" if call.element else "float(out_of_place.sum())"
-    if not figure or ("{index}" in figure and call.element is None):
-        return _ANY_RULE.format(function=function, place=place)
-    return f"rule, found, allowed = {name!r}, {figure.format(index=index)}, {allowed!r}"
 
 
 class _Writer:

@@ -100,7 +100,7 @@ class Source:
                 self._refer(name, function.__globals__[name])
 
     def _refer(self, name: str, value: Any) -> None:
-        """Give a global name its meaning."""
+        """Bind a global name."""
         if isinstance(value, ModuleType):
             same = value.__name__ == name
             self.imports[f"import {value.__name__}" + ("" if same else f" as {name}")] = None

@@ -14,7 +14,7 @@ import torch
 
 from pytest_ascend.coverage.manifest import SWEEP_SEED
 from pytest_ascend.dispatching import unseen
-from pytest_ascend.operators.calling import Placing, as_it_is, forward, on_tensors, onto, tensors
+from pytest_ascend.operators.calling import Layout, as_it_is, forward, on_tensors, onto, tensors
 from pytest_ascend.operators.generator import Generated, generate
 from pytest_ascend.operators.judging import alike, digest, expected, settings
 from pytest_ascend.operators.operator import MOVE, Operator
@@ -87,7 +87,7 @@ class Sweep:
             )
         return True
 
-    def usual(self, sample: Sample, placing: Placing) -> Tensors | None:
+    def usual(self, sample: Sample, layout: Layout) -> Tensors | None:
         """Return what the CPU makes of a call in the dtype itself, None where it is no legal call."""
         with unseen():
             given = self._given(sample)
@@ -96,7 +96,7 @@ class Sweep:
             try:
                 if self.defined:
                     return self.forward(sample, self.dtype).honest[0]
-                return list(forward(self.operator, self.operator.function, *on_tensors(onto(CPU, placing), given)))
+                return list(forward(self.operator, self.operator.function, *on_tensors(onto(CPU, layout), given)))
             except Exception:  # noqa: BLE001  (whatever the CPU says, it is no call to be asked for)
                 return None
 
@@ -194,24 +194,24 @@ def _name(each: Generated, *, backward: bool) -> str:
     return ", ".join(part for part in (each.sample.name, each.layout, BACKWARD if backward else "") if part)
 
 
-def _placing(target: Target, each: Generated) -> Placing:
-    asked = target.placings() if target.operator.layouts else {}
+def _layout(target: Target, each: Generated) -> Layout:
+    asked = target.layouts() if target.operator.layouts else {}
     return asked.get(each.layout, as_it_is)
 
 
 def _asked(target: Target, reference: Sweep, each: Generated, *, backward: bool) -> tuple[Tensors, Tensors] | None:
     """Return what the device and the CPU make of a call, None where it is no legal one."""
-    placing = _placing(target, each)
-    usual: Tensors | None = reference.usual(each.sample, placing)
+    layout = _layout(target, each)
+    usual: Tensors | None = reference.usual(each.sample, layout)
     if usual is None:
         return None
     if not backward:
-        return list(target.run(each.sample, placing)), usual
+        return list(target.run(each.sample, layout)), usual
     try:
         usual = reference.backward(each.sample, target.case.dtype).honest[0]
     except Exception:  # noqa: BLE001  (the CPU has no such gradient)
         return None
-    return target.go_back(each.sample, placing), usual
+    return target.go_back(each.sample, layout), usual
 
 
 def _judge(target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, *, backward: bool) -> None:
@@ -264,7 +264,7 @@ def _smaller(each: Generated) -> Iterator[Generated]:
 
 
 def resized(each: Generated, size: int, to: int) -> Generated:
-    """Return the call with another size in the place of one."""
+    """Return the call with another size in place of one."""
     changed = each.sample.with_sources(partial(_resized, size=size, to=to))
     name = f"call {each.number} of seed {each.seed}, made smaller: {call(*changed.args, **changed.kwargs).name}"
     return replace(each, sample=replace(changed, name=name), resized=(*each.resized, (size, to)))

@@ -9,7 +9,7 @@ import torch
 
 from pytest_ascend.dispatching import unseen
 from pytest_ascend.operators import calling
-from pytest_ascend.operators.calling import Placing, double, forward, gradients, upstream, with_grad
+from pytest_ascend.operators.calling import Layout, double, forward, gradients, upstream, with_grad
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.reference import Reference, Results
 from pytest_ascend.operators.samples import Sample, on_leaves
@@ -25,14 +25,14 @@ class Target:
         self.dtype: torch.dtype = getattr(torch, case.dtype)
         self.samples = reference.samples(case.property, case.dtype)
         self._drawn: dict[str, Any] = {}
-        self._above: dict[str, list[torch.Tensor]] = {}
+        self._grad_outputs: dict[str, list[torch.Tensor]] = {}
         #: The sample that was called last, and how it was placed.
-        self.latest: tuple[Sample, Placing] | None = None
+        self.latest: tuple[Sample, Layout] | None = None
 
     def ask(self, reference: Reference) -> None:
         """Go on with another reference and its samples; inputs of the earlier ones are forgotten."""
         self.reference, self.samples = reference, reference.samples(self.case.property, self.case.dtype)
-        self._drawn, self._above = {}, {}
+        self._drawn, self._grad_outputs = {}, {}
 
     def shows(self, sample: Sample, property_: str) -> bool:
         """Whether a sample is one of those that show a property."""
@@ -48,12 +48,12 @@ class Target:
                 self._drawn[sample.name] = drawn
         return drawn
 
-    def arguments(self, sample: Sample, placing: Placing = calling.as_it_is, device: torch.device | None = None) -> Any:
+    def arguments(self, sample: Sample, layout: Layout = calling.as_it_is, device: torch.device | None = None) -> Any:
         """Make the arguments of a sample on a device: the one under test, unless another is named."""
-        self.latest = sample, placing
+        self.latest = sample, layout
         given = self.on_cpu(sample)
         with unseen():  # copies only
-            return placed(given, placing, device or self.device)
+            return placed(given, layout, device or self.device)
 
     def expected(self, sample: Sample) -> Results:
         """Return what is right for a sample."""
@@ -71,14 +71,14 @@ class Target:
         """Whether the result of this name is of a sample with the longest sums."""
         return any(each.is_long and name.startswith(each.name) for each in self.samples)
 
-    def placings(self) -> dict[str, Placing]:
+    def layouts(self) -> dict[str, Layout]:
         """Return the layouts that the operator is asked for."""
         asked = calling.LAYOUTS if isinstance(self.operator.layouts, bool) else self.operator.layouts
         return {name: calling.LAYOUTS[name] for name in asked}
 
-    def run(self, sample: Sample, placing: Placing = calling.as_it_is) -> list[torch.Tensor]:
+    def run(self, sample: Sample, layout: Layout = calling.as_it_is) -> list[torch.Tensor]:
         """Call on the device and bring the results back."""
-        return self.fetched(forward(self.operator, self.operator.function, *self.arguments(sample, placing)))
+        return self.fetched(forward(self.operator, self.operator.function, *self.arguments(sample, layout)))
 
     def fetched(self, outputs: Iterable[torch.Tensor | None]) -> list[Any]:
         """Bring results to the CPU. Raises Disagreement where they are not where they were to be computed."""
@@ -90,26 +90,26 @@ class Target:
             raise Disagreement(f"{self.operator.name}: a result is on {output.device} instead of {self.device}")
         return output.detach().cpu()
 
-    def go_back(self, sample: Sample, placing: Placing = calling.as_it_is) -> list[torch.Tensor | None]:
+    def go_back(self, sample: Sample, layout: Layout = calling.as_it_is) -> list[torch.Tensor | None]:
         """Call on the device, go back, and bring the gradients to the CPU; incoming gradients are placed as well."""
 
-        def above(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        def grad_outputs(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
             with unseen():
-                if sample.name not in self._above:
-                    self._above[sample.name] = upstream(self.operator, sample, outputs, self.dtype)
-                return [placing(each, self.device) for each in self._above[sample.name]]
+                if sample.name not in self._grad_outputs:
+                    self._grad_outputs[sample.name] = upstream(self.operator, sample, outputs, self.dtype)
+                return [layout(each, self.device) for each in self._grad_outputs[sample.name]]
 
-        args, kwargs = self.arguments(sample, placing)
+        args, kwargs = self.arguments(sample, layout)
         leaves = with_grad(sample, (args, kwargs), self.dtype)
-        return self.fetched(gradients(self.operator, self.operator.function, args, kwargs, leaves, above))
+        return self.fetched(gradients(self.operator, self.operator.function, args, kwargs, leaves, grad_outputs))
 
 
-def placed(arguments: Any, placing: Placing, device: torch.device) -> Any:
+def placed(arguments: Any, layout: Layout, device: torch.device) -> Any:
     """Put arguments onto a device, and that device where one is named among them."""
 
     def put(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
-            return placing(leaf, device)
+            return layout(leaf, device)
         return device if isinstance(leaf, torch.device) or leaf == "cpu" else leaf  # some name it by a text
 
     return on_leaves(put, arguments)

@@ -12,13 +12,12 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_ascend.page.sections import WITH_GRID
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.runlog import codec
 from pytest_ascend.verdict import evidence, figures
-from pytest_ascend.verdict.columns import columns_of
-from pytest_ascend.verdict.grid import abbreviations, dtype_key
+from pytest_ascend.verdict.columns import abbreviations, columns_of, dtype_key
+from pytest_ascend.verdict.suites import describe
 from pytest_ascend.verdict.summary import ORDER, Summary
 
 #: What stands before the cells of the columns in a row of the index: texts by number, the outcome by its rank.
@@ -107,7 +106,7 @@ def _suites(results: Sequence[ResultRecord]) -> dict[str, Any]:
         properties = list(dict.fromkeys(figures.one_line(each.case.property) for each in members))
         dtypes = sorted({each.case.dtype for each in members}, key=dtype_key)
         found[suite] = {
-            "grid": suite in WITH_GRID,
+            "grid": describe(suite).grid,
             "letters": abbreviations(properties),
             "dtypes": [figures.one_line(each) for each in dtypes],
         }

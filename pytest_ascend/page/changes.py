@@ -15,6 +15,7 @@ from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import Cause
+from pytest_ascend.verdict.columns import link
 from pytest_ascend.verdict.diff import (
     CANNOT_TELL,
     ERROR_DRIFT,
@@ -31,7 +32,6 @@ from pytest_ascend.verdict.diff import (
     Change,
     Diff,
 )
-from pytest_ascend.verdict.grid import link
 from pytest_ascend.verdict.phrase import Phrase, commas, counted, say
 from pytest_ascend.verdict.summary import Summary, notice
 

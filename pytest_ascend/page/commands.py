@@ -14,13 +14,12 @@ from pytest_ascend.export import formats, markdown, terminal
 from pytest_ascend.page import changes, html
 from pytest_ascend.page import history as history_of
 from pytest_ascend.page.html import render_diff
-from pytest_ascend.page.matrix import render_matrix
+from pytest_ascend.page.matrix import render_matrix, scan
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.writing import read
 from pytest_ascend.verdict import figures
 from pytest_ascend.verdict import merge as merging
 from pytest_ascend.verdict.diff import CANNOT_TELL, ERROR_DRIFT, FAILS_ON, SLOWER, SPEED_SHARE, Diff, compare
-from pytest_ascend.verdict.scan import scan
 from pytest_ascend.verdict.summary import Summary, exit_code, summarise
 
 PATH = click.Path(path_type=Path)

@@ -20,7 +20,7 @@ from pytest_ascend.page.svg import can_be_drawn
 from pytest_ascend.runlog.contents import FULL
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import causes_of
-from pytest_ascend.verdict.phrase import SILENCE, Phrase, say
+from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
 from pytest_ascend.verdict.summary import Summary
 
 #: Raised whenever a reader of the JSON form would misread it.
@@ -140,7 +140,11 @@ def render_history(points: Iterable[Point]) -> str:
         kind_of_page=say("page.history"),
         looks="kind-subset",
         label=labels.popitem()[1] if len(labels) == 1 else SILENCE,
-        sentence=say("history.sentence", n=f"{sum(map(len, groups.values())):,}", of=f"{len(groups):,}"),
+        sentence=say(
+            "history.sentence",
+            runs=counted("history.n-runs", sum(map(len, groups.values()))),
+            combinations=counted("history.n-combinations", len(groups)),
+        ),
         combinations=tuple(
             _combination(number, f"{name} · {level}", group)
             for number, ((name, level), group) in enumerate(groups.items())
@@ -191,7 +195,7 @@ def _combination(number: int, title: str, runs: Sequence[Point]) -> Combination:
         id=f"combination-{number}",
         title=title,
         label=runs[-1].label,
-        trend=_trend(title, runs),
+        trend=_trend(runs),
         runs=tuple(_row(each) for each in reversed(runs)),
         causes=tuple(_causes(runs))[:CAUSES_LIMIT],
         charts=tuple(_benchmarks(runs))[:CHARTS_LIMIT],
@@ -215,15 +219,13 @@ def _day(point: Point) -> str:
     return point.started[: len("2026-01-01T00:00")].replace("T", " ")
 
 
-def _trend(title: str, runs: Sequence[Point]) -> Chart | None:
+def _trend(runs: Sequence[Point]) -> Chart | None:
     if len(runs) < 2:
         return None
     shares = [100 * each.share for each in runs]
     said = say("history.share", n=f"{len(runs):,}", first=f"{shares[0]:.2f} %", last=f"{shares[-1]:.2f} %")
     points = [(_day(each), share) for each, share in zip(runs, shares, strict=True)]
-    return chart.row(
-        title, "", said, "passed_percent", points, over="run", labels=[each.started[5:10] for each in runs]
-    )
+    return chart.row("", "", said, "passed_percent", points, over="run", labels=[each.started[5:10] for each in runs])
 
 
 def _causes(runs: Sequence[Point]) -> Iterator[CauseOverTime]:

@@ -5,24 +5,29 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+import msgspec
 
 from pytest_ascend.page import chart, html
 from pytest_ascend.page.changes import name_of
 from pytest_ascend.page.chart import Chart
 from pytest_ascend.page.page import label_of
-from pytest_ascend.page.sections import SUITES
 from pytest_ascend.page.svg import can_be_drawn
-from pytest_ascend.records.outcome import Passed
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.outcome import NotRun, Passed
 from pytest_ascend.records.stack import Stack
+from pytest_ascend.runlog.contents import Run
+from pytest_ascend.runlog.reading import LogReader, opened
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, commas, say
-from pytest_ascend.verdict.scan import RunScan
-from pytest_ascend.verdict.summary import ORDER, Summary, counted_outcome
+from pytest_ascend.verdict.suites import suites
+from pytest_ascend.verdict.summary import ORDER, Summary, counted_outcome, judged, verified
 
 #: Parts of a stack by which runs are sorted, and that the table of combinations shows.
 SHOWN = ("chip", "driver", "cann", "torch", "torch_npu", "python")
@@ -162,8 +167,7 @@ def _data(runs: Sequence[RunScan], rows: Sequence[RunRow]) -> dict[str, Any]:
     A tally is a list of pairs of an outcome and a count, the worst outcome first.
     """
     tallies: dict[tuple[int, ...], int] = {}
-    suites = dict(SUITES)
-    order = list(suites)
+    order = [*suites(), "user"]
     subjects = {subject for run in runs for subject in run.tallies}
     lines = []
     for subject in sorted(subjects, key=lambda each: (_place(each[0], order), *map(figures.sort_key, each))):
@@ -205,3 +209,60 @@ def _charts(runs: Sequence[RunScan]) -> Iterator[Chart]:
             over="combination",
             labels=[f"{number}" for number, *_ in found],
         )
+
+
+RANKS: Mapping[str, int] = {name: rank for rank, name in enumerate(ORDER)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunScan:
+    """One run in outline. ``summary`` has no results.
+
+    ``tallies`` counts, for each subject as (suite, family, subject), its cases by rank (see ``RANKS``);
+    ``measurements`` gives figures by case id and name.
+    """
+
+    summary: Summary
+    tallies: Mapping[tuple[str, str, str], list[int]]
+    measurements: Mapping[tuple[str, str], float]
+
+
+def scan(path: Path) -> RunScan:
+    """Read the log ``path`` in outline. Raises RunLogError for a log that cannot be trusted, naming file and line."""
+    with opened(path) as file:
+        log = LogReader(path, file)
+        header = msgspec.structs.replace(log.header, manifest=_shared(log.header.manifest))
+        ranks: dict[str, int] = {}
+        measurements: dict[tuple[str, str], float] = {}
+        for record in log.records():
+            ranks[record.case.id] = RANKS[verified(record, header.stack).outcome_name]
+            for name, value in record.measurements.items():
+                measurements[record.case.id, name] = float(value)
+    run = Run(
+        header=header,
+        records=(),
+        footer=log.footer,
+        path=str(path),
+        ended=log.footer is not None,
+        events=tuple(log.events),
+        broken=log.broken,
+        head=log.head,
+    )
+    tallies = _tallies(header.manifest, ranks)
+    counts = [sum(column) for column in zip(*tallies.values(), strict=True)] or [0] * len(ORDER)
+    summary = judged(run, dict(zip(ORDER, counts, strict=True)))
+    return RunScan(summary=summary, tallies=tallies, measurements=measurements)
+
+
+def _tallies(cases: Iterable[Case], ranks: Mapping[str, int]) -> dict[tuple[str, str, str], list[int]]:
+    missing, found = RANKS[NotRun.name], dict[tuple[str, str, str], list[int]]()
+    for case in cases:
+        tally = found.setdefault((case.suite, case.family, case.subject), [0] * len(ORDER))
+        tally[ranks.get(case.id, missing)] += 1
+    return found
+
+
+@lru_cache(maxsize=8)
+def _shared(manifest: tuple[Case, ...]) -> tuple[Case, ...]:
+    """Keep a manifest once: most runs of a page had to execute the same cases."""
+    return manifest

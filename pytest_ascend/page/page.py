@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any
 
+from pytest_ascend.doctor.findings import CHINESE, translated
 from pytest_ascend.page import sections
 from pytest_ascend.page.casedata import details_of, index_of
 from pytest_ascend.page.changes import Changes, change_data, changes_of, name_of
@@ -55,10 +56,10 @@ class Finding:
 
     severity: Phrase | str
     looks: str
-    what: str
+    what: Phrase | str
     evidence: tuple[str, ...]
-    why: str
-    remedy: str
+    why: Phrase | str
+    remedy: Phrase | str
     is_open: bool
 
 
@@ -217,12 +218,18 @@ def _findings(doctor: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(
             severity=say(f"doctor.{each['severity']}") if known else evidence.line(each["severity"]),
             looks=each["severity"] if known else "note",
-            what=evidence.line(each["what"]),
+            what=_doctors(evidence.line(each["what"])),
             evidence=tuple(evidence.line(one) for one in each["evidence"][:ROWS_LIMIT]),
-            why=evidence.text(each["why"]),
-            remedy=evidence.text(each["remedy"]),
+            why=_doctors(evidence.line(each["why"])),
+            remedy=_doctors(evidence.line(each["remedy"])),
             is_open=each["severity"] == "error",
         )
+
+
+def _doctors(text: str) -> Phrase | str:
+    """Return a sentence of the doctor in both languages, as text where it has no words in the other one."""
+    chinese = translated(text, CHINESE)
+    return say("doctor.text", en=text, zh=chinese) if chinese != text else text
 
 
 def _census(census: Mapping[str, Mapping[str, int]]) -> Iterator[CensusRow]:

@@ -8,12 +8,12 @@ from pathlib import PurePath
 from urllib.parse import quote
 
 from pytest_ascend.page.chart import Chart
-from pytest_ascend.page.chart_selection import charts
-from pytest_ascend.page.tables import FigureTable, tables
+from pytest_ascend.page.tables import FigureTable, charts, tables
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict import suites as bundled
 from pytest_ascend.verdict.causes import Cause, KnownCause
-from pytest_ascend.verdict.grid import link, tally
+from pytest_ascend.verdict.columns import link, tally
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
 from pytest_ascend.verdict.summary import Summary
 
@@ -46,26 +46,6 @@ ROWS_LIMIT = 300
 FIRST_LIMIT = 5
 #: Causes that are seen at once in their section; the others are folded away below them.
 SEEN_LIMIT = 50
-
-#: The bundled suites in the order of the page: (suite, title). Others follow under their own names.
-SUITES = (
-    ("ops", say("suite.ops")),
-    ("fused", say("suite.fused")),
-    ("random", say("suite.random")),
-    ("errors", say("suite.errors")),
-    ("stability", say("suite.stability")),
-    ("numerics", say("suite.numerics")),
-    ("models", say("suite.models")),
-    ("training", say("suite.training")),
-    ("fusion", say("suite.fusion")),
-    ("adaptation", say("suite.adaptation")),
-    ("distributed", say("suite.distributed")),
-    ("environment", say("suite.environment")),
-    ("benchmarks", say("suite.benchmarks")),
-    ("user", say("suite.user")),
-)
-#: Suites of many cases of a kind, which are laid out as subjects by dtype; others are listed.
-WITH_GRID = ("ops", "fused", "random", "stability", "models")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,10 +127,10 @@ def suites(results: Iterable[ResultRecord]) -> Iterator[SuiteSection]:
     by_suite: dict[str, list[ResultRecord]] = {}
     for result in results:
         by_suite.setdefault(result.case.suite, []).append(result)
-    known = dict(SUITES)
+    known = (*bundled.suites(), "user")
     order = [*(suite for suite in known if suite in by_suite), *(suite for suite in by_suite if suite not in known)]
     for number, suite in enumerate(order):
-        title = known.get(suite) or say("suite.other", name=evidence.line(suite))
+        title = say(f"suite.{suite}") if suite in known else say("suite.other", name=evidence.line(suite))
         yield SuiteSection(
             id=suite if suite in known else f"suite-{number}",
             suite=figures.one_line(suite),
@@ -159,7 +139,7 @@ def suites(results: Iterable[ResultRecord]) -> Iterator[SuiteSection]:
             by_dtype=say("grid.by-dtype", title=title),
             tables=tuple(tables(by_suite[suite])),
             charts=charts(by_suite[suite]),
-            has_grid=suite in WITH_GRID,
+            has_grid=bundled.describe(suite).grid,
         )
 
 

@@ -105,8 +105,10 @@ def x_ends(first: str, last: str) -> tuple[Text, ...]:
 def x_labels(axis: Axis, labels: Sequence[str]) -> tuple[Text, ...]:
     """Return words below each place of an axis that counts from 0, or below as many of them as there is room for."""
     step = math.ceil(len(labels) / LABELS_LIMIT)
+    last = len(labels) - 1 or None  # its words would be cut at the edge
     return tuple(
-        Text(f"{axis.at(index):.1f}", f"{HEIGHT - 6}", "middle", labels[index]) for index in range(0, len(labels), step)
+        Text(f"{axis.at(index):.1f}", f"{HEIGHT - 6}", "end" if index == last else "middle", labels[index])
+        for index in range(0, len(labels), step)
     )
 
 

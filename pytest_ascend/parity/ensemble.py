@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map
 from pytest_ascend.dispatching import EagerDispatchMode
 from pytest_ascend.precision import Samples
 from pytest_ascend.precision.orders import other_order
-from pytest_ascend.precision.stand_ins import cross_entropy_inside, stand_ins
+from pytest_ascend.precision.stand_ins import cross_entropy_inside, stand_ins, without_onednn
 from pytest_ascend.run import inputs
 
 #: What was computed, by kind ("forward", "gradients") and then by the name of a tensor.
@@ -71,17 +71,6 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-@contextlib.contextmanager
-def without_onednn() -> Iterator[None]:
-    """Compute by torch's own kernels."""
-    enabled = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        torch.backends.mkldnn.enabled = enabled
-
-
 def channels_last(model: nn.Module) -> nn.Module:
     """Let convolutions run channels-last, by other kernels."""
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
@@ -117,7 +106,7 @@ def reference(
 
 
 def move(model: nn.Module, key: str, by: int = 1) -> nn.Module:
-    """Move every weight by -1, 0 or 1 times ``by`` units in the last place, drawn by ``key``; give the model."""
+    """Move every weight by -1, 0 or 1 times ``by`` units in the last place, drawn by ``key``; return the model."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             bits = BITS.get(parameter.dtype)

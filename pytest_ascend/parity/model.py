@@ -15,9 +15,12 @@ from torch.utils._pytree import tree_map
 from pytest_ascend.device import Device
 from pytest_ascend.migration.target import Subject, floating
 from pytest_ascend.parity.ensemble import Observed, Reference, one_thread, reference
+from pytest_ascend.parity.program import Computation
 from pytest_ascend.parity.steps import Fit, first_wrong, trace
 from pytest_ascend.parity.training import Batch, Recipe, train
 from pytest_ascend.precision import Samples
+from pytest_ascend.precision.capture import casting
+from pytest_ascend.precision.whole import Both, outputs_and_gradients
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run import inputs
@@ -52,10 +55,9 @@ class ModelParity:
                 self.layers()
             elif what == "memory":
                 self.memory()
-            elif autocast:
-                self._compare(what, torch.float32, dtype)
             else:
-                self._compare(what, dtype, None)
+                judge = self._compare_training if what == "training" else partial(self._compare, what)
+                judge(*((torch.float32, dtype) if autocast else (dtype, None)))
 
     def layers(self) -> None:
         """Judge every module by itself, forward and backward; the first wrong one is named."""
@@ -77,10 +79,18 @@ class ModelParity:
         self.compare(again <= first + kept + first // 50, True, name="memory does not grow from training to training")
 
     def _compare(self, what: str, dtype: torch.dtype, autocast: torch.dtype | None) -> None:
-        actual, right = self._on_both(COMPUTE[what], dtype, autocast)
+        """Judge outputs or gradients as :func:`pytest_ascend.precision.whole` does."""
+        model = _still(self.subject.model).to(dtype)
+        args, kwargs = _on(CPU, dtype, (self.subject.args, dict(self.subject.kwargs)))
+        with torch.set_grad_enabled(what == "gradients"):
+            both = Both.of(model, args, kwargs, self.device.torch_device(), autocast)
+            actual, expected = (_judged(what, each) for each in (both.actual, both.expected))
+            self.compare(actual, expected, name=what, branching=both.branching and what == "gradients")
+
+    def _compare_training(self, dtype: torch.dtype, autocast: torch.dtype | None) -> None:
+        actual, right = self._on_both(training, dtype, autocast)
         # Devices have lists of their own of what autocast does, by which results have other dtypes.
         fit = _as if autocast is not None else None
-        locate = partial(self._first_wrong_step, dtype, autocast, fit, actual)
         for kind, found in actual.items():
             if kind == "curve":
                 self.measure("loss_actual", found["losses"].double().tolist())
@@ -93,8 +103,8 @@ class ModelParity:
                     right.expected(kind),
                     honest=Samples(fit(each, found) for each in right.samples(kind)) if fit else right.samples(kind),
                     name=kind,
-                    branching=kind in {"gradients", "weights", "state"},
-                    locate=locate if what == "training" else None,
+                    branching=kind in {"weights", "state"},
+                    locate=partial(self._first_wrong_step, dtype, autocast, fit, actual),
                 )
 
     def _on_both(
@@ -135,16 +145,6 @@ def _still(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model).eval()
 
 
-def _called(
-    subject: Subject, model: nn.Module, device: torch.device, autocast: torch.dtype | None
-) -> dict[str, Tensor]:
-    dtype = next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
-    args, kwargs = _on(device, dtype, (subject.args, dict(subject.kwargs)))
-    model.to(device)
-    with torch.autocast(device.type, dtype=autocast or torch.bfloat16, enabled=autocast is not None):
-        return floating(model(*args, **kwargs))
-
-
 def _on(device: torch.device, dtype: torch.dtype, tree: Any) -> Any:
     def move(value: Any) -> Any:
         if not isinstance(value, Tensor):
@@ -152,23 +152,6 @@ def _on(device: torch.device, dtype: torch.dtype, tree: Any) -> Any:
         return value.to(device=device, dtype=dtype if value.is_floating_point() else value.dtype)
 
     return tree_map(move, tree)
-
-
-def forward(subject: Subject, model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> Observed:
-    """Return every floating tensor of the output, by name."""
-    with torch.no_grad():
-        output = _called(subject, model, device, autocast)
-    return {"forward": {name: each.cpu() for name, each in output.items()}}
-
-
-def gradients(subject: Subject, model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> Observed:
-    """Return the gradient of every parameter, from fixed random gradients of the outputs, or from the model's loss."""
-    output = {name: each for name, each in _called(subject, model, device, autocast).items() if each.requires_grad}
-    starts = {"output.loss": output["output.loss"]} if "output.loss" in output else output
-    seeds = [_seed(name, each) for name, each in starts.items()]
-    torch.autograd.backward(list(starts.values()), seeds)
-    found = {name: each.grad.cpu() for name, each in model.named_parameters() if each.grad is not None}
-    return {"gradients": found}
 
 
 def _seed(name: str, output: Tensor) -> Tensor:
@@ -211,4 +194,33 @@ def _wide(tensor: Tensor) -> Tensor:
     return tensor if tensor.dtype is torch.float64 else tensor.float()
 
 
-COMPUTE: Mapping[str, Callable[..., Observed]] = {"forward": forward, "gradients": gradients, "training": training}
+def computed(
+    subject: Subject, what: str, device: torch.device, dtype: torch.dtype, autocast: torch.dtype | None = None
+) -> Observed:
+    """Return what a case compares, of a copy of the model in a dtype: by kind, and then by name."""
+    model = _still(subject.model).to(device, dtype)
+    if what == "training":
+        return training(subject, model, device, autocast)
+    args, kwargs = _on(device, dtype, (subject.args, dict(subject.kwargs)))
+    with torch.set_grad_enabled(what == "gradients"):
+        found = outputs_and_gradients(model, args, kwargs, casting(device.type, autocast))
+    return {what: _judged(what, found)}
+
+
+def _judged(what: str, found: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the floating tensors of the output, or the gradients of the parameters, by name."""
+    return floating(found["output"]) if what == "forward" else dict(found["grad"])
+
+
+def computation(case: Case, name: str, inputs: str) -> Computation:
+    """Return how a program computes a case again, for a model and inputs that have names."""
+    autocast, _, what = case.property.rpartition("-")
+    dtypes = f"torch.float32, torch.{case.dtype}" if autocast else f"torch.{case.dtype}"
+    return Computation(
+        imports=("from pytest_ascend.migration import target", "from pytest_ascend.parity.model import computed"),
+        setup=(f"subject = target.subject({name!r}, {inputs!r})",),
+        actual=f"computed(subject, {what!r}, device, {dtypes})",
+        exact=f"computed(subject, {what!r}, cpu, torch.float64)",
+        honest=f"computed(subject, {what!r}, cpu, {dtypes})",
+        layers="subject.model.eval(), *subject.args, **subject.kwargs" if what == "layers" else "",
+    )

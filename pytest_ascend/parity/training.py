@@ -53,7 +53,7 @@ class Recipe:
 
 
 def train(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") -> dict[str, dict[str, Tensor]]:
-    """Train ``model``, which is changed, and give what came of it on the CPU, by KINDS.
+    """Train ``model``, which is changed, and return what came of it on the CPU, by KINDS.
 
     "curve" holds the losses (steps,), "weights" what each parameter changed by, "state" the optimizer's tensors by
     parameter, "statistics" the floating buffers. Batches take the dtype of the model's parameters.

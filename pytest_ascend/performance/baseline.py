@@ -21,8 +21,8 @@ from pytest_ascend.environment.versions import Version, is_version
 from pytest_ascend.errors import GoldenError
 from pytest_ascend.golden.files import write_if_new
 from pytest_ascend.performance.estimate import Estimate, estimate
-from pytest_ascend.performance.noise import Noise, noise_of
 from pytest_ascend.performance.settings import Settings, differences
+from pytest_ascend.performance.verdict import Noise, noise_of
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog import codec
 from pytest_ascend.system.untrusted import read_regular
@@ -130,7 +130,7 @@ def _read_run(data: Mapping[str, Any]) -> MeasuredRun:
         or found.error < 0
         or len(percentiles) != PERCENTILES
     ):
-        raise ValueError("an estimate that is no number, or not 101 percentiles")
+        raise ValueError("an estimate that is not a number, or not 101 percentiles")
     return MeasuredRun(estimate=found, percentiles_us=percentiles)
 
 
@@ -150,7 +150,7 @@ def read(path: Path) -> Baseline:
 
 
 def write(baseline: Baseline, root: Path) -> Path:
-    """Write a baseline below the folder ``root`` of baselines, beside and then in its place, and give its path."""
+    """Write a baseline below the folder ``root`` of baselines, beside and then in its place, and return its path."""
     path = root / FOLDER / place(baseline.stack)
     write_if_new(path, f"{codec.dumps(baseline.to_dict())}\n".encode())
     return path

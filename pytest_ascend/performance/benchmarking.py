@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
-import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from pytest_ascend.device import Device
 from pytest_ascend.environment.chips import chip_of
 from pytest_ascend.environment.identity import Identity
+from pytest_ascend.environment.npu_smi import ELSEWHERE, OTHERS, of_others, parse, parse_common, shared
 from pytest_ascend.performance.baseline import pooled_us
 from pytest_ascend.performance.comparison import Comparison
 from pytest_ascend.performance.estimate import Estimate, estimate
@@ -61,7 +62,7 @@ class AscendBenchmark:
     card: Identity | None = None
 
     def __call__(self, make: Make, work: Work | None = None, *, budget_s: float = 0.0, preparations: int = 1) -> Timing:
-        """Time what ``make(device)`` gives, a call without arguments, and give the rounds.
+        """Time what ``make(device)`` gives, a call without arguments, and return the rounds.
 
         ``make`` is asked for the CPU's as well where the device shares the host's processor: that is the peer; and
         there, for both as often as ``preparations`` says. The verdict is noted: a test need not look at it.
@@ -115,7 +116,8 @@ class AscendBenchmark:
             work()
             self.device.synchronize()
 
-        return card_conditions(self.card, some_work)
+        elsewhere = getattr(self.device, "memory_elsewhere_bytes", int)()
+        return {ELSEWHERE: float(elsewhere), **card_conditions(self.card, some_work)}
 
 
 def _estimate(timing: Timing) -> Estimate:
@@ -211,19 +213,23 @@ def card_conditions(card: Identity, work: Callable[[], object] | None = None) ->
         return {}
     # The 950 takes no -c; a card of an Atlas A3 is one NPU with two chips.
     which = ["-i", str(card.npu), *(["-c", str(card.chip)] if card.chip >= 0 else [])]
-    with ThreadPoolExecutor(max_workers=1) as executor:
-        asked = executor.submit(run, [program, "info", "-t", "common", *which], os.environ, ANSWER_S)
-        while work is not None and not asked.done():
+    forms = (["info", "-t", "common", *which], ["info"])
+    with ThreadPoolExecutor(max_workers=len(forms)) as executor:
+        asked = [executor.submit(run, [program, *form], os.environ, ANSWER_S) for form in forms]
+        while work is not None and not all(each.done() for each in asked):
             work()
-    return dict(_figures(asked.result().text))
+    common, table = (each.result().text for each in asked)
+    said = parse_common(common, card.chip)
+    others_mb = of_others(card.npu, card.chip, parse(table).processes, _is_ours)
+    return {**{CARD[name]: figure for name, figure in said.items() if name in CARD}, OTHERS: float(others_mb << 20)}
 
 
-def _figures(text: str) -> Iterator[tuple[str, float]]:
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        number = re.match(r"\s*(\d+(\.\d+)?)\s*$", value)
-        if name.strip() in CARD and number:
-            yield CARD[name.strip()], float(number[1])
+def _is_ours(pid: int) -> bool:
+    """Whether a process belongs to the session of this one, as all processes of a run do."""
+    try:
+        return os.getsid(pid) == os.getsid(0)
+    except OSError:
+        return False
 
 
 def remarks(conditions: Mapping[str, float]) -> tuple[str, ...]:
@@ -236,4 +242,74 @@ def remarks(conditions: Mapping[str, float]) -> tuple[str, ...]:
     clock, rated = conditions.get("npu_frequency_mhz", 0.0), conditions.get("npu_rated_frequency_mhz", 0.0)
     if rated and clock < THROTTLED * rated:
         found.append(f"the card was throttled: {clock:.0f} of {rated:.0f} MHz")
+    if said := shared(conditions):
+        found.append(f"others used the card: {said}")
     return tuple(found)
+
+
+#: Steps before memory is looked at: optimizers make their state in the first, caches fill.
+WARM_STEPS = 3
+#: Allocators round up to this; less is nothing (torch's caching allocators: 512 bytes).
+SMALLEST_BYTES = 512
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryUse:
+    """``by_step`` is what tensors held after each step, ``peak_bytes`` the most within the steps.
+
+    ``elsewhere`` is what was taken meanwhile on other devices of the kind, by their index.
+    """
+
+    peak_bytes: int
+    by_step: tuple[int, ...]
+    elsewhere: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def steady_bytes(self) -> int:
+        """What is held after the last step."""
+        return self.by_step[-1]
+
+    @property
+    def leaked_bytes_per_step(self) -> float:
+        """The growth over the steps, if there was any."""
+        return leak(self.by_step)
+
+
+def leak(by_step: Sequence[int]) -> float:
+    """Return the bytes that stay behind a step, 0 where memory only swings.
+
+    Work that leaks never comes back below what it held before: the least of the later half of the steps is above the
+    most of the earlier. A tensor kept in every tenth of 40 steps raises the level four times.
+    """
+    half = len(by_step) // 2
+    earlier, later = by_step[:half], by_step[half:]
+    if not earlier or min(later) < max(earlier) + SMALLEST_BYTES:
+        return 0.0
+    return (by_step[-1] - by_step[0]) / max(1, len(by_step) - 1)
+
+
+def use_of(step: Callable[[], object], device: Device, *, steps: int) -> MemoryUse:
+    """Run ``step`` so often after WARM_STEPS more, and return what it took."""
+    for _ in range(WARM_STEPS):
+        step()
+    device.synchronize()
+    gc.collect()
+    others = _others(device)
+    device.reset_peak_memory()
+    by_step = []
+    for _ in range(steps):
+        step()
+        device.synchronize()
+        by_step.append(device.allocated_bytes())
+    grown = {index: now - others[index] for index, now in _others(device).items() if now > others[index]}
+    return MemoryUse(peak_bytes=device.peak_memory_bytes(), by_step=tuple(by_step), elsewhere=grown)
+
+
+def _others(device: Device) -> dict[int, int]:
+    """Return what this process holds on the other devices of the kind."""
+    import torch
+
+    module, own = getattr(torch, device.kind), device.torch_device().index or 0
+    if device.kind == "cpu":
+        return {}
+    return {index: int(module.memory_allocated(index)) for index in range(module.device_count()) if index != own}

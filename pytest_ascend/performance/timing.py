@@ -216,7 +216,7 @@ def _calls(rounds: Rounds) -> int:
 
 
 def _warm_up(rounds: Rounds, budget_s: float) -> float:
-    """Run until a few rounds take as long as the few before, and give the seconds of a round with its peer."""
+    """Run until a few rounds take as long as the few before, and return the seconds of a round with its peer."""
     seconds: list[float] = []
     begin = time.perf_counter()
     while not _is_warm(seconds) and time.perf_counter() - begin < budget_s:

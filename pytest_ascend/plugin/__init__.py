@@ -78,7 +78,7 @@ def pytest_pycollect_makeitem(collector: pytest.Module, name: str, obj: object) 
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give a test marked ``ascend_cases`` its cases, and one that uses ``ascend_model_case`` those of its model."""
+    """Parametrise tests marked ``ascend_cases`` with their cases, those of a user's model with its cases."""
     if metafunc.definition.get_closest_marker("ascend_cases"):
         from pytest_ascend.plugin import collection
 
@@ -103,11 +103,12 @@ def ascend_model_case(
     ascend_device: Device,
     precision_compare: PrecisionCompare,
     ascend_measure: Callable[[str, float | Sequence[float]], None],
+    ascend_reproduce: Callable[[Reproduce], None],
 ) -> Callable[[], None]:
     """Run one case of your own model: ``@pytest.mark.ascend_model(factory, inputs)``, or ``--ascend-model``."""
     from pytest_ascend.plugin import user_model
 
-    return user_model.case_of(request, ascend_device, precision_compare, ascend_measure)
+    return user_model.case_of(request, ascend_device, precision_compare, ascend_measure, ascend_reproduce)
 
 
 @pytest.fixture

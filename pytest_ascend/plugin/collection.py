@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
+from zlib import crc32
 
 import pytest
 
-from pytest_ascend.coverage import manifest
+from pytest_ascend.coverage import manifest, shards
+from pytest_ascend.coverage.selection import CollectedCases
+from pytest_ascend.coverage.shards import Shard
 from pytest_ascend.device import Device
 from pytest_ascend.errors import UsageError
 from pytest_ascend.plugin.keys import CASE, NOT_BUILT, SETUP
+from pytest_ascend.plugin.session import Setup, whole
 from pytest_ascend.records.case import Case
 from pytest_ascend.system.bundled import folder
 
@@ -85,17 +90,18 @@ def cases_to_build(collector: pytest.Collector, name: str, function: object) -> 
 
 
 def explored(metafunc: pytest.Metafunc) -> None:
-    """Give a test marked ``ascend_explores`` its cases, of what ``-k`` may select, and the time of each."""
+    """Parametrise a test marked ``ascend_explores`` with its cases, of what ``-k`` may select, and the time of each."""
     from pytest_ascend.operators.exploring import cases  # noqa: PLC0415  (loads torch)
 
     definition, setup = metafunc.definition, metafunc.config.stash[SETUP]
     collector, options = definition.parent, setup.options
     assert collector is not None  # noqa: S101  (a test stands in a module)
 
+    named, by_k = _named(collector, definition.name), _rule_of_k(collector, metafunc.function)
+
     def may_match(case: Case) -> bool:
         name = f"{definition.name}[{case.id}]"
-        named = _named(collector, definition.name)
-        return name in named if named else _may_match(collector, name, metafunc.function)
+        return name in named if named else by_k(name)
 
     lanes = len(setup.prepared.indices) if isinstance(options.cards, str) else options.cards
     found, seconds = cases(manifest.load(setup.suites), options.seed, options.explore_s, lanes, may_match)
@@ -103,7 +109,7 @@ def explored(metafunc: pytest.Metafunc) -> None:
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
-    """Give a test marked ``ascend_cases`` one parameter ``case`` for each case that is to be built."""
+    """Parametrise a test marked ``ascend_cases`` with one ``case`` for each that is to be built."""
     collector = metafunc.definition.parent
     assert collector is not None  # noqa: S101  (a test stands in a module)
     cases = cases_to_build(collector, metafunc.definition.name, metafunc.function)
@@ -124,7 +130,8 @@ def _selected(collector: pytest.Collector, name: str, function: object, args: Se
     if setup is None:
         return tuple(cases)
     of_level = [each for each in cases if setup.concerns(each)]
-    kept = tuple(each for each in of_level if _may_match(collector, f"{name}[{each.id}]", function))
+    may_match = _rule_of_k(collector, function)
+    kept = tuple(each for each in of_level if may_match(f"{name}[{each.id}]"))
     config.stash[NOT_BUILT] = config.stash.get(NOT_BUILT, 0) + len(of_level) - len(kept)
     return kept
 
@@ -165,19 +172,25 @@ class _Unbuilt:
         yield from self.parent.iter_markers()
 
 
-def _may_match(collector: pytest.Collector, name: str, function: object) -> bool:
-    """Whether ``-k`` may select a test: asked of pytest's own rule, and true where another plugin could have a say."""
+def _rule_of_k(collector: pytest.Collector, function: object) -> Callable[[str], bool]:
+    """Return whether ``-k`` may select a test of a function, by the test's name.
+
+    Pytest's own rule is asked, once for what all these tests share; everything may match where another plugin could
+    have a say, and where the expression is wrong, which pytest explains.
+    """
     expression = collector.config.option.keyword.strip()
     if not expression or _others_choose(collector.config):
-        return True
+        return lambda _: True
     try:
         from _pytest.mark import KeywordMatcher  # noqa: PLC0415  (not public: where it is not found, nothing is left out)
         from _pytest.mark.expression import Expression  # noqa: PLC0415
 
         compiled = Expression.compile(expression)
-        return compiled.evaluate(KeywordMatcher.from_item(_Unbuilt(collector, name, function)))  # type: ignore[arg-type]
-    except Exception:  # noqa: BLE001  (a wrong expression: pytest says what is wrong with it)
-        return True
+        shared = KeywordMatcher.from_item(_Unbuilt(collector, "", function))._names - {""}  # type: ignore[arg-type]  # noqa: SLF001
+        compiled.evaluate(KeywordMatcher(shared))
+    except Exception:  # noqa: BLE001  (whatever is not as it is known here)
+        return lambda _: True
+    return lambda name: compiled.evaluate(KeywordMatcher(shared | {name}))
 
 
 def _others_choose(config: pytest.Config) -> bool:
@@ -211,3 +224,37 @@ def refuse_open(opened_by: str) -> None:
             hint="move what it computes into a test or a fixture; or run everything in one process: "
             "--ascend-isolation=off",
         )
+
+
+class Sharding:
+    """Keeps the cases of one shard. ``collected`` says what a list of tests comes to, ``case_of`` what one decides."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        shard: Shard,
+        collected: Callable[[list[pytest.Item]], CollectedCases],
+        case_of: Callable[[pytest.Item], Case | None],
+    ) -> None:
+        self._setup, self._shard = setup, shard
+        self._collected, self._case_of = collected, case_of
+        self._elsewhere: dict[str, Case] = {}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Divide what is left when all others have chosen."""
+        planned = whole(self._setup, self._collected(items))
+        mine = shards.part(planned.cases, shards.load(self._setup.suites), self._shard)
+        cases = {item: self._case_of(item) for item in items}
+        self._elsewhere = {item.nodeid: case for item, case in cases.items() if case and case.id not in mine}
+        items[:] = [item for item, case in cases.items() if self._is_here(item, case)]
+
+    def _is_here(self, item: pytest.Item, case: Case | None) -> bool:
+        """Tests that are no cases are divided too, by their names."""
+        if case is not None:
+            return item.nodeid not in self._elsewhere
+        return crc32(item.nodeid.encode()) % self._shard.count == self._shard.index - 1
+
+    def completed(self, collected: CollectedCases) -> CollectedCases:
+        """Return what was collected, with what the other shards have of it."""
+        return replace(collected, elsewhere=self._elsewhere)

@@ -18,17 +18,23 @@ from pytest_ascend.errors import DeviceUnavailable, RunLogError
 from pytest_ascend.export import terminal
 from pytest_ascend.plugin import options, parent
 from pytest_ascend.plugin.collection import is_open, refuse_open, take_cases
-from pytest_ascend.plugin.error_outcome import interrupt
-from pytest_ascend.plugin.integrations import Integrations
 from pytest_ascend.plugin.keys import CASE, CONTEXT, STATE
 from pytest_ascend.plugin.progress import ProgressLine, folded
-from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, STATUS, as_builtins, record_of, restate
+from pytest_ascend.plugin.reports import (
+    OUTCOME_PROPERTY,
+    RECORD_PROPERTY,
+    STATUS,
+    Integrations,
+    as_builtins,
+    interrupt,
+    record_of,
+    restate,
+)
 from pytest_ascend.plugin.session import PYTEST_ONLY, Setup, header_lines
 from pytest_ascend.plugin.startup import one_clear_message, set_up
 from pytest_ascend.plugin.state import RunState
 from pytest_ascend.run import benchmarked
-from pytest_ascend.run.case_context import CaseContext
-from pytest_ascend.run.watching import watching
+from pytest_ascend.run.case_context import CaseContext, watching
 
 __all__ = ["register", "set_up"]
 

@@ -63,7 +63,7 @@ def _duration(text: str) -> float:
 def _whole(text: str) -> int:
     """Read an integer from 0 on, of at most 32 bits."""
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 1 << 32):
-        raise UsageError(f"{text}: that is no seed", hint="give an integer from 0 to 4294967295")
+        raise UsageError(f"{text}: not a seed", hint="give an integer from 0 to 4294967295")
     return int(text)
 
 
@@ -238,7 +238,7 @@ class Options:
 #: Options that decide what a case computes and how it is judged.
 _OF_A_CASE = (
     *("device", "level", "baselines", "standard", "expectations", "ranks", "isolation", "model", "model_input"),
-    *("explore_s", "seed"),
+    *("explore_s", "seed", "cases", "challenge"),
 )
 
 
@@ -314,7 +314,7 @@ def only_looks(namespace: argparse.Namespace) -> bool:
 
 
 def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
-    """Check what was given and give it as :class:`Options`. Raises UsageError with one clear message."""
+    """Check what was given and return it as :class:`Options`. Raises UsageError with one clear message."""
     found = {each.name: _value(each, _given(namespace, _name(each)), invocation_folder) for each in _declared()}
     settings = emulated.read({each.name: _given(namespace, each.metadata["option"]) for each in emulated.OPTIONS})
     cards = _cards(namespace)

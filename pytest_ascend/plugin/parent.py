@@ -24,10 +24,10 @@ from pytest_ascend.plugin.keys import CASE
 from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, record_of, restored
 from pytest_ascend.plugin.session import RunRecorder, Setup
 from pytest_ascend.plugin.worker import Work
+from pytest_ascend.records.case import REPEAT
 from pytest_ascend.records.outcome import Errored, Flaky, Outcome
 from pytest_ascend.records.record import AttemptRecord, ResultRecord
 from pytest_ascend.run import benchmarked
-from pytest_ascend.run.limits import FIRST_CALL_S, limit_s
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import Attempted, Cards, CardSeen, Event, LeftBehind, Quarantined, SelfTest
 
@@ -123,13 +123,14 @@ class Parent:
 
     # --- what the supervisor tells ---
 
-    def start(self, card: Card, *, alone: bool) -> Child:
+    def start(self, card: Card, *, alone: bool, deterministic: bool) -> Child:
         """Fork a child that has everything but the device."""
         work = Work(
             session=self._session,
             setup=self._host.setup,
             index=card.index,
             alone=alone,
+            deterministic=deterministic,
             runs_self_test=not self._has_self_test,
             threads=max(1, self._host.setup.prepared.threads // len(self._cards)),
         )
@@ -196,10 +197,19 @@ class Parent:
             limit = options.case_deadline_s or limit_s(known) + options.explore_s
             first_s = 0.0 if options.case_deadline_s or case is None else FIRST_CALL_S
             subject = case.subject if case else ""
-            tasks.append(Task(index, limit, is_case=case is not None, subject=subject, first_s=first_s))
-        if len(self._cards) > 1:
-            return self._longest_first(tasks, durations)
-        return tasks
+            tasks.append(
+                Task(
+                    index,
+                    limit,
+                    is_case=case is not None,
+                    subject=subject,
+                    first_s=first_s,
+                    deterministic=case is not None and case.property == REPEAT,
+                )
+            )
+        ordered = self._longest_first(tasks, durations) if len(self._cards) > 1 else tasks
+        # What needs a process of another kind goes last, so that few processes are started.
+        return sorted(ordered, key=lambda task: task.deterministic)
 
     def _longest_first(self, tasks: list[Task], durations: Mapping[str, float]) -> list[Task]:
         """Put the long ones of the bundled suites first, so that no card waits for another in the end.
@@ -310,3 +320,18 @@ def _report(item: pytest.Item, text: str, outcome: str, record: ResultRecord | N
         when="call",
         user_properties=properties,
     )
+
+
+#: A case of which nothing is known: the first one on a fresh NPU may compile its operators for minutes.
+UNKNOWN_S = 900.0
+#: Machines are shared and kernels are compiled anew: what took t seconds may take this much.
+SPARE_S = 60.0
+FACTOR = 20.0
+#: What the first call of an operator in a process may take more: it is loaded, and one that is called by its name is
+#: compiled, which takes a minute or more.
+FIRST_CALL_S = 240.0
+
+
+def limit_s(recorded_s: float | None) -> float:
+    """Return the time for a case from what it took in an earlier run of this stack, in seconds; None without one."""
+    return UNKNOWN_S if recorded_s is None else SPARE_S + FACTOR * recorded_s

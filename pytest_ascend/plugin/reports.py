@@ -1,15 +1,30 @@
-"""What pytest's reports say of a case: its outcome and its record, as builtins, which survive any process."""
+"""What pytest's reports say of a case, what an error makes of it, and what other plugins get: JUnit XML, pytest-html.
+
+Its outcome and its record travel as builtins, which survive any process.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import pytest
 from msgspec import to_builtins
+from pytest_html import extras
 
-from pytest_ascend.records.outcome import Errored, Outcome
+from pytest_ascend.device import Device
+from pytest_ascend.diagnosis import Diagnosis, diagnose
+from pytest_ascend.diagnosis.codes import MEMORY
+from pytest_ascend.errors import AscendError
+from pytest_ascend.export import formats
+from pytest_ascend.records.outcome import Errored, Failed, NotRun, Outcome, Unsupported
 from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.text import one_line
+from pytest_ascend.run.case_context import CaseContext
+from pytest_ascend.run.outcomes import classify
 from pytest_ascend.runlog import codec
+from pytest_ascend.verdict.columns import columns_of
 
 #: Names under which outcomes and records travel with pytest's reports, from other processes too.
 OUTCOME_PROPERTY = "ascend_outcome"
@@ -69,3 +84,78 @@ def restored(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport:
         data["longrepr"] = tuple(data["longrepr"])
     report: pytest.TestReport = config.hook.pytest_report_from_serializable(config=config, data=data)
     return report
+
+
+_COLUMNS = columns_of("pytest-html")
+
+
+class Integrations:
+    """Runs where results come together."""
+
+    def __init__(self) -> None:
+        self._latest: tuple[str, ResultRecord] | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Replace the record by what others can read."""
+        record = record_of(report)
+        if record is None:
+            return
+        self._latest = (report.nodeid, record)
+        kept = [each for each in report.user_properties if each[0] not in (RECORD_PROPERTY, OUTCOME_PROPERTY)]
+        report.user_properties = [*kept, *formats.properties(record)]
+        if text := formats.attachment(record):
+            given = getattr(report, "extras", ())
+            setattr(report, "extras", [*given, extras.text(text, name="ascend")])  # noqa: B010 - pytest-html's own
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_html_results_table_header(self, cells: list[str]) -> None:
+        """Add our columns before the links."""
+        cells[-1:-1] = [f"<th>{each.heading}</th>" for each in _COLUMNS]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_html_results_table_row(self, report: pytest.TestReport, cells: list[str]) -> None:
+        """Fill our columns, and show the test's name, which may hold anything, as text."""
+        node_id = report.nodeid if report.when == "call" else f"{report.nodeid}::{report.when}"
+        cells[1] = f'<td class="col-testId">{escape(one_line(node_id))}</td>'
+        record = self._latest[1] if self._latest and self._latest[0] == report.nodeid else None
+        found = [each.shown(record, "") if record else "" for each in _COLUMNS]
+        cells[-1:-1] = [f"<td>{escape(one_line(each))}</td>" for each in found]
+
+
+def interrupt(
+    trial: CaseContext, error: BaseException, report: pytest.TestReport, device: Device, missing: Sequence[str]
+) -> None:
+    """Note in ``trial`` what ``error`` made of it; ``missing`` are operators that the emulated device lacked."""
+    trial.interrupted = _outcome(error, report, device, missing)
+    _diagnose(trial, error, device.kind)
+
+
+def _outcome(error: BaseException, report: pytest.TestReport, device: Device, missing: Sequence[str]) -> Outcome:
+    if isinstance(error, (pytest.skip.Exception, pytest.xfail.Exception)):
+        return NotRun(reason=f"skipped: {error}")
+    if isinstance(error, pytest.fail.Exception):
+        return Failed(reason=str(error), detail=report.longreprtext)
+    outcome = classify(error, emulated=device.emulated, missing=missing)
+    return Errored(reason=outcome.reason, detail=report.longreprtext) if outcome.name == Errored.name else outcome
+
+
+def _diagnose(trial: CaseContext, error: BaseException, device_type: str) -> None:
+    """Say what an error means, in the record and before the raw message, which stays."""
+    outcome = trial.interrupted
+    if isinstance(error, AscendError) or not isinstance(outcome, (Errored, Unsupported)):
+        return
+    found = _diagnosis(error, device_type)
+    trial.diagnosis = found.to_dict()
+    said = "\n".join(found.lines())
+    trial.interrupted = type(outcome)(reason=f"{found.kind}: {outcome.reason}", detail=f"{said}\n\n{outcome.detail}")
+
+
+def _diagnosis(error: BaseException, device_type: str) -> Diagnosis:
+    name, message = type(error).__name__, str(error)
+    found = diagnose(name, message)
+    if found.kind != MEMORY:
+        return found
+    from pytest_ascend.diagnosis import memory  # noqa: PLC0415  (needed in this case only)
+
+    return diagnose(name, message, memory.findings(error, device_type))

@@ -21,6 +21,7 @@ from pytest_ascend.coverage import expectations, manifest, shards
 from pytest_ascend.coverage.expectations import Expectations
 from pytest_ascend.coverage.selection import CollectedCases, Plan, concerns, plan
 from pytest_ascend.doctor import Diagnosis, examine
+from pytest_ascend.environment import measured
 from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.stack import collect
 from pytest_ascend.errors import AscendError
@@ -160,7 +161,8 @@ class RunRecorder:
             return False
         self._collected = collected
         self.recorded = recorded(self.setup.options.report, self.stack)
-        self.durations = {**shards.load(self.setup.suites), **self.recorded}
+        seen = {} if self.stack.emulated else measured.durations_s(self.stack.chip)
+        self.durations = {**shards.load(self.setup.suites), **seen, **self.recorded}
         # Now, since the folder of the earlier run may be the one that this run is going to write to.
         self._against = summarise(read(against)) if (against := self.setup.options.against) else None
         begin = RunLog.resume if self.setup.options.resume else RunLog.create
@@ -217,7 +219,7 @@ class RunRecorder:
             self.take(ResultRecord.of(case, place, outcome))
 
     def close(self, exit_status: int) -> int:
-        """End the log, write the page, and give the exit code of the whole run.
+        """End the log, write the page, and return the exit code of the whole run.
 
         ``exit_status`` is pytest's own. A run that was interrupted gets no footer, and keeps pytest's exit code.
         """

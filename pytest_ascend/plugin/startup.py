@@ -40,9 +40,9 @@ def set_up(config: pytest.Config, args: list[str]) -> Setup:
         settings, suites = options.read(namespace, here), folder("suites").resolve()
         chosen = options.chosen(namespace)
         if settings.model and not chosen.paths:
-            chosen = replace(chosen, paths=_put(namespace, args, suites / "yours" / "model.py"))
+            chosen = replace(chosen, paths=_put(namespace, args, suites / "user" / "model.py"))
         if settings.cases and not chosen.paths:
-            chosen = replace(chosen, paths=_put(namespace, args, suites / "yours" / "cases.py"))
+            chosen = replace(chosen, paths=_put(namespace, args, suites / "user" / "cases.py"))
         if settings.suites:
             chosen = replace(chosen, paths=_put(namespace, args, *(suites / name for name in settings.suites)))
         if settings.explore_s and not chosen.paths:

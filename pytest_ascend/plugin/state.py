@@ -11,15 +11,13 @@ import pytest
 from pytest_ascend.coverage import selection
 from pytest_ascend.coverage.selection import CollectedCases
 from pytest_ascend.device import Device
-from pytest_ascend.plugin.collection import case_known
+from pytest_ascend.plugin.collection import Sharding, case_known
 from pytest_ascend.plugin.keys import CASE, NOT_BUILT, SETUP
 from pytest_ascend.plugin.session import RunRecorder, Setup
-from pytest_ascend.plugin.sharding import Sharding
 from pytest_ascend.plugin.startup import one_clear_message
 from pytest_ascend.plugin.worker import on_card
 from pytest_ascend.records.outcome import Errored
-from pytest_ascend.run.case_context import CaseContext
-from pytest_ascend.run.watching import lost
+from pytest_ascend.run.case_context import CaseContext, lost
 from pytest_ascend.runlog.resuming import recorded
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.parity.cases import PROPERTIES, cases
 from pytest_ascend.plugin.keys import SETUP
 from pytest_ascend.records.case import Case
 
@@ -18,14 +17,36 @@ if TYPE_CHECKING:
     from pytest_ascend.device import Device
     from pytest_ascend.migration.target import Subject
     from pytest_ascend.operators.community import Call
+    from pytest_ascend.run.case_context import Reproduce
     from pytest_ascend.run.comparing import PrecisionCompare
 
 FIXTURE, COMMUNITY_FIXTURE = "ascend_model_case", "ascend_community_case"
+#: Property and dtype of each case, and the lowest level at which it runs.
+PROPERTIES = (
+    ("forward", "float32", "smoke"),
+    ("forward", "bfloat16", "standard"),
+    ("forward", "float16", "standard"),
+    ("autocast-forward", "bfloat16", "standard"),
+    ("autocast-forward", "float16", "full"),
+    ("layers", "float32", "standard"),
+    ("gradients", "float32", "standard"),
+    ("training", "float32", "standard"),
+    ("autocast-training", "bfloat16", "standard"),
+    ("memory", "float32", "standard"),
+)
 _COMMUNITY: pytest.StashKey[dict[Case, Call]] = pytest.StashKey()
 
 
+def cases(name: str) -> tuple[Case, ...]:
+    """Return the cases of the model that users know by ``name``."""
+    return tuple(
+        Case(suite="user", subject=name, property=what, dtype=dtype, family="models", level=level)
+        for what, dtype, level in PROPERTIES
+    )
+
+
 def parametrize(metafunc: pytest.Metafunc) -> None:
-    """Give a test one case for each property of its model. Raises UsageError where no model is named."""
+    """Parametrise a test with one case for each property of its model. Raises UsageError where no model is named."""
     marker = metafunc.definition.get_closest_marker("ascend_model")
     name = _name(marker.args[0]) if marker and marker.args else metafunc.config.getoption("ascend_model")
     if not name:
@@ -38,17 +59,23 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
 
 
 def case_of(
-    request: pytest.FixtureRequest, device: Device, compare: PrecisionCompare, measure: Callable[..., None]
+    request: pytest.FixtureRequest,
+    device: Device,
+    compare: PrecisionCompare,
+    measure: Callable[..., None],
+    reproduce: Callable[[Reproduce], None],
 ) -> Callable[[], None]:
     """Return what runs the case of a test."""
-    from pytest_ascend.parity.model import ModelParity  # noqa: PLC0415 - loads torch
+    from pytest_ascend.parity.model import ModelParity, computation  # noqa: PLC0415 - loads torch
 
     case: Case = request.param
+    if named := _names(request):
+        reproduce(computation(case, *named).reproduce(case.id, device.torch_device()))
     return lambda: ModelParity(_subject(request), device, compare, measure).check(case)
 
 
 def parametrize_community(metafunc: pytest.Metafunc) -> None:
-    """Give a test one case for each of the folder ``--ascend-cases``. Raises UsageError where none is named."""
+    """Parametrise a test with the cases of the folder ``--ascend-cases``. Raises UsageError where none is named."""
     from pytest_ascend.operators import community  # noqa: PLC0415 - loads torch
 
     config = metafunc.config
@@ -95,18 +122,28 @@ def parity(device: Device, compare: PrecisionCompare, measure: Callable[..., Non
     return judge
 
 
+def _names(request: pytest.FixtureRequest) -> tuple[str, str] | None:
+    """Return the names of the model and of its inputs, None where a test gives an object instead."""
+    factory, given = _given(request)
+    return (factory, given or "") if isinstance(factory, str) and isinstance(given, str | None) else None
+
+
+def _given(request: pytest.FixtureRequest) -> tuple[Any, Any]:
+    """Return the factory and the inputs of the marker, or of the options where no marker has them."""
+    marker = request.node.get_closest_marker("ascend_model")
+    if marker is None or not marker.args:
+        option = request.config.getoption
+        return option("ascend_model"), option("ascend_model_input")
+    return marker.args[0], marker.args[1] if len(marker.args) > 1 else marker.kwargs.get("inputs")
+
+
 def _subject(request: pytest.FixtureRequest) -> Subject:
     from pytest_ascend.migration import target  # noqa: PLC0415 - loads torch
     from pytest_ascend.precision.reference import initialise  # noqa: PLC0415
 
-    marker = request.node.get_closest_marker("ascend_model")
-    if marker is None or not marker.args:
-        option = request.config.getoption
-        return target.subject(option("ascend_model"), option("ascend_model_input") or "")
-    factory = marker.args[0]
-    given = marker.args[1] if len(marker.args) > 1 else marker.kwargs.get("inputs")
-    if isinstance(factory, str) and (given is None or isinstance(given, str)):
-        return target.subject(factory, given or "")
+    if named := _names(request):
+        return target.subject(*named)
+    factory, given = _given(request)
     model, inputs = target.made(target.load(factory, "model") if isinstance(factory, str) else factory, _name(factory))
     args, kwargs = target.called_with(inputs if given is None else given)
     initialise(model, args, kwargs)

@@ -21,7 +21,7 @@ from pytest_ascend.plugin.keys import RANKS, STATE
 from pytest_ascend.plugin.reports import RECORD_PROPERTY
 from pytest_ascend.plugin.session import Setup
 from pytest_ascend.run import benchmarked
-from pytest_ascend.run.watching import lost
+from pytest_ascend.run.case_context import lost
 
 #: Has launches wait for their end, so that a device fails where the mistake is.
 BLOCKING = {"ASCEND_LAUNCH_BLOCKING": "1", "CUDA_LAUNCH_BLOCKING": "1"}
@@ -40,12 +40,16 @@ HEALTH_CHARACTERS = 300
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What a child needs to know. ``index`` is its device's; ``alone`` asks for blocking launches."""
+    """What a child needs to know. ``index`` is its device's; ``alone`` asks for blocking launches.
+
+    ``deterministic`` asks for determinism before the first operator: CANN looks at the first setting of a thread only.
+    """
 
     session: pytest.Session
     setup: Setup
     index: int
     alone: bool
+    deterministic: bool
     runs_self_test: bool
     threads: int
 
@@ -57,7 +61,7 @@ class Work:
         beside = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as the process lives)
         with _away_from_the_terminal(self.session.config, beside):
             device = self._device()
-            failure = _come_up(device, self.threads)
+            failure = _come_up(device, self.threads, deterministic=self.deterministic)
             score = self._self_test() if not failure and self.runs_self_test else None
         channel.send(ready=failure, **({"self_test": score} if score else {}))
         reporter = WorkerReporter(channel, self.session.config)
@@ -148,11 +152,15 @@ def health_of(device: Device) -> str:
     return lost(device).partition("\n")[0][:HEALTH_CHARACTERS]
 
 
-def _come_up(device: Device, threads: int) -> str:
-    """Use the device for the first time in this process; give what is wrong with it, "" for nothing."""
+def _come_up(device: Device, threads: int, *, deterministic: bool) -> str:
+    """Use the device for the first time in this process; return what is wrong with it, "" for nothing."""
     import torch  # noqa: PLC0415  (loaded by the parent)
 
     torch.set_num_threads(threads)
+    if deterministic:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        # A case leaves poison in memory to see who reads it: it is not to be filled.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         getattr(device, "pin_numerics", dict)()
         device.torch_device()

@@ -118,7 +118,7 @@ class Recorder:
         return output
 
     def join_repeated(self) -> None:
-        """Give calls of checkpointed blocks the gradients that went through their repetition, where any did."""
+        """Assign to calls of checkpointed blocks the gradients that went through their repetition, where any did."""
         pending = list(self._repeated)
         for call in self.calls:
             again = next((each for each in pending if call.is_repeated_by(each)), None)
@@ -129,7 +129,7 @@ class Recorder:
                 call.grad_parameters = again.grad_parameters | call.grad_parameters
 
     def take_left(self) -> None:
-        """Give a module called once the gradients of parameters that it reads past their names, as LSTM does."""
+        """Assign to a module called once the gradients of parameters that it reads past their names, as LSTM does."""
         once = Counter(call.name for call in self.calls)
         seen = {f"{call.name}.{name}" for call in self.calls for name in call.grad_parameters}
         modules = dict(self._model.named_modules())
@@ -165,7 +165,7 @@ class Recorder:
         return keep
 
     def _returning(self, _module: nn.Module, _args: Any, _output: Any) -> None:
-        """Give the module its parameters back: also where its forward ends early, as in a checkpointed block."""
+        """Put the parameters of a module back: also where its forward ends early, as in a checkpointed block."""
         for part, key, before in reversed(self._lent.pop()):
             if before is None:
                 del part.__dict__[key]

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.precision.attributes import Promise, as_tensor, differences
+from pytest_ascend.precision.deviations import explained
 from pytest_ascend.precision.floating import judge_floating
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS
 from pytest_ascend.precision.nested import Leaf, Misfit, kind, leaves
 from pytest_ascend.precision.pattern import Sample, map_of, pattern_of, worst_elements
 from pytest_ascend.precision.reference import MOST, USUAL, Reference, plain
-from pytest_ascend.precision.request import Request, explain
+from pytest_ascend.precision.request import Promise, Request, as_tensor, differences, explain
 from pytest_ascend.precision.standards import Standard, standard_of
 from pytest_ascend.precision.sums import pieces
 from pytest_ascend.records.verdict import Limit, Verdict, Worst
@@ -167,8 +167,9 @@ def _judge_values(
     if actual.dtype in REAL_PARTS:
         actual, expected, *honest = (torch.view_as_real(each) for each in (actual, expected, *honest))
     if actual.dtype in FORMATS:
-        return judge_floating(path, actual, expected, honest, request)
-    return judge_exact(path, actual, expected, request.standard)
+        verdict = judge_floating(path, actual, expected, honest, request)
+        return verdict if verdict.agrees else explained(verdict, [actual, expected, *honest], request, judge_floating)
+    return judge_exact(path, actual, expected, request.standard, honest if request.sampled else ())
 
 
 def _refused(path: str, wrong: Sequence[str], request: Request) -> Verdict:
@@ -210,11 +211,23 @@ def _badness(verdict: Verdict) -> float:
 CHUNK, LOOKED_AT = 1 << 18, 1 << 16
 
 
-def judge_exact(path: str, actual: torch.Tensor, expected: torch.Tensor, standard: Standard) -> Verdict:
-    """Judge tensors of one exact dtype and shape."""
+def judge_exact(
+    path: str,
+    actual: torch.Tensor,
+    expected: torch.Tensor,
+    standard: Standard,
+    honest: Sequence[torch.Tensor] = (),
+) -> Verdict:
+    """Judge tensors of one exact dtype and shape; an element may also be what an honest result has there.
+
+    Which of nearly equal values is the largest, as of the experts for a token, honest devices decide differently.
+    """
     unequal, start, sample = 0, 0, Sample.of(actual)
-    for ours, theirs in pieces([actual, expected], CHUNK):
-        differs = torch.nonzero(ours != theirs).reshape(-1)
+    for ours, theirs, *others in pieces([actual, expected, *honest], CHUNK):
+        wrong = ours != theirs
+        for each in others:
+            wrong &= ours != each
+        differs = torch.nonzero(wrong).reshape(-1)
         unequal += differs.numel()
         if differs.numel() and sample.size < LOOKED_AT:
             sample.add(differs.numpy() + start, ours[differs].numpy(), theirs[differs].numpy())

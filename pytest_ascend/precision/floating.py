@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Allowances, Format, Setting
-from pytest_ascend.precision.judge import Finding, judge_by_model, judge_look
+from pytest_ascend.precision.judge import Finding, judge_by_model, judge_few, judge_look
 from pytest_ascend.precision.look import Look, look, look_at_few
 from pytest_ascend.precision.measure import (
     CHUNK,
@@ -59,8 +59,11 @@ def judge_floating(
     standard = adjusted(request.standard, form.name, request.limits, request.waiver)
     numbers = standard.numbers(form.name)
     tensors = (actual, expected, *honest)
-    if standard.rule == "model" and (seen := _at_first_sight(path, tensors, form, request, standard)) is not None:
-        return seen
+    if standard.rule == "model":
+        with np.errstate(all="ignore"):
+            seen = _at_first_sight(path, tensors, form, request, standard)
+        if seen is not None:
+            return seen
     rule = None if standard.rule == "model" else RULES[standard.rule](numbers, form)
     equal = measured_equal(actual, expected, form) if standard.rule == "binary" else None
     found = equal or measure(actual, expected, honest, form, rule)
@@ -80,8 +83,7 @@ def _at_first_sight(
     if not size or not all(each.device.type == "cpu" and each.is_contiguous() for each in tensors):
         return None
     if size <= EXACT_UP_TO:
-        with np.errstate(all="ignore"):
-            found = look_at_few(actual, expected, honest, form)
+        found = look_at_few(actual, expected, form)
     elif size > WIDE_UP_TO and actual.element_size() > 1:
         found = look(actual, expected, form, only_rounding=bool(honest))
     else:
@@ -94,12 +96,17 @@ def _at_first_sight(
         accumulation=request.accumulation,
         scale=request.scale,
         finer=FORMATS[expected.dtype].digits > form.digits,
-        distinct=_distinct(expected),
+        # Of small tensors it is quicker to judge as if all values differed, which is never looser.
+        distinct=size if size <= EXACT_UP_TO else _distinct(expected),
         branching=request.branching,
         sampled=request.sampled,
-        approximated=found.few is not None and _is_approximated(request, found.few.shown.max(axis=1).tolist()),
     )
-    finding = judge_look(found, setting, _allowances(standard.numbers(form.name)), is_beside=bool(honest))
+    use = _allowances(standard.numbers(form.name))
+    finding = judge_look(found, setting, use, is_beside=bool(honest))
+    if finding is None and honest and found.few is not None and (signed := found.few.of(honest)) is not None:
+        shown = np.abs(signed)
+        setting = replace(setting, approximated=_is_approximated(request, shown.max(axis=1).tolist()))
+        finding = judge_few(found.few, shown, signed, setting, use)
     if finding is None:
         return None
     return Verdict(

@@ -91,7 +91,7 @@ class Allowances:
     #: Times the largest inner error that an honest result shows.
     largest: float = 3.5
     #: The same of a reference of :func:`cpu_reference`, which computes more honest results before it rejects one.
-    sampled_largest: float = 2.0
+    sampled_largest: float = 2.25
     #: The correction for few elements of such a reference, which is 1.65 of others at least.
     sampled_few: float = 1.25
     #: And the least that is allowed of functions that honest results do not round exactly.

@@ -11,21 +11,27 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_ascend.precision.formats import ALLOWANCES, Allowances, Setting
-from pytest_ascend.precision.look import FAR, Few, Look
-from pytest_ascend.precision.measure import Measurement
+from pytest_ascend.precision.look import FAR, Few, Look, directions
+from pytest_ascend.precision.measure import Measurement, block_size
 from pytest_ascend.precision.model import (
     FEW,
+    WIDE,
     WINDOWS,
     ErrorModel,
     Limits,
     Octaves,
+    cancelled,
     exponents_of,
     inner_by_model,
+    is_cancelled,
+    joined,
     largest_of,
     limits_of_few,
     octaves,
     sliding_max,
     sliding_sum,
+    times_shown,
+    with_rounding,
 )
 from pytest_ascend.precision.spread import ZERO_EXPONENT, Entries, percentile
 from pytest_ascend.precision.sums import Sums
@@ -33,6 +39,8 @@ from pytest_ascend.precision.sums import Sums
 Floats: TypeAlias = npt.NDArray[Any]
 
 
+#: From so many elements on, their mean signed error says something.
+BIASED_FROM = 256
 #: Below every octave that a value can be in.
 LOWEST = np.array([-4 * ZERO_EXPONENT])
 
@@ -79,14 +87,14 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
     lowest, highest = exponents_of(entries, setting.format)
     # Where the device overflows, honest results may have numbers above all of its own.
     highest = max(highest, *(exponents_of(each, setting.format)[1] for each in honest_entries), lowest)
-    length = highest - lowest + 1
-    device = octaves(_nonzero(entries), setting.format, lowest, length)
-    honest = None
-    if honest_entries:
-        together = _nonzero(Entries(*map(np.concatenate, zip(*honest_entries, strict=True))))
-        # Where honest results show no element but zeros, they say nothing of any octave.
-        honest = octaves(together, setting.format, lowest, length) if together.counts.size else None
-    model = ErrorModel(honest, setting, np.arange(lowest, highest + 1), use)
+    results = _by_octave(honest_entries, setting, lowest, highest)
+    honest = joined(results) if results else None
+    if honest is not None and setting.accumulation != 1 and (merged := cancelled(honest)):
+        lowest += merged
+        results = _by_octave(honest_entries, setting, lowest, highest)
+        honest = joined(results)
+    device = octaves(_nonzero(entries), setting.format, lowest, highest - lowest + 1)
+    model = ErrorModel(honest, setting, np.arange(lowest, highest + 1), use, results)
     allowed = _with_zero(model.limits(found.actual.count), honest_entries, device, setting, use)
     findings = (
         _at_zero(entries, allowed, setting),
@@ -98,6 +106,12 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
     return max(findings, key=lambda each: (each.used > 1 and each.allowed is not None, each.used))
 
 
+def _by_octave(honest: Sequence[Entries], setting: Setting, lowest: int, highest: int) -> list[Octaves]:
+    """Return what each honest result shows; of those that show no element but zeros nothing, which say nothing."""
+    found = (octaves(_nonzero(each), setting.format, lowest, highest - lowest + 1) for each in honest)
+    return [each for each in found if each.count.any()]
+
+
 def judge_look(found: Look, setting: Setting, use: Allowances, *, is_beside: bool) -> Finding | None:
     """Return why a first look is enough to accept a result: no error, rounding, or sums; None where it is not.
 
@@ -106,28 +120,101 @@ def judge_look(found: Look, setting: Setting, use: Allowances, *, is_beside: boo
     is_near, few = found.ulp_max <= FAR, found.count < FEW
     if is_near and not (rounding := _rounding(found, setting, use)).is_broken:
         return rounding
-    if found.few is not None:
-        return _within_few(found.few, setting, use)
     if is_beside or (is_near and not few):
         return None
     limit = float(inner_by_model(setting, LOWEST, use, use.sums if few else use.sums_rms)[0])
     return Finding(rule="error of one element", value=found.furthest, limit=limit) if found.furthest <= limit else None
 
 
-def _within_few(found: Few, setting: Setting, use: Allowances) -> Finding | None:
+def judge_few(found: Few, shown: Floats, signed: Floats, setting: Setting, use: Allowances) -> Finding | None:
+    """Return why honest results explain the errors of a small tensor; None where it needs a closer look.
+
+    ``signed`` are the honest errors in ulp (results, elements), ``shown`` the same without signs. Accepted is nothing
+    that :func:`judge_by_model` rejects: the limits are its own, or lower.
+    """
+    if found.error.size < FEW:
+        return _within_few(found, shown, setting, use)
+    is_zero = found.octave == 0
+    if setting.accumulation == 1 or found.error[is_zero].any():
+        return None
+    finding = _within_octaves(found, shown, ~is_zero, setting, use)
+    if finding is None or not _unbiased(found, signed, shown, setting, use):
+        return None
+    return finding if setting.branching or _even_blocks(found, shown, use) else None
+
+
+def _within_octaves(found: Few, shown: Floats, keep: Floats, setting: Setting, use: Allowances) -> Finding | None:
+    """Compare elements, and root mean squares by octave, with the honest errors of neighbouring octaves."""
+    error, octave, shown = found.error[keep], found.octave[keep], shown[:, keep]
+    if not error.size:
+        return None
+    ulp = 1 / found.inverse[keep]
+    rounding, excess = ulp if setting.finer else 2 * ulp, np.maximum(shown - 0.5, 0) * ulp
+    lowest = int(octave.min())
+    place = octave - lowest
+    largest = np.zeros(int(place.max()) + 1)
+    np.maximum.at(largest, place, np.maximum.reduce(excess))
+    inner = largest_of(setting, use) * sliding_max(largest, WINDOWS[WIDE])
+    allowed = with_rounding(rounding, inner[place], setting, use)
+    worst = int((error / allowed).argmax())
+    finding = Finding(rule="error of one element", value=float(error[worst]), limit=float(allowed[worst]))
+    squares = np.add.reduce(np.square(excess)) / len(shown)
+    if finding.is_broken or is_cancelled(float(squares[place == 0].mean()) ** 0.5, lowest - ZERO_EXPONENT):
+        return None
+    spare = np.square(use.rms_ulps * rounding) + times_shown(setting, use) ** 2 * squares - np.square(error)
+    room = np.bincount(place, spare)
+    if error.size < use.independent or room.min() >= 0:
+        return finding
+    count = np.bincount(place)
+    pending = count > 0
+    for half_width in WINDOWS:
+        enough = pending & (sliding_sum(count, half_width) >= use.independent)
+        if (sliding_sum(room, half_width)[enough] < 0).any():
+            return None
+        pending &= ~enough
+    return finding
+
+
+def _even_blocks(found: Few, shown: Floats, use: Allowances) -> bool:
+    """Whether no block of neighbours has a larger error than the same block of an honest result explains."""
+    size = found.error.size
+    starts = np.arange(0, size, block_size(size))
+    sizes = np.diff(np.append(starts, size))
+    ulp = 1 / found.inverse
+    rounding = np.add.reduceat(np.square(ulp), starts) / sizes
+    honest = np.add.reduceat(np.square(shown * ulp), starts, axis=1) / sizes
+    inner = np.sqrt(np.maximum(np.maximum.reduce(honest) - rounding / 12, 0))
+    limit = use.rms_ulps * np.sqrt(rounding) + use.block * inner
+    return bool((np.add.reduceat(np.square(found.error), starts) / sizes <= np.square(limit)).all())
+
+
+def _unbiased(found: Few, signed: Floats, shown: Floats, setting: Setting, use: Allowances) -> bool:
+    """Whether the mean signed error is one that honest results have, too, or says nothing beside their errors."""
+    size = found.error.size
+    if size < BIASED_FROM or _shares_errors(setting, use):
+        return True
+    if (np.count_nonzero(shown > 1, axis=1) > 0.1 * size + 1).any():
+        return True
+
+    def bias(errors: Floats) -> float:
+        return max(map(abs, directions(errors, found.expected))) / size
+
+    return bias(found.signed) <= use.bias_ulps + use.largest * max(map(bias, signed)) + 6 * 0.3 / math.sqrt(size)
+
+
+def _within_few(found: Few, shown: Floats, setting: Setting, use: Allowances) -> Finding | None:
     """Compare few elements one by one, with every rule that applies to them; None where they need a closer look.
 
     The limits are :class:`ErrorModel`'s, where one window of octaves holds all honest errors.
     """
-    beside = _within_honest(found.ulps, np.maximum.reduce(found.shown), setting, use)
+    beside = _within_honest(np.abs(found.signed), np.maximum.reduce(shown), setting, use)
     if not beside.is_broken and (setting.accumulation or 1) == 1:
         return beside
-    if not (found.magnitude > 0).all() or found.shown.size > use.independent:
+    if shown.size > use.independent or not found.magnitude.all():
         return None
-    allowed = limits_of_few(found, setting, use)
-    error = found.ulps * found.ulp
-    place = int((error / allowed).argmax())
-    finding = Finding(rule="error of one element", value=float(error[place]), limit=float(allowed[place]))
+    allowed = limits_of_few(found, shown, setting, use)
+    place = int((found.error / allowed).argmax())
+    finding = Finding(rule="error of one element", value=float(found.error[place]), limit=float(allowed[place]))
     return None if finding.is_broken else finding
 
 
@@ -283,9 +370,13 @@ def _bias(found: Measurement, setting: Setting, use: Allowances) -> Finding:
 
 def _says_nothing_on_bias(found: Measurement, setting: Setting, use: Allowances) -> bool:
     """Whether there are too few values for a mean, or sums whose errors are shared."""
-    summed = use.sums_rms * math.sqrt(setting.accumulation or 1) * 2.0 ** (setting.format.digits - 24)
-    is_summed = (setting.accumulation or 1) > 1 and summed > use.bias_ulps / 4
-    return setting.distinct < FEW or found.actual.count < 256 or is_summed
+    return setting.distinct < FEW or found.actual.count < BIASED_FROM or _shares_errors(setting, use)
+
+
+def _shares_errors(setting: Setting, use: Allowances) -> bool:
+    """Whether sums of a known length may err as much as a rounding, all of them in one direction."""
+    terms = setting.accumulation or 1
+    return terms > 1 and use.sums_rms * math.sqrt(terms) * 2.0 ** (setting.format.digits - 24) > use.bias_ulps / 4
 
 
 def _honest_inner_ulps(found: Measurement) -> float:

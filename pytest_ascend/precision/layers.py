@@ -7,23 +7,23 @@ errors of earlier layers are no part of a layer's verdict: it is wrong if its er
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.precision.capture import Call, casting, run, widened
-from pytest_ascend.precision.compare import Samples, compare
+from pytest_ascend.precision.capture import Call, run, widened
+from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.layer_report import Layer, LayerReport, relative_error
 from pytest_ascend.precision.nested import mapped, tensors_in
-from pytest_ascend.precision.operators import first_wrong_operator
-from pytest_ascend.precision.orders import other_order
-from pytest_ascend.precision.reference import initialise
-from pytest_ascend.precision.stand_ins import cross_entropy_inside, stand_ins
-from pytest_ascend.records.verdict import Verdict
+from pytest_ascend.precision.operators import UNSHOWN_BRANCHING, first_wrong_operator, in_float64
+from pytest_ascend.precision.reference import Source, initialise
+from pytest_ascend.precision.stand_ins import stand_ins
 
 Gradients: TypeAlias = dict[str, Tensor]
 
@@ -58,7 +58,7 @@ def layers(
     )
     with stand_ins([]):
         _, reference = run(wide, args, named, None, False)
-    again = Again(dict(copy.deepcopy(model).cpu().named_modules()), dict(wide.named_modules()), autocast, standard)
+    again = Again(dict(copy.deepcopy(model).cpu().named_modules()), autocast, standard)
     truth = {(call.name, call.number): call for call in reference}
     report = LayerReport(layers=tuple(again.judge(call, truth.get((call.name, call.number))) for call in calls))
     if report.first is None:
@@ -80,95 +80,63 @@ def _within(module: nn.Module, call: Call, device: str | torch.device, autocast:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Both CPU copies of a model, to compute single calls again."""
+    """The modules of a model by name, on the CPU, to compute single calls again."""
 
-    usual: Mapping[str, nn.Module]
-    wide: Mapping[str, nn.Module]
+    modules: Mapping[str, nn.Module]
     autocast: torch.dtype | None
     standard: str | None
 
     def judge(self, call: Call, truth: Call | None) -> Layer:
-        """Judge one call."""
+        """Judge one call, beside what the CPU makes of the inputs that the device had."""
         layer = Layer(
             label=call.label,
             kind=call.kind,
             input_error=relative_error((call.args, call.kwargs), truth and (truth.args, truth.kwargs)),
             output_error=relative_error(call.output, truth and truth.output),
         )
-        module = self.usual[call.name]
+        module = self.modules[call.name]
         if any(isinstance(each, DROPOUTS) and each.training and each.p for each in module.modules()):
             return replace(layer, note="active dropout: not judged")
         has_parts = any(True for _ in module.children())
-        with stand_ins([]):
-            expected, honest = self._compute(call, self.wide, None), self._compute(call, self.usual, self.autocast)
-            with other_order(), cross_entropy_inside():
-                other = self._compute(call, self.usual, self.autocast)
-        forward = compare(
-            call.output,
-            expected[0],
-            honest=_alike(call.output, honest[0], other[0]),
-            name=call.label,
+        source = Source(module, call.args, call.kwargs, self.autocast, call=partial(_computed, call))
+        (output, gradients), names = in_float64(source)
+        forward = compare(call.output, output, name=call.label, standard=self.standard)
+        found = {name: each for name, each in gradients_of(call).items() if name in gradients}
+        backward = compare(
+            found,
+            {name: gradients[name] for name in found},
+            name=f"{call.label} backward",
             standard=self.standard,
-            accumulation=sums_of(module),
+            branching=bool(names & UNSHOWN_BRANCHING),
         )
-        backward = self._backward(call, expected[1], (honest[1], other[1]), has_parts)
-        return replace(layer, forward=forward, backward=backward, note="has parts" if has_parts else "")
-
-    def _backward(
-        self, call: Call, expected: Gradients, honest: Sequence[Gradients], has_parts: bool
-    ) -> Verdict | None:
-        found = {
-            name: (ours, expected[name], *(each[name] for each in honest))
-            for name, ours in gradients_of(call).items()
-            if all(name in each for each in (expected, *honest))
-        }
-        if not found:
-            return None
-        ours, theirs, *cpu = ({key: each[part] for key, each in found.items()} for part in range(2 + len(honest)))
-        name, beside = f"{call.label} backward", _alike(ours, *cpu)
-        return compare(ours, theirs, honest=beside, name=name, standard=self.standard, branching=has_parts)
-
-    def _compute(
-        self, call: Call, modules: Mapping[str, nn.Module], autocast: torch.dtype | None
-    ) -> tuple[Any, Gradients]:
-        """Return the output of a call, and the gradients of its inputs and parameters, on the CPU."""
-        convert = widened if modules is self.wide else _same
-        module = modules[call.name]
-        inputs = [convert(each) for each in tensors_in((call.args, call.kwargs))]
-        wanted = {
-            f"grad_input[{place}]": inputs[place] for place, each in enumerate(call.grad_inputs) if each is not None
-        }
-        for each in wanted.values():
-            each.requires_grad_()
-        parameters = dict(module.named_parameters())
-        wanted |= {f"grad {name}": parameters[name] for name in call.grad_parameters if name in parameters}
-        handed = iter([each.clone() for each in inputs])
-        args, kwargs = mapped((call.args, call.kwargs), lambda _: next(handed))
-        with casting("cpu", autocast), torch.set_grad_enabled(bool(wanted)):
-            output = module(*args, **kwargs)
-        given = [
-            (each, convert(gradient).to(each.dtype))
-            for each, gradient in zip(tensors_in(output), call.grad_outputs, strict=False)
-            if gradient is not None and each.requires_grad
-        ]
-        gradients: Gradients = {}
-        if wanted and given:
-            results, seeds = zip(*given, strict=True)
-            torch.autograd.backward(results, seeds)  # not grad(): reentrant checkpoints refuse it
-            gradients = {name: each.grad for name, each in wanted.items() if each.grad is not None}
-            module.zero_grad(set_to_none=True)
-        return mapped(output, torch.Tensor.detach), gradients
+        note = "has parts" if has_parts else ""
+        return replace(layer, forward=forward, backward=backward if found else None, note=note)
 
 
-def _alike(actual: Any, *honest: Any) -> Samples:
-    """Return honest results in the dtypes of the device's: its autocast has lists of its own."""
-    dtypes = [each.dtype for each in tensors_in(actual)]
-
-    def fitted(one: Any) -> Any:
-        wanted = iter(dtypes if len(tensors_in(one)) == len(dtypes) else [])
-        return mapped(one, lambda each: each.to(next(wanted, each.dtype)) if each.is_floating_point() else each)
-
-    return Samples(map(fitted, honest))
+def _computed(
+    call: Call, module: nn.Module, args: Any, kwargs: Any, within: AbstractContextManager[Any]
+) -> tuple[Any, Gradients]:
+    """Return the output of a call, and the gradients of its inputs and parameters, in the dtype of the arguments."""
+    inputs = tensors_in((args, kwargs))
+    wanted = {f"grad_input[{place}]": inputs[place] for place, each in enumerate(call.grad_inputs) if each is not None}
+    for each in wanted.values():
+        each.requires_grad_()
+    parameters = dict(module.named_parameters())
+    wanted |= {f"grad {name}": parameters[name] for name in call.grad_parameters if name in parameters}
+    args, kwargs = mapped((args, kwargs), torch.clone)
+    with within, torch.set_grad_enabled(bool(wanted)):
+        output = module(*args, **kwargs)
+    given = [
+        (each, gradient.to(each.dtype))
+        for each, gradient in zip(tensors_in(output), call.grad_outputs, strict=False)
+        if gradient is not None and each.requires_grad
+    ]
+    gradients: Gradients = {}
+    if wanted and given:
+        results, seeds = zip(*given, strict=True)
+        torch.autograd.backward(results, seeds)  # not grad(): reentrant checkpoints refuse it
+        gradients = {name: each.grad for name, each in wanted.items() if each.grad is not None}
+    return mapped(output, torch.Tensor.detach), gradients
 
 
 def gradients_of(call: Call) -> Gradients:
@@ -180,21 +148,6 @@ def gradients_of(call: Call) -> Gradients:
 def moved(original: Tensor, tensor: Tensor) -> Tensor:
     """Return a leaf that asks for a gradient where the original does."""
     return tensor.clone().requires_grad_(original.requires_grad)
-
-
-def _same(tensor: Tensor) -> Tensor:
-    return tensor.clone()
-
-
-def sums_of(module: nn.Module) -> int | None:
-    """Return the number of terms in each sum of a module's output, where its kind says so."""
-    if isinstance(module, nn.Linear):
-        return module.in_features
-    if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
-        return int(module.weight[0].numel())
-    if isinstance(module, nn.LayerNorm):
-        return int(torch.Size(module.normalized_shape).numel())
-    return None
 
 
 def check_module(model: object) -> None:

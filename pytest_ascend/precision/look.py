@@ -34,12 +34,24 @@ LARGE = 1e150
 
 
 class Few(NamedTuple):
-    """Every element of a small tensor: errors in ulp, those of honest results, what was expected, and its ulp."""
+    """Every element of a small tensor, each an array of (elements,): what was expected, and the errors."""
 
-    ulps: Floats
-    shown: Floats
+    expected: Floats
     magnitude: Floats
-    ulp: Floats
+    error: Floats
+    #: Number of the octave, and one over the ulp, of each expected value.
+    octave: Floats
+    inverse: Floats
+    #: Errors in ulp, with their signs.
+    signed: Floats
+
+    def of(self, honest: Sequence[Tensor]) -> Floats | None:
+        """Return the errors of honest results in ulp, with their signs: (results, elements); None if not all finite."""
+        signed = np.empty((len(honest), self.error.size))
+        for row, each in zip(signed, honest, strict=True):
+            np.subtract(_wide(each), self.expected, out=row)
+        signed *= self.inverse
+        return signed if -math.inf < signed.min() and signed.max() < math.inf else None
 
 
 @dataclass(slots=True)
@@ -55,7 +67,7 @@ class Look:
     ulp_square_sum: float = 0.0
     outward_sum: float = 0.0
     upward_sum: float = 0.0
-    #: Of few elements beside honest results: each of them.
+    #: Of few elements that differ: each of them.
     few: Few | None = None
     #: The element with the largest error, and both values, where they are known already.
     worst: tuple[int, float, float] | None = None
@@ -110,36 +122,34 @@ def look(actual: Tensor, expected: Tensor, form: Format, *, only_rounding: bool)
     return None if found.is_odd or (only_rounding and found.ulp_max > FAR) else found
 
 
-def look_at_few(actual: Tensor, expected: Tensor, honest: Sequence[Tensor], form: Format) -> Look | None:
-    """Look at two tensors of a few elements, in float64; None where they need a closer look.
-
-    Of fewer elements than a mean needs it keeps each, where there are honest results, all of them finite.
-    """
+def look_at_few(actual: Tensor, expected: Tensor, form: Format) -> Look | None:
+    """Look at two tensors of a few elements, in float64, and keep each; None where they need a closer look."""
     ours, theirs = _wide(actual), _wide(expected)
     difference = ours - theirs
     error, magnitude = np.abs(difference), np.abs(theirs)
-    furthest = float(np.maximum.reduce(error))
-    if not (furthest < LARGE and float(np.maximum.reduce(magnitude)) <= min(form.largest, LARGE)):
+    place = int(error.argmax())
+    furthest = float(error[place])
+    if not (furthest < LARGE and float(magnitude[magnitude.argmax()]) <= min(form.largest, LARGE)):
         return None
     found = Look(count=error.size, furthest=furthest, expected_square_sum=float(theirs.dot(theirs)))
     if not furthest:
         return found
-    place = int(error.argmax())
     found.worst = place, float(ours[place]), float(theirs[place])
-    inverse = octaves_and_inverse(magnitude, form)[1]
+    octave, inverse = octaves_and_inverse(magnitude, form)
     inverse *= 2.0 ** (form.digits - 2)
-    ulps = error * inverse
-    found.ulp_max = float(np.maximum.reduce(ulps))
-    if found.ulp_max <= FAR:
-        found.ulp_square_sum = float(ulps.dot(ulps))
-        bounded = np.minimum(np.maximum(difference * inverse, -1), 1)
-        found.upward_sum = float(np.add.reduce(bounded))
-        found.outward_sum = float(bounded.dot(np.sign(theirs)))
-    if honest and error.size < FEW:
-        shown = np.abs(np.stack([_wide(each) for each in honest]) - theirs) * inverse
-        if np.maximum.reduce(shown, axis=None) < math.inf:
-            found.few = Few(ulps, shown, magnitude, 1 / inverse)
+    signed = difference * inverse
+    found.few = Few(theirs, magnitude, error, octave, inverse, signed)
+    found.ulp_max = max(float(signed[signed.argmax()]), -float(signed[signed.argmin()]))
+    if error.size >= FEW and found.ulp_max <= FAR:
+        found.ulp_square_sum = float(signed.dot(signed))
+        found.upward_sum, found.outward_sum = directions(signed, theirs)
     return found
+
+
+def directions(signed: Floats, expected: Floats) -> tuple[float, float]:
+    """Sum errors in ulp, each of at most one: upwards, and away from zero."""
+    bounded = np.minimum(np.maximum(signed, -1), 1)
+    return float(np.add.reduce(bounded)), float(bounded.dot(np.sign(expected)))
 
 
 def _wide(tensor: Tensor) -> Floats:

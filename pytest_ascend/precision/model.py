@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -37,6 +38,8 @@ WINDOWS = (0, 1, 2, 4, 8, 16, 2048)
 #: The first of them from which the size of honest errors is taken: a narrower one may hold a single row of a result,
 #: whose errors have one cause and may all be small by luck.
 WIDE = 3
+#: From so many times the expected values on, honest errors are what is left of larger numbers.
+CANCELLED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +57,59 @@ class Octaves:
 
 
 def octaves(entries: Entries, form: Format, lowest: int, length: int) -> Octaves:
-    """Group entries by octave. Excess is what an error has above half an ulp; all errors in absolute size."""
+    """Group entries by octave, what is below ``lowest`` with it.
+
+    Excess is what an error has above half an ulp; all errors in absolute size.
+    """
     places = np.maximum(entries.exponents, lowest) - lowest
-    ulp = ulp_of_octave(np.maximum(entries.exponents, lowest), form)
+    ulp = ulp_of_octave(entries.exponents, form)
     middle = (entries.lower + entries.upper) / 2
     excess = np.maximum(entries.lower - 0.5, 0)
-    ulps_max, error_max = np.zeros(length), np.zeros(length)
+    ulps_max, error_max, excess_max = np.zeros(length), np.zeros(length), np.zeros(length)
     np.maximum.at(ulps_max, places, excess)
     np.maximum.at(error_max, places, entries.lower * ulp)
-    own_ulp = ulp_of_octave(np.arange(lowest, lowest + length), form)
+    np.maximum.at(excess_max, places, excess * ulp)
+
+    def sums(weights: Floats) -> Floats:
+        return np.bincount(places, weights=entries.counts * weights, minlength=length)
+
     count = np.bincount(places, weights=entries.counts, minlength=length)
-    ulps_square = np.bincount(places, weights=entries.counts * excess**2, minlength=length)
-    error_square = np.bincount(places, weights=entries.counts * (middle * ulp) ** 2, minlength=length)
-    excess_square = ulps_square * np.minimum(own_ulp**2, sys.float_info.max)  # of float64 it may overflow
-    return Octaves(lowest, count, ulps_max * own_ulp, excess_square, ulps_max, ulps_square, error_square, error_max)
+    squares = sums(np.square(excess * ulp)), sums(np.square(excess)), sums(np.square(middle * ulp))
+    return Octaves(lowest, count, excess_max, squares[0], ulps_max, squares[1], squares[2], error_max)
+
+
+def joined(results: Sequence[Octaves]) -> Octaves:
+    """Return the octaves of several honest results as those of one."""
+    first = results[0]
+
+    def over(name: str, join: Any) -> Floats:
+        found: Floats = join([getattr(each, name) for each in results], axis=0)
+        return found
+
+    sums = {name: over(name, np.sum) for name in ("count", "excess_square", "ulps_square", "error_square")}
+    maxima = {name: over(name, np.max) for name in ("excess_max", "ulps_max", "error_max")}
+    return Octaves(lowest=first.lowest, **sums, **maxima)
+
+
+def cancelled(honest: Octaves) -> int:
+    """Return how many of the lowest octaves hold nothing but what cancelled, of which the last is one, too.
+
+    A gradient that is truly zero is no more in float64 than the noise of its own roundings: the octave that an element
+    falls into says nothing of its error, so that these octaves are one.
+    """
+    present = np.flatnonzero(honest.count)
+    inner = np.sqrt(honest.excess_square[present] / honest.count[present]).tolist()
+    last = 0
+    for place, each in zip(present.tolist(), inner, strict=True):
+        if not is_cancelled(each, honest.lowest + place):
+            break
+        last = place
+    return last
+
+
+def is_cancelled(inner: float, exponent: int) -> bool:
+    """Whether an inner error is so much larger than all values of an octave that they are what larger ones left."""
+    return exponent < 1000 and inner >= CANCELLED * 2.0 ** (exponent + 1)
 
 
 def ulp_of_octave(exponents: Ints, form: Format) -> Floats:
@@ -134,6 +176,8 @@ class ErrorModel:
     setting: Setting
     exponents: Ints
     use: Allowances
+    #: The honest results apart.
+    results: Sequence[Octaves] = ()
     _by_window: dict[int, tuple[Floats, Floats]] = field(default_factory=dict)
 
     @functools.cached_property
@@ -164,11 +208,11 @@ class ErrorModel:
         Inner errors are of one size in a window, whatever the values (sums with cancellation), or, of functions of one
         element, of one size in ulp.
         """
-        bound = np.full(self.exponents.shape, np.inf)
+        bound, largest = np.full(self.exponents.shape, np.inf), self._law(self._seen)[0]
         for half_width in WINDOWS[WIDE:]:
             if not np.isinf(bound).any():
                 break
-            allowed = largest_of(self.setting, self.use) * sliding_max(self._law[0], half_width) * self._unit
+            allowed = largest_of(self.setting, self.use) * sliding_max(largest, half_width) * self._unit
             if not self.setting.sampled:
                 allowed = np.maximum(allowed, self._scale(half_width, chance, sums))
             bound = np.where((self._count(half_width) >= self._enough) & np.isinf(bound), allowed, bound)
@@ -203,8 +247,12 @@ class ErrorModel:
 
     @functools.cached_property
     def _enough(self) -> float:
-        """So many elements a window has to hold: fewer only where there are no more."""
-        return max(1.0, min(self.use.independent, float(self._seen.count.sum())))
+        """So many elements a window has to hold: fewer only where there are no more.
+
+        Results of one reference share roundings, so that each of them has to have so many.
+        """
+        wanted = self.use.independent * (len(self.results) if self.setting.sampled else 1)
+        return max(1.0, min(wanted, float(self._seen.count.sum())))
 
     def _count(self, half_width: int) -> Floats:
         return sliding_sum(self._seen.count, half_width)
@@ -217,12 +265,14 @@ class ErrorModel:
     def _unit(self) -> Floats:
         return self.ulp if self._is_relative else np.ones(self.exponents.shape)
 
-    @property
-    def _law(self) -> tuple[Floats, Floats]:
-        """Largest and sum of squares of the inner errors in each octave, in the unit of the law that holds."""
+    def _law(self, seen: Octaves) -> tuple[Floats, Floats]:
+        """Largest and sum of squares of the inner errors in each octave, in the unit of the rule that holds."""
         if self._is_relative:
-            return self._seen.ulps_max, self._seen.ulps_square
-        return self._seen.excess_max, self._seen.excess_square
+            return seen.ulps_max, seen.ulps_square
+        return seen.excess_max, seen.excess_square
+
+    def _mean_squares(self, seen: Octaves, half_width: int) -> Floats:
+        return sliding_sum(self._law(seen)[1], half_width) / np.maximum(sliding_sum(seen.count, half_width), 1)
 
     def _scale(self, half_width: int, factor: float, most: Floats) -> Floats:
         """Return ``factor`` times the root mean square inner error that honest results show in each window.
@@ -240,7 +290,10 @@ class ErrorModel:
         """Root mean square inner error in each window: corrected for how few elements there are, and as of many."""
         if half_width not in self._by_window:
             count = np.maximum(self._count(half_width), 1)
-            shown = np.sqrt(sliding_sum(self._law[1], half_width) / count) * self._unit
+            squares = sliding_sum(self._law(self._seen)[1], half_width) / count
+            if self.setting.sampled:  # of the worst of them
+                squares = np.max([self._mean_squares(each, half_width) for each in self.results], axis=0)
+            shown = np.sqrt(squares) * self._unit
             shown = np.minimum(shown, sys.float_info.max)  # the squares of float64 may overflow
             unseen = 0.3 * self.ulp * np.minimum(1, 8 / count)
             careful = few(count, self.use) * np.maximum(shown, unseen)
@@ -248,26 +301,38 @@ class ErrorModel:
         return self._by_window[half_width]
 
 
-def limits_of_few(found: Few, setting: Setting, use: Allowances) -> Floats:
-    """Return what :meth:`ErrorModel.limits` allows each of so few elements that one window holds all honest errors."""
-    ulp = found.ulp if setting.finer else 2 * found.ulp
-    excess = np.maximum(found.shown - 0.5, 0)
+def limits_of_few(found: Few, shown: Floats, setting: Setting, use: Allowances) -> Floats:
+    """Return what :meth:`ErrorModel.limits` allows each of so few elements that one window holds all honest errors.
+
+    ``shown`` are these in ulp (results, elements).
+    """
+    own = 1 / found.inverse
+    ulp = own if setting.finer else 2 * own
+    excess = np.maximum(shown - 0.5, 0)
     unit: Floats | float = ulp if setting.accumulation == 1 else 1.0
-    excess = excess if setting.accumulation == 1 else excess * found.ulp
+    excess = excess if setting.accumulation == 1 else excess * own
     count = excess.size
-    shown = unit * math.sqrt(min(float(np.square(excess).sum()) / count, sys.float_info.max))
     element = largest_of(setting, use) * float(np.maximum.reduce(excess, axis=None)) * unit
-    sums = inner_by_model(setting, np.frexp(found.magnitude)[1] - 1, use, use.sums)
+    summed = (setting.accumulation or 1) > 1
+    if summed or not setting.sampled:
+        sums = inner_by_model(setting, np.frexp(found.magnitude)[1] - 1, use, use.sums)
     if not setting.sampled:
-        table, chance = _few_up_to(use.independent, use.luck), chance_of(found.ulps.size, use)
-        careful = table[count - 1] * np.maximum(shown, 0.3 * min(1, 8 / count) * ulp)
-        usual = np.maximum(np.minimum(chance * careful, sums), chance * table[-1] * shown)
+        shown_by_all = unit * math.sqrt(min(float(np.square(excess).sum()) / count, sys.float_info.max))
+        table, chance = _few_up_to(use.independent, use.luck), chance_of(found.error.size, use)
+        careful = table[count - 1] * np.maximum(shown_by_all, 0.3 * min(1, 8 / count) * ulp)
+        usual = np.maximum(np.minimum(chance * careful, sums), chance * table[-1] * shown_by_all)
         element = np.maximum(element, usual)
-    if (setting.accumulation or 1) > 1:
+    if summed:
         element = np.maximum(element, sums)
     if setting.branching:
         element = element + use.branch_element * setting.root_mean_square
     return with_rounding(ulp, element, setting, use)
+
+
+def times_shown(setting: Setting, use: Allowances) -> float:
+    """Return how many times the root mean square of many honest inner errors is allowed at least."""
+    correction = use.sampled_few if setting.sampled else float(_few_up_to(use.independent, use.luck)[-1])
+    return correction * use.rms
 
 
 def largest_of(setting: Setting, use: Allowances) -> float:

@@ -234,10 +234,15 @@ BITS = {torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: 
 
 
 def _saved(way: Way) -> Way:
-    """Round faithfully what float16 keeps for the gradient: of it, one unit more or less is an error of its own."""
+    """Round faithfully what is kept for the gradient: float16 always, since one unit more is an error of its own there.
+
+    Others in four orders, which choose all elements between them: exponentials and roots need not be rounded to the
+    nearest either.
+    """
 
     def compute(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return (_faithful if x.dtype is torch.float16 else way)(func, x, *args, **kwargs)
+        is_faithful = x.dtype is torch.float16 or 1 <= _order.get() <= 4
+        return (_faithful if is_faithful else way)(func, x, *args, **kwargs)
 
     return compute
 
@@ -313,7 +318,7 @@ WAYS: Mapping[str, Way] = {
     **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _softmax_backward),
     "native_layer_norm": _saved(_layer_norm),
     "native_layer_norm_backward": _layer_norm_backward,
-    **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit"), _batch_norm),
+    **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit"), _saved(_batch_norm)),
     "native_batch_norm_backward": _batch_norm_backward,
     "native_group_norm": _saved(_group_norm),
     "native_group_norm_backward": _group_norm_backward,

@@ -139,6 +139,7 @@ class Source:
         self._called: list[torch.dtype | None] = []
         self._known: dict[Mode, list[list[Tensor]]] = {}
         self._asked: dict[Mode, int] = {}
+        self._shapes: list[torch.Size] = []
         owner = _owner(self.subject)
         if owner is not None:
             if owner is self.subject:
@@ -150,15 +151,16 @@ class Source:
     def exact(self) -> Any:
         """Compute in float64, and return references."""
         found = self._compute(_widen, None, ())
-        sources = tensors_in(found)
+        self._shapes = [each.shape for each in tensors_in(found)]
         if _owner(self.subject) is None:  # a function may hold what changes after this: ask it now
             self._leaves(Mode(self.autocast), USUAL)
-        places = iter(range(len(sources)))
+        places = iter(range(len(self._shapes)))
         return mapped(found, lambda each: self._reference(each.detach(), next(places)))
 
     def known(self, exact: Any) -> Any:
         """Return references for a float64 result that is known already."""
-        places = iter(range(len(tensors_in(exact))))
+        self._shapes = [each.shape for each in tensors_in(exact)]
+        places = iter(range(len(self._shapes)))
         return mapped(exact, lambda each: self._reference(each, next(places)))
 
     def mode(self, dtype: torch.dtype) -> Mode:
@@ -182,9 +184,6 @@ class Source:
         return f"judged beside {count} results of the CPU in {name}{how}, in different orders of summation"
 
     def _reference(self, value: Tensor, place: int) -> Tensor:
-        if not (value.is_floating_point() or value.is_complex()):
-            return value
-
         def ways(mode: Mode, count: int) -> tuple[Tensor, ...]:
             return tuple(each[place] for each in self._leaves(mode, count) if len(each) > place)
 
@@ -205,7 +204,6 @@ class Source:
 
     def _honest(self, mode: Mode, ways: Iterable[int]) -> Iterator[list[Tensor]]:
         convert = _same if mode.dtype is None else _to(mode.dtype)
-        shapes: list[Any] = []
         for way in ways:
             contexts: list[Any] = [other_order(way - 1)] if way else []
             if way % 2 and mode.autocast is not None:
@@ -216,9 +214,9 @@ class Source:
                 self.lacking = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]
                 return
             leaves = [each.detach() for each in tensors_in(found)]
-            if shapes and [each.shape for each in leaves] != shapes:
+            if [each.shape for each in leaves] != self._shapes:
+                self.lacking = "it gives other shapes than in float64"
                 return
-            shapes = [each.shape for each in leaves]
             yield leaves
 
     def _compute(self, convert: Callable[[Any], Any], autocast: torch.dtype | None, contexts: Iterable[Any]) -> Any:
@@ -277,7 +275,7 @@ def _see_next_call(module: nn.Module, called: list[torch.dtype | None]) -> None:
 
 
 def initialise(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Give lazy modules their weights, by a first call, so that every copy has the same ones."""
+    """Initialise lazy modules by a first call, so that every copy has the same ones."""
     if any(nn.parameter.is_lazy(each) for each in (*module.parameters(), *module.buffers())):
         with torch.no_grad():
             module(*args, **kwargs)

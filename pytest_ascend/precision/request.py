@@ -2,15 +2,132 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import torch
+
 from pytest_ascend.errors import UsageError
-from pytest_ascend.precision.attributes import Promise
+from pytest_ascend.precision.formats import FORMATS, REAL_PARTS, dtype_name
+from pytest_ascend.precision.nested import kind
 from pytest_ascend.precision.standards import Standard, check_names
 from pytest_ascend.records.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Promise:
+    """What PyTorch promises of an output besides its values; None where it is not asked."""
+
+    dtype: str | None = None
+    device: str | None = None
+    stride: bool | tuple[int, ...] | None = None
+    requires_grad: bool | None = None
+
+
+def as_tensor(value: Any, path: str, number: torch.dtype | None = None) -> torch.Tensor:
+    """Return a tensor for whatever holds numbers; a Python float takes the dtype ``number``.
+
+    Mapped files stay files: of a numpy.memmap and of a slice of a safetensors file (opened for "pt") only those pages
+    are in memory that are looked at just then. Raises :class:`UsageError` for anything else.
+    """
+    if callable(getattr(value, "get_shape", None)) and callable(getattr(value, "get_dtype", None)):
+        value = value[...]  # a view of the mapped file
+    if isinstance(value, torch.Tensor):
+        return _readable(value, path)
+    if isinstance(value, bool | int | complex | float):
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise UsageError(f"{path} is {value}, which no integer dtype holds", hint="compare it without the judge")
+        return torch.tensor(value, dtype=number if isinstance(value, float) else None, device="cpu")
+    if isinstance(value, np.ndarray | np.generic):
+        with contextlib.suppress(TypeError), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # it is only read
+            return torch.from_numpy(np.asarray(value))
+    raise UsageError(
+        f"{path} is {kind(value)}, which holds no numbers that can be compared",
+        hint="give tensors, arrays, numbers, or structures of these",
+    )
+
+
+def _readable(value: torch.Tensor, path: str) -> torch.Tensor:
+    if value.device.type == "meta":
+        raise UsageError(f"{path} is a meta tensor: it has no values", hint="compare tensors that were computed")
+    if value.is_nested:
+        raise UsageError(f"{path} is a nested tensor", hint="compare what it is made of, with unbind()")
+    if value.layout is not torch.strided:
+        value = value.to_dense()
+    if value.is_quantized:
+        value = value.int_repr()
+    if value.requires_grad:
+        value = value.detach()
+    return value.resolve_conj().resolve_neg() if value.is_conj() or value.is_neg() else value
+
+
+def promised_dtype(expected: torch.Tensor, honest: Sequence[torch.Tensor], promise: Promise) -> torch.dtype | None:
+    """Return the dtype the actual value must have; None where a float64 reference stands for any floating dtype."""
+    if promise.dtype is not None:
+        dtype = getattr(torch, promise.dtype.removeprefix("torch."), None)
+        if not isinstance(dtype, torch.dtype):
+            raise UsageError(f"there is no dtype {promise.dtype!r}", hint="give torch's name, such as float16")
+        return dtype
+    if honest:
+        return honest[0].dtype
+    return None if expected.dtype in (torch.float64, torch.complex128) else expected.dtype
+
+
+def differences(
+    actual: torch.Tensor, expected: torch.Tensor, honest: Sequence[torch.Tensor], promise: Promise, source: Any
+) -> Iterator[str]:
+    """Say what is wrong with the attributes of ``actual``; ``source`` is the value as it was given."""
+    dtype = promised_dtype(expected, honest, promise)
+    if dtype is not None and actual.dtype is not dtype:
+        yield f"dtype: expected {dtype_name(dtype)}, got {dtype_name(actual.dtype)}"
+    elif category(actual.dtype) != category(expected.dtype):
+        yield f"dtype: expected {category(expected.dtype)} numbers, got {dtype_name(actual.dtype)}"
+    if actual.shape != expected.shape:
+        yield f"shape: expected {tuple(expected.shape)}, got {tuple(actual.shape)}"
+    if promise.device is not None and not _is_on(actual.device, promise.device):
+        yield f"device: expected {promise.device}, got {actual.device}"
+    if promise.stride is not None and promise.stride is not False:
+        stride = expected.stride() if promise.stride is True else _checked(promise.stride, actual)
+        if significant(actual.shape, actual.stride()) != significant(actual.shape, stride):
+            yield f"stride: expected {stride}, got {actual.stride()}"
+    given = getattr(source, "requires_grad", False)
+    if promise.requires_grad is not None and given != promise.requires_grad:
+        yield f"requires_grad: expected {promise.requires_grad}, got {given}"
+
+
+def _checked(stride: Any, actual: torch.Tensor) -> tuple[int, ...]:
+    found = tuple(stride) if isinstance(stride, tuple | list) else ()
+    if len(found) != actual.dim() or not all(isinstance(each, int) for each in found):
+        raise UsageError(
+            f"stride is {stride!r:.80}, for a tensor of {actual.dim()} dimensions",
+            hint="give one whole number for each dimension, or True for the strides of expected",
+        )
+    return found
+
+
+def category(dtype: torch.dtype) -> str:
+    """Return what kind of numbers a dtype holds: dtypes of one kind can be compared by value."""
+    if dtype in REAL_PARTS:
+        return "complex"
+    if dtype in FORMATS:
+        return "floating"
+    return dtype_name(dtype)
+
+
+def significant(shape: Sequence[int], stride: Sequence[int]) -> list[int]:
+    """Strides of the dimensions that have more than one element: the others say nothing."""
+    return [step for size, step in zip(shape, stride, strict=False) if size > 1]
+
+
+def _is_on(device: torch.device, promised: str) -> bool:
+    """Compare by name: torch knows no device "npu" before torch_npu is loaded."""
+    return promised in (device.type, str(device)) or (promised == f"{device.type}:0" and device.index is None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

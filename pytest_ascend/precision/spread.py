@@ -131,7 +131,7 @@ def percentile(entries: Entries, share: float) -> float:
 
 
 def octaves_and_inverse(magnitude: Floats, form: Format) -> tuple[Ints, Floats]:
-    """Give, for each value (float64, positive or zero), its octave as a number and one over its ulp in ``form``.
+    """Return, for each value (float64, positive or zero), its octave as a number and one over its ulp in ``form``.
 
     The latter is divided by ``2 ** (digits - 2)``, so that it stays finite for the smallest ulp.
     """

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -16,6 +17,9 @@ from pytest_ascend.precision.nested import mapped, tensors_in
 
 #: How torch says that a kernel lacks a dtype.
 _LACKS = re.compile(r"not implemented for|Double|float64|Could not run|expected .* dtype|to be (Float|BFloat)", re.I)
+
+#: How oneDNN says that it lacks one.
+_NO_PRIMITIVE = "could not create a primitive"
 
 
 def grouped_mm(
@@ -83,6 +87,17 @@ STAND_INS: Mapping[str, Callable[..., Any]] = {
 }
 
 
+@contextlib.contextmanager
+def without_onednn() -> Iterator[None]:
+    """Compute by torch's own kernels."""
+    enabled = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = enabled
+
+
 class stand_ins(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
     """Within this context, a function that the CPU cannot compute is computed another way; ``notes`` takes which.
 
@@ -104,6 +119,9 @@ class stand_ins(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
         try:
             return func(*args, **kwargs)
         except (RuntimeError, NotImplementedError, ValueError) as error:
+            if _NO_PRIMITIVE in str(error):  # oneDNN has none for this processor, as LSTM's in bfloat16 on some
+                with without_onednn():
+                    return func(*args, **kwargs)
             name = str(getattr(func, "__name__", func)).partition(".")[0]
             known = STAND_INS.get(name)
             if known is None and not (_LACKS.search(str(error)) and _is_wide((args, kwargs))):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from pytest_ascend.precision.capture import casting, seed_gradient
 from pytest_ascend.precision.compare import compare, joined
 from pytest_ascend.precision.layers import DROPOUTS, check_module, layers
 from pytest_ascend.precision.nested import mapped, tensors_in
-from pytest_ascend.precision.operators import BRANCHING, RANDOM, SHOWN_BRANCHING, Seen
+from pytest_ascend.precision.operators import RANDOM, UNSHOWN_BRANCHING, Seen, in_float64
 from pytest_ascend.precision.reference import Source, initialise
 from pytest_ascend.records.verdict import Verdict
 
@@ -57,10 +57,13 @@ class Both:
     """What a device and the CPU make of a module, by part: "output", "grad_input" and "grad"."""
 
     model: nn.Module
-    actual: dict[str, Any]
+    inputs: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    autocast: torch.dtype | None
     expected: dict[str, Any]
     dropped: list[str]
     branching: bool
+    actual: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -74,15 +77,20 @@ class Both:
         """Compute both. Raises :class:`UsageError` for a model that draws random numbers outside dropout modules."""
         initialise(model, inputs, kwargs)
         still, dropped = without_dropout(model)
-        source = Source(still, tuple(inputs), dict(kwargs), autocast, call=computed)
-        with Seen() as seen:
-            expected = source.exact()
-        _refuse_random(still, inputs, kwargs, seen.names & RANDOM)
-        args, named = (mapped(each, lambda tensor: _moved(tensor, device)) for each in (inputs, kwargs))
+        source = Source(still, tuple(inputs), dict(kwargs), autocast, call=outputs_and_gradients)
+        expected, names = in_float64(source)
+        _refuse_random(still, inputs, kwargs, names & RANDOM)
+        branching = bool(names & UNSHOWN_BRANCHING)
+        return cls(still, inputs, kwargs, autocast, expected, dropped, branching).on(device)
+
+    def on(self, device: torch.device) -> Both:
+        """Return the same with what a device makes of the module now."""
+        args, named = (mapped(each, lambda tensor: _moved(tensor, device)) for each in (self.inputs, self.kwargs))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
-            actual = computed(copy.deepcopy(still).to(device), args, named, casting(device.type, autocast))
-        return cls(still, actual, expected, dropped, bool(seen.names & (BRANCHING - SHOWN_BRANCHING)))
+            model = copy.deepcopy(self.model).to(device)
+            actual = outputs_and_gradients(model, args, named, casting(device.type, self.autocast))
+        return replace(self, actual=actual)
 
     def judged(self, standard: str | None = None) -> Iterator[Verdict]:
         """Yield the verdict of each part."""
@@ -95,7 +103,7 @@ class Both:
         return compare(actual, expected, branching=self.branching and part != "output", **keywords)
 
 
-def computed(
+def outputs_and_gradients(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], within: AbstractContextManager[Any]
 ) -> dict[str, Any]:
     """Return the output of a model and the gradients of its inputs and parameters, by name, on the model's device."""

@@ -9,6 +9,9 @@ import msgspec
 from pytest_ascend.records import LEVELS
 from pytest_ascend.records.bounds import one_of
 
+#: The property of equal bits in a second call. It has no results of its own: its samples are those of "forward".
+REPEAT = "repeat"
+
 Level: TypeAlias = Annotated[str, one_of(*LEVELS)]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pytest_ascend.records.bounds import Count, Metric, Number
@@ -63,3 +64,20 @@ class Verdict:
     def as_whole(self) -> Verdict:
         """Return the verdict of an output that is one leaf, and has that as its only leaf."""
         return replace(self, leaves=(self,))
+
+
+SATURATES = "saturation in place of Inf and NaN"
+FLUSHES = "subnormal numbers flushed to zero"
+HALVES = "products of float32 in half precision"
+_TOLD = re.compile(r"as expected of a chip with ([^;\n]+)")
+
+
+def told(names: Iterable[str]) -> str:
+    """Return the words for some of them."""
+    return f"as expected of a chip with {', '.join(names)}"
+
+
+def named_in(pattern: str) -> frozenset[str]:
+    """Return those that a pattern names."""
+    found = _TOLD.search(pattern)
+    return frozenset(found[1].split(", ")) if found else frozenset()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeGuard
 
 from pytest_ascend.coverage.expectations import Known, today
+from pytest_ascend.device import Device
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored, Failed, Fallback, Outcome, Passed, Waived
 from pytest_ascend.records.record import CallDigests, ResultRecord
 from pytest_ascend.records.text import one_line
-from pytest_ascend.records.verdict import Verdict
+from pytest_ascend.records.verdict import Verdict, named_in
 
 #: Of the reason why there is no program, so much is kept.
 REASON_CHARACTERS = 200
@@ -70,7 +72,13 @@ class CaseContext:
     def _judged(self) -> tuple[Outcome, dict[str, str]]:
         """Return the outcome with its waiver, empty for none."""
         found = self._found()
-        return self.known.judge(found, self.fallbacks, today()) if self.known else (found, {})
+        return self.known.judge(found, self.fallbacks, today(), self._deviations()) if self.known else (found, {})
+
+    def _deviations(self) -> frozenset[str]:
+        """Return the documented deviations of some chips by which all that disagrees is explained, or none."""
+        wrong = [leaf for each in self.verdicts for leaf in each.leaves or (each,) if not leaf.agrees]
+        named = [named_in(each.pattern) for each in wrong]
+        return frozenset().union(*named) if all(named) else frozenset()
 
     def _found(self) -> Outcome:
         """Return the outcome as it is: a test that ended well passes only if it compared or measured on the device."""
@@ -124,3 +132,35 @@ class CaseContext:
 
 def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+@contextlib.contextmanager
+def watching(trial: CaseContext, device: Device, *, timed: bool) -> Iterator[None]:
+    """Note the operators that fall back to the CPU, and let the device raise what it has to, within the test.
+
+    A ``timed`` test is not watched: watching costs some microseconds an operator.
+    """
+    with _noting_fallbacks(trial, device) if device.falls_back and not timed else contextlib.nullcontext():
+        yield
+        device.synchronize()
+
+
+@contextlib.contextmanager
+def _noting_fallbacks(trial: CaseContext, device: Device) -> Iterator[None]:
+    from pytest_ascend.run.fallback import FallbackWatch
+
+    with FallbackWatch(device.kind) as watch:
+        try:
+            yield
+        finally:
+            trial.fallbacks.extend(watch.seen)
+
+
+def lost(device: Device) -> str:
+    """Ask the device for a known answer after it raised: "" where it still gives it, else what is wrong with it."""
+    from pytest_ascend.device.probe import known_answer
+
+    try:
+        return known_answer(device.torch_device())
+    except Exception as error:  # noqa: BLE001  (whatever a dead device raises is the finding)
+        return f"{type(error).__name__}: {error}"

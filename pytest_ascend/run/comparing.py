@@ -35,10 +35,14 @@ class PrecisionCompare:
     marked: Mapping[str, Any] = field(default_factory=dict)
     digests: dict[str, CallDigests] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """Return what pytest shows above the traceback of a failing test."""
+        return f"<precision_compare on {self.device}>"
+
     def __call__(
         self, actual: Any, expected: Any, *, locate: Locate | None = None, **settings: Any
     ) -> precision.Verdict:
-        """Judge ``actual`` of the device by ``expected``, and give the verdict; ``settings`` are those of
+        """Judge ``actual`` of the device by ``expected``, and return the verdict; ``settings`` are those of
         :func:`pytest_ascend.precision.compare`. Of a disagreement ``locate`` says where it began, as the message does.
 
         Raises Disagreement, an AssertionError, where they disagree, and UsageError on senseless arguments.
@@ -68,7 +72,7 @@ class PrecisionCompare:
         return verdict
 
     def layers(self, model: torch.nn.Module, *inputs: Any, **settings: Any) -> precision.LayerReport:
-        """Judge every module of ``model`` on the device, forward and backward, and give the report with its table.
+        """Judge every module of ``model`` on the device, forward and backward, and return the report with its table.
 
         ``settings`` are those of :func:`pytest_ascend.precision.layers`. Raises Disagreement that names the first
         wrong layer, and UsageError for what is no model.

@@ -54,3 +54,25 @@ class FallbackWatch(EagerDispatchMode):  # type: ignore[no-untyped-call]
     def _is_on_device(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         leaves, _ = tree_flatten((args, dict(kwargs)))
         return any(isinstance(leaf, torch.Tensor) and leaf.device.type == self.device_type for leaf in leaves)
+
+
+class OperatorWatch(FallbackWatch):  # type: ignore[no-untyped-call]
+    """Notes all operators on tensors of ``device_type`` too, but for those that only copy or look at them otherwise."""
+
+    def __init__(self, device_type: str) -> None:
+        super().__init__(device_type)
+        self.called: dict[str, None] = {}
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call the operator as it was to be called."""
+        is_view = torch.Tag.inplace_view in func.tags or bool(func.is_view)
+        is_copy = func.overloadpacket in {torch.ops.aten._to_copy, torch.ops.aten.copy_, torch.ops.aten.detach}  # noqa: SLF001
+        if not is_view and not is_copy and self._is_on_device(args, kwargs or {}):
+            self.called[_name(func)] = None
+        return super().__torch_dispatch__(func, types, args, kwargs)

@@ -44,7 +44,7 @@ def words(key: str, count: int, *, start: int = 0) -> Words:
 
 
 def mix(words: Words) -> Words:
-    """Hash each word in place, one to one, and give the array."""
+    """Hash each word in place, one to one, and return the array."""
     for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=False):
         words ^= words >> shift
         words *= multiplier

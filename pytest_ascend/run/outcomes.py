@@ -24,13 +24,14 @@ UNSUPPORTED = (
     r"\bonly support(s|ed)\b|\bnot support\b",
     r"\binput must be half\b|[Dd]ata ?type should not be\b",  # torch_npu's own kernels
     r"[Uu]nsupported (data ?type|dtype|op)",
+    r"do(es)? not have aclnn implementation",  # torch_npu on a chip that has no operators of the older kind
     r"\bERR01007\b",  # torch_npu: OPS feature not supported
     r"\b561103\b",  # aclnn: no kernel for these arguments
     r"\bEZ3003\b|\bEZ9010\b",  # no operator for these dtypes and formats
 )
 
 #: How the emulated device says that it lacks an operator, and torch_npu above it.
-NOT_EMULATED = r"(?:(?P<name>\w+) )?is not emulated|(?P<operator>aclnn\w+) or \w+ not in libopapi\.so"
+NOT_EMULATED = r"(?:(?P<name>\w+) )?is not emulated|(?P<operator>aclnn\w+) or \w+ not (?:in libopapi\.so|found)"
 
 OUT_OF_MEMORY = r"out of memory"
 

@@ -119,7 +119,7 @@ def prepare(
 
 
 def _calm() -> int:
-    """Have torch compute in one thread, and give how many it had: a fork does not survive a pool of threads."""
+    """Have torch compute in one thread, and return how many it had: a fork does not survive a pool of threads."""
     import torch
 
     threads = torch.get_num_threads()
@@ -267,11 +267,11 @@ def _other(request: Request, devices: int) -> Prepared:
         os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
         _hide_torch_npu()
     if request.kind == "cuda":
-        from pytest_ascend.device.cuda import open_cuda
+        from pytest_ascend.device.cpu_and_cuda import open_cuda
 
         cuda = open_cuda(request.index)
         return Prepared(device=cuda, chip=cuda.chip(), indices=(request.index,))
-    from pytest_ascend.device.cpu import Cpu
+    from pytest_ascend.device.cpu_and_cuda import Cpu
 
     return Prepared(device=Cpu(), chip=Cpu().chip(), indices=tuple(range(max(1, devices))))
 

@@ -50,6 +50,10 @@ class CpuReference:
     store: GoldenStore
     stores: bool = False
 
+    def __repr__(self) -> str:
+        """Return what pytest shows above the traceback of a failing test."""
+        return "<cpu_reference>"
+
     def __call__(
         self,
         subject: Callable[..., Any],
@@ -138,7 +142,7 @@ def _tensors(tree: Any) -> Iterator[torch.Tensor]:
 
 
 def latencies_us(call: Callable[[], object], device: Device, *, rounds: int, warm_ups: int = 2) -> tuple[float, ...]:
-    """Call ``call`` so often and give the time of each round in us, the wait for the device included.
+    """Call ``call`` so often and return the time of each round in us, the wait for the device included.
 
     The ``warm_ups`` before are not counted: the first calls load or compile kernels.
     """

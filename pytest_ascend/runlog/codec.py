@@ -89,7 +89,7 @@ def previous_of(text: bytes) -> str:
 def line(value: msgspec.Struct) -> bytes:
     """Return a line of the log, without its end. Raises ValueError or TypeError for what :func:`parsed` refuses."""
     kind = type(value)
-    with contextlib.suppress(ValueError):  # surrogates, and NaN in the place of which msgspec writes null
+    with contextlib.suppress(ValueError):  # surrogates, and NaN in place of which msgspec writes null
         text = msgspec.json.encode(value)
         if msgspec.json.decode(text, type=kind) == value:
             return _ascii(text)

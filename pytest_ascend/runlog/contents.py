@@ -18,9 +18,10 @@ from pytest_ascend.records.stack import Stack
 #: 1: header with the manifest, one record a case, footer with the verdict; ``left_to_cpu`` in the header lists further
 #: cases that did not run, which nothing is concluded of.
 #: 2: every case is in the manifest; the outcome "disputed".
-SCHEMA = 2
+#: 3: the event "canaries" is called "self-test".
+SCHEMA = 3
 #: Forms that can be read.
-SCHEMAS = (1, 2)
+SCHEMAS = (1, 2, 3)
 
 #: How the lines of a log are chained: each names the SHA-256 of the one before it.
 CHAIN = "sha256"
@@ -180,19 +181,23 @@ class Attempted(Event, frozen=True, kw_only=True, tag="attempt"):
 
 
 class Lost(Event, frozen=True, kw_only=True, tag="lost"):
-    """Cases of which nothing is known because the machine gave way."""
+    """Cases of which nothing is known because of an infrastructure failure."""
 
     cases: tuple[str, ...]
     reason: str
 
 
-class SelfTest(Event, frozen=True, kw_only=True, tag="canaries"):
+class SelfTest(Event, frozen=True, kw_only=True, tag="self-test"):
     """The judge's score on planted faults, and the names of those that it ``missed``."""
 
     planted: Count
     detected: Count
     honest: Count
     missed: tuple[str, ...]
+
+
+class FormerSelfTest(SelfTest, frozen=True, kw_only=True, tag="canaries"):
+    """A self-test as logs of schemas 1 and 2 call it."""
 
 
 class Quarantined(Event, frozen=True, kw_only=True, tag="quarantined"):
@@ -261,7 +266,7 @@ class TimeStamped(Event, frozen=True, kw_only=True, tag="time-stamp"):
 #: The kinds of event by their name in the log.
 EVENTS: Mapping[str, type[Event]] = {
     str(kind.__struct_config__.tag): kind
-    for kind in (Attempted, Lost, SelfTest, Quarantined, LeftBehind, Resumed, Cards, TimeStamped)
+    for kind in (Attempted, Lost, SelfTest, FormerSelfTest, Quarantined, LeftBehind, Resumed, Cards, TimeStamped)
 }
 
 #: Any line of a log.

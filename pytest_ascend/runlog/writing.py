@@ -92,7 +92,7 @@ class RunLog:
         return cls.create(path, header)
 
     def append(self, record: ResultRecord) -> ResultRecord:
-        """Write what became of one case, and give the record as it was written.
+        """Write what became of one case, and return the record as it was written.
 
         One that cannot be written (too long, not builtins) is written as ``errored`` and says why: a run goes on, and
         nothing is lost in silence. Raises RunLogError for a case that has a record or that the manifest lacks.

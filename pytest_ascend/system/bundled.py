@@ -1,8 +1,11 @@
-"""Where the suites and baselines that come with the package are."""
+"""Where the suites and baselines that come with the package are, and how a suite's modules are imported."""
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
+from types import ModuleType
 
 from pytest_ascend.errors import AscendError
 
@@ -21,3 +24,25 @@ def folder(name: str) -> Path:
         f"this installation of pytest-ascend lacks its folder '{name}' (looked beside and inside {PACKAGE})",
         hint="install it anew; in a checkout, look at git status",
     )
+
+
+def module(name: str, root: Path | None = None) -> ModuleType:
+    """Import a module such as ``suites.models.computation``: inside the package, or beside it in a checkout.
+
+    ``root`` is the folder that has the ``suites``. Raises AscendError where another package of that name hides it.
+    """
+    root = root or folder("suites").parent
+    if root == PACKAGE:
+        return importlib.import_module(f"{PACKAGE.name}.{name}")
+    sys.path.insert(0, str(root))
+    try:
+        found = importlib.import_module(name)
+    finally:
+        sys.path.remove(str(root))
+    if root.resolve() not in Path(found.__file__ or "").resolve().parents:
+        above = name.partition(".")[0]
+        raise AscendError(
+            f"another package '{above}' hides {root / above}: {found.__file__}",
+            hint=f"start the command in a folder without a '{above}' of its own",
+        )
+    return found

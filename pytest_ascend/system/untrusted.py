@@ -25,7 +25,7 @@ VALUES_LIMIT = 2_500_000
 def open_regular(path: Path, limit_bytes: int, *, follow: bool = True) -> BinaryIO:
     """Open a regular file to read; ``follow`` allows ``path`` to be a symbolic link.
 
-    Raises OSError as ``open`` does, and for anything that is no regular file of at most ``limit_bytes``: a pipe would
+    Raises OSError as ``open`` does, and for anything but a regular file of at most ``limit_bytes``: a pipe would
     have the reader wait for ever, a device never end.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)

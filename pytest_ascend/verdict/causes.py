@@ -245,6 +245,9 @@ def _cause(key: Features, cases: Sequence[ResultRecord], ran: int) -> Cause:
     return Cause(f"{outcome}:{short}", outcome, key, ordered, ran)
 
 
-def _simplicity(record: ResultRecord) -> tuple[int, bool, str]:
+def _simplicity(record: ResultRecord) -> tuple[bool, int, bool, str]:
     case = record.case
-    return (-sum(each in _PLAIN for each in (case.property, case.dtype)), not record.snippet, case.id)
+    # Of a model's cases, the one that names the first wrong layer says most.
+    names_no_layer = not case.property.endswith("layers")
+    plain = sum(each in _PLAIN for each in (case.property, case.dtype))
+    return names_no_layer, -plain, not record.snippet, case.id

@@ -33,7 +33,7 @@ VALUE_LIMIT = 80
 
 
 def merge(runs: Sequence[Run], target: Path) -> Summary:
-    """Write the log of the whole that ``runs`` are the shards of, and give its summary.
+    """Write the log of the whole that ``runs`` are the shards of, and return its summary.
 
     A shard that was stopped before its end makes a whole that was. Raises RunLogError, and writes nothing, where a
     shard is missing or given twice, where shards differ in stack, manifest or rules, where one was altered, or where

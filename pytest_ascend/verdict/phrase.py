@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import TypeAlias
 
 from pytest_ascend.verdict import figures
+from pytest_ascend.verdict.suites import suites
 
 #: Code of a language (BCP 47) -> its own name. English is what logs and terminals speak.
 LANGUAGES: Mapping[str, str] = {"en": "English", "zh": "中文"}
@@ -56,10 +57,10 @@ SILENCE = Phrase("")
 
 @cache
 def table(language: str) -> Mapping[str, str]:
-    """Read the words of a language that comes with the package."""
+    """Read the words of a language that comes with the package; titles of suites stand with the suites."""
     path = files("pytest_ascend.verdict") / "words" / f"{language}.json"
-    words: Mapping[str, str] = {"": "", **json.loads(path.read_text(encoding="utf-8"))}
-    return words
+    titles = {f"suite.{name}": suite.title.get(language, suite.title[ENGLISH]) for name, suite in suites().items()}
+    return {"": "", **json.loads(path.read_text(encoding="utf-8")), **titles}
 
 
 def counted(key: str, count: int) -> Phrase:

@@ -63,6 +63,8 @@ CONFORMS = "conforms"
 DOES_NOT_CONFORM = "does-not-conform"
 INCOMPLETE = "incomplete"
 PARTIAL = "subset"
+#: The reason why a run of --ascend-model is a subset.
+OWN_MODEL = "a model of your own"
 
 #: Outcomes in the order in which people want to hear of them: what is wrong, what is missing, what is well.
 ORDER = tuple(
@@ -171,7 +173,7 @@ def exit_code(summary: Summary) -> int:
     """Return 0 for a run that conforms or a subset without fault, 1 for one that does not.
 
     5 where nothing was executed; 7 where nothing that was executed deviates, and cases are missing because the
-    machine gave way.
+    machine failed.
     """
     if summary.run.lost and not summary.deviations:
         return 7
@@ -259,18 +261,20 @@ def _incomplete(summary: Summary) -> tuple[Phrase, Phrase]:
 
 
 def _subset(summary: Summary) -> tuple[Phrase, Phrase]:
-    reason = summary.run.header.selection.reason
+    model = str(summary.run.header.options.get("model") or "")
+    reasons = summary.run.header.selection.reason.split("; ")
+    # The heading names the model already.
+    reason = "; ".join(each for each in reasons if each and not (model and each == OWN_MODEL))
     if not summary.executed:
         body = say("verdict.nothing", cases=_cases(summary))
     else:
         body = _bad(summary) if summary.deviations else _well(summary)
     if reason:
         body = say("verdict.selected", said=body, reason=reason)
-    model = str(summary.run.header.options.get("model") or "")
-    if not model:
-        return say("verdict.subset"), _with_gaps(summary, body)
     is_well = summary.executed and not summary.deviations and not _is_incomplete(summary)
-    return say(f"verdict.model.{'passed' if is_well else 'failed'}", model=one_line(model)), _with_gaps(summary, body)
+    ending = "passed" if is_well else "failed"
+    opening = say(f"verdict.model.{ending}", model=one_line(model)) if model else say(f"verdict.subset.{ending}")
+    return opening, _with_gaps(summary, body)
 
 
 _SENTENCES = {

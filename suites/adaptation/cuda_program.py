@@ -29,7 +29,7 @@ def make_batch() -> tuple[Tensor, Tensor]:
 
 
 def train(model: nn.Module, images: Tensor, targets: Tensor) -> list[float]:
-    """Train, and give the losses."""
+    """Train, and return the losses."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     losses = []
     for _ in range(STEPS):

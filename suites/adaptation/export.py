@@ -1,11 +1,18 @@
-"""A model on its way to another runtime: exported from the device to ONNX, and run by onnxruntime on the CPU."""
+"""A model on its way to another runtime: exported to ONNX and run by onnxruntime on the CPU, or by CANN on the NPU.
+
+For the second, ATC builds an ``.om`` file of the ONNX file, and AscendCL runs it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import inspect
+import os
+import shutil
+import subprocess
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,7 +21,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pytest_ascend.device import Device
 from pytest_ascend.dispatching import undisturbed
+from pytest_ascend.environment.stack import VARIABLES
 
 #: Operators of ONNX by their version: with LayerNormalization, and known to onnxruntime from 1.13 and to ATC.
 OPSET = 17
@@ -36,7 +45,7 @@ def check_installed() -> None:
 
 
 def to_onnx(model: nn.Module, x: Tensor, path: Path) -> Path:
-    """Export ``model`` as it computes ``x`` in evaluation mode, by tracing, and give the file."""
+    """Export ``model`` as it computes ``x`` in evaluation mode, by tracing, and return the file."""
     # torch before 2.5 knows the exporter that traces alone; later ones want to be told.
     traced: dict[str, Any] = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
     with undisturbed(), _without_its_warnings():
@@ -64,3 +73,108 @@ def _without_its_warnings() -> Iterator[None]:
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         warnings.filterwarnings("ignore", category=torch.jit.TracerWarning)  # type: ignore[attr-defined]
         yield
+
+
+#: Building a model takes minutes where a chip's kernels are compiled.
+LIMIT_S = 1800
+LIBRARY = "libascendcl.so"
+
+_HANDLE, _SIZE, _CODE, _ID = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint32
+#: Functions of AscendCL: what they give, and what they take.
+_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "aclmdlLoadFromFile": (_CODE, [ctypes.c_char_p, ctypes.POINTER(_ID)]),
+    "aclmdlUnload": (_CODE, [_ID]),
+    "aclmdlCreateDesc": (_HANDLE, []),
+    "aclmdlGetDesc": (_CODE, [_HANDLE, _ID]),
+    "aclmdlDestroyDesc": (_CODE, [_HANDLE]),
+    "aclmdlGetInputSizeByIndex": (_SIZE, [_HANDLE, _SIZE]),
+    "aclmdlGetOutputSizeByIndex": (_SIZE, [_HANDLE, _SIZE]),
+    "aclmdlCreateDataset": (_HANDLE, []),
+    "aclmdlDestroyDataset": (_CODE, [_HANDLE]),
+    "aclCreateDataBuffer": (_HANDLE, [_HANDLE, _SIZE]),
+    "aclDestroyDataBuffer": (_CODE, [_HANDLE]),
+    "aclmdlAddDatasetBuffer": (_CODE, [_HANDLE, _HANDLE]),
+    "aclmdlExecute": (_CODE, [_ID, _HANDLE, _HANDLE]),
+}
+
+
+def find_atc(device: Device) -> Path:
+    """Return ATC. Raises NotImplementedError, which says why, where there is none, or nothing to run its models on."""
+    if device.emulated:
+        raise NotImplementedError("atc is not emulated: only CANN builds and runs .om files")
+    if device.kind != "npu":
+        raise NotImplementedError(f"an .om file is not supported on {device.label}: it is CANN's own")
+    homes = [Path(os.environ[name], "bin") for name in VARIABLES if os.environ.get(name)]
+    found = shutil.which("atc", path=os.pathsep.join([os.environ.get("PATH", ""), *map(str, homes)]))
+    if found is None:
+        raise NotImplementedError(
+            "offline inference is not supported without ATC, which is neither on PATH nor in $ASCEND_HOME_PATH/bin: "
+            "install the CANN toolkit, then source its set_env.sh"
+        )
+    return Path(found)
+
+
+def to_om(atc: Path, onnx: Path, shape: Sequence[int], chip: str) -> Path:
+    """Build an ``.om`` file beside an ONNX file, with float32 as float32. Raises RuntimeError with ATC's words."""
+    target = onnx.with_suffix(".om")
+    command = [
+        str(atc),
+        "--framework=5",  # ONNX
+        f"--model={onnx}",
+        f"--output={target.with_suffix('')}",
+        f"--soc_version={chip}",
+        f"--input_shape={INPUT}:{','.join(map(str, shape))}",
+        "--precision_mode=must_keep_origin_dtype",
+        "--allow_hf32=false",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)  # noqa: S603
+    if done.returncode or not target.is_file():
+        said = (done.stdout + done.stderr)[-4000:]
+        raise RuntimeError(f"atc ended with {done.returncode} and built no {target.name}:\n{said}")
+    return target
+
+
+def by_ascendcl(om: Path, x: Tensor, shape: Sequence[int], library: ctypes.CDLL) -> Tensor:
+    """Run an ``.om`` file of one input and one float32 output of a shape, in the device's memory where ``x`` is.
+
+    Raises RuntimeError for an error of AscendCL, and where sizes are others than the file's.
+    """
+    acl = {name: _declared(library, name) for name in _FUNCTIONS}
+    x, out = x.contiguous(), torch.empty(tuple(shape), dtype=torch.float32, device=x.device)
+    number = _ID()
+    _check("aclmdlLoadFromFile", acl["aclmdlLoadFromFile"](os.fsencode(om), ctypes.byref(number)))
+    description = acl["aclmdlCreateDesc"]()
+    datasets = [acl["aclmdlCreateDataset"]() for _ in range(2)]
+    buffers = [acl["aclCreateDataBuffer"](each.data_ptr(), _bytes(each)) for each in (x, out)]
+    try:
+        _check("aclmdlGetDesc", acl["aclmdlGetDesc"](description, number))
+        for each, name in ((x, "Input"), (out, "Output")):
+            size = acl[f"aclmdlGet{name}SizeByIndex"](description, 0)
+            if size != _bytes(each):
+                raise RuntimeError(f"the {name.lower()} of {om.name} has {size} bytes, {_bytes(each)} expected")
+        for dataset, buffer in zip(datasets, buffers, strict=True):
+            _check("aclmdlAddDatasetBuffer", acl["aclmdlAddDatasetBuffer"](dataset, buffer))
+        _check("aclmdlExecute", acl["aclmdlExecute"](number, *datasets))
+    finally:
+        for buffer in buffers:
+            acl["aclDestroyDataBuffer"](buffer)
+        for dataset in datasets:
+            acl["aclmdlDestroyDataset"](dataset)
+        acl["aclmdlDestroyDesc"](description)
+        acl["aclmdlUnload"](number)
+    return out
+
+
+def _declared(library: ctypes.CDLL, name: str) -> Any:
+    function = getattr(library, name)
+    function.restype, function.argtypes = _FUNCTIONS[name]
+    return function
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _check(name: str, code: int) -> None:
+    if code:
+        raise RuntimeError(f"{name} failed with {code}")

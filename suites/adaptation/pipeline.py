@@ -1,11 +1,18 @@
-"""An input pipeline whose tensors depend on the sample alone, whichever worker makes it, and however many there are."""
+"""Input pipelines, and augmentation of images (N, 3, H, W) with values in [0, 1].
+
+In a pipeline, tensors depend on the sample alone, whichever worker makes it, and however many there are. Augmentation
+follows the definitions of torchvision.transforms.v2, in torch alone: the same lines run on a device and, in float64 on
+the CPU, say what is right.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
@@ -99,3 +106,84 @@ def expected(data: Callable[[int], Tensor]) -> dict[str, Tensor]:
 def bits(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return float32 as integers of the same bits, which agree only where they are equal."""
     return {name: tensor.view(torch.int32) for name, tensor in tensors.items()}
+
+
+#: Weights of red, green and blue in a grey value: ITU-R BT.601.
+GREY = (0.2989, 0.587, 0.114)
+#: Mean and standard deviation of ImageNet's channels.
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def _channels(values: tuple[float, ...], like: Tensor) -> Tensor:
+    return torch.tensor(values, dtype=like.dtype, device=like.device)[:, None, None]
+
+
+def _warped(x: Tensor, matrix: tuple[tuple[float, ...], ...]) -> Tensor:
+    theta = torch.tensor(matrix, dtype=x.dtype, device=x.device).expand(len(x), 2, 3)
+    grid = F.affine_grid(theta, list(x.shape), align_corners=False)
+    return F.grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+
+
+def rotation(x: Tensor, degrees: float = 30.0) -> Tensor:
+    """Turn about the centre, bilinear, with zeros outside."""
+    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    return _warped(x, ((cos, sin, 0.0), (-sin, cos, 0.0)))
+
+
+def affine(x: Tensor) -> Tensor:
+    """Scale by 0.8, shear and shift."""
+    return _warped(x, ((1.25, 0.2, 0.1), (0.0, 1.25, -0.2)))
+
+
+def _blended(first: Tensor, second: Tensor, share: float) -> Tensor:
+    return (share * first + (1 - share) * second).clamp(0, 1)
+
+
+def _grey(x: Tensor) -> Tensor:
+    return (x * _channels(GREY, x)).sum(1, keepdim=True)
+
+
+def contrast(x: Tensor, factor: float = 1.4) -> Tensor:
+    """Blend with the mean grey value of each image."""
+    return _blended(x, _grey(x).mean((1, 2, 3), keepdim=True), factor)
+
+
+def hue(x: Tensor, shift: float = 0.15) -> Tensor:
+    """Turn the hue of each pixel by a share of the circle; value and saturation of HSV stay."""
+    red, green, blue = x.unbind(1)
+    value, chroma = x.amax(1), x.amax(1) - x.amin(1)
+    divisor = torch.where(chroma == 0, torch.ones_like(chroma), chroma)  # grey has no hue, and stays grey
+    sixths = torch.where(
+        value == red,
+        (green - blue) / divisor,
+        torch.where(value == green, (blue - red) / divisor + 2, (red - green) / divisor + 4),
+    )
+    # A channel is the value where its own colour is within a sixth, less by the chroma from two sixths on.
+    turned = ((sixths + 6 * shift + place).remainder(6) for place in (5, 3, 1))
+    channels = [value - chroma * torch.minimum(each, 4 - each).clamp(0, 1) for each in turned]
+    return torch.stack(channels, 1)
+
+
+def gaussian_blur(x: Tensor, size: int = 5, sigma: float = 1.2) -> Tensor:
+    """Convolve each channel with a Gaussian, with mirrored borders."""
+    places = torch.linspace(-(size - 1) / 2, (size - 1) / 2, size, dtype=x.dtype, device=x.device)
+    weights = torch.exp(-0.5 * (places / sigma) ** 2)
+    weights = weights / weights.sum()
+    kernel = torch.outer(weights, weights).expand(3, 1, size, size)
+    return F.conv2d(F.pad(x, [size // 2] * 4, mode="reflect"), kernel, groups=3)
+
+
+AUGMENT: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "horizontal-flip": lambda x: x.flip(-1),
+    "vertical-flip": lambda x: x.flip(-2),
+    "rotation": rotation,
+    "affine": affine,
+    "brightness": lambda x: (1.3 * x).clamp(0, 1),
+    "contrast": contrast,
+    "saturation": lambda x: _blended(x, _grey(x), 0.6),
+    "hue": hue,
+    "gaussian-blur": gaussian_blur,
+    "normalise": lambda x: (x - _channels(MEAN, x)) / _channels(STD, x),
+    "resize": lambda x: F.interpolate(x, size=(24, 20), mode="bilinear", align_corners=False),
+    "centre-crop": lambda x: x[..., 4:28, 6:26],
+}

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
-from ..models import vit_b_16
+from ..models import architectures
 from ..models.computation import MODES
 from ..models.computation import make as make_model
 from ..models.weights import images
@@ -83,11 +83,11 @@ ORIGINALS: Mapping[str, Original] = {
     "vit_b_16": Original(
         make=lambda: make_model("vit_b_16", MODES["float32"], torch.device("cpu")),
         input=lambda: images(1),
-        width=vit_b_16.WIDTH,
-        heads=vit_b_16.HEADS,
-        depth=vit_b_16.LAYERS,
-        patch=vit_b_16.PATCH,
-        inner=vit_b_16.MLP_WIDTH,
+        width=architectures.WIDTH,
+        heads=architectures.HEADS,
+        depth=architectures.LAYERS,
+        patch=architectures.PATCH,
+        inner=architectures.MLP_WIDTH,
         classes=1000,
         modules={
             "stem": "conv_proj",
@@ -176,7 +176,7 @@ class RewrittenViT(nn.Module):
 
 
 def _split(attention: nn.Module, weight: Tensor, bias: Tensor) -> None:
-    """Give the thirds of a common projection to the separate ones."""
+    """Copy the thirds of a common projection to the separate ones."""
     for name, w, b in zip("qkv", weight.chunk(3), bias.chunk(3), strict=True):
         attention.get_submodule(name).load_state_dict({"weight": w, "bias": b})
 

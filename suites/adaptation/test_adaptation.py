@@ -1,23 +1,42 @@
-"""What people do to images on the device, and to programs that were written for CUDA."""
+"""What people do to images on the device, to programs written for CUDA, to models that they rewrite or export."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 import torch
 
+from pytest_ascend import precision
+from pytest_ascend.device import Device
+from pytest_ascend.golden import GoldenStore
 from pytest_ascend.parity.ensemble import one_thread, reference
+from pytest_ascend.records.case import Case
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import CASES_OF_AUGMENTATION, CASES_OF_PIPELINE, MIGRATION, cuda_program
-from .augmentation import AUGMENT
-from .pipeline import WORKERS, Augmented, bits, epochs, expected
+from ..models import goldens
+from ..models.computation import BATCH, MODES, make
+from ..models.weights import images
+from . import (
+    CASES_OF_AUGMENTATION,
+    CASES_OF_OFFLINE,
+    CASES_OF_ONNX,
+    CASES_OF_PIPELINE,
+    CASES_OF_REWRITING,
+    CASES_OF_SLIPS,
+    MIGRATION,
+    cuda_program,
+)
+from .export import LIBRARY, by_ascendcl, by_onnxruntime, check_installed, find_atc, to_om, to_onnx
+from .pipeline import AUGMENT, WORKERS, Augmented, bits, epochs, expected
+from .rewritten import ORIGINALS, SLIPS, RewrittenViT
 
 #: Runs a program unchanged, after torch_npu has put itself in CUDA's place. As everywhere in the suites, float32 is
 #: to be computed as float32: by default a chip rounds the inputs of convolutions to HF32, and the curve is 1e-4 off.
@@ -83,3 +102,84 @@ def _trained(model: torch.nn.Module) -> dict[str, dict[str, torch.Tensor]]:
     dtype = next(model.parameters()).dtype
     losses = cuda_program.train(model, images.to(dtype), targets)
     return {"curve": {"losses": torch.tensor(losses, dtype=dtype)}}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.ascend_case(case), id=case.id) for name, case in CASES_OF_REWRITING],
+)
+def test_separate_projections(name: str, precision_compare: PrecisionCompare) -> None:
+    of = ORIGINALS[name]
+    original = of.make().eval()
+    precision_compare.models(RewrittenViT(of, original).eval(), original, of.input(), names=of.names)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.ascend_case(case), id=case.id) for name, case in CASES_OF_SLIPS]
+)
+def test_slip(name: str, npu_device: torch.device, ascend_measure: Callable[[str, float], None]) -> None:
+    """What is another model has to look like one, and from the module on in which it begins to be."""
+    of, slip = ORIGINALS["small-vit"], SLIPS[name]
+    original = of.make().eval()
+    model = RewrittenViT(of, original).eval()
+    last = f"blocks.{of.depth - 1}"
+    slip.change(model.get_submodule(last))
+    torch.manual_seed(0)  # of dropout
+    report = precision.models(model, original, of.input(), names=of.names, device=npu_device)
+    assert report.first is not None, f"a model with {name} was taken for its original"
+    ascend_measure("output_error", report.layers[-1].output_error)
+    ascend_measure("first_wrong_layer", [layer.label for layer in report.layers].index(report.first.label))
+    begins = f"{last}.{slip.where}"
+    expected = f"{begins} = {of.names[begins]}"
+    assert report.first.label == expected, f"begins in {expected}, seen first in:\n" + "\n".join(report.explain())
+
+
+CLASSES = 1000
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Yield a folder that is gone afterwards: models are large."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def _each(cases: Mapping[str, Case]) -> pytest.MarkDecorator:
+    found = [pytest.param(name, marks=pytest.mark.ascend_case(case), id=case.id) for name, case in cases.items()]
+    return pytest.mark.parametrize("model", found)
+
+
+@_each(CASES_OF_ONNX)
+def test_onnx(
+    model: str, npu_device: torch.device, golden_store: GoldenStore, precision_compare: PrecisionCompare, folder: Path
+) -> None:
+    """What is traced on the device and run by onnxruntime is what torch promises."""
+    check_installed()
+    x = images(BATCH)
+    path = to_onnx(make(model, MODES["float32"], npu_device), x.to(npu_device), folder / "model.onnx")
+    _judge(by_onnxruntime(path, x), model, golden_store, precision_compare)
+
+
+@_each(CASES_OF_OFFLINE)
+def test_offline(
+    model: str,
+    npu_device: torch.device,
+    ascend_device: Device,
+    golden_store: GoldenStore,
+    precision_compare: PrecisionCompare,
+    folder: Path,
+) -> None:
+    """What ATC builds of the same file gives the same numbers on the NPU."""
+    atc = find_atc(ascend_device)
+    check_installed()
+    x = images(BATCH).to(npu_device)
+    onnx = to_onnx(make(model, MODES["float32"], npu_device), x, folder / "model.onnx")
+    om = to_om(atc, onnx, x.shape, ascend_device.chip())
+    ascend_device.synchronize()
+    logits = by_ascendcl(om, x, (BATCH, CLASSES), ctypes.CDLL(LIBRARY))
+    _judge(logits.cpu(), model, golden_store, precision_compare)
+
+
+def _judge(logits: torch.Tensor, model: str, store: GoldenStore, compare: PrecisionCompare) -> None:
+    allowed_by = goldens.honest(store, model, "float32", "forward")
+    compare({"logits": logits}, goldens.expected(store, model, "forward"), honest=allowed_by, name=model)

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from pytest_ascend.performance.timing import Call
 
+from ..models.architectures import VisionTransformer
 from ..models.computation import MODELS, Mode
-from ..models.vit_b_16 import VisionTransformer
 from ..models.weights import images, targets
 from .sizes import Sizes
 

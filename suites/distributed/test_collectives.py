@@ -11,7 +11,7 @@ from pytest_ascend.distributed.ranks import Answer, Ranks
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import COLLECTIVE, OBJECTS, REDUCTIONS, collectives, expected
+from . import COLLECTIVE, OBJECTS, REDUCTIONS, collectives
 
 Measure = Callable[[str, float | Sequence[float]], None]
 
@@ -41,7 +41,7 @@ def _moved(case: Case, ranks: Ranks, count: int, compare: PrecisionCompare) -> N
     answers = ranks.run(count, collectives.moved, how=case.subject, dtype=case.dtype, large=case.dtype == "float32")
     actual = {f"rank {rank}, {name}": x for rank, each in enumerate(answers) for name, x in each.tensors.items()}
     wanted = {
-        f"rank {rank}, {name}": expected.moved(case.subject, case.dtype, name, rank, count)
+        f"rank {rank}, {name}": collectives.expected_after(case.subject, case.dtype, name, rank, count)
         for rank, each in enumerate(answers)
         for name in each.tensors
     }
@@ -77,14 +77,14 @@ def _share(case: Case, answers: Sequence[Answer], rank: int, name: str) -> tuple
     if collective == "reduce_scatter":
         sizes = [3 + each for each in range(count)]
         parts = [torch.split(collectives.sent(each, sum(sizes), case.dtype), sizes)[rank] for each in range(count)]
-        wanted, allowed = expected.reduction(parts, "sum")
+        wanted, allowed = collectives.expected_reduction(parts, "sum")
     elif collective == "reduce_scatter_tensor":
-        wanted, allowed = expected.scattered(operation, case.dtype, name, rank, count)
+        wanted, allowed = collectives.expected_share(operation, case.dtype, name, rank, count)
     else:
         members = _members(name, count) if operation == "subgroups" else range(count)
-        parts = [collectives.sent(each, expected.size_of(name), case.dtype) for each in members]
-        wanted, allowed = expected.reduction(parts, operation)
-    return expected.worst(actual, wanted, allowed), where
+        parts = [collectives.sent(each, collectives.size_of(name), case.dtype) for each in members]
+        wanted, allowed = collectives.expected_reduction(parts, operation)
+    return collectives.worst(actual, wanted, allowed), where
 
 
 def _members(name: str, count: int) -> Sequence[int]:

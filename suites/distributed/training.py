@@ -382,8 +382,7 @@ def of_torchvision(place: Place, name: str) -> Any:
 
 def vision(name: str) -> tuple[nn.Module, T, T]:
     """Return the model, which does not look at statistics of the batch, images, and what is wanted of them."""
-    from ..models.resnet50 import ResNet50
-    from ..models.vit_b_16 import VisionTransformer
+    from ..models.architectures import ResNet50, VisionTransformer
 
     torch.manual_seed(0)
     model = ResNet50() if name == "resnet50" else VisionTransformer()

@@ -12,12 +12,11 @@ from pytest_ascend.records.outcome import NotEmulated, Unsupported
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.run.outcomes import classify
 
-from . import BY_CASE, CASES
-from .refusals import DATA, Maker, Refusal
+from . import BY_CASE, CASES, DATA, Maker, Refusal
 
 
 def refused(refusal: Refusal, device: torch.device) -> Exception | None:
-    """Make the call; give what it raised, None where it went through."""
+    """Make the call; return what it raised, None where it went through."""
     try:
         refusal.call(Maker(device))
         if device.type != "cpu":

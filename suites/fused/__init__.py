@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pytest_ascend.operators import Operator, cases_of
 
-from .families import activation, attention, detection, linear, movement, normalization, quantization, routing, training
+from .families import attention, linear, movement, normalization, routing, training
 
-_FAMILIES = (activation, normalization, attention, linear, routing, quantization, training, movement, detection)
+_FAMILIES = (normalization, attention, linear, routing, training, movement)
 
 OPERATORS: tuple[Operator, ...] = tuple(operator for family in _FAMILIES for operator in family.OPERATORS)
 

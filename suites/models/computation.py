@@ -15,8 +15,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from pytest_ascend.parity.training import scaler_of
 from pytest_ascend.run import inputs
 
-from .resnet50 import ResNet50
-from .vit_b_16 import VisionTransformer
+from .architectures import ResNet50, VisionTransformer
 from .weights import images, state, targets
 
 #: Elements kept as they are, and buckets of a sketch.

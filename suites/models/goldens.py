@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from pytest_ascend.golden import GoldenRecipe, GoldenStore
-from pytest_ascend.parity.ensemble import channels_last, without_onednn
+from pytest_ascend.parity.ensemble import channels_last
 from pytest_ascend.precision import Samples
 from pytest_ascend.precision.orders import other_order
+from pytest_ascend.precision.stand_ins import without_onednn
 from pytest_ascend.run import inputs
 
 from . import RUNS
@@ -82,7 +83,7 @@ def results(model: str, mode: str) -> list[Observed]:
 
 
 def most_wrong(found: list[Observed], expected: Observed) -> list[Observed]:
-    """Give, tensor by tensor, the results with the largest errors, the largest first: no lucky ones.
+    """Return, tensor by tensor, the results with the largest errors, the largest first: no lucky ones.
 
     Raises ValueError for a result that is not finite, which would allow a device the same.
     """

@@ -12,8 +12,20 @@ from pytest_ascend.precision import Samples
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import DETERMINISTIC, MODES, OF_PRODUCTS, OVERFLOWING
-from .products import FRACTION_BITS, OVERFLOWS, PRODUCTS, Product, ends, half, hf32, saturated
+from . import (
+    DETERMINISTIC,
+    FRACTION_BITS,
+    MODES,
+    OF_PRODUCTS,
+    OVERFLOWING,
+    OVERFLOWS,
+    PRODUCTS,
+    Product,
+    ends,
+    half,
+    hf32,
+    saturated,
+)
 
 T = torch.Tensor
 _BY_NAME = {product.name: product for product in PRODUCTS}

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 from pytest_ascend.operators.exploring import cases_of as cases_of_findings
 from pytest_ascend.operators.operator import BOOL, FLOATS, INTS, Operator
 from pytest_ascend.operators.properties import cases_of
-from pytest_ascend.operators.recorded.index import NOT_REPEATED, Entry
-from pytest_ascend.records.case import Case
+from pytest_ascend.operators.recorded import NOT_REPEATED, Entry
+from pytest_ascend.records.case import REPEAT, Case
 
 from .table import FINDINGS, OPERATORS, RECORDED, is_recorded
 
 #: Integers beside the usual ones: tested for their values, and for the rest at level full.
 NARROW = INTS[2:]
-REPEAT = "repeat"
 
 
 def _level(_: Operator, property_: str, dtype: str) -> str:
@@ -56,8 +56,17 @@ def _properties(entry: Entry, dtype: str) -> tuple[str, ...]:
     return (*recorded, REPEAT) if repeats else recorded
 
 
-CASES: tuple[Case, ...] = (
-    *cases_of(*OPERATORS.values(), suite="ops", level=_level),
-    *_recorded(),
-    *cases_of_findings(FINDINGS, {name: each.family for name, each in OPERATORS.items()}),
-)
+@cache
+def _cases() -> tuple[Case, ...]:
+    return (
+        *cases_of(*OPERATORS.values(), suite="ops", level=_level),
+        *_recorded(),
+        *cases_of_findings(FINDINGS, {name: each.family for name, each in OPERATORS.items()}),
+    )
+
+
+def __getattr__(name: str) -> tuple[Case, ...]:
+    """Make ``CASES`` for whoever asks: a run takes its cases from the manifest, and making them takes seconds."""
+    if name == "CASES":
+        return _cases()
+    raise AttributeError(name)

@@ -51,7 +51,7 @@ _NOT_SWEPT = {"tanhshrink"}
 def in_family(family: str, *operators: Operator) -> tuple[Operator, ...]:
     """Put operators into a family; a gradient comes in by every output that has one."""
     return tuple(
-        replace(each, family=family, above=ALL_OUTPUTS, sweep=each.name not in _NOT_SWEPT) for each in operators
+        replace(each, family=family, grad_outputs=ALL_OUTPUTS, sweep=each.name not in _NOT_SWEPT) for each in operators
     )
 
 

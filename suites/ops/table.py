@@ -11,41 +11,31 @@ from pytest_ascend.coverage.manifest import SWEEP_SEED
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.exploring import FOUND, KEPT, kept, sweep_of
 from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.recorded.index import Entry, load
-from pytest_ascend.operators.recorded.replay import operator_of, recording
+from pytest_ascend.operators.recorded import Entry, load
+from pytest_ascend.operators.replay import operator_of, recording
 from pytest_ascend.operators.stored import StoredGolden
 from pytest_ascend.operators.sweep import CALLS, Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case
 
 from .families import (
-    activation,
     arithmetic,
-    comparison,
-    creation,
     elementwise,
     indexing,
     linear,
-    loss,
     movement,
     network,
     reduction,
-    sorting,
 )
 
 _FAMILIES = (
-    activation,
     arithmetic,
-    comparison,
-    creation,
     elementwise,
     indexing,
     linear,
-    loss,
     movement,
     network,
     reduction,
-    sorting,
 )
 
 

@@ -1,10 +1,155 @@
-"""The cases of the suite on random numbers."""
+"""Random numbers: every way to draw them that is asked for, one line each, and the cases that come of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+
+from pytest_ascend.operators.operator import FLOATS
 from pytest_ascend.records.case import Case
 
-from .draws import DRAWINGS, Drawing
+from . import statistics
+from .statistics import Distribution
+
+T = torch.Tensor
+
+#: Elements of a tensor: no whole number of blocks or vectors. Fewer in 16 bits, whose rounding would else be seen.
+COUNT, COUNT_IN_16_BITS = 2**18 + 4099, 2**16 + 19
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawing:
+    """A random operator: ``draw`` gets a tensor that says where, how many and of which dtype, full of what cannot be.
+
+    ``gradient`` tells that what it gives is proportional to its input, element by element.
+    """
+
+    name: str
+    draw: Callable[[T], T]
+    distribution: Distribution
+    dtypes: tuple[str, ...] = ("float32",)
+    gradient: Callable[[T], T] | None = None
+
+    def count(self, dtype: str) -> int:
+        """Return the number of elements to draw."""
+        return COUNT_IN_16_BITS if dtype in ("float16", "bfloat16") else COUNT
+
+
+def _like(function: Callable[..., T]) -> Callable[[T], T]:
+    return lambda x: function(x.shape, dtype=x.dtype, device=x.device)
+
+
+def _ones(x: T) -> T:
+    return torch.ones_like(x)
+
+
+def _dropped(scale: float, p: float) -> Distribution:
+    return statistics.discrete((p, 1 - p), step=scale)
+
+
+def _in_channels(x: T, function: Callable[[T], T]) -> T:
+    """Return one element of each channel of 4, once all four of a channel were seen to be alike."""
+    channels = function(torch.ones(x.numel() // 64, 64, 2, 2, dtype=x.dtype, device=x.device)).flatten(2)
+    assert bool((channels == channels[..., :1]).all()), "the elements of a channel were not dropped together"
+    return channels[..., 0].flatten()
+
+
+#: What alpha_dropout makes of ones, with p = 0.25: scaled and shifted such that mean and variance stay.
+_ALPHA, _P = 1.7580993408473766, 0.25
+_A = ((1 - _P) * (1 + _P * _ALPHA**2)) ** -0.5
+_B = _A * _ALPHA * _P
+
+
+def _alpha_dropped(x: T) -> T:
+    """Return 1 where alpha_dropout kept a one, 0 where it put its own number; -1 elsewhere."""
+    given = F.alpha_dropout(_ones(x), _P, training=True).double()
+    kept, dropped = _A + _B, -_A * _ALPHA + _B
+    is_kept, is_dropped = (torch.isclose(given, torch.full_like(given, each), rtol=1e-2) for each in (kept, dropped))
+    return torch.where(is_kept, 1.0, torch.where(is_dropped, 0.0, -1.0))
+
+
+def _without_replacement(x: T) -> T:
+    """Return rows of 4 out of 8, once no number was seen twice in a row."""
+    rows = torch.multinomial(torch.ones(x.numel() // 64, 8, device=x.device), 4, replacement=False)
+    ordered = rows.cpu().sort(-1).values
+    assert bool((ordered[:, 1:] > ordered[:, :-1]).all()), "a row has a number twice"
+    return rows[:, 0]
+
+
+def _permuted(x: T) -> T:
+    """Return a permutation, once each number was seen in it."""
+    found = torch.randperm(x.numel(), device=x.device)
+    assert torch.equal(found.cpu().sort().values, torch.arange(x.numel())), "not every number is there once"
+    return found
+
+
+_WEIGHTS = (0.05, 0.1, 0.05, 0.2, 0.3, 0.1, 0.15, 0.05)
+
+
+def _choice(x: T) -> T:
+    return torch.multinomial(torch.tensor(_WEIGHTS, device=x.device), x.numel(), replacement=True)
+
+
+def _wide(x: T) -> T:
+    return torch.randint(2**40, x.shape, device=x.device)
+
+
+def _shifted_normal(x: T) -> T:
+    mean = torch.arange(x.numel(), device=x.device).remainder(5).to(x.dtype)
+    return (torch.normal(mean, torch.full_like(mean, 0.5)) - mean) * 2
+
+
+INTS = ("int64", "int32", "uint8")
+
+DRAWINGS: tuple[Drawing, ...] = (
+    Drawing("rand", _like(torch.rand), statistics.below_one(), FLOATS),
+    Drawing("rand_like", torch.rand_like, statistics.below_one()),
+    Drawing("uniform_", lambda x: x.uniform_(-2, 3), statistics.uniform(-2, 3), FLOATS),
+    Drawing("randn", _like(torch.randn), statistics.normal(), FLOATS),
+    Drawing("randn_like", torch.randn_like, statistics.normal()),
+    Drawing("normal_", lambda x: x.normal_(1, 2), statistics.normal(1, 2), FLOATS),
+    Drawing("normal", _shifted_normal, statistics.normal()),
+    Drawing(
+        "randint", lambda x: torch.randint(3, 13, x.shape, device=x.device, dtype=x.dtype), statistics.even(10, 3), INTS
+    ),
+    Drawing("randint.high", _wide, statistics.bits(2**40, low_bits=False), ("int64",)),
+    Drawing("randint.low", _wide, statistics.bits(2**40, low_bits=True), ("int64",)),
+    Drawing("random_", lambda x: x.random_(7), statistics.even(7), ("float32", *INTS)),
+    Drawing("random_.whole", lambda x: x.random_(), statistics.bits(2**24, low_bits=False)),
+    Drawing("random_.bool", lambda x: x.random_(), statistics.even(2), ("bool",)),
+    Drawing("randperm", _permuted, statistics.bits(COUNT, low_bits=False), ("int64",)),
+    Drawing(
+        "bernoulli", lambda x: torch.bernoulli(torch.full_like(x, 0.25)), statistics.discrete((0.75, 0.25)), FLOATS
+    ),
+    Drawing("bernoulli_", lambda x: x.bernoulli_(0.3), statistics.discrete((0.7, 0.3)), ("float32", "int32", "bool")),
+    Drawing("multinomial", _choice, statistics.discrete(_WEIGHTS)),
+    Drawing("multinomial.without_replacement", _without_replacement, statistics.even(8)),
+    Drawing("exponential_", lambda x: x.exponential_(1.5), statistics.exponential(1.5), ("float32", "float16")),
+    Drawing("geometric_", lambda x: x.geometric_(0.3), statistics.geometric(0.3), ("float32", "int32")),
+    Drawing("cauchy_", lambda x: x.cauchy_(1, 2), statistics.cauchy(1, 2)),
+    Drawing("log_normal_", lambda x: x.log_normal_(0.5, 0.75), statistics.log_normal(0.5, 0.75)),
+    Drawing("poisson", lambda x: torch.poisson(torch.full_like(x, 3.5)), statistics.poisson(3.5)),
+    Drawing(
+        "dropout",
+        lambda x: F.dropout(_ones(x), 0.2),
+        _dropped(1.25, 0.2),
+        FLOATS,
+        gradient=lambda x: F.dropout(x, 0.2),
+    ),
+    Drawing("dropout2d", lambda x: _in_channels(x, lambda y: F.dropout2d(y, 0.5)), _dropped(2, 0.5)),
+    Drawing("dropout3d", lambda x: _in_channels(x, lambda y: F.dropout3d(y.unsqueeze(2), 0.5)), _dropped(2, 0.5)),
+    Drawing("alpha_dropout", _alpha_dropped, statistics.discrete((_P, 1 - _P))),
+    Drawing(
+        "rrelu",
+        lambda x: -F.rrelu(-_ones(x), 0.125, 0.375, training=True),
+        statistics.uniform(0.125, 0.375),
+        gradient=lambda x: F.rrelu(x, 0.125, 0.375, training=True),
+    ),
+)
+
 
 DISTRIBUTION, SEED, STATE, GRADIENT = "distribution", "seed", "state", "gradient"
 

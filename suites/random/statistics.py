@@ -17,12 +17,12 @@ import torch
 
 T = torch.Tensor
 
-#: Cells of a continuous law.
+#: Cells of a continuous distribution.
 CELLS = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Law:
+class Distribution:
     """A distribution: ``possible`` tells which elements can be drawn at all, ``cell`` which cell each is in."""
 
     possible: Callable[[T], T]
@@ -30,17 +30,17 @@ class Law:
     probabilities: tuple[float, ...]
 
 
-def continuous(share_below: Callable[[T], T], possible: Callable[[T], T]) -> Law:
-    """Return a law by its distribution function, in cells of equal probability."""
+def continuous(share_below: Callable[[T], T], possible: Callable[[T], T]) -> Distribution:
+    """Return a distribution by its cumulative distribution function, in cells of equal probability."""
 
     def cell(x: T) -> T:
         return (share_below(x.double()) * CELLS).floor().long().clamp(0, CELLS - 1)
 
-    return Law(possible=lambda x: possible(x) & x.isfinite(), cell=cell, probabilities=(1 / CELLS,) * CELLS)
+    return Distribution(possible=lambda x: possible(x) & x.isfinite(), cell=cell, probabilities=(1 / CELLS,) * CELLS)
 
 
-def discrete(probabilities: tuple[float, ...], first: int = 0, *, step: float = 1, more: bool = False) -> Law:
-    """Return a law of the numbers ``first``, ``first + step`` ...; with ``more``, the last cell holds all others."""
+def discrete(probabilities: tuple[float, ...], first: int = 0, *, step: float = 1, more: bool = False) -> Distribution:
+    """Return a distribution of ``first``, ``first + step`` ...; with ``more``, the last cell holds all others."""
     last = len(probabilities) - 1
 
     def index(x: T) -> T:
@@ -49,65 +49,67 @@ def discrete(probabilities: tuple[float, ...], first: int = 0, *, step: float = 
     def possible(x: T) -> T:
         return (index(x) >= 0) & (index(x) == index(x).round()) & (index(x).isfinite() if more else index(x) <= last)
 
-    return Law(possible=possible, cell=lambda x: index(x).long().clamp(0, last), probabilities=probabilities)
+    return Distribution(possible=possible, cell=lambda x: index(x).long().clamp(0, last), probabilities=probabilities)
 
 
-def even(count: int, first: int = 0) -> Law:
-    """Return the law of so many consecutive integers."""
+def even(count: int, first: int = 0) -> Distribution:
+    """Return the distribution of so many consecutive integers."""
     return discrete((1 / count,) * count, first)
 
 
-def uniform(low: float, high: float) -> Law:
-    """Return the law of numbers in [low, high); a 16-bit format may round up to the end."""
+def uniform(low: float, high: float) -> Distribution:
+    """Return the distribution of numbers in [low, high); a 16-bit format may round up to the end."""
     return continuous(lambda x: (x - low) / (high - low), lambda x: (x >= low) & (x <= high))
 
 
-def below_one() -> Law:
-    """Return the law of numbers in [0, 1), of which 1 is none in any format."""
+def below_one() -> Distribution:
+    """Return the distribution of numbers in [0, 1), of which 1 is none in any format."""
     return continuous(lambda x: x, lambda x: (x >= 0) & (x < 1))
 
 
-def normal(mean: float = 0.0, std: float = 1.0) -> Law:
-    """Return the normal law; beyond 9 standard deviations nothing is ever drawn."""
+def normal(mean: float = 0.0, std: float = 1.0) -> Distribution:
+    """Return the normal distribution; beyond 9 standard deviations nothing is ever drawn."""
     return continuous(lambda x: torch.special.ndtr((x - mean) / std), lambda x: (x.double() - mean).abs() <= 9 * std)
 
 
-def exponential(rate: float) -> Law:
-    """Return the exponential law, without 0: its logarithm is taken."""
+def exponential(rate: float) -> Distribution:
+    """Return the exponential distribution, without 0: its logarithm is taken."""
     return continuous(lambda x: -torch.expm1(-rate * x), lambda x: x > 0)
 
 
-def cauchy(median: float, scale: float) -> Law:
-    """Return Cauchy's law. A 16-bit format cannot hold its tails: what overflowed is possible."""
-    law = continuous(lambda x: torch.atan((x - median) / scale) / math.pi + 0.5, torch.isfinite)
-    return Law(possible=lambda x: ~x.isnan(), cell=law.cell, probabilities=law.probabilities)
+def cauchy(median: float, scale: float) -> Distribution:
+    """Return Cauchy's distribution. A 16-bit format cannot hold its tails: what overflowed is possible."""
+    distribution = continuous(lambda x: torch.atan((x - median) / scale) / math.pi + 0.5, torch.isfinite)
+    return Distribution(possible=lambda x: ~x.isnan(), cell=distribution.cell, probabilities=distribution.probabilities)
 
 
-def log_normal(mean: float, std: float) -> Law:
-    """Return the law of numbers whose logarithm is normal."""
+def log_normal(mean: float, std: float) -> Distribution:
+    """Return the distribution of numbers whose logarithm is normal."""
     return continuous(lambda x: torch.special.ndtr((x.log() - mean) / std), lambda x: x > 0)
 
 
-def geometric(probability: float) -> Law:
-    """Return the law of the number of trials until a success."""
+def geometric(probability: float) -> Distribution:
+    """Return the distribution of the number of trials until a success."""
     shares = [probability * (1 - probability) ** k for k in range(12)]
     return discrete((*shares, 1 - sum(shares)), 1, more=True)
 
 
-def poisson(rate: float) -> Law:
-    """Return Poisson's law."""
+def poisson(rate: float) -> Distribution:
+    """Return Poisson's distribution."""
     shares = [math.exp(-rate) * rate**k / math.factorial(k) for k in range(15)]
     return discrete((*shares, 1 - sum(shares)), more=True)
 
 
-def bits(high: int, *, low_bits: bool) -> Law:
-    """Return the law of integers in [0, high), in cells by their highest or their lowest four bits."""
+def bits(high: int, *, low_bits: bool) -> Distribution:
+    """Return the distribution of integers in [0, high), in cells by their highest or their lowest four bits."""
     scale = high // CELLS
 
     def cell(x: T) -> T:
         return (x.long() % CELLS) if low_bits else (x.long() // scale).clamp(0, CELLS - 1)
 
-    return Law(possible=lambda x: (x >= 0) & (x.double() <= high), cell=cell, probabilities=(1 / CELLS,) * CELLS)
+    return Distribution(
+        possible=lambda x: (x >= 0) & (x.double() <= high), cell=cell, probabilities=(1 / CELLS,) * CELLS
+    )
 
 
 #: The share of runs in which one case accuses a correct generator, and how many cases there may be.
@@ -172,7 +174,7 @@ def _blocks(values: torch.Tensor) -> torch.Tensor:
 
 
 def _chi_square(counts: torch.Tensor, probabilities: torch.Tensor) -> list[float]:
-    """Give, for each row, the probability of counts as uneven as these (Pearson); rare cells are taken together."""
+    """Return, for each row, the probability of counts as uneven as these (Pearson); rare cells are taken together."""
     expected = probabilities * counts[0].sum()
     rare = expected < 20
     if bool(rare.any()):

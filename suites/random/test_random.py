@@ -11,8 +11,7 @@ import torch
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import CASES, DISTRIBUTION, GRADIENT, SEED, STATE
-from .draws import DRAWINGS, Drawing
+from . import CASES, DISTRIBUTION, DRAWINGS, GRADIENT, SEED, STATE, Drawing
 from .statistics import FALSE_ALARM, judge, repeated
 
 
@@ -43,7 +42,7 @@ def _which(device: torch.device) -> tuple[torch.device, ...]:
 
 _BY_NAME = {drawing.name: drawing for drawing in DRAWINGS}
 
-#: What no law gives, to begin with: whatever is not written stays so.
+#: What no distribution gives, to begin with: whatever is not written stays so.
 UNWRITTEN = {True: float("nan"), False: -11}
 
 
@@ -70,14 +69,14 @@ def drawn(case: Case, device: torch.device) -> torch.Tensor:
 @of(DISTRIBUTION)
 def test_distribution(case: Case, npu_device: torch.device, ascend_measure: Callable[[str, float], None]) -> None:
     seed(npu_device, 2024)
-    law, values = drawing_of(case).law, drawn(case, npu_device).flatten()
-    impossible = (~law.possible(values)).nonzero().flatten()
+    distribution, values = drawing_of(case).distribution, drawn(case, npu_device).flatten()
+    impossible = (~distribution.possible(values)).nonzero().flatten()
     if len(impossible):
         first = int(impossible[0])
         pytest.fail(f"{len(impossible)} elements cannot be drawn; element {first} is {values[first].item()}")
     if said := repeated(values):
         pytest.fail(f"{case.subject}: {said}")
-    worst = judge(law.cell(values), law.probabilities)
+    worst = judge(distribution.cell(values), distribution.probabilities)
     ascend_measure("p_value_corrected", worst.probability)
     if worst.probability < FALSE_ALARM:
         pytest.fail(f"not the distribution of {case.subject}: {worst.what}, probability {worst.probability:.1e}")

@@ -1,12 +1,170 @@
-"""The cases of the stability suite: the same call gives the same bits, whatever ran before, whatever is beside it."""
+"""Stability: what is called again and again, one line each, with the gradients that add up; and the cases.
+
+The same call gives the same bits, whatever ran before and whatever is beside it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
+import torch
+import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+
+from pytest_ascend.operators import Draw, Sample, call
 from pytest_ascend.records.case import Case
 
-from .table import MIXED, SUBJECTS, Subject
+T = torch.Tensor
+
+#: Whether a row of the result depends on its own row of the input alone, bit by bit: promised, asked of no device but
+#: reported, or meaningless since rows are mixed.
+PROMISED, REPORTED, MIXED = "promised", "reported", "mixed"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subject:
+    """A computation on tensors whose first dimension, in the first of them, is the batch. ``rows`` is one of the above.
+
+    ``adds`` tells that several elements are added up in one place: PyTorch promises the order only where deterministic
+    algorithms are asked for.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    inputs: Callable[[Draw], Sample]
+    rows: str = MIXED
+    adds: bool = False
+
+
+def _way_back(function: Callable[..., T], x: T, *rest: Any) -> T:
+    """Return the gradient of a computation by its first argument."""
+    leaf = x.detach().requires_grad_()
+    with torch.enable_grad():
+        result = function(leaf, *rest)
+        return torch.autograd.grad(result, leaf, torch.ones_like(result))[0]
+
+
+def _one(*shape: int, **named: Any) -> Callable[[Draw], Sample]:
+    return lambda d: call(d.normal(*shape, grad=False), **named)
+
+
+def _two(left: tuple[int, ...], right: tuple[int, ...], **named: Any) -> Callable[[Draw], Sample]:
+    return lambda d: call(d.normal(*left, grad=False), d.normal(*right, grad=False), **named)
+
+
+def _picked(*shape: int, count: int, dim: int = 0) -> Callable[[Draw], Sample]:
+    return lambda d: call(d.normal(*shape, grad=False), dim, d.integers(count, high=shape[dim]))
+
+
+def _added(d: Draw) -> Sample:
+    return call(d.normal(17, 9, grad=False), 0, d.integers(257, high=17), d.normal(257, 9, grad=False))
+
+
+def _scattered(d: Draw) -> Sample:
+    return call(d.normal(17, 9, grad=False), 0, d.integers(257, 9, high=17), d.normal(257, 9, grad=False))
+
+
+def _accumulated(x: T, _dim: int, index: T, source: T) -> T:
+    return x.index_put((index,), source, accumulate=True)
+
+
+def _looked_up(d: Draw) -> Sample:
+    return call(d.normal(17, 33, grad=False), d.integers(129, high=17))
+
+
+def _labelled(d: Draw) -> Sample:
+    return call(d.normal(33, 17, grad=False), d.integers(33, high=17))
+
+
+def _attention(d: Draw) -> Sample:
+    return call(*(d.normal(3, 2, 33, 16, grad=False) for _ in range(3)))
+
+
+_IMAGE = (3, 6, 19, 21)
+_pooled = partial(F.max_pool2d, kernel_size=3, stride=1)
+_interpolated = partial(F.interpolate, size=(31, 13), mode="bilinear", align_corners=False)
+
+
+def _of_rows(rows: str, *subjects: tuple[str, Callable[..., Any], Callable[[Draw], Sample]]) -> Iterable[Subject]:
+    return (Subject(name, function, inputs, rows) for name, function, inputs in subjects)
+
+
+SUBJECTS: tuple[Subject, ...] = (
+    *_of_rows(
+        PROMISED,
+        ("add", torch.add, _two((33, 257), (33, 257))),
+        ("mul", torch.mul, _two((33, 257), (257,))),
+        ("div", torch.div, _two((33, 257), (33, 257))),
+        ("exp", torch.exp, _one(33, 257)),
+        ("tanh", torch.tanh, _one(33, 257)),
+        ("erf", torch.erf, _one(33, 257)),
+        ("sigmoid", torch.sigmoid, _one(33, 257)),
+        ("gelu", F.gelu, _one(33, 257)),
+        ("silu", F.silu, _one(33, 257)),
+        ("relu", F.relu, _one(33, 257)),
+        ("clamp", torch.clamp, _one(33, 257, min=-0.5, max=0.5)),
+        ("where", lambda x, y: torch.where(x > y, x, y), _two((33, 257), (33, 257))),
+        ("sort", torch.sort, _one(33, 257)),
+        ("topk", partial(torch.topk, k=9), _one(33, 257)),
+        ("amax", partial(torch.amax, dim=-1), _one(33, 257)),
+        ("argmax", partial(torch.argmax, dim=-1), _one(33, 257)),
+        ("max_pool2d", partial(F.max_pool2d, kernel_size=3), _one(*_IMAGE)),
+        ("flip", partial(torch.flip, dims=(-1,)), _one(33, 257)),
+        ("pad", partial(F.pad, pad=(3, 2)), _one(33, 257)),
+        ("tril", torch.tril, _one(5, 33, 31)),
+        ("interpolate.nearest", partial(F.interpolate, size=(31, 13)), _one(*_IMAGE)),
+        ("to.float16", lambda x: x.half(), _one(33, 257)),
+    ),
+    *_of_rows(
+        REPORTED,
+        ("sum", partial(torch.sum, dim=-1), _one(33, 1025)),
+        ("mean", partial(torch.mean, dim=-1), _one(33, 1025)),
+        ("var", partial(torch.var, dim=-1), _one(33, 1025)),
+        ("cumsum", partial(torch.cumsum, dim=-1), _one(33, 257)),
+        ("softmax", partial(torch.softmax, dim=-1), _one(33, 257)),
+        ("log_softmax", partial(torch.log_softmax, dim=-1), _one(33, 257)),
+        ("layer_norm", lambda x: F.layer_norm(x, x.shape[-1:]), _one(33, 257)),
+        ("group_norm", lambda x: F.group_norm(x, 3), _one(*_IMAGE)),
+        ("linear", F.linear, _two((33, 129), (65, 129))),
+        ("mm", torch.mm, _two((33, 129), (129, 65))),
+        ("bmm", torch.matmul, _two((5, 33, 65), (65, 17))),
+        ("conv2d", F.conv2d, _two(_IMAGE, (8, 6, 3, 3))),
+        ("conv_transpose2d", F.conv_transpose2d, _two(_IMAGE, (6, 8, 3, 3))),
+        ("avg_pool2d", partial(F.avg_pool2d, kernel_size=3), _one(*_IMAGE)),
+        ("adaptive_avg_pool2d", partial(F.adaptive_avg_pool2d, output_size=(4, 5)), _one(*_IMAGE)),
+        ("interpolate.bilinear", _interpolated, _one(*_IMAGE)),
+        ("cross_entropy", partial(F.cross_entropy, reduction="none"), _labelled),
+    ),
+    Subject("scaled_dot_product_attention", F.scaled_dot_product_attention, _attention),
+    Subject("sum.all", torch.sum, _one(33, 1025)),
+    Subject("norm", torch.linalg.vector_norm, _one(33, 1025)),
+    Subject("batch_norm", lambda x: F.batch_norm(x, None, None, training=True), _one(*_IMAGE)),
+    Subject("cat", lambda x, y: torch.cat([x, y], 1), _two((33, 17), (33, 31))),
+    Subject("index_select", torch.index_select, _picked(33, 17, count=65)),
+    Subject("embedding", lambda weight, index: F.embedding(index, weight), _looked_up),
+    Subject("nonzero", lambda x: torch.nonzero(x > 0.5), _one(33, 17)),
+    Subject("masked_select", lambda x: x[x > 0.5], _one(33, 17)),
+    Subject("unique", lambda x: torch.unique(x.round()), _one(33, 17)),
+    Subject("index_add", torch.index_add, _added, adds=True),
+    Subject("scatter_add", torch.scatter_add, _scattered, adds=True),
+    Subject("index_put.accumulate", _accumulated, _added, adds=True),
+    Subject("index_select.backward", partial(_way_back, torch.index_select), _picked(33, 17, count=257), adds=True),
+    Subject("embedding.backward", lambda w, i: _way_back(lambda x: F.embedding(i, x), w), _looked_up, adds=True),
+    Subject(
+        "max_pool2d.backward",
+        partial(_way_back, _pooled),
+        _one(*_IMAGE),
+        adds=True,
+    ),
+    Subject("interpolate.bilinear.backward", partial(_way_back, _interpolated), _one(*_IMAGE), adds=True),
+    Subject("conv2d.backward", partial(_way_back, F.conv2d), _two(_IMAGE, (8, 6, 3, 3)), adds=True),
+    Subject("layer_norm.backward", partial(_way_back, lambda x: F.layer_norm(x, x.shape[-1:])), _one(33, 257)),
+    Subject("softmax.backward", partial(_way_back, partial(torch.softmax, dim=-1)), _one(33, 257)),
+    Subject("cross_entropy.backward", partial(_way_back, F.cross_entropy), _labelled),
+)
+
 
 DETERMINISM, BATCH, STALE = "determinism", "batch-invariance", "stale-memory"
 DTYPES = ("float32", "float16")

@@ -14,8 +14,7 @@ from pytest_ascend.operators.calling import on_tensors, tensors
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import BATCH, CASES, DETERMINISM, STALE
-from .table import PROMISED, SUBJECTS, Subject
+from . import BATCH, CASES, DETERMINISM, PROMISED, STALE, SUBJECTS, Subject
 
 #: By name, 32 bits that are written all over: NaN in float32; large numbers in any format; NaN in 16 bits and -1 in
 #: integers; zeros, with which many a mistake looks right.

@@ -19,7 +19,7 @@ KEPT = (
     "pytest_ascend.plugin.hooks",
     "pytest_ascend.precision",
     "pytest_ascend.page.html",
-    "pytest_ascend.run.watching",
+    "pytest_ascend.run.case_context",
     "pytest_ascend.run.inputs",
     "pytest_ascend.run.reference",
     "safetensors.torch",

@@ -9,9 +9,12 @@ import pytest
 from pytest_ascend.certificate.package import FILES
 from pytest_ascend.certificate.requirements import REQUIREMENTS
 from pytest_ascend.certificate.tiers import TIERS
+from pytest_ascend.coverage.manifest import load
 from pytest_ascend.doctor import RULES
+from pytest_ascend.emulator.faults import FAULTS
 from pytest_ascend.plugin.options import names
 from pytest_ascend.records.outcome import OUTCOMES
+from pytest_ascend.system.bundled import folder
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -112,3 +115,17 @@ def test_every_tier_and_reason_is_in_the_manual_of_certification() -> None:
 def test_every_rule_of_the_doctor_is_in_its_manual() -> None:
     manual = (ROOT / "docs" / "doctor.md").read_text()
     assert not [rule.id for rule in RULES if f"| `{rule.id}` | {rule.severity} | {rule.why} |" not in manual]
+
+
+def test_the_manual_of_the_operator_suite_counts_right() -> None:
+    manual = (ROOT / "docs" / "operators.md").read_text()
+    cases = [case for case in load(folder("suites")) if case.suite == "ops"]
+    standard = sum(case.is_in("standard") for case in cases)
+    operators = len({case.subject for case in cases})
+    names = len((ROOT / "tools" / "ops" / "names.txt").read_text().split())
+    for said in (
+        f"It has {standard:,} cases at level standard and {len(cases):,} at level full, for {operators} operators.",
+        f"(OpInfo): {names} names",
+        f"plants one of {len(FAULTS)} faults",
+    ):
+        assert said in manual

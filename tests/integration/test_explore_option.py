@@ -51,7 +51,7 @@ def test_a_fault_of_large_tensors_is_found_shrunk_and_written_down(
     [
         (["--ascend-explore=never"], "*--ascend-explore=never: invalid duration*"),
         (["--ascend-seed=3"], "*--ascend-seed says nothing without --ascend-explore*"),
-        (["--ascend-explore=1m", "--ascend-seed=-1"], "*--ascend-seed=-1: that is no seed*"),
+        (["--ascend-explore=1m", "--ascend-seed=-1"], "*--ascend-seed=-1: not a seed*"),
         (["--ascend-explore=1m", "--ascend-suite=ops"], "*--ascend-explore and --ascend-suite exclude each other*"),
     ],
 )

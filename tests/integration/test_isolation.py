@@ -118,8 +118,8 @@ def test_each_case_gets_what_it_deserves_and_the_run_ends(ran: Ran, pytester: py
     assert "no end within 3 s" in records["test_hang"]["reason"]
     assert "test_hang" in records["test_hang"]["detail"]
     assert records["test_killed_once"]["attempts"][0]["end"] == "killed"
-    canaries = next(line for line in lines if line.get("kind") == "canaries")
-    assert canaries["planted"] == canaries["detected"] > 10
+    self_test = next(line for line in lines if line.get("kind") == "self-test")
+    assert self_test["planted"] == self_test["detected"] > 10
     assert lines[-1]["type"] == "footer"
     result.stdout.fnmatch_lines(["*an ordinary test*", "*ValueError: as usual*"])
     result.stdout.fnmatch_lines(["*UserWarning: warned by the child*"])
@@ -179,5 +179,5 @@ def test_a_deadline_that_start_up_took_leaves_every_case_in_one_event(
     assert done.ret == 7
     done.stdout.fnmatch_lines(["*stopped: the deadline of the run passed; continue with --ascend-resume*"])
     lines = [json.loads(line) for line in (pytester.path / "ascend-report/run.jsonl").read_text().splitlines()]
-    assert [line["type"] for line in lines if line.get("kind") != "canaries"] == ["header", "event"]
+    assert [line["type"] for line in lines if line.get("kind") != "self-test"] == ["header", "event"]
     assert len(next(each for each in lines if each.get("kind") == "lost")["cases"]) == 50

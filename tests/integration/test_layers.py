@@ -137,6 +137,30 @@ def test_a_module_is_judged_in_one_line_and_the_first_wrong_operator_is_named(
     result.stdout.fnmatch_lines(["*first wrong layer: (model) (Net)*", "*operator that is wrong by itself: aten.exp*"])
 
 
+HONEST = """
+import pytest
+import torch
+from tests.architectures import decoder, decoder_inputs, experts, experts_inputs
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_decoder_with_its_cache(precision_compare, dtype):
+    precision_compare.module(decoder().to(dtype), **decoder_inputs())
+
+def test_experts_under_autocast(precision_compare):
+    precision_compare.module(experts(), experts_inputs(), autocast=torch.bfloat16)
+    precision_compare.layers(experts(), experts_inputs(), autocast=torch.bfloat16)
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_models_that_a_chip_computes_in_an_order_of_its_own_are_not_accused(
+    ascend_apart: Run, pytester: pytest.Pytester, seed: int
+) -> None:
+    pytester.makepyfile(HONEST)
+    result = ascend_apart("--ascend-device=emulated", f"--ascend-emulated-numerics=chip:{seed}")
+    result.assert_outcomes(passed=3)
+
+
 TRANSFORMERS = """
 import torch
 

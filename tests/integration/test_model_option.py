@@ -8,11 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.integration.conftest import Run
 
 Lines = Callable[..., list[dict[str, Any]]]
 ROOT = Path(__file__).resolve().parents[2]
+
+
+#: Cases in which torch takes oneDNN's LSTM in bfloat16, which not every processor has.
+IN_BFLOAT16 = ("autocast-forward/bfloat16", "autocast-training/bfloat16")
+
+
+def has_lstm_in_bfloat16() -> bool:
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            torch.nn.LSTM(4, 4)(torch.zeros(1, 1, 4))
+    except RuntimeError:
+        return False
+    return True
 
 
 @pytest.fixture
@@ -58,7 +72,8 @@ def test_models_of_other_kinds_and_those_of_the_manual_pass(
     )
     run("test_manual.py", "test_kinds.py")
     outcomes = [(line["case"]["id"], line["outcome"]) for line in lines("record")]
-    assert [each for each in outcomes if each[1] != "passed"] == []
+    lacking = set() if has_lstm_in_bfloat16() else {f"user/tests.architectures:tagger/{each}" for each in IN_BFLOAT16}
+    assert [each for each in outcomes if each[1] != "passed" and each[0] not in lacking] == []
     assert len(outcomes) == 4 * 9 + 1
 
 

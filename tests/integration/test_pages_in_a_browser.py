@@ -13,10 +13,9 @@ import pytest
 
 from pytest_ascend.page import html
 from pytest_ascend.page.html import render_diff
-from pytest_ascend.page.matrix import render_matrix
+from pytest_ascend.page.matrix import render_matrix, scan
 from pytest_ascend.runlog.contents import Run
 from pytest_ascend.verdict.diff import compare
-from pytest_ascend.verdict.scan import scan
 from pytest_ascend.verdict.summary import ORDER, summarise
 from tests.unit.runlog import synthetic
 from tests.unit.runlog.synthetic import replace

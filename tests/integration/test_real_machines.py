@@ -60,3 +60,34 @@ def test_a_file_that_uses_the_device_while_it_is_imported_is_refused_by_name(
     result = ascend_apart("--ascend-device=emulated")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["*test_at_once.py uses the NPU while it is imported*107002*"])
+
+
+DIES = """
+import torch
+
+def test_dies(npu_device, precision_compare):
+    precision_compare(torch.ones(7, device=npu_device).erfinv(), torch.ones(7, dtype=torch.float64).erfinv())
+"""
+
+
+def test_what_cann_logged_of_a_process_that_died_is_kept_with_the_case(
+    pytester: pytest.Pytester, ascend_apart: Run, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(DIES)
+    monkeypatch.setenv("ASCEND_PROCESS_LOG_PATH", str(pytester.path / "logs"))
+    ascend_apart("--ascend-device=emulated", "--ascend-fault=crash:operator=Erfinv")
+    (record,) = lines("record")
+    assert record["outcome"] == "errored"
+    assert record["detail"].count("[ERROR] RUNTIME(") == 2, "one line for each of the two attempts"
+    assert str(pytester.path / "logs" / "debug" / "plog" / "plog-") in record["detail"]
+
+
+def test_equal_bits_are_asked_where_determinism_was_asked_first(pytester: pytest.Pytester, lines: Lines) -> None:
+    """On a chip whose products differ from call to call unless that is asked for before a thread's first one."""
+    cases = [f"ops/{name}/repeat/float32" for name in ("mm", "layer_norm", "einsum", "sin")]
+    chosen = ["ops/mm/forward/float32", *cases]
+    pytester.runpytest_subprocess(
+        *("--ascend", "--ascend-device=emulated", "--ascend-fault=noisy", "--ascend-level=full", "--ascend-suite=ops"),
+        *("-k", " or ".join(chosen)),
+    )
+    assert {each["case"]["id"]: each["outcome"] for each in lines("record")} == dict.fromkeys(chosen, "passed")

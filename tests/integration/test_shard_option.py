@@ -46,4 +46,4 @@ def test_shards_and_xdist_go_together(ascend_apart: Run, three_cases: Path, line
 def test_a_part_that_is_none_is_one_clear_message(ascend: Run, three_cases: Path) -> None:
     result = ascend("--ascend-shard=3/2")
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: --ascend-shard=3/2: no part of a whole*", "*hint:*"])
+    result.stderr.fnmatch_lines(["ERROR: --ascend-shard=3/2: not a part of a whole*", "*hint:*"])

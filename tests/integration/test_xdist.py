@@ -22,8 +22,8 @@ def test_the_records_of_all_workers_are_in_one_log(ascend: Run, three_cases: Pat
     assert outcomes == {"test_passes": "passed", "test_fails": "failed", "test_raises": "errored"}
     assert len(lines("header")[0]["manifest"]) == 3
     assert len(lines("footer")) == 1
-    (canaries,) = (line for line in lines("event") if line["kind"] == "canaries")
-    assert canaries["planted"] == canaries["detected"] > 10
+    (self_test,) = (line for line in lines("event") if line["kind"] == "self-test")
+    assert self_test["planted"] == self_test["detected"] > 10
 
 
 def test_a_worker_that_dies_is_an_error_of_its_case(ascend: Run, pytester: pytest.Pytester, lines: Lines) -> None:

@@ -128,7 +128,7 @@ def _log_table() -> Iterator[tuple[str, Change]]:
         lines_changed(lambda found: [found[0], b'{"type":"event","kind":"attempt","case":"x"}\n', *found[1:]]),
     )
     yield (
-        "canaries that are no count",
+        "a self-test that is no count",
         lines_changed(lambda found: [found[0], b'{"type":"event","kind":"canaries","planted":-1}\n', *found[1:]]),
     )
     yield "something after the footer", lines_changed(lambda found: [*found, found[1]])

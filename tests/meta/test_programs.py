@@ -35,16 +35,21 @@ for path in sys.argv[1:]:
 """
 
 
-def run(*command: str) -> str:
+def run(*command: str, where: Path = ROOT) -> str:
     done = subprocess.run(
         [sys.executable, "-m", *command],
         capture_output=True,
         check=False,
         text=True,
-        cwd=ROOT,
+        cwd=where,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     return done.stdout + done.stderr
+
+
+def records(report: Path) -> dict[str, Any]:
+    lines = [json.loads(line) for line in (report / "run.jsonl").read_text(encoding="utf-8").splitlines()]
+    return {line["case"]["id"]: line for line in lines if line["type"] == "record"}
 
 
 def place(case: str) -> str:
@@ -56,16 +61,15 @@ def failing(report: Path) -> dict[str, Any]:
     nodes = [f"{folder('suites')}/{place(case)}[{case}]" for case in CASES]
     planted = [f"--ascend-fault={fault}" for fault in (*FAULTS, *SPOILED)]
     run("pytest", "--ascend", "--ascend-device=emulated", "-q", f"--ascend-report={report}", *planted, *nodes)
-    lines = [json.loads(line) for line in (report / "run.jsonl").read_text(encoding="utf-8").splitlines()]
-    return {line["case"]["id"]: line for line in lines if line["type"] == "record"}
+    return records(report)
 
 
 def test_the_program_of_each_failed_case_shows_the_wrong_element(tmp_path: Path) -> None:
-    records = failing(tmp_path / "report")
-    assert {case: records[case]["outcome"] for case in CASES} == dict.fromkeys(CASES, "failed")
+    found = failing(tmp_path / "report")
+    assert {case: found[case]["outcome"] for case in CASES} == dict.fromkeys(CASES, "failed")
     paths = {case: tmp_path / f"{place}.py" for place, case in enumerate(CASES)}
     for case, path in paths.items():
-        path.write_text(records[case]["snippet"], encoding="utf-8")
+        path.write_text(found[case]["snippet"], encoding="utf-8")
     planted = [part for fault in (*FAULTS, *SPOILED) for part in ("--fault", fault)]
     program = tmp_path / "all.py"
     program.write_text(_ALL, encoding="utf-8")
@@ -73,7 +77,7 @@ def test_the_program_of_each_failed_case_shows_the_wrong_element(tmp_path: Path)
     said = run("pytest_ascend.cli", "emulate", *planted, "--", "python", str(program), *files)
     for case, path in paths.items():
         shown = said.partition(f"{path}\n")[2].partition(str(tmp_path))[0]
-        index = tuple(records[case]["verdicts"][-1]["worst"]["index"])
+        index = tuple(found[case]["verdicts"][-1]["worst"]["index"])
         assert f"element {index}: " in shown, f"{case}: {shown or said}"
         assert any(not line.endswith("difference 0") for line in shown.splitlines() if line), f"{case}: {shown}"
         assert ": FAILED\nended with 1" in shown, f"{case}: {shown}"
@@ -88,3 +92,29 @@ def test_a_case_that_passes_has_none(tmp_path: Path) -> None:
     report = tmp_path / "report"
     run("pytest", "--ascend", "--ascend-device=emulated", "-q", f"--ascend-report={report}", node)
     assert '"snippet"' not in (report / "run.jsonl").read_text(encoding="utf-8")
+
+
+MODEL = """
+import torch
+
+
+def make_model():
+    return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 4))
+"""
+MODEL_CASES = ("user/my_model:make_model/forward/float32", "user/my_model:make_model/layers/float32")
+
+
+def test_the_program_of_a_model_fails_on_the_faulty_device_and_passes_on_the_healthy_one(tmp_path: Path) -> None:
+    (tmp_path / "my_model.py").write_text(MODEL, encoding="utf-8")
+    fault = "gelu-by-tanh"
+    given = ("--ascend-device=emulated", f"--ascend-fault={fault}", f"--ascend-report={tmp_path / 'report'}")
+    model = ("--ascend-model=my_model:make_model", "--ascend-model-input=2x16")
+    run("pytest", "--ascend", "-q", *given, *model, where=tmp_path)
+    found = records(tmp_path / "report")
+    (tmp_path / "all.py").write_text(_ALL, encoding="utf-8")
+    files = [f"{place}.py" for place, _ in enumerate(MODEL_CASES)]
+    for file, case in zip(files, MODEL_CASES, strict=True):
+        (tmp_path / file).write_text(found[case]["snippet"], encoding="utf-8")
+    for planted, code in ((("--fault", fault), 1), ((), 0)):
+        said = run("pytest_ascend.cli", "emulate", *planted, "--", "python", "all.py", *files, where=tmp_path)
+        assert said.count(f"ended with {code}") == len(files), said

@@ -107,19 +107,19 @@ class Tanh(torch.autograd.Function):
         return found
 
     @staticmethod
-    def backward(ctx: Any, above: T) -> T:
+    def backward(ctx: Any, grad_outputs: T) -> T:
         (found,) = ctx.saved_tensors
-        return dense(above) * (1 - found * found)
+        return dense(grad_outputs) * (1 - found * found)
 
 
 class TanhOfStepped(Tanh):
     """Wrong in one gradient, and only where the incoming one is neither dense nor transposed."""
 
     @staticmethod
-    def backward(ctx: Any, above: T) -> T:
+    def backward(ctx: Any, grad_outputs: T) -> T:
         (found,) = ctx.saved_tensors
-        gradient = above * (1 - found * found)
-        if above.numel() and 1 not in above.stride():
+        gradient = grad_outputs * (1 - found * found)
+        if grad_outputs.numel() and 1 not in grad_outputs.stride():
             gradient[(0,) * gradient.dim()] += 0.5
         return gradient
 

@@ -12,11 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pytest_ascend.golden.build import reproducible
-from pytest_ascend.parity.ensemble import Observed, Reference, channels_last, move, without_onednn
+from pytest_ascend.parity.ensemble import Observed, Reference, channels_last, move
 from pytest_ascend.precision import compare
+from pytest_ascend.precision.stand_ins import without_onednn
 from suites.models.goldens import CPU, unfused_attention
 from suites.models.passing import copied, one_pass, right
-from suites.models.test_variants import FIRST, agreement, lost
+from suites.models.test_models import FIRST, agreement, lost
 from suites.models.variants import ASPECTS, Variant
 
 RESNET = Variant("resnet50", "float32", 1, training=True, channels_last=False)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,25 @@ def test_files_are_valid_by_the_published_schema(schema):
         text=True,
     )
     assert checked.returncode == 0, checked.stdout
+
+
+#: Linters that are not in the extra "test", with what each is given. hadolint and kubernetes-validate are in "lint";
+#: actionlint is a program of its own.
+LINTERS = {
+    "hadolint": [*(ROOT / "ci").glob("*.Dockerfile")],
+    "kubernetes-validate": ["--strict", ROOT / "ci" / "kubernetes.yaml"],
+    "actionlint": SCHEMAS["vendor.github-workflows"],
+}
+
+
+@pytest.mark.parametrize("linter", LINTERS)
+def test_linters_find_nothing(linter):
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    program = shutil.which(linter, path=path)
+    if program is None:
+        pytest.skip(f"needs {linter}")
+    checked = subprocess.run([program, *LINTERS[linter]], capture_output=True, text=True)  # noqa: PLW1510
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_the_steps_of_the_action_run_as_scripts(tmp_path):

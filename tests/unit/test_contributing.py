@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +23,7 @@ def test_every_link_leads_somewhere():
 
 def test_the_names_of_recipes_are_in_the_code():
     code = {
-        "SUITES": "pytest_ascend/page/sections.py",
+        "Suite": "pytest_ascend/verdict/suites.py",
         "LANGUAGES": "pytest_ascend/verdict/phrase.py",
         "assert_same": "tests/emulator/both.py",
     }
@@ -43,7 +44,7 @@ def test_the_recipes_work_in_a_copy(tmp_path):
     shutil.copytree(ROOT / "pytest_ascend", copy, ignore=left_out)
     shutil.copytree(ROOT / "suites", tmp_path / "suites", ignore=left_out)
     asked = edits()
-    assert len(asked) == 8, [edit[:3] for edit in asked]
+    assert len(asked) == 9, [edit[:3] for edit in asked]
     for path, below, line, text in asked:
         file = tmp_path / path
         content = file.read_text()
@@ -62,6 +63,36 @@ def test_the_recipes_work_in_a_copy(tmp_path):
     assert ran.returncode == 0, ran.stderr
 
 
+def test_the_suite_of_the_page_runs(tmp_path):
+    recipe = TEXT.partition("### 5.")[2].partition("### 6.")[0]
+    blocks = re.findall(r"(?:^    .*\n(?:\n+(?=    ))?)+", recipe, re.MULTILINE)
+    texts = [textwrap.dedent(block).strip() + "\n" for block in blocks]
+    left_out = shutil.ignore_patterns("__pycache__", "*.c", "*.h")
+    shutil.copytree(ROOT / "pytest_ascend", tmp_path / "pytest_ascend", ignore=left_out)
+    (tmp_path / "baselines").symlink_to(ROOT / "baselines")
+    suite = tmp_path / "suites" / "identities"
+    shutil.copytree(ROOT / "suites" / "errors", tmp_path / "suites" / "errors", ignore=left_out)
+    shutil.copy(ROOT / "suites" / "__init__.py", suite.parent)
+    suite.mkdir()
+    for name, text in zip(("__init__.py", "test_identities.py", "suite.json"), texts, strict=False):
+        (suite / name).write_text(text)
+    commands = [line.split() for line in texts[3].splitlines()]
+    assert [command[0] for command in commands] == ["pytest-ascend", "pytest"]
+    for module, (_, *arguments) in zip(("pytest_ascend.cli", "pytest"), commands, strict=True):
+        device = ["--ascend-device=cpu", "-p", "no:cacheprovider"] if module == "pytest" else []
+        ran = subprocess.run(
+            [sys.executable, "-m", module, *arguments, *device],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "all 2 cases passed" in ran.stdout
+    log = (tmp_path / "ascend-report" / "run.jsonl").read_text()
+    assert "identities/roll/forward" in log
+
+
 CHECK = """
 import os
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
@@ -74,9 +105,11 @@ from pytest_ascend.environment.chips import family
 from pytest_ascend.precision import compare
 from pytest_ascend.verdict.columns import columns_of, headings
 from pytest_ascend.verdict.phrase import LANGUAGES, say
-import suites.ops.families.activation as activation
+from pytest_ascend.emulator.kernels import all_kernels
+import suites.ops.families.network as network
 import torch
-assert "swish" in str(vars(activation))
+assert "swish" in str(vars(network))
+assert "aclnnSwish" in [kernel.name for kernel in all_kernels()]
 for value, agrees in ((1.004, True), (1.006, False)):
     assert compare(torch.tensor([value]), torch.tensor([1.0]), standard="half-percent").agrees is agrees
 (rule,) = (each for each in settings.RULES if each.id == "settings.debug-sync")

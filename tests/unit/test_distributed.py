@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,12 @@ import torch
 
 from pytest_ascend.distributed import finding
 from pytest_ascend.distributed.commands import rendered, said
+from pytest_ascend.distributed.rank import Place
 from pytest_ascend.distributed.ranks import RankFailed, Ranks
 from pytest_ascend.distributed.recorder import fingerprint
 from pytest_ascend.emulator.faults import check
 from pytest_ascend.errors import UsageError
-from suites.distributed import collectives, expected, test_failures
+from suites.distributed import collectives, test_failures
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +37,7 @@ def test_ranks_answer_by_number(ranks: Ranks) -> None:
     answers = ranks.run(2, collectives.moved, how="all_gather_into_tensor", dtype="int32", large=False)
     for rank, each in enumerate(answers):
         for name, found in each.tensors.items():
-            assert torch.equal(found, expected.moved("all_gather_into_tensor", "int32", name, rank, 2))
+            assert torch.equal(found, collectives.expected_after("all_gather_into_tensor", "int32", name, rank, 2))
 
 
 @pytest.mark.parametrize("how", ["rank-dies", "rank-raises"])
@@ -44,14 +47,29 @@ def test_a_rank_that_fails_is_named_and_the_next_call_works(ranks: Ranks, how: s
     assert [each["sum"].tolist() for each in ranks.run(2, test_failures.working)] == [[2.0] * 3] * 2
 
 
+def stopping(place: Place) -> dict[str, Any]:
+    """Have the last rank stop in the middle, as a debugger or a job control does it, while the others wait for it."""
+    torch.distributed.all_reduce(torch.ones(8))
+    if place.rank == place.count - 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    torch.distributed.all_reduce(torch.ones(8))
+    return {}
+
+
+def test_of_ranks_that_are_silent_the_stopped_one_is_named(ranks: Ranks) -> None:
+    with pytest.raises(RankFailed, match="rank 1 of 2"):
+        ranks.run(2, stopping, limit_s=5.0)
+    assert [each["sum"].tolist() for each in ranks.run(2, test_failures.working)] == [[2.0] * 3] * 2
+
+
 def test_what_rounding_allows_is_passed_and_a_missing_rank_is_not() -> None:
     parts = [collectives.sent(rank, 1003, "bfloat16") for rank in range(4)]
-    wanted, allowed = expected.reduction(parts, "sum")
+    wanted, allowed = collectives.expected_reduction(parts, "sum")
     total = parts[2].clone()
     for each in (parts[0], parts[3], parts[1]):
         total += each
-    assert expected.worst(total, wanted, allowed) <= 1
-    assert expected.worst(parts[0] + parts[1] + parts[2], wanted, allowed) > 1
+    assert collectives.worst(total, wanted, allowed) <= 1
+    assert collectives.worst(parts[0] + parts[1] + parts[2], wanted, allowed) > 1
 
 
 # --- the diagnosis, on records that are made here ---

@@ -19,6 +19,8 @@ from pytest_ascend import emulator
 from pytest_ascend.distributed.rank import Place
 
 RANKS = 3
+#: For one call, in seconds.
+LIMIT_S = 20.0
 
 
 def busy(place: Place, folder: str) -> dict[str, Any]:
@@ -71,11 +73,13 @@ def main() -> None:
             threading.Thread(target=strike, args=(Path(folder), victim, by, after_s), daemon=True).start()
             began, named = time.monotonic(), -1
             try:
-                ranks.run(RANKS, busy, folder=folder, limit_s=20.0)
+                ranks.run(RANKS, busy, folder=folder, limit_s=LIMIT_S)
             except RankFailed as error:
                 named = error.rank
             took_s = time.monotonic() - began
-            works = [each["sum"].tolist() for each in ranks.run(RANKS, working)] == [[float(RANKS)] * 3] * RANKS
+            works = [each["sum"].tolist() for each in ranks.run(RANKS, working, limit_s=LIMIT_S)] == [
+                [float(RANKS)] * 3
+            ] * RANKS
             good += named == victim and works
             said = f"{run} {by.name} rank {victim}: named {named}, {took_s:.1f} s, next {'works' if works else 'fails'}"
             print(said, flush=True)  # noqa: T201

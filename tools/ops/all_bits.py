@@ -12,7 +12,7 @@ import torch
 
 from pytest_ascend.operators.calling import double, forward, on_tensors
 from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.reference import PLACINGS
+from pytest_ascend.operators.reference import SUM_LAYOUTS
 from pytest_ascend.operators.samples import Sample
 
 from .choosing import LARGEST, in_turn
@@ -59,7 +59,7 @@ def _lacks_gradient(subject: Subject, sample: Sample, dtype: str) -> bool:
     if not subject.differentiates(sample, dtype):
         return False
     with quiet():
-        return gradients_of(subject, sample, dtype, Tally(), PLACINGS[:1]) is None
+        return gradients_of(subject, sample, dtype, Tally(), SUM_LAYOUTS[:1]) is None
 
 
 def _is_telling(operator: Operator, sample: Sample, dtype: str) -> bool:

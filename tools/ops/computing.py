@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.operators.calling import Placing, poisoned, steps, surrounded
+from pytest_ascend.operators.calling import Layout, poisoned, steps, surrounded
 from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.recorded.index import Packed
-from pytest_ascend.operators.recorded.replay import write
-from pytest_ascend.operators.reference import PLACINGS, Results, Tensors, computed, differentiated
+from pytest_ascend.operators.recorded import Packed
+from pytest_ascend.operators.reference import SUM_LAYOUTS, Results, Tensors, computed, differentiated
+from pytest_ascend.operators.replay import write
 from pytest_ascend.operators.samples import FORWARD, Sample
 from pytest_ascend.operators.stored import BACKWARD
 from pytest_ascend.operators.values import StoredTensor
@@ -82,7 +82,7 @@ def _in_dtype(subject: Subject, sample: Sample, dtype: str, packed: Packed, tall
     said["asked"] += ["layout"] if in_layouts else []
     said["asked"] += _shown(subject, sample, dtype, results)
     if subject.differentiates(sample, dtype):
-        gradients = gradients_of(subject, sample, dtype, tally, PLACINGS if in_layouts else PLACINGS[:1])
+        gradients = gradients_of(subject, sample, dtype, tally, SUM_LAYOUTS if in_layouts else SUM_LAYOUTS[:1])
         if gradients is not None:
             said[BACKWARD] = _packed(gradients, packed)
             said["asked"].append(BACKWARD)
@@ -96,7 +96,7 @@ def _computed(operator: Operator, sample: Sample, dtype: str) -> tuple[Results, 
             results = computed(operator, sample, dtype)
             if _same_in_layouts(results):
                 return results, True
-    return computed(operator, sample, dtype, PLACINGS[:1]), False
+    return computed(operator, sample, dtype, SUM_LAYOUTS[:1]), False
 
 
 def _check(results: Results, dtype: str) -> None:
@@ -112,11 +112,11 @@ def _check(results: Results, dtype: str) -> None:
 
 
 def gradients_of(
-    subject: Subject, sample: Sample, dtype: str, tally: Tally, placings: tuple[Placing, ...]
+    subject: Subject, sample: Sample, dtype: str, tally: Tally, layouts: tuple[Layout, ...]
 ) -> Results | None:
     """Return gradients where they exist and agree with differences."""
     try:
-        results = differentiated(subject.operator, sample, dtype, placings)
+        results = differentiated(subject.operator, sample, dtype, layouts)
         if all(each is None for each in results.expected):
             return None
         if not second.gradient_agrees(subject.operator, sample, dtype, results.expected):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pytest_ascend.errors import AscendError
-from pytest_ascend.operators.recorded.callables import resolve
+from pytest_ascend.operators.callables import resolve
 
 from .table import FUNCTIONS, LEFT_OUT, VARIANTS_LEFT_OUT
 

@@ -8,9 +8,9 @@ from functools import partial
 import torch
 
 from pytest_ascend.golden import Content, GoldenRecipe, GoldenStore
+from pytest_ascend.operators import recorded
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.properties import chosen
-from pytest_ascend.operators.recorded import index
 from pytest_ascend.operators.reference import computed, differentiated
 from pytest_ascend.operators.stored import BACKWARD, description, golden_id, named, stored_samples
 from suites.ops.table import OPERATORS
@@ -36,13 +36,13 @@ def goldens() -> Iterable[GoldenRecipe]:
 
 def built(store: GoldenStore) -> None:
     """Write the list of the recorded operators anew: what their goldens say of them."""
-    wanted = {index.PREFIX + name for name in names()}
+    wanted = {recorded.PREFIX + name for name in names()}
     found = (store.read(each).meta["entry"] for each in store.ids() if each in wanted)
-    index.save(index.Entry.from_dict(each) for each in found)
+    recorded.save(recorded.Entry.from_dict(each) for each in found)
 
 
 def _recording(name: str) -> GoldenRecipe:
-    golden_id = index.PREFIX + name
+    golden_id = recorded.PREFIX + name
     return GoldenRecipe(id=golden_id, make=partial(_record, name), how=RECORDED_HOW, seed=golden_id)
 
 

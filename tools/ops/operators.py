@@ -12,11 +12,11 @@ import torch
 
 from pytest_ascend.errors import AscendError
 from pytest_ascend.golden import Content
+from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.calling import tensors
 from pytest_ascend.operators.operator import ALL_OUTPUTS, FUNCTION, MOVE, Operator
-from pytest_ascend.operators.recorded.callables import resolve
-from pytest_ascend.operators.recorded.index import Entry, Packed
-from pytest_ascend.operators.recorded.replay import FORM
+from pytest_ascend.operators.recorded import Entry, Packed
+from pytest_ascend.operators.replay import FORM
 from pytest_ascend.operators.samples import Sample
 from suites.ops.table import is_recorded
 
@@ -32,7 +32,7 @@ _ALL = tuple(dtype for held in KINDS.values() for dtype in held)
 
 
 def record(name: str) -> Content:
-    """Draw samples of an operator, compute what they give, and give its golden. The same bits each time."""
+    """Draw samples of an operator, compute what they give, and return its golden. The same bits each time."""
     infos = database()[name]
     subject = _subject(name, infos)
     packed, tally = Packed(), Tally()
@@ -59,7 +59,7 @@ def _subject(name: str, infos: tuple[Any, ...]) -> Subject:
     in_place = in_place_name(infos[0])
     backward = {str(each).removeprefix("torch.") for info in infos for each in info.supported_backward_dtypes("cpu")}
     return Subject(
-        operator=Operator(name, function, lambda _: (), above=ALL_OUTPUTS, one_set_of_inputs=True),
+        operator=Operator(name, function, lambda _: (), grad_outputs=ALL_OUTPUTS, one_set_of_inputs=True),
         infos=infos,
         in_place=resolve(in_place) if in_place else None,
         has_out=name not in WITHOUT_OUT and all(info.supports_out for info in infos),

@@ -141,11 +141,13 @@ def gradient_agrees(operator: Operator, sample: Sample, dtype: str, expected: Te
     kind = getattr(torch, dtype)
     args, kwargs = on_tensors(double, sample.arguments(operator.name, kind))
     leaves = with_grad(sample, (args, kwargs), kind)
-    above = [double(each) for each in upstream(operator, sample, tensors(operator.function(*args, **kwargs)), kind)]
+    grad_outputs = [
+        double(each) for each in upstream(operator, sample, tensors(operator.function(*args, **kwargs)), kind)
+    ]
     ways = [_direction(f"{operator.name}/{sample.name}/{i}", each) for i, each in enumerate(leaves)]
     pairs = zip(expected, ways, strict=True)
     by_gradient = sum(_inner(each, way) for each, way in pairs if each is not None)
-    there, back = (_scalar(operator, args, kwargs, leaves, ways, above, step) for step in (STEP, -STEP))
+    there, back = (_scalar(operator, args, kwargs, leaves, ways, grad_outputs, step) for step in (STEP, -STEP))
     difference = (there - back) / (2 * STEP)
     size = max((abs(difference), abs(by_gradient), 1e-3, abs(there) * 1e-4))
     return bool(abs(difference - by_gradient) <= NEAR * size)
@@ -157,10 +159,10 @@ def _scalar(
     kwargs: Mapping[str, Any],
     leaves: list[torch.Tensor],
     ways: list[torch.Tensor],
-    above: list[torch.Tensor],
+    grad_outputs: list[torch.Tensor],
     step: float,
 ) -> float:
-    """Call at a point beside, and give the product with what comes from above."""
+    """Call at a point beside, and return the product with the gradient of the output."""
     usual = [each.detach().clone() for each in leaves]
     with torch.no_grad():
         for leaf, way in zip(leaves, ways, strict=True):
@@ -169,7 +171,7 @@ def _scalar(
         for leaf, before in zip(leaves, usual, strict=True):
             leaf.copy_(before)
     attached = [each for each in outputs if each.is_floating_point() or each.is_complex()]
-    return sum(_inner(one, other) for one, other in zip(attached, above, strict=False))
+    return sum(_inner(one, other) for one, other in zip(attached, grad_outputs, strict=False))
 
 
 def _inner(one: torch.Tensor, other: torch.Tensor) -> float:

@@ -144,13 +144,16 @@ static int go_through(communicator *comm, transfer *list, int count, int *moved)
     return error ? -1 : left;
 }
 
-/* Whom the others wait for: a rank that is gone, else one that has not begun what this rank is at, else the peer. */
+/* Whom the others wait for: a rank that is gone, else one that is stopped, else one that has not begun what this rank is
+   at, else the peer. */
 static uint32_t culprit(communicator *comm, const transfer *list, int count) {
     uint32_t peer = comm->rank;
     for (int i = count; i-- > 0;)
         if (!is_done(&list[i])) peer = list[i].peer;
     for (uint32_t rank = 0; rank < comm->ranks; rank++)
         if (rank != comm->rank && hccl_is_gone(comm, rank)) return rank;
+    for (uint32_t rank = 0; rank < comm->ranks; rank++)
+        if (rank != comm->rank && hccl_is_stopped(comm, rank)) return rank;
     if (list[0].what.kind != POINT_TO_POINT)
         for (uint32_t rank = 0; rank < comm->ranks; rank++)
             if (atomic_load(&comm->shared->places[rank].entered) < list[0].what.sequence) return rank;

@@ -84,6 +84,13 @@ int hccl_is_gone(communicator *comm, uint32_t rank) {
     return atomic_load(&of->has_left) || (atomic_load(&of->pid) && began(of->pid, &state) != of->started);
 }
 
+/* Whether a signal has stopped a rank's process: it has begun what the others wait for, and does not go on. */
+int hccl_is_stopped(communicator *comm, uint32_t rank) {
+    char state;
+    began(comm->shared->places[rank].pid, &state);
+    return state == 'T' || state == 't';
+}
+
 void hccl_describe_state(communicator *comm, uint32_t rank, char *into, size_t size) {
     place *of = &comm->shared->places[rank];
     char state, who[96];

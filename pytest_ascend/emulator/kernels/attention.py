@@ -256,7 +256,7 @@ def _log_sum_exp(highest: T, total: T) -> T:
 
 
 def _sequences(q_ends: Lengths, kv_ends: Lengths) -> Iterator[tuple[slice, slice]]:
-    """Give, for each sequence of a packed batch, where its queries and its keys are; lengths come added up."""
+    """Return, for each sequence of a packed batch, where its queries and its keys are; lengths come added up."""
     for position, (q_end, kv_end) in enumerate(zip(q_ends, kv_ends, strict=True)):
         before = position - 1
         yield slice(q_ends[before] if position else 0, q_end), slice(kv_ends[before] if position else 0, kv_end)

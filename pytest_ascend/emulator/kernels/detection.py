@@ -127,7 +127,7 @@ def iou(boxes: T, truth: T, mode: str, **_: Any) -> T:
 
 family.op(
     "aclnnIou(Tensor bBoxes, Tensor gtBoxes, text mode, float eps, bool aligned, out Tensor overlap)",
-    lambda boxes, truth, mode, _eps, _aligned: iou(boxes, truth, mode),
+    lambda boxes, truth, mode, _eps, _aligned: iou(boxes, truth, mode).T,  # a row for each box
 )
 
 

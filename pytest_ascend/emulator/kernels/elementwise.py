@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.kernels.widening import NARROW
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import NARROW, Family
 
 T = torch.Tensor
 Number = complex

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
+from pytest_ascend.emulator.choices import CHIP
 from pytest_ascend.emulator.registry import Family
+from pytest_ascend.environment.chips import family as family_of
 
 family = Family("linear")
 op = family.op
@@ -194,9 +197,16 @@ def widened(*operands: Any) -> tuple[Any, ...]:
     return tuple(each.float() if each is not None and each.dtype in slow_dtypes() else each for each in operands)
 
 
+@functools.cache
+def _takes_halves_only() -> bool:
+    """Whether the emulated chip's cube unit reads no float32."""
+    kind = family_of(os.environ.get(CHIP, ""))
+    return kind is not None and kind.halves
+
+
 def narrowed(cube_math_type: int, *operands: T) -> tuple[T, ...]:
     """Return the operands as the cube unit would read them: values are rounded, dtypes stay."""
-    if cube_math_type == USE_FP16:
+    if cube_math_type == USE_FP16 or (cube_math_type and _takes_halves_only()):
         return tuple(each.half().to(each.dtype) if each.is_floating_point() else each for each in operands)
     if cube_math_type == USE_HF32:
         return tuple(_to_hf32(each) if each.dtype == torch.float32 else each for each in operands)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pytest_ascend.emulator.kernels.widening import widened
-from pytest_ascend.emulator.registry import Family, aten
+from pytest_ascend.emulator.registry import Family, aten, widened
 
 family = Family("linear_algebra")
 op = family.op

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  as everybody calls it
 
-from pytest_ascend.emulator.kernels.widening import widened
-from pytest_ascend.emulator.registry import Family, aten
+from pytest_ascend.emulator.choices import CHIP
+from pytest_ascend.emulator.registry import Family, aten, widened
 
 family = Family("loss")
 op = family.op
@@ -123,6 +124,7 @@ op(
     _with_long(widened(aten.multilabel_margin_loss_forward.default), 1),
 )
 
+_CTC_MULTIPLE = 1 if "Ascend950" in os.environ.get(CHIP, "") else 8
 _CTC = "IntArray inputLengths, IntArray targetLengths"
 
 
@@ -131,12 +133,12 @@ _CTC = "IntArray inputLengths, IntArray targetLengths"
     " out Tensor logAlpha)"
 )
 def ctc_loss(log_probs: T, targets: T, lengths: list[int], target_lengths: list[int], blank: int, zero: bool) -> Any:
-    """Return the losses and, with a last dimension that CANN rounds up to 8, the logarithms for the backward."""
+    """Return the losses and, with a last dimension that is rounded up to 8 but on a 950, what the backward takes."""
     one = log_probs.dim() == 2  # no batch: torch_npu before 2.6 hands that on as it is
     batch = log_probs.unsqueeze(1) if one else log_probs
     loss, log_alpha = _ctc_loss(batch, targets, lengths, target_lengths, blank, zero)
     loss = loss.squeeze(0) if one else loss
-    return loss, torch.nn.functional.pad(log_alpha, (0, -log_alpha.shape[-1] % 8))
+    return loss, torch.nn.functional.pad(log_alpha, (0, -log_alpha.shape[-1] % _CTC_MULTIPLE))
 
 
 @family.kernel(

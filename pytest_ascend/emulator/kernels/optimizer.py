@@ -1,12 +1,19 @@
-"""Optimizer steps in one operator."""
+"""Optimizer steps in one operator, and element-wise operators on lists of tensors, which optimizers use.
+
+The latter are torch's own on lists: in half precision these round a number before they multiply, where others do not.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from pytest_ascend.emulator.registry import Family, aten
 
 family = Family("optimizer")
+op = family.op
 T = torch.Tensor
 Optional = T | None
 
@@ -159,3 +166,123 @@ def apply_adam_w(
     m, v = _moments(m, v, -grad if maximize else grad, beta1, beta2)
     step = (m / (1 - beta1_power * beta1)) / ((v / (1 - beta2_power * beta2)).sqrt() + epsilon)
     return (var * (1 - lr * decay) - lr * step).to(dtype), m.to(dtype), v.to(dtype)
+
+
+Lists = list[T]
+
+_UNARY = (
+    *("Abs", "Acos", "Asin", "Atan", "Cos", "Cosh", "Erf", "Erfc", "Exp", "Expm1", "Log", "Log10", "Log1p", "Log2"),
+    *("Neg", "Reciprocal", "Sigmoid", "Sign", "Sin", "Sinh", "Sqrt", "Tan", "Tanh"),
+)
+
+#: With a second operand: a list, one number (in a tensor, or in a scalar for V2), or a number for each tensor.
+_BINARY = ("Add", "Div", "Maximum", "Minimum", "Mul", "Pow", "Sub")
+_WITH_ALPHA = ("Add", "Sub")
+_TERNARY = ("Addcdiv", "Addcmul")
+
+#: The modes of RoundOffNumber, as CANN numbers them.
+_ROUNDING = {1: "round", 2: "floor", 3: "ceil", 5: "trunc", 7: "frac"}
+
+
+def _apply(name: str, x: Lists, *rest: Any, out: Lists, **options: Any) -> None:
+    """Apply torch's function on lists; an output that is the input itself is changed in place."""
+    if _is_in_place(x, out):
+        getattr(torch, f"_foreach_{name}_")(x, *rest, **options)
+    else:
+        _copy(out, getattr(torch, f"_foreach_{name}")(x, *rest, **options))
+
+
+def _is_in_place(x: Lists, out: Lists) -> bool:
+    """Whether the output is the input. Tensors without elements have no memory, and say nothing."""
+    told = [(one, other) for one, other in zip(x, out, strict=False) if one.numel()]
+    return bool(told) and told[0][0].data_ptr() == told[0][1].data_ptr() and told[0][0].dtype == told[0][1].dtype
+
+
+def _number(scalar: Any) -> Any:
+    """Return one number from a scalar, or from a tensor on the device that holds it."""
+    return scalar.item() if isinstance(scalar, T) else scalar
+
+
+def _numbers(scalars: Any) -> Any:
+    return scalars.tolist() if isinstance(scalars, T) else scalars
+
+
+_Body = Callable[..., None]
+
+
+def _plain(name: str) -> _Body:
+    return lambda *lists, out: _apply(name, *lists, out=out)
+
+
+def _with_alpha(name: str) -> _Body:
+    return lambda x1, x2, alpha, out: _apply(name, x1, x2, alpha=_number(alpha), out=out)
+
+
+def _with_number(name: str) -> _Body:
+    return lambda *inputs, out: _apply(name, *inputs[:-1], _number(inputs[-1]), out=out)
+
+
+def _with_numbers(name: str) -> _Body:
+    return lambda *inputs, out: _apply(name, *inputs[:-1], _numbers(inputs[-1]), out=out)
+
+
+def _declare(name: str, inputs: str, body: _Body) -> None:
+    op(f"aclnnForeach{name}({inputs}, out TensorList out)", body, into=True)
+
+
+for _cann in _UNARY:
+    _declare(_cann, "TensorList x", _plain(_cann.lower()))
+
+for _cann in _BINARY:
+    _name = _cann.lower()
+    _declare(f"{_cann}Scalar", "TensorList x, Tensor scalar", _with_number(_name))
+    _declare(f"{_cann}ScalarV2", "TensorList x, Scalar scalar", _with_number(_name))
+    _declare(f"{_cann}ScalarList", "TensorList x, ScalarList scalars", _with_numbers(_name))
+    if _cann in _WITH_ALPHA:
+        _declare(f"{_cann}List", "TensorList x1, TensorList x2, Tensor alpha", _with_alpha(_name))
+        _declare(f"{_cann}ListV2", "TensorList x1, TensorList x2, Scalar alpha", _with_alpha(_name))
+    else:
+        _declare(f"{_cann}List", "TensorList x1, TensorList x2", _plain(_name))
+
+_THREE = "TensorList x1, TensorList x2, TensorList x3"
+for _cann in _TERNARY:
+    _name = _cann.lower()
+    _declare(f"{_cann}Scalar", f"{_THREE}, Tensor scalar", _with_number(_name))
+    _declare(f"{_cann}ScalarV2", f"{_THREE}, Scalar scalar", _with_number(_name))
+    _declare(f"{_cann}ScalarList", f"{_THREE}, Tensor scalars", _with_numbers(_name))
+
+
+def _round_off(x: Lists, mode: Any, out: Lists) -> None:
+    _apply(_ROUNDING[int(_number(mode))], x, out=out)
+
+
+# Their names begin with an underscore, though they are meant for use: torch's optimizers call them so.
+_copy = torch._foreach_copy_
+_norm: Callable[[Lists, Any], Any] = torch._foreach_norm
+_pow: Callable[[Any, Lists], Any] = torch._foreach_pow
+
+_declare("LerpList", "TensorList x1, TensorList x2, TensorList weight", _plain("lerp"))
+_declare("LerpScalar", "TensorList x1, TensorList x2, Scalar weight", _with_number("lerp"))
+_declare("RoundOffNumber", "TensorList x, Tensor mode", _round_off)
+_declare("RoundOffNumberV2", "TensorList x, Scalar mode", _round_off)
+op("aclnnForeachNorm(TensorList x, Scalar order, out TensorList out)", _norm)
+op("aclnnForeachPowScalarAndTensor(Scalar scalar, TensorList x, out TensorList out)", _pow)
+op("aclnnForeachCopy(TensorList x, out TensorList out)", lambda x: x)
+op("aclnnForeachZeroInplace(inout TensorList x)", torch._foreach_zero_)
+
+
+@family.kernel(
+    "aclnnForeachNonFiniteCheckAndUnscale(inout TensorList scaledGrads, inout Tensor foundInf, Tensor invScale)"
+)
+def foreach_non_finite_check_and_unscale(grads: list[T], found_inf: T, inv_scale: T) -> None:
+    aten._amp_foreach_non_finite_check_and_unscale_(grads, found_inf, inv_scale)
+
+
+@family.kernel(
+    "aclnnAmpUpdateScale(Tensor currentScale, Tensor growthTracker, Tensor foundInf, double growthFactor,"
+    " double backoffFactor, int64 growthInterval, out Tensor updatedScale, out Tensor updatedGrowthTracker)"
+)
+def amp_update_scale(scale: T, tracker: T, found_inf: T, growth: float, backoff: float, interval: int) -> tuple[T, T]:
+    scale, tracker = scale.clone(), tracker.clone()
+    aten._amp_update_scale_(scale, tracker, found_inf, growth, backoff, interval)
+    return scale, tracker

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.kernels.widening import widened
-from pytest_ascend.emulator.registry import Family, aten
+from pytest_ascend.emulator.registry import Family, aten, widened
 
 family = Family("pooling")
 op = family.op

@@ -167,13 +167,27 @@ API int aclrtGetSysParamOpt(int option, int64_t *value) {
     return EMU_OK;
 }
 
-/* The emulated chip always keeps Inf and NaN, as an Atlas A2 does. */
+/* Whether results that overflow are Inf and NaN, or saturate. The first 910, 310P and 310B can only do the latter, a
+ * 950 only the former. What is asked is kept; kernels look at it when the first of them is called. */
+enum { SATURATION = 0, INF_NAN = 1 };
+static int overflow_mode = -1;
+
+static int only_saturates(const char *chip) {
+    return !strncmp(chip, "Ascend310", 9) || !strncmp(chip, "Ascend910P", 10) || !strcmp(chip, "Ascend910A") ||
+           !strcmp(chip, "Ascend910B");
+}
+
 API int aclrtSetDeviceSatMode(int mode) {
-    return mode == 1 ? EMU_OK : emu_fail(EMU_NOT_SUPPORTED, "emulated CANN: saturation instead of Inf and NaN is not emulated");
+    const char *chip = aclrtGetSocName();
+    if (mode != SATURATION && mode != INF_NAN) return emu_fail(EMU_INVALID_PARAMETER, "emulated CANN: no overflow mode %d", mode);
+    if (mode == (only_saturates(chip) ? INF_NAN : SATURATION) && (only_saturates(chip) || !strncmp(chip, "Ascend950", 9)))
+        return emu_fail(EMU_NOT_SUPPORTED, "emulated CANN: an %s has no overflow mode %d", chip, mode);
+    overflow_mode = mode;
+    return EMU_OK;
 }
 
 API int aclrtGetDeviceSatMode(int *mode) {
-    *mode = 1;
+    *mode = overflow_mode >= 0 ? overflow_mode : only_saturates(aclrtGetSocName()) ? SATURATION : INF_NAN;
     return EMU_OK;
 }
 

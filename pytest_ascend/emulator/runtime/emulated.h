@@ -29,6 +29,9 @@ API int emu_fail(int code, const char *format, ...) __attribute__((format(printf
 
 API const char *aclGetRecentErrMsg(void);
 
+/* Write a line into this process's file of CANN's log, where ASCEND_PROCESS_LOG_PATH names a folder for it. */
+API void emu_plog(const char *module, const char *text);
+
 /* A function of CANN that is not emulated was called: note its name, say so, fail. */
 API int emu_missing(const char *kind, const char *name);
 

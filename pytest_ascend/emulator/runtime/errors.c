@@ -1,18 +1,56 @@
 /* Error messages by thread, and the record of what was called and is not emulated. */
+#define _GNU_SOURCE /* gettid */
 #include "emulated.h"
 
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 static __thread char recent[2048];
+
+/* Write an error into this process's file of CANN's log. The real one does so below ~/ascend/log too; the emulated one
+ * only where ASCEND_PROCESS_LOG_PATH says, and leaves the home as it is. */
+API void emu_plog(const char *module, const char *text) {
+    const char *folder = getenv("ASCEND_PROCESS_LOG_PATH");
+    if (!folder || !*folder) return;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static char path[4200];
+    static pid_t owner; /* a fork of a process that has its file gets one of its own */
+    char when[32];
+    time_t now = time(NULL);
+    struct tm local;
+    localtime_r(&now, &local);
+    pthread_mutex_lock(&lock);
+    if (owner != getpid()) {
+        static const char *const parts[] = {"", "/debug", "/debug/plog"};
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+            snprintf(path, sizeof path, "%.4000s%s", folder, parts[i]);
+            mkdir(path, 0750);
+        }
+        strftime(when, sizeof when, "%Y%m%d%H%M%S", &local);
+        snprintf(path, sizeof path, "%.4000s/debug/plog/plog-%d_%s000.log", folder, (int)getpid(), when);
+        owner = getpid();
+    }
+    strftime(when, sizeof when, "%Y-%m-%d-%H:%M:%S", &local);
+    FILE *file = fopen(path, "a");
+    if (file) {
+        fprintf(file, "[ERROR] %s(%d,python):%s.000.000 [emulated]%d %s\n", module, (int)getpid(), when, (int)gettid(), text);
+        fclose(file);
+    }
+    pthread_mutex_unlock(&lock);
+}
 
 API int emu_fail(int code, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(recent, sizeof recent, format, arguments);
     va_end(arguments);
+    emu_plog("RUNTIME", recent);
     return code;
 }
 
@@ -46,7 +84,14 @@ API size_t emu_take_missing(char *buffer, size_t size) {
     return used;
 }
 
-/* The log of CANN: torch_npu writes progress of every kind there; nobody reads it here. */
+/* The log of CANN: torch_npu writes progress of every kind there, of which errors are kept. */
 API void aclAppLog(int level, const char *function, const char *file, uint32_t line, const char *format, ...) {
-    (void)level, (void)function, (void)file, (void)line, (void)format;
+    (void)function, (void)file, (void)line;
+    if (level < 3) return; /* ACL_ERROR */
+    char text[2048];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    emu_plog("APP", text);
 }

@@ -37,10 +37,12 @@ API int emu_waited(void) {
 
 /* Never comes back. Whoever calls it with Python's lock keeps that lock. */
 API void emu_hang(void) {
+    emu_plog("RUNTIME", "the process waits for an event that does not come");
     for (;;) pause();
 }
 
 API void emu_die(int by_signal) {
+    emu_plog("RUNTIME", "an operator takes the process down");
     if (by_signal == SIGSEGV) *(volatile int *)8 = 1;
     if (by_signal == SIGABRT) abort();
     kill(getpid(), by_signal);

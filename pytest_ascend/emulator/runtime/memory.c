@@ -35,6 +35,13 @@ static size_t configured_size(void) {
     return page_round(bytes ? (size_t)bytes : (size_t)8 << 30);
 }
 
+/* What another process holds of each device, which is not there for this one. */
+static size_t occupied(size_t size) {
+    const char *text = getenv("PYTEST_ASCEND_EMULATED_OCCUPIED");
+    size_t bytes = page_round(text ? (size_t)strtoull(text, NULL, 10) : 0);
+    return bytes < size ? bytes : size - page_round(1);
+}
+
 static void reserve(void) {
     int count = emu_device_count();
     size_t size = configured_size();
@@ -44,7 +51,7 @@ static void reserve(void) {
     for (int device = 0; device < count; device++) {
         devices[device] = calloc(1, sizeof(block));
         if (!devices[device]) return;
-        *devices[device] = (block){.start = (char *)range + size * (size_t)device, .size = size};
+        *devices[device] = (block){.start = (char *)range + size * (size_t)device, .size = size - occupied(size)};
     }
     device_size = size;
     base = range;

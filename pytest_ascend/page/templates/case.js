@@ -6,7 +6,9 @@ const CaseView = (() => {
   /* Details travel as JSON, compressed by zlib, in base64. */
   function details() {
     unpacked ??= (async () => {
-      const packed = Uint8Array.from(atob(byId("details").textContent), (letter) => letter.charCodeAt(0));
+      const letters = atob(byId("details").textContent);
+      const packed = new Uint8Array(letters.length);
+      for (let place = 0; place < letters.length; place += 1) packed[place] = letters.charCodeAt(place);
       const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
       const found = JSON.parse(await new Response(stream).text());
       return { ...found, DETAIL: at(found.fields), VERDICT: at(found.verdictFields) };

@@ -1,4 +1,4 @@
-"""Arithmetic of two and three tensors."""
+"""Arithmetic of two and three tensors, comparisons and logic."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 
 from pytest_ascend.operators.operator import ALL, ARITHMETIC, BOOL, DENSE, FLOATS, INTS, MOVE, Operator
 from pytest_ascend.operators.samples import PROMOTION, SHAPES, SPECIAL, call
-from pytest_ascend.operators.values import mask, normal, uniform
+from pytest_ascend.operators.values import few, given, mask, normal, uniform
 
-from ..makers import IMAGE, PARTNERS, binary, exactly, in_family, numbers
+from ..makers import IMAGE, PARTNERS, binary, exactly, in_family, numbers, together
 
 _NUMBERS = FLOATS + INTS
 _SCALARS = (2.5, -3)
@@ -64,7 +64,7 @@ _chosen = exactly(
     call(mask(3, 4), uniform(3, 4, low=0, high=9), 2.5, group=PROMOTION),
 )
 
-OPERATORS = in_family(
+_ARITHMETIC = in_family(
     "arithmetic",
     _ieee("add", torch.add, binary(whole=_WIDE, scalars=_SCALARS, arguments=({"alpha": 2}, {"alpha": -3})), _NUMBERS),
     _ieee("sub", torch.sub, _no_bool, _NUMBERS),
@@ -90,3 +90,40 @@ OPERATORS = in_family(
     _function("lerp", torch.lerp, _weights),
     Operator("where", torch.where, _chosen, ALL, exactness=MOVE),
 )
+
+
+_LARGE = (2**24 + 1, 2**31 + 1, 2**53 + 1, -(2**40) - 1, 2**24 + 2, 2**62 + 2)
+#: Many equal pairs, and integers that a float would not tell apart.
+_odd, _even = given(*_LARGE, dtype="int64"), given(*(each - each % 2 for each in _LARGE), dtype="int64")
+_ties = exactly(
+    call(few(1025), few(1025)),
+    call(few(3, 5), 2),
+    call(few(17, 1), few(3), group=SHAPES),
+    call(_odd, _even, group=SHAPES),
+)
+_ordered = together(binary(-3, 3, scalars=(1, 0.5)), _ties)
+_truths = binary(-2, 2)
+_compare = partial(Operator, inputs=_ordered, dtypes=ALL, exactness=MOVE, grad=False, out=True, in_place=True)
+_logic = partial(Operator, inputs=_truths, dtypes=ALL, exactness=MOVE, grad=False, out=True, in_place=True)
+_near = exactly(
+    call(few(257, high=9), few(257, high=9), atol=1.0, rtol=0.0),
+    call(few(257, high=9), few(257, high=9), rtol=0.5),
+    call(numbers("nan", "inf", "-inf", 1.0), numbers("nan", "inf", "inf", 1.0), equal_nan=True, group=SPECIAL),
+    call(numbers("nan", "inf", "-inf", 1.0), numbers("nan", "inf", "inf", 1.0), group=SPECIAL),
+)
+
+_COMPARISON = in_family(
+    "comparison",
+    _compare("eq", torch.eq),
+    _compare("ne", torch.ne),
+    _compare("lt", torch.lt),
+    _compare("le", torch.le),
+    _compare("gt", torch.gt),
+    _compare("ge", torch.ge),
+    _logic("logical_and", torch.logical_and),
+    _logic("logical_or", torch.logical_or),
+    _logic("logical_xor", torch.logical_xor),
+    Operator("isclose", torch.isclose, _near, FLOATS, exactness=MOVE, grad=False),
+)
+
+OPERATORS = (*_ARITHMETIC, *_COMPARISON)

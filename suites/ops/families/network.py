@@ -1,4 +1,4 @@
-"""Convolution, pooling, normalisation, resizing."""
+"""Networks: activations, convolution, pooling, normalization, resizing; losses with every reduction."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from pytest_ascend.operators.operator import ARITHMETIC, Operator
+from pytest_ascend.operators.operator import ARITHMETIC, DENSE, FLOATS, INTS, Operator
 from pytest_ascend.operators.samples import SHAPES, SPECIAL, Sample, call
-from pytest_ascend.operators.values import Values, distinct, normal, uniform
+from pytest_ascend.operators.values import Values, distinct, given, integers, normal, uniform
 
-from ..makers import exactly, in_family, numbers
+from ..makers import along, exactly, in_family, numbers, unary, with_loss_shapes
 
 _convolution = partial(Operator, exactness=ARITHMETIC, terms=256)
 _IMAGE = (2, 4, 6, 7)
@@ -117,7 +117,7 @@ _bilinear = exactly(
 )
 _bicubic = exactly(call(normal(*_small), size=(7, 9), align_corners=True), call(normal(*_small), size=(7, 9)))
 
-OPERATORS = in_family(
+_NETWORK = in_family(
     "network",
     _convolution("conv2d", F.conv2d, _in_two, terms=576),
     _convolution("conv1d", F.conv1d, _in_one),
@@ -134,3 +134,89 @@ OPERATORS = in_family(
     Operator("interpolate.bilinear", partial(F.interpolate, mode="bilinear"), _bilinear, terms=16, nonfinite=False),
     Operator("interpolate.bicubic", partial(F.interpolate, mode="bicubic"), _bicubic, terms=64, nonfinite=False),
 )
+
+
+_loss = partial(Operator, terms=257)
+_REDUCTIONS = ("mean", "sum", "none")
+
+
+def _classes(scores: Values, targets: Values, **named: Any) -> tuple[Sample, ...]:
+    return tuple(call(scores, targets, reduction=each, **named) for each in _REDUCTIONS)
+
+
+_scores, _targets = normal(17, 5), integers(17, low=0, high=4)
+_weight = uniform(5, low=0.25, high=2, grad=False)
+_weighted = _classes(_scores, _targets, weight=_weight)
+_entropies = exactly(
+    *_classes(_scores, _targets),
+    *_weighted,
+    call(_scores, _targets, ignore_index=2),
+    call(_scores, _targets, label_smoothing=0.25),
+    call(normal(3, 5, 4, 2), integers(3, 4, 2, low=0, high=4)),
+    call(_scores, uniform(17, 5, low=0, high=1, grad=False)),
+)
+_likelihoods = exactly(*_classes(_scores, _targets), *_weighted, call(_scores, _targets, ignore_index=2))
+_chances = with_loss_shapes(0.0625, 0.9375, (0, 1))
+
+_steps = (uniform(9, 2, 5, low=-4, high=-0.5), integers(2, 3, low=1, high=4))
+_alignments = exactly(
+    *(call(*_steps, given(9, 7, dtype="int64"), given(3, 2, dtype="int64"), reduction=each) for each in _REDUCTIONS),
+    call(uniform(6, 4, low=-4, high=-0.5), given(1, 3, dtype="int64"), (6,), (2,), blank=2),
+)
+
+_LOSS = in_family(
+    "loss",
+    _loss("mse_loss", F.mse_loss, with_loss_shapes()),
+    _loss("l1_loss", F.l1_loss, with_loss_shapes()),
+    _loss("smooth_l1_loss", F.smooth_l1_loss, with_loss_shapes()),
+    _loss("smooth_l1_loss.beta", partial(F.smooth_l1_loss, beta=0.5), with_loss_shapes()),
+    _loss("cross_entropy", F.cross_entropy, _entropies),
+    _loss("nll_loss", F.nll_loss, _likelihoods),
+    _loss("binary_cross_entropy", F.binary_cross_entropy, _chances, nonfinite=False),
+    _loss("binary_cross_entropy_with_logits", F.binary_cross_entropy_with_logits, with_loss_shapes(-6, 6, (0, 1))),
+    _loss("ctc_loss", F.ctc_loss, _alignments, dtypes=("float32",), nonfinite=False),
+    _loss("kl_div", F.kl_div, with_loss_shapes(-4, 0, (0.0625, 1), ("batchmean", "sum", "none"))),
+    _loss("soft_margin_loss", F.soft_margin_loss, with_loss_shapes(-3, 3, (1, 1))),
+)
+
+
+_piecewise = partial(Operator, exactness=ARITHMETIC)
+_both_ways = partial(Operator, in_place=True, out=True)
+_dims = ({"dim": -1}, {"dim": 0}, {"dim": 1}, {"dim": -2})
+_slopes = tuple(
+    call(normal(*shape), uniform(count, low=0, high=1)) for shape, count in (((2, 3, 5, 7), 1), ((17, 3), 3))
+)
+_thresholds = (call(uniform(2, 3, 5, 7, low=-2, high=2), 0.5, -7.0), call(uniform(257, low=-2, high=2), -0.5, 20.0))
+_halves = (call(normal(3, 4, 10), dim=-1), call(normal(3, 4, 10), dim=1), call(normal(34, 3), dim=0))
+
+_ACTIVATION = in_family(
+    "activation",
+    _piecewise("relu", torch.relu, unary(), FLOATS + INTS, in_place=True),
+    _piecewise("relu6", F.relu6, unary(-9, 9)),
+    Operator("leaky_relu", F.leaky_relu, unary(arguments=({"negative_slope": 0.25},))),
+    Operator("elu", F.elu, unary(arguments=({"alpha": 0.5},))),
+    Operator("celu", F.celu, unary(arguments=({"alpha": 0.5},))),
+    Operator("selu", F.selu, unary()),
+    Operator("gelu", F.gelu, unary(-6, 6, arguments=({"approximate": "none"},)), layouts=DENSE),
+    Operator("silu", F.silu, unary(-6, 6)),
+    Operator("mish", F.mish, unary(-6, 6)),
+    _piecewise("hardtanh", F.hardtanh, unary(arguments=({"min_val": -0.5, "max_val": 2.0},))),
+    Operator("hardswish", F.hardswish, unary(-5, 5)),
+    Operator("hardsigmoid", F.hardsigmoid, unary(-5, 5)),
+    _piecewise("hardshrink", F.hardshrink, unary(-2, 2, arguments=({"lambd": 1.0},))),
+    _piecewise("softshrink", F.softshrink, unary(-2, 2, arguments=({"lambd": 1.0},))),
+    Operator("softplus", F.softplus, unary(arguments=({"beta": 2.0, "threshold": 3.0},))),
+    Operator("softsign", F.softsign, unary()),
+    _both_ways("sigmoid", torch.sigmoid, unary(-9, 9)),
+    Operator("logsigmoid", F.logsigmoid, unary(-9, 9)),
+    _both_ways("tanh", torch.tanh, unary()),
+    Operator("tanhshrink", F.tanhshrink, unary()),
+    _piecewise("threshold", F.threshold, exactly(*_thresholds, call(uniform(), 0.5, -7.0, group=SHAPES))),
+    Operator("prelu", F.prelu, exactly(*_slopes, call(normal(2, 3, 5), uniform(3, low=0, high=1))), terms=256),
+    Operator("glu", F.glu, exactly(*_halves)),
+    Operator("softmax", F.softmax, along(*_dims, long=1025), terms=1025),
+    Operator("log_softmax", F.log_softmax, along(*_dims, long=1025), terms=1025),
+    Operator("softmin", F.softmin, along({"dim": -1}, {"dim": 0}), terms=64),
+)
+
+OPERATORS = (*_NETWORK, *_LOSS, *_ACTIVATION)

@@ -124,8 +124,8 @@ def event(kind: str, **data: Any) -> Change:
     return lambda log: log["events"].append({"type": "event", "kind": kind, **data})
 
 
-def canaries(**changes: Any) -> Change:
-    return lambda log: next(each for each in log["events"] if each["kind"] == "canaries").update(changes)
+def self_test(**changes: Any) -> Change:
+    return lambda log: next(each for each in log["events"] if each["kind"] == "self-test").update(changes)
 
 
 def finding(**changes: Any) -> Change:
@@ -383,10 +383,10 @@ BEFORE: Mapping[str, Change] = {
                                                   log["records"].insert(3, log["records"].pop(9))),
     "no chain": lambda log: log["header"].pop("chain"),
     # The whole.
-    "one of 15 planted errors": canaries(planted=1, detected=1),
-    "14 of 15 planted errors seen": canaries(detected=14),
-    "no right result tried": canaries(honest=0),
-    "a planted error missed": canaries(missed=["all is zero"]),
+    "one of 15 planted errors": self_test(planted=1, detected=1),
+    "14 of 15 planted errors seen": self_test(detected=14),
+    "no right result tried": self_test(honest=0),
+    "a planted error missed": self_test(missed=["all is zero"]),
     "no planted errors": lambda log: log["events"].clear(),
     "a card that was taken out": event("quarantined", card="npu:0", reason="wrong sums"),
     "a subset": header(selection={"kind": "subset", "reason": "-k relu"}),

@@ -23,7 +23,7 @@ from pytest_ascend.records.outcome import OUTCOMES, Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.records.verdict import Verdict
-from pytest_ascend.runlog.contents import FULL, Event, Header, Selection, SelfTest
+from pytest_ascend.runlog.contents import FULL, Cards, Event, Header, Selection, SelfTest
 from pytest_ascend.runlog.writing import RunLog
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog.synthetic import replace
@@ -121,7 +121,7 @@ def doctor_of(stack: Stack) -> dict[str, Any]:
 
 DOCTOR = doctor_of(STACK)
 OPTIONS: dict[str, Any] = {"device": "npu", "faults": [], "standard": "", "numerics": dict(PINNED)}
-CANARIES: tuple[Event, ...] = (SelfTest(planted=15, detected=15, honest=5, missed=()),)
+SELF_TEST: tuple[Event, ...] = (SelfTest(planted=15, detected=15, honest=5, missed=()),)
 
 #: What becomes of a case, by its id; the others pass.
 Fates = Mapping[str, ResultRecord]
@@ -159,10 +159,15 @@ def ended(index: int, outcome: str, **changes: Any) -> dict[str, ResultRecord]:
     return {CASES[index].id: replace(record, **changes)}
 
 
-def finding(name: str) -> dict[str, Any]:
+def cards(**changes: Any) -> Cards:
+    """Return what a log says of the only card of a run after it."""
+    return convert({"when": "after", "cards": [{"index": 0, "npu": 0, "chip": 0, **changes}]}, Cards)
+
+
+def finding(name: str, **changes: Any) -> dict[str, Any]:
     rule = next(each for each in RULES if each.id == name)
     found = {"id": name, "severity": rule.severity, "what": f"seen: {name}", "evidence": []}
-    return {**DOCTOR, "findings": [{**found, "why": rule.why, "remedy": "do"}]}
+    return {**DOCTOR, "findings": [{**found, "why": rule.why, "remedy": "do", **changes}]}
 
 
 def write_log(
@@ -190,7 +195,7 @@ def write_log(
     )
     header = change(header)
     log = RunLog.create(path, header)
-    for event in CANARIES if events is None else events:
+    for event in SELF_TEST if events is None else events:
         log.note(event)
     for case in header.manifest[: len(header.manifest) - skipped]:
         log.append((fates or {}).get(case.id, passed(case)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ascend.certificate.agreement import disagreements
+from pytest_ascend.certificate.judgement import disagreements
 from pytest_ascend.runlog.reading import read
 from pytest_ascend.verdict.summary import Summary, summarise
 

@@ -12,10 +12,11 @@ from pytest_ascend.certificate import consistency, provenance
 from pytest_ascend.certificate.judgement import Refused, certify
 from pytest_ascend.certificate.requirements import REQUIREMENTS
 from pytest_ascend.certificate.tiers import TIERS
+from pytest_ascend.environment.npu_smi import ELSEWHERE, OTHERS
 from pytest_ascend.runlog.contents import SUBSET, Header, Quarantined, Selection
 from tests.unit.runlog.synthetic import replace
 
-from .runs import CANARIES, ISSUED, RELEASE, STACK, WAIVER, ended, finding, issue, release_for, write_log
+from .runs import ISSUED, RELEASE, SELF_TEST, STACK, WAIVER, cards, ended, finding, issue, release_for, write_log
 
 MODEL, BENCHMARK = 124, 126
 
@@ -94,10 +95,14 @@ def test_a_run_that_conforms_is_certified(tmp_path: Path, tier: str) -> None:
         ({"change": stack(driver="", cann="")}, ["mixed", "machine", "machine"]),
         ({"change": stack(torch_npu_commit="")}, ["mixed", "machine"]),
         ({"change": header(doctor=finding("devices.occupied"))}, ["disturbed"]),
+        ({"events": (*SELF_TEST, cards(in_use="61258 MB used"))}, ["disturbed"]),
+        ({"fates": ended(BENCHMARK, "passed", measurements={"latency_us": 9.0, ELSEWHERE: 31.0 * 2**30})},
+         ["disturbed"]),
+        ({"fates": ended(BENCHMARK, "passed", measurements={"latency_us": 9.0, OTHERS: 1.0 * 2**30})}, ["disturbed"]),
         ({"events": ()}, ["blind"]),
-        ({"events": (replace(CANARIES[0], detected=14),)}, ["blind"]),
-        ({"events": (replace(CANARIES[0], planted=0, detected=0),)}, ["blind", "self-test"]),
-        ({"events": (*CANARIES, Quarantined(card="npu:0", reason="wrong sums"))}, ["blind"]),
+        ({"events": (replace(SELF_TEST[0], detected=14),)}, ["blind"]),
+        ({"events": (replace(SELF_TEST[0], planted=0, detected=0),)}, ["blind", "self-test"]),
+        ({"events": (*SELF_TEST, Quarantined(card="npu:0", reason="wrong sums"))}, ["blind"]),
         ({"fates": ended(BENCHMARK, "passed", measurements={})}, ["disturbed"]),
         ({"fates": ended(BENCHMARK, "passed", measurements={"us": float("nan")})}, ["disturbed", "measurements"]),
         ({"fates": ended(BENCHMARK, "passed", measurements={"us": float("nan"), "b": 1.0})},
@@ -117,6 +122,16 @@ def test_a_run_that_does_not_earn_it_is_refused(tmp_path: Path, how: dict[str, A
         ({"fates": ended(BENCHMARK, "errored")}, "models"),
         ({"change": header(doctor=finding("devices.occupied"))}, "models"),
         ({"change": header(doctor=finding("cann.several"))}, "performance"),
+        (
+            {"fates": ended(BENCHMARK, "passed", measurements={"latency_us": 9.0, ELSEWHERE: 3.5 * 2**30})},
+            "performance",
+        ),
+        (
+            {"events": (*SELF_TEST, cards()), "change": header(doctor=finding("devices.occupied", card=5))},
+            "performance",
+        ),
+        ({"events": (*SELF_TEST, cards()), "change": header(doctor=finding("health.bad", card=5))}, "performance"),
+        ({"events": (*SELF_TEST, cards()), "change": header(doctor=finding("health.bad", card=-1))}, "performance"),
         ({"level": "full"}, "performance"),
     ],
 )

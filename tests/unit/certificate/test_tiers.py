@@ -26,7 +26,7 @@ from pytest_ascend.system.bundled import folder
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog.synthetic import replace
 
-from .runs import CANARIES, OPTIONS, STACK, STARTED, doctor_of, passed
+from .runs import OPTIONS, SELF_TEST, STACK, STARTED, doctor_of, passed
 
 #: What torch_npu 2.13.0 was seen to lack by its dispatcher and by CANN's lists of dtypes, at level standard, by cause.
 LACKING: Mapping[str, list[str]] = json.loads((Path(__file__).parent / "lacking_2_13.json").read_text())
@@ -95,7 +95,7 @@ def reasons(
         doctor=doctor_of(stack),
         used=release.hashes(),
     )
-    run = Run(header=header, records=tuple(records.values()), events=CANARIES)
+    run = Run(header=header, records=tuple(records.values()), events=SELF_TEST)
     footer = summarise(run).footer("2026-03-01T12:00:00+00:00")
     summary = summarise(replace(run, footer=footer))
     return {each.id for each in refusals(Subject(summary=summary, tier=TIERS[tier], release=release, on=DAY))}

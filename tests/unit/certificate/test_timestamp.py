@@ -48,7 +48,7 @@ def stamped(path: Path, address: str, *, started: datetime | None = None) -> Pat
         log.note(TimeStamped(authority=address, digest=hashlib.sha256(line).hexdigest(), answer=answer))
 
     stamp()
-    for event in runs.CANARIES:
+    for event in runs.SELF_TEST:
         log.note(event)
     for case in header.manifest:
         log.append(runs.passed(case))

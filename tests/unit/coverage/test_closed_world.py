@@ -9,7 +9,7 @@ import pytest
 
 from pytest_ascend.coverage import manifest
 from pytest_ascend.coverage.expectations import NAME, load
-from pytest_ascend.coverage.selection import BUNDLED, NEEDS_NPU, CollectedCases, concerns, plan
+from pytest_ascend.coverage.selection import BUNDLED, CollectedCases, concerns, plan
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored, Fallback, Outcome, Unsupported
 from pytest_ascend.records.record import ResultRecord
@@ -43,7 +43,7 @@ def test_a_run_on_an_npu_has_to_execute_every_case_whatever_was_collected(level:
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_device_without_torch_npu_has_to_execute_all_but_the_operators_of_torch_npu(device: str) -> None:
     left_out = {case.suite for case in FROZEN if not concerns(case, "full", device)}
-    assert left_out == set(NEEDS_NPU)
+    assert left_out == {"fused"}
 
 
 def drawn() -> list[Case]:

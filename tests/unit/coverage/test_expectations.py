@@ -283,3 +283,44 @@ def test_the_bundled_table_has_a_cause_once_and_nothing_that_is_derived_is_writt
     assert {each.derived for each in entries} == {"", "dispatcher", "dtypes"}
     assert not [each.cause for each in entries if each.outcome == "fallback" and not each.derived]
     assert not [each.cause for each in entries if "2.13" in str(each.versions.get("torch_npu", ""))]
+
+
+# --- what chips do otherwise, by design ---
+
+OLD, NEW = "Ascend310P3", "Ascend910B1"
+SATURATION, HALF_PRODUCTS = "saturation in place of Inf and NaN", "products of float32 in half precision"
+
+
+def on(chip: str, *deviations: str, case: str = "ops/exp/special/float16") -> Outcome:
+    """Return what the bundled table makes of a case that fails in these ways alone, on a chip."""
+    stack = Stack(device="npu", emulated=False, chip=chip, cann="8.3.RC1", torch_npu="2.7.1")
+    known = load([folder("baselines") / NAME], stack).known(case)
+    assert known
+    found = Failed(reason="3 of 5 elements differ", detail=f"as expected of a chip with {', '.join(deviations)}")
+    return known.judge(found, (), date(2026, 12, 1), frozenset(deviations))[0]
+
+
+def test_what_a_chip_does_by_design_is_waived_on_that_chip_alone() -> None:
+    assert on(OLD, SATURATION).name == "waived"
+    assert on("Ascend910A", SATURATION).name == "waived"
+    assert on(NEW, SATURATION).name == "failed"
+    assert on("Ascend950PR", "subnormal numbers flushed to zero").name == "waived"
+    assert on(OLD, "subnormal numbers flushed to zero").name == "failed"
+
+
+def test_several_are_waived_together_and_none_with_one_that_is_not_the_chips() -> None:
+    product = "ops/mm/forward/float32"
+    assert on(OLD, SATURATION, HALF_PRODUCTS, case=product).name == "waived"
+    assert on(OLD, SATURATION, "subnormal numbers flushed to zero", case=product).name == "failed"
+    assert on(OLD, case=product).name == "failed"
+
+
+def test_a_dtype_that_a_chip_has_not_is_waived_there() -> None:
+    said = "aclnnExp: Tensor self not implemented for DT_BFLOAT16, should be in dtype support list [DT_FLOAT,]."
+    for chip, outcome in ((OLD, "waived"), (NEW, "unsupported")):
+        stack = Stack(device="npu", emulated=False, chip=chip, cann="8.3.RC1", torch_npu="2.7.1")
+        known = load([folder("baselines") / NAME], stack).known("fused/npu_x/forward/bfloat16")
+        assert known
+        product = "The soc version does not support bf16 / fp32 for calculations, please change the setting"
+        for detail in (said, product):
+            assert known.judge(Unsupported(reason="refused", detail=detail), (), date(2026, 12, 1))[0].name == outcome

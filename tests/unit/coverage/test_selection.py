@@ -8,8 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_ascend.coverage.selection import BUNDLED, OWN, PART, CollectedCases, plan, scope
+from pytest_ascend.coverage.selection import BUNDLED, NAMED, OWN, PART, CollectedCases, plan, scope
 from pytest_ascend.records.case import Case
+from pytest_ascend.system.bundled import folder
+from pytest_ascend.verdict.summary import OWN_MODEL
 
 RELU = Case(suite="ops", subject="relu", property="forward")
 GELU = Case(suite="ops", subject="gelu", property="forward", level="standard")
@@ -98,3 +100,9 @@ def test_what_a_worker_collected_survives_the_way_to_its_controller() -> None:
 )
 def test_paths_tell_what_is_asked_of_the_suites(tmp_path: Path, paths: tuple[str, ...], expected: str) -> None:
     assert scope(paths, tmp_path.resolve() / "suites", tmp_path) == expected
+
+
+def test_what_an_option_chooses_is_named_by_it_and_is_there() -> None:
+    made = plan(collected(MINE), (), level="smoke", scope=PART, paths=("/x/suites/user/model.py",), narrowed_by=())
+    assert made.narrowed == OWN_MODEL
+    assert [path for path in NAMED if not (folder("suites") / path).exists()] == []

@@ -58,7 +58,7 @@ def test_the_bundled_suites_are_divided_evenly() -> None:
 
 @pytest.mark.parametrize("text", ["", "1", "0/2", "3/2", "-1/2", "1/0", "a/b", "1/2/3", "1/1001", "²/2"])
 def test_what_is_no_part_of_a_whole_is_one_clear_message(text: str) -> None:
-    with pytest.raises(UsageError, match=r"no part of a whole\n  hint: "):
+    with pytest.raises(UsageError, match=r"not a part of a whole\n  hint: "):
         shards.parse(text)
 
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from pytest_ascend.device import Device, npu
-from pytest_ascend.device.cpu import Cpu
-from pytest_ascend.device.cuda import open_cuda
+from pytest_ascend.device.cpu_and_cuda import Cpu, open_cuda
 from pytest_ascend.device.npu import Npu
 from pytest_ascend.errors import DeviceUnavailable
 

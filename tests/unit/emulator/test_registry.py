@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from pytest_ascend.emulator.kernels import FAMILIES
-from pytest_ascend.emulator.kernels.widening import widened
-from pytest_ascend.emulator.registry import Family, aten
+from pytest_ascend.emulator.registry import Family, aten, widened
 
 
 def test_kernels_of_what_torch_lacks_are_left_out_however_they_are_made() -> None:

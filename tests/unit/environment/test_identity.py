@@ -75,3 +75,9 @@ def test_a_table_of_more_devices_than_there_are_files_is_not_guessed_from() -> N
 def test_without_any_number_the_index_itself_is_the_key() -> None:
     (only,) = identities({"ASCEND_RT_VISIBLE_DEVICES": "0"}, [], NpuSmi(), parse_map("NPU ID Chip ID Chip Name\n0 0 x"))
     assert only.keys == ("npu-0",)
+
+
+def test_a_950_is_asked_without_a_chip_though_its_map_has_one() -> None:
+    table, mapped = parse(_table("950, whose")), parse_map(_table("info -m of a 950"))
+    first = identities({}, [0, 1], table, mapped)[0]
+    assert (first.npu, first.chip, first.physical) == (0, -1, 0)

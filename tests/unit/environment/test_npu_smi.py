@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ascend.environment.chips import family
-from pytest_ascend.environment.npu_smi import Chip, NpuSmi, Process, in_use, parse, parse_map, soc
+from pytest_ascend.environment.npu_smi import Chip, NpuSmi, Process, in_use, parse, parse_common, parse_map, soc
 
 A2 = """+--------------------------------------------------------------------------------------------+
 | npu-smi 25.5.2                   Version: 25.5.2                                               |
@@ -105,8 +105,8 @@ def _says(said: NpuSmi, printed: str, statement: str) -> bool:
     if word in ("idle", "busy"):
         chips = [each for each in said.chips if str(each.npu) == rest[0] and rest[1:] in ([], [str(each.chip)])]
         return bool(chips) and all(bool(in_use(each, said.processes)) == (word == "busy") for each in chips)
-    if word in ("driver", "tool"):
-        return getattr(said, word) == rest[0]
+    if word in ("driver", "tool", "failure"):
+        return bool(getattr(said, word) == " ".join(rest))
     if word == "incomplete":
         return said.incomplete
     rows = [
@@ -116,8 +116,8 @@ def _says(said: NpuSmi, printed: str, statement: str) -> bool:
     return statement in [" ".join(map(str, row)) for row in rows]
 
 
-def test_there_are_thirty_outputs() -> None:
-    assert len(OUTPUTS) >= 30
+def test_there_are_thirty_outputs_and_more() -> None:
+    assert len(OUTPUTS) >= 45
 
 
 @pytest.mark.parametrize("title", OUTPUTS)
@@ -128,3 +128,62 @@ def test_what_people_published_is_read_right(title: str) -> None:
         assert _says(parse(printed), printed, statement), statement
     if statements[0].startswith("map"):
         assert len(parse_map(printed)) == len(statements)
+
+
+#: Answers to ``npu-smi info -t common -i N``: of a 910B with the controller of its board, of the manual of the Atlas
+#: training servers, of a card with two chips, and what they say of one chip.
+COMMON_910B = """        NPU ID                         : 1
+        Chip Count                     : 1
+
+        Chip ID                        : 0
+        Memory Usage Rate(%)           : 0
+        HBM Usage Rate(%)              : 4
+        Aicore Usage Rate(%)           : 0
+        Aicore Freq(MHZ)               : 1800
+        Aicore curFreq(MHZ)            : 800
+        Aicore Count                   : 24
+        Temperature(C)                 : 46
+        NPU Real-time Power(W)         : 93.4
+
+        Chip Name                      : mcu
+        Temperature(C)                 : 38
+        NPU Real-time Power(W)         : 45.2
+"""
+COMMON_MANUAL = """NPU ID                         : 0
+Memory Usage Rate(%)           : 0
+HBM Usage Rate(%)              : 3
+Aicore Freq(MHZ)               : 1650
+Aicore curFreq(MHZ)            : 100
+Temperature(C)                 : 65
+NPU Real-time Power(W)         : 298.6
+"""
+COMMON_TWO = """	NPU ID                         : 2
+	Chip ID                        : 0
+	Aicore Freq(MHZ)               : 1080
+	Aicore curFreq(MHZ)            : 960
+	Temperature(C)                 : 43
+
+	Chip ID                        : 1
+	Aicore Freq(MHZ)               : 1080
+	Aicore curFreq(MHZ)            : 1080
+	Temperature(C)                 : NA
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "chip", "clock", "rated", "temperature", "power"),
+    [
+        (COMMON_910B, 0, 800, 1800, 46, 93.4),
+        (COMMON_910B, -1, 800, 1800, 46, 93.4),
+        (COMMON_MANUAL, 0, 100, 1650, 65, 298.6),
+        (COMMON_TWO, 0, 960, 1080, 43, None),
+        (COMMON_TWO, 1, 1080, 1080, None, None),
+        ("This device does not support querying common.", 0, None, None, None, None),
+    ],
+)
+def test_figures_are_those_of_the_chip_that_was_asked_for(
+    text: str, chip: int, clock: float, rated: float, temperature: float, power: float
+) -> None:
+    said = parse_common(text, chip)
+    names = ("Aicore curFreq(MHZ)", "Aicore Freq(MHZ)", "Temperature(C)", "NPU Real-time Power(W)")
+    assert [said.get(name) for name in names] == [clock, rated, temperature, power]

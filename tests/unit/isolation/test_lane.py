@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_ascend.isolation import Card, Task
-from pytest_ascend.isolation.lane import Assigned, Lane
+from pytest_ascend.isolation.cards import Assigned, Lane
 
 
 @dataclass

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ascend.isolation import Channel, Child, start
+from pytest_ascend.isolation.process import plogs
 
 
 @contextmanager
@@ -110,3 +111,65 @@ def gone(pid: int) -> bool:
             return True
         time.sleep(0.01)
     return False
+
+
+#: As published in reports of users: the level, the module with the process, the time, the place, the thread.
+PLOG = "[ERROR] RUNTIME({pid},python3):2024-05-27-15:26:09.482.138 [engine.cc:1263]{pid} ReportExceptProc:{what}\n"
+
+
+def _plog(folder: Path, pid: int, what: str, *, file_of: int = 0) -> Path:
+    path = folder / "debug" / "plog" / f"plog-{file_of or pid}_20240527152609482.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(PLOG.format(pid=pid, what=what) + PLOG.format(pid=77, what="of another process"))
+    return path
+
+
+def _log_of(pid: int, since: float, **variables: str) -> str:
+    return "\n".join(plogs(pid, since, variables))
+
+
+def test_the_log_of_cann_is_found_where_its_manual_says(tmp_path: Path) -> None:
+    _plog(tmp_path / "named", 12, "in the named folder")
+    _plog(tmp_path / "work" / "log", 12, "in the folder of work")
+    _plog(tmp_path / "home" / "ascend" / "log", 12, "in the home")
+    named = {"ASCEND_PROCESS_LOG_PATH": str(tmp_path / "named")}
+    work, home = {"ASCEND_WORK_PATH": str(tmp_path / "work")}, {"HOME": str(tmp_path / "home")}
+    assert "in the named folder" in _log_of(12, 0, **named, **work, **home)
+    assert "in the folder of work" in _log_of(12, 0, **work, **home)
+    assert "in the home" in _log_of(12, 0, **home)
+    assert _log_of(13, 0, HOME=str(tmp_path / "nowhere")) == ""
+
+
+def test_of_a_log_that_a_parent_opened_only_the_lines_of_the_process_are_kept(tmp_path: Path) -> None:
+    _plog(tmp_path, 12, "of the fork", file_of=11)
+    said = _log_of(12, 0, ASCEND_PROCESS_LOG_PATH=str(tmp_path))
+    assert "of the fork" in said
+    assert "of another process" not in said
+
+
+def test_a_log_of_an_earlier_process_with_this_number_is_none(tmp_path: Path) -> None:
+    path = _plog(tmp_path, 12, "long ago")
+    os.utime(path, (1_700_000_000, 1_700_000_000))
+    assert _log_of(12, time.time() - 60, ASCEND_PROCESS_LOG_PATH=str(tmp_path)) == ""
+
+
+def test_of_a_long_log_both_ends_are_kept_and_nothing_that_moves_a_terminal(tmp_path: Path) -> None:
+    path = _plog(tmp_path, 12, "the cause \x1b[2J\x07 \u202e")
+    path.write_text(path.read_text() + "x" * 300_000 + "\n" + PLOG.format(pid=12, what="the end"))
+    said = _log_of(12, 0, ASCEND_PROCESS_LOG_PATH=str(tmp_path))
+    assert "the cause ?[2J? ?" in said
+    assert "the end" in said
+    assert " bytes ..." in said
+    assert len(said) < 25_000
+
+
+def test_a_log_that_is_a_link_or_a_pipe_is_left_alone(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("(12,secret")
+    path = _plog(tmp_path, 12, "x")
+    path.unlink()
+    path.symlink_to(secret)
+    assert _log_of(12, 0, ASCEND_PROCESS_LOG_PATH=str(tmp_path)) == ""
+    path.unlink()
+    os.mkfifo(path)
+    assert _log_of(12, 0, ASCEND_PROCESS_LOG_PATH=str(tmp_path)) == ""

@@ -23,14 +23,16 @@ class Recorder:
         self.behave = behave
         self.ready = ready
         self.started: list[tuple[str, bool]] = []
+        self.deterministic: list[bool] = []
         self.pids: list[int] = []
         self.outcomes: dict[int, tuple[Decision, list[str]]] = {}
         self.sick: list[str] = []
         self.limit: int | None = None
 
-    def start(self, card: Card, *, alone: bool) -> Child:
+    def start(self, card: Card, *, alone: bool, deterministic: bool) -> Child:
         number = len(self.started)
         self.started.append((card.label, alone))
+        self.deterministic.append(deterministic)
 
         def live(channel: Channel) -> None:
             channel.send(ready=self.ready(card, number))
@@ -80,6 +82,18 @@ def test_all_is_settled_by_one_process_where_nothing_goes_wrong() -> None:
     assert run(recorder, 20) == ([], "")
     assert recorder.started == [("npu:0", False)]
     assert recorder.outcomes == dict.fromkeys(range(20), (Decision.SETTLE, ["passed"]))
+
+
+def test_tasks_that_ask_for_determinism_have_a_process_of_their_own_kind() -> None:
+    recorder = Recorder(lambda index, card, number: die(signal.SIGKILL) if index == 5 else str(number))
+    tasks = [Task(index, 30.0, deterministic=index >= 3) for index in range(7)]
+    Supervisor(tasks, [Card(label="npu:0", index=0)], recorder, Settings(start_limit_s=20, end_limit_s=5)).run()
+    kinds = {
+        index: {recorder.deterministic[int(said)] for said in told if said.isdigit()}
+        for index, (_, told) in recorder.outcomes.items()
+    }
+    assert kinds == {0: {False}, 1: {False}, 2: {False}, 3: {True}, 4: {True}, 5: set(), 6: {True}}
+    assert len(recorder.deterministic) <= 5
 
 
 def test_a_crash_is_tried_again_alone_and_blamed() -> None:

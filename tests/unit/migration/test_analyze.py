@@ -16,7 +16,7 @@ from torch import nn
 
 from pytest_ascend.environment.chips import npu_of
 from pytest_ascend.errors import UsageError
-from pytest_ascend.migration import page
+from pytest_ascend.migration import output
 from pytest_ascend.migration.analysis import Analysis, Memory, Operator
 from pytest_ascend.migration.analyze import analyze
 from pytest_ascend.migration.census import write
@@ -141,7 +141,7 @@ def test_everything_on_the_page_is_escaped() -> None:
     finding = Finding(
         path=HOSTILE, line=1, what=HOSTILE, severity="blocker", says=HOSTILE, instead=HOSTILE, source=HOSTILE
     )
-    text = page.render(
+    text = output.render(
         Analysis(
             chip=npu_of("910b3"),
             model=HOSTILE,

@@ -80,7 +80,7 @@ def test_inputs_arrive_bit_for_bit_in_their_strides(x: torch.Tensor) -> None:
 
 
 def test_gradients_are_compared_where_leaves_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    named = {"args": (torch.tensor([2.0]),), "leaves": (0,), "above": (torch.tensor([10.0]),)}
+    named = {"args": (torch.tensor([2.0]),), "leaves": (0,), "grad_outputs": (torch.tensor([10.0]),)}
     said = shown(capsys, function=torch.square, definition=torch.exp2, **named)
     assert said.startswith("output 0, element (0,): 40.0 on cpu, 27.7258")
 
@@ -121,7 +121,7 @@ def test_a_large_input_of_one_number_is_written(value: float) -> None:
 def test_of_several_outputs_gradients_come_from_those_that_something_comes_down_to(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    named = {"args": (torch.tensor([3.0, 4.0]), 1), "leaves": (0,), "above": (torch.tensor([10.0]),)}
+    named = {"args": (torch.tensor([3.0, 4.0]), 1), "leaves": (0,), "grad_outputs": (torch.tensor([10.0]),)}
     said = shown(capsys, function=torch.split, definition=torch.split, **named)
     assert "largest difference 0" in said
 

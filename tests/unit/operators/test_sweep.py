@@ -27,8 +27,8 @@ def target(name: str, dtype: str, function: Function | None = None, count: int =
     case = Case(suite="ops", subject=name, property="sweep", dtype=dtype)
     made = Target(case, operator, Sweep.of(operator, dtype, count), torch.device("cpu"))
     if function:
-        made.run = lambda sample, placing: [
-            function(*made.arguments(sample, placing)[0], **made.arguments(sample, placing)[1])
+        made.run = lambda sample, layout: [
+            function(*made.arguments(sample, layout)[0], **made.arguments(sample, layout)[1])
         ]
     return made
 

@@ -12,7 +12,7 @@ def test_the_benchmark_measures_and_finds_its_promises_kept(tmp_path, monkeypatc
     benchmark = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, spec.name, benchmark)
     spec.loader.exec_module(benchmark)
-    monkeypatch.setattr(benchmark, "opened_and_searched", lambda page: None)  # tests of the browser have that
+    monkeypatch.setattr(benchmark, "in_the_browser", lambda page: ())  # tests of the browser have that
     figures = benchmark.measure(cases=300, runs=6)
     assert [each.name for each in figures if each.found > each.promised] == []
     assert len(figures) == 4

@@ -173,8 +173,8 @@ def test_a_version_that_nobody_could_find_out_is_said_to_be_unknown(mixed):
 
 def test_a_subset_is_said_to_be_one():
     found = page(synthetic.op_cases(5), selection=Selection("subset", "-k relu"))
-    assert found.texts("h1") == ["A subset, not a full run"]
-    assert "subset: -k relu" in found.texts("dd")
+    assert found.texts("h1") == ["Selected cases passed"]
+    assert "selected: -k relu" in found.texts("dd")
 
 
 def test_what_did_not_run_is_grouped_by_reason():

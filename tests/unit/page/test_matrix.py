@@ -6,9 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from pytest_ascend.page.commands import report
-from pytest_ascend.page.matrix import natural, render_matrix
+from pytest_ascend.page.matrix import natural, render_matrix, scan
 from pytest_ascend.records.case import Case
-from pytest_ascend.verdict.scan import scan
 from tests.unit.runlog import synthetic
 from tests.unit.runlog.synthetic import replace
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.device.cpu import Cpu
+from pytest_ascend.device.cpu_and_cuda import Cpu
 from pytest_ascend.performance.profiling import KEPT, NAME, TABLE, TAKEN, became_slower, profile_of
 
 X = torch.ones(64, 64)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ascend.device.cpu import Cpu
+from pytest_ascend.device.cpu_and_cuda import Cpu
 from pytest_ascend.errors import UsageError
 from pytest_ascend.performance import baseline as files
 from pytest_ascend.performance.baseline import Choice
+from pytest_ascend.performance.commands import baseline_of
 from pytest_ascend.performance.comparison import Comparison
 from pytest_ascend.performance.estimate import estimate
-from pytest_ascend.performance.recording import baseline_of
 from pytest_ascend.performance.settings import differences, settings_of
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Passed

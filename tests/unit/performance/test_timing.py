@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.device.cpu import Cpu
-from pytest_ascend.performance import benchmarking, memory
+from pytest_ascend.device.cpu_and_cuda import Cpu
+from pytest_ascend.performance import benchmarking
 from pytest_ascend.performance.baseline import Baseline, Choice, MeasuredRun
 from pytest_ascend.performance.benchmarking import AscendBenchmark, Work, clock_remarks, shares_of_peak
 from pytest_ascend.performance.comparison import Comparison
@@ -117,17 +117,12 @@ def test_clocks_that_agree_are_not_remarked() -> None:
     ],
 )
 def test_a_tensor_kept_in_every_tenth_step_is_a_leak(by_step: list[int], leaks: bool) -> None:
-    assert bool(memory.leak(by_step)) == leaks
+    assert bool(benchmarking.leak(by_step)) == leaks
 
 
 def test_a_busy_machine_and_a_throttled_card_are_said() -> None:
     said = benchmarking.remarks({"host_load_per_cpu": 3.0, "npu_frequency_mhz": 800, "npu_rated_frequency_mhz": 1650})
     assert len(said) == 2
-
-
-def test_npu_smi_is_read() -> None:
-    text = "  Temperature(C)                 : 45\n  NPU Real-time Power(W) : 92.6\n  Aicore Usage Rate(%) : NA\n"
-    assert dict(benchmarking._figures(text)) == {"npu_temperature_c": 45.0, "npu_power_w": 92.6}
 
 
 def test_shares_are_given_of_known_chips_only() -> None:

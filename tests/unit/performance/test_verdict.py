@@ -10,8 +10,17 @@ import pytest
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.performance.estimate import ALONE, PAIRED, Estimate, estimate, quantile, tail
-from pytest_ascend.performance.noise import Noise, line_through, noise_of
-from pytest_ascend.performance.verdict import ALARMS, CANNOT_TELL, NOT_SLOWER, SLOWER, Gate, judge
+from pytest_ascend.performance.verdict import (
+    ALARMS,
+    CANNOT_TELL,
+    NOT_SLOWER,
+    SLOWER,
+    Gate,
+    Noise,
+    judge,
+    line_through,
+    noise_of,
+)
 
 
 def at(value: float, error: float = 0.0) -> Estimate:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ascend.emulator.settings import OPTIONS
 from pytest_ascend.errors import UsageError
 from pytest_ascend.plugin.options import chosen, given_in_vain, is_on, names, only_looks, read
 
@@ -25,12 +26,9 @@ def given(**values: object) -> argparse.Namespace:
         "ascend_timestamp": None,
         "ascend_report": None,
         "ascend_standard": None,
+        **{each.metadata["option"].removeprefix("--").replace("-", "_"): None for each in OPTIONS},
         "ascend_fault": [],
         "ascend_expectations": [],
-        "ascend_emulated_memory": None,
-        "ascend_emulated_numerics": None,
-        "ascend_emulated_cann": None,
-        "ascend_emulated_chip": None,
         "ascend_slowdown": None,
         "ascend_store_goldens": False,
         "ascend_isolation": None,

@@ -1,47 +1,87 @@
-"""A few elements beside honest results are judged at a first look as they are by the whole error model."""
+"""Small tensors beside honest results are judged at a first look as they are by the whole error model."""
 
 import random
 
+import numpy as np
 import pytest
 import torch
 
 from pytest_ascend.precision import Samples, compare
+from pytest_ascend.precision.floating import judge_floating
+from pytest_ascend.precision.formats import FORMATS
+from pytest_ascend.precision.model import cancelled, octaves
+from pytest_ascend.precision.request import Request
+from pytest_ascend.precision.spread import Entries
+from pytest_ascend.precision.standards import standard_of
+
+
+def values(numbers, generator):
+    """Return expected values: of one size or many, some zero, some far below the rest, some equal."""
+    size = numbers.choice([numbers.randint(1, 31), numbers.randint(32, 80), numbers.randint(81, 600)])
+    wide = torch.randn(size, generator=generator, dtype=torch.float64) * numbers.choice([0, 1, 3])
+    found = torch.randn(size, generator=generator, dtype=torch.float64) * 10 ** numbers.uniform(-3, 3) * wide.exp()
+    kind = numbers.randrange(5)
+    if kind == 0:
+        found[torch.rand(size, generator=generator) < 0.3] = 0
+    if kind == 1:
+        found[size // 2 :] *= 10 ** numbers.uniform(-14, -1)
+    if kind == 2:
+        found = found[torch.randint(0, numbers.randint(1, 40), (size,), generator=generator) % size]
+    return found
 
 
 def drawn(seed):
-    """Return a device's result of up to 31 elements, what is expected, and keywords, of all sizes of errors."""
-    numbers = random.Random(seed)  # noqa: S311
-    generator = torch.Generator().manual_seed(seed)
+    """Return a device's result, what is expected, honest results, and how to judge: errors are of all sizes."""
+    numbers, generator = random.Random(seed), torch.Generator().manual_seed(seed)  # noqa: S311
+    expected = values(numbers, generator)
+    dtype = numbers.choice([torch.float32, torch.bfloat16, torch.float16])
+    size = torch.finfo(dtype).eps * 10 ** numbers.uniform(-1.5, 2)
+    scale = size * (expected.abs() if numbers.random() < 0.3 else expected.abs().max())
+    if seed % 7 == 0:
+        expected *= 1e-14  # what is left of larger numbers
 
-    def normal(size):
-        return torch.randn(size, generator=generator, dtype=torch.float64)
+    def off(times):
+        return (expected + scale * times * torch.randn(expected.shape, generator=generator)).to(dtype)
 
-    size, dtype = numbers.randint(1, 31), numbers.choice([torch.float32, torch.bfloat16, torch.float16])
-    expected = normal(size) * 10 ** numbers.uniform(-3, 3) * torch.exp(normal(size) * numbers.uniform(0, 3))
-    if seed % 5 == 0:
-        expected[torch.rand(size, generator=generator) < 0.3] = 0
-    scale = (
-        torch.finfo(dtype).eps * 10 ** numbers.uniform(-1, 2) * (expected.abs().max() if seed % 2 else expected.abs())
+    honest = [off(1) for _ in range(numbers.randint(1, 3))]
+    request = Request(
+        standard=standard_of(None),
+        accumulation=numbers.choice([None, None, 1, 64]),
+        branching=seed % 4 == 0,
+        sampled=seed % 3 > 0,
     )
-    honest = [(expected + scale * normal(size)).to(dtype) for _ in range(numbers.randint(1, 3))]
-    actual = (expected + scale * 10 ** numbers.uniform(-0.3, 1.2) * normal(size)).to(dtype)
-    keywords = {"accumulation": numbers.choice([None, 1, 64]), "branching": seed % 4 == 0}
-    return actual, expected if seed % 6 else expected.to(dtype), {"honest": Samples(honest), **keywords}
+    return off(10 ** numbers.uniform(-0.7, 0.8)), expected if seed % 6 else expected.to(dtype), honest, request
 
 
 def test_the_first_look_says_what_the_whole_model_says(monkeypatch):
-    cases = [drawn(seed) for seed in range(250)]
-    quick = [compare(actual, expected, **keywords).agrees for actual, expected, keywords in cases]
+    cases = [drawn(seed) for seed in range(400)]
+    quick = [judge_floating("it", *case).agrees for case in cases]
     monkeypatch.setattr("pytest_ascend.precision.floating.look_at_few", lambda *_: None)
-    slow = [compare(actual, expected, **keywords).agrees for actual, expected, keywords in cases]
+    slow = [judge_floating("it", *case).agrees for case in cases]
     assert quick == slow
     assert {True, False} == set(slow)
 
 
-@pytest.mark.parametrize("size", [1, 10, 31])
+@pytest.mark.parametrize("size", [1, 10, 31, 32, 100, 1000])
 def test_what_agrees_computes_its_figures_when_they_are_read(size, monkeypatch):
     torch.manual_seed(size)
     expected = torch.randn(size, dtype=torch.float64)
     honest = Samples((expected * (1 + 1e-6 * torch.randn(size))).float() for _ in range(2))
     monkeypatch.setattr("pytest_ascend.precision.floating.measure", lambda *_: pytest.fail("every figure is computed"))
-    assert compare(expected.float(), expected, honest=honest).agrees
+    assert compare((expected * (1 + 1e-6 * torch.randn(size))).float(), expected, honest=honest).agrees
+
+
+def test_octaves_that_hold_but_the_noise_of_zero_are_one():
+    """Values from 2**-60 to 2**-40; up to 2**-50 their errors are of 2**-30, as what is left of larger numbers."""
+    exponents = np.repeat(np.arange(-60, -40), 4)
+    errors = np.where(exponents <= -50, 2.0**-30, 2.0**-70)
+    ulps = errors / 2.0 ** (exponents - 23)
+    entries = Entries(exponents, ulps, ulps, np.ones(80, np.int64))
+    honest = octaves(entries, FORMATS[torch.float32], -60, 20)
+    assert cancelled(honest) == 10
+    merged = octaves(entries, FORMATS[torch.float32], -50, 10)
+    assert merged.count.tolist() == [44] + [4] * 9
+    assert merged.error_max[0] == 2.0**-30
+    assert merged.error_square[0] == pytest.approx(44 * 2.0**-60)
+    exact = octaves(Entries(exponents, 0 * ulps, 0 * ulps, np.ones(80, np.int64)), FORMATS[torch.float32], -60, 20)
+    assert cancelled(exact) == 0

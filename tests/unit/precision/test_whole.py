@@ -9,7 +9,10 @@ import torch
 from torch import nn
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.precision import layers, whole
+from pytest_ascend.precision import compare, layers, whole
+from pytest_ascend.precision.reference import plain
+from pytest_ascend.precision.stand_ins import cross_entropy_inside
+from pytest_ascend.run.reference import cpu_reference
 
 
 class Cache:
@@ -115,9 +118,74 @@ def test_an_operator_without_a_float64_kernel_is_computed_another_way() -> None:
 
     verdict = whole(Experts(), torch.randn(8, 16))
     assert verdict.agrees
-    from pytest_ascend.run.reference import cpu_reference
-
     expected = cpu_reference(Experts(), torch.randn(8, 16))
     assert expected.source.notes == [
         "the CPU has no kernel of _grouped_mm for this: that operator alone is computed from its definition"
     ]
+
+
+class Classifier(nn.Module):
+    """Computes its own loss, as models of libraries do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(16, 30)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        logits = self.head(x)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def test_a_loss_that_an_npu_computes_in_bfloat16_under_autocast_agrees() -> None:
+    torch.manual_seed(0)
+    model, x, labels = Classifier(), torch.randn(40, 16) * 4, torch.arange(40) % 30
+    expected = cpu_reference(model, x, labels, autocast=torch.bfloat16)
+    with cross_entropy_inside(), torch.autocast("cpu", dtype=torch.bfloat16):  # as torch_npu does
+        actual = model(x, labels)
+    assert compare(actual, expected).agrees
+    assert not compare({**actual, "loss": actual["loss"] * 1.05}, expected).agrees
+
+
+def test_a_function_that_only_an_npu_has_is_computed_from_its_definition() -> None:
+    """Libraries choose it wherever torch_npu can be imported, also for what runs on the CPU."""
+    library = torch.library.Library("judged_functions", "DEF")
+    library.define("npu_geglu(Tensor x, int dim=-1, int approximate=1, bool activate_left=False) -> (Tensor, Tensor)")
+    try:
+        torch.manual_seed(0)
+        x = torch.randn(6, 20)
+        expected = cpu_reference(lambda x: torch.ops.judged_functions.npu_geglu(x, dim=-1, approximate=0)[0], x)
+        left, right = x.chunk(2, -1)
+        assert compare(left * nn.functional.gelu(right), expected).agrees
+        assert not compare(right * nn.functional.gelu(left), expected).agrees
+        assert "npu_geglu" in expected.source.notes[0]
+    finally:
+        library._destroy()
+
+
+def test_which_of_nearly_equal_values_is_largest_may_be_what_an_honest_result_says() -> None:
+    torch.manual_seed(0)
+    scores, weight = torch.randn(64, 256), torch.randn(256, 8)
+    weight[:, 1] = weight[:, 0]  # equal but for roundings
+
+    def chosen(scores: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        shares = (scores @ weight).softmax(-1)
+        return (shares + torch.arange(8).to(shares) * torch.finfo(scores.dtype).eps / 8).topk(2).indices
+
+    expected = cpu_reference(chosen, scores.bfloat16(), weight.bfloat16())
+    actual = chosen(scores.bfloat16(), weight.bfloat16())
+    assert not torch.equal(actual, plain(expected))
+    assert compare(actual, expected).agrees
+    assert not compare((actual + 3) % 8, expected).agrees
+
+
+def test_a_wrong_layer_is_judged_beside_as_many_honest_results_as_a_module() -> None:
+    class Sometimes(nn.Module):
+        calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            type(self).calls += 1
+            return torch.tanh(x) * (1.001 if type(self).calls == 1 else 1)
+
+    report = layers(nn.Sequential(nn.Linear(8, 8), Sometimes()), torch.randn(40, 8), backward=False)
+    assert report.first is not None
+    assert "judged beside 8 results of the CPU in float32" in report.first.forward.message

@@ -6,9 +6,9 @@ import pytest
 from msgspec import to_builtins
 
 from pytest_ascend.errors import RunLogError
+from pytest_ascend.page.matrix import scan
 from pytest_ascend.runlog import reading
 from pytest_ascend.runlog.writing import read
-from pytest_ascend.verdict.scan import scan
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
 
@@ -76,8 +76,8 @@ def test_an_empty_file_is_refused(tmp_path):
 
 
 def test_another_schema_is_refused(path):
-    changed(path, 1, schema=3)
-    assert "line 1: a log of schema 3; this version reads schemas up to 2" in refusal(path)
+    changed(path, 1, schema=4)
+    assert "line 1: a log of schema 4; this version reads schemas up to 3" in refusal(path)
 
 
 def test_a_case_twice_is_refused(path):
@@ -192,6 +192,14 @@ def test_a_log_of_schema_1_is_read_by_its_own_manifest(path):
     changed(path, 1, schema=1, left_to_cpu=[{"asked": first.id, "operators": [], "reason": "r", "cases": [more]}])
     assert read(path).header == synthetic.replace(before.header, schema=1)
     assert read(path).records == before.records
+
+
+def test_the_self_test_of_earlier_logs_is_read_by_its_former_name(path):
+    changed(path, 1, schema=2)
+    header, *rest = path.read_text().splitlines(keepends=True)
+    event = {"type": "event", "kind": "canaries", "planted": 15, "detected": 14, "honest": 5, "missed": ["relu"]}
+    path.write_text("".join((header, json.dumps(event) + "\n", *rest)))
+    assert read(path).missed_faults == ("relu",)
 
 
 def test_what_the_doctor_found_is_read_and_checked(path):

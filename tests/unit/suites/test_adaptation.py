@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from suites import adaptation as catalogue
-from suites.adaptation.augmentation import AUGMENT, hue
-from suites.adaptation.pipeline import WORKERS
+from suites.adaptation.pipeline import AUGMENT, WORKERS, hue
 from suites.adaptation.rewritten import ORIGINALS, SLIPS
 
 

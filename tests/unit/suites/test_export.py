@@ -15,13 +15,13 @@ import pytest
 import torch
 from torch import nn
 
-from pytest_ascend.device.cpu import Cpu
+from pytest_ascend.device.cpu_and_cuda import Cpu
 from pytest_ascend.device.npu import Npu
 from pytest_ascend.precision import compare
 from pytest_ascend.run.fallback import FallbackWatch
 from pytest_ascend.run.outcomes import classify
 from suites.adaptation import conftest as at_start
-from suites.adaptation import export, offline
+from suites.adaptation import export
 from suites.training import recipes
 
 
@@ -81,7 +81,7 @@ def test_where_there_is_no_atc_the_case_says_so(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path))
     with pytest.raises(NotImplementedError) as error:
-        offline.find_atc(device)
+        export.find_atc(device)
     found = classify(error.value, emulated=device.emulated)
     assert (found.name, reason in found.reason) == (outcome, True)
 
@@ -96,13 +96,13 @@ def script(path: Path, text: str) -> Path:
 def test_atc_is_found_where_cann_has_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     atc = script(tmp_path / "bin" / "atc", "exit 0")
     monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path))
-    assert offline.find_atc(Npu()) == atc
+    assert export.find_atc(Npu()) == atc
 
 
 def test_atc_is_told_all_that_it_needs(tmp_path: Path) -> None:
     out = tmp_path / "model.om"
     atc = script(tmp_path / "atc", f'printf "%s\\n" "$@" > {out}')
-    assert offline.to_om(atc, tmp_path / "model.onnx", (2, 3, 8, 8), "Ascend910B3") == out
+    assert export.to_om(atc, tmp_path / "model.onnx", (2, 3, 8, 8), "Ascend910B3") == out
     assert out.read_text(encoding="utf-8").splitlines() == [
         "--framework=5",
         f"--model={tmp_path}/model.onnx",
@@ -118,7 +118,7 @@ def test_atc_is_told_all_that_it_needs(tmp_path: Path) -> None:
 def test_what_atc_refuses_is_said_in_its_words(text: str, tmp_path: Path) -> None:
     said = "E10001: value of soc_version" if "E10001" in text else "nothing built"
     with pytest.raises(RuntimeError, match=said):
-        offline.to_om(script(tmp_path / "atc", text), tmp_path / "model.onnx", (1,), "Ascend")
+        export.to_om(script(tmp_path / "atc", text), tmp_path / "model.onnx", (1,), "Ascend")
 
 
 #: An AscendCL whose models double their input: what is asked of it, in the order that CANN's manual has.
@@ -164,7 +164,7 @@ def test_an_offline_model_is_run_and_unloaded(library: ctypes.CDLL) -> None:
     x = torch.arange(6.0).reshape(2, 3)
     strided = torch.arange(12.0)[::2].reshape(2, 3)
     for each in (x, strided):
-        assert torch.equal(offline.by_ascendcl(Path("m.om"), each, (3, 2), library), 2 * each.reshape(3, 2))
+        assert torch.equal(export.by_ascendcl(Path("m.om"), each, (3, 2), library), 2 * each.reshape(3, 2))
     assert ctypes.c_int.in_dll(library, "loaded").value == 0
 
 
@@ -183,7 +183,7 @@ def test_an_error_of_ascendcl_is_said(
     ctypes.c_int.in_dll(library, "fails").value = fails
     try:
         with pytest.raises(RuntimeError, match=said):
-            offline.by_ascendcl(Path("m.om"), x, shape, library)
+            export.by_ascendcl(Path("m.om"), x, shape, library)
     finally:
         ctypes.c_int.in_dll(library, "fails").value = 0
     assert ctypes.c_int.in_dll(library, "loaded").value == 0

@@ -10,7 +10,7 @@ import torch
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.calling import double, upstream
 from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.recorded.replay import recording
+from pytest_ascend.operators.replay import recording
 from pytest_ascend.operators.samples import Sample, call
 from pytest_ascend.operators.values import StoredTensor
 from pytest_ascend.system.bundled import folder

@@ -13,11 +13,10 @@ import torch
 
 from pytest_ascend.errors import GoldenError, UsageError
 from pytest_ascend.golden import Golden, GoldenStore
-from pytest_ascend.operators import calling
-from pytest_ascend.operators.recorded import index
-from pytest_ascend.operators.recorded.callables import resolve
-from pytest_ascend.operators.recorded.index import NOT_REPEATED, Packed, unpack
-from pytest_ascend.operators.recorded.replay import FORM, Recording, Unwritable, read, write
+from pytest_ascend.operators import calling, recorded
+from pytest_ascend.operators.callables import resolve
+from pytest_ascend.operators.recorded import NOT_REPEATED, Packed, unpack
+from pytest_ascend.operators.replay import FORM, Recording, Unwritable, read, write
 from pytest_ascend.operators.samples import call
 from pytest_ascend.operators.target import Target, placed
 from pytest_ascend.operators.values import StoredTensor, laid_out
@@ -197,12 +196,12 @@ def test_a_function_that_this_torch_lacks_says_so_when_it_is_called() -> None:
 def test_a_damaged_list_of_operators_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "operators.json").write_text('[{"name": "x"}]')
     with pytest.raises(UsageError, match=r"operators\.json"):
-        index.load(tmp_path / "operators.json")
+        recorded.load(tmp_path / "operators.json")
 
 
 def test_the_list_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    index.save(RECORDED.values(), tmp_path / "operators.json")
-    assert (tmp_path / "operators.json").read_bytes() == index.PATH.read_bytes()
+    recorded.save(RECORDED.values(), tmp_path / "operators.json")
+    assert (tmp_path / "operators.json").read_bytes() == recorded.PATH.read_bytes()
 
 
 def test_what_is_recorded_is_what_is_to_be_recorded() -> None:
@@ -217,7 +216,7 @@ def test_the_suite_has_as_many_operators_as_it_says() -> None:
 def test_every_recorded_operator_has_a_golden_of_the_same_promises() -> None:
     store = GoldenStore(folder("baselines") / "golden")
     for name in ("linalg.det", "fft.rfft", "add"):
-        assert index.Entry.from_dict(store.read(RECORDED[name].golden_id).meta["entry"]) == RECORDED[name]
+        assert recorded.Entry.from_dict(store.read(RECORDED[name].golden_id).meta["entry"]) == RECORDED[name]
 
 
 def test_what_overlaps_itself_is_not_changed_in_place() -> None:
@@ -236,15 +235,15 @@ def test_of_some_operators_out_is_not_asked() -> None:
 
 def test_whatever_is_recorded_is_a_case() -> None:
     known = {case.id for case in CASES}
-    recorded = {
+    listed = {
         f"ops/{entry.name}/{property_}/{dtype}"
         for entry in RECORDED.values()
         for dtype, properties in entry.properties.items()
         if is_recorded(entry.name, dtype)
         for property_ in properties
     }
-    assert recorded
-    assert recorded <= known
+    assert listed
+    assert listed <= known
 
 
 def test_an_operator_is_asked_in_a_dtype_either_by_the_catalogue_or_from_a_recording() -> None:
@@ -310,7 +309,7 @@ import sys, torch
 from pathlib import Path
 from pytest_ascend.golden import GoldenStore
 from suites.ops.table import RECORDED
-from pytest_ascend.operators.recorded.replay import recording
+from pytest_ascend.operators.replay import recording
 store = GoldenStore(Path(sys.argv[1]))
 for name in ("linalg.det", "fft.rfft", "special.entr"):
     for dtype, asked in RECORDED[name].properties.items():

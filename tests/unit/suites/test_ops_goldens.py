@@ -7,9 +7,8 @@ import torch
 
 from pytest_ascend.errors import GoldenError
 from pytest_ascend.golden import Golden, GoldenStore, Made
-from pytest_ascend.operators import stored
+from pytest_ascend.operators import recorded, stored
 from pytest_ascend.operators.operator import FLOATS, Operator
-from pytest_ascend.operators.recorded import index
 from pytest_ascend.operators.reference import Results, computed, differentiated
 from pytest_ascend.operators.samples import call
 from pytest_ascend.operators.stored import golden_id, load, named, read
@@ -91,8 +90,8 @@ def test_a_wrong_result_is_not_admitted() -> None:
 
 def test_each_operator_offers_one_golden_that_says_who_admitted_it() -> None:
     offered = {recipe.id: recipe for recipe in goldens()}
-    recorded = {index.PREFIX + name for name in names()}
-    assert offered.keys() == recorded | {golden_id(operator) for operator in OPERATORS.values()}
+    wanted = {recorded.PREFIX + name for name in names()}
+    assert offered.keys() == wanted | {golden_id(operator) for operator in OPERATORS.values()}
     assert offered["ops/exp"].meta["admitted_by"] == "torch float64; numpy float64"
 
 

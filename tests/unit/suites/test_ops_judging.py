@@ -7,7 +7,7 @@ import torch
 
 from pytest_ascend import precision
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.operators.judging import alike, expected, settings, shaken
+from pytest_ascend.operators.judging import alike, expected, perturbed, settings
 from pytest_ascend.operators.operator import FLOATS, FUNCTION, MOVE
 from pytest_ascend.operators.properties import chosen
 from pytest_ascend.operators.reference import Results, Tensors
@@ -72,7 +72,7 @@ def test_functions_wrong_by_eight_ulp_are_caught(name: str, dtype: str, store: G
 
 def test_where_each_result_is_a_sum_of_all_its_error_goes_with_the_largest() -> None:
     wanted = torch.tensor([1000.0, 0.0], dtype=torch.float64)
-    alone, together = (shaken(wanted, wanted.float(), together=each) for each in (False, True))
+    alone, together = (perturbed(wanted, wanted.float(), together=each) for each in (False, True))
     assert alone is not None
     assert together is not None
     ulp = torch.finfo(torch.float32).eps * 512

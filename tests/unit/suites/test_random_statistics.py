@@ -7,12 +7,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from suites.random import CASES, statistics
-from suites.random.draws import DRAWINGS, Drawing
+from suites.random import CASES, DRAWINGS, Drawing, statistics
 from suites.random.statistics import BLOCK, CASES_LIMIT, FALSE_ALARM, judge, repeated
 
 COUNT = 16 * BLOCK + 17
-#: How many numbers there are is part of the law of a permutation.
+#: How many numbers there are is part of the distribution of a permutation.
 DRAWN_ON_CPU = [each for each in DRAWINGS if each.name not in ("random_.bool", "randperm")]
 
 
@@ -21,8 +20,8 @@ def uniform(seed: int) -> torch.Tensor:
 
 
 def probability(values: torch.Tensor) -> float:
-    law = statistics.below_one()
-    return judge(law.cell(values), law.probabilities).probability
+    distribution = statistics.below_one()
+    return judge(distribution.cell(values), distribution.probabilities).probability
 
 
 def test_a_run_accuses_a_correct_generator_once_in_a_million_runs() -> None:
@@ -41,8 +40,8 @@ def test_what_the_cpu_draws_is_possible_and_probable(drawing: Drawing) -> None:
     torch.manual_seed(1)
     dtype = getattr(torch, drawing.dtypes[0])
     values = drawing.draw(torch.full((COUNT,), -11.0).to(dtype)).flatten()
-    assert bool(drawing.law.possible(values).all())
-    assert judge(drawing.law.cell(values), drawing.law.probabilities).probability > 1e-6
+    assert bool(drawing.distribution.possible(values).all())
+    assert judge(drawing.distribution.cell(values), drawing.distribution.probabilities).probability > 1e-6
     assert not repeated(values)
 
 
@@ -72,4 +71,4 @@ def test_a_block_that_comes_twice_is_seen() -> None:
 
 def test_what_was_not_written_is_impossible_everywhere() -> None:
     floating = [each for each in DRAWN_ON_CPU if each.dtypes[0] == "float32"]
-    assert not [each.name for each in floating if bool(each.law.possible(torch.tensor([float("nan")])).any())]
+    assert not [each.name for each in floating if bool(each.distribution.possible(torch.tensor([float("nan")])).any())]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from suites.models.test_variants import agreement, lost
+from suites.models.test_models import agreement, lost
 
 EXACT = torch.tensor([[9.0, 8.0, 7.0, 6.0, 5.0, 4.9995, 1.0], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]], dtype=torch.float64)
 RIGHT = EXACT.topk(5).indices

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from suites.training import CASES_OF_AUTOCAST, FLOAT32, LOWER
-from suites.training.test_autocast import CALLS
+from suites.training.test_mixed_precision import CALLS
 
 
 def test_every_operator_of_autocasts_lists_has_a_call() -> None:

@@ -60,11 +60,12 @@ def test_json_says_what_it_says() -> None:
 #: Modules that open what is theirs alone: /proc, pipes to their children, a file that they have just made themselves.
 OWN = {
     *("system/untrusted.py", "isolation/process.py", "environment/stack.py"),
-    *("performance/benchmarking.py", "performance/profiling.py", "page/html.py", "migration/page.py"),
+    *("performance/benchmarking.py", "performance/profiling.py", "page/html.py"),
     *("verdict/phrase.py", "plugin/hooks.py", "runlog/writing.py", "certificate/package.py", "certificate/signing.py"),
     *("coverage/commands.py", "diagnosis/codes.py", "contact/kit.py", "contact/steps.py"),
+    *("contact/host.py", "contact/redaction.py", "doctor/findings.py", "migration/output.py", "verdict/suites.py"),
     *("certificate/rerun.py", "plugin/worker.py", "system/programs.py"),  # a child's output, and /proc
-    *("environment/chips.py", "operators/recorded/index.py", "isolation/cards.py"),
+    *("environment/chips.py", "operators/recorded.py", "isolation/cards.py"),
     *(
         "distributed/host.py",
         "distributed/rank.py",

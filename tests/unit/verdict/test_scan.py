@@ -5,8 +5,9 @@ import json
 import pytest
 
 from pytest_ascend.errors import RunLogError
+from pytest_ascend.page.matrix import RANKS, scan
+from pytest_ascend.runlog.contents import SCHEMA
 from pytest_ascend.runlog.writing import read
-from pytest_ascend.verdict.scan import RANKS, scan
 from pytest_ascend.verdict.summary import ORDER, summarise
 from tests.unit.runlog import synthetic
 from tests.unit.runlog.test_reading import changed
@@ -86,7 +87,7 @@ def more(lines):
         more,
         lambda lines: lines[1:],
         lambda lines: [lines[0], lines[1].replace('"passed"', '"better"'), *lines[2:]],
-        lambda lines: [lines[0].replace('"schema":2', '"schema":99'), *lines[1:]],
+        lambda lines: [lines[0].replace(f'"schema":{SCHEMA}', '"schema":99'), *lines[1:]],
         lambda lines: [lines[0], "[]\n", *lines[2:]],
         lambda lines: [lines[0], lines[1].replace('"agrees":true', '"agrees":1'), *lines[2:]],
         lambda lines: ["{}\n"],

@@ -112,7 +112,7 @@ def test_a_manifest_without_cases_is_never_a_success():
 
 def test_a_faultless_subset_is_a_subset_and_says_so():
     assert judged("passed", selection=SUBSET) == ("subset", False, 0)
-    assert sentence("passed", selection=SUBSET) == "A subset, not a full run: the only case passed (selected: -k relu)."
+    assert sentence("passed", selection=SUBSET) == "Selected cases passed: the only case passed (selected: -k relu)."
 
 
 @pytest.mark.parametrize(("outcome", "said"), [("passed", "passed"), ("failed", "failed"), ("not-run", "failed")])

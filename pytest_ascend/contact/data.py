@@ -1,0 +1,228 @@
+"""From a kit, which anybody may have written, to the data of a chip that the project keeps."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from pytest_ascend.contact.kit import SCHEMA
+from pytest_ascend.coverage import expectations, manifest
+from pytest_ascend.coverage.expectation_files import checked
+from pytest_ascend.diagnosis.codes import CODES, codes_in
+from pytest_ascend.environment.measured import FOLDER, LARGEST_BYTES, is_chip
+from pytest_ascend.environment.npu_smi import parse_common
+from pytest_ascend.errors import UsageError
+from pytest_ascend.records.outcome import Disputed, Passed, Waived
+from pytest_ascend.system.bundled import folder
+from pytest_ascend.system.untrusted import read_regular, strict_json
+
+#: A kit has some hundred files of text; what is larger is none.
+MOST_FILES, MOST_BYTES = 1000, 128 * 2**20
+_OPERATOR = re.compile(r"[A-Za-z_0-9.]{1,80}")
+_BY = ("npu", "cpu", "")
+
+
+def read_kit(path: Path) -> dict[str, Any]:
+    """Return the files of a kit: JSON read, text as it is. Raises UsageError for what is no kit."""
+    hint = "give the file that `pytest-ascend contact -o contact.zip` wrote, as it is"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            if len(entries) > MOST_FILES or sum(each.file_size for each in entries) > MOST_BYTES:
+                raise UsageError(f"{path} is larger than any kit", hint=hint)
+            texts = {each.filename: archive.read(each).decode("utf-8", errors="replace") for each in entries}
+        found: dict[str, Any] = {
+            name: strict_json(text, constants=True) if name.endswith(".json") else text for name, text in texts.items()
+        }
+        about = found["about.json"]
+        if about["schema"] != SCHEMA or not isinstance(about["emulated"], bool) or not isinstance(about["steps"], dict):
+            raise UsageError(
+                f"{path} is a kit of another form", hint="use the pytest-ascend that made it, or a newer one"
+            )
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, RecursionError, RuntimeError) as error:
+        raise UsageError(f"{path} is no contact kit: {type(error).__name__}: {error}", hint=hint) from error
+    return found
+
+
+def data_of(kit: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the project keeps, by the name of its file; docs/contact.md describes each."""
+    records = list(_records(kit))
+    return {
+        "chip": _chip(kit),
+        "dtypes": _dtypes(_data(kit, "dtypes")),
+        "deviations": dict(_deviations(records)),
+        "durations": {each["case"]["id"]: _number(each.get("duration_s")) for each in records},
+        "codes": _codes(kit),
+    }
+
+
+def write(data: Mapping[str, Any], baselines: Path) -> Path:
+    """Write the data into the folder of its chip below ``baselines``, each file beside first; return that folder."""
+    name = data["chip"]["chip"]
+    name = name if is_chip(name) else "unknown"
+    target = baselines / FOLDER / f"{name}{'-emulated' if data['chip']['emulated'] else ''}"
+    target.mkdir(parents=True, exist_ok=True)
+    for each, value in data.items():
+        _replace(target / f"{each}.json", value)
+    return target
+
+
+def _replace(path: Path, value: Any) -> None:
+    beside = path.with_name(f".{path.name}")
+    beside.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    beside.replace(path)
+
+
+def _chip(kit: Mapping[str, Any]) -> dict[str, Any]:
+    """Return name, memory in bytes, clocks in MHz, start-up and recovery in seconds, versions, steps."""
+    start, clock = _data(kit, "start-up"), _data(kit, "clock")
+    return {
+        "emulated": kit["about.json"]["emulated"],
+        "chip": _text(start.get("chip")),
+        "torch": _text(start.get("torch")),
+        "torch_npu": _text(start.get("torch_npu")),
+        "cann": _cann(kit),
+        "memory_total_bytes": _number(start.get("memory_total_bytes")),
+        "context_bytes": _number(start.get("memory_used_by_context_bytes")),
+        "first_use_s": _number(start.get("first_use_s")),
+        "recovery_s": _number(_data(kit, "recovery").get("usable_after_s")),
+        "clock_mhz": {
+            "idle": _clock(clock.get("idle"), "Aicore curFreq(MHZ)"),
+            "loaded": _clock(clock.get("loaded"), "Aicore curFreq(MHZ)"),
+            "rated": _clock(clock.get("idle"), "Aicore Freq(MHZ)"),
+        },
+        "steps": {_text(name): _text(status) for name, status in kit["about.json"]["steps"].items()},
+    }
+
+
+def _cann(kit: Mapping[str, Any]) -> str:
+    components = _data(kit, "doctor").get("components")
+    listed = [each for each in components if isinstance(each, dict)] if isinstance(components, list) else []
+    return next((_text(each.get("version")) for each in listed if each.get("name") == "CANN toolkit"), "")
+
+
+def _data(kit: Mapping[str, Any], step: str) -> Mapping[str, Any]:
+    found = kit.get(f"steps/{step}.json")
+    data = found.get("data") if isinstance(found, dict) else None
+    return data if isinstance(data, dict) else {}
+
+
+def _text(value: Any, most: int = 80) -> str:
+    return value[:most] if isinstance(value, str) and value.isprintable() else ""
+
+
+def _number(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
+    return value if is_number else None
+
+
+def _clock(text: Any, name: str) -> float | None:
+    return parse_common(text).get(name) if isinstance(text, str) else None
+
+
+def _dtypes(answers: Mapping[str, Any]) -> dict[str, dict[str, dict[str, str]]]:
+    """Return who computes each dtype ("npu", "cpu", "" for nobody), by ``operators`` of the suite and ``aten`` ones.
+
+    What an operator of the suite comes to says something of one of torch's where that is the only one it calls; what
+    is refused, of the last that was called. One call that is taken goes before another that is not.
+    """
+    by_name: dict[str, dict[str, str]] = {}
+    aten: dict[str, dict[str, str]] = {}
+    for name, row in answers.items():
+        for dtype, said in row.items() if _OPERATOR.fullmatch(name) and isinstance(row, dict) else ():
+            by, called = (said.get("by"), said.get("of")) if isinstance(said, dict) else (None, None)
+            if by not in _BY or not _OPERATOR.fullmatch(dtype):
+                continue
+            by_name.setdefault(name, {})[dtype] = by
+            names = [each for each in called if isinstance(each, str)] if isinstance(called, list) else []
+            if names and (len(names) == 1 or not by):
+                its = aten.setdefault(names[-1].removeprefix("aten::")[:80], {})
+                its[dtype] = max(by, its.get(dtype, ""))  # "npu" > "cpu" > ""
+    return {"operators": by_name, "aten": aten}
+
+
+def _records(kit: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the records of the run, of cases that this release has."""
+    known = {each.id for each in manifest.load(folder("suites"))}
+    for line in str(kit.get("smoke/run.jsonl", "")).splitlines():
+        try:
+            record = strict_json(line)
+        except (ValueError, RecursionError):
+            continue
+        case = record.get("case") if isinstance(record, dict) and record.get("type") == "record" else None
+        if isinstance(case, dict) and case.get("id") in known:
+            yield record
+
+
+def _deviations(records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the cases of which something was expected: what came, and why; of a pass, that it is better."""
+    for each in records:
+        waiver, outcome = each.get("waiver"), _text(each.get("outcome"))
+        if isinstance(waiver, dict) and outcome in (Waived.name, Disputed.name):
+            yield each["case"]["id"], {"came": _text(waiver.get("outcome")), "cause": _text(waiver.get("cause"))}
+        elif outcome == Passed.name and str(each.get("reason", "")).startswith(expectations.BETTER):
+            yield each["case"]["id"], {"came": outcome, "cause": ""}
+
+
+def _codes(kit: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the error codes that stand anywhere, whether the tables know each, and a line in which it stands."""
+    texts = (value if isinstance(value, str) else json.dumps(value, indent=1) for value in kit.values())
+    lines = "\n".join(texts)[: 2**24].replace("\\n", "\n").splitlines()
+    found: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        for each in codes_in(line):
+            is_known = each.code in CODES
+            found.setdefault(each.code, {"known": is_known, "said": "" if is_known else _text(line.strip()[:200], 200)})
+    return dict(sorted(found.items()))
+
+
+def confirm(data: Mapping[str, Any], baselines: Path, today: date) -> tuple[int, list[str]]:
+    """Mark in ``baselines/expectations.json`` what a real chip confirmed; return how many cases, and what to look at.
+
+    For each cause that was seen, an entry for the chip with the cases behind the one that the cause has. What passed
+    although a deviation was expected is proposed for removal, as somebody has to look at it. Raises UsageError where
+    the file cannot be read.
+    """
+    path, chip = baselines / expectations.NAME, data["chip"]
+    if chip["emulated"] or not is_chip(chip["chip"]):
+        return 0, []
+    try:
+        document = strict_json(read_regular(path, LARGEST_BYTES))
+        checked(document)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", hint="give the folder that has it: -o baselines") from error
+    source = f"contact kit of {chip['chip']}, torch_npu {chip['torch_npu'] or '?'}, CANN {chip['cann'] or '?'}, {today}"
+    count = 0
+    for cause, cases in _by_cause(data["deviations"].items()).items():
+        count += _mark(document["causes"], cause, cases, chip["chip"], source)
+    _replace(path, document)
+    return count, [case for case, said in data["deviations"].items() if said["came"] == Passed.name]
+
+
+def _by_cause(deviations: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for case, said in deviations:
+        if said["cause"]:
+            found.setdefault(said["cause"], []).append(case)
+    return found
+
+
+def _mark(causes: list[dict[str, Any]], cause: str, cases: Sequence[str], chip: str, source: str) -> int:
+    """Put an entry of these cases on this chip behind that of their cause; return how many cases it has now."""
+    places = [place for place, each in enumerate(causes) if each["cause"] == cause and each.get("confirmed") is False]
+    if not places:
+        return 0
+    original = causes[places[-1]]
+    mine = next((each for each in causes if each["cause"] == cause and each.get("chips") == [chip]), None)
+    seen = sorted({*cases, *(mine["cases"] if mine and mine.get("confirmed") else ())})
+    entry = {**original, "cases": seen, "chips": [chip], "devices": ["npu"], "source": source, "confirmed": True}
+    if mine and mine.get("confirmed"):
+        mine.update(entry)
+    else:
+        causes.insert(places[-1] + 1, entry)
+    return len(seen)

@@ -1,0 +1,148 @@
+"""What the kit asks of the host: npu-smi in all its forms, device files, variables, signs of a container, the clock."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from pytest_ascend import __version__
+from pytest_ascend.doctor.survey import CONTROL_FILES
+from pytest_ascend.environment.identity import Identity, identities
+from pytest_ascend.environment.machine import this_machine
+from pytest_ascend.environment.npu_smi import parse, parse_map
+from pytest_ascend.system.programs import Reply, run
+
+#: npu-smi asks each device in turn, and hangs where a driver does.
+SMI_S = 10.0
+#: Of a machine with sixteen devices, the first is asked everything, the others what matters most, within this time.
+ALL_SMI_S = 60.0
+_OF_FIRST = [
+    "board",
+    "common",
+    "health",
+    "usages",
+    "memory",
+    "power",
+    "temp",
+    "product",
+    "ecc",
+    "volt",
+    "flash",
+    "proc-mem",
+    "pcie-err",
+    "topo",
+]
+_OF_OTHERS = ["board", "common", "health", "usages", "memory"]
+#: A card raises its clock within some seconds of work; the step "load" works for ten.
+_WARM_S = 6.0
+
+_VARIABLES = re.compile(
+    r"ASCEND|TORCH|HCCL|LCCL|NPU|CANN|ACL|PYTEST_ASCEND|ATB|OMP_NUM|LD_LIBRARY_PATH|TASK_QUEUE|KUBERNETES"
+)
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY", re.IGNORECASE)
+
+
+def cards(environ: Mapping[str, str], numbering: Mapping[str, Any] | None = None) -> tuple[Identity, ...]:
+    """Return every card in every numbering, with what the runtime says of it (see the step ``numbering``) if it did."""
+    here, said = this_machine(environ, limit_s=SMI_S), numbering or {}
+    names = (re.fullmatch(r"davinci(\d{1,3})", name) for name in here.tree.names("/dev"))
+    physical, buses = said.get("physical", ()), said.get("buses", ())
+    numbers = [int(name[1]) for name in names if name] or list(physical)
+    table, mapped = parse(here.npu_smi().text), parse_map(here.npu_smi_map().text)
+    return identities(environ, numbers, table, mapped, physical=physical, buses=buses)
+
+
+def npu_smi(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Ask npu-smi in all its forms: what became of each, and what was printed, as it is, by the name of a file."""
+    program = shutil.which("npu-smi", path=environ.get("PATH", ""))
+    if program is None:
+        return {"npu-smi": "not installed"}, {}
+    said, files, end = {}, {}, time.monotonic() + ALL_SMI_S
+    for form in _forms(environ):
+        limit_s = min(SMI_S, end - time.monotonic())
+        reply = run([program, *form], environ, limit_s) if limit_s > 0 else Reply(failure="not asked: no time left")
+        name = " ".join(["npu-smi", *form])
+        said[name] = reply.failure or "answered"
+        files[f"raw/{name.replace(' ', '_')}.txt"] = reply.text or reply.failure
+    return said, files
+
+
+def _forms(environ: Mapping[str, str]) -> Iterator[list[str]]:
+    yield from (["-v"], ["info"], ["info", "-l"], ["info", "-m"], ["info", "-h"])
+    found = list(dict.fromkeys((each.npu, each.chip) for each in cards(environ) if each.npu >= 0))
+    for place, (npu, chip) in enumerate(found):
+        which = ["-i", str(npu)]
+        for what in _OF_OTHERS if place else _OF_FIRST:
+            yield ["info", "-t", what, *which]
+            if not place and chip >= 0:  # the 950 takes no -c, others ask for it with some of these
+                yield ["info", "-t", what, *which, "-c", str(chip)]
+
+
+def machine(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Tell what the machine is: its files of devices, variables, and signs of a container."""
+    devices = sorted([*Path("/dev").glob("davinci[0-9]*"), *(Path("/dev", name) for name in CONTROL_FILES)])
+    named = {name: value for name, value in sorted(environ.items()) if _VARIABLES.search(name)}
+    return {
+        "devices": {str(each): _mode(each) for each in devices},
+        "variables": {name: "[struck out]" if _SECRET.search(name) else value for name, value in named.items()},
+        "container": {
+            "dockerenv": Path("/.dockerenv").exists(),
+            "containerenv": Path("/run/.containerenv").exists(),
+            "cgroup": _read("/proc/1/cgroup"),
+            "namespaces": {each.name: str(each.readlink()) for each in Path("/proc/self/ns").iterdir()},
+        },
+        "groups": os.getgroups(),
+        "root": os.geteuid() == 0,
+        "system": [platform.system(), platform.release(), platform.machine(), *platform.libc_ver()],
+        "os": _read("/etc/os-release"),
+        "python": sys.version,
+        "cpus": os.cpu_count(),
+        "memory": _read("/proc/meminfo")[:200],
+        "pytest_ascend": __version__,
+    }
+
+
+def _mode(path: Path) -> str:
+    try:
+        status = path.stat()
+    except OSError as error:
+        return str(error.strerror)
+    return f"{stat.filemode(status.st_mode)} group {status.st_gid}"
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")[:4000]
+    except OSError as error:
+        return str(error.strerror)
+
+
+def clock(environ: Mapping[str, str], work: Callable[[], object]) -> dict[str, Any]:
+    """Ask npu-smi for the clock of the first card, idle and while ``work`` runs, which takes ten seconds.
+
+    Raises LookupError where npu-smi is not there or knows no card.
+    """
+    program, first = shutil.which("npu-smi", path=environ.get("PATH", "")), next(iter(cards(environ)), None)
+    if program is None or first is None or first.npu < 0:
+        raise LookupError("npu-smi is not installed" if program is None else "npu-smi lists no card that torch sees")
+    which = ["-i", str(first.npu), *(["-c", str(first.chip)] if first.chip >= 0 else [])]
+    command = [program, "info", "-t", "common", *which]
+    found = {"card": first.label, "idle": run(command, environ, SMI_S).text}
+    with ThreadPoolExecutor(1) as executor:
+        working = executor.submit(work)
+        while not working.done():
+            time.sleep(_WARM_S if "loaded" not in found else 1.0)
+            said = run(command, environ, SMI_S).text
+            if not working.done():  # the last that was said while it worked: it imports torch first
+                found["loaded"] = said
+        working.result()
+    return found

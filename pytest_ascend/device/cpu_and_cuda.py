@@ -1,0 +1,120 @@
+"""A CUDA GPU as the device under test: a second opinion on goldens and limits."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_ascend.errors import DeviceUnavailable
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Cuda:
+    """The GPU with this index."""
+
+    index: int = 0
+    kind: str = "cuda"
+    emulated: bool = False
+    falls_back: bool = False
+
+    @property
+    def label(self) -> str:
+        """Return "cuda:N"."""
+        return f"cuda:{self.index}"
+
+    def torch_device(self) -> torch.device:
+        """Return the device as torch knows it."""
+        import torch
+
+        return torch.device("cuda", self.index)
+
+    def synchronize(self) -> None:
+        """Wait for the GPU."""
+        import torch
+
+        torch.cuda.synchronize(self.index)
+
+    def events(self) -> tuple[Any, Any]:
+        """Return two events of the current stream, which know the time between them."""
+        import torch
+
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        return start, stop
+
+    def chip(self) -> str:
+        """Return the name of the GPU."""
+        import torch
+
+        return str(torch.cuda.get_device_name(self.index))
+
+    def allocated_bytes(self) -> int:
+        """Return how much memory tensors hold now."""
+        import torch
+
+        return int(torch.cuda.memory_allocated(self.index))
+
+    def reset_peak_memory(self) -> None:
+        """Begin to measure the peak of memory anew."""
+        import torch
+
+        torch.cuda.reset_peak_memory_stats(self.index)
+
+    def peak_memory_bytes(self) -> int:
+        """Return the most memory that tensors held since the last reset."""
+        import torch
+
+        return int(torch.cuda.max_memory_allocated(self.index))
+
+
+def open_cuda(index: int) -> Cuda:
+    """Return the GPU with this index. Raises DeviceUnavailable where torch sees no such GPU."""
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if index >= count:
+        raise DeviceUnavailable(
+            f"cuda:{index} was asked for, and torch {torch.__version__} sees {count} CUDA devices",
+            hint="install a torch built for CUDA and its driver, or choose another --ascend-device",
+        )
+    return Cuda(index)
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """The CPU. Its work is done when the call returns, and nobody counts its memory."""
+
+    kind: str = "cpu"
+    label: str = "cpu"
+    emulated: bool = False
+    falls_back: bool = False
+
+    def torch_device(self) -> torch.device:
+        """Return the device as torch knows it."""
+        import torch
+
+        return torch.device("cpu")
+
+    def synchronize(self) -> None:
+        """Do nothing: everything is done already."""
+
+    def events(self) -> None:
+        """Return nothing: the host's clock is the CPU's."""
+
+    def chip(self) -> str:
+        """Return the architecture."""
+        return platform.machine()
+
+    def allocated_bytes(self) -> int:
+        """Return 0: torch does not count the CPU's memory."""
+        return 0
+
+    def reset_peak_memory(self) -> None:
+        """Do nothing: see :meth:`peak_memory_bytes`."""
+
+    def peak_memory_bytes(self) -> int:
+        """Return 0: torch does not count the CPU's memory."""
+        return 0

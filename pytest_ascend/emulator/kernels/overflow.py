@@ -1,0 +1,51 @@
+"""Overflow where a chip has no Inf and NaN: results are the largest number or zero, and a status remembers it.
+
+Source: CANN, aclrtFloatOverflowMode: Inf becomes the largest number and NaN zero; the first 910, 310P and 310B have no
+other mode, a 950 has no such mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from pytest_ascend.emulator.registry import Family, Kernel
+
+family = Family("overflow")
+T = torch.Tensor
+
+#: Families whose operators move values and compute none: Inf that is there stays.
+_MOVING = ("shaping", "indexing", family.name)
+_status = {"overflow": False}
+
+
+def computes(kernel: Kernel) -> bool:
+    """Whether an operator computes new values, which may overflow."""
+    return kernel.family not in _MOVING
+
+
+def saturate(results: Iterable[Any]) -> None:
+    """Replace Inf by the largest number of its sign and NaN by zero, in tensors and lists of them, and note it."""
+    for each in results:
+        if isinstance(each, list):
+            saturate(each)
+        elif isinstance(each, T) and each.is_floating_point() and not each.isfinite().all():
+            _status["overflow"] = True
+            each.nan_to_num_()
+
+
+@family.kernel_named("NPUGetFloatStatus")
+def _told(status: T) -> T:
+    """Write the status into the input, which is what torch_npu gives back."""
+    return status.fill_(_status["overflow"])
+
+
+@family.kernel_named("NPUClearFloatStatus")
+def _clear(status: T) -> T:
+    _status["overflow"] = False
+    return status.zero_()
+
+
+family.named("NPUAllocFloatStatus", lambda: torch.zeros(8))

@@ -1,0 +1,75 @@
+"""What contact kits found out about real chips: data of the project, one folder a chip in ``baselines/contact``.
+
+Written by ``pytest-ascend contact apply`` from a kit of an NPU; docs/contact.md says what is in each file.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_ascend.errors import AscendError
+from pytest_ascend.system import bundled
+from pytest_ascend.system.untrusted import read_regular, strict_json
+
+FOLDER = "contact"
+#: Ten times what the largest file of a chip has.
+LARGEST_BYTES = 16 * 2**20
+_CHIP = re.compile(r"Ascend[\w-]{1,32}")
+
+
+def is_chip(name: str) -> bool:
+    """Whether a name is one that a SoC can have, so that it can be that of a folder."""
+    return _CHIP.fullmatch(name) is not None
+
+
+def of(chip: str, what: str) -> Mapping[str, Any]:
+    """Return one file of a chip such as "Ascend910B3", empty where nobody sent a kit. Raises AscendError if damaged."""
+    return _read(bundled.folder("baselines") / FOLDER / chip / f"{what}.json") if is_chip(chip) else {}
+
+
+@functools.cache
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        found = strict_json(read_regular(path, LARGEST_BYTES, follow=False))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise AscendError(f"{path} cannot be read: {error}", hint="install pytest-ascend anew") from error
+    if not isinstance(found, dict):
+        raise AscendError(f"{path} is no object", hint="install pytest-ascend anew")
+    return found
+
+
+def memory_bytes(chip: str) -> int:
+    """Return the memory that torch.npu names of a device, 0 where it is not known."""
+    return int(of(chip, "chip").get("memory_total_bytes") or 0)
+
+
+def durations_s(chip: str) -> Mapping[str, float]:
+    """Return what cases took on a chip, by their ids."""
+    return {name: seconds for name, seconds in of(chip, "durations").items() if isinstance(seconds, int | float)}
+
+
+def codes(chips: Iterable[str] = ()) -> Mapping[str, tuple[str, str]]:
+    """Return error codes that no table knows, each with what was said and the chip that said it; of all chips."""
+    root = bundled.folder("baselines") / FOLDER
+    names = chips or sorted(each.name for each in root.iterdir() if is_chip(each.name)) if root.is_dir() else ()
+    found = ((code, said, chip) for chip in names for code, said in of(chip, "codes").items() if not said["known"])
+    return {code: (str(said["said"]), chip) for code, said, chip in found}
+
+
+def objections(operator: str, dtypes: Iterable[str], chip: str) -> tuple[str, ...] | None:
+    """Return what was seen of an operator of torch ("add.Tensor") with some dtypes on a chip, () for nothing bad.
+
+    None where not all of the dtypes were asked there. ``dtypes`` are torch's names, without "torch.".
+    """
+    seen = of(chip, "dtypes").get("aten", {}).get(operator, {})
+    asked = {each: seen.get(each) for each in dtypes}
+    if not asked or None in asked.values():
+        return None
+    words = {"": "is refused there", "cpu": "is computed by the CPU there"}
+    return tuple(f"{dtype} {words[by]} (contact kit)" for dtype, by in asked.items() if by in words)

@@ -1,0 +1,211 @@
+"""An analysis on the terminal, and as a page: one file that loads nothing and runs no script."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator
+from hashlib import sha256
+from importlib.resources import files
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from pytest_ascend import __version__
+from pytest_ascend.migration.analysis import STANDINGS, Analysis, Memory, Operator
+from pytest_ascend.migration.blockers import SEVERITIES
+from pytest_ascend.page import html
+from pytest_ascend.verdict.figures import quantity, visible
+
+#: Parts of a bar, in the order in which they are drawn, with the words beside them.
+PARTS = {
+    "parameters": "parameters and buffers",
+    "gradients": "gradients",
+    "optimizer": "optimizer state",
+    "rest": "activations and temporaries",
+}
+
+
+def write(path: Path, analysis: Analysis) -> None:
+    """Write the page beside ``path`` and put it there."""
+    html.write(path, render(analysis))
+
+
+def render(analysis: Analysis) -> str:
+    """Return the page of an analysis; every text on it is escaped."""
+    style = (files("pytest_ascend.migration") / "templates" / "analysis.css").read_text(encoding="utf-8")
+    return (
+        _environment()
+        .get_template("analysis.html")
+        .render(
+            analysis=analysis,
+            headlines=list(headlines(analysis)),
+            standings=STANDINGS,
+            severities=SEVERITIES,
+            bars=[_bar(each, analysis) for each in analysis.memory],
+            parts=PARTS,
+            version=__version__,
+            style=Markup(style),  # noqa: S704 - a file of the package
+            style_hash=f"'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'",
+        )
+    )
+
+
+def _bar(memory: Memory, analysis: Analysis) -> dict[str, Any]:
+    """Return the parts of the peak with their place on a scale that ends at the chip's memory, or the largest peak."""
+    scale = max(analysis.chip.memory_bytes, *(each.peak for each in analysis.memory))
+    trains = bool(memory.training_peak)
+    sizes = {
+        "parameters": memory.parameters + memory.buffers,
+        "gradients": memory.gradients if trains else 0,
+        "optimizer": memory.optimizer if trains else 0,
+    }
+    sizes["rest"] = max(0, memory.peak - sum(sizes.values()))
+    placed, start = [], 0.0
+    for name, size in sizes.items():
+        placed.append({"name": name, "x": 1000 * start / scale, "width": 1000 * size / scale, "bytes": size})
+        start += size
+    return {"memory": memory, "parts": placed, "limit": 1000 * analysis.chip.memory_bytes / scale}
+
+
+def _environment() -> Environment:
+    """Return an environment that escapes whatever the name of the template, and where a typo is an error."""
+    environment = Environment(
+        loader=PackageLoader("pytest_ascend.migration"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["size"] = lambda value: quantity("_bytes", value)
+    return environment
+
+
+#: Columns of a terminal on which a table has room for shapes.
+WIDE = 110
+#: Rows of a table; the JSON and the page have all.
+ROWS = 12
+
+#: Columns whose cells may be broken between words.
+SENTENCES = ("what it means", "most often on")
+
+HOW = {
+    "npu": "fake NPU tensors: what torch_npu dispatches to",
+    "meta": "meta tensors: what torch has on any device; torch_npu may take fused operators in their place",
+    "cpu": "real tensors on the CPU, as the model looks at its values",
+}
+
+
+def show(analysis: Analysis) -> None:
+    """Print tables of operators, memory and findings."""
+    console = Console(highlight=False)
+    for line in headlines(analysis):
+        console.print(line, markup=False)
+    if analysis.operators:
+        console.print(_standings(analysis))
+    if analysis.blocking:
+        console.print(_operators("not on the NPU, the costliest first", analysis.blocking, console.width))
+    if analysis.heaviest:
+        console.print(_operators("most arithmetic", analysis.heaviest[:5], console.width))
+    if analysis.memory:
+        console.print(_memory(analysis))
+    for indent, line in _findings(analysis):
+        console.print(Padding(Text(line), (0, 0, 0, indent)))
+    for note in analysis.notes:
+        console.print(f"note: {note}", markup=False)
+
+
+def headlines(analysis: Analysis) -> Iterator[str]:
+    """Yield what it comes to, in a few sentences."""
+    if analysis.model:
+        yield f"{analysis.model}, one step, {HOW[analysis.way]}"
+        yield f"operators by {analysis.asked}" if analysis.asked else "no torch_npu here: name a census with --census"
+        counts = ", ".join(f"{count} {standing}" for standing, count in analysis.counts.items())
+        yield f"{len(analysis.operators)} operators: {counts}"
+        yield _fits(analysis)
+    if analysis.source:
+        counts = ", ".join(f"{_count(analysis, each)} {each}" for each in SEVERITIES)
+        yield f"{analysis.source}: {counts}"
+
+
+def _fits(analysis: Analysis) -> str:
+    chip, memory = analysis.chip, analysis.memory[-1]
+    capacity = f"{chip.name} has {quantity('_bytes', chip.memory_bytes)}"
+    peak = f"batch {memory.batch} takes {quantity('_bytes', memory.peak)}"
+    if analysis.largest_batch is None:
+        return f"{peak}; {capacity}"
+    if not analysis.largest_batch:
+        return f"{peak}; {capacity}: not even the parameters fit"
+    return f"{peak}; {capacity}: up to batch {analysis.largest_batch:,} should fit"
+
+
+def _count(analysis: Analysis, severity: str) -> int:
+    return sum(each.severity == severity for each in analysis.findings)
+
+
+def _table(*columns: str, title: str = "") -> Table:
+    """Return a table. Names and figures are never broken, what is said in sentences is wrapped."""
+    table = Table(title=escape(title) or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, no_wrap=column not in SENTENCES, overflow="fold")
+    return table
+
+
+def _standings(analysis: Analysis) -> Table:
+    table = _table("standing", "operators", "calls", "what it means")
+    for standing, count in analysis.counts.items():
+        calls = sum(each.all_calls for each in analysis.operators if each.standing == standing)
+        table.add_row(standing, f"{count:,}", f"{calls:,}", STANDINGS[standing])
+    return table
+
+
+def _operators(title: str, operators: tuple[Operator, ...], width: int) -> Table:
+    on_what = ("most often on",) if width >= WIDE else ()
+    table = _table("operator", "standing", "calls", "data", "GFLOP", *on_what, title=title)
+    for each in operators[:ROWS]:
+        on = f"{each.signatures[0][0]} ({each.signatures[0][1]}x)" if each.signatures else ""
+        data = quantity("_bytes", each.moved_bytes)
+        row = (escape(each.name), each.standing, f"{each.all_calls:,}", data, f"{each.flops / 1e9:,.2f}", escape(on))
+        table.add_row(*row[: len(table.columns)])
+    if len(operators) > ROWS:
+        table.add_row(f"and {len(operators) - ROWS} more: --json or --html")
+    return table
+
+
+def _memory(analysis: Analysis) -> Table:
+    columns = ("batch", "weights", "gradients", "optimizer", "activations", "training", "inference")
+    table = _table(*columns, title=f"memory, optimizer {analysis.optimizer}")
+    for each in analysis.memory:
+        table.add_row(f"{each.batch:,}", *(quantity("_bytes", value) for value in _parts(each)))
+    return table
+
+
+def _parts(memory: Memory) -> tuple[int, ...]:
+    own = memory.parameters + memory.buffers
+    return (
+        own,
+        memory.gradients,
+        memory.optimizer,
+        memory.activations,
+        memory.training_peak,
+        memory.inference_peak,
+    )
+
+
+def _findings(analysis: Analysis) -> Iterator[tuple[int, str]]:
+    """Yield the findings as lines with the column to begin at: the places, then what it means and what to use."""
+    for says, group in groupby(analysis.findings, key=lambda each: (each.severity, each.says, each.instead)):
+        yield 0, ""
+        for each in group:
+            yield 0, f"{each.severity:8} {each.path}:{each.line}  {each.what}"
+        yield 9, says[1]
+        yield 9, f"use: {says[2]}"

@@ -1,0 +1,184 @@
+"""Which operators were recorded, and what is tested of each: read from a file that building the goldens writes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.golden.files import write_if_new
+from pytest_ascend.operators.operator import BOOL, FLOATS, INTS
+from pytest_ascend.system.bundled import folder
+
+PATH = folder("suites") / "ops" / "recorded.json"
+#: Dtypes, those first in which most is asked.
+_ORDER = (*FLOATS, "float64", "complex64", *INTS, *BOOL)
+#: What the ids of the goldens begin with.
+PREFIX = "ops/opinfo/"
+
+_ADDED = "several elements may come to one place, in any order: see torch.use_deterministic_algorithms"
+_EQUAL = "gives any of several equal places: see torch.median and torch.kthvalue"
+_UPDATES = "updates running statistics, which are among its inputs"
+_LAPACK = "torch_npu has LAPACK compute it, whose last bits depend on where in memory its inputs lie"
+
+#: Operators that need not give the same bits when they are called again, and why: PyTorch does not promise it.
+NOT_REPEATED: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            *("index_add", "index_copy", "index_put", "index_reduce", "put", "scatter", "scatter_add"),
+            *("scatter_reduce", "histc", "bincount", "_unsafe_masked_index_put_accumulate"),
+        ),
+        _ADDED,
+    ),
+    **dict.fromkeys(("kthvalue", "median", "nanmedian"), _EQUAL),
+    **dict.fromkeys(
+        (
+            *("batch_norm", "instance_norm", "native_batch_norm", "_native_batch_norm_legit"),
+            "_batch_norm_with_update",
+        ),
+        _UPDATES,
+    ),
+    "linalg.lstsq": _LAPACK,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """An operator of the corpus.
+
+    ``function`` is where it is found ("torch.linalg.det"); ``in_place`` the same of its variant that changes its first
+    argument, "" where there is none. ``properties`` has, for each dtype, what is asked. ``exactness`` as
+    :class:`Operator` has it.
+    """
+
+    name: str
+    function: str
+    family: str
+    exactness: str
+    properties: Mapping[str, tuple[str, ...]]
+    in_place: str = ""
+
+    @property
+    def golden_id(self) -> str:
+        """The id of its golden."""
+        return PREFIX + self.name
+
+    @property
+    def first_dtype(self) -> str:
+        """The dtype in which what is asked once is asked."""
+        return min(self.properties, key=_ORDER.index)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Entry:
+        """Read what :meth:`to_dict` wrote. Raises KeyError or TypeError where a field is missing or unknown."""
+        properties = {dtype: tuple(asked) for dtype, asked in data["properties"].items()}
+        return cls(**{**data, "properties": properties})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return builtins only."""
+        return asdict(self)
+
+
+def load(path: Path = PATH) -> dict[str, Entry]:
+    """Read all entries, by name. Raises UsageError where the file is missing or damaged."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return {each["name"]: Entry.from_dict(each) for each in data}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        hint = "install pytest-ascend anew; in a checkout: pytest-ascend baseline build ops/opinfo"
+        raise UsageError(f"the list of recorded operators cannot be read: {path}: {error}", hint=hint) from error
+
+
+def save(entries: Iterable[Entry], path: Path = PATH) -> None:
+    """Write the file anew: one operator a line, sorted, so that a change shows as what it is."""
+    ordered = sorted(entries, key=lambda each: each.name)
+    lines = ",\n".join(json.dumps(each.to_dict(), sort_keys=True) for each in ordered)
+    write_if_new(path, f"[\n{lines}\n]\n".encode())
+
+
+#: What the table says of a tensor: its dtype, the dtype of its storage, the first element there, its shape.
+Row: TypeAlias = Sequence[Any]
+
+#: Where elements of a kind may be stored: the first that holds all of them is taken.
+_FLOATING = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+_INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+
+
+class Packed:
+    """Tensors by number, being collected."""
+
+    def __init__(self) -> None:
+        self.table: list[Row] = []
+        self._parts: dict[str, list[torch.Tensor]] = {}
+        self._sizes: dict[str, int] = {}
+        self._known: dict[tuple[Any, ...], int] = {}
+
+    def add(self, tensor: torch.Tensor) -> int:
+        """Take a tensor in, and return its number; one that is there already keeps the number that it has."""
+        flat = _flat(tensor)
+        storage = _storage(flat)
+        stored = flat.to(storage)
+        key = (str(tensor.dtype), tuple(tensor.shape), str(storage), _bytes(stored))
+        if key not in self._known:
+            self._known[key] = len(self.table)
+            self.table.append([_name(tensor.dtype), _name(storage), self._place(stored), list(tensor.shape)])
+        return self._known[key]
+
+    def arrays(self) -> dict[str, torch.Tensor]:
+        """Return the flat tensors, by the name of their dtype."""
+        return {name: torch.cat(parts) for name, parts in self._parts.items()}
+
+    def _place(self, stored: torch.Tensor) -> int:
+        name = _name(stored.dtype)
+        first = self._sizes.get(name, 0)
+        self._parts.setdefault(name, []).append(stored)
+        self._sizes[name] = first + stored.numel()
+        return first
+
+
+def unpack(arrays: Mapping[str, torch.Tensor], row: Row) -> torch.Tensor:
+    """Return the tensor that a row of the table describes. Raises ValueError or KeyError where it lies outside."""
+    name, storage, first, shape = row
+    dtype = getattr(torch, name)
+    count = math.prod(shape) * (2 if dtype.is_complex else 1)
+    part = arrays[storage][first : first + count]
+    if first < 0 or part.numel() != count:
+        raise ValueError(f"a tensor of {count} elements lies outside of what is stored")
+    if dtype.is_complex:
+        real = torch.float64 if dtype is torch.complex128 else torch.float32
+        # A copy: complex numbers begin at even elements only.
+        return torch.view_as_complex(part.to(real, copy=True).reshape(*shape, 2))
+    return part.to(dtype).reshape(shape).clone()
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return (torch.view_as_real(plain) if plain.is_complex() else plain).reshape(-1)
+
+
+def _storage(flat: torch.Tensor) -> torch.dtype:
+    if flat.dtype is torch.bool:
+        return torch.bool
+    usual = _FLOATING if flat.is_floating_point() else _INTEGERS
+    return next(dtype for dtype in usual if _holds(dtype, flat))
+
+
+def _holds(dtype: torch.dtype, flat: torch.Tensor) -> bool:
+    """Whether a dtype holds every element, the sign of zero included."""
+    back = flat.to(dtype).to(flat.dtype)
+    same = (back == flat) | (back.isnan() & flat.isnan())
+    return bool((same & (back.signbit() == flat.signbit())).all())
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return tensor.view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

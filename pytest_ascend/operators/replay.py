@@ -1,0 +1,244 @@
+"""Recorded samples and their results, as the golden of a recorded operator holds them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import EllipsisType
+from typing import Any, TypeAlias
+
+import torch
+
+from pytest_ascend.dispatching import unseen
+from pytest_ascend.errors import GoldenError
+from pytest_ascend.golden import Golden, GoldenStore
+from pytest_ascend.operators.callables import resolve
+from pytest_ascend.operators.operator import ALL_OUTPUTS, Operator
+from pytest_ascend.operators.recorded import Entry, unpack
+from pytest_ascend.operators.reference import Results, Tensors
+from pytest_ascend.operators.samples import Sample
+from pytest_ascend.operators.values import StoredTensor, laid_out
+from pytest_ascend.records.case import REPEAT
+
+#: Layouts that torch's CPU kernels were recorded in as well.
+_LAYOUTS = ("transposed", "stepped")
+
+#: What a golden's meta says its form is; another one is not read.
+FORM = 1
+
+
+def operator_of(entry: Entry) -> Operator:
+    """Return the operator of an entry, as the catalogue's are; its samples are in its golden."""
+    return Operator(
+        entry.name,
+        resolve(entry.function),
+        lambda _: (),
+        tuple(entry.properties),
+        entry.family,
+        entry.exactness,
+        grad=any("backward" in asked for asked in entry.properties.values()),
+        out=any("out" in asked for asked in entry.properties.values()),
+        in_place=resolve(entry.in_place) if entry.in_place else False,
+        grad_outputs=ALL_OUTPUTS,
+        layouts=_LAYOUTS,
+        one_set_of_inputs=True,
+    )
+
+
+class Recording:
+    """The reference of a recorded operator: its golden. Raises GoldenError where that is damaged or revoked."""
+
+    def __init__(self, golden: Golden, path: str) -> None:
+        self._golden, self._path = golden, path
+        if golden.meta.get("form") != FORM:
+            raise self._damaged(f"its form is {golden.meta.get('form')!r}, not {FORM}")
+        self._made: dict[int, Sample] = {}
+        self._said: Sequence[Mapping[str, Any]] = golden.meta["samples"]
+        self._position = {said["name"]: position for position, said in enumerate(self._said)}
+
+    def samples(self, property_: str, dtype: str) -> tuple[Sample, ...]:
+        """Return the samples that a property is shown with."""
+        shown = "forward" if property_ == REPEAT else property_
+        found = (place for place, said in enumerate(self._said) if shown in self._asked(said, dtype))
+        samples = tuple(self._sample(place) for place in found)
+        return tuple(filter(_can_change, samples)) if property_ == "in-place" else samples
+
+    def forward(self, sample: Sample, dtype: str) -> Results:
+        """Return what a sample has to give in a dtype."""
+        with unseen():
+            return self._results(sample, dtype, "forward")
+
+    def backward(self, sample: Sample, dtype: str) -> Results:
+        """Return the gradients of a sample in a dtype, one for each input that has one."""
+        with unseen():
+            return self._results(sample, dtype, "backward")
+
+    def _results(self, sample: Sample, dtype: str, part: str) -> Results:
+        numbers, *honest = self._said[self._position[sample.name]]["dtypes"][dtype][part]
+        expected: Tensors = [None if each is None else self._tensor(each) for each in numbers]
+        layouts = [self._honest(expected, each) for each in honest]
+        return Results(expected, tuple(layouts))
+
+    def expression(self, source: StoredTensor, dtype: torch.dtype) -> str:
+        """Return the Python that reads a tensor of a sample from the file; "" where it is not there."""
+        return self.reading(source.number, dtype if source.follows else None)
+
+    def reading(self, number: int, dtype: torch.dtype | None) -> str:
+        """Return the Python that reads a tensor from the file, in ``dtype`` or its own; "" where it is not there."""
+        if number < 0:
+            return ""
+        name, storage, first, shape = self._golden.meta["table"][number]
+        parts = 2 if getattr(torch, name).is_complex else 1
+        held = f"load_file({self._path!r})[{storage!r}][{first}:{first + parts * math.prod(shape)}]"
+        if parts > 1:
+            held = f"torch.view_as_complex({held}.double().reshape({(*shape, 2)}))"
+        return f"{held}.to({dtype or f'torch.{name}'}).reshape({tuple(shape)})"
+
+    def _asked(self, said: Mapping[str, Any], dtype: str) -> Sequence[str]:
+        found: Sequence[str] = said["dtypes"].get(dtype, {}).get("asked", ())
+        return found
+
+    def _sample(self, place: int) -> Sample:
+        if place not in self._made:
+            said = self._said[place]
+            try:
+                args, kwargs = read(said["args"], self._source), read(said["kwargs"], self._source)
+            except (ValueError, KeyError, TypeError) as error:
+                raise self._damaged(f"the sample {said['name']!r}: {error}") from error
+            self._made[place] = Sample(
+                name=said["name"],
+                args=tuple(args),
+                kwargs=kwargs,
+                group=said["group"],
+                all_bits=said.get("all_bits", False),
+            )
+        return self._made[place]
+
+    def _source(self, held: Mapping[str, Any]) -> StoredTensor:
+        stride = tuple(held["stride"]) if "stride" in held else None
+        return StoredTensor(
+            tensor=self._tensor(held["number"]),
+            follows=bool(held["follows"]),
+            grad=bool(held.get("grad", False)),
+            stride=stride,
+            number=int(held["number"]),
+        )
+
+    def _honest(self, expected: Tensors, said: Sequence[int | str | None]) -> Tensors:
+        """Return honest results: a text is the dtype that what is expected was rounded to, a number a tensor."""
+        found: Tensors = []
+        for wanted, each in zip(expected, said, strict=True):
+            if isinstance(each, str) and wanted is not None:
+                found.append(wanted.to(getattr(torch, each)))
+            else:
+                found.append(None if each is None else self._tensor(int(each)))
+        return found
+
+    def _tensor(self, number: int) -> torch.Tensor:
+        try:
+            return unpack(self._golden.tensors, self._golden.meta["table"][number])
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+            raise self._damaged(f"tensor {number}: {error}") from error
+
+    def _damaged(self, reason: str) -> GoldenError:
+        hint = f"restore it from version control, or make it anew: 'pytest-ascend baseline build {self._golden.id}'"
+        return GoldenError(f"{self._path} is damaged: {reason}", path=self._path, hint=hint)
+
+
+def _can_change(sample: Sample) -> bool:
+    """Whether the first tensor can be changed in place: what lies twice in the same memory is not defined then."""
+    first = sample.values()[0]
+    if not isinstance(first, StoredTensor) or first.stride is None:
+        return True
+    numbers = torch.arange(first.tensor.numel()).reshape(first.shape)
+    return torch.equal(laid_out(numbers, first.stride), numbers)
+
+
+@functools.cache
+def recording(store: GoldenStore, golden_id: str) -> Recording:
+    """Read an operator's recording, once. Raises GoldenError."""
+    return Recording(store.read(golden_id), str(store.path(golden_id)))
+
+
+#: Writes a tensor, and reads what was written for it.
+Write: TypeAlias = Callable[[StoredTensor], Any]
+Read: TypeAlias = Callable[[Any], Any]
+
+#: The device that is tested, in place of the one that a sample was made on.
+DEVICE = torch.device("cpu")
+
+#: torch's own values, by the key that tells them apart in JSON.
+_NAMED: Mapping[str, type] = {"dtype": torch.dtype, "memory_format": torch.memory_format, "layout": torch.layout}
+
+
+class Unwritable(ValueError):
+    """An argument that JSON cannot say: a generator, a function, a module."""
+
+
+def write(value: Any, tensor: Write) -> Any:
+    """Return ``value`` as JSON knows it; ``tensor`` writes tensors. Raises Unwritable."""
+    if isinstance(value, StoredTensor):
+        return {"tensor": tensor(value)}
+    if value is None or isinstance(value, bool | str) or type(value) is int:
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": str(value)}
+    if isinstance(value, complex):
+        return {"complex": [write(value.real, tensor), write(value.imag, tensor)]}
+    return _write_structure(value, tensor)
+
+
+def _write_structure(value: Any, tensor: Write) -> Any:
+    if isinstance(value, list):
+        return [write(each, tensor) for each in value]
+    if isinstance(value, tuple):
+        return {"tuple": [write(each, tensor) for each in value]}
+    if isinstance(value, slice):
+        return {"slice": [value.start, value.stop, value.step]}
+    if isinstance(value, EllipsisType):
+        return {"ellipsis": True}
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {"dict": {key: write(each, tensor) for key, each in value.items()}}
+    return _write_named(value)
+
+
+def _write_named(value: Any) -> Any:
+    if isinstance(value, torch.device):
+        return {"device": True}
+    for key, kind in _NAMED.items():
+        if isinstance(value, kind):
+            return {key: str(value).removeprefix("torch.")}
+    raise Unwritable(f"{type(value).__name__} cannot be written down")
+
+
+def read(data: Any, tensor: Read) -> Any:
+    """Return what :func:`write` was given; ``tensor`` reads tensors. Raises ValueError on anything else."""
+    if isinstance(data, list):
+        return [read(each, tensor) for each in data]
+    if not isinstance(data, dict):
+        return data
+    ((key, held),) = data.items()
+    if key in _NAMED:
+        found = getattr(torch, held)
+        if not isinstance(found, _NAMED[key]):
+            raise ValueError(f"{held!r} is no {key}")
+        return found
+    return _READERS[key](held, tensor)
+
+
+def _complex(held: Any, tensor: Read) -> complex:
+    real, imaginary = (read(each, tensor) for each in held)
+    return complex(real, imaginary)
+
+
+_READERS: Mapping[str, Callable[[Any, Read], Any]] = {
+    "tensor": lambda held, tensor: tensor(held),
+    "float": lambda held, _: float(held),
+    "complex": _complex,
+    "tuple": lambda held, tensor: tuple(read(each, tensor) for each in held),
+    "slice": lambda held, _: slice(*held),
+    "ellipsis": lambda *_: ...,
+    "dict": lambda held, tensor: {key: read(each, tensor) for key, each in held.items()},
+    "device": lambda *_: DEVICE,
+}

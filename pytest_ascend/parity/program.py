@@ -1,0 +1,108 @@
+"""A model's case that went wrong as a program: the tensor that is furthest off, what was allowed, exit code 0 or 1.
+
+It needs pytest-ascend, which makes the weights and inputs of bundled models and imports a user's own.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from pytest_ascend.device.npu import pinning
+from pytest_ascend.records.text import one_line
+from pytest_ascend.records.verdict import Verdict
+from pytest_ascend.run.case_context import Reproduce
+from pytest_ascend.run.program import DIFFERENCE, ending, worst_leaf
+
+_HEAD = """\
+# {title}
+# It needs pytest-ascend, which makes the weights and the inputs.
+from __future__ import annotations
+
+{imports}
+
+device, cpu = torch.device("{device}"), torch.device("cpu")
+{pinning}{setup}
+"""
+
+_TENSORS = """\
+
+
+{difference}
+
+actual = {{name: each.detach().cpu() for name, each in {actual}[{kind!r}].items()}}
+expected = {exact}[{kind!r}]
+shared = [name for name in expected if name in actual and actual[name].shape == expected[name].shape]
+apart = {{name: difference(actual[name], expected[name]).flatten() for name in shared if expected[name].numel()}}
+share = {{name: each.max().item() / (expected[name].abs().max().item() or 1.0) for name, each in apart.items()}}
+for name in sorted(share, key=share.get, reverse=True)[:10]:
+    print(f"{{name}}: largest difference {{apart[name].max().item():.6g}}, {{share[name]:.2%}} of its largest value")
+print({decided!r})
+
+{ending}"""
+
+_LAYERS = """\
+
+report = layers({arguments}, device=device)
+print("\\n".join(report.explain()))
+raise SystemExit(not report.agrees)
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Computation:
+    """How a program computes again what was compared, as Python.
+
+    ``actual``, ``exact`` and ``honest`` are expressions for tensors by kind and then by name: on ``device``, on ``cpu``
+    in float64, and on ``cpu`` in the dtype of the case. ``layers`` are the arguments of :func:`precision.layers` where
+    every module is judged by itself. ``imports`` and ``setup`` are lines that these need.
+    """
+
+    imports: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+    actual: str = ""
+    exact: str = ""
+    honest: str = ""
+    layers: str = ""
+
+    def reproduce(self, title: str, device: torch.device) -> Reproduce:
+        """Return what writes the program of a case, for the fixture ``ascend_reproduce``."""
+        return partial(_program, self, title, device)
+
+
+def _program(computation: Computation, title: str, device: torch.device, verdict: Verdict | None) -> str:
+    """Write the program. Raises ValueError where no tensor is named that could be computed again."""
+    needed = {"import torch", *(["import torch_npu"] if device.type == "npu" else []), *computation.imports}
+    if computation.layers:
+        needed.add("from pytest_ascend.precision import layers")
+    head = _HEAD.format(
+        title=one_line(title),
+        imports="\n".join(sorted(needed, key=lambda line: (line.startswith("from"), line))),
+        device=device,
+        pinning="".join(f"{line}\n" for line in pinning(device)),
+        setup="\n".join(computation.setup),
+    )
+    if computation.layers:
+        return head + _LAYERS.format(arguments=computation.layers)
+    return head + _tensors(computation, verdict)
+
+
+def _tensors(computation: Computation, verdict: Verdict | None) -> str:
+    """Write what computes the tensors of a verdict and compares the worst of them."""
+    leaf = worst_leaf(verdict) if verdict else None
+    kind, found, key = leaf.path.partition("[") if leaf else ("", "", "")
+    if leaf is None or not found or leaf.worst is None or leaf.limit is None:
+        raise ValueError("no tensor of it is named; the command that runs the case again shows the message")
+    (name,) = ast.literal_eval(f"[{key}")
+    index = leaf.worst.index
+    return _TENSORS.format(
+        difference=DIFFERENCE,
+        actual=computation.actual,
+        exact=computation.exact,
+        kind=kind,
+        decided=f"decided by {name}, element {index}: {leaf.worst.actual} in the run, {leaf.worst.expected} expected",
+        ending=ending(name, index, leaf.limit.name, float(leaf.limit.value), honest=f"{computation.honest}[{kind!r}]"),
+    )

@@ -1,0 +1,168 @@
+"""How long models, operators, copies, input pipelines and optimizers take; batch sizes and memory of models."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+
+from pytest_ascend.device import Device, npu
+from pytest_ascend.performance.benchmarking import AscendBenchmark, Work, use_of
+from pytest_ascend.performance.estimate import PLACES
+from pytest_ascend.performance.timing import Call
+from pytest_ascend.records.case import Case
+
+from . import AUGMENTATION, COMPILED, COPY_RUNS, LAUNCH, MEMORY, MODEL_RUNS, OPERATORS, OPTIMIZER_RUNS, PIPELINE, SWEEPS
+from .host_work import PIPELINES, Pipeline, augmentation
+from .models import MODES, WORKS, batch_of, inference, model_of, training
+from .sizes import HOST, preparations, sizes_of
+
+Measure = Callable[[str, float | Sequence[float]], None]
+
+#: Largest batch of a sweep, and how long one batch size may take before larger ones are left out.
+LARGEST_BATCH, PATIENCE_S = 1024, 2.0
+ROUNDS, STEPS = 3, 20
+
+
+@pytest.mark.parametrize("case", MODEL_RUNS, ids=lambda case: case.id)
+def test_model(case: Case, ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
+    model, work, dtype = MODEL_RUNS[case]
+    sizes = sizes_of(ascend_device)
+    make = WORKS[work](model, MODES[dtype], sizes, sizes.batch)
+    ascend_benchmark(make, Work(items=sizes.batch, dtype=dtype), budget_s=1.0 if sizes is HOST else 2.0)
+
+
+@pytest.mark.parametrize("case", SWEEPS, ids=lambda case: case.id)
+def test_batch_sizes(case: Case, ascend_device: Device, ascend_measure: Measure) -> None:
+    """Double the batch until memory or patience ends, and say which."""
+    found: list[tuple[int, float]] = []
+    ended_by_memory, batch = 0.0, 1
+    while batch <= LARGEST_BATCH:
+        try:
+            seconds = _quickest_s(SWEEPS[case], batch, ascend_device)
+        except torch.OutOfMemoryError:
+            ended_by_memory = 1.0
+            break
+        found.append((batch, seconds))
+        if seconds * ROUNDS > PATIENCE_S:
+            break
+        batch *= 2
+    ascend_measure("batch_size", [float(batch) for batch, _ in found])
+    ascend_measure("latency_by_batch_us", [seconds * 1e6 for _, seconds in found])
+    ascend_measure("throughput_by_batch_items_per_s", [batch / seconds for batch, seconds in found])
+    ascend_measure("best_throughput_items_per_s", max(batch / seconds for batch, seconds in found))
+    ascend_measure("ended_by_memory", ended_by_memory)
+    assert found, "not even one sample fits"
+
+
+def _quickest_s(model: str, batch: int, device: Device) -> float:
+    call = inference(model, MODES["float32"], sizes_of(device), batch)(device.torch_device())
+    times = []
+    for _ in range(ROUNDS + 1):
+        start = time.perf_counter()
+        call()
+        device.synchronize()
+        times.append(time.perf_counter() - start)
+    return min(times[1:])
+
+
+@pytest.mark.parametrize("case", MEMORY, ids=lambda case: case.id)
+def test_memory(case: Case, ascend_device: Device, ascend_measure: Measure) -> None:
+    """A training step leaves nothing behind, and takes nothing from other devices."""
+    if ascend_device.kind == "cpu":
+        raise NotImplementedError("torch does not tell how much memory tensors hold on the CPU")
+    sizes = sizes_of(ascend_device)
+    step = training(MEMORY[case], MODES["float32"], sizes, sizes.batch)(ascend_device.torch_device())
+    use = use_of(step, ascend_device, steps=STEPS)
+    ascend_measure("items_per_call", sizes.batch)
+    ascend_measure("peak_memory_bytes", use.peak_bytes)
+    ascend_measure("steady_memory_bytes", use.steady_bytes)
+    ascend_measure("memory_by_step_bytes", [float(each) for each in use.by_step])
+    assert not use.leaked_bytes_per_step, f"{use.leaked_bytes_per_step:.0f} bytes stay behind each step"
+    assert not use.elsewhere, f"memory was taken on other devices: {use.elsewhere} (bytes by index)"
+
+
+@pytest.mark.parametrize("case", COMPILED, ids=lambda case: case.id)
+def test_compiled(case: Case, ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
+    on_npu = ascend_device.kind == "npu"
+    settings = {"backend": npu.compiler(emulated=ascend_device.emulated)} if on_npu else {}
+    sizes = sizes_of(ascend_device)
+
+    def prepared(device: torch.device) -> Callable[[], object]:
+        model = torch.compile(model_of(COMPILED[case], sizes).eval().to(device), **settings)
+        x = batch_of(COMPILED[case], sizes, sizes.batch).to(device)
+
+        def call() -> object:
+            with torch.no_grad():
+                return model(x)
+
+        return call
+
+    ascend_benchmark(prepared, Work(items=sizes.batch), budget_s=2.0)
+
+
+#: Seconds of rounds: inputs lie at many places in turn where the device shares the host's processor.
+BUDGET_S = 1.5
+
+
+@pytest.mark.parametrize("case", OPERATORS, ids=lambda case: case.id)
+def test_operator(case: Case, ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
+    row, sizes, dtype = OPERATORS[case], sizes_of(ascend_device), getattr(torch, case.dtype)
+    places = preparations(ascend_device, row.held_bytes(sizes, dtype), PLACES)
+    ascend_benchmark(row.make(sizes, dtype), row.work(sizes, dtype), budget_s=BUDGET_S, preparations=places)
+
+
+@pytest.mark.ascend_case(LAUNCH)
+def test_launch(ascend_benchmark: AscendBenchmark) -> None:
+    """A tensor so small that nothing but the way to the device takes time."""
+
+    def prepared(device: torch.device) -> Call:
+        x = torch.ones(4, 4, device=device)
+        return lambda: torch.add(x, 1.0)
+
+    ascend_benchmark(prepared, Work(items=1))
+
+
+SAMPLES = 256
+
+
+@pytest.mark.parametrize("case", COPY_RUNS, ids=lambda case: case.id)
+def test_copy(case: Case, ascend_benchmark: AscendBenchmark) -> None:
+    row = COPY_RUNS[case]
+    ascend_benchmark(row.make, Work(moved_bytes=row.size_bytes), budget_s=0.5)
+
+
+@pytest.mark.parametrize("case", OPTIMIZER_RUNS, ids=lambda case: case.id)
+def test_optimizer(case: Case, ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
+    row = OPTIMIZER_RUNS[case]
+    if row.fused and ascend_device.kind != "npu":
+        raise NotImplementedError(f"torch_npu's fused optimizers need an NPU, and this is {ascend_device.kind}")
+    ascend_benchmark(row.make)
+
+
+@pytest.mark.ascend_case(AUGMENTATION)
+def test_augmentation(ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
+    batch = 4 * sizes_of(ascend_device).batch
+    ascend_benchmark(augmentation(batch), Work(items=batch))
+
+
+@pytest.mark.ascend_case(PIPELINE)
+def test_input_pipeline(
+    npu_device: torch.device, ascend_device: Device, ascend_measure: Callable[[str, float | Sequence[float]], None]
+) -> None:
+    """Time an epoch under each setting, and name the best by its measurement."""
+    rates = {each: _samples_per_s(each, npu_device, ascend_device) for each in PIPELINES}
+    for pipeline, rate in rates.items():
+        ascend_measure(f"{pipeline.name}_samples_per_s", rate)
+    ascend_measure(f"best_is_{max(rates, key=rates.__getitem__).name}", 1.0)
+
+
+def _samples_per_s(pipeline: Pipeline, device: torch.device, synchronized: Device) -> float:
+    start, count = time.perf_counter(), 0
+    for images in pipeline.samples_to(device, SAMPLES):
+        count += len(images)
+    synchronized.synchronize()
+    assert count == SAMPLES
+    return count / (time.perf_counter() - start)

@@ -1,0 +1,154 @@
+"""ResNet50 and ViT-B/16, frozen: what goldens were made of must not change under them.
+
+K. He et al., "Deep residual learning for image recognition", CVPR 2016, with the stride of a stage in its 3x3
+convolution, as is usual today; A. Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021: twelve pre-norm
+encoder layers over 196 patches and a class token. Parameters have the names and shapes of torchvision's ``resnet50``
+and ``vit_b_16``.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor, nn
+
+#: Width of the 3x3 convolutions, number of blocks and stride of the first block, by stage.
+STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
+#: How many times wider a block's output is than its 3x3 convolution.
+EXPANSION = 4
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 and 1x1 convolution beside a shortcut: (N, channels, H, W) to (N, 4 width, H / stride, W / stride)."""
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        wide = width * EXPANSION
+        self.conv1 = nn.Conv2d(channels, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, wide, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(wide)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = _projection(channels, wide, stride) if channels != wide else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = x if self.downsample is None else self.downsample(x)
+        y = self.relu(self.bn1(self.conv1(x)))
+        y = self.relu(self.bn2(self.conv2(y)))
+        y = self.bn3(self.conv3(y))
+        y += shortcut
+        out: Tensor = self.relu(y)
+        return out
+
+
+class ResNet50(nn.Module):
+    """Images (N, 3, H, W) to the logits (N, classes) of their class."""
+
+    def __init__(self, classes: int = 1000) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 7, 2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.MaxPool2d(3, 2, padding=1)
+        channels = 64
+        for number, (width, blocks, stride) in enumerate(STAGES, start=1):
+            self.add_module(f"layer{number}", _stage(channels, width, blocks, stride))
+            channels = width * EXPANSION
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(channels, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        for number in range(1, len(STAGES) + 1):
+            x = self.get_submodule(f"layer{number}")(x)
+        logits: Tensor = self.fc(torch.flatten(self.avgpool(x), 1))
+        return logits
+
+
+def _projection(channels: int, wide: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(channels, wide, 1, stride, bias=False), nn.BatchNorm2d(wide))
+
+
+def _stage(channels: int, width: int, blocks: int, stride: int) -> nn.Sequential:
+    first = Bottleneck(channels, width, stride)
+    rest = (Bottleneck(width * EXPANSION, width, 1) for _ in range(blocks - 1))
+    return nn.Sequential(OrderedDict((str(index), block) for index, block in enumerate((first, *rest))))
+
+
+IMAGE, PATCH, WIDTH, HEADS, LAYERS, MLP_WIDTH = 224, 16, 768, 12, 12, 3072
+TOKENS = (IMAGE // PATCH) ** 2 + 1
+#: The epsilon of every LayerNorm, as in the authors' code.
+EPS = 1e-6
+
+
+class SelfAttention(nn.Module):
+    """Every token looks at every token: (N, tokens, width) to the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * WIDTH, WIDTH))
+        self.in_proj_bias = nn.Parameter(torch.empty(3 * WIDTH))
+        self.out_proj = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, tokens, _ = x.shape
+        projected = F.linear(x, self.in_proj_weight, self.in_proj_bias)
+        q, k, v = projected.reshape(batch, tokens, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v)
+        out: Tensor = self.out_proj(mixed.transpose(1, 2).reshape(batch, tokens, WIDTH))
+        return out
+
+
+class EncoderLayer(nn.Module):
+    """Attention, then two linear layers, each added to what came in: (N, tokens, width) to the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(WIDTH, eps=EPS)
+        self.self_attention = SelfAttention()
+        self.ln_2 = nn.LayerNorm(WIDTH, eps=EPS)
+        # Dropout has no parameters, yet its places number the layers behind it.
+        self.mlp = nn.Sequential(
+            nn.Linear(WIDTH, MLP_WIDTH), nn.GELU(), nn.Dropout(0.0), nn.Linear(MLP_WIDTH, WIDTH), nn.Dropout(0.0)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.self_attention(self.ln_1(x))
+        out: Tensor = x + self.mlp(self.ln_2(x))
+        return out
+
+
+class Encoder(nn.Module):
+    """Position embedding, twelve layers and a last normalisation: (N, tokens, width) to the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pos_embedding = nn.Parameter(torch.empty(1, TOKENS, WIDTH))
+        layers = ((f"encoder_layer_{index}", EncoderLayer()) for index in range(LAYERS))
+        self.layers = nn.Sequential(OrderedDict(layers))
+        self.ln = nn.LayerNorm(WIDTH, eps=EPS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.ln(self.layers(x + self.pos_embedding))
+        return out
+
+
+class VisionTransformer(nn.Module):
+    """Images (N, 3, 224, 224) to the logits (N, classes) of their class."""
+
+    def __init__(self, classes: int = 1000) -> None:
+        super().__init__()
+        self.class_token = nn.Parameter(torch.empty(1, 1, WIDTH))
+        self.conv_proj = nn.Conv2d(3, WIDTH, PATCH, PATCH)
+        self.encoder = Encoder()
+        self.heads = nn.Sequential(OrderedDict(head=nn.Linear(WIDTH, classes)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        patches = self.conv_proj(x).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.class_token.expand(x.shape[0], -1, -1), patches], dim=1)
+        logits: Tensor = self.heads(self.encoder(tokens)[:, 0])
+        return logits

@@ -1,0 +1,204 @@
+"""ResNet50 and ViT-B/16 give the numbers that PyTorch promises: outputs, loss, gradients, training, in every mode.
+
+Dtypes, layouts and modes with one, three and eight images are judged layer by layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TypeAlias
+
+import pytest
+import torch
+from torch import Tensor
+
+from pytest_ascend.golden import GoldenStore
+from pytest_ascend.parity.ensemble import Observed, Reference
+from pytest_ascend.parity.program import Computation
+from pytest_ascend.precision import Verdict
+from pytest_ascend.precision.formats import ALLOWANCES
+from pytest_ascend.run.case_context import Reproduce
+from pytest_ascend.run.comparing import PrecisionCompare
+
+from . import CASES_OF_RUN, PROPERTIES
+from .computation import MODES as WITH_GOLDENS
+from .computation import Observed as Trained
+from .computation import forward, train
+from .goldens import expected, honest
+from .passing import ALIKE, MODES, copied, one_pass, right, short
+from .variants import CASES_ALONE, CASES_OF_VARIANTS, Variant
+from .weights import images
+
+
+def agreement(classes: Tensor, exact: Tensor) -> float:
+    """Return the share of the right five classes that ``classes`` (N, 5) has too; ``exact`` are logits (N, classes)."""
+    right = exact.topk(5).indices
+    return float((classes[:, :, None] == right[:, None, :]).any(1).double().mean())
+
+
+def lost(classes: Tensor, exact: Tensor, honest: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """Return (N, 5) how far the exact logit of each chosen class lies below the fifth best, beyond what may be; else 0.
+
+    Two logits may change places if both may be off by what lies between them: by what the judge allows one element,
+    given ``honest`` logits. A class that is named twice lost everything.
+    """
+    off = max(float((each.double() - exact).abs().max()) for each in honest)
+    ulp = torch.finfo(dtype).eps * float(exact.abs().max())
+    reach = 2 * (ALLOWANCES.element_ulps * ulp + ALLOWANCES.largest * off)
+    fifth = exact.topk(5).values[:, 4:]
+    missing = (fifth - reach - exact.gather(1, classes)).clamp(min=0)
+    ordered, order = classes.sort(1)
+    twice = torch.zeros_like(classes, dtype=torch.bool)
+    twice[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    return missing.masked_fill(twice.gather(1, order.argsort(1)), float("inf"))
+
+
+Passed: TypeAlias = Callable[[Variant], tuple[Observed, Reference]]
+
+
+@pytest.fixture(scope="module")
+def passed(npu_device: torch.device) -> Passed:
+    """Run a variant once for all that is looked at, on the device and on the CPU."""
+
+    @cache
+    def both(variant: Variant) -> tuple[Observed, Reference]:
+        return one_pass(variant, copied(variant), npu_device), right(variant)
+
+    return both
+
+
+@pytest.mark.parametrize(
+    ("variant", "aspect"),
+    [
+        pytest.param(variant, aspect, marks=pytest.mark.ascend_case(case), id=case.id)
+        for variant, aspect, case in CASES_OF_VARIANTS
+    ],
+)
+def test_variant(
+    variant: Variant,
+    aspect: str,
+    passed: Passed,
+    precision_compare: PrecisionCompare,
+    ascend_measure: Callable[[str, float], None],
+    npu_device: torch.device,
+    ascend_reproduce: Callable[[Reproduce], None],
+) -> None:
+    ascend_reproduce(computation(variant).reproduce(variant.case(aspect).id, npu_device))
+    actual, reference = passed(variant)
+    precision_compare(
+        actual[aspect],
+        reference.expected(aspect),
+        honest=reference.samples(aspect),
+        name=aspect,
+        # A ReLU or a max pooling may decide otherwise, of which ViT has none.
+        branching=aspect == "gradients" and variant.model == "resnet50",
+        locate=FIRST.get(aspect),
+    )
+    if aspect == "forward":
+        classes, exact = actual["top five"]["classes"], reference.expected("forward")["logits"]
+        honest = [each["logits"] for each in reference.samples("forward")]
+        ascend_measure("top_5_agreement", agreement(classes, exact))
+        gap = lost(classes, exact, honest, actual["forward"]["logits"].dtype)
+        precision_compare(gap, torch.zeros_like(gap), name="top-5 classes that are none", standard="binary")
+
+
+def first_layer(verdict: Verdict) -> str:
+    """Name the first layer that is wrong: they are in the order in which they ended."""
+    return f"first wrong layer: {_wrong(verdict)[0]}"
+
+
+def last_parameter(verdict: Verdict) -> str:
+    """Name the first wrong gradient on the way back: parameters are in the order of the way there."""
+    return f"first wrong gradient on the way back: {_wrong(verdict)[-1]}"
+
+
+FIRST = {"layers": first_layer, "gradients": last_parameter}
+
+
+def _wrong(verdict: Verdict) -> list[str]:
+    return [leaf.path.partition("['")[2].removesuffix("']") or leaf.path for leaf in verdict.leaves if not leaf.agrees]
+
+
+@pytest.mark.parametrize(
+    ("model", "mode"),
+    [pytest.param(model, mode, marks=pytest.mark.ascend_case(case), id=case.id) for model, mode, case in CASES_ALONE],
+)
+def test_every_layer_alone(
+    model: str,
+    mode: str,
+    precision_compare: PrecisionCompare,
+    npu_device: torch.device,
+    ascend_reproduce: Callable[[Reproduce], None],
+) -> None:
+    variant = Variant(model, mode, 1, training=True, channels_last=False)
+    title = next(case.id for each, of, case in CASES_ALONE if (each, of) == (model, mode))
+    ascend_reproduce(computation(variant, alone=True).reproduce(title, npu_device))
+    precision_compare.layers(copied(variant), short(images(1)), autocast=MODES[mode].autocast)
+
+
+def computation(variant: Variant, *, alone: bool = False) -> Computation:
+    """Return how a program computes a variant again, or with ``alone`` judges each of its modules by itself."""
+    exact = (variant.model, variant.batch, variant.training or variant.model in ALIKE)
+    return Computation(
+        imports=("from pytest_ascend.system.bundled import module",),
+        setup=(
+            "variants, suite = module('suites.models.variants'), module('suites.models.passing')",
+            f"variant = variants.{variant!r}",
+            "model = suite.copied(variant)",
+        ),
+        actual="suite.one_pass(variant, model, device)",
+        exact=f"suite.exact{exact!r}",
+        honest="suite.one_pass(variant, suite.copied(variant), cpu)",
+        layers="model, suite.short(suite.images(1)), autocast=suite.MODES[variant.mode].autocast" if alone else "",
+    )
+
+
+Observe: TypeAlias = Callable[[str, str, str], dict[str, Tensor]]
+
+RUNS = [
+    pytest.param(*run, what, marks=pytest.mark.ascend_case(case), id=case.id)
+    for run, cases in CASES_OF_RUN.items()
+    for case, what in zip(cases, PROPERTIES, strict=True)
+]
+
+
+@pytest.fixture(scope="module")
+def observe(npu_device: torch.device) -> Observe:
+    """Return what the device makes of a model in a mode, by property; each model is trained once for three of them."""
+
+    @cache
+    def run(compute: Callable[..., Trained], model: str, mode: str) -> Trained:
+        return compute(model, WITH_GOLDENS[mode], npu_device)
+
+    return lambda model, mode, what: run(forward if what == "forward" else train, model, mode)[what]
+
+
+@pytest.mark.parametrize(("model", "mode", "what"), RUNS)
+def test_model(
+    model: str,
+    mode: str,
+    what: str,
+    observe: Observe,
+    golden_store: GoldenStore,
+    precision_compare: PrecisionCompare,
+    npu_device: torch.device,
+    ascend_reproduce: Callable[[Reproduce], None],
+) -> None:
+    title = CASES_OF_RUN[model, mode][PROPERTIES.index(what)].id
+    ascend_reproduce(computation_of_run(model, mode, what).reproduce(title, npu_device))
+    right = expected(golden_store, model, what)
+    allowed_by = honest(golden_store, model, mode, what)
+    precision_compare(observe(model, mode, what), right, honest=allowed_by, name=what)
+
+
+def computation_of_run(model: str, mode: str, what: str) -> Computation:
+    """Return how a program computes a case again."""
+    call = f"suite.{'forward' if what == 'forward' else 'train'}({model!r}, suite.MODES[{{!r}}], {{}})"
+    return Computation(
+        imports=("from pytest_ascend.system.bundled import module",),
+        setup=("suite = module('suites.models.computation')",),
+        actual=call.format(mode, "device"),
+        exact=call.format("float64", "cpu"),
+        honest=call.format(mode, "cpu"),
+    )

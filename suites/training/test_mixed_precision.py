@@ -1,0 +1,226 @@
+"""Mixed precision as torch.amp documents it: which dtype autocast gives an operator, and what an Inf costs GradScaler.
+
+Under autocast sensitive operators compute in float32, products in the lower dtype; an Inf costs one step and half the
+scale, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor, nn
+
+from pytest_ascend.parity.training import scaler_of
+from pytest_ascend.run import inputs
+from pytest_ascend.run.comparing import PrecisionCompare
+
+from . import CASES_OF_AUTOCAST, CASES_OF_SCALER, CPU_FLOAT32, CPU_UNLISTED, FLOAT32, LOWER
+
+#: What a result of the lists must have, by the lower dtype.
+LOWER_DTYPE = torch.bfloat16
+
+#: torch gives the inner softmax of these the dtype of the input, whatever autocast would do.
+INSIDE = {"cross_entropy"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.ascend_case(case), id=case.id) for name, case in CASES_OF_AUTOCAST]
+)
+def test_autocast(name: str, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+    tensors, call, dtype = given(LOWER_DTYPE), CALLS[name], promised(name, npu_device.type)
+    with torch.autocast(npu_device.type, dtype=LOWER_DTYPE):
+        actual = call(tensors.to(lambda each: each.to(npu_device)))
+    # Products round their inputs, too; everything else takes them as they are, and widens them exactly.
+    rounded = tensors.to(lambda each: each.to(LOWER_DTYPE)) if name in LOWER else tensors
+    expected = call(rounded.to(lambda each: each.double()))
+    within = LOWER_DTYPE if name in INSIDE else dtype
+    honest = call(rounded.to(lambda each: each.to(within))).to(dtype)
+    precision_compare(actual, expected, honest=honest, dtype=dtype, name=name)
+
+
+def promised(name: str, device_type: str) -> torch.dtype:
+    """Return the dtype of a result by its device's list; what is on no list has the widest of its inputs."""
+    if device_type == "cpu" and name in CPU_UNLISTED:
+        return torch.float32
+    if name in LOWER or (device_type == "cpu" and name in FLOAT32 and name not in CPU_FLOAT32):
+        return LOWER_DTYPE
+    return torch.float32
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What operators are called with: ``x`` and ``y`` (4, 6) in (-1, 1), ``p`` in (0, 1), and ``wide`` in float32."""
+
+    x: Tensor
+    y: Tensor
+    p: Tensor
+    wide: Tensor
+    classes: Tensor
+
+    def to(self, change: Callable[[Tensor], Tensor]) -> Given:
+        """Change every floating tensor; the classes only follow to the device."""
+        x, y, p, wide = (change(each) for each in (self.x, self.y, self.p, self.wide))
+        return Given(x, y, p, wide, self.classes.to(wide.device))
+
+
+def given(lower: torch.dtype) -> Given:
+    """Return the tensors, on the CPU: what comes out of a lower operator, and float32 as weights have it."""
+    x, y = (inputs.uniform(f"autocast/{name}", (4, 6)).to(lower) for name in "xy")
+    p = inputs.uniform("autocast/p", (4, 6), low=0.1, high=0.9).to(lower)
+    return Given(x, y, p, inputs.uniform("autocast/wide", (4, 6)), torch.tensor([0, 3, 5, 1]))
+
+
+Call = Callable[[Given], Any]
+
+CALLS: Mapping[str, Call] = {
+    "softmax": lambda t: F.softmax(t.x, 1),
+    "log_softmax": lambda t: F.log_softmax(t.x, 1),
+    "layer_norm": lambda t: F.layer_norm(t.x, (6,)),
+    "group_norm": lambda t: F.group_norm(t.x[None], 2),
+    "mse_loss": lambda t: F.mse_loss(t.x, t.y),
+    "l1_loss": lambda t: F.l1_loss(t.x, t.y),
+    "smooth_l1_loss": lambda t: F.smooth_l1_loss(t.x, t.y),
+    "cross_entropy": lambda t: F.cross_entropy(t.x, t.classes),
+    "nll_loss": lambda t: F.nll_loss(t.x, t.classes),
+    "kl_div": lambda t: F.kl_div(t.x, t.p, reduction="sum"),
+    "binary_cross_entropy_with_logits": lambda t: F.binary_cross_entropy_with_logits(t.x, t.p),
+    "exp": lambda t: t.x.exp(),
+    "expm1": lambda t: t.x.expm1(),
+    "log": lambda t: t.p.log(),
+    "log1p": lambda t: t.p.log1p(),
+    "log10": lambda t: t.p.log10(),
+    "log2": lambda t: t.p.log2(),
+    "pow": lambda t: t.p.pow(1.7),
+    "rsqrt": lambda t: t.p.rsqrt(),
+    "reciprocal": lambda t: t.p.reciprocal(),
+    "sum": lambda t: t.x.sum(1),
+    "prod": lambda t: t.p.prod(1),
+    "cumsum": lambda t: t.x.cumsum(1),
+    "cumprod": lambda t: t.p.cumprod(1),
+    "norm": lambda t: t.x.norm(),
+    "cosine_similarity": lambda t: F.cosine_similarity(t.x, t.y),
+    "softplus": lambda t: F.softplus(t.x),
+    "tan": lambda t: t.x.tan(),
+    "sinh": lambda t: t.x.sinh(),
+    "cosh": lambda t: t.x.cosh(),
+    "acos": lambda t: (t.x / 2).acos(),
+    "asin": lambda t: (t.x / 2).asin(),
+    "matmul": lambda t: t.wide @ t.wide.t(),
+    "mm": lambda t: torch.mm(t.wide, t.wide.t()),
+    "bmm": lambda t: torch.bmm(t.wide[None], t.wide.t()[None]),
+    "addmm": lambda t: torch.addmm(t.wide[:, :4], t.wide, t.wide.t()),
+    "baddbmm": lambda t: torch.baddbmm(t.wide[None, :, :4], t.wide[None], t.wide.t()[None]),
+    "mv": lambda t: torch.mv(t.wide, t.wide[0]),
+    "linear": lambda t: F.linear(t.wide, t.wide),
+    "conv1d": lambda t: F.conv1d(t.wide[None], t.wide[:2, :4].t()[:2, :, None].repeat(1, 2, 3)),
+    "conv2d": lambda t: F.conv2d(t.wide[None, None], t.wide[None, None, :2, :3]),
+    "conv_transpose2d": lambda t: F.conv_transpose2d(t.wide[None, None], t.wide[None, None, :2, :3]),
+    "add": lambda t: t.x + t.wide,
+    "cat": lambda t: torch.cat([t.x, t.wide]),
+    "stack": lambda t: torch.stack([t.x, t.wide]),
+    "addcmul": lambda t: torch.addcmul(t.wide, t.x, t.y),
+}
+
+
+SCALE = 1024.0
+INTERVAL = 3
+
+
+class CaseContext:
+    """Two parameters under a scaler that grows every INTERVAL steps; one of them gets a gradient that is not finite."""
+
+    def __init__(self, device: torch.device, *, enabled: bool = True) -> None:
+        self.weights = [nn.Parameter(torch.tensor(values, device=device)) for values in ([1.0, 2.0], [3.0, 4.0, 5.0])]
+        self.optimizer = torch.optim.SGD(self.weights, lr=0.5, momentum=0.5)
+        self.scaler = scaler_of(device.type, SCALE, growth_interval=INTERVAL, enabled=enabled)
+
+    def step(self, value: float = 1.0) -> list[torch.Tensor]:
+        """Make a step in which every gradient is 1, but for one element that is ``value``; return the weights."""
+        self.optimizer.zero_grad()
+        loss = sum((weight.sum() for weight in self.weights[1:]), self.weights[0].sum())
+        torch.autograd.backward(self.scaler.scale(loss))
+        gradient = self.weights[1].grad
+        assert gradient is not None
+        gradient[2] *= value
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return self.now()
+
+    def now(self) -> list[torch.Tensor]:
+        """Return the weights as they are, on the CPU."""
+        return [weight.detach().cpu().clone() for weight in self.weights]
+
+
+def _skips(device: torch.device, compare: PrecisionCompare, value: float) -> None:
+    trial = CaseContext(device)
+    before = trial.step()
+    compare(trial.step(value), before, standard="binary", name="weights after a step without finite gradients")
+    after = trial.step()
+    expected = [before[0] - 0.75, before[1] - 0.75]  # the momentum of the first step is left as it was: 1 + 0.5
+    compare(after, expected, standard="binary", name="weights after the next step")
+
+
+def _inf(device: torch.device, compare: PrecisionCompare) -> None:
+    _skips(device, compare, float("inf"))
+
+
+def _nan(device: torch.device, compare: PrecisionCompare) -> None:
+    _skips(device, compare, float("nan"))
+
+
+def _halves(device: torch.device, compare: PrecisionCompare) -> None:
+    trial = CaseContext(device)
+    scales = []
+    for value in (1.0, float("inf"), float("-inf"), 1.0):
+        trial.step(value)
+        scales.append(trial.scaler.get_scale())
+    compare(scales, [SCALE, SCALE / 2, SCALE / 4, SCALE / 4], standard="binary", name="scales")
+
+
+def _grows(device: torch.device, compare: PrecisionCompare) -> None:
+    trial = CaseContext(device)
+    scales = []
+    for value in (1.0, float("inf"), *[1.0] * (2 * INTERVAL)):
+        trial.step(value)
+        scales.append(trial.scaler.get_scale())
+    half = SCALE / 2
+    expected = [SCALE, half, half, half, SCALE, SCALE, SCALE, 2 * SCALE]
+    compare(scales, expected, standard="binary", name="scales")
+
+
+def _unscales(device: torch.device, compare: PrecisionCompare) -> None:
+    trial = CaseContext(device)
+    loss = trial.weights[0].square().sum() + trial.weights[1].sum()
+    torch.autograd.backward(trial.scaler.scale(loss))
+    trial.scaler.unscale_(trial.optimizer)
+    gradients = [each.grad.cpu() for each in trial.weights if each.grad is not None]
+    expected = [torch.tensor([2.0, 4.0]), torch.ones(3)]
+    compare(gradients, expected, standard="binary", name="gradients")
+
+
+def _disabled(device: torch.device, compare: PrecisionCompare) -> None:
+    trial = CaseContext(device, enabled=False)
+    before = trial.now()
+    compare(trial.step(), [each - 0.5 for each in before], standard="binary", name="weights")
+
+
+CHECKS: dict[str, Callable[[torch.device, PrecisionCompare], Any]] = {
+    "inf-skips-the-step": _inf,
+    "nan-skips-the-step": _nan,
+    "scale-halves": _halves,
+    "scale-grows-back": _grows,
+    "unscale-is-exact": _unscales,
+    "disabled": _disabled,
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.ascend_case(case), id=case.id) for name, case in CASES_OF_SCALER]
+)
+def test_scaler(name: str, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+    CHECKS[name](npu_device, precision_compare)

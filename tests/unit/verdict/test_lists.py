@@ -1,0 +1,32 @@
+"""What grids share: the order of dtypes, links, letters that tell properties apart."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ascend.verdict import columns
+
+
+def test_training_dtypes_come_first_and_unknown_ones_last():
+    dtypes = ("uint4", "bool", "float16", "float32")
+    assert sorted(dtypes, key=columns.dtype_key) == ["float32", "float16", "bool", "uint4"]
+
+
+def test_a_link_holds_nothing_but_harmless_characters():
+    assert columns.link("a/<b>'\"\n\ud800") == "#case=a/%3Cb%3E%27%22%5Cn%5Cud800"
+
+
+@given(st.lists(st.text(), unique=True, max_size=30))
+def test_abbreviations_tell_all_names_apart(names):
+    found = columns.abbreviations(names)
+    assert list(found) == names
+    assert len(set(found.values())) == len(names)
+    assert all(short and len(short) < 6 for short in found.values())
+
+
+def test_abbreviations_are_initials_where_they_can_be():
+    assert columns.abbreviations(["forward", "backward", "non_contiguous", "fused"]) == {
+        "forward": "F",
+        "backward": "B",
+        "non_contiguous": "NC",
+        "fused": "Fu",
+    }
