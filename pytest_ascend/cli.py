@@ -54,7 +54,7 @@ COMMANDS = {
 #: Commands of a group that live in another room than the group.
 SUBCOMMANDS = {
     "baseline": {
-        "published": "pytest_ascend.performance.commands:published",
+        "published": "pytest_ascend.page.commands:published",
         "record": "pytest_ascend.performance.commands:record",
     }
 }

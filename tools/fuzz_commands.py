@@ -34,7 +34,7 @@ from pytest_ascend.certificate import commands as certifying
 from pytest_ascend.certificate import package, signing
 from pytest_ascend.coverage import commands
 from pytest_ascend.runlog import codec
-from pytest_ascend.system.untrusted import read_regular
+from pytest_ascend.system.files import read_regular
 from tests.unit.certificate import runs
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -36,10 +36,10 @@ from operator_cases import STANDARD, complaint, emulated  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
+from pytest_ascend.device.fallback import FallbackWatch  # noqa: E402
 from pytest_ascend.operators.calling import on_tensors, tensors  # noqa: E402
 from pytest_ascend.operators.target import Target  # noqa: E402
 from pytest_ascend.records.case import Case  # noqa: E402
-from pytest_ascend.run.fallback import FallbackWatch  # noqa: E402
 
 PROMISED = 3.0
 #: Where the time of a case goes, by the first function on the way in that is one of these.

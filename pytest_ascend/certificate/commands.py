@@ -20,10 +20,10 @@ from pytest_ascend.certificate.tiers import TIERS
 from pytest_ascend.certificate.words import LANGUAGES, words
 from pytest_ascend.environment.compatibility import BUNDLED, load
 from pytest_ascend.errors import UsageError
-from pytest_ascend.golden.files import write_if_new
 from pytest_ascend.records.text import one_line
 from pytest_ascend.runlog.contents import TimeStamped
 from pytest_ascend.runlog.reading import read_from
+from pytest_ascend.system.files import write_if_new
 from pytest_ascend.verdict.summary import summarise
 
 #: Where the passphrase of a key is taken from: nothing secret belongs on a command line, which others can see.

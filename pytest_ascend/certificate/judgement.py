@@ -23,7 +23,7 @@ from pytest_ascend.errors import AscendError, RunLogError
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.text import one_line
 from pytest_ascend.runlog.reading import opened, read_from
-from pytest_ascend.system.untrusted import strict_json
+from pytest_ascend.system.files import strict_json
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.diff import ERROR_DRIFT, FIX, OTHER, REGRESSION, SLOWER, Change, compare
 from pytest_ascend.verdict.summary import Summary, summarise

@@ -23,10 +23,9 @@ from pytest_ascend.certificate import signing
 from pytest_ascend.certificate.statement import identity
 from pytest_ascend.certificate.words import words
 from pytest_ascend.errors import AscendError, UsageError
-from pytest_ascend.golden.files import canonical_json
 from pytest_ascend.records.text import one_line
 from pytest_ascend.runlog.reading import SIZE_LIMIT_BYTES
-from pytest_ascend.system.untrusted import open_regular, read_regular, strict_json
+from pytest_ascend.system.files import canonical_json, open_regular, read_regular, strict_json
 
 STATEMENT, SIGNATURE, LOG = "certificate.json", "certificate.sig", "run.jsonl"
 #: The statement in words: file -> language.

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from pytest_ascend import __version__
 from pytest_ascend.errors import AscendError, GoldenError
-from pytest_ascend.golden.files import canonical_json, decode_manifest, read_bounded
+from pytest_ascend.golden.files import decode_manifest, read_bounded
 from pytest_ascend.golden.store import SUFFIX
 from pytest_ascend.system.bundled import PACKAGE, folder
-from pytest_ascend.system.untrusted import read_regular
+from pytest_ascend.system.files import canonical_json, read_regular
 
 #: Folders inside of an installed package that are no code of ours.
 _BUNDLED = ("suites", "baselines")

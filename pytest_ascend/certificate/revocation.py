@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pytest_ascend.certificate import signing
 from pytest_ascend.certificate.package import CertificateError
 from pytest_ascend.errors import UsageError
-from pytest_ascend.golden.files import canonical_json, write_if_new
-from pytest_ascend.system.untrusted import read_regular, strict_json
+from pytest_ascend.system.files import canonical_json, read_regular, strict_json, write_if_new
 
 #: 2: ``stale_after``, and releases among what is revoked.
 SCHEMA = 2

@@ -15,10 +15,10 @@ from pytest_ascend.certificate.tiers import MONTHS, TIERS, included
 from pytest_ascend.certificate.timestamp import moment_of
 from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.environment.versions import Version, is_version
-from pytest_ascend.golden.files import canonical_json
 from pytest_ascend.records.bounds import moment
 from pytest_ascend.records.outcome import Disputed, Fallback, Waived
 from pytest_ascend.runlog.contents import Run, TimeStamped
+from pytest_ascend.system.files import canonical_json
 from pytest_ascend.verdict.causes import known_causes
 
 SCHEMA = 1

@@ -19,7 +19,7 @@ from pytest_ascend.environment.npu_smi import parse_common
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.outcome import Disputed, Passed, Waived
 from pytest_ascend.system.bundled import folder
-from pytest_ascend.system.untrusted import read_regular, strict_json
+from pytest_ascend.system.files import read_regular, strict_json
 
 #: A kit has some hundred files of text; what is larger is none.
 MOST_FILES, MOST_BYTES = 1000, 128 * 2**20

@@ -97,8 +97,8 @@ def _taken(operator: Any, dtype: str) -> dict[str, Any]:
     """Tell who computes an operator: "npu", "cpu" or "" for nobody, and by which operators of torch."""
     torch = _torch()
 
+    from pytest_ascend.device.fallback import OperatorWatch
     from pytest_ascend.operators.calling import on_tensors, tensors
-    from pytest_ascend.run.fallback import OperatorWatch
 
     real, dtype_asked = dtype.replace("complex64", "float32").replace("complex128", "float64"), getattr(torch, dtype)
     try:

@@ -31,7 +31,7 @@ from pytest_ascend.records.outcome import (
     Waived,
 )
 from pytest_ascend.records.stack import Stack
-from pytest_ascend.system.untrusted import read_regular, strict_json
+from pytest_ascend.system.files import read_regular, strict_json
 
 NAME = "expectations.json"
 #: Some hundred causes with some thousand patterns; a file that is larger is none of ours.

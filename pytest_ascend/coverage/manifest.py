@@ -11,12 +11,11 @@ from pathlib import Path
 from msgspec import to_builtins
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.golden.files import write_if_new
 from pytest_ascend.records import LEVELS
 from pytest_ascend.records.case import Case
 from pytest_ascend.runlog import codec
 from pytest_ascend.system.bundled import module
-from pytest_ascend.system.untrusted import read_regular
+from pytest_ascend.system.files import read_regular, write_if_new
 
 SCHEMA = 1
 #: What the calls of the cases ``sweep`` are generated from; in the manifest, as the same seed gives the same calls.

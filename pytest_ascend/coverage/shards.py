@@ -15,7 +15,7 @@ from pathlib import Path
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.system.untrusted import read_regular
+from pytest_ascend.system.files import read_regular
 
 SCHEMA = 1
 #: The file beside the manifest, and what writes it.

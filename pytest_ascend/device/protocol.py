@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+
+from pytest_ascend.errors import UsageError
 
 if TYPE_CHECKING:
     import torch
-
-
-from dataclasses import dataclass
-
-from pytest_ascend.errors import UsageError
 
 #: Whether each kind of device takes an index.
 KINDS = {"auto": False, "npu": True, "emulated": True, "cuda": True, "cpu": False}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.system.untrusted import read_regular
+from pytest_ascend.system.files import read_regular
 
 LARGEST_BYTES = 1 << 30
 #: Half the distance between numbers, by dtype: what one rounding may do.

@@ -35,7 +35,7 @@ from pytest_ascend.environment.evidence import COMMIT
 from pytest_ascend.environment.machine import NPU_SMI_LIMIT_S, Machine, copied_machine, this_machine
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.text import one_line
-from pytest_ascend.system.untrusted import read_regular
+from pytest_ascend.system.files import read_regular
 
 _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "cyan", UNKNOWN: "magenta"}
 _PLURALS = {ERROR: "errors", WARNING: "warnings", NOTE: "notes", UNKNOWN: "not found out"}

@@ -13,7 +13,7 @@ from elftools.elf.elffile import ELFFile
 from pytest_ascend.doctor.findings import ERROR, WARNING, Observation, Rule
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.machine import BINARY, LOOP, NOT_A_FILE, TOO_LARGE
-from pytest_ascend.system.untrusted import open_regular
+from pytest_ascend.system.files import open_regular
 
 
 def damaged(survey: Survey) -> Iterator[Observation]:

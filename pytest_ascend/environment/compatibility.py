@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_ascend.environment.versions import Version, is_version, matches
 from pytest_ascend.errors import UsageError
-from pytest_ascend.system.untrusted import read_regular, strict_json
+from pytest_ascend.system.files import read_regular, strict_json
 
 SCHEMA = 1
 BUNDLED = Path(__file__).with_name("compatibility.json")

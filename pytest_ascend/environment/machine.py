@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
+from pytest_ascend.system.files import read_regular
 from pytest_ascend.system.programs import Reply, run
-from pytest_ascend.system.untrusted import read_regular
 
 #: Version files have a few hundred bytes, install logs some kilobytes. What claims more is none of them.
 LARGEST_BYTES = 1 << 20

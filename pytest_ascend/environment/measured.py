@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_ascend.errors import AscendError
 from pytest_ascend.system import bundled
-from pytest_ascend.system.untrusted import read_regular, strict_json
+from pytest_ascend.system.files import read_regular, strict_json
 
 FOLDER = "contact"
 #: Ten times what the largest file of a chip has.

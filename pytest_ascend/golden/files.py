@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
-import os
+import re
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +15,7 @@ from filelock import FileLock
 from platformdirs import user_cache_path
 
 from pytest_ascend.errors import GoldenError
-from pytest_ascend.system.untrusted import holds, read_regular, strict_json
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-
-import re
-from collections.abc import Callable
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from pytest_ascend.system.files import canonical_json, read_regular, strict_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,12 +34,6 @@ class Golden:
     id: str
     tensors: Mapping[str, Tensor]
     meta: Mapping[str, Any] = field(default_factory=dict)
-
-
-def canonical_json(data: Any, *, indent: int | None = None) -> str:
-    """Return the one JSON text of ``data``. Raises ValueError for NaN and infinity, TypeError for what JSON lacks."""
-    separators = (",", ": ") if indent else (",", ":")
-    return json.dumps(data, sort_keys=True, ensure_ascii=True, allow_nan=False, indent=indent, separators=separators)
 
 
 def encode(golden: Golden) -> bytes:
@@ -104,19 +88,6 @@ def read_bounded(root: Path, path: Path, golden_id: str) -> bytes:
         raise GoldenError(f"{path} is missing", path=str(path), hint=_hint(golden_id)) from error
     except (OSError, RuntimeError) as error:
         raise damaged(path, f"it cannot be read: {getattr(error, 'strerror', None) or error}", golden_id) from error
-
-
-def write_if_new(path: Path, data: bytes) -> None:
-    """Write beside, then replace; a file that already holds ``data`` is left alone."""
-    if holds(path, data):
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_bytes(data)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

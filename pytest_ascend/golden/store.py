@@ -17,7 +17,6 @@ from pytest_ascend.golden.files import (
     Entry,
     Golden,
     Made,
-    canonical_json,
     damaged,
     decode,
     decode_manifest,
@@ -26,9 +25,8 @@ from pytest_ascend.golden.files import (
     is_id,
     locked,
     read_bounded,
-    write_if_new,
 )
-from pytest_ascend.system.untrusted import strict_json
+from pytest_ascend.system.files import canonical_json, strict_json, write_if_new
 
 NAME = "revoked.json"
 SCHEMA = 1

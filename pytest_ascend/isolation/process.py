@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pytest_ascend.system.untrusted import open_regular
+from pytest_ascend.system.files import open_regular
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ import click
 
 from pytest_ascend.environment.chips import DEFAULT, NPUS, npu_of
 from pytest_ascend.errors import UsageError
-from pytest_ascend.golden.files import canonical_json
 from pytest_ascend.migration import census, output
 from pytest_ascend.migration.analysis import Analysis, Kind
 from pytest_ascend.migration.sources import scan
+from pytest_ascend.system.files import canonical_json
 
 #: Exit code where something was found that keeps the model from running.
 FOUND = 1

@@ -15,9 +15,8 @@ from pytest_ascend.device import npu
 from pytest_ascend.environment.signs import Sign, signs
 from pytest_ascend.environment.stack import collect
 from pytest_ascend.errors import AscendError, DeviceUnavailable, UsageError
-from pytest_ascend.golden.files import canonical_json, write_if_new
 from pytest_ascend.records.census import Census
-from pytest_ascend.system.untrusted import read_regular, strict_json
+from pytest_ascend.system.files import canonical_json, read_regular, strict_json, write_if_new
 
 #: torch's operators, and torch_npu's own.
 NAMESPACES = ("aten", "npu")

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.golden.files import canonical_json
 from pytest_ascend.migration.census import NAMESPACES, bring_up, encode, read, take, write
 from pytest_ascend.records.census import KINDS, PARTS, Census, Difference, compare
+from pytest_ascend.system.files import canonical_json
 
 SCOPE = (
     "Read from torch's dispatcher; nothing was computed. It is true of this torch_npu on any chip and CANN. "

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.migration.blockers import KEYWORDS, METHODS, NAMES, SEVERITIES, STRINGS, Blocker
-from pytest_ascend.system.untrusted import read_regular
+from pytest_ascend.system.files import read_regular
 
 #: Folders that hold no source of the user's.
 SKIPPED = {".git", ".tox", ".venv", "venv", "__pycache__", "build", "dist", "node_modules", "site-packages"}

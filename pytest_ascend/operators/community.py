@@ -29,7 +29,7 @@ from torch.utils._pytree import tree_map
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.text import one_line
-from pytest_ascend.system.untrusted import read_regular, strict_json
+from pytest_ascend.system.files import read_regular, strict_json
 
 #: Larger files and tensors are refused with the reason.
 FILE_BYTES, ELEMENTS, FILES = 64 * 2**20, 2**26, 20_000

@@ -18,7 +18,6 @@ import click
 
 from pytest_ascend.coverage import manifest
 from pytest_ascend.errors import UsageError
-from pytest_ascend.golden.files import write_if_new
 from pytest_ascend.operators import sweep
 from pytest_ascend.operators.generator import Chance, Generated, generate
 from pytest_ascend.operators.operator import Operator
@@ -28,7 +27,7 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.system.bundled import folder
-from pytest_ascend.system.untrusted import read_regular, strict_json
+from pytest_ascend.system.files import read_regular, strict_json, write_if_new
 
 #: The property of a case that explores, and of one that was kept from a finding.
 EXPLORE, FOUND = "explore", "found"

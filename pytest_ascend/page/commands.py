@@ -1,4 +1,4 @@
-"""The commands ``pytest-ascend report ...``: they work on run logs, without a device."""
+"""The commands ``pytest-ascend report ...``, which work on run logs, and ``baseline published``: without a device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.export import formats, markdown, terminal
-from pytest_ascend.page import changes, html
+from pytest_ascend.page import changes, html, tables
 from pytest_ascend.page import history as history_of
 from pytest_ascend.page.html import render_diff
 from pytest_ascend.page.matrix import render_matrix, scan
@@ -222,3 +222,11 @@ def write(path: Path, text: str) -> None:
         raise UsageError(
             f"cannot write the page {path}: {error.strerror or error}", hint="choose another place: --output FILE"
         ) from error
+
+
+@click.command()
+def published() -> None:
+    """Show figures from elsewhere with their source. They stand beside a run's own on its page, and decide nothing."""
+    for each in tables.published():
+        value = f"{figures.words(each.measurement)} {figures.quantity(each.measurement, each.value)}"
+        click.echo(f"{each.subject}/{each.property}: {value} ({each.work}; {each.stack})\n  source: {each.source}")

@@ -17,7 +17,7 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.runlog import codec
 from pytest_ascend.system.bundled import folder
-from pytest_ascend.system.untrusted import read_regular
+from pytest_ascend.system.files import read_regular
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.columns import link
 from pytest_ascend.verdict.phrase import Phrase, say

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.system.untrusted import read_regular, strict_json
+from pytest_ascend.system.files import read_regular, strict_json
 
 DUMP = "dump.json"
 DUMP_LIMIT_BYTES = 512 * 2**20

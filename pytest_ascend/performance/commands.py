@@ -1,4 +1,4 @@
-"""The commands ``pytest-ascend baseline record`` and ``published``: measure and keep; show what others measured."""
+"""The command ``pytest-ascend baseline record``: measure and keep."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.page.tables import published as published_figures
 from pytest_ascend.performance import baseline as files
 from pytest_ascend.performance.baseline import Baseline, MeasuredRun
 from pytest_ascend.performance.benchmarking import WORK
@@ -27,7 +26,6 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import Run
 from pytest_ascend.runlog.reading import read
 from pytest_ascend.system.bundled import folder
-from pytest_ascend.verdict import figures
 
 LOG = "run.jsonl"
 #: With fewer runs nothing is known of how much they differ.
@@ -67,14 +65,6 @@ def record(runs: int, device: str, only: str, level: str, baselines: Path | None
     path = files.write(made, root)
     console.print(_table(made))
     console.print(f"{len(made.benchmarks)} benchmarks in {len(next(iter(made.benchmarks.values())))} runs: {path}")
-
-
-@click.command()
-def published() -> None:
-    """Show figures from elsewhere with their source. They stand beside a run's own on its page, and decide nothing."""
-    for each in published_figures():
-        value = f"{figures.words(each.measurement)} {figures.quantity(each.measurement, each.value)}"
-        click.echo(f"{each.subject}/{each.property}: {value} ({each.work}; {each.stack})\n  source: {each.source}")
 
 
 def _log(path: Path) -> Path:

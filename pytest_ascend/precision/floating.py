@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -28,20 +29,13 @@ from pytest_ascend.precision.measure import (
 from pytest_ascend.precision.pattern import Sample, causes, map_of, pattern_of, worst_elements
 from pytest_ascend.precision.request import explain
 from pytest_ascend.precision.rules import RULES
-from pytest_ascend.precision.spread import EXACT_UP_TO
+from pytest_ascend.precision.spread import EXACT_UP_TO, Entries
 from pytest_ascend.precision.standards import ANY, DEFAULT, STANDARDS, Standard, adjusted
-from pytest_ascend.precision.sums import pieces
+from pytest_ascend.precision.sums import SHARES, Sums, pieces
 from pytest_ascend.records.verdict import Limit, Verdict, Worst
 
 if TYPE_CHECKING:
     from pytest_ascend.precision.request import Request
-
-
-import math
-from collections.abc import Callable
-
-from pytest_ascend.precision.spread import Entries
-from pytest_ascend.precision.sums import SHARES, Sums
 
 Floats: TypeAlias = npt.NDArray[Any]
 

@@ -147,7 +147,7 @@ def watching(trial: CaseContext, device: Device, *, timed: bool) -> Iterator[Non
 
 @contextlib.contextmanager
 def _noting_fallbacks(trial: CaseContext, device: Device) -> Iterator[None]:
-    from pytest_ascend.run.fallback import FallbackWatch
+    from pytest_ascend.device.fallback import FallbackWatch
 
     with FallbackWatch(device.kind) as watch:
         try:

@@ -13,7 +13,7 @@ from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import EVENTS, SCHEMA, SCHEMAS, Event, Footer, Header, Run, TimeStamped
-from pytest_ascend.system.untrusted import open_regular
+from pytest_ascend.system.files import open_regular
 
 S = TypeVar("S")
 T = TypeVar("T")

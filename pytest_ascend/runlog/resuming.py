@@ -12,7 +12,7 @@ from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog.contents import Header, Run
 from pytest_ascend.runlog.reading import SIZE_LIMIT_BYTES, broken_chain, read_from
-from pytest_ascend.system.untrusted import read_regular
+from pytest_ascend.system.files import read_regular
 
 #: What of the options decides results.
 DECIDING_OPTIONS = (

@@ -10,7 +10,8 @@ import torch
 
 from pytest_ascend.errors import GoldenError
 from pytest_ascend.golden import Golden, GoldenStore, Made
-from pytest_ascend.golden.files import canonical_json, decode, encode
+from pytest_ascend.golden.files import decode, encode
+from pytest_ascend.system.files import canonical_json
 
 MADE = Made(how="by hand", generator="ops@1", seed="0", torch="2.13.0", numpy="2.0.0", machine="x86_64 AVX2")
 

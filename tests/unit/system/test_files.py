@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pytest_ascend
-from pytest_ascend.system.untrusted import holds, read_regular, strict_json
+from pytest_ascend.system.files import holds, read_regular, strict_json
 
 
 def test_a_regular_file_is_read_and_nothing_else(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_json_says_what_it_says() -> None:
 
 #: Modules that open what is theirs alone: /proc, pipes to their children, a file that they have just made themselves.
 OWN = {
-    *("system/untrusted.py", "isolation/process.py", "environment/stack.py"),
+    *("system/files.py", "isolation/process.py", "environment/stack.py"),
     *("performance/benchmarking.py", "performance/profiling.py", "page/html.py"),
     *("verdict/phrase.py", "plugin/hooks.py", "runlog/writing.py", "certificate/package.py", "certificate/signing.py"),
     *("coverage/commands.py", "diagnosis/codes.py", "contact/kit.py", "contact/steps.py"),

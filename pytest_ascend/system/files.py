@@ -1,6 +1,7 @@
-"""Files that anybody may have written: regular ones only, of a bounded size, and JSON of a bounded shape.
+"""Files, read as what anybody may have written, and written so that nothing is lost.
 
-Every reader of a file that is not the package's own goes through here.
+Every reader of a file that is not the package's own goes through here: regular files only, of a bounded size, and JSON
+of a bounded shape.
 """
 
 from __future__ import annotations
@@ -53,6 +54,25 @@ def holds(path: Path, data: bytes) -> bool:
     with contextlib.suppress(OSError):
         return read_regular(path, len(data), follow=False) == data
     return False
+
+
+def write_if_new(path: Path, data: bytes) -> None:
+    """Write beside, then replace; a file that already holds ``data`` is left alone."""
+    if holds(path, data):
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(data)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def canonical_json(data: Any, *, indent: int | None = None) -> str:
+    """Return the one JSON text of ``data``. Raises ValueError for NaN and infinity, TypeError for what JSON lacks."""
+    separators = (",", ": ") if indent else (",", ":")
+    return json.dumps(data, sort_keys=True, ensure_ascii=True, allow_nan=False, indent=indent, separators=separators)
 
 
 def strict_json(text: str | bytes, *, constants: bool = False) -> Any:

@@ -9,7 +9,7 @@ import torch
 
 from pytest_ascend.device import dispatcher
 from pytest_ascend.device.dispatcher import OWN
-from pytest_ascend.run.fallback import FallbackWatch, falls_back
+from pytest_ascend.device.fallback import FallbackWatch, falls_back
 
 
 @pytest.fixture(autouse=True)
