@@ -1,10 +1,12 @@
-"""How many faults at random the operator suite notices: a random kernel of the device, a random kind of damage.
+"""The bank of conditional faults: what the operator suite notices of wrong kernels, drawn at random by seed.
 
-    python tools/operator_faults.py [--faults 300] [--seed 0] [--operators 40] [--json FILE]
+    python tools/operator_faults.py --results DIR [--faults 2000] [--seed 0] [--minutes 30] [--explore 60] [--write]
 
-First every case at level standard runs on the honest device, which tells what kernels it calls; then one fault after
-the other is planted, and the cases that call its kernel run until one complains. A fault that changes no bit of any
-result is none, and counts for nothing; one that changes some and is not complained of is a blind spot, and named.
+A fault is an effect, a condition and a kernel (:mod:`operator_effects`). It counts where a random call that is drawn
+without the suite shows it (:mod:`operator_calls`). Then the cases of those operators run that call the kernel, at
+level smoke, standard and full, until one complains, and then generated calls for ``--explore`` seconds. Each trial is
+a line in DIR, and those that are there are not made again; ``--part 0/2`` takes every other fault. ``--write`` puts
+the table of all that is there into docs/operators.md. Needs the extra ``corpus``.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ from __future__ import annotations
 import json
 import os
 import random
+import time
 import warnings
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 import click
@@ -25,102 +29,322 @@ from pytest_ascend import emulator
 emulator.activate()
 os.environ["PYTEST_ASCEND_FAULTS"] = "operator_switch:EVERY_KERNEL"
 
-from operator_cases import STANDARD, complaint  # noqa: E402  (after the activation)
-from operator_damage_in import ON_THE_WAY_IN  # noqa: E402
-from operator_damage_out import ON_THE_WAY_OUT  # noqa: E402
+import torch  # noqa: E402  (after the activation)
+from operator_calls import DTYPES, NPU, TIES, Call, Calls, is_wrong  # noqa: E402
+from operator_cases import asked, complaint, emulated  # noqa: E402
+from operator_effects import CONDITIONS, EFFECTS, Seen  # noqa: E402
 from operator_switch import SWITCH  # noqa: E402
+from ops.database import database  # noqa: E402
 
+from pytest_ascend.operators import sweep  # noqa: E402
+from pytest_ascend.operators.exploring import CALLS, EXPLORE  # noqa: E402
+from pytest_ascend.operators.sweep import Sweep  # noqa: E402
 from pytest_ascend.records.case import Case  # noqa: E402
+from pytest_ascend.run.comparing import PrecisionCompare  # noqa: E402
 
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "operators.md"
+BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
 #: Kernels that bring tensors to the device, fill and compare them: with these wrong nothing is right.
 PLUMBING = {"aclnnInplaceCopy", "aclnnCast"}
-KINDS = (*ON_THE_WAY_IN, *ON_THE_WAY_OUT)
-#: Cases of one fault that are run at most, drawn at random where there are more.
-MOST_CASES = 200
+LEVELS = ("smoke", "standard", "full")
+#: Seconds that are spent on one fault at a level; cases come in the order of how few kernels they call, then at random.
+SECONDS = {"smoke": 10.0, "standard": 25.0, "full": 40.0}
+#: Tries, and seconds, to find a call that shows a fault.
+TRIES, LOOKING_S = 80, 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class CaseContext:
-    """A fault that was planted: how often it changed a result, cases that there were, and the first that complained."""
+class Fault:
+    """A fault as data: all else that it has follows from its number."""
 
+    number: int
     kernel: str
-    damage: str
-    seed: int
-    effects: int
-    cases: int
-    case: str
-    complaint: str
+    effect: str
+    condition: str
 
 
-def watched(cases: Sequence[Case]) -> dict[str, list[Case]]:
-    """Run cases on the honest device; give for each kernel those that call it, without those that complain as it is."""
-    found: dict[str, list[Case]] = defaultdict(list)
-    SWITCH.kernel, SWITCH.records = "", True
-    for case in cases:
-        SWITCH.called.clear()
-        if not complaint(case):
-            for kernel in SWITCH.called - PLUMBING:
-                found[kernel].append(case)
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of a fault.
+
+    ``shown`` is the operator and dtype of a call that shows it, "" where none was found. ``level`` is the lowest that
+    complains, with the case and its words; "missed" where none does.
+    """
+
+    fault: Fault
+    shown: str
+    level: str = ""
+    case: str = ""
+    complaint: str = ""
+
+
+@cache
+def calls_of(name: str, dtype: object) -> Calls:
+    """Return the random calls of an operator; the database takes its time to make samples."""
+    return Calls(name, dtype)  # type: ignore[arg-type]
+
+
+def reached(only: Sequence[str]) -> dict[str, list[tuple[str, object]]]:
+    """Call operators of torch's database as it has them; return who calls each kernel, and note with what."""
+    found: dict[str, set[tuple[str, object]]] = defaultdict(set)
+    SWITCH.records = True
+    with click.progressbar([name for name in database() if not only or name in only], label="kernels") as names:
+        for name in names:
+            for dtype in DTYPES:
+                SWITCH.called.clear()
+                for call in _made(lambda: calls_of(name, dtype).as_they_are()):  # noqa: B023
+                    _silently(lambda: call.on(NPU))  # noqa: B023
+                for kernel in SWITCH.called - PLUMBING:
+                    found[kernel].add((name, dtype))
     SWITCH.records = False
-    return found
+    return {kernel: sorted(pairs, key=str) for kernel, pairs in sorted(found.items())}
 
 
-def trial(kernel: str, damage: str, seed: int, cases: Sequence[Case]) -> CaseContext:
-    """Plant a fault, run cases until one complains, take it out again."""
-    chance = random.Random(f"{kernel} {damage} {seed}")  # noqa: S311  (no secret)
-    draw = ON_THE_WAY_IN.get(damage)
-    SWITCH.into = draw(chance, SWITCH.seen[kernel]) if draw else None
-    SWITCH.out = ON_THE_WAY_OUT[damage](chance, SWITCH.seen[kernel]) if not draw else None
-    SWITCH.kernel, SWITCH.effects = kernel, 0
-    chosen = list(cases) if len(cases) <= MOST_CASES else chance.sample(list(cases), MOST_CASES)
-    chance.shuffle(chosen)
-    complaints = ((case.id, complaint(case)) for case in chosen)
-    name, said = next(((name, said) for name, said in complaints if said), ("", ""))
-    SWITCH.kernel = ""
-    return CaseContext(kernel, damage, seed, SWITCH.effects, len(chosen), name, said)
+def saved(file: Path, callers: Mapping[str, object], calls: Mapping[str, Iterable[str]]) -> None:
+    """Write who calls what, and with what: the next start need not ask again."""
+    seen = {kernel: SWITCH.seen[kernel].to_dict() for kernel in callers}
+    beside = file.with_suffix(".new")
+    calls = {case: sorted(kernels) for case, kernels in calls.items()}
+    beside.write_text(json.dumps({"callers": callers, "seen": seen, "calls": calls}, default=str))
+    beside.replace(file)
 
 
-def trials(seed: int, callers: Mapping[str, Sequence[Case]]) -> Iterator[CaseContext]:
-    """Draw faults without end."""
-    chance, kernels = random.Random(seed), sorted(callers)  # noqa: S311
+def read(file: Path) -> tuple[dict[str, list[tuple[str, object]]], dict[str, set[str]]]:
+    """Return who calls what, as it was written: kernels by operator, and by case."""
+    data = json.loads(file.read_text())
+    SWITCH.seen.update({kernel: Seen.from_dict(each) for kernel, each in data["seen"].items()})
+    callers = {
+        kernel: [(name, getattr(torch, dtype.removeprefix("torch."))) for name, dtype in pairs]
+        for kernel, pairs in data["callers"].items()
+    }
+    return callers, {case: set(kernels) for case, kernels in data["calls"].items()}
+
+
+def _made(make: Callable[[], Iterable[Call]]) -> list[Call]:
+    try:
+        return list(make())
+    except Exception:  # noqa: BLE001  (the database has no samples of this dtype, or wants another package)
+        return []
+
+
+def _silently(run: Callable[[], object]) -> object | None:
+    try:
+        return run()
+    except Exception:  # noqa: BLE001  (no legal call, or the device lacks it)
+        return None
+
+
+def faults(seed: int, callers: Mapping[str, object]) -> Iterator[Fault]:
+    """Draw faults without end: kernel, effect and condition evenly, as far as they can go together."""
+    chance, kernels, number = random.Random(seed), sorted(callers), -1  # noqa: S311  (no secret)
     while True:
-        kernel, damage, each = chance.choice(kernels), chance.choice(KINDS), chance.randrange(1 << 16)
-        yield trial(kernel, damage, each, callers[kernel])
+        number += 1
+        kernel = chance.choice(kernels)
+        fault = Fault(number, kernel, chance.choice(sorted(EFFECTS)), chance.choice(sorted(CONDITIONS)))
+        if plant(fault, seed):
+            yield fault
 
 
-def is_named(found: CaseContext) -> bool:
-    """Whether the complaint says whose it is: the case's operator."""
-    return found.case.split("/")[1].partition(".")[0] in found.complaint
+def plant(fault: Fault, seed: int) -> bool:
+    """Make the kernel wrong, as on the first call of a process. Return whether the kernel can be wrong so."""
+    chance, seen = random.Random(f"{seed} {fault.number}"), SWITCH.seen[fault.kernel]  # noqa: S311  (no secret)
+    effect, condition = EFFECTS[fault.effect](chance, seen), CONDITIONS[fault.condition](chance, seen)
+    if effect is None or condition is None:
+        return False
+    SWITCH.plant(fault.kernel, effect, condition)
+    return True
 
 
-@click.command()
-@click.option("--faults", default=300, help="faults that change something")
-@click.option("--seed", default=0)
-@click.option("--operators", default=0, help="operators of the suite, drawn at random; 0 is all")
-@click.option("--json", "file", type=click.Path(path_type=Path), help="write all trials there")
-def main(faults: int, seed: int, operators: int, file: Path | None) -> None:
-    """Plant faults at random; print the share that is noticed, and what is not."""
+def shown(fault: Fault, seed: int, callers: Sequence[tuple[str, object]]) -> str:
+    """Look for a legal call that shows a planted fault; return its operator and dtype."""
+    chance, until = random.Random(f"{seed} {fault.number} calls"), time.monotonic() + LOOKING_S  # noqa: S311  (no secret)
+    allowed = [each for each in callers if fault.effect != "wrong tie" or each[0] in TIES]
+    for _ in range(TRIES if allowed else 0):
+        name, dtype = chance.choice(allowed)
+        for call in calls_of(name, dtype).three(chance):
+            before = SWITCH.effects
+            result = _silently(lambda: call.on(NPU))  # noqa: B023
+            if SWITCH.effects == before:
+                continue
+            kernel, SWITCH.kernel = SWITCH.kernel, ""
+            wrong = _silently(lambda: is_wrong(call, result if isinstance(result, list) else []))  # noqa: B023
+            SWITCH.kernel = kernel
+            if wrong:
+                return f"{name} {str(dtype).removeprefix('torch.')}{' backward' if call.goes_back else ''}"
+        if time.monotonic() > until:
+            break
+    return ""
+
+
+class Suite:
+    """The cases of the suite, and what is known of them: which kernels they call, and whether they pass as it is."""
+
+    def __init__(self) -> None:
+        self.cases = asked()
+        self.of_subject: dict[str, list[Case]] = defaultdict(list)
+        for case in self.cases:
+            self.of_subject[case.subject].append(case)
+        self.calls: dict[str, set[str]] = {}
+        self._passes: dict[str, bool] = {}
+
+    def watch(self) -> None:
+        """Run the cases of level smoke as it is: who calls what."""
+        with click.progressbar([case for case in self.cases if case.level == "smoke"], label="cases") as cases:
+            for case in cases:
+                self.complaint(case)
+
+    def complaint(self, case: Case) -> str:
+        """Run a case; return what is said against it, and remember what kernels it calls."""
+        SWITCH.called.clear()
+        said = complaint(case)
+        self.calls.setdefault(case.id, set()).update(SWITCH.called)
+        return said
+
+    def passes(self, case: Case) -> bool:
+        """Whether a case passes with every kernel right."""
+        if case.id not in self._passes:
+            kernel, SWITCH.kernel = SWITCH.kernel, ""
+            self._passes[case.id] = not self.complaint(case)
+            SWITCH.kernel = kernel
+        return self._passes[case.id]
+
+    def cases_of(self, kernel: str, names: Iterable[str], chance: random.Random) -> list[Case]:
+        """Return the cases of the operators that call a kernel; those first which call few kernels."""
+        subjects = {case.subject for case in self.cases if kernel in self.calls.get(case.id, ())}
+        subjects.update(name for name in names if name in self.of_subject)
+        found = [case for name in sorted(subjects) for case in self.of_subject[name]]
+        found = [case for case in found if kernel in self.calls.get(case.id, {kernel})]
+        chance.shuffle(found)
+        return sorted(found, key=lambda case: len(self.calls.get(case.id, ())) or 9)
+
+
+def judged(suite: Suite, fault: Fault, seed: int, names: Iterable[str], explore_s: float) -> tuple[str, str, str]:
+    """Run the cases of a planted fault's operators, level by level; return who complains, and what is said."""
+    cases = suite.cases_of(fault.kernel, names, random.Random(f"{seed} {fault.number} cases"))  # noqa: S311
+    for level in LEVELS:
+        until = time.thread_time() + SECONDS[level]
+        for case in (each for each in cases if each.level == level):
+            said = suite.complaint(case)
+            if said and suite.passes(case):
+                return level, case.id, said
+            if time.thread_time() > until:
+                break
+    return _explored(cases, explore_s)
+
+
+def _explored(cases: Sequence[Case], seconds: float) -> tuple[str, str, str]:
+    """Ask generated calls of the operators with sweeps, in turns, for so long."""
+    swept = [case for case in cases if case.property == "sweep"]
+    until, turn = time.thread_time() + seconds, 0
+    while swept and time.thread_time() < until:
+        for case in swept:
+            target = emulated(case)
+            target.ask(Sweep.of(target.operator, case.dtype, CALLS, (1 << 20) + turn))
+            try:
+                sweep.run(target, PrecisionCompare(note=lambda _: None))
+            except Exception as error:  # noqa: BLE001  (a kernel may fail as well as be wrong)
+                return EXPLORE, case.id, f"{error}".partition("\n")[0]
+            if time.thread_time() > until:
+                break
+        turn += 1
+    return ("missed" if seconds else "not explored"), "", ""
+
+
+def trials(file: Path) -> dict[int, Trial]:
+    """Read what was tried, by number."""
+    lines = file.read_text().splitlines() if file.exists() else ()
+    rows = (json.loads(line) for line in lines)
+    return {row["fault"]["number"]: Trial(**{**row, "fault": Fault(**row["fault"])}) for row in rows}
+
+
+def table(found: Iterable[Trial], drawn: int) -> Iterator[str]:
+    """Yield the lines of the table: by effect, by condition, and of all."""
+    tried = list(found)
+    visible = [each for each in tried if each.shown]
+    yield (
+        f"{len(tried):,} of {drawn:,} faults were tried; {len(visible):,} of them show in a legal call. "
+        f"{len({each.fault.kernel for each in visible})} kernels are among them."
+    )
+    yield ""
+    yield "| faults | visible | caught at smoke | standard | full | exploring |"
+    yield "|---|---:|---:|---:|---:|---:|"
+    for part in ("effect", "condition"):
+        for name in sorted({getattr(each.fault, part) for each in visible}):
+            yield _row(f"{part}: {name}", [each for each in visible if getattr(each.fault, part) == name])
+    yield _row("**all**", visible)
+
+
+def _row(name: str, trials: Sequence[Trial]) -> str:
+    shares, known = [], len(trials)
+    for place, _ in enumerate((*LEVELS, EXPLORE)):
+        caught = sum(each.level in (*LEVELS, EXPLORE)[: place + 1] for each in trials)
+        shares.append(f"{caught / known:.0%}" if known else "")
+    return f"| {name} | {known} | {' | '.join(shares)} |"
+
+
+def write(lines: Iterable[str], page: Path) -> None:
+    """Put the table into a page, between its marks."""
+    head, rest = page.read_text().split(BEGIN)
+    beside = page.with_suffix(".new")
+    beside.write_text(f"{head}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{rest.split(END)[1]}")
+    beside.replace(page)
+
+
+@click.command(help=__doc__)
+@click.option("--results", type=click.Path(path_type=Path), required=True, help="Folder of what was tried.")
+@click.option("--faults", "count", default=2000, show_default=True, help="Faults to draw.")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--minutes", default=30.0, show_default=True, help="Time after which no fault is begun.")
+@click.option("--explore", "explore_s", default=60.0, show_default=True, help="Seconds to explore what is missed.")
+@click.option("--part", default="0/1", help="Which of how many parts of the faults.")
+@click.option("--operator", "only", multiple=True, help="Only kernels of these operators of torch's database.")
+@click.option("--write", "is_written", is_flag=True, help="Put the table into docs/operators.md.")
+def main(  # noqa: PLR0917
+    results: Path,
+    count: int,
+    seed: int,
+    minutes: float,
+    explore_s: float,
+    part: str,
+    only: tuple[str, ...],
+    *,
+    is_written: bool,
+) -> None:
+    """Try faults, print what came of them, and write where asked to."""
     warnings.simplefilter("ignore")
-    subjects = sorted({case.subject for case in STANDARD})
-    chosen = set(random.Random(seed).sample(subjects, operators) if operators else subjects)  # noqa: S311
-    callers = watched([case for case in STANDARD if case.subject in chosen])
-    made = trials(seed, callers)
-    found: list[CaseContext] = []
-    while sum(each.effects > 0 for each in found) < faults:
-        found.append(next(made))
-    visible = [each for each in found if each.effects]
-    caught = [each for each in visible if each.case]
-    click.echo(f"{len(callers)} kernels, {len(found)} faults, {len(visible)} of them change a result")
-    click.echo(f"noticed: {len(caught)} ({len(caught) / len(visible):.1%}); by name: {sum(map(is_named, caught))}")
-    for each in visible:
-        if not each.case:
-            click.echo(
-                f"not noticed: {each.kernel}: {each.damage} ({each.seed}; {each.effects} calls in {each.cases} cases)"
-            )
-    for damage, count in Counter(each.damage for each in found if not each.effects).most_common():
-        click.echo(f"no effect: {damage}: {count}")
-    if file:
-        file.write_text(json.dumps([asdict(each) for each in found], indent=1))
+    results.mkdir(parents=True, exist_ok=True)
+    files = sorted(results.glob(f"faults-{seed}-*.jsonl"))
+    known = {number: each for file in files for number, each in trials(file).items()}
+    if minutes:
+        until = time.monotonic() + minutes * 60
+        suite, file = Suite(), results / "calls.json"
+        if file.exists():
+            callers, suite.calls = read(file)
+        else:
+            callers = reached(only)
+            suite.watch()
+            saved(file, callers, suite.calls)
+        place, parts = map(int, part.split("/"))
+        with (results / f"faults-{seed}-{place}.jsonl").open("a") as lines_of:
+            for index, fault in enumerate(faults(seed, callers)):
+                if index >= count or time.monotonic() > until:
+                    break
+                if index % parts != place or fault.number in known:
+                    continue
+                call = shown(fault, seed, callers[fault.kernel])
+                plant(fault, seed)
+                names = {name for name, _ in callers[fault.kernel]}
+                level, case, said = judged(suite, fault, seed, names, explore_s) if call else ("", "", "")
+                SWITCH.clear()
+                known[fault.number] = Trial(fault, call, level, case, said[:300])
+                lines_of.write(json.dumps(asdict(known[fault.number])) + "\n")
+                lines_of.flush()
+                if call:
+                    click.echo(f"{fault.number} {fault.kernel}: {fault.effect}, by {fault.condition}: {level} {case}")
+    lines = list(table(known.values(), count))
+    click.echo("\n".join(lines))
+    if is_written:
+        write(lines, PAGE)
 
 
 if __name__ == "__main__":

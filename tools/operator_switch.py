@@ -1,6 +1,6 @@
-"""A fault of the emulated device that can be moved from operator to operator while the process runs.
+"""A fault of the emulated device that can be moved from kernel to kernel while the process runs.
 
-``EVERY_KERNEL`` replaces every kernel by one that is honest until its damage is switched on in ``SWITCH``.
+``EVERY_KERNEL`` replaces every kernel by one that is honest until its fault is switched on in ``SWITCH``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from operator_damage import OnTheWayIn, OnTheWayOut, Seen, has_same_bits
+from operator_effects import Condition, Effect, Seen
 
 from pytest_ascend.emulator.kernels import all_kernels
 from pytest_ascend.emulator.registry import Body, Kernel
@@ -20,18 +20,26 @@ from pytest_ascend.emulator.registry import Body, Kernel
 
 @dataclass(slots=True)
 class Switch:
-    """Which kernel is damaged, and how; what kernels were called with, and whether the damage changed a bit.
+    """Which kernel is wrong, how and when; what kernels were called, and with what.
 
     ``seen`` grows with each call while ``records`` is set. ``effects`` counts calls with other results.
     """
 
     kernel: str = ""
-    into: OnTheWayIn | None = None
-    out: OnTheWayOut | None = None
+    effect: Effect | None = None
+    condition: Condition | None = None
     effects: int = 0
     records: bool = False
     called: set[str] = field(default_factory=set)
     seen: dict[str, Seen] = field(default_factory=lambda: defaultdict(Seen))
+
+    def plant(self, kernel: str, effect: Effect, condition: Condition) -> None:
+        """Make a kernel wrong, and no other."""
+        self.kernel, self.effect, self.condition, self.effects = kernel, effect, condition, 0
+
+    def clear(self) -> None:
+        """Make all kernels right."""
+        self.kernel, self.effect, self.condition = "", None, None
 
 
 SWITCH = Switch()
@@ -45,41 +53,55 @@ def _plant(kernel: Kernel, honest: Body) -> Body:
     ]
 
     def body(*arguments: Any) -> Any:
+        SWITCH.called.add(kernel.name)
         if SWITCH.records:
-            SWITCH.called.add(kernel.name)
-            SWITCH.seen[kernel.name].note(_unfolded(arguments))
+            found = honest(*arguments)
+            SWITCH.seen[kernel.name].note(_unfolded(arguments), _tensors((found, [arguments[i] for i in places])))
+            return found
         if kernel.name != SWITCH.kernel:
             return honest(*arguments)
-        return _damaged(partial(_apart, honest, places), arguments, places)
+        return _wrong(honest, arguments, places)
 
     return body
 
 
-def _apart(honest: Body, places: Sequence[int], arguments: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """Call with copies of what is changed in place; return the results, and the copies."""
+def _wrong(honest: Body, arguments: Sequence[Any], places: Sequence[int]) -> Any:
+    assert SWITCH.effect is not None  # noqa: S101  (planted together)
+    assert SWITCH.condition is not None  # noqa: S101
+    flat = _unfolded(arguments)
+    is_hit = SWITCH.condition(flat)
+    if not is_hit:
+        return honest(*arguments)
+    # The kernel runs on copies of what it changes: an effect may look at what was there before.
     copies = [_copied(each) if i in places else each for i, each in enumerate(arguments)]
-    return honest(*copies), [copies[i] for i in places]
+    found = honest(*copies)
+    results = _tensors((found, [copies[i] for i in places]))
 
+    def run(given: Sequence[Any]) -> list[torch.Tensor]:
+        again = [_copied(each) if i in places else each for i, each in enumerate(_folded(given, arguments))]
+        return _tensors((honest(*again), [again[i] for i in places]))
 
-def _damaged(
-    run: Callable[[Sequence[Any]], tuple[Any, list[Any]]], arguments: Sequence[Any], places: Sequence[int]
-) -> Any:
-    found, changed = run(arguments)
-    wanted = [_copied(each) for each in _tensors((found, changed))]
     try:
-        if SWITCH.into:
-            found, changed = run(_folded(SWITCH.into(_unfolded(arguments)), arguments))
-        if SWITCH.out:
-            values = SWITCH.out(_unfolded(arguments), [_copied(each) for each in _tensors((found, changed))])
-            for target, value in zip(_tensors((found, changed)), values, strict=True):
-                target.copy_(value)
-    except Exception:  # noqa: BLE001  (a damage that cannot be done to this call is none)
-        found, changed = run(arguments)
-    SWITCH.effects += not all(map(has_same_bits, _tensors((found, changed)), wanted))
-    for place, value in zip(places, changed, strict=True):
-        for target, written in zip(_tensors(arguments[place]), _tensors(value), strict=True):
+        wrong = SWITCH.effect(run, flat, [each.clone() for each in results])
+        SWITCH.effects += not all(map(has_same_bits, results, wrong))
+        for target, value in zip(results, wrong, strict=True):
+            target.copy_(value)
+    except Exception:  # noqa: BLE001, S110  (an effect that this call cannot have is none)
+        pass
+    for place in places:
+        for target, written in zip(_tensors(arguments[place]), _tensors(copies[place]), strict=True):
             target.copy_(written)
     return found
+
+
+def has_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are the same in every bit; all NaN are one."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    left, right = (each.contiguous().reshape(-1) for each in (one, other))
+    if left.view(torch.uint8).equal(right.view(torch.uint8)):
+        return True
+    return left.isnan().equal(right.isnan()) and left.nan_to_num(nan=0.0).equal(right.nan_to_num(nan=0.0))
 
 
 def _copied(value: Any) -> Any:

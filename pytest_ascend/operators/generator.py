@@ -7,6 +7,7 @@ that is chosen follows from the operator, the dtype and a seed: the same calls o
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,16 +44,20 @@ class Chance:
     """Choices that follow from a key alone."""
 
     def __init__(self, key: str) -> None:
-        self._key, self._count = key, 0
+        self._words = _words(key)
 
     def below(self, count: int) -> int:
         """Return an integer from 0 to ``count`` - 1."""
-        self._count += 1
-        return int(inputs.words(self._key, 1, start=self._count)[0] >> 33) % count
+        return (next(self._words) >> 33) % count
 
     def of(self, choices: Sequence[Each]) -> Each:
         """Return one of these."""
         return choices[self.below(len(choices))]
+
+
+def _words(key: str, block: int = 32) -> Iterator[int]:
+    for start in itertools.count(0, block):
+        yield from inputs.words(key, block, start=start).tolist()
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,8 +159,12 @@ def differentiated(
     kind = getattr(torch, dtype)
     with numbers_in_float64():
         exact = _gradients(operator.definition or operator.function, operator, sample, kind, double)
-    honest = (_gradients(operator.function, operator, sample, kind, onto(CPU, layout)) for layout in layouts)
-    return Results(exact, tuple(honest))
+    return Results(exact, tuple(own_gradients(operator, sample, dtype, layout) for layout in layouts))
+
+
+def own_gradients(operator: Operator, sample: Sample, dtype: str, layout: Layout = contiguous) -> Tensors:
+    """Go back on the CPU in the dtype itself, from inputs in a layout."""
+    return _gradients(operator.function, operator, sample, getattr(torch, dtype), onto(CPU, layout))
 
 
 def _gradients(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -14,11 +14,11 @@ import torch
 
 from pytest_ascend.coverage.manifest import SWEEP_SEED
 from pytest_ascend.dispatching import unseen
-from pytest_ascend.operators.calling import Layout, as_it_is, forward, on_tensors, onto, tensors
+from pytest_ascend.operators.calling import Layout, as_it_is, forward, on_tensors, tensors
 from pytest_ascend.operators.generator import Generated, generate
 from pytest_ascend.operators.judging import alike, digest, expected, settings
 from pytest_ascend.operators.operator import MOVE, Operator
-from pytest_ascend.operators.reference import CPU, Definition, Results, Tensors, computed, differentiated
+from pytest_ascend.operators.reference import CPU, Definition, Results, Tensors, computed, differentiated, own_gradients
 from pytest_ascend.operators.samples import USUAL_TERMS, Sample, call
 from pytest_ascend.operators.target import Target
 from pytest_ascend.operators.values import StoredTensor, Values, Variant
@@ -35,6 +35,8 @@ BACKWARD = "backward"
 _BACKWARD_EVERY = 5
 #: Elements of the largest result.
 _LARGEST = 1 << 19
+#: Families of operators whose results have at most the elements that their inputs have when broadcast.
+_NEVER_GROW = ("arithmetic", "comparison", "elementwise", "activation", "reduction", "loss")
 #: Tries to make a call that fails smaller.
 _SHRINKING = 60
 
@@ -80,6 +82,9 @@ class Sweep:
 
     def _is_affordable(self, given: Any) -> bool:
         """Whether results are of a size to be computed: the diagonal matrix of a long row is not."""
+        if self.operator.family in _NEVER_GROW:
+            with contextlib.suppress(RuntimeError):
+                return math.prod(torch.broadcast_shapes(*(each.shape for each in tensors(given)))) <= _LARGEST
         with contextlib.suppress(Exception):
             args, kwargs = on_tensors(lambda each: each.to("meta"), given)
             return (
@@ -87,24 +92,32 @@ class Sweep:
             )
         return True
 
-    def usual(self, sample: Sample, layout: Layout) -> Tensors | None:
+    def usual(self, sample: Sample, given: Any, layout: Layout) -> Tensors | None:
         """Return what the CPU makes of a call in the dtype itself, None where it is no legal call."""
         with unseen():
-            given = self._given(sample)
-            if given is None or not self._is_affordable(given):
+            if not self._is_affordable(given):
                 return None
             try:
                 if self.defined:
                     return self.forward(sample, self.dtype).honest[0]
-                return list(forward(self.operator, self.operator.function, *on_tensors(onto(CPU, layout), given)))
+                return list(forward(self.operator, self.operator.function, *on_tensors(_copied(layout), given)))
             except Exception:  # noqa: BLE001  (whatever the CPU says, it is no call to be asked for)
                 return None
 
-    def _given(self, sample: Sample) -> Any:
-        try:
-            return sample.arguments(self.operator.name, getattr(torch, self.dtype))
-        except (ValueError, RuntimeError):  # these sizes do not go with these numbers
-            return None
+    def usual_gradients(self, sample: Sample) -> Tensors | None:
+        """Return the gradients that the CPU has in the dtype itself, None where it has none."""
+        with unseen():
+            try:
+                if self.defined:
+                    return self.backward(sample, self.dtype).honest[0]
+                return own_gradients(self.operator, sample, self.dtype)
+            except Exception:  # noqa: BLE001
+                return None
+
+
+def _copied(layout: Layout) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return what places a tensor on the CPU: a copy, as some operators change what they are given."""
+    return lambda tensor: tensor.clone() if layout is as_it_is else layout(tensor, CPU)
 
 
 class WrongCall(Disagreement):
@@ -133,7 +146,7 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
         for backward in (False, True) if _goes_back(target, each, number) else (False,):
             found = _asked(target, reference, each, backward=backward)
             if found is None:
-                continue
+                break
             asked.update(("calls", BACKWARD) if backward else ("calls", *each.axes))
             name = _name(each, backward=backward)
             if number % max(len(reference.calls) // DIGESTS, 1) == 0:
@@ -202,16 +215,15 @@ def _layout(target: Target, each: Generated) -> Layout:
 def _asked(target: Target, reference: Sweep, each: Generated, *, backward: bool) -> tuple[Tensors, Tensors] | None:
     """Return what the device and the CPU make of a call, None where it is no legal one."""
     layout = _layout(target, each)
-    usual: Tensors | None = reference.usual(each.sample, layout)
+    try:
+        given = target.on_cpu(each.sample)
+    except (ValueError, RuntimeError):  # these sizes do not go with these numbers
+        return None
+    usual = reference.usual_gradients(each.sample) if backward else reference.usual(each.sample, given, layout)
     if usual is None:
         return None
-    if not backward:
-        return list(target.run(each.sample, layout)), usual
-    try:
-        usual = reference.backward(each.sample, target.case.dtype).honest[0]
-    except Exception:  # noqa: BLE001  (the CPU has no such gradient)
-        return None
-    return target.go_back(each.sample, layout), usual
+    run = target.go_back if backward else target.run
+    return list(run(each.sample, layout)), usual
 
 
 def _judge(target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, *, backward: bool) -> None:
