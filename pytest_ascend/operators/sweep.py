@@ -84,7 +84,8 @@ class Sweep:
         """Whether results are of a size to be computed: the diagonal matrix of a long row is not."""
         if self.operator.family in _NEVER_GROW:
             with contextlib.suppress(RuntimeError):
-                return math.prod(torch.broadcast_shapes(*(each.shape for each in tensors(given)))) <= _LARGEST
+                shape: torch.Size = torch.broadcast_shapes(*(each.shape for each in tensors(given)))  # type: ignore[no-untyped-call]
+                return shape.numel() <= _LARGEST
         with contextlib.suppress(Exception):
             args, kwargs = on_tensors(lambda each: each.to("meta"), given)
             return (
