@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 from pytest_ascend.certificate import package  # noqa: E402
 from pytest_ascend.certificate.judgement import ended, verify  # noqa: E402
 from pytest_ascend.certificate.package import CertificateError  # noqa: E402
-from pytest_ascend.certificate.requirements import Subject  # noqa: E402
+from pytest_ascend.certificate.requirements import Candidate  # noqa: E402
 from pytest_ascend.certificate.statement import statement  # noqa: E402
 from pytest_ascend.certificate.tiers import TIERS  # noqa: E402
 from pytest_ascend.certificate.words import words  # noqa: E402
@@ -59,7 +59,7 @@ def signed_from(folder: Path, honest: Path, change: Change) -> Path:
     said = json.loads((honest / package.STATEMENT).read_text())
     try:
         tier = TIERS[said["tier"]]
-        subject = Subject(summary=summarise(read(path)), tier=tier, release=RELEASE, on=runs.ISSUED)
+        subject = Candidate(summary=summarise(read(path)), tier=tier, release=RELEASE, on=runs.ISSUED)
         again = json.loads(package.encoded(statement(subject, issuer=said["issuer"], key=said["key"])))
         said = again if words({**again, "id": ""}) else said
     except (AscendError, KeyError, TypeError, ValueError, AttributeError):

@@ -22,7 +22,7 @@ from pytest_ascend.runlog.contents import Attempted, SelfTest
 from pytest_ascend.verdict.suites import describe
 
 if TYPE_CHECKING:
-    from pytest_ascend.certificate.requirements import Subject
+    from pytest_ascend.certificate.requirements import Candidate
 
 #: Rules of the judge by which the bundled suites are judged. No bundled case loosens one.
 STANDARDS = ("error-model@1", "binary@1")
@@ -141,11 +141,11 @@ RECORD_CHECKS: Mapping[str, Callable[[ResultRecord], Iterator[str]]] = {
 }
 
 
-def _of_records(check: Callable[[ResultRecord], Iterator[str]]) -> Callable[[Subject], Iterator[str]]:
+def _of_records(check: Callable[[ResultRecord], Iterator[str]]) -> Callable[[Candidate], Iterator[str]]:
     """Ask one thing of every record; the first that contradicts itself stands for all."""
 
-    def look(subject: Subject) -> Iterator[str]:
-        found = [(each.case.id, why) for each in subject.results for why in check(each)]
+    def look(candidate: Candidate) -> Iterator[str]:
+        found = [(each.case.id, why) for each in candidate.results for why in check(each)]
         if found:
             also = f"; so do {len(found) - 1:,} more" if len(found) > 1 else ""
             yield f"the log contradicts itself: {found[0][0]}: {found[0][1]}{also}"
@@ -153,10 +153,10 @@ def _of_records(check: Callable[[ResultRecord], Iterator[str]]) -> Callable[[Sub
     return look
 
 
-def attempts(subject: Subject) -> Iterator[str]:
+def attempts(candidate: Candidate) -> Iterator[str]:
     """What a case came to follows from its attempts, and each but the last one was written down when it was made."""
-    noted = Counter(each.case for each in subject.summary.run.events if isinstance(each, Attempted))
-    wrong = [each.case.id for each in subject.results if not _follows(each, noted[each.case.id])]
+    noted = Counter(each.case for each in candidate.summary.run.events if isinstance(each, Attempted))
+    wrong = [each.case.id for each in candidate.results if not _follows(each, noted[each.case.id])]
     if wrong:
         yield f"{counted_cases(len(wrong))} whose outcome does not follow from the attempts: {named(wrong)}"
 
@@ -179,10 +179,10 @@ def _attempt(given: AttemptRecord) -> Attempt:
     return Attempt(card=given.card, end=End(given.end), answer=given.outcome, alone=given.alone)
 
 
-def known_deviations(subject: Subject) -> Iterator[str]:
+def known_deviations(candidate: Candidate) -> Iterator[str]:
     """What is waived is what the release waives, in its words; what the release expects to fail has not passed."""
-    known = parse(subject.release.parts["expectations"], subject.summary.run.header.stack)
-    found = [(each.case.id, why) for each in subject.results for why in _waived_otherwise(each, known)]
+    known = parse(candidate.release.parts["expectations"], candidate.summary.run.header.stack)
+    found = [(each.case.id, why) for each in candidate.results for why in _waived_otherwise(each, known)]
     by_why: dict[str, list[str]] = {}
     for name, why in found:
         by_why.setdefault(why, []).append(name)
@@ -209,27 +209,27 @@ def _waived_otherwise(result: ResultRecord, known: Expectations) -> Iterator[str
         yield "passed, which this release expects to deviate: such a run says otherwise"
 
 
-def invented(subject: Subject) -> Iterator[str]:
+def invented(candidate: Candidate) -> Iterator[str]:
     """Every case of the log is one of the release, as it is there."""
-    frozen = set(subject.frozen)
-    strange = [case.id for case in subject.summary.run.header.manifest if case not in frozen]
+    frozen = set(candidate.frozen)
+    strange = [case.id for case in candidate.summary.run.header.manifest if case not in frozen]
     if strange:
         yield f"{counted_cases(len(strange))} that this release does not have: {named(strange)}"
 
 
-def self_test(subject: Subject) -> Iterator[str]:
+def self_test(candidate: Candidate) -> Iterator[str]:
     """The judge looked at all planted errors of this release."""
-    for each in subject.summary.run.events:
+    for each in candidate.summary.run.events:
         if isinstance(each, SelfTest) and (each.planted, each.honest) != (PLANTED, HONEST):
             said = f"{each.planted} planted errors and {each.honest} right results"
             yield f"the judge of the run was tried on {said}; this release has {PLANTED} and {HONEST}"
 
 
-def a_cpu(subject: Subject) -> Iterator[str]:
+def a_cpu(candidate: Candidate) -> Iterator[str]:
     """The figures are those of a chip: results that have no error at all are a CPU's own, as on the emulated device."""
     rounded = [
         each
-        for each in subject.of(Passed.name)
+        for each in candidate.of(Passed.name)
         if each.case.suite == "ops" and (each.case.property, each.case.dtype) == ("forward", "float32")
         if each.case.subject.rpartition(".")[2] in ROUNDED
     ]
@@ -238,7 +238,7 @@ def a_cpu(subject: Subject) -> Iterator[str]:
         yield f"{exact} of {len(rounded)} approximated functions have the CPU's very bits, as on the emulated device"
 
 
-CHECKS: Mapping[str, Callable[[Subject], Iterator[str]]] = {
+CHECKS: Mapping[str, Callable[[Candidate], Iterator[str]]] = {
     **{name: _of_records(check) for name, check in RECORD_CHECKS.items()},
     "attempts": attempts,
     "known-deviations": known_deviations,

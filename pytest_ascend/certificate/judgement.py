@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pytest_ascend.certificate import package, signing
 from pytest_ascend.certificate.package import EVIDENCE, LOG, CertificateError, Package
 from pytest_ascend.certificate.release import Release
-from pytest_ascend.certificate.requirements import Refusal, Subject, refusals
+from pytest_ascend.certificate.requirements import Candidate, Refusal, refusals
 from pytest_ascend.certificate.revocation import Revocations, of_release
 from pytest_ascend.certificate.statement import CHOSEN, newer_releases, statement
 from pytest_ascend.certificate.tiers import NEWER_CANN, TIERS, Tier
@@ -65,24 +65,24 @@ class Issue:
 def certify(issue: Issue, release: Release, *, on: date) -> dict[str, Any]:
     """Write a certificate, and return what it says. Raises Refused with all reasons where the run does not earn it."""
     with opened(issue.log) as log:
-        subject = Subject(summary=summarise(read_from(issue.log, log)), tier=issue.tier, release=release, on=on)
-        found = refusals(subject)
+        candidate = Candidate(summary=summarise(read_from(issue.log, log)), tier=issue.tier, release=release, on=on)
+        found = refusals(candidate)
         if found:
             raise Refused(issue.tier, found)
         key = signing.fingerprint(issue.key.public_key())
-        confirms = _confirmed(issue, key, subject, release) if issue.confirms else None
-        said = statement(subject, issuer=issue.issuer, key=key, confirms=confirms)
+        confirms = _confirmed(issue, key, candidate, release) if issue.confirms else None
+        said = statement(candidate, issuer=issue.issuer, key=key, confirms=confirms)
         parts = {EVIDENCE[name]: each for name, each in release.parts.items()}
         return package.write(issue.folder, said, parts, log, issue.key, confirmed=issue.confirms)
 
 
-def _confirmed(issue: Issue, key: str, subject: Subject, release: Release) -> dict[str, str]:
+def _confirmed(issue: Issue, key: str, candidate: Candidate, release: Release) -> dict[str, str]:
     """Name the certificate that a run is to confirm. Raises CertificateError where the run does not bear it out."""
     assert issue.confirms and issue.confirms_key  # noqa: S101,PT018  (the command asks for both)
     theirs = _verified(issue.confirms, issue.confirms_key, release)
     if (issue.confirms / package.CONFIRMED).exists():
         raise CertificateError(f"{issue.confirms} confirms another certificate itself", hint="confirm that one")
-    _refuse_unconfirmed(theirs, key, subject)
+    _refuse_unconfirmed(theirs, key, candidate)
     said = theirs[0].said
     return {name: str(said[name]) for name in ("id", "issuer", "key")} | {"sha256": package.digest(issue.confirms)}
 
@@ -95,19 +95,19 @@ def verify(
     One that confirms another issuer's is checked together with that one, whose public key is among ``others``.
     Raises CertificateError, which says what is wrong and in which part. Whether it still holds is :func:`ended`.
     """
-    found, subject = _verified(folder, key, release)
+    found, candidate = _verified(folder, key, release)
     said, inner = found.said.get("confirms"), folder / package.CONFIRMED
     if bool(said) != inner.exists():
         raise CertificateError(f"{package.CONFIRMED}/ is not what the certificate says", part=package.CONFIRMED)
     if said:
         theirs = _verified_inside(inner, said, {signing.fingerprint(each): each for each in others}, release)
-        _refuse_unconfirmed(theirs, str(found.said["key"]), subject)
-    return Verified(found.said, subject.summary)
+        _refuse_unconfirmed(theirs, str(found.said["key"]), candidate)
+    return Verified(found.said, candidate.summary)
 
 
 def _verified_inside(
     inner: Path, said: Mapping[str, Any], keys: Mapping[str, Ed25519PublicKey], release: Release
-) -> tuple[Package, Subject]:
+) -> tuple[Package, Candidate]:
     """Check the certificate that another one confirms."""
     if said["key"] not in keys:
         message = f"it confirms a certificate by {one_line(str(said['issuer']))[:200]}, whose key is {said['key']}"
@@ -125,7 +125,7 @@ def _verified_inside(
     return theirs
 
 
-def _verified(folder: Path, key: Ed25519PublicKey, release: Release) -> tuple[Package, Subject]:
+def _verified(folder: Path, key: Ed25519PublicKey, release: Release) -> tuple[Package, Candidate]:
     with package.opened(folder, key) as found:
         _check_release(found, release)
         return found, _check_evidence(found, release)
@@ -137,18 +137,18 @@ _SAME = ("chip", "driver", "cann", "torch", "torch_npu", "torch_npu_commit")
 _COPIED = 0.5
 
 
-def _refuse_unconfirmed(theirs: tuple[Package, Subject], key: str, subject: Subject) -> None:
+def _refuse_unconfirmed(theirs: tuple[Package, Candidate], key: str, candidate: Candidate) -> None:
     """Raise CertificateError where a run does not bear another issuer's certificate out, or is no other run."""
     said, other = theirs[0].said, theirs[1]
-    mine, run = subject.summary.run.header, other.summary.run.header
-    here = {each.case.id: each.duration_s for each in subject.results}
+    mine, run = candidate.summary.run.header, other.summary.run.header
+    here = {each.case.id: each.duration_s for each in candidate.results}
     alike = [each for each in other.results if here.get(each.case.id) == each.duration_s]
     differing = [name for name in _SAME if getattr(mine.stack, name) != getattr(run.stack, name)]
-    disagreeing = disagreements(other.summary, subject.summary)
+    disagreeing = disagreements(other.summary, candidate.summary)
     reasons = {
         f"it is of the same issuer's key, {key}": said["key"] == key,
         "it is of the same run": mine.run_id == run.run_id or len(alike) > _COPIED * len(here),
-        f"it is of the tier {said['tier']}": said["tier"] != subject.tier.name,
+        f"it is of the tier {said['tier']}": said["tier"] != candidate.tier.name,
         f"it is of another stack: {', '.join(differing)}": bool(differing),
         f"the two runs disagree: {'; '.join(disagreeing[:3])}": bool(disagreeing),
     }
@@ -199,16 +199,16 @@ def _first_difference(theirs: bytes, mine: bytes) -> str:
     return f": {one_line(names[0])[:200]} differs" if names else ""
 
 
-def _check_evidence(found: Package, release: Release) -> Subject:
+def _check_evidence(found: Package, release: Release) -> Candidate:
     """Judge the run anew, by the day on which the certificate was issued, and compare what comes out of it."""
     said = found.said
     try:
-        subject = _subject(found, release)
-        again = statement(subject, issuer=said["issuer"], key=said["key"], confirms=said.get("confirms"))
+        candidate = _candidate(found, release)
+        again = statement(candidate, issuer=said["issuer"], key=said["key"], confirms=said.get("confirms"))
     except (RunLogError, KeyError, TypeError, ValueError, OverflowError) as error:
         why = error.message if isinstance(error, RunLogError) else str(error)
         raise CertificateError(f"{LOG} does not bear the certificate out: {why}", part=LOG) from error
-    reasons = refusals(subject)
+    reasons = refusals(candidate)
     if reasons:
         said_so = "; ".join(one_line(f"{each.id}: {each.says}") for each in reasons[:3])
         raise CertificateError(f"{LOG} does not earn the certificate: {said_so}", part=LOG)
@@ -219,15 +219,15 @@ def _check_evidence(found: Package, release: Release) -> Subject:
         if name not in CHOSEN and said.get(name) != json.loads(json.dumps(value)):
             message = f"{package.STATEMENT} says another {name!r} than {LOG} gives"
             raise CertificateError(message, part=package.STATEMENT)
-    return subject
+    return candidate
 
 
-def _subject(found: Package, release: Release) -> Subject:
+def _candidate(found: Package, release: Release) -> Candidate:
     found.log.seek(0)
     summary = summarise(read_from(Path(LOG), found.log))
     # An unknown tier is a KeyError, which says that the evidence does not give it.
     tier, issued = TIERS[found.said["tier"]], date.fromisoformat(found.said["issued"])
-    return Subject(summary=summary, tier=tier, release=release, on=issued)
+    return Candidate(summary=summary, tier=tier, release=release, on=issued)
 
 
 #: Share by which a speed may be less than what another run of the same stack said, beyond the spread of its samples.

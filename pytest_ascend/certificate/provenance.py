@@ -24,7 +24,7 @@ from pytest_ascend.runlog.reading import broken_chain
 from pytest_ascend.verdict.merge import LONGEST
 
 if TYPE_CHECKING:
-    from pytest_ascend.certificate.requirements import Subject
+    from pytest_ascend.certificate.requirements import Candidate
 
 #: Between one clock and another; the log has whole seconds.
 SLACK_S = 60.0
@@ -47,18 +47,18 @@ _SEEN: Mapping[str, tuple[str, ...]] = {
 _MEMORY = (0.5, 1.1)
 
 
-def chain(subject: Subject) -> Iterator[str]:
+def chain(candidate: Candidate) -> Iterator[str]:
     """The lines of the log are chained by their hashes, so that none was changed after it was written."""
-    run = subject.summary.run
+    run = candidate.summary.run
     if not run.header.chain:
         yield "the lines of the log are not chained by their hashes, as earlier releases wrote them"
     elif run.broken:
         yield broken_chain(run.broken)
 
 
-def time_stamps(subject: Subject) -> Iterator[str]:
+def time_stamps(candidate: Candidate) -> Iterator[str]:
     """Each time-stamp is of its line, and of the time of the run; whether its authority gave it is for the verifier."""
-    run = subject.summary.run
+    run = candidate.summary.run
     if run.footer is None:
         return
     began, last = moment(run.header.started) - STAMP_SLACK, moment(run.header.started)
@@ -72,9 +72,9 @@ def time_stamps(subject: Subject) -> Iterator[str]:
                 yield f"{each.authority} stamped a line at {at.isoformat()}, which is not within the run"
 
 
-def clock(subject: Subject) -> Iterator[str]:
+def clock(candidate: Candidate) -> Iterator[str]:
     """Time passes forwards, and no faster than the cases took."""
-    run, now = subject.summary.run, datetime.now(timezone.utc)
+    run, now = candidate.summary.run, datetime.now(timezone.utc)
     if run.footer is None:  # which is refused by itself
         return
     started, finished = moment(run.header.started), moment(run.footer.finished)
@@ -82,42 +82,42 @@ def clock(subject: Subject) -> Iterator[str]:
         yield f"the run finished at {run.footer.finished}, before it started at {run.header.started}"
     if finished > now + timedelta(seconds=SLACK_S):
         yield f"the run finished on {finished.date()}, which is still to come"
-    if finished.astimezone(timezone.utc).date() > subject.on:
-        yield f"the certificate is of {subject.on}, and the run ended on {finished.date()}"
+    if finished.astimezone(timezone.utc).date() > candidate.on:
+        yield f"the certificate is of {candidate.on}, and the run ended on {finished.date()}"
     if finished - started > LONGEST:
         yield f"the run took {(finished - started).days:,} days; {LONGEST.days} at most are one run"
-    yield from _too_fast(subject, (finished - started).total_seconds())
-    yield from _continued(subject, started, finished)
+    yield from _too_fast(candidate, (finished - started).total_seconds())
+    yield from _continued(candidate, started, finished)
 
 
-def _too_fast(subject: Subject, elapsed_s: float) -> Iterator[str]:
-    run = subject.summary.run
+def _too_fast(candidate: Candidate, elapsed_s: float) -> Iterator[str]:
+    run = candidate.summary.run
     lanes = max(len(run.header.doctor.get("devices", ())), 1) * int(run.header.options.get("shards") or 1)
     took = [each.duration_s for each in run.records]
     if max(took, default=0.0) > elapsed_s + ROUNDING_S or sum(took) > lanes * elapsed_s + ROUNDING_S:
         yield f"the cases took {sum(took):,.0f} s, in a run of {elapsed_s:,.0f} s"
 
 
-def _continued(subject: Subject, started: datetime, finished: datetime) -> Iterator[str]:
+def _continued(candidate: Candidate, started: datetime, finished: datetime) -> Iterator[str]:
     last, records = started, 0
-    for each in subject.summary.run.events:
+    for each in candidate.summary.run.events:
         if isinstance(each, Resumed):
             at = moment(each.at)
-            if not last <= at <= finished or not records <= each.records <= len(subject.summary.run.records):
+            if not last <= at <= finished or not records <= each.records <= len(candidate.summary.run.records):
                 yield f"the run was continued at {each.at} with {each.records} records, which is out of order"
             last, records = at, each.records
 
 
-def chip(subject: Subject) -> Iterator[str]:
+def chip(candidate: Candidate) -> Iterator[str]:
     """The chip is an NPU that this release knows."""
-    name = subject.summary.run.header.stack.chip
+    name = candidate.summary.run.header.stack.chip
     if name and family(name) is None:
         yield f"{name!r} is no NPU that this release knows"
 
 
-def versions(subject: Subject) -> Iterator[str]:
+def versions(candidate: Candidate) -> Iterator[str]:
     """The versions are ones that were published, and that belong together."""
-    stack, known = subject.summary.run.header.stack, compatibility.load()
+    stack, known = candidate.summary.run.header.stack, compatibility.load()
     npu = stack.torch_npu.partition("+")[0]
     if stack.cann and not _is_released(stack.cann, known):
         yield f"this release knows no CANN {stack.cann}"
@@ -139,9 +139,9 @@ def _is_released(cann: str, known: compatibility.Compatibility) -> bool:
     return Version(cann) in releases or (correction is not None and Version(f"{correction[1]}.0") in releases)
 
 
-def machine(subject: Subject) -> Iterator[str]:
+def machine(candidate: Candidate) -> Iterator[str]:
     """What the doctor saw is the stack of the run, and each version follows from what is said of it."""
-    header = subject.summary.run.header
+    header = candidate.summary.run.header
     if not header.doctor:
         return
     found = {str(each.get("name")): each for each in header.doctor.get("components", ())}
@@ -166,9 +166,9 @@ def _component(data: Mapping[str, Any]) -> Component:
     return Component(name, tuple(given))
 
 
-def findings(subject: Subject) -> Iterator[str]:
+def findings(candidate: Candidate) -> Iterator[str]:
     """Each finding is one of this release's rules, as grave as there, and none is left out that must be there."""
-    doctor = subject.summary.run.header.doctor
+    doctor = candidate.summary.run.header.doctor
     rules = {rule.id: rule for rule in RULES}
     given = {str(each.get("id")): each for each in doctor.get("findings", ())}
     for name, each in given.items():
@@ -182,9 +182,9 @@ def findings(subject: Subject) -> Iterator[str]:
         yield f"what is said of {disputed[0]} does not agree, and the doctor did not find that"
 
 
-def devices(subject: Subject) -> Iterator[str]:
+def devices(candidate: Candidate) -> Iterator[str]:
     """The devices that npu-smi saw are of the chip of the run, well, each there once, and the ones that were used."""
-    header = subject.summary.run.header
+    header = candidate.summary.run.header
     seen = list(header.doctor.get("devices", ()))
     for each in seen:
         name = str(each.get("name", ""))
@@ -195,9 +195,9 @@ def devices(subject: Subject) -> Iterator[str]:
         yield from _memory(each, header.stack.chip)
     if len({str(each.get("bus")) for each in seen}) < len(seen):
         yield "two devices of the machine have one address"
-    events = (each for each in subject.summary.run.events if isinstance(each, (Attempted, LeftBehind, Quarantined)))
+    events = (each for each in candidate.summary.run.events if isinstance(each, (Attempted, LeftBehind, Quarantined)))
     used = {each.card for each in events}
-    used |= {each.card for record in subject.summary.run.records for each in record.attempts}
+    used |= {each.card for record in candidate.summary.run.records for each in record.attempts}
     numbers = {*range(len(seen)), *(each.get("npu") for each in seen)}
     strange = [card for card in sorted(used) if not re.fullmatch(r"npu:\d+", card) or int(card[4:]) not in numbers]
     if seen and strange:
@@ -212,9 +212,9 @@ def _memory(device: Mapping[str, Any], name: str) -> Iterator[str]:
             yield f"device {device.get('npu')} has {total:,} MB, and {name} {known.memory_bytes >> 20:,} MB"
 
 
-def options(subject: Subject) -> Iterator[str]:
+def options(candidate: Candidate) -> Iterator[str]:
     """The run was asked for on an NPU, with the numerics that the release pins."""
-    given = subject.summary.run.header.options
+    given = candidate.summary.run.header.options
     if not re.fullmatch(r"auto|npu(:\d+)?", str(given.get("device", "auto"))):
         yield f"the run was asked for on the device {given['device']}"
     places = (given, dict(given.get("timing", {})))
@@ -227,16 +227,16 @@ def options(subject: Subject) -> Iterator[str]:
         yield f"the run was computed with other numerics than this release pins: {changed[0][0] if changed else ''}"
 
 
-def one_run(subject: Subject) -> Iterator[str]:
+def one_run(candidate: Candidate) -> Iterator[str]:
     """It is one run of one machine, and no part of one."""
-    header = subject.summary.run.header
+    header = candidate.summary.run.header
     if header.shard:
         yield f"the log is part {header.shard.index} of {header.shard.count} of a run"
     if "; " in header.stack.host:
         yield f"parts of the run were on different machines: {header.stack.host}"
 
 
-CHECKS: Mapping[str, Callable[[Subject], Iterator[str]]] = {
+CHECKS: Mapping[str, Callable[[Candidate], Iterator[str]]] = {
     "chain": chain,
     "time-stamps": time_stamps,
     "clock": clock,

@@ -33,7 +33,7 @@ _MIXED = ("cann.mixed", "version.disagreement", "cann.other-operators", "cann.li
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class Candidate:
     """What is to be certified: a run, by a tier, judged by a release, on a day."""
 
     summary: Summary
@@ -79,93 +79,93 @@ class Refusal:
     says: str
 
 
-def refusals(subject: Subject) -> tuple[Refusal, ...]:
+def refusals(candidate: Candidate) -> tuple[Refusal, ...]:
     """Return every reason why this cannot be certified; none means that it can."""
-    return tuple(Refusal(name, said) for name, look in REQUIREMENTS.items() for said in _asked(look, subject))
+    return tuple(Refusal(name, said) for name, look in REQUIREMENTS.items() for said in _asked(look, candidate))
 
 
-def _asked(look: Callable[[Subject], Iterator[str]], subject: Subject) -> Iterator[str]:
+def _asked(look: Callable[[Candidate], Iterator[str]], candidate: Candidate) -> Iterator[str]:
     try:
-        yield from look(subject)
+        yield from look(candidate)
     except timestamp.TimestampError as error:
         yield error.message
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         yield f"the log cannot be judged: {type(error).__name__}: {error}"
 
 
-def required(subject: Subject) -> tuple[Case, ...]:
+def required(candidate: Candidate) -> tuple[Case, ...]:
     """Return the cases that the release asks for, by the tier's suites and the level of the run."""
-    level = subject.summary.run.header.level
-    return tuple(case for case in subject.frozen if subject.tier.covers(case.suite) and case.is_in(level))
+    level = candidate.summary.run.header.level
+    return tuple(case for case in candidate.frozen if candidate.tier.covers(case.suite) and case.is_in(level))
 
 
-def not_an_npu(subject: Subject) -> Iterator[str]:
+def not_an_npu(candidate: Candidate) -> Iterator[str]:
     """Only an NPU can be certified."""
-    stack = subject.summary.run.header.stack
+    stack = candidate.summary.run.header.stack
     if stack.emulated:
         yield "the run was on the emulated device, which says nothing about any NPU"
     elif stack.device != "npu":
         yield f"the run was on the device {stack.device!r}, which is no NPU"
 
 
-def a_subset(subject: Subject) -> Iterator[str]:
+def a_subset(candidate: Candidate) -> Iterator[str]:
     """Everything must have been asked for."""
-    selection, level = subject.summary.run.header.selection, subject.summary.run.header.level
+    selection, level = candidate.summary.run.header.selection, candidate.summary.run.header.level
     if selection.kind != FULL:
         yield f"the run was a subset ({selection.reason})"
-    if LEVELS.index(level) < LEVELS.index(subject.tier.level):
-        yield f"the run was at level {level}; the tier {subject.tier.name} asks for {subject.tier.level}"
+    if LEVELS.index(level) < LEVELS.index(candidate.tier.level):
+        yield f"the run was at level {level}; the tier {candidate.tier.name} asks for {candidate.tier.level}"
 
 
-def not_ended(subject: Subject) -> Iterator[str]:
+def not_ended(candidate: Candidate) -> Iterator[str]:
     """The run must have come to its own end, and its log must not contradict itself."""
-    if not subject.summary.run.ended or subject.summary.run.footer is None:
+    if not candidate.summary.run.ended or candidate.summary.run.footer is None:
         yield "the run was stopped before its end"
-    broken = broken_chain(subject.summary.run.broken)  # which is refused by its own name
-    yield from (each for each in subject.summary.contradictions if each != broken)
+    broken = broken_chain(candidate.summary.run.broken)  # which is refused by its own name
+    yield from (each for each in candidate.summary.contradictions if each != broken)
 
 
-def missing(subject: Subject) -> Iterator[str]:
+def missing(candidate: Candidate) -> Iterator[str]:
     """Every case of the release must have a result."""
-    known = {each.case.id for each in subject.results}
-    absent = [case.id for case in required(subject) if case.id not in known]
-    absent += [each.case.id for each in subject.of("not-run")]
+    known = {each.case.id for each in candidate.results}
+    absent = [case.id for case in required(candidate) if case.id not in known]
+    absent += [each.case.id for each in candidate.of("not-run")]
     if absent:
         yield f"{counted_cases(len(absent))} did not run: {named(absent)}"
 
 
-def failures(subject: Subject) -> Iterator[str]:
+def failures(candidate: Candidate) -> Iterator[str]:
     """Nothing may deviate without a waiver."""
     accepted = (Passed.name, Fallback.name, Waived.name, Disputed.name, "not-run")
     for outcome in (name for name in OUTCOMES if name not in accepted):
-        found = [each.case.id for each in subject.of(outcome)]
+        found = [each.case.id for each in candidate.of(outcome)]
         if found:
             yield f"{counted_cases(len(found))} {outcome}: {named(found)}"
 
 
-def fallbacks(subject: Subject) -> Iterator[str]:
+def fallbacks(candidate: Candidate) -> Iterator[str]:
     """No more may be computed by the CPU than the tier allows."""
-    yield from _shares(subject, subject.of(Fallback.name), lambda allowed: allowed.fallbacks, "computed by the CPU")
+    yield from _shares(candidate, candidate.of(Fallback.name), lambda allowed: allowed.fallbacks, "computed by the CPU")
 
 
-def waivers(subject: Subject) -> Iterator[str]:
+def waivers(candidate: Candidate) -> Iterator[str]:
     """No more defects may be waived or disputed than the tier allows, and each waiver must be whole and in force."""
-    defects = [each for each in subject.of(Waived.name) if not is_limit(each)]
-    yield from _shares(subject, [*defects, *subject.of(Disputed.name)], lambda allowed: allowed.waived, "waived")
-    for each in subject.of(Waived.name):
+    defects = [each for each in candidate.of(Waived.name) if not is_limit(each)]
+    yield from _shares(candidate, [*defects, *candidate.of(Disputed.name)], lambda allowed: allowed.waived, "waived")
+    for each in candidate.of(Waived.name):
         waiver = each.waiver or {}
         lacking = [name for name in ("reason", "issue", "expires") if not waiver.get(name)]
         if lacking:
             yield f"the waiver of {each.case.id} lacks its {', '.join(lacking)}"
-        elif _day(str(waiver["expires"])) < subject.on:
+        elif _day(str(waiver["expires"])) < candidate.on:
             yield f"the waiver of {each.case.id} expired on {waiver['expires']}"
 
 
-def limits(subject: Subject) -> Iterator[str]:
+def limits(candidate: Candidate) -> Iterator[str]:
     """What is lacking by design must be what this release knows of the stack, and no more than the tier allows."""
-    found = [each for each in subject.of(Waived.name) if is_limit(each)]
-    yield from _shares(subject, found, lambda allowed: allowed.limits, "lacking by design")
-    table = parse(subject.release.parts["expectations"], subject.summary.run.header.stack).entries
+    found = [each for each in candidate.of(Waived.name) if is_limit(each)]
+    yield from _shares(candidate, found, lambda allowed: allowed.limits, "lacking by design")
+    table = parse(candidate.release.parts["expectations"], candidate.summary.run.header.stack).entries
     known = {each.cause: each for each in table if each.kind == LIMIT}
     strays = [each.case.id for each in found if not _is_known(each, known.get((each.waiver or {}).get("cause", "")))]
     if strays:
@@ -184,12 +184,12 @@ def _is_known(result: ResultRecord, entry: Expectation | None) -> bool:
     return bool(result.fallbacks) or entry.derived != "dispatcher"
 
 
-def judged_otherwise(subject: Subject) -> Iterator[str]:
+def judged_otherwise(candidate: Candidate) -> Iterator[str]:
     """The run must have been judged by this release, whole and unaltered."""
-    used, mine = subject.summary.run.header.used, subject.release.hashes()
-    version = subject.summary.run.header.stack.pytest_ascend
-    if version != subject.release.version:
-        yield f"the run was judged by pytest-ascend {version}, and this is {subject.release.version}"
+    used, mine = candidate.summary.run.header.used, candidate.release.hashes()
+    version = candidate.summary.run.header.stack.pytest_ascend
+    if version != candidate.release.version:
+        yield f"the run was judged by pytest-ascend {version}, and this is {candidate.release.version}"
     if not used:
         yield "the log does not say by what the run was judged"
         return
@@ -206,52 +206,52 @@ _PARTS = {
 }
 
 
-def tampered(subject: Subject) -> Iterator[str]:
+def tampered(candidate: Candidate) -> Iterator[str]:
     """No planted fault, no looser standard."""
-    options = subject.summary.run.header.options
+    options = candidate.summary.run.header.options
     if options.get("faults"):
         yield f"faults were planted: {', '.join(map(str, options['faults']))}"
     if options.get("standard"):
         yield f"the run was judged by the standard {options['standard']}, and not by the release's own rule"
 
 
-def unhealthy(subject: Subject) -> Iterator[str]:
+def unhealthy(candidate: Candidate) -> Iterator[str]:
     """The doctor must have looked, and found nothing that makes results doubtful."""
-    if not subject.summary.run.header.doctor:
+    if not candidate.summary.run.header.doctor:
         yield "the log does not have what the doctor found"
-    elif not subject.summary.run.header.doctor.get("devices"):
+    elif not candidate.summary.run.header.doctor.get("devices"):
         yield "nobody asked the device for its health: npu-smi did not answer before the run"
-    for each in subject.findings:
+    for each in candidate.findings:
         if each.get("severity") == "error" and each.get("id") not in _MIXED:
             yield f"the doctor found: {each['what']}"
         if each.get("id") == "settings.numbers":
             yield f"a setting changes numbers: {each['what']}"
 
 
-def mixed(subject: Subject) -> Iterator[str]:
+def mixed(candidate: Candidate) -> Iterator[str]:
     """The stack must be one, and known."""
-    stack = subject.summary.run.header.stack
+    stack = candidate.summary.run.header.stack
     unknown = [name for name in NEEDED if not getattr(stack, name)]
     if unknown:
         yield f"it is not known which {', '.join(unknown)} was tested"
-    for each in subject.findings:
+    for each in candidate.findings:
         if each.get("id") in _MIXED:
             yield f"the stack is mixed: {each['what']}"
 
 
-def disturbed(subject: Subject) -> Iterator[str]:
+def disturbed(candidate: Candidate) -> Iterator[str]:
     """Figures of speed need a device of one's own, and figures."""
-    if subject.tier.quiet:
+    if candidate.tier.quiet:
         yield from (
-            f"the device was in use: {each['what']}" for each in subject.findings if each.get("id") in _DISTURBING
+            f"the device was in use: {each['what']}" for each in candidate.findings if each.get("id") in _DISTURBING
         )
         yield from (
             f"npu:{card['index']} was not ours alone {event.when} the run: {card['in_use']}"
-            for event in subject.cards
+            for event in candidate.cards
             for card in event.cards
             if card.get("in_use")
         )
-        measured = [each for each in subject.of(Passed.name) if each.case.suite == "benchmarks"]
+        measured = [each for each in candidate.of(Passed.name) if each.case.suite == "benchmarks"]
         others = ((each.case.id, shared(each.measurements)) for each in measured)
         yield from (f"{name}: others used the card: {said}" for name, said in others if said)
         empty = [each.case.id for each in measured if not _has_figures(each)]
@@ -259,9 +259,9 @@ def disturbed(subject: Subject) -> Iterator[str]:
             yield f"{counted_cases(len(empty))} without a figure that is a number: {named(empty)}"
 
 
-def blind(subject: Subject) -> Iterator[str]:
+def blind(candidate: Candidate) -> Iterator[str]:
     """The judge of the run must have shown that it sees errors, and the devices that they were well all the time."""
-    events = subject.summary.run.events
+    events = candidate.summary.run.events
     scores = [each for each in events if isinstance(each, SelfTest)]
     if not scores:
         yield "this log has no self-test: it does not show that the judge of the run sees errors"
@@ -272,7 +272,7 @@ def blind(subject: Subject) -> Iterator[str]:
     yield from (f"the device {each.card} was taken out: {each.reason}" for each in out)
 
 
-REQUIREMENTS: dict[str, Callable[[Subject], Iterator[str]]] = {
+REQUIREMENTS: dict[str, Callable[[Candidate], Iterator[str]]] = {
     "device": not_an_npu,
     "subset": a_subset,
     "incomplete": not_ended,
@@ -293,9 +293,9 @@ REQUIREMENTS: dict[str, Callable[[Subject], Iterator[str]]] = {
 
 
 def _shares(
-    subject: Subject, results: Sequence[ResultRecord], share: Callable[[Allowed], float], how: str
+    candidate: Candidate, results: Sequence[ResultRecord], share: Callable[[Allowed], float], how: str
 ) -> Iterator[str]:
-    totals = Counter(each.case.suite for each in subject.results)
+    totals = Counter(each.case.suite for each in candidate.results)
     of = [each.case for each in results]
     found = Counter(case.suite for case in of)
     for suite, count in sorted(found.items()):

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import date, datetime, timezone
 from typing import Any
 
-from pytest_ascend.certificate.requirements import Subject, is_limit
+from pytest_ascend.certificate.requirements import Candidate, is_limit
 from pytest_ascend.certificate.tiers import MONTHS, TIERS, included
 from pytest_ascend.certificate.timestamp import moment_of
 from pytest_ascend.environment.compatibility import Compatibility
@@ -28,21 +28,23 @@ KIND = "pytest-ascend certificate"
 CHOSEN = ("issued", "issuer", "key")
 
 
-def statement(subject: Subject, *, issuer: str, key: str, confirms: Mapping[str, str] | None = None) -> dict[str, Any]:
+def statement(
+    candidate: Candidate, *, issuer: str, key: str, confirms: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Return all that is certified, as builtins. ``key`` is the fingerprint of the public key.
 
     ``confirms`` names the certificate of another issuer that this one's run bears out, by ``id``, ``issuer``, ``key``
     and the ``sha256`` of its statement. The hashes of the parts are added by the package.
     """
-    run = subject.summary.run
+    run = candidate.summary.run
     finished = run.footer.finished if run.footer else run.header.started
     return {
         "schema": SCHEMA,
         "kind": KIND,
-        "release": subject.release.version,
-        "tier": subject.tier.name,
-        "means": [tier.means for tier in included(subject.tier)],
-        "issued": subject.on.isoformat(),
+        "release": candidate.release.version,
+        "tier": candidate.tier.name,
+        "means": [tier.means for tier in included(candidate.tier)],
+        "issued": candidate.on.isoformat(),
         "issuer": issuer,
         "key": key,
         "expires": expiry(finished).isoformat(),
@@ -55,17 +57,19 @@ def statement(subject: Subject, *, issuer: str, key: str, confirms: Mapping[str,
             "challenge": _challenge(run),
         },
         "time_stamps": time_stamps(run),
-        "counts": counts(subject),
+        "counts": counts(candidate),
         "figures": {
-            each.case.id: dict(each.measurements) for each in subject.results if each.case.suite == "benchmarks"
+            each.case.id: dict(each.measurements) for each in candidate.results if each.case.suite == "benchmarks"
         },
-        "fallbacks": [each.case.id for each in subject.of(Fallback.name)],
-        "limits": limits(subject),
+        "fallbacks": [each.case.id for each in candidate.of(Fallback.name)],
+        "limits": limits(candidate),
         "waived": [
-            {"case": each.case.id, **dict(each.waiver or {})} for each in subject.of(Waived.name) if not is_limit(each)
+            {"case": each.case.id, **dict(each.waiver or {})}
+            for each in candidate.of(Waived.name)
+            if not is_limit(each)
         ],
-        "disputed": [each.case.id for each in subject.of(Disputed.name)],
-        "not_covered": not_covered(subject),
+        "disputed": [each.case.id for each in candidate.of(Disputed.name)],
+        "not_covered": not_covered(candidate),
         **({"confirms": dict(confirms)} if confirms else {}),
     }
 
@@ -85,14 +89,14 @@ def _challenge(run: Run) -> str:
     return "" if found is None else str(int(found))
 
 
-def counts(subject: Subject) -> dict[str, dict[str, int]]:
+def counts(candidate: Candidate) -> dict[str, dict[str, int]]:
     """Count the cases of each suite of the tier by outcome."""
-    found = Counter((each.case.suite, each.outcome.name) for each in subject.results)
-    suites = dict.fromkeys(each.case.suite for each in subject.results)
+    found = Counter((each.case.suite, each.outcome.name) for each in candidate.results)
+    suites = dict.fromkeys(each.case.suite for each in candidate.results)
     return {suite: {name: n for (of, name), n in sorted(found.items()) if of == suite} for suite in suites}
 
 
-def limits(subject: Subject) -> list[dict[str, Any]]:
+def limits(candidate: Candidate) -> list[dict[str, Any]]:
     """Return what torch_npu of this version does not have by design: each cause with its cases."""
     return [
         {
@@ -101,16 +105,16 @@ def limits(subject: Subject) -> list[dict[str, Any]]:
             "issue": str(each.waiver.get("issue", "")),
             "cases": sorted(result.case.id for result in each.cases),
         }
-        for each in known_causes(each for each in subject.of(Waived.name) if is_limit(each))
+        for each in known_causes(each for each in candidate.of(Waived.name) if is_limit(each))
     ]
 
 
-def not_covered(subject: Subject) -> list[str]:
+def not_covered(candidate: Candidate) -> list[str]:
     """Say what nobody may read out of the certificate."""
-    outside = [tier for tier in TIERS.values() if tier not in included(subject.tier)]
+    outside = [tier for tier in TIERS.values() if tier not in included(candidate.tier)]
     said = [f"the tier {tier.name}: that {tier.means}" for tier in outside]
-    if subject.summary.run.header.level != "full":
-        said.append(f"cases of higher levels than {subject.summary.run.header.level}")
+    if candidate.summary.run.header.level != "full":
+        said.append(f"cases of higher levels than {candidate.summary.run.header.level}")
     return [*said, "more than one device at a time, and communication between devices", "any other version of any part"]
 
 

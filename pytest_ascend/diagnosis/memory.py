@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.migration.running import Step, fitting_batch
-from pytest_ascend.migration.target import Subject
+from pytest_ascend.migration.target import TargetModel
 from pytest_ascend.records.text import parse_size
 
 #: Modules and tensors that are named.
@@ -36,20 +36,20 @@ def _frames(traceback: TracebackType | None) -> Iterator[dict[str, Any]]:
         traceback = traceback.tb_next
 
 
-def _outermost_call(frames: list[dict[str, Any]]) -> Subject | None:
+def _outermost_call(frames: list[dict[str, Any]]) -> TargetModel | None:
     """Find the outermost module that was being called, with its arguments; without one, any module of a frame."""
     for local in frames:
         module = local.get("self")
         if isinstance(module, nn.Module) and isinstance(local.get("args"), tuple) and "kwargs" in local:
-            return Subject(
+            return TargetModel(
                 name=type(module).__name__, model=module, args=local["args"], kwargs=dict(local["kwargs"] or {})
             )
     found = (each for local in frames for each in local.values() if isinstance(each, nn.Module))
     module = next(found, None)
-    return None if module is None else Subject(name=type(module).__name__, model=module)
+    return None if module is None else TargetModel(name=type(module).__name__, model=module)
 
 
-def _by_module(call: Subject | None, device_type: str) -> Iterator[str]:
+def _by_module(call: TargetModel | None, device_type: str) -> Iterator[str]:
     if call is None:
         return
     sizes: Counter[str] = Counter()
@@ -89,13 +89,13 @@ def _is_tensor(value: Any) -> bool:
     return issubclass(type(value), Tensor)
 
 
-def _names(call: Subject | None) -> dict[int, str]:
+def _names(call: TargetModel | None) -> dict[int, str]:
     if call is None:
         return {}
     return {id(each): name for name, each in (*call.model.named_parameters(), *call.model.named_buffers())}
 
 
-def _fitting(call: Subject | None, message: str) -> Iterator[str]:
+def _fitting(call: TargetModel | None, message: str) -> Iterator[str]:
     """Estimate by tracing the call on meta tensors, which takes no memory, what batch would fit."""
     match = _CAPACITY.search(message)
     if call is None or not (call.args or call.kwargs) or match is None:

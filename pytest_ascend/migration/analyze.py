@@ -93,8 +93,8 @@ def analyze(
         kind, asked, ways = _standings(census_file)
         from pytest_ascend.migration import traced  # noqa: PLC0415 - loads torch, which torch_npu has to come before
 
-        wanted = traced.Wanted(model, inputs, batch, dtype, autocast, optimizer, training=not no_training)
-        analysis = traced.analyse(analysis, wanted, kind, asked, ways)
+        request = traced.Request(model, inputs, batch, dtype, autocast, optimizer, training=not no_training)
+        analysis = traced.analyse(analysis, request, kind, asked, ways)
     if source:
         findings, notes = scan(source)
         analysis = replace(analysis, source=str(source), findings=tuple(findings), notes=(*analysis.notes, *notes))

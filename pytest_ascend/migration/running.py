@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.migration.analysis import BACKWARD, OPTIMIZER, Memory
-from pytest_ascend.migration.target import Subject, floating, rebatched
+from pytest_ascend.migration.target import TargetModel, floating, rebatched
 from pytest_ascend.migration.tracing import Recorder, Use, size_bytes, tensors_in
 
 #: Optimizers by the name of the option; their state is measured, not assumed.
@@ -54,36 +54,36 @@ class Step:
     training: bool = True
 
 
-def trace(subject: Subject, step: Step, ways: tuple[str, ...]) -> Traced:
+def trace(target: TargetModel, step: Step, ways: tuple[str, ...]) -> Traced:
     """Trace one step in the first of ``ways`` in which it runs. Raises UsageError where it runs in none."""
     notes: list[str] = []
     for way in ways:
-        traced = _tried(subject, step, way)
+        traced = _tried(target, step, way)
         if isinstance(traced, Traced):
             return replace(traced, notes=tuple(notes[:1]))  # the other ways without values fail for the same reason
         notes.append(f"not traced with {way} tensors: {obstacle(traced)}")
     hint = "see that model(*inputs) and its backward pass run on the CPU; --no-training leaves the latter out"
-    raise UsageError(f"{subject.name} does not run: " + "; ".join(notes), hint=hint)
+    raise UsageError(f"{target.name} does not run: " + "; ".join(notes), hint=hint)
 
 
-def fitting_batch(subject: Subject, step: Step, capacity_bytes: int) -> int | None:
+def fitting_batch(target: TargetModel, step: Step, capacity_bytes: int) -> int | None:
     """Return the largest batch of a model that fits, by traces on meta tensors. Raises UsageError where it has none."""
     args, kwargs = tree_map(
-        lambda each: _meta(each) if isinstance(each, Tensor) else each, (subject.args, dict(subject.kwargs))
+        lambda each: _meta(each) if isinstance(each, Tensor) else each, (target.args, dict(target.kwargs))
     )
 
     def peak(batch: int) -> int:
         again = rebatched(args, kwargs, batch)
-        of_batch = Subject(name=subject.name, model=subject.model, args=again[0], kwargs=again[1])
+        of_batch = TargetModel(name=target.name, model=target.model, args=again[0], kwargs=again[1])
         return trace(of_batch, step, ("meta",)).memory.peak
 
-    return largest_batch(peak, capacity_bytes, subject.batch)
+    return largest_batch(peak, capacity_bytes, target.batch)
 
 
-def _tried(subject: Subject, step: Step, way: str) -> Traced | Exception:
+def _tried(target: TargetModel, step: Step, way: str) -> Traced | Exception:
     try:
         with _quiet(), _standing_in(way) as convert:
-            return _Run(subject, step, way, convert).traced()
+            return _Run(target, step, way, convert).traced()
     except UsageError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a model raises without values, with values it may run
@@ -154,12 +154,12 @@ def _empty(each: Any, device: torch.device) -> Any:
 class _Run:
     """One model with stand-ins for its tensors: an inference first, then a step of training."""
 
-    def __init__(self, subject: Subject, step: Step, way: str, convert: Callable[[Any], Any]) -> None:
-        self.step, self.way, self.batch = step, way, subject.batch
-        self.model = convert(copy.deepcopy(subject.model) if way == "cpu" else subject.model)
+    def __init__(self, target: TargetModel, step: Step, way: str, convert: Callable[[Any], Any]) -> None:
+        self.step, self.way, self.batch = step, way, target.batch
+        self.model = convert(copy.deepcopy(target.model) if way == "cpu" else target.model)
         self.model.train(step.training)
         self.args, self.kwargs = tree_map(
-            lambda each: convert(each) if isinstance(each, Tensor) else each, (subject.args, dict(subject.kwargs))
+            lambda each: convert(each) if isinstance(each, Tensor) else each, (target.args, dict(target.kwargs))
         )
         self.inputs = list(tensors_in((self.args, self.kwargs)))
         self.parameters = _bytes(self.model.parameters())

@@ -31,7 +31,7 @@ SEED = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Subject:
+class TargetModel:
     """A model and what it is called with. ``name`` is what the user wrote."""
 
     name: str
@@ -91,7 +91,7 @@ def _refuse_parameters(factory: Callable[..., Any], name: str) -> None:
 _NEEDED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def subject(name: str, inputs: str = "", batch: int | None = None) -> Subject:
+def target_model(name: str, inputs: str = "", batch: int | None = None) -> TargetModel:
     """Make the model ``name`` with the ``inputs`` that a name or shapes give, for a ``batch`` if one is asked for.
 
     The factory gives an ``nn.Module``, or a module and its inputs; a class and a module will do. Raises UsageError.
@@ -106,7 +106,7 @@ def subject(name: str, inputs: str = "", batch: int | None = None) -> Subject:
         )
     args, kwargs = called_with(given, batch)
     initialise(model, args, kwargs)
-    return Subject(name=name, model=model, args=args, kwargs=kwargs)
+    return TargetModel(name=name, model=model, args=args, kwargs=kwargs)
 
 
 def made(factory: Any, name: str) -> tuple[nn.Module, Any]:
@@ -148,7 +148,7 @@ def called_with(given: Any, batch: int | None = None) -> tuple[tuple[Any, ...], 
 
 def rebatched(args: tuple[Any, ...], kwargs: Mapping[str, Any], batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the same arguments with another batch: what is as long as the first tensor is repeated, or cut."""
-    before = Subject(name="", model=nn.Identity(), args=args, kwargs=kwargs).batch
+    before = TargetModel(name="", model=nn.Identity(), args=args, kwargs=kwargs).batch
 
     def change(value: Any) -> Any:
         if not isinstance(value, Tensor) or not value.dim() or len(value) != before:

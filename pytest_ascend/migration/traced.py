@@ -15,7 +15,7 @@ from pytest_ascend.environment import measured
 from pytest_ascend.environment.chips import Chip, family, objections
 from pytest_ascend.migration.analysis import PHASES, STANDINGS, Analysis, Kind, Operator, standing
 from pytest_ascend.migration.running import Step, Traced, fitting_batch, trace
-from pytest_ascend.migration.target import Subject, subject
+from pytest_ascend.migration.target import TargetModel, target_model
 from pytest_ascend.migration.tracing import Use
 
 #: Signatures that are kept of an operator, the most frequent ones.
@@ -25,7 +25,7 @@ _DTYPE = re.compile(r"\b(?:b?float\d+|u?int\d+|complex\d+|bool)\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Request:
     """What the user asked for, as written; ``batches`` is empty for the inputs as they are and twice as many."""
 
     model: str
@@ -37,24 +37,24 @@ class Wanted:
     training: bool = True
 
 
-def analyse(empty: Analysis, wanted: Wanted, kind: Kind, asked: str, ways: tuple[str, ...]) -> Analysis:
+def analyse(empty: Analysis, request: Request, kind: Kind, asked: str, ways: tuple[str, ...]) -> Analysis:
     """Fill in operators and memory. Raises UsageError where the model cannot be made or does not run."""
-    autocast = getattr(torch, wanted.autocast) if wanted.autocast else None
-    step = Step(optimizer=wanted.optimizer, autocast=autocast, training=wanted.training)
-    subjects = _subjects(wanted)
-    traces = [trace(each, step, ways) for each in subjects]
+    autocast = getattr(torch, request.autocast) if request.autocast else None
+    step = Step(optimizer=request.optimizer, autocast=autocast, training=request.training)
+    targets = _targets(request)
+    traces = [trace(each, step, ways) for each in targets]
     memory = tuple(each.memory for each in traces)
     operators = _operators(traces[0], kind)
     notes = [*(note for each in traces for note in each.notes), *_objections(operators, empty.chip)]
     return replace(
         empty,
-        model=wanted.model,
+        model=request.model,
         way=traces[0].way,
         asked=asked,
-        optimizer=wanted.optimizer if wanted.training else "none",
+        optimizer=request.optimizer if request.training else "none",
         operators=operators,
         memory=memory,
-        largest_batch=_largest_batch(subjects[0], step, traces[0].way, empty.chip.memory_bytes),
+        largest_batch=_largest_batch(targets[0], step, traces[0].way, empty.chip.memory_bytes),
         notes=tuple(dict.fromkeys(notes)),
     )
 
@@ -74,19 +74,19 @@ def _objections(operators: Iterable[Operator], chip: Chip) -> Iterator[str]:
         yield from (f"{each.name} on {chip.name}: {said} (CANN's documentation of the operator)" for said in written)
 
 
-def _largest_batch(given: Subject, step: Step, way: str, capacity_bytes: int) -> int | None:
+def _largest_batch(given: TargetModel, step: Step, way: str, capacity_bytes: int) -> int | None:
     """Search with meta tensors, which cost nothing at any size; None for a model that needs values."""
     return None if way == "cpu" else fitting_batch(given, step, capacity_bytes)
 
 
-def _subjects(wanted: Wanted) -> list[Subject]:
-    first = subject(wanted.model, wanted.inputs, wanted.batches[0] if wanted.batches else None)
-    others = wanted.batches[1:] or (2 * first.batch,)
-    found = [first, *(replace(subject(wanted.model, wanted.inputs, each), model=first.model) for each in others)]
-    return [_converted(each, wanted.dtype) for each in found]
+def _targets(request: Request) -> list[TargetModel]:
+    first = target_model(request.model, request.inputs, request.batches[0] if request.batches else None)
+    others = request.batches[1:] or (2 * first.batch,)
+    found = [first, *(replace(target_model(request.model, request.inputs, each), model=first.model) for each in others)]
+    return [_converted(each, request.dtype) for each in found]
 
 
-def _converted(given: Subject, dtype: str | None) -> Subject:
+def _converted(given: TargetModel, dtype: str | None) -> TargetModel:
     if dtype is None:
         return given
     to = getattr(torch, dtype)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from pytest_ascend.device import Device
-from pytest_ascend.migration.target import Subject, floating
+from pytest_ascend.migration.target import TargetModel, floating
 from pytest_ascend.parity.ensemble import Observed, Reference, one_thread, reference
 from pytest_ascend.parity.program import Computation
 from pytest_ascend.parity.steps import Fit, first_wrong, trace
@@ -41,7 +41,7 @@ MOVES = 3
 class ModelParity:
     """The cases of one model on one device. ``compare`` and ``measure`` are those of the test that runs a case."""
 
-    subject: Subject
+    target: TargetModel
     device: Device
     compare: PrecisionCompare
     measure: Measure
@@ -61,12 +61,12 @@ class ModelParity:
 
     def layers(self) -> None:
         """Judge every module by itself, forward and backward; the first wrong one is named."""
-        self.compare.layers(_still(self.subject.model), *self.subject.args, **self.subject.kwargs)
+        self.compare.layers(_still(self.target.model), *self.target.args, **self.target.kwargs)
 
     def memory(self) -> None:
         """Measure the peaks of inference and of a step of training, and see that memory does not grow with steps."""
-        model = copy.deepcopy(self.subject.model).to(self.device.torch_device())
-        plan = _recipe(self.subject, None)
+        model = copy.deepcopy(self.target.model).to(self.device.torch_device())
+        plan = _recipe(self.target, None)
         self.device.reset_peak_memory()
         train(model, plan, self.device.torch_device())
         first = self.device.peak_memory_bytes()
@@ -80,8 +80,8 @@ class ModelParity:
 
     def _compare(self, what: str, dtype: torch.dtype, autocast: torch.dtype | None) -> None:
         """Judge outputs or gradients as :func:`pytest_ascend.precision.whole` does."""
-        model = _still(self.subject.model).to(dtype)
-        args, kwargs = _on(CPU, dtype, (self.subject.args, dict(self.subject.kwargs)))
+        model = _still(self.target.model).to(dtype)
+        args, kwargs = _on(CPU, dtype, (self.target.args, dict(self.target.kwargs)))
         with torch.set_grad_enabled(what == "gradients"):
             both = Both.of(model, args, kwargs, self.device.torch_device(), autocast)
             actual, expected = (_judged(what, each) for each in (both.actual, both.expected))
@@ -110,8 +110,8 @@ class ModelParity:
     def _on_both(
         self, by: Callable[..., Observed], dtype: torch.dtype, autocast: torch.dtype | None
     ) -> tuple[Observed, Reference]:
-        compute = partial(by, self.subject)
-        model = _still(self.subject.model).to(dtype)
+        compute = partial(by, self.target)
+        model = _still(self.target.model).to(dtype)
         actual = compute(copy.deepcopy(model), self.device.torch_device(), autocast)
         right = reference(
             model,
@@ -130,8 +130,8 @@ class ModelParity:
         if found:
             return found
         none = "trained again to find the first wrong step, none is further off by itself than honest ones"
-        model = _still(self.subject.model).to(dtype)
-        again = training(self.subject, copy.deepcopy(model), self.device.torch_device(), autocast)
+        model = _still(self.target.model).to(dtype)
+        again = training(self.target, copy.deepcopy(model), self.device.torch_device(), autocast)
         same = all(torch.equal(each, again[kind][name]) for kind in actual for name, each in actual[kind].items())
         return f"{none}: the error adds up" if same else f"{none}, and results change from one training to the next"
 
@@ -160,19 +160,19 @@ def _seed(name: str, output: Tensor) -> Tensor:
     return inputs.uniform(f"parity/seed/{name}", tuple(output.shape)).to(output)
 
 
-def training(subject: Subject, model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> Observed:
+def training(target: TargetModel, model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> Observed:
     """Return what a few steps of AdamW make of the model, in evaluation mode."""
-    return train(model, _recipe(subject, autocast), device)
+    return train(model, _recipe(target, autocast), device)
 
 
-def traced(subject: Subject, model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> Observed:
+def traced(target: TargetModel, model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> Observed:
     """Return fingerprints of what every step of the same training makes."""
-    return trace(model, _recipe(subject, autocast), device)
+    return trace(model, _recipe(target, autocast), device)
 
 
-def _recipe(subject: Subject, autocast: torch.dtype | None) -> Recipe:
+def _recipe(target: TargetModel, autocast: torch.dtype | None) -> Recipe:
     return Recipe(
-        batches=(Batch(subject.args, dict(subject.kwargs)),),
+        batches=(Batch(target.args, dict(target.kwargs)),),
         loss=loss_of,
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=RATE, eps=EPS),
         steps=STEPS,
@@ -195,13 +195,13 @@ def _wide(tensor: Tensor) -> Tensor:
 
 
 def computed(
-    subject: Subject, what: str, device: torch.device, dtype: torch.dtype, autocast: torch.dtype | None = None
+    target: TargetModel, what: str, device: torch.device, dtype: torch.dtype, autocast: torch.dtype | None = None
 ) -> Observed:
     """Return what a case compares, of a copy of the model in a dtype: by kind, and then by name."""
-    model = _still(subject.model).to(device, dtype)
+    model = _still(target.model).to(device, dtype)
     if what == "training":
-        return training(subject, model, device, autocast)
-    args, kwargs = _on(device, dtype, (subject.args, dict(subject.kwargs)))
+        return training(target, model, device, autocast)
+    args, kwargs = _on(device, dtype, (target.args, dict(target.kwargs)))
     with torch.set_grad_enabled(what == "gradients"):
         found = outputs_and_gradients(model, args, kwargs, casting(device.type, autocast))
     return {what: _judged(what, found)}
@@ -218,9 +218,9 @@ def computation(case: Case, name: str, inputs: str) -> Computation:
     dtypes = f"torch.float32, torch.{case.dtype}" if autocast else f"torch.{case.dtype}"
     return Computation(
         imports=("from pytest_ascend.migration import target", "from pytest_ascend.parity.model import computed"),
-        setup=(f"subject = target.subject({name!r}, {inputs!r})",),
-        actual=f"computed(subject, {what!r}, device, {dtypes})",
-        exact=f"computed(subject, {what!r}, cpu, torch.float64)",
-        honest=f"computed(subject, {what!r}, cpu, {dtypes})",
-        layers="subject.model.eval(), *subject.args, **subject.kwargs" if what == "layers" else "",
+        setup=(f"given = target.target_model({name!r}, {inputs!r})",),
+        actual=f"computed(given, {what!r}, device, {dtypes})",
+        exact=f"computed(given, {what!r}, cpu, torch.float64)",
+        honest=f"computed(given, {what!r}, cpu, {dtypes})",
+        layers="given.model.eval(), *given.args, **given.kwargs" if what == "layers" else "",
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_ascend.device import Device
-    from pytest_ascend.migration.target import Subject
+    from pytest_ascend.migration.target import TargetModel
     from pytest_ascend.operators.community import Call
     from pytest_ascend.run.case_context import Reproduce
     from pytest_ascend.run.comparing import PrecisionCompare
@@ -71,7 +71,7 @@ def case_of(
     case: Case = request.param
     if named := _names(request):
         reproduce(computation(case, *named).reproduce(case.id, device.torch_device()))
-    return lambda: ModelParity(_subject(request), device, compare, measure).check(case)
+    return lambda: ModelParity(_target(request), device, compare, measure).check(case)
 
 
 def parametrize_community(metafunc: pytest.Metafunc) -> None:
@@ -108,16 +108,16 @@ def community_case(
 
 def parity(device: Device, compare: PrecisionCompare, measure: Callable[..., None]) -> Callable[..., None]:
     """Return the fixture ``model_parity``."""
-    from pytest_ascend.migration.target import Subject  # noqa: PLC0415 - loads torch
+    from pytest_ascend.migration.target import TargetModel  # noqa: PLC0415 - loads torch
     from pytest_ascend.parity.model import ModelParity  # noqa: PLC0415
 
     def judge(model: Any, *args: Any, property: str = "forward", dtype: str = "float32", **kwargs: Any) -> None:  # noqa: A002
         if (property, dtype) not in [each[:2] for each in PROPERTIES]:
             known = ", ".join(f"{what} in {of}" for what, of, _ in PROPERTIES)
             raise UsageError(f"models are not looked at for {property} in {dtype}", hint=f"choose one of {known}")
-        subject = Subject(name=type(model).__name__, model=model, args=args, kwargs=kwargs)
-        case = Case(suite="user", subject=subject.name, property=property, dtype=dtype)
-        ModelParity(subject, device, compare, measure).check(case)
+        target = TargetModel(name=type(model).__name__, model=model, args=args, kwargs=kwargs)
+        case = Case(suite="user", subject=target.name, property=property, dtype=dtype)
+        ModelParity(target, device, compare, measure).check(case)
 
     return judge
 
@@ -137,17 +137,17 @@ def _given(request: pytest.FixtureRequest) -> tuple[Any, Any]:
     return marker.args[0], marker.args[1] if len(marker.args) > 1 else marker.kwargs.get("inputs")
 
 
-def _subject(request: pytest.FixtureRequest) -> Subject:
+def _target(request: pytest.FixtureRequest) -> TargetModel:
     from pytest_ascend.migration import target  # noqa: PLC0415 - loads torch
     from pytest_ascend.precision.reference import initialise  # noqa: PLC0415
 
     if named := _names(request):
-        return target.subject(*named)
+        return target.target_model(*named)
     factory, given = _given(request)
     model, inputs = target.made(target.load(factory, "model") if isinstance(factory, str) else factory, _name(factory))
     args, kwargs = target.called_with(inputs if given is None else given)
     initialise(model, args, kwargs)
-    return target.Subject(name=_name(factory), model=model, args=args, kwargs=kwargs)
+    return target.TargetModel(name=_name(factory), model=model, args=args, kwargs=kwargs)
 
 
 def _name(factory: Any) -> str:

@@ -41,7 +41,7 @@ UNWRITTEN = frozenset((
 ))  # fmt: skip
 
 
-class Seen(EagerDispatchMode):  # type: ignore[no-untyped-call]
+class OperatorNames(EagerDispatchMode):  # type: ignore[no-untyped-call]
     """Keeps the names of the operators that run within its context."""
 
     def __init__(self) -> None:
@@ -148,5 +148,5 @@ def _is_comparable(actual: Tensor, expected: Tensor) -> bool:
 
 def in_float64(source: Source) -> tuple[Any, set[str]]:
     """Compute in float64, and return references, and the names of the operators that did it."""
-    with Seen() as seen:
+    with OperatorNames() as seen:
         return source.exact(), seen.names

@@ -16,7 +16,7 @@ from pytest_ascend.precision.capture import casting, seed_gradient
 from pytest_ascend.precision.compare import compare, joined
 from pytest_ascend.precision.layers import DROPOUTS, check_module, layers
 from pytest_ascend.precision.nested import mapped, tensors_in
-from pytest_ascend.precision.operators import RANDOM, UNSHOWN_BRANCHING, Seen, in_float64
+from pytest_ascend.precision.operators import RANDOM, UNSHOWN_BRANCHING, OperatorNames, in_float64
 from pytest_ascend.precision.reference import Source, initialise
 from pytest_ascend.records.verdict import Verdict
 
@@ -164,11 +164,11 @@ def _drawing(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any])
     """Return the names of the innermost modules that draw random numbers."""
     copied = copy.deepcopy(model).cpu()
     found: list[str] = []
-    stack: list[tuple[str, Seen]] = []
+    stack: list[tuple[str, OperatorNames]] = []
 
     def enter(name: str) -> Any:
         def hook(_module: nn.Module, _args: Any) -> None:
-            stack.append((name, Seen()))
+            stack.append((name, OperatorNames()))
             stack[-1][1].__enter__()  # type: ignore[no-untyped-call]
 
         return hook

@@ -24,7 +24,7 @@ PROMISED, REPORTED, MIXED = "promised", "reported", "mixed"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Subject:
+class Computation:
     """A computation on tensors whose first dimension, in the first of them, is the batch. ``rows`` is one of the above.
 
     ``adds`` tells that several elements are added up in one place: PyTorch promises the order only where deterministic
@@ -87,11 +87,13 @@ _pooled = partial(F.max_pool2d, kernel_size=3, stride=1)
 _interpolated = partial(F.interpolate, size=(31, 13), mode="bilinear", align_corners=False)
 
 
-def _of_rows(rows: str, *subjects: tuple[str, Callable[..., Any], Callable[[Draw], Sample]]) -> Iterable[Subject]:
-    return (Subject(name, function, inputs, rows) for name, function, inputs in subjects)
+def _of_rows(
+    rows: str, *computations: tuple[str, Callable[..., Any], Callable[[Draw], Sample]]
+) -> Iterable[Computation]:
+    return (Computation(name, function, inputs, rows) for name, function, inputs in computations)
 
 
-SUBJECTS: tuple[Subject, ...] = (
+COMPUTATIONS: tuple[Computation, ...] = (
     *_of_rows(
         PROMISED,
         ("add", torch.add, _two((33, 257), (33, 257))),
@@ -137,32 +139,32 @@ SUBJECTS: tuple[Subject, ...] = (
         ("interpolate.bilinear", _interpolated, _one(*_IMAGE)),
         ("cross_entropy", partial(F.cross_entropy, reduction="none"), _labelled),
     ),
-    Subject("scaled_dot_product_attention", F.scaled_dot_product_attention, _attention),
-    Subject("sum.all", torch.sum, _one(33, 1025)),
-    Subject("norm", torch.linalg.vector_norm, _one(33, 1025)),
-    Subject("batch_norm", lambda x: F.batch_norm(x, None, None, training=True), _one(*_IMAGE)),
-    Subject("cat", lambda x, y: torch.cat([x, y], 1), _two((33, 17), (33, 31))),
-    Subject("index_select", torch.index_select, _picked(33, 17, count=65)),
-    Subject("embedding", lambda weight, index: F.embedding(index, weight), _looked_up),
-    Subject("nonzero", lambda x: torch.nonzero(x > 0.5), _one(33, 17)),
-    Subject("masked_select", lambda x: x[x > 0.5], _one(33, 17)),
-    Subject("unique", lambda x: torch.unique(x.round()), _one(33, 17)),
-    Subject("index_add", torch.index_add, _added, adds=True),
-    Subject("scatter_add", torch.scatter_add, _scattered, adds=True),
-    Subject("index_put.accumulate", _accumulated, _added, adds=True),
-    Subject("index_select.backward", partial(_way_back, torch.index_select), _picked(33, 17, count=257), adds=True),
-    Subject("embedding.backward", lambda w, i: _way_back(lambda x: F.embedding(i, x), w), _looked_up, adds=True),
-    Subject(
+    Computation("scaled_dot_product_attention", F.scaled_dot_product_attention, _attention),
+    Computation("sum.all", torch.sum, _one(33, 1025)),
+    Computation("norm", torch.linalg.vector_norm, _one(33, 1025)),
+    Computation("batch_norm", lambda x: F.batch_norm(x, None, None, training=True), _one(*_IMAGE)),
+    Computation("cat", lambda x, y: torch.cat([x, y], 1), _two((33, 17), (33, 31))),
+    Computation("index_select", torch.index_select, _picked(33, 17, count=65)),
+    Computation("embedding", lambda weight, index: F.embedding(index, weight), _looked_up),
+    Computation("nonzero", lambda x: torch.nonzero(x > 0.5), _one(33, 17)),
+    Computation("masked_select", lambda x: x[x > 0.5], _one(33, 17)),
+    Computation("unique", lambda x: torch.unique(x.round()), _one(33, 17)),
+    Computation("index_add", torch.index_add, _added, adds=True),
+    Computation("scatter_add", torch.scatter_add, _scattered, adds=True),
+    Computation("index_put.accumulate", _accumulated, _added, adds=True),
+    Computation("index_select.backward", partial(_way_back, torch.index_select), _picked(33, 17, count=257), adds=True),
+    Computation("embedding.backward", lambda w, i: _way_back(lambda x: F.embedding(i, x), w), _looked_up, adds=True),
+    Computation(
         "max_pool2d.backward",
         partial(_way_back, _pooled),
         _one(*_IMAGE),
         adds=True,
     ),
-    Subject("interpolate.bilinear.backward", partial(_way_back, _interpolated), _one(*_IMAGE), adds=True),
-    Subject("conv2d.backward", partial(_way_back, F.conv2d), _two(_IMAGE, (8, 6, 3, 3)), adds=True),
-    Subject("layer_norm.backward", partial(_way_back, lambda x: F.layer_norm(x, x.shape[-1:])), _one(33, 257)),
-    Subject("softmax.backward", partial(_way_back, partial(torch.softmax, dim=-1)), _one(33, 257)),
-    Subject("cross_entropy.backward", partial(_way_back, F.cross_entropy), _labelled),
+    Computation("interpolate.bilinear.backward", partial(_way_back, _interpolated), _one(*_IMAGE), adds=True),
+    Computation("conv2d.backward", partial(_way_back, F.conv2d), _two(_IMAGE, (8, 6, 3, 3)), adds=True),
+    Computation("layer_norm.backward", partial(_way_back, lambda x: F.layer_norm(x, x.shape[-1:])), _one(33, 257)),
+    Computation("softmax.backward", partial(_way_back, partial(torch.softmax, dim=-1)), _one(33, 257)),
+    Computation("cross_entropy.backward", partial(_way_back, F.cross_entropy), _labelled),
 )
 
 
@@ -170,23 +172,23 @@ DETERMINISM, BATCH, STALE = "determinism", "batch-invariance", "stale-memory"
 DTYPES = ("float32", "float16")
 
 
-def _properties(subject: Subject) -> Iterator[str]:
+def _properties(computation: Computation) -> Iterator[str]:
     yield DETERMINISM
     yield STALE
-    if subject.rows != MIXED:
+    if computation.rows != MIXED:
         yield BATCH
 
 
 CASES: tuple[Case, ...] = tuple(
     Case(
         suite="stability",
-        subject=subject.name,
+        subject=computation.name,
         property=property_,
         dtype=dtype,
         family=property_,
         level="standard" if dtype == DTYPES[0] else "full",
     )
-    for subject in SUBJECTS
+    for computation in COMPUTATIONS
     for dtype in DTYPES
-    for property_ in _properties(subject)
+    for property_ in _properties(computation)
 )

@@ -14,7 +14,7 @@ from pytest_ascend.operators.calling import on_tensors, tensors
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import BATCH, CASES, DETERMINISM, PROMISED, STALE, SUBJECTS, Subject
+from . import BATCH, CASES, COMPUTATIONS, DETERMINISM, PROMISED, STALE, Computation
 
 #: By name, 32 bits that are written all over: NaN in float32; large numbers in any format; NaN in 16 bits and -1 in
 #: integers; zeros, with which many a mistake looks right.
@@ -40,7 +40,7 @@ def _filled(size_bytes: int, device: torch.device, pattern: int) -> torch.Tensor
     return torch.full(((size_bytes - 64) // 4,), pattern, dtype=torch.int32, device=device)
 
 
-_BY_NAME = {subject.name: subject for subject in SUBJECTS}
+_BY_NAME = {computation.name: computation for computation in COMPUTATIONS}
 
 #: How often a call is repeated: a race that shows once in two calls is missed once in 500 runs.
 TIMES = 10
@@ -54,21 +54,21 @@ def of(property_: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", found, ids=[case.id for case in found])
 
 
-def drawn(case: Case, device: torch.device) -> tuple[Subject, Sample]:
+def drawn(case: Case, device: torch.device) -> tuple[Computation, Sample]:
     """Return what is called, and its arguments on the device."""
-    subject = _BY_NAME[case.subject]
-    made = subject.inputs(Draw(f"stability/{subject.name}", getattr(torch, case.dtype)))
+    computation = _BY_NAME[case.subject]
+    made = computation.inputs(Draw(f"stability/{computation.name}", getattr(torch, case.dtype)))
 
     def there(each: torch.Tensor) -> torch.Tensor:
         return each.detach().to(device).requires_grad_(each.requires_grad)
 
     args, kwargs = on_tensors(there, (made.args, dict(made.kwargs)))
-    return subject, Sample(name=made.name, args=args, kwargs=kwargs)
+    return computation, Sample(name=made.name, args=args, kwargs=kwargs)
 
 
-def results(subject: Subject, call: Sample) -> list[torch.Tensor]:
+def results(computation: Computation, call: Sample) -> list[torch.Tensor]:
     with torch.no_grad():
-        return [each.detach().cpu() for each in tensors(subject.function(*call.args, **call.kwargs))]
+        return [each.detach().cpu() for each in tensors(computation.function(*call.args, **call.kwargs))]
 
 
 @contextlib.contextmanager
@@ -84,12 +84,12 @@ def deterministic(wanted: bool) -> Iterator[None]:
 
 @of(DETERMINISM)
 def test_determinism(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
-    subject, call = drawn(case, npu_device)
-    for wanted in (True,) if subject.adds else (False, True):
+    computation, call = drawn(case, npu_device)
+    for wanted in (True,) if computation.adds else (False, True):
         with deterministic(wanted):
-            first = results(subject, call)
-            again = [results(subject, call) for _ in range(TIMES - 1)]
-        name = f"{subject.name}, called again{', deterministic algorithms asked for' if wanted else ''}"
+            first = results(computation, call)
+            again = [results(computation, call) for _ in range(TIMES - 1)]
+        name = f"{computation.name}, called again{', deterministic algorithms asked for' if wanted else ''}"
         precision_compare(again, [first] * len(again), standard="binary", name=name)
 
 
@@ -111,13 +111,13 @@ def test_batch_invariance(
     precision_compare: PrecisionCompare,
     ascend_measure: Callable[[str, float], None],
 ) -> None:
-    subject, call = drawn(case, npu_device)
-    whole = results(subject, call)
-    alone = {name: results(subject, _rows(call, part)) for name, part in PARTS.items()}
+    computation, call = drawn(case, npu_device)
+    whole = results(computation, call)
+    alone = {name: results(computation, _rows(call, part)) for name, part in PARTS.items()}
     wanted = {name: [each[part] for each in whole] for name, part in PARTS.items()}
     ascend_measure("differing_elements_share", _differing_share(alone, wanted))
-    if subject.rows == PROMISED:
-        precision_compare(alone, wanted, standard="binary", name=f"{subject.name} of")
+    if computation.rows == PROMISED:
+        precision_compare(alone, wanted, standard="binary", name=f"{computation.name} of")
 
 
 def _rows(call: Sample, part: slice) -> Sample:

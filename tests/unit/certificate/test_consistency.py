@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ascend.certificate import consistency, provenance
-from pytest_ascend.certificate.requirements import Subject, refusals
+from pytest_ascend.certificate.requirements import Candidate, refusals
 from pytest_ascend.certificate.tiers import TIERS
 from pytest_ascend.run.self_test import HONEST, PLANTED
 from pytest_ascend.runlog.reading import read
@@ -51,7 +51,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def refused(path: Path, content: bytes) -> set[str]:
     path.write_bytes(content)
     tier, release = TIERS["performance"], runs.release_for(FATES)
-    subject = Subject(summary=summarise(read(path)), tier=tier, release=release, on=runs.ISSUED)
+    subject = Candidate(summary=summarise(read(path)), tier=tier, release=release, on=runs.ISSUED)
     return {each.id for each in refusals(subject)}
 
 

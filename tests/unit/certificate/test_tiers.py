@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ascend.certificate.release import installed
-from pytest_ascend.certificate.requirements import Subject, refusals
+from pytest_ascend.certificate.requirements import Candidate, refusals
 from pytest_ascend.certificate.statement import limits
 from pytest_ascend.certificate.tiers import TIERS
 from pytest_ascend.coverage import manifest
@@ -98,7 +98,7 @@ def reasons(
     run = Run(header=header, records=tuple(records.values()), events=SELF_TEST)
     footer = summarise(run).footer("2026-03-01T12:00:00+00:00")
     summary = summarise(replace(run, footer=footer))
-    return {each.id for each in refusals(Subject(summary=summary, tier=TIERS[tier], release=release, on=DAY))}
+    return {each.id for each in refusals(Candidate(summary=summary, tier=TIERS[tier], release=release, on=DAY))}
 
 
 def case_of(tier: str) -> str:
@@ -184,7 +184,7 @@ def test_what_is_lacking_is_stated_by_number_and_by_name() -> None:
         manifest=tuple(FROZEN.values()),
     )
     summary = summarise(Run(header=header, records=tuple(faultless().values())))
-    said = limits(Subject(summary=summary, tier=TIERS["operators"], release=installed(), on=DAY))
+    said = limits(Candidate(summary=summary, tier=TIERS["operators"], release=installed(), on=DAY))
     by_cause = {each["cause"]: each["cases"] for each in said}
     assert len(by_cause["no-kernel"]) == len(set(LACKING["no-kernel"]) & FROZEN.keys())
     assert "ops/digamma/forward/float32" in by_cause["no-kernel"]

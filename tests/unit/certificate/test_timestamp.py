@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("rfc3161_client")
 
 from pytest_ascend.certificate import timestamp
-from pytest_ascend.certificate.requirements import Subject, refusals
+from pytest_ascend.certificate.requirements import Candidate, refusals
 from pytest_ascend.certificate.statement import statement
 from pytest_ascend.certificate.tiers import TIERS
 from pytest_ascend.errors import UsageError
@@ -58,9 +58,9 @@ def stamped(path: Path, address: str, *, started: datetime | None = None) -> Pat
     return path
 
 
-def subject(path: Path) -> Subject:
+def subject(path: Path) -> Candidate:
     on = datetime.now(timezone.utc).date()
-    return Subject(summary=summarise(read(path)), tier=TIERS["performance"], release=runs.RELEASE, on=on)
+    return Candidate(summary=summarise(read(path)), tier=TIERS["performance"], release=runs.RELEASE, on=on)
 
 
 def test_what_was_stamped_is_said_and_can_be_checked_by_openssl_too(tmp_path: Path, ours: tuple[str, Path]) -> None:

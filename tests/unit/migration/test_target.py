@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.migration.target import called_with, floating, load, made, rebatched, subject
+from pytest_ascend.migration.target import called_with, floating, load, made, rebatched, target_model
 from tests import architectures
 
 
 def test_a_factory_is_called_and_its_inputs_are_taken_from_beside_it() -> None:
-    found = subject("tests.architectures:decoder", "tests.architectures:decoder_inputs")
+    found = target_model("tests.architectures:decoder", "tests.architectures:decoder_inputs")
     assert isinstance(found.model, architectures.Decoder)
     assert set(found.kwargs) == {"input_ids", "labels"}
     assert found.batch == 2
 
 
 def test_a_factory_may_give_both_and_a_class_is_a_factory() -> None:
-    both = subject("tests.architectures:unet")
+    both = target_model("tests.architectures:unet")
     assert (type(both.model).__name__, tuple(both.args[0].shape)) == ("UNet", (2, 3, 16, 16))
-    assert isinstance(subject("tests.architectures:Tagger", "2x4:int64:50").model, architectures.Tagger)
+    assert isinstance(target_model("tests.architectures:Tagger", "2x4:int64:50").model, architectures.Tagger)
 
 
 def test_a_function_with_a_parameter_is_asked_for_the_batch() -> None:
-    assert subject("tests.architectures:decoder", "tests.architectures:decoder_inputs", 5).batch == 5
+    assert target_model("tests.architectures:decoder", "tests.architectures:decoder_inputs", 5).batch == 5
 
 
 def test_other_inputs_are_repeated_up_to_the_batch() -> None:
@@ -37,7 +40,7 @@ def test_other_inputs_are_repeated_up_to_the_batch() -> None:
 
 
 def test_shapes_say_dtype_and_range() -> None:
-    args, _ = called_with(subject("torch.nn:Identity", "2x3,4:int64:7,1x2:bool").args)
+    args, _ = called_with(target_model("torch.nn:Identity", "2x3,4:int64:7,1x2:bool").args)
     assert [(tuple(each.shape), each.dtype) for each in args] == [
         ((2, 3), torch.float32),
         ((4,), torch.int64),
@@ -59,7 +62,7 @@ def test_shapes_say_dtype_and_range() -> None:
 )
 def test_what_makes_no_sense_is_said(name: str, inputs: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        subject(name, inputs)
+        target_model(name, inputs)
 
 
 def test_the_current_folder_is_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,3 +84,18 @@ def test_floating_tensors_of_every_kind_of_output_have_names() -> None:
 def test_a_module_itself_is_a_model() -> None:
     module = nn.Linear(2, 2)
     assert made(module, "here") == (module, None)
+
+
+def test_a_factory_draws_the_same_from_every_generator_whatever_was_drawn_before() -> None:
+    def factory() -> tuple[nn.Module, Any]:
+        model = nn.Linear(3, 3)
+        with torch.no_grad():
+            model.bias.copy_(torch.tensor([random.random(), *np.random.rand(2)]))  # noqa: S311 - no secret
+        return model, lambda: torch.randn(2, 3)
+
+    first, given = made(factory, "factory")
+    (x,), _ = called_with(given)
+    torch.rand(7), random.random(), np.random.rand(5)  # noqa: S311 - no secret
+    again, given = made(factory, "factory")
+    assert all(torch.equal(one, other) for one, other in zip(first.parameters(), again.parameters(), strict=True))
+    assert torch.equal(x, called_with(given)[0][0])
