@@ -58,6 +58,7 @@ class Ranks:
     def __init__(self, kind: str, within: Path | None = None) -> None:
         self.kind = kind
         self._within = within
+        self._environ = dict(os.environ)  # a worker that has a card of its own sees no other from then on
         self._host: Child | None = None
         self._folder: Path | None = None
 
@@ -104,7 +105,7 @@ class Ranks:
             self.close()
         if not self._host or not self._folder:
             self._folder = self._new_folder()
-            self._host = _fresh(self._folder)
+            self._host = _fresh(self._folder, self._environ)
         return self._host, self._folder
 
     def _answer(self, child: Child, limit_s: float) -> Mapping[str, Any]:
@@ -121,7 +122,7 @@ class Ranks:
         return failure
 
 
-def _fresh(folder: Path) -> Child:
+def _fresh(folder: Path, environ: Mapping[str, str]) -> Child:
     """Start the host as a new interpreter, where this process is not fit to be forked."""
     to_host, to_us = os.pipe(), os.pipe()
     notes = folder / "host"
@@ -132,7 +133,7 @@ def _fresh(folder: Path) -> Child:
             stdin=subprocess.DEVNULL,
             stdout=errors,
             stderr=errors,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,
         )
     for each in (to_host[0], to_us[1]):

@@ -14,22 +14,30 @@ MOVED = (*FLOATS, *INTEGERS, "uint8", "bool")
 
 #: Collective -> the dtypes that HCCL's reference gives it on an Atlas A2.
 REDUCTIONS = {
-    "all_reduce.sum": (*FLOATS, *INTEGERS),
+    "all_reduce.sum": (*FLOATS, *INTEGERS, "int16", "uint8"),
     "all_reduce.product": ("float32", "float16", *INTEGERS),
-    "all_reduce.max": (*FLOATS, *INTEGERS),
-    "all_reduce.min": (*FLOATS, *INTEGERS),
+    "all_reduce.max": (*FLOATS, *INTEGERS, "int16"),
+    "all_reduce.min": (*FLOATS, *INTEGERS, "int16"),
     "all_reduce.average": FLOATS,
     "all_reduce.async": ("float32",),
     "all_reduce.coalesced": ("float32",),
     "all_reduce.subgroups": ("float32", "int32"),
     "all_reduce.deterministic": FLOATS,
-    "reduce.sum": ("float32", "bfloat16", "int32"),
-    "reduce.max": ("float32", "int32"),
-    "reduce_scatter_tensor.sum": (*FLOATS, "int32"),
+    "reduce.sum": (*FLOATS, *INTEGERS),
+    "reduce.product": ("float32", "int32"),
+    "reduce.max": ("float32", "bfloat16", "int32"),
+    "reduce.min": ("float32", "int32"),
+    "reduce.average": ("float32",),
+    "reduce.async": ("float32",),
+    "reduce.subgroups": ("float32",),
+    "reduce_scatter_tensor.sum": (*FLOATS, *INTEGERS),
     "reduce_scatter_tensor.product": ("float32", "int32"),
-    "reduce_scatter_tensor.max": ("float32", "int32"),
+    "reduce_scatter_tensor.max": ("float32", "bfloat16", "int32"),
     "reduce_scatter_tensor.min": ("float32", "int32"),
-    "reduce_scatter_tensor.average": ("float32",),
+    "reduce_scatter_tensor.average": FLOATS,
+    "reduce_scatter_tensor.async": ("float32",),
+    "reduce_scatter_tensor.coalesced": ("float32",),
+    "reduce_scatter_tensor.subgroups": ("float32",),
     "reduce_scatter.uneven": ("float32",),
 }
 MOVEMENTS = (
@@ -46,6 +54,14 @@ MOVEMENTS = (
     "send_recv.ring",
     "isend_irecv.ring",
     "batch_isend_irecv",
+)
+#: Which of them are also asked for asynchronously, within groups that overlap, and several as one.
+ASYNC = ("all_gather_into_tensor", "all_gather", "broadcast", "scatter", "gather", "all_to_all_single", "all_to_all")
+SUBGROUPS = (*ASYNC, "send_recv.ring", "isend_irecv.ring", "batch_isend_irecv")
+VARIANTS = (
+    *(f"{each}.async" for each in ASYNC),
+    *(f"{each}.subgroups" for each in SUBGROUPS),
+    "all_gather_into_tensor.coalesced",
 )
 OBJECTS = ("all_gather_object", "broadcast_object_list", "barrier")
 
@@ -74,8 +90,20 @@ TRAININGS = {
     "decoder-tensor-parallel": "full",
 }
 SAMPLERS = ("disjoint-and-complete", "uneven-length", "epochs-differ", "resumed")
-REFUSALS = ("float64-sum", "other-dtype", "other-size", "other-operation", "other-collective", "strided")
-FAILURES = ("rank-dies", "rank-hangs", "rank-raises")
+REFUSALS = (
+    "float64-sum",
+    "int16-product",
+    "bitwise-operation",
+    "other-dtype",
+    "other-size",
+    "other-operation",
+    "other-collective",
+    "other-root",
+    "no-such-root",
+    "same-card-twice",
+    "strided",
+)
+FAILURES = ("rank-dies", "rank-hangs", "rank-never-joins", "rank-raises")
 
 #: What a run at level smoke asks.
 SMOKE = {("all_reduce.sum", "float32"), ("all_gather_into_tensor", "float32")}
@@ -89,11 +117,17 @@ def _case(subject: str, property_: str, dtype: str, level: str) -> Case:
 def _level(subject: str, dtype: str) -> str:
     if (subject, dtype) in SMOKE:
         return "smoke"
-    return "standard" if dtype == "float32" or subject == "all_reduce.sum" else "full"
+    is_variant = subject.endswith((".async", ".subgroups")) and not subject.startswith("all_reduce.")
+    is_early = dtype == "float32" and not is_variant
+    return "standard" if is_early or subject == "all_reduce.sum" else "full"
 
 
 def _cases() -> Iterator[Case]:
-    for subject, dtypes in (*REDUCTIONS.items(), *dict.fromkeys(MOVEMENTS, MOVED).items()):
+    for subject, dtypes in (
+        *REDUCTIONS.items(),
+        *dict.fromkeys(MOVEMENTS, MOVED).items(),
+        *dict.fromkeys(VARIANTS, ("float32",)).items(),
+    ):
         for dtype in dtypes:
             yield _case(subject, COLLECTIVE, dtype, _level(subject, dtype))
     for subject in OBJECTS:

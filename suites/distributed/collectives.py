@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,45 +18,105 @@ SIZES = {"empty": 0, "one": 1, "few": 17, "many": 1003, "large": 600_011}
 OPERATIONS = {"sum": "SUM", "product": "PRODUCT", "max": "MAX", "min": "MIN", "average": "AVG"}
 
 
-def sent(rank: int, size: int, dtype: str, seed: int = 0) -> T:
-    """Return what a rank puts in: small numbers, so that no integer overflows, and no two ranks' alike."""
-    generator = torch.Generator().manual_seed(1000 * seed + rank)
+def sent(rank: int, size: int, dtype: str, operation: str = "") -> T:
+    """Return what a rank puts in: no two ranks' alike, and integers of which 16 have a sum that the dtype can hold.
+
+    Such sums of int32 and int64 need more bits than float32 and float64 have. Factors of integers are -1, 0 and 1.
+    """
+    generator = torch.Generator().manual_seed(rank)
     of = getattr(torch, dtype)
     if of is torch.bool:
         return torch.randint(0, 2, (size,), generator=generator).bool()
     if not of.is_floating_point:
-        return torch.randint(1 if of is torch.uint8 else -5, 6, (size,), generator=generator).to(of)
+        largest = torch.iinfo(of).max // 17
+        drawn = torch.randint(1 if of is torch.uint8 else -largest, largest, (size,), generator=generator)
+        return (drawn.sign() if operation == "product" else drawn).to(of)
     return torch.randn(size, generator=generator).to(of)
 
 
-def _inputs(place: Place, dtype: str, large: bool) -> dict[str, T]:
-    made = {name: sent(place.rank, size, dtype).to(place.device) for name, size in SIZES.items()}
-    if not large:
-        del made["large"]
-    return made
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Ranks that do something together: one's own number among them, their numbers in the world, how they call."""
+
+    rank: int
+    ranks: Sequence[int]
+    device: torch.device
+    group: Any = None
+    later: bool = False
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return len(self.ranks)
+
+    def __call__(self, collective: Callable[..., Any], *given: Any) -> None:
+        """Run a collective; where it is to be asynchronous, do something else before waiting for it."""
+        work = collective(*given, group=self.group, async_op=self.later)
+        if self.later:
+            torch.ones(64, 64, device=self.device).matmul(torch.ones(64, 64, device=self.device))
+            work.wait()
+
+
+def members_of(subject: str, count: int) -> dict[str, list[int]]:
+    """Return who takes part, by the name of each group: all, or pairs of neighbours that overlap, and all again."""
+    pairs = [sorted([first, (first + 1) % count]) for first in range(count if count > 2 else 1)]
+    named = {f"group {index}": ranks for index, ranks in enumerate(pairs)} if subject.endswith(".subgroups") else {}
+    return {**named, "all": list(range(count))}
+
+
+def groups(place: Place, subject: str) -> Iterator[tuple[str, Members]]:
+    """Yield the groups of a case that this rank is in; all ranks make all groups, as they have to."""
+    made = {
+        name: dist.new_group(ranks) if name != "all" else None
+        for name, ranks in members_of(subject, place.count).items()
+    }
+    for name, ranks in members_of(subject, place.count).items():
+        if place.rank in ranks:
+            later = subject.endswith(".async")
+            yield name, Members(ranks.index(place.rank), ranks, place.device, made[name], later)
+
+
+def within(group: str, size: str) -> str:
+    """Return the name of a result: which group, and of what size."""
+    return f"{group}, {size}"
+
+
+def sizes(large: bool, empty: bool = True) -> dict[str, int]:
+    return {name: size for name, size in SIZES.items() if (large or name != "large") and (empty or size)}
 
 
 def reduced(place: Place, how: str, dtype: str, large: bool = True) -> dict[str, Any]:
     """Run all_reduce or reduce, in place, on every size."""
     collective, _, operation = how.partition(".")
-    op = getattr(dist.ReduceOp, OPERATIONS.get(operation, "SUM"))
-    found = _inputs(place, dtype, large)
-    works = []
-    for each in found.values():
-        if collective == "reduce":
-            dist.reduce(each, place.count - 1, op)
-        elif operation == "async":
-            works.append(dist.all_reduce(each, op, async_op=True))
-        else:
-            dist.all_reduce(each, op)
-    for work in works:
-        work.wait()
+    op, found = getattr(dist.ReduceOp, OPERATIONS.get(operation, "SUM")), {}
+    for group, us in groups(place, how):
+        for name, size in sizes(large).items():
+            found[within(group, name)] = x = sent(place.rank, size, dtype, operation).to(place.device)
+            if collective == "reduce":
+                us(dist.reduce, x, us.ranks[-1], op)
+            else:
+                us(dist.all_reduce, x, op)
     return found
 
 
-def coalesced(place: Place, dtype: str) -> dict[str, Any]:
-    found = {name: sent(place.rank, size, dtype).to(place.device) for name, size in SIZES.items() if size}
-    dist.all_reduce_coalesced(list(found.values()))
+def coalesced(place: Place, how: str, dtype: str) -> dict[str, Any]:
+    """Run several of a collective as one."""
+    from torch.distributed.distributed_c10d import _coalescing_manager
+
+    shared, found = place.count if how.startswith("reduce_scatter") else 1, {}
+    given = {name: sent(place.rank, size * shared, dtype).to(place.device) for name, size in SIZES.items() if size}
+    with _coalescing_manager(device=place.device, async_ops=True) as works:
+        for name, x in given.items():
+            if how.startswith("all_gather"):
+                out = torch.empty(x.numel() * place.count, dtype=x.dtype, device=place.device)
+                dist.all_gather_into_tensor(out, x)
+            elif shared > 1:
+                out = torch.empty(SIZES[name], dtype=x.dtype, device=place.device)
+                dist.reduce_scatter_tensor(out, x)
+            else:
+                dist.all_reduce(out := x)
+            found[within("all", name)] = out
+    works.wait()
     return found
 
 
@@ -65,23 +126,10 @@ def repeated(place: Place, dtype: str) -> dict[str, Any]:
     try:
         found = {}
         for again in range(6):
-            found[f"time {again}"] = x = sent(place.rank, SIZES["many"], dtype).to(place.device)
+            found[within("all", f"time {again}")] = x = sent(place.rank, SIZES["many"], dtype).to(place.device)
             dist.all_reduce(x)
     finally:
         torch.use_deterministic_algorithms(False)
-    return found
-
-
-def in_subgroups(place: Place, dtype: str) -> dict[str, Any]:
-    """Sum within groups of neighbours that overlap, and within all."""
-    found, groups = {}, [[first, (first + 1) % place.count] for first in range(place.count)]
-    for index, ranks in enumerate(groups if place.count > 2 else groups[:1]):
-        group = dist.new_group(sorted(ranks))
-        if place.rank in ranks:
-            found[f"group {index}"] = x = sent(place.rank, SIZES["many"], dtype).to(place.device)
-            dist.all_reduce(x, group=group)
-    found["all"] = x = sent(place.rank, SIZES["many"], dtype).to(place.device)
-    dist.all_reduce(x)
     return found
 
 
@@ -89,70 +137,72 @@ def scattered(place: Place, how: str, dtype: str) -> dict[str, Any]:
     """Run reduce_scatter on even shares of every size, or on uneven ones."""
     collective, _, operation = how.partition(".")
     if collective == "reduce_scatter":
-        sizes = [3 + each for each in range(place.count)]
-        parts = [each.to(place.device) for each in torch.split(sent(place.rank, sum(sizes), dtype), sizes)]
-        out = torch.empty(sizes[place.rank], dtype=getattr(torch, dtype), device=place.device)
+        shares = [3 + each for each in range(place.count)]
+        parts = [each.to(place.device) for each in torch.split(sent(place.rank, sum(shares), dtype), shares)]
+        out = torch.empty(shares[place.rank], dtype=getattr(torch, dtype), device=place.device)
         dist.reduce_scatter(out, parts)
-        return {"uneven": out}
+        return {within("all", "uneven"): out}
     found = {}
-    for name, size in SIZES.items():
-        whole = sent(place.rank, size * place.count, dtype).to(place.device)
-        found[name] = torch.empty(size, dtype=whole.dtype, device=place.device)
-        dist.reduce_scatter_tensor(found[name], whole, getattr(dist.ReduceOp, OPERATIONS[operation]))
+    op = getattr(dist.ReduceOp, OPERATIONS.get(operation, "SUM"))
+    for group, us in groups(place, how):
+        for name, size in SIZES.items():
+            whole = sent(place.rank, size * us.count, dtype, operation).to(place.device)
+            found[within(group, name)] = out = torch.empty(size, dtype=whole.dtype, device=place.device)
+            us(dist.reduce_scatter_tensor, out, whole, op)
     return found
 
 
 # --- moving data: each takes what a rank has, and returns what it has to have afterwards ---
 
 
-def _gathered(place: Place, x: T) -> T:
-    out = torch.empty(place.count * x.numel(), dtype=x.dtype, device=x.device)
-    dist.all_gather_into_tensor(out, x)
+def _gathered(us: Members, x: T) -> T:
+    out = torch.empty(us.count * x.numel(), dtype=x.dtype, device=x.device)
+    us(dist.all_gather_into_tensor, out, x)
     return out
 
 
-def _gathered_as_list(place: Place, x: T, *, uneven: bool = False) -> T:
-    mine = x[: x.numel() - place.rank] if uneven and x.numel() > place.count else x
-    sizes = [x.numel() - each if uneven and x.numel() > place.count else x.numel() for each in range(place.count)]
+def _gathered_as_list(us: Members, x: T, *, uneven: bool = False) -> T:
+    mine = x[: x.numel() - us.rank] if uneven and x.numel() > us.count else x
+    sizes = [x.numel() - each if uneven and x.numel() > us.count else x.numel() for each in range(us.count)]
     out = [torch.empty(size, dtype=x.dtype, device=x.device) for size in sizes]
-    dist.all_gather(out, mine.contiguous())
+    us(dist.all_gather, out, mine.contiguous())
     return torch.cat(out)
 
 
-def _gathered_strided(place: Place, x: T) -> T:
+def _gathered_strided(us: Members, x: T) -> T:
     """Gather into matrices that lie in memory by columns."""
     rows = 17 if x.numel() % 17 == 0 else 1
-    out = [torch.empty(x.numel() // rows, rows, dtype=x.dtype, device=x.device).T for _ in range(place.count)]
-    dist.all_gather(out, x.view(rows, -1))
+    out = [torch.empty(x.numel() // rows, rows, dtype=x.dtype, device=x.device).T for _ in range(us.count)]
+    us(dist.all_gather, out, x.view(rows, -1))
     return torch.cat([each.contiguous().view(-1) for each in out])
 
 
-def _broadcast(place: Place, x: T) -> T:
+def _broadcast(us: Members, x: T) -> T:
     out = []
-    for root in range(place.count):
+    for root in us.ranks:
         y = x.clone()
-        dist.broadcast(y, root)
+        us(dist.broadcast, y, root)
         out.append(y)
     return torch.cat(out)
 
 
-def _scatter(place: Place, x: T) -> T:
-    root, out = place.count - 1, torch.empty_like(x)
-    whole = [x + each if x.dtype is not torch.bool else x ^ bool(each % 2) for each in range(place.count)]
-    dist.scatter(out, whole if place.rank == root else None, root)
+def _scatter(us: Members, x: T) -> T:
+    root, out = us.count - 1, torch.empty_like(x)
+    whole = [x + each if x.dtype is not torch.bool else x ^ bool(each % 2) for each in range(us.count)]
+    us(dist.scatter, out, whole if us.rank == root else None, us.ranks[root])
     return out
 
 
-def _gather(place: Place, x: T) -> T:
-    out = [torch.empty_like(x) for _ in range(place.count)] if place.rank == 0 else None
-    dist.gather(x, out, 0)
+def _gather(us: Members, x: T) -> T:
+    out = [torch.empty_like(x) for _ in range(us.count)] if us.rank == 0 else None
+    us(dist.gather, x, out, us.ranks[0])
     return torch.cat(out) if out else x[:0]
 
 
-def _to_all(place: Place, x: T) -> T:
-    whole = torch.cat([x] * place.count)
+def _to_all(us: Members, x: T) -> T:
+    whole = torch.cat([x] * us.count)
     out = torch.empty_like(whole)
-    dist.all_to_all_single(out, whole)
+    us(dist.all_to_all_single, out, whole, None, None)
     return out
 
 
@@ -161,53 +211,58 @@ def uneven_counts(count: int, size: int) -> list[list[int]]:
     return [[(3 * a + b) % 5 if size > 5 else int(size > 0) for b in range(count)] for a in range(count)]
 
 
-def _to_all_uneven(place: Place, x: T) -> T:
-    counts = uneven_counts(place.count, x.numel())
-    send, receive = counts[place.rank], [row[place.rank] for row in counts]
-    whole = torch.cat([x] * place.count)[: sum(send)].contiguous()
+def _to_all_uneven(us: Members, x: T) -> T:
+    counts = uneven_counts(us.count, x.numel())
+    send, receive = counts[us.rank], [row[us.rank] for row in counts]
+    whole = torch.cat([x] * us.count)[: sum(send)].contiguous()
     out = torch.empty(sum(receive), dtype=x.dtype, device=x.device)
-    dist.all_to_all_single(out, whole, receive, send)
+    us(dist.all_to_all_single, out, whole, receive, send)
     return out
 
 
-def _to_all_list(place: Place, x: T) -> T:
-    out = [torch.empty_like(x) for _ in range(place.count)]
-    dist.all_to_all(out, [x.clone() for _ in range(place.count)])
+def _to_all_list(us: Members, x: T) -> T:
+    out = [torch.empty_like(x) for _ in range(us.count)]
+    us(dist.all_to_all, out, [x.clone() for _ in range(us.count)])
     return torch.cat(out)
 
 
-def _ring(place: Place, x: T) -> T:
-    after, before, out = (place.rank + 1) % place.count, (place.rank - 1) % place.count, torch.empty_like(x)
-    if place.rank % 2 == 0:
-        dist.send(x, after)
-        dist.recv(out, before)
+def _ring(us: Members, x: T) -> T:
+    after, before, out = *_neighbours(us), torch.empty_like(x)
+    if us.rank % 2 == 0:
+        dist.send(x, after, us.group)
+        dist.recv(out, before, us.group)
     else:
-        dist.recv(out, before)
-        dist.send(x, after)
+        dist.recv(out, before, us.group)
+        dist.send(x, after, us.group)
     return out
 
 
-def _ring_async(place: Place, x: T) -> T:
-    after, before, out = (place.rank + 1) % place.count, (place.rank - 1) % place.count, torch.empty_like(x)
+def _neighbours(us: Members) -> tuple[int, int]:
+    return us.ranks[(us.rank + 1) % us.count], us.ranks[us.rank - 1]
+
+
+def _ring_async(us: Members, x: T) -> T:
+    after, before, out = *_neighbours(us), torch.empty_like(x)
     # In the order in which pairs of ranks meet: torch_npu makes a communicator of each pair, and waits for both.
-    calls = [lambda: dist.isend(x, after), lambda: dist.irecv(out, before)]
-    for work in [call() for call in (calls if place.rank % 2 == 0 else reversed(calls))]:  # type: ignore[no-untyped-call]
+    calls = [lambda: dist.isend(x, after, us.group), lambda: dist.irecv(out, before, us.group)]
+    for work in [call() for call in (calls if us.rank % 2 == 0 else reversed(calls))]:  # type: ignore[no-untyped-call]
         if work is not None:
             work.wait()
     return out
 
 
-def _ring_batched(place: Place, x: T) -> T:
-    after, before, out = (place.rank + 1) % place.count, (place.rank - 1) % place.count, torch.empty_like(x)
-    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, after), dist.P2POp(dist.irecv, out, before)]):
+def _ring_batched(us: Members, x: T) -> T:
+    after, before, out = *_neighbours(us), torch.empty_like(x)
+    calls = [dist.P2POp(dist.isend, x, after, us.group), dist.P2POp(dist.irecv, out, before, us.group)]
+    for work in dist.batch_isend_irecv(calls):
         work.wait()
     return out
 
 
-MOVES: Mapping[str, Callable[[Place, T], T]] = {
+MOVES: Mapping[str, Callable[[Members, T], T]] = {
     "all_gather_into_tensor": _gathered,
     "all_gather": _gathered_as_list,
-    "all_gather.uneven": lambda place, x: _gathered_as_list(place, x, uneven=True),
+    "all_gather.uneven": lambda us, x: _gathered_as_list(us, x, uneven=True),
     "all_gather.strided": _gathered_strided,
     "broadcast": _broadcast,
     "scatter": _scatter,
@@ -221,9 +276,17 @@ MOVES: Mapping[str, Callable[[Place, T], T]] = {
 }
 
 
+def what(subject: str) -> str:
+    """Return what is done, of a subject that also says by whom or how."""
+    return subject.removesuffix(".subgroups").removesuffix(".async")
+
+
 def moved(place: Place, how: str, dtype: str, large: bool = True) -> dict[str, Any]:
-    sizes = {name: size for name, size in SIZES.items() if size and (large or name != "large")}
-    return {name: MOVES[how](place, sent(place.rank, size, dtype).to(place.device)) for name, size in sizes.items()}
+    return {
+        within(group, name): MOVES[what(how)](us, sent(place.rank, size, dtype).to(place.device))
+        for group, us in groups(place, how)
+        for name, size in sizes(large, empty=False).items()
+    }
 
 
 def objects(place: Place, how: str) -> dict[str, Any]:
@@ -242,10 +305,6 @@ def objects(place: Place, how: str) -> dict[str, Any]:
 
 
 # --- what has to come out, in float64 or integers, from what all ranks sent; and how far off it may be ---
-
-
-def size_of(name: str) -> int:
-    return SIZES.get(name, SIZES["many"])
 
 
 def expected_reduction(parts: Sequence[T], operation: str) -> tuple[T, T]:
@@ -280,15 +339,16 @@ def worst(actual: T, expected: T, allowed: T) -> float:
         return float("inf")
     if not actual.numel():
         return 0.0
+    if not expected.is_floating_point():
+        return 0.0 if torch.equal(actual.to(expected.dtype), expected) else float("inf")
     error = (actual.to(torch.float64) - expected.to(torch.float64)).abs()
     share = torch.where(error == 0, torch.zeros_like(error), error / allowed)
     return float(torch.where(share.isnan(), torch.full_like(share, float("inf")), share).max())
 
 
-def expected_after(how: str, dtype: str, name: str, rank: int, count: int) -> T:
-    """Return what a rank has to have after a movement, bit for bit."""
-    size = SIZES[name]
-    all_sent = [sent(each, size, dtype) for each in range(count)]
+def expected_after(how: str, dtype: str, size: int, rank: int, ranks: Sequence[int]) -> T:
+    """Return what a rank has to have after a movement among ranks, bit for bit."""
+    all_sent, count, mine = [sent(each, size, dtype) for each in ranks], len(ranks), ranks.index(rank)
     if how in (
         "all_gather_into_tensor",
         "all_gather",
@@ -299,23 +359,23 @@ def expected_after(how: str, dtype: str, name: str, rank: int, count: int) -> T:
     ):
         return torch.cat(all_sent)
     if how == "all_gather.uneven":
-        cut = [each[: size - index] if size > count else each for index, each in enumerate(all_sent)]
-        return torch.cat(cut)
+        return torch.cat([each[: size - index] if size > count else each for index, each in enumerate(all_sent)])
     if how == "gather":
-        return torch.cat(all_sent) if rank == 0 else all_sent[0][:0]
+        return torch.cat(all_sent) if mine == 0 else all_sent[0][:0]
     if how == "scatter":
-        root = all_sent[count - 1]
-        return root ^ bool(rank % 2) if root.dtype is torch.bool else root + rank
+        root = all_sent[-1]
+        return root ^ bool(mine % 2) if root.dtype is torch.bool else root + mine
     if how == "all_to_all_single.uneven":
         counts, parts = uneven_counts(count, size), []
         for other, each in enumerate(all_sent):
-            start = sum(counts[other][:rank])
-            parts.append(torch.cat([each] * count)[start : start + counts[other][rank]])
+            start = sum(counts[other][:mine])
+            parts.append(torch.cat([each] * count)[start : start + counts[other][mine]])
         return torch.cat(parts)
-    return all_sent[(rank - 1) % count]  # a ring
+    return all_sent[mine - 1]  # a ring
 
 
-def expected_share(operation: str, dtype: str, name: str, rank: int, count: int) -> tuple[T, T]:
-    size = SIZES[name]
-    parts = [sent(each, size * count, dtype)[rank * size : (rank + 1) * size] for each in range(count)]
+def expected_share(operation: str, dtype: str, size: int, rank: int, ranks: Sequence[int]) -> tuple[T, T]:
+    """Return what a rank has to have after reduce_scatter_tensor among ranks, and how far it may be off."""
+    mine, whole = ranks.index(rank), size * len(ranks)
+    parts = [sent(each, whole, dtype, operation)[mine * size : (mine + 1) * size] for each in ranks]
     return expected_reduction(parts, operation)

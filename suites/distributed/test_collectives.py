@@ -38,24 +38,33 @@ def _objects(case: Case, ranks: Ranks, count: int) -> None:
 
 
 def _moved(case: Case, ranks: Ranks, count: int, compare: PrecisionCompare) -> None:
-    answers = ranks.run(count, collectives.moved, how=case.subject, dtype=case.dtype, large=case.dtype == "float32")
+    large, how = case.dtype == "float32", collectives.what(case.subject)
+    if how.endswith(".coalesced"):
+        answers = ranks.run(count, collectives.coalesced, how=case.subject, dtype=case.dtype)
+        how = how.removesuffix(".coalesced")
+    else:
+        answers = ranks.run(count, collectives.moved, how=case.subject, dtype=case.dtype, large=large)
     actual = {f"rank {rank}, {name}": x for rank, each in enumerate(answers) for name, x in each.tensors.items()}
-    wanted = {
-        f"rank {rank}, {name}": collectives.expected_after(case.subject, case.dtype, name, rank, count)
-        for rank, each in enumerate(answers)
-        for name in each.tensors
-    }
+    wanted = {}
+    for rank, each in enumerate(answers):
+        for name in each.tensors:
+            size, members = _part(case, name, count)
+            wanted[f"rank {rank}, {name}"] = collectives.expected_after(how, case.dtype, size, rank, members)
     compare(actual, wanted, standard="binary", name=f"{case.subject} on {count} ranks:")
+
+
+def _part(case: Case, name: str, count: int) -> tuple[int, list[int]]:
+    """Return the size of a result that has this name, and the ranks that it is of."""
+    group, _, size = name.partition(", ")
+    return collectives.SIZES.get(size, collectives.SIZES["many"]), collectives.members_of(case.subject, count)[group]
 
 
 def _reduced(case: Case, ranks: Ranks, count: int, measure: Measure) -> None:
     collective, _, operation = case.subject.partition(".")
     if operation == "coalesced":
-        answers = ranks.run(count, collectives.coalesced, dtype=case.dtype)
+        answers = ranks.run(count, collectives.coalesced, how=case.subject, dtype=case.dtype)
     elif operation == "deterministic":
         answers = ranks.run(count, collectives.repeated, dtype=case.dtype)
-    elif operation == "subgroups":
-        answers = ranks.run(count, collectives.in_subgroups, dtype=case.dtype)
     elif collective.startswith("reduce_scatter"):
         answers = ranks.run(count, collectives.scattered, how=case.subject, dtype=case.dtype)
     else:
@@ -72,33 +81,28 @@ def _reduced(case: Case, ranks: Ranks, count: int, measure: Measure) -> None:
 def _share(case: Case, answers: Sequence[Answer], rank: int, name: str) -> tuple[float, str]:
     collective, _, operation = case.subject.partition(".")
     count, actual, where = len(answers), answers[rank].tensors[name], f"rank {rank} of {len(answers)}, {name}"
-    if collective == "reduce" and rank != count - 1:
+    size, members = _part(case, name, count)
+    if collective == "reduce" and rank != members[-1]:
         return 0.0, where  # nobody promises what the others have
     if collective == "reduce_scatter":
-        sizes = [3 + each for each in range(count)]
-        parts = [torch.split(collectives.sent(each, sum(sizes), case.dtype), sizes)[rank] for each in range(count)]
+        shares = [3 + each for each in range(count)]
+        parts = [torch.split(collectives.sent(each, sum(shares), case.dtype), shares)[rank] for each in members]
         wanted, allowed = collectives.expected_reduction(parts, "sum")
     elif collective == "reduce_scatter_tensor":
-        wanted, allowed = collectives.expected_share(operation, case.dtype, name, rank, count)
+        wanted, allowed = collectives.expected_share(operation, case.dtype, size, rank, members)
     else:
-        members = _members(name, count) if operation == "subgroups" else range(count)
-        parts = [collectives.sent(each, collectives.size_of(name), case.dtype) for each in members]
+        parts = [collectives.sent(each, size, case.dtype, operation) for each in members]
         wanted, allowed = collectives.expected_reduction(parts, operation)
     return collectives.worst(actual, wanted, allowed), where
 
 
-def _members(name: str, count: int) -> Sequence[int]:
-    first = int(name.removeprefix("group ")) if name.startswith("group ") else -1
-    return range(count) if first < 0 else sorted([first, (first + 1) % count])
-
-
 def _same_bits(case: Case, answers: Sequence[Answer]) -> None:
-    """Every rank gets the same to the last bit, and with deterministic algorithms every time."""
-    if case.subject == "all_reduce.subgroups":
-        return
-    for name, first in answers[0].tensors.items():
-        for rank, each in enumerate(answers):
-            assert torch.equal(each.tensors[name], first), f"rank {rank} has other bits than rank 0: {name}"
+    """Every rank of a group gets the same to the last bit, and with deterministic algorithms every time."""
+    for name in {name: None for each in answers for name in each.tensors}:
+        first, *others = _part(case, name, len(answers))[1]
+        for rank in others:
+            same = torch.equal(answers[rank].tensors[name], answers[first].tensors[name])
+            assert same, f"rank {rank} has other bits than rank {first}: {name}"
     if case.subject == "all_reduce.deterministic":
-        first = answers[0].tensors["time 0"]
-        assert all(torch.equal(each, first) for each in answers[0].tensors.values()), "the same sum has other bits"
+        times = list(answers[0].tensors.values())
+        assert all(torch.equal(each, times[0]) for each in times), "the same sum has other bits"

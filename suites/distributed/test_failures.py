@@ -6,7 +6,7 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -62,34 +62,50 @@ def refused(place: Place, how: str) -> dict[str, Any]:
     group, last = dist.new_group(list(range(place.count))), place.rank == place.count - 1
     x = torch.ones(8, device=place.device)
     try:
-        if how == "float64-sum":
-            dist.all_reduce(torch.ones(8, dtype=torch.float64).to(place.device), group=group)
-        elif how == "other-dtype":
-            dist.all_reduce(x.half() if last else x, group=group)
-        elif how == "other-size":
-            dist.all_reduce(x[:4].clone() if last else x, group=group)
-        elif how == "other-operation":
-            dist.all_reduce(x, dist.ReduceOp.MAX if last else dist.ReduceOp.SUM, group=group)
-        elif how == "other-collective":
-            _other_collective(place, x, group, last=last)
-        else:
-            dist.all_reduce(torch.ones(8, 8, device=place.device).T[::2], group=group)
+        if how == "same-card-twice":
+            torch.npu.set_device(0)  # type: ignore[attr-defined]
+            x = torch.ones(8, device="npu:0")
+        REFUSED[how](x, group, place.count, last)
         x.cpu()
     except Exception as error:  # noqa: BLE001  (whatever refuses is the answer)
         return {"said": str(error)}
+    finally:
+        if how == "same-card-twice":
+            torch.npu.set_device(place.device)  # type: ignore[attr-defined]
     return {"said": ""}
 
 
-def _other_collective(place: Place, x: torch.Tensor, group: Any, *, last: bool) -> None:
+def _other_collective(x: torch.Tensor, group: Any, count: int, last: bool) -> None:
     if last:
-        dist.all_gather_into_tensor(torch.empty(8 * place.count, device=place.device), x, group=group)
+        dist.all_gather_into_tensor(torch.empty(8 * count, device=x.device), x, group=group)
     else:
         dist.all_reduce(x, group=group)
 
 
+#: What must not work -> doing it, with eight numbers, a group, how many it has, and whether this is its last rank.
+REFUSED: Mapping[str, Callable[[torch.Tensor, Any, int, bool], object]] = {
+    "float64-sum": lambda x, group, *_: dist.all_reduce(x.cpu().double().to(x.device), group=group),
+    "int16-product": lambda x, group, *_: dist.all_reduce(x.short(), dist.ReduceOp.PRODUCT, group=group),
+    "bitwise-operation": lambda x, group, *_: dist.all_reduce(x.int(), dist.ReduceOp.BXOR, group=group),
+    "other-dtype": lambda x, group, _, last: dist.all_reduce(x.half() if last else x, group=group),
+    "other-size": lambda x, group, _, last: dist.all_reduce(x[:4].clone() if last else x, group=group),
+    "other-operation": lambda x, group, _, last: dist.all_reduce(
+        x, dist.ReduceOp.MAX if last else dist.ReduceOp.SUM, group=group
+    ),
+    "other-collective": _other_collective,
+    "other-root": lambda x, group, _, last: dist.broadcast(x, int(last), group=group),
+    "no-such-root": lambda x, group, count, _: dist.broadcast(x, count, group=group),
+    "same-card-twice": lambda x, group, *_: dist.all_reduce(x, group=group),
+    "strided": lambda x, group, *_: dist.all_reduce(x.repeat(8, 1).T[::2], group=group),
+}
+
 #: What is refused -> what any of these says so.
 WORDS = {
     "float64-sum": ("kDouble", "Unsupported data type", "EI0003"),
+    "int16-product": ("EI0003", "not support", "error code is 5"),
+    "bitwise-operation": ("BXOR",),
+    "no-such-root": ("not part of group", "not in group", "Invalid root", "EI0003"),
+    "same-card-twice": ("EI0014", "duplicate"),
     "strided": ("contiguous",),
     "": ("EI0005", "inconsistent"),
 }
@@ -118,6 +134,11 @@ def failing(place: Place, how: str, victim: int) -> dict[str, Any]:
         os.kill(os.getpid(), signal.SIGKILL)
     if place.rank == victim and how == "rank-hangs":
         time.sleep(3600)
+    if how == "rank-never-joins":
+        group = dist.new_group(list(range(place.count)))
+        if place.rank == victim:
+            time.sleep(3600)
+        dist.all_reduce(x, group=group)
     if place.rank == victim and how == "rank-raises":
         raise ValueError("this rank gives up")
     dist.all_reduce(x)
@@ -131,6 +152,10 @@ def working(place: Place) -> dict[str, Any]:
     return {"sum": x}
 
 
+#: A failure -> the code by which HCCL tells the others of it.
+CODES = {"rank-dies": "EI0002", "rank-hangs": "EI0002", "rank-never-joins": "EI0006"}
+
+
 @pytest.mark.ascend_cases("distributed", FAILURE)
 def test_failure(case: Case, ascend_ranks: tuple[Ranks, int], ascend_measure: Measure) -> None:
     ranks, count = ascend_ranks
@@ -139,4 +164,6 @@ def test_failure(case: Case, ascend_ranks: tuple[Ranks, int], ascend_measure: Me
         ranks.run(count, failing, how=case.subject, victim=count - 1, limit_s=20.0)
     ascend_measure("seconds", time.monotonic() - began)
     assert caught.value.rank == count - 1, f"rank {caught.value.rank} is blamed: {caught.value}"
+    code = CODES.get(case.subject, "")
+    assert code in caught.value.detail, f"the other ranks do not say {code}: {caught.value.detail}"
     assert [each["sum"].tolist() for each in ranks.run(count, working)] == [[float(count)] * 3] * count

@@ -33,11 +33,22 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     made.close()
 
 
-def test_ranks_answer_by_number(ranks: Ranks) -> None:
-    answers = ranks.run(2, collectives.moved, how="all_gather_into_tensor", dtype="int32", large=False)
+@pytest.mark.parametrize("how", ["all_gather_into_tensor", "all_to_all_single.async", "scatter.subgroups"])
+def test_ranks_answer_by_number(ranks: Ranks, how: str) -> None:
+    answers = ranks.run(3, collectives.moved, how=how, dtype="int32", large=False)
     for rank, each in enumerate(answers):
         for name, found in each.tensors.items():
-            assert torch.equal(found, collectives.expected_after("all_gather_into_tensor", "int32", name, rank, 2))
+            group, _, size = name.partition(", ")
+            members = collectives.members_of(how, 3)[group]
+            wanted = collectives.expected_after(collectives.what(how), "int32", collectives.SIZES[size], rank, members)
+            assert torch.equal(found, wanted)
+
+
+def test_a_sum_of_integers_that_float64_cannot_hold_is_checked_to_the_last_bit() -> None:
+    parts = [collectives.sent(rank, 1003, "int64") for rank in range(16)]
+    wanted, allowed = collectives.expected_reduction(parts, "sum")
+    assert collectives.worst(wanted, wanted, allowed) == 0
+    assert collectives.worst(wanted + (torch.arange(1003) == 7), wanted, allowed) > 1
 
 
 @pytest.mark.parametrize("how", ["rank-dies", "rank-raises"])
@@ -45,6 +56,20 @@ def test_a_rank_that_fails_is_named_and_the_next_call_works(ranks: Ranks, how: s
     with pytest.raises(RankFailed, match="rank 1 of 2"):
         ranks.run(2, test_failures.failing, how=how, victim=1, limit_s=30.0)
     assert [each["sum"].tolist() for each in ranks.run(2, test_failures.working)] == [[2.0] * 3] * 2
+
+
+def seen(place: Place) -> dict[str, Any]:
+    """Return which cards a rank may use."""
+    return {"cards": os.environ.get("ASCEND_RT_VISIBLE_DEVICES", "all")}
+
+
+def test_a_new_host_sees_the_cards_that_there_were_before_the_worker_took_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Ranks("cpu", within=tmp_path)
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "1")
+    assert [each["cards"] for each in made.run(2, seen)] == ["all", "all"]
+    made.close()
 
 
 def stopping(place: Place) -> dict[str, Any]:

@@ -5,6 +5,7 @@ python tools/distributed/survival.py [RUNS] [SEED], on the emulated device; prin
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import signal
@@ -21,6 +22,8 @@ from pytest_ascend.distributed.rank import Place
 RANKS = 3
 #: For one call, in seconds.
 LIMIT_S = 20.0
+#: prctl's: orphans among one's descendants become one's children, so that none is overlooked.
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def busy(place: Place, folder: str) -> dict[str, Any]:
@@ -54,8 +57,15 @@ def strike(folder: Path, victim: int, by: int, after_s: float) -> None:
     os.kill(int(path.read_text()), by)
 
 
+def living() -> list[str]:
+    """Return the processes that are left, and with them whatever they hold: a port is none that nobody listens at."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [each for each in children if Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[0] != "Z"]
+
+
 def main() -> None:
     """Run, and exit with 1 where any run went otherwise than it has to."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     runs, draw = int(sys.argv[1] if len(sys.argv) > 1 else 100), random.Random(int((sys.argv[2:] or ["0"])[0]))  # noqa: S311
     emulator.activate()
     import torch_npu  # noqa: F401, PLC0415
@@ -84,9 +94,10 @@ def main() -> None:
             said = f"{run} {by.name} rank {victim}: named {named}, {took_s:.1f} s, next {'works' if works else 'fails'}"
             print(said, flush=True)  # noqa: T201
         ranks.close()
-    left = set(os.listdir("/dev/shm")) - before  # noqa: S108, PTH208
-    print(f"{good} of {runs} ended with the right rank named and the next call working; left in /dev/shm: {len(left)}")  # noqa: T201
-    sys.exit(good != runs or bool(left))
+    left, alive = set(os.listdir("/dev/shm")) - before, living()  # noqa: S108, PTH208
+    said = f"left in /dev/shm: {len(left)}, processes: {len(alive)}"
+    print(f"{good} of {runs} ended with the right rank named and the next call working; {said}")  # noqa: T201
+    sys.exit(good != runs or bool(left) or bool(alive))
 
 
 if __name__ == "__main__":

@@ -164,10 +164,15 @@ static int wait_for_all(communicator *comm) {
     for (;;) {
         uint32_t seen = atomic_load(&mine->bell), missing = absent(comm);
         if (missing == comm->ranks) return check_cards(comm);
-        for (uint32_t rank = 0; rank < comm->ranks; rank++)
-            if (atomic_load(&comm->shared->places[rank].has_joined) && hccl_is_gone(comm, rank)) missing = rank, end = 0;
+        int has_died = 0;
+        for (uint32_t rank = 0; rank < comm->ranks; rank++) {
+            place *of = &comm->shared->places[rank];
+            if (!atomic_load(&of->has_joined) || !hccl_is_gone(comm, rank)) continue;
+            end = 0;
+            if (!atomic_load(&of->has_left)) missing = rank, has_died = 1; /* else it gave up waiting, as this rank does */
+        }
         if (hccl_now() > end) {
-            const char *why = end ? "did not join within HCCL_CONNECT_TIMEOUT" : "is gone: Process has exited";
+            const char *why = has_died ? "is gone: Process has exited" : "did not join within HCCL_CONNECT_TIMEOUT";
             return hccl_fail(HCCL_E_TIMEOUT, "EI0006: Getting socket times out. Reason: rank [%u] of communicator %s %s", missing, comm->name, why);
         }
         hccl_sleep(mine, seen);
