@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -14,9 +15,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
+from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
+from pytest_ascend import __version__
 from pytest_ascend.page.changes import Changes, change_data, changes_of, name_of
 from pytest_ascend.page.page import Fact, Page, combination, label_of, page_of
 from pytest_ascend.page.sections import APPEARANCE
@@ -154,12 +157,30 @@ def _environment() -> Environment:
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_finalize,
+        bytecode_cache=_compiled(),
         trim_blocks=True,
         lstrip_blocks=True,
     )
     words = {"say": _said, "show": _shown, "attr": _attribute, "word": _word, "heading": _heading}
     environment.globals.update(words, appearance=APPEARANCE, languages=LANGUAGES)
     return environment
+
+
+class _Compiled(FileSystemBytecodeCache):
+    """Compiled templates, in jinja's folder of this user alone; what cannot be kept there is compiled again."""
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep a template, where there is room for it."""
+        with contextlib.suppress(OSError):
+            super().dump_bytecode(bucket)
+
+
+def _compiled() -> _Compiled | None:
+    """Return where compiled templates are kept; None where this user has no folder that is safe."""
+    try:
+        return _Compiled(pattern=f"pytest-ascend-{__version__}-%s.cache")
+    except (OSError, RuntimeError):
+        return None
 
 
 def _said(phrase: Phrase | str, **values: Value) -> Markup:

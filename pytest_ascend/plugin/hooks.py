@@ -31,7 +31,7 @@ from pytest_ascend.plugin.reports import (
     restate,
 )
 from pytest_ascend.plugin.session import PYTEST_ONLY, Setup, header_lines
-from pytest_ascend.plugin.startup import one_clear_message, set_up
+from pytest_ascend.plugin.startup import one_clear_message, set_up, without_garbage_collection
 from pytest_ascend.plugin.state import RunState
 from pytest_ascend.run import benchmarked
 from pytest_ascend.run.case_context import CaseContext, watching
@@ -108,6 +108,12 @@ class CollectionHooks:
                 self.run.setup, self.run.setup.stack(), self.run.recorder.diagnosis if self.run.recorder else None
             )
         )
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection(self) -> Generator[None, Any, Any]:
+        """Spend no time on looking for garbage."""
+        with without_garbage_collection():
+            return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:

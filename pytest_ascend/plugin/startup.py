@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -33,6 +34,19 @@ def one_clear_message() -> Iterator[None]:
         raise pytest.UsageError(visible(str(error))) from None
 
 
+@contextlib.contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Look for no garbage: starting makes next to none, and each search goes through all that torch has made."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@without_garbage_collection()
 def set_up(config: pytest.Config, args: list[str]) -> Setup:
     """Read what was asked for and bring the device up; without a path in ``args``, put the bundled suites there."""
     namespace, here = config.known_args_namespace, config.invocation_params.dir

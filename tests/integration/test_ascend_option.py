@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import pytest
+
+from tests.integration.conftest import Run
 
 WITHOUT = """
 import sys
@@ -68,3 +71,20 @@ def test_it_is_too_late_from_a_conftest(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess("-p", "no:ascend", "--ascend")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["*too late for --ascend*", "*-p pytest_ascend.plugin*"])
+
+
+def test_garbage_is_looked_for_in_tests_and_not_while_they_are_collected(
+    ascend: Run, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(
+        """
+        import gc
+        WHILE_COLLECTED = gc.isenabled()
+
+        def test_it(npu_device, ascend_measure):
+            assert (WHILE_COLLECTED, gc.isenabled()) == (False, True)
+            ascend_measure("a_us", 1)
+        """
+    )
+    ascend().assert_outcomes(passed=1)
+    assert gc.isenabled()

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tempfile
 import zlib
 from base64 import b64decode, b64encode
 from hashlib import sha256
@@ -341,3 +342,28 @@ def test_the_census_is_shown_by_kind_and_namespace_and_trusts_no_name():
     assert cells == ["1,496", "420", "1"]
     assert "<b>" in page.texts("th")
     assert "Census of operators" not in Reader(html.render(summarise(of))).text
+
+
+def _no_room(*_):
+    raise OSError(28, "No space left on device")
+
+
+def _no_folder(*_):
+    raise RuntimeError("Cannot determine safe temp directory.")
+
+
+@pytest.mark.parametrize(("name", "fails"), [("dump_bytecode", _no_room), ("_get_default_cache_dir", _no_folder)])
+def test_a_page_is_made_where_compiled_templates_cannot_be_kept(monkeypatch, tmp_path, name, fails):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    summary = summarise(run(synthetic.op_cases(5), ORDER))
+    html._environment.cache_clear()
+    usual = html.render(summary)
+    kept = [*tmp_path.rglob("pytest-ascend-*.cache")]
+    assert kept
+    for each in kept:
+        each.unlink()
+    monkeypatch.setattr(jinja2.FileSystemBytecodeCache, name, fails)
+    html._environment.cache_clear()
+    assert html.render(summary) == usual
+    html._environment.cache_clear()
+    assert not [*tmp_path.rglob("pytest-ascend-*.cache")]
