@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch_npu
 
 from .both import FLOATS, assert_same, floats, operators
 
@@ -71,3 +72,17 @@ def test_fused_optimizers_call_one_operator_for_a_step() -> None:
     parameters = [each.npu() for each in _parameters(torch.float32)]
     assert "aclnnFusedSgd" in operators(lambda: _train("SGD", *parameters, fused=True))
     assert "aclnnApplyAdamWV2" in operators(lambda: _train("AdamW", *parameters, fused=True))
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_adamw_by_its_own_name_takes_the_steps_of_torch(maximize: bool) -> None:
+    parameter = floats(5, 3).requires_grad_()
+    optimizer = torch.optim.AdamW([parameter], lr=0.1, weight_decay=0.2, maximize=maximize)
+    states = tuple(each.npu() for each in (parameter.detach().clone(), torch.zeros(5, 3), torch.zeros(5, 3)))
+    for step in range(3):
+        parameter.grad = floats(5, 3, seed=step)
+        powers = (0.9**step, 0.999**step)
+        given = (*powers, 0.1, 0.2, 0.9, 0.999, 1e-8, parameter.grad.npu(), None, False, maximize)
+        torch_npu.npu_apply_adam_w(*given, out=states)
+        optimizer.step()
+        torch.testing.assert_close(states[0].cpu(), parameter.detach(), rtol=2e-6, atol=1e-7)

@@ -102,6 +102,7 @@ def test_a_run_that_conforms_is_certified(tmp_path: Path, tier: str) -> None:
         ({"events": ()}, ["blind"]),
         ({"events": (replace(SELF_TEST[0], detected=14),)}, ["blind"]),
         ({"events": (replace(SELF_TEST[0], planted=0, detected=0),)}, ["blind", "self-test"]),
+        ({"events": (replace(SELF_TEST[0], missed=("all is zero",)),)}, ["incomplete", "incomplete", "blind"]),
         ({"events": (*SELF_TEST, Quarantined(card="npu:0", reason="wrong sums"))}, ["blind"]),
         ({"fates": ended(BENCHMARK, "passed", measurements={})}, ["disturbed"]),
         ({"fates": ended(BENCHMARK, "passed", measurements={"us": float("nan")})}, ["disturbed", "measurements"]),

@@ -217,6 +217,11 @@ MACHINES: dict[str, Box] = {
         smi=SMI,
         finds="cann.stubs",
     ),
+    "stubs-where-there-is-no-driver": Box(
+        files={**host(), ".dockerenv": "", **new_cann("8.5.0", kernels="ascend910b"), **PY},
+        environ={**sourced(NEW), "LD_LIBRARY_PATH": f"{NEW}/devlib:{sourced(NEW)['LD_LIBRARY_PATH']}"},
+        finds=f"driver.absent {UNSEEN}",
+    ),
     "hidden-devices": Box(
         files=WELL, environ={**sourced(NEW), "ASCEND_RT_VISIBLE_DEVICES": "0,9"}, smi=SMI, finds="devices.visible"
     ),
@@ -240,6 +245,9 @@ MACHINES: dict[str, Box] = {
         environ=sourced(),
         smi=OLD_SMI,
         finds="cann.mixed",
+    ),
+    "numbers-of-another-count": Box(
+        files={**OLD, f"{OLD_HOME}/version.cfg": None}, environ=sourced(), smi=OLD_SMI, finds=""
     ),
     "ops-of-another-release": Box(
         files={**WELL, **new_cann("8.5.0", kernels="ascend910b", ops="9.0.0")},

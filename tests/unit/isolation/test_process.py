@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ascend.isolation import Channel, Child, start
+from pytest_ascend.isolation import Channel, Child, process, start
 from pytest_ascend.isolation.process import plogs
 
 
@@ -173,3 +173,16 @@ def test_a_log_that_is_a_link_or_a_pipe_is_left_alone(tmp_path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
     assert _log_of(12, 0, ASCEND_PROCESS_LOG_PATH=str(tmp_path)) == ""
+
+
+def test_who_does_not_answer_is_not_waited_for_and_not_left_behind() -> None:
+    made = start(lambda _: signal.pause())
+    said = made.result(0.3)["failure"]
+    assert said.startswith("its process gave no answer within 0.3 s")
+    assert made.code() == -signal.SIGKILL
+
+
+def test_a_message_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "MESSAGE_LIMIT_BYTES", 1000)
+    with child(lambda channel: channel.send(text="x" * 2000)) as made, pytest.raises(ValueError, match="of more than"):
+        heard(made)

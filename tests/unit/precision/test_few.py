@@ -71,6 +71,32 @@ def test_what_agrees_computes_its_figures_when_they_are_read(size, monkeypatch):
     assert compare((expected * (1 + 1e-6 * torch.randn(size))).float(), expected, honest=honest).agrees
 
 
+@pytest.mark.parametrize("size", [512, 1024, 4096])
+def test_a_block_that_is_noisier_than_any_honest_one_is_seen(size):
+    numbers = torch.Generator().manual_seed(0)
+    expected = 1 + torch.rand(size, generator=numbers, dtype=torch.float64)
+
+    def noisy(ulps):
+        return (expected + ulps * 2.0**-23 * torch.randn(size, generator=numbers)).float()
+
+    honest = Samples(noisy(8) for _ in range(3))
+    actual = noisy(8)
+    assert compare(actual, expected, honest=honest).agrees
+    actual[256:512] = noisy(40)[256:512]
+    verdict = compare(actual, expected, honest=honest)
+    assert (verdict.agrees, verdict.limit.name) == (False, "root mean square error of one block")
+
+
+@pytest.mark.parametrize("size", [1000, 1024, 1025])
+def test_many_different_values_do_not_all_fall_on_one_side(size):
+    def above(expected):
+        return torch.nextafter(expected.float(), torch.full((size,), 9.0))
+
+    one, many = torch.full((size,), 1.37, dtype=torch.float64), torch.linspace(1, 1.9, size, dtype=torch.float64)
+    assert compare(above(one), one).agrees
+    assert not compare(above(many), many).agrees
+
+
 def test_octaves_that_hold_but_the_noise_of_zero_are_one():
     """Values from 2**-60 to 2**-40; up to 2**-50 their errors are of 2**-30, as what is left of larger numbers."""
     exponents = np.repeat(np.arange(-60, -40), 4)

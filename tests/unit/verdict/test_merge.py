@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.page.commands import report
-from pytest_ascend.runlog.contents import Lost, Run, Selection, digest
+from pytest_ascend.runlog.contents import Lost, Run, Selection, TimeStamped, digest
 from pytest_ascend.runlog.writing import RunLog, read
 from pytest_ascend.verdict.merge import merge
 from pytest_ascend.verdict.summary import summarise
@@ -145,6 +145,13 @@ def test_the_command_writes_log_and_page_and_exits_as_the_run_would(runs, tmp_pa
     assert result.exit_code == 0
     assert "Conforms: all 9 cases passed" in result.output
     assert (tmp_path / "whole" / "conformance.html").is_file()
+
+
+def test_what_is_over_a_line_of_one_part_is_not_in_the_whole(runs, tmp_path):
+    stamp = TimeStamped(authority="http://stamps.example", digest="0" * 64, answer="MA==")
+    lost = Lost(cases=(CASES[0].id,), reason="the card was reset")
+    merge([replace(runs[0], events=(stamp, lost)), *runs[1:]], tmp_path / "run.jsonl")
+    assert read(tmp_path / "run.jsonl").events == (lost,)
 
 
 def test_what_happened_beside_the_cases_is_kept(runs, tmp_path):
