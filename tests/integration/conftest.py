@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import AT_START
+from tests.forks import apart
 
 #: pytester forgets modules that a run in its own process imported, and these do not bear to be imported twice.
 KEPT = (
@@ -55,7 +56,14 @@ def ascend(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 @pytest.fixture
 def ascend_apart(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run ``pytest --ascend`` in a process of its own, on the device that it chooses or is told."""
+    """Run ``pytest --ascend`` in a fork, on the device that it chooses or is told."""
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    return lambda *arguments: apart(pytester, "--ascend", *arguments, ".")
+
+
+@pytest.fixture
+def ascend_started(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run ``pytest --ascend`` as users start it, in a process that has imported nothing."""
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
 
     def run(*arguments: str) -> pytest.RunResult:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.forks import apart
+
 #: Without a path, the bundled suites would run.
 OWN = "test_own.py"
 TEST = """
@@ -30,7 +32,7 @@ def as_users_start(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("device", ["cpu", "emulated"])
 def test_pytest_benchmark_stores_what_was_measured(pytester: pytest.Pytester, device: str) -> None:
     pytester.makepyfile(test_own=TEST)
-    result = pytester.runpytest_subprocess("--ascend", OWN, f"--ascend-device={device}", "--benchmark-json=out.json")
+    result = apart(pytester, "--ascend", OWN, f"--ascend-device={device}", "--benchmark-json=out.json")
     result.assert_outcomes(passed=1)
     (stored,) = json.loads(Path("out.json").read_text())["benchmarks"]
     assert stored["name"] == "test_gelu"
@@ -40,13 +42,13 @@ def test_pytest_benchmark_stores_what_was_measured(pytester: pytest.Pytester, de
 
 def test_benchmark_disable_measures_nothing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_own=TEST)
-    result = pytester.runpytest_subprocess("--ascend", OWN, "--ascend-device=cpu", "--benchmark-disable")
+    result = apart(pytester, "--ascend", OWN, "--ascend-device=cpu", "--benchmark-disable")
     result.assert_outcomes(skipped=1)
 
 
 def test_a_baseline_needs_several_runs_of_one_kind(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_own=TEST)
-    pytester.runpytest_subprocess("--ascend", OWN, "--ascend-device=cpu")
+    apart(pytester, "--ascend", OWN, "--ascend-device=cpu")
     pytester.mkdir("baselines")
     result = pytester.run(
         sys.executable, "-m", "pytest_ascend.cli", "baseline", "record", "--baselines=baselines", "ascend-report"
@@ -59,14 +61,14 @@ def test_a_baseline_recorded_with_other_settings_is_shown_and_said(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytester.makepyfile(test_own=TEST)
-    pytester.runpytest_subprocess("--ascend", OWN, "--ascend-device=cpu").assert_outcomes(passed=1)
+    apart(pytester, "--ascend", OWN, "--ascend-device=cpu").assert_outcomes(passed=1)
     pytester.mkdir("baselines")
     recording = ("-m", "pytest_ascend.cli", "baseline", "record", "--baselines=baselines")
     # One log thrice: how much runs differ is no matter here.
     assert pytester.run(sys.executable, *recording, *["ascend-report"] * 3).ret == 0
 
     def message() -> str:
-        pytester.runpytest_subprocess("--ascend", OWN, "--ascend-device=cpu", "--ascend-baselines=baselines")
+        apart(pytester, "--ascend", OWN, "--ascend-device=cpu", "--ascend-baselines=baselines")
         lines = map(json.loads, Path("ascend-report/run.jsonl").read_text().splitlines())
         (record,) = (line for line in lines if line["type"] == "record")
         assert len(record["series"]["baseline_latency_us"]) == 101

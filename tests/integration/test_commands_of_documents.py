@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from pytest_ascend.cli import COMMANDS, cli
 from pytest_ascend.errors import AscendError
 from pytest_ascend.plugin import options
+from tests.forks import apart
 from tests.unit.runlog import synthetic
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -195,7 +196,7 @@ def test_the_tests_of_the_tutorials_pass(pytester):
             (pytester.path / file).write_text(text)
     files = ["test_layers.py", "test_my_block.py", "test_my_op.py"]
     assert all((pytester.path / file).exists() for file in files)
-    ran = pytester.runpytest_subprocess("--ascend", "--ascend-device=cpu", *files)
+    ran = apart(pytester, "--ascend", "--ascend-device=cpu", *files)
     assert ran.ret == 0
     assert ran.parseoutcomes()["passed"] > 10
 

@@ -54,10 +54,10 @@ def test_an_empty_cann_folder_stops_the_run_and_is_named(
 
 
 def test_the_device_is_up_before_a_conftest_imports_torch(
-    ascend_apart: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    ascend_started: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Where torch_npu is installed without CANN, this import fails unless torch is told not to load it.
     monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
     pytester.makeconftest("import torch")
     pytester.makepyfile("def test_x(npu_device, ascend_measure):\n    ascend_measure('a_us', 1)\n")
-    ascend_apart("--ascend-device=cpu").assert_outcomes(passed=1)
+    ascend_started("--ascend-device=cpu").assert_outcomes(passed=1)

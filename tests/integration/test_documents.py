@@ -15,6 +15,7 @@ from pytest_ascend.emulator.faults import FAULTS
 from pytest_ascend.plugin.options import names
 from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.system.bundled import folder
+from tests.forks import apart
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -43,7 +44,7 @@ def test_the_test_of_the_readme_passes(pytester: pytest.Pytester) -> None:
     assert block
     pytester.makepyfile(test_my_block=block[1])
     pytester.runpytest_subprocess("--ascend", "--ascend-device=cpu", "test_my_block.py").assert_outcomes(passed=1)
-    pytester.runpytest_subprocess("test_my_block.py").assert_outcomes(skipped=1)
+    apart(pytester, "test_my_block.py").assert_outcomes(skipped=1)
 
 
 def test_the_custom_operator_of_the_manual_passes_and_a_wrong_one_fails(pytester: pytest.Pytester) -> None:
@@ -51,17 +52,17 @@ def test_the_custom_operator_of_the_manual_passes_and_a_wrong_one_fails(pytester
     assert block
     arguments = ("--ascend", "--ascend-device=cpu", "test_my_op.py")
     pytester.makepyfile(test_my_op=block[1])
-    pytester.runpytest_subprocess(*arguments).assert_outcomes(passed=12)
+    apart(pytester, *arguments).assert_outcomes(passed=12)
     pytester.makepyfile(test_my_op=block[1].replace("silu(gate.clamp(max=limit))", "silu(gate)"))
-    pytester.runpytest_subprocess(*arguments).assert_outcomes(failed=11, passed=1)  # wrong, but always the same
+    apart(pytester, *arguments).assert_outcomes(failed=11, passed=1)  # wrong, but always the same
 
 
 def test_the_benchmark_of_the_manual_runs(pytester: pytest.Pytester) -> None:
     block = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "benchmarks.md").read_text(), re.DOTALL)
     assert block
     pytester.makepyfile(test_product=block[1])
-    pytester.runpytest_subprocess("--ascend", "--ascend-device=cpu", "test_product.py").assert_outcomes(passed=1)
-    pytester.runpytest_subprocess("test_product.py").assert_outcomes(skipped=1)
+    apart(pytester, "--ascend", "--ascend-device=cpu", "test_product.py").assert_outcomes(passed=1)
+    apart(pytester, "test_product.py").assert_outcomes(skipped=1)
 
 
 def test_the_program_of_the_emulators_manual_runs(pytester: pytest.Pytester) -> None:
@@ -83,8 +84,8 @@ def test_the_fault_of_the_emulators_manual_is_noticed(pytester: pytest.Pytester)
     planted = "--ascend-fault=my_faults:COARSE_ADD"
     arguments = ("--ascend", "--ascend-device=emulated", "test_add.py")
     pytester.syspathinsert()
-    pytester.runpytest_subprocess(*arguments).assert_outcomes(passed=1)
-    pytester.runpytest_subprocess(planted, *arguments).assert_outcomes(failed=1)
+    apart(pytester, *arguments).assert_outcomes(passed=1)
+    apart(pytester, planted, *arguments).assert_outcomes(failed=1)
 
 
 def test_every_option_and_outcome_is_in_the_reference() -> None:

@@ -42,8 +42,10 @@ def cases(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     return pytester.makepyfile(test_cases=CASES)
 
 
-def test_each_case_has_its_outcome_and_the_device_is_named_loudly(ascend_apart: Run, cases: Path, lines: Lines) -> None:
-    result = ascend_apart("--ascend-emulated-memory=256MiB", "-v")
+def test_each_case_has_its_outcome_and_the_device_is_named_loudly(
+    ascend_started: Run, cases: Path, lines: Lines
+) -> None:
+    result = ascend_started("--ascend-emulated-memory=256MiB", "-v")
     result.stdout.fnmatch_lines(
         [
             "ascend: emulated npu:0*",

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.forks import apart
+
 Lines = Callable[..., list[dict[str, Any]]]
 
 #: A kernel that loses the last element of a large sum: no call of the table is as large.
@@ -29,7 +31,8 @@ def test_a_fault_of_large_tensors_is_found_shrunk_and_written_down(
 ) -> None:
     pytester.makepyfile(faults=FAULT)
     monkeypatch.setenv("PYTHONPATH", str(pytester.path))
-    result = pytester.runpytest_subprocess(
+    result = apart(
+        pytester,
         "--ascend",
         "--ascend-device=emulated",
         "--ascend-fault=faults:LOSSY",
@@ -56,6 +59,6 @@ def test_a_fault_of_large_tensors_is_found_shrunk_and_written_down(
     ],
 )
 def test_what_makes_no_sense_is_one_message(pytester: pytest.Pytester, options: list[str], says: str) -> None:
-    result = pytester.runpytest_subprocess("--ascend", "--ascend-device=cpu", *options)
+    result = apart(pytester, "--ascend", "--ascend-device=cpu", *options)
     assert result.ret == 4
     result.stderr.fnmatch_lines([says])

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.forks import apart
+
 SICK = """
 import ctypes, os, signal, warnings
 import pytest, torch
@@ -90,7 +92,7 @@ def ran(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Ran:
     pytester.makepyfile(test_sick=SICK)
     monkeypatch.setenv("PATH", "/nonexistent")  # without debuggers, which take their time
     options = ("--ascend-device=cpu", "--ascend-isolation=on", "--ascend-case-deadline=3", "-rA")
-    result = pytester.runpytest_subprocess("--ascend", *options, "test_sick.py")
+    result = apart(pytester, "--ascend", *options, "test_sick.py")
     lines = [json.loads(line) for line in Path(pytester.path, "ascend-report/run.jsonl").read_text().splitlines()]
     records = {line["node_id"].split("::")[1]: line for line in lines if line["type"] == "record"}
     return result, records, lines
@@ -139,14 +141,14 @@ def test_it(npu_device, precision_compare, i):
 def test_the_first_failure_can_stop_it(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_small=SMALL)
     options = ("--ascend-device=cpu", "--ascend-isolation=on", "-x", "-k", "not 3")
-    result = pytester.runpytest_subprocess("--ascend", *options, "test_small.py")
+    result = apart(pytester, "--ascend", *options, "test_small.py")
     result.assert_outcomes(passed=1, failed=1, deselected=1)
     result.stdout.fnmatch_lines(["*stopping after 1 failures*"])
 
 
 def test_a_debugger_needs_this_process(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_small=SMALL)
-    result = pytester.runpytest_subprocess("--ascend", "--ascend-device=cpu", "--ascend-isolation=on", "--pdb", ".")
+    result = apart(pytester, "--ascend", "--ascend-device=cpu", "--ascend-isolation=on", "--pdb", ".")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["*--pdb cannot look into child processes*"])
 
@@ -175,7 +177,7 @@ def test_a_deadline_that_start_up_took_leaves_every_case_in_one_event(
         """
     )
     options = ("--ascend-device=cpu", f"--ascend-isolation={isolation}", "--ascend-deadline=0.01")
-    done = pytester.runpytest_subprocess("--ascend", *options, path)
+    done = apart(pytester, "--ascend", *options, path)
     assert done.ret == 7
     done.stdout.fnmatch_lines(["*stopped: the deadline of the run passed; continue with --ascend-resume*"])
     lines = [json.loads(line) for line in (pytester.path / "ascend-report/run.jsonl").read_text().splitlines()]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.forks import apart
 from tests.integration.conftest import Run
 
 Lines = Callable[..., list[dict[str, Any]]]
@@ -33,7 +34,7 @@ def has_lstm_in_bfloat16() -> bool:
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pytest.RunResult]:
     """Run ``pytest --ascend`` on the CPU in a process of its own: optimizers load parts of torch only once."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    return lambda *arguments: pytester.runpytest_subprocess("--ascend", "--ascend-device=cpu", *arguments)
+    return lambda *arguments: apart(pytester, "--ascend", "--ascend-device=cpu", *arguments)
 
 
 def test_a_model_is_looked_at_from_every_side(run: Callable[..., pytest.RunResult], lines: Lines) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.forks import apart
 from tests.integration.conftest import Run
 
 Lines = Callable[..., list[dict[str, Any]]]
@@ -86,7 +87,8 @@ def test_equal_bits_are_asked_where_determinism_was_asked_first(pytester: pytest
     """On a chip whose products differ from call to call unless that is asked for before a thread's first one."""
     cases = [f"ops/{name}/repeat/float32" for name in ("mm", "layer_norm", "einsum", "sin")]
     chosen = ["ops/mm/forward/float32", *cases]
-    pytester.runpytest_subprocess(
+    apart(
+        pytester,
         *("--ascend", "--ascend-device=emulated", "--ascend-fault=noisy", "--ascend-level=full", "--ascend-suite=ops"),
         *("-k", " or ".join(chosen)),
     )

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -16,8 +13,8 @@ import pytest
 from pytest_ascend.certificate.rerun import rerun
 from pytest_ascend.errors import UsageError
 from pytest_ascend.runlog.writing import read
-from pytest_ascend.system.bundled import folder
 from pytest_ascend.verdict.summary import summarise
+from tests import forks
 from tests.unit.certificate.forgeries import chained
 
 CHALLENGE = 20261122
@@ -27,12 +24,9 @@ CASES = ("leaky_relu/sweep/float32", "argsort/sweep/float32", "leaky_relu/forwar
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the log of a run with a challenge."""
-    scratch, suite = tmp_path_factory.mktemp("run"), folder("suites").resolve() / "ops" / "test_ops.py"
-    ids = [f"{suite}::test_{case.split('/')[1]}[ops/{case}]" for case in CASES]
-    line = [sys.executable, "-m", "pytest", "--ascend", "--ascend-device=emulated", "-p", "no:cacheprovider"]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    given = [f"--ascend-challenge={CHALLENGE}", f"--ascend-report={scratch / 'report'}", *ids]
-    subprocess.run([*line, *given], cwd=scratch, env=environ, check=True, capture_output=True)
+    scratch = tmp_path_factory.mktemp("run")
+    ids = [f"ops/test_ops.py::test_{case.split('/')[1]}[ops/{case}]" for case in CASES]
+    forks.records(scratch / "report", ids, f"--ascend-challenge={CHALLENGE}")
     return scratch / "report" / "run.jsonl"
 
 

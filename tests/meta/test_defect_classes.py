@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pytest_ascend.coverage import manifest
 from pytest_ascend.system.bundled import folder
+from tests.forks import records
 from tests.meta import test_planted_faults_beyond as beyond
 from tests.meta import test_planted_faults_ops as ops
 from tests.meta import test_planted_faults_recorded as recorded
-
-ROOT = Path(__file__).resolve().parents[2]
 
 #: Class -> two cases that fail with a fault of that class. Those that no other test shows are in HERE.
 CLASSES: Mapping[str, tuple[str, str]] = {
@@ -84,12 +79,8 @@ def test_each_class_is_shown_by_two_operators_at_level_standard() -> None:
 
 def run(report: Path, *options: str) -> dict[str, Any]:
     """Run the cases of HERE on the emulated device, at level standard; give the record of each."""
-    nodes = [f"{folder('suites')}/ops/test_ops.py::test_{case.split('/')[2]}[{case}]" for case in HERE]
-    command = [sys.executable, "-m", "pytest", "--ascend", "--ascend-device=emulated", "-q", "-p", "no:cacheprovider"]
-    command += [f"--ascend-report={report}", *options, *nodes]
-    subprocess.run(command, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    lines = [json.loads(line) for line in (report / "run.jsonl").read_text(encoding="utf-8").splitlines()]
-    return {line["case"]["id"]: line for line in lines if line["type"] == "record"}
+    nodes = [f"ops/test_ops.py::test_{case.split('/')[2]}[{case}]" for case in HERE]
+    return records(report, nodes, *options)
 
 
 def test_a_chip_without_a_fault_is_accused_of_nothing(tmp_path: Path) -> None:

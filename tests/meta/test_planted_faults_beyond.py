@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.system.bundled import folder
+from tests.forks import records
 from tests.meta.spoiled import SPOILED
-
-ROOT = Path(__file__).resolve().parents[2]
 
 #: A case that has to fail, a part of what it says, and the fault behind it.
 CAUGHT: Mapping[str, tuple[str, str]] = {
@@ -52,16 +46,12 @@ TEST = {
 def node(case: str) -> str:
     suite, subject, property_ = case.split("/")[:3]
     name = TEST.get(f"{suite}/{subject}") or TEST.get(suite, property_.replace("-", "_"))
-    return f"{folder('suites')}/{suite}/test_{suite}.py::test_{name}[{case}]"
+    return f"{suite}/test_{suite}.py::test_{name}[{case}]"
 
 
 def run(report: Path, *options: str) -> dict[str, Any]:
     """Run these cases on the emulated device; give the record of each."""
-    command = [sys.executable, "-m", "pytest", "--ascend", "--ascend-device=emulated", "--ascend-level=full", "-q"]
-    command += ["-p", "no:cacheprovider", f"--ascend-report={report}", *options, *map(node, CAUGHT)]
-    subprocess.run(command, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    lines = [json.loads(line) for line in (report / "run.jsonl").read_text(encoding="utf-8").splitlines()]
-    return {line["case"]["id"]: line for line in lines if line["type"] == "record"}
+    return records(report, [*map(node, CAUGHT)], "--ascend-level=full", *options)
 
 
 def test_every_fault_has_its_case() -> None:

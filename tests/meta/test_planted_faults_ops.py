@@ -5,9 +5,6 @@ Faults in different operators are planted together, so that few processes show a
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_ascend.emulator.faults import FAULTS
-from pytest_ascend.system.bundled import folder
+from tests.forks import records
 
 #: Fault -> a case that has to fail with it, and a part of the message.
 CAUGHT: Mapping[str, tuple[str, str]] = {
@@ -75,18 +72,14 @@ def kernels(fault: str) -> set[str]:
 def node(case: str) -> str:
     subject, kind, dtype = case.split("/")
     name = TEST.get(kind, kind)
-    return f"{folder('suites')}/ops/test_ops.py::test_{name}[ops/{subject}/{kind}/{dtype}]"
+    return f"ops/test_ops.py::test_{name}[ops/{subject}/{kind}/{dtype}]"
 
 
 def run(cases: Sequence[str], faults: Sequence[str], report: Path) -> dict[str, Any]:
     """Run cases of the operator suite on the emulated device; give the record of each."""
-    command = [sys.executable, "-m", "pytest", "--ascend", "--ascend-device=emulated", "-q", "-p", "no:cacheprovider"]
-    planted = [f"--ascend-fault={fault}" for fault in faults]
     nodes = [node(case) for case in dict.fromkeys(cases)]
-    subprocess.run([*command, f"--ascend-report={report}", *planted, *nodes], capture_output=True, check=False)
-    lines = [json.loads(line) for line in (report / "run.jsonl").read_text(encoding="utf-8").splitlines()]
-    records = {line["case"]["id"]: line for line in lines if line["type"] == "record"}
-    return {case: records[f"ops/{case}"] for case in cases}
+    found = records(report, nodes, *(f"--ascend-fault={fault}" for fault in faults))
+    return {case: found[f"ops/{case}"] for case in cases}
 
 
 def test_every_built_in_fault_has_its_case() -> None:
@@ -94,21 +87,21 @@ def test_every_built_in_fault_has_its_case() -> None:
 
 
 def test_without_a_fault_all_is_well(tmp_path: Path) -> None:
-    records = run([case for case, _ in CAUGHT.values()], [], tmp_path / "report")
-    assert {case: record["reason"] for case, record in records.items() if record["outcome"] != "passed"} == {}
+    found = run([case for case, _ in CAUGHT.values()], [], tmp_path / "report")
+    assert {case: record["reason"] for case, record in found.items() if record["outcome"] != "passed"} == {}
 
 
 @pytest.mark.parametrize("faults", [*together(sorted(CAUGHT))], ids=lambda group: f"{len(group)} faults")
 def test_faults_are_caught_where_they_are(faults: list[str], tmp_path: Path) -> None:
-    records = run([CAUGHT[fault][0] for fault in faults], faults, tmp_path / "report")
-    missed = [f"{fault}: {said}" for fault in faults if (said := complaint(fault, records))]
+    found = run([CAUGHT[fault][0] for fault in faults], faults, tmp_path / "report")
+    missed = [f"{fault}: {said}" for fault in faults if (said := complaint(fault, found))]
     assert not missed, "\n".join(missed)
 
 
-def complaint(fault: str, records: Mapping[str, Any]) -> str:
+def complaint(fault: str, found: Mapping[str, Any]) -> str:
     """Say what is wrong with how a fault was reported; "" where its case failed and named operator and place."""
     case, words = CAUGHT[fault]
-    said = records[case]
+    said = found[case]
     named = said["reason"].startswith(case.partition("/")[0])
     is_right = said["outcome"] == "failed" and named and words in said["reason"] + said["detail"]
     return "" if is_right else f"{said['outcome']}: {said['reason']}"

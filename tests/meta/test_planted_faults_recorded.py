@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.system.bundled import folder
 from suites.ops import CASES
 from suites.ops.table import is_recorded
+from tests.forks import records
 from tests.meta.spoiled_recorded import SPOILED
-
-ROOT = Path(__file__).resolve().parents[2]
 
 #: The operator of CANN that is wrong, and the case that has to fail.
 CAUGHT: Mapping[str, str] = {
@@ -42,12 +36,8 @@ CAUGHT: Mapping[str, str] = {
 
 def run(report: Path, *options: str) -> dict[str, Any]:
     """Run these cases on the emulated device, at level standard; give the record of each."""
-    nodes = [f"{folder('suites')}/ops/test_ops.py::test_{case.split('/')[2]}[{case}]" for case in CAUGHT.values()]
-    command = [sys.executable, "-m", "pytest", "--ascend", "--ascend-device=emulated", "-q", "-p", "no:cacheprovider"]
-    command += [f"--ascend-report={report}", *options, *nodes]
-    subprocess.run(command, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    lines = [json.loads(line) for line in (report / "run.jsonl").read_text(encoding="utf-8").splitlines()]
-    return {line["case"]["id"]: line for line in lines if line["type"] == "record"}
+    nodes = [f"ops/test_ops.py::test_{case.split('/')[2]}[{case}]" for case in CAUGHT.values()]
+    return records(report, nodes, *options)
 
 
 def test_every_fault_is_in_an_operator_that_is_recorded() -> None:

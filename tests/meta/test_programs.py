@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.system.bundled import folder
+from tests import forks
 
-ROOT = Path(__file__).resolve().parents[2]
 FAULTS = ("sort-ignores-descending", "tanh-ignores-strides", "silu-gradient-halved", "add-forgets-views")
 SPOILED = ("tests.meta.spoiled_recorded:SPOILED", "tests.meta.spoiled:SPOILED")
 CASES = (
@@ -35,21 +30,9 @@ for path in sys.argv[1:]:
 """
 
 
-def run(*command: str, where: Path = ROOT) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        capture_output=True,
-        check=False,
-        text=True,
-        cwd=where,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+def run(*command: str, where: Path = forks.ROOT) -> str:
+    done = forks.run(*command, where=where)
     return done.stdout + done.stderr
-
-
-def records(report: Path) -> dict[str, Any]:
-    lines = [json.loads(line) for line in (report / "run.jsonl").read_text(encoding="utf-8").splitlines()]
-    return {line["case"]["id"]: line for line in lines if line["type"] == "record"}
 
 
 def place(case: str) -> str:
@@ -58,10 +41,8 @@ def place(case: str) -> str:
 
 
 def failing(report: Path) -> dict[str, Any]:
-    nodes = [f"{folder('suites')}/{place(case)}[{case}]" for case in CASES]
     planted = [f"--ascend-fault={fault}" for fault in (*FAULTS, *SPOILED)]
-    run("pytest", "--ascend", "--ascend-device=emulated", "-q", f"--ascend-report={report}", *planted, *nodes)
-    return records(report)
+    return forks.records(report, [f"{place(case)}[{case}]" for case in CASES], *planted)
 
 
 def test_the_program_of_each_failed_case_shows_the_wrong_element(tmp_path: Path) -> None:
@@ -88,9 +69,8 @@ def test_the_program_of_each_failed_case_shows_the_wrong_element(tmp_path: Path)
 
 
 def test_a_case_that_passes_has_none(tmp_path: Path) -> None:
-    node = f"{folder('suites')}/ops/test_ops.py::test_forward[ops/sort/forward/int64]"
     report = tmp_path / "report"
-    run("pytest", "--ascend", "--ascend-device=emulated", "-q", f"--ascend-report={report}", node)
+    forks.records(report, ["ops/test_ops.py::test_forward[ops/sort/forward/int64]"])
     assert '"snippet"' not in (report / "run.jsonl").read_text(encoding="utf-8")
 
 
@@ -110,7 +90,7 @@ def test_the_program_of_a_model_fails_on_the_faulty_device_and_passes_on_the_hea
     given = ("--ascend-device=emulated", f"--ascend-fault={fault}", f"--ascend-report={tmp_path / 'report'}")
     model = ("--ascend-model=my_model:make_model", "--ascend-model-input=2x16")
     run("pytest", "--ascend", "-q", *given, *model, where=tmp_path)
-    found = records(tmp_path / "report")
+    found = forks.recorded(tmp_path / "report")
     (tmp_path / "all.py").write_text(_ALL, encoding="utf-8")
     files = [f"{place}.py" for place, _ in enumerate(MODEL_CASES)]
     for file, case in zip(files, MODEL_CASES, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ascend.system.bundled import folder
+from tests.forks import apart
 from tests.integration.conftest import Run, as_pytest_was_started, ascend  # noqa: F401  (fixtures)
 
 #: A plugin of pytest that makes the CPU wrong in what the environment suite and random/state look at.
@@ -45,12 +46,12 @@ ENVIRONMENT = ("--ascend-level=standard", "-q")
 def test_a_device_that_changes_numbers_is_seen(pytester: pytest.Pytester, wrong: None) -> None:
     suite = folder("suites") / "environment"
     usual = ("--ascend", "--ascend-device=cpu", *ENVIRONMENT, str(suite))
-    assert set(outcomes(pytester.runpytest_subprocess(*usual))) == {"passed"}
-    assert set(outcomes(pytester.runpytest_subprocess("-p", "made_wrong", *usual))) == {"failed"}
+    assert set(outcomes(apart(pytester, *usual))) == {"passed"}
+    assert set(outcomes(apart(pytester, "-p", "made_wrong", *usual))) == {"failed"}
 
 
 def test_a_generator_that_forgets_its_state_is_seen(pytester: pytest.Pytester, wrong: None) -> None:
     node = f"{folder('suites')}/random/test_random.py::test_state"
     usual = ("--ascend", "--ascend-device=cpu", "--ascend-level=full", "-q", "-k", "rand/state", node)
-    assert set(outcomes(pytester.runpytest_subprocess(*usual))) == {"passed"}
-    assert set(outcomes(pytester.runpytest_subprocess("-p", "made_wrong", *usual))) == {"failed"}
+    assert set(outcomes(apart(pytester, *usual))) == {"passed"}
+    assert set(outcomes(apart(pytester, "-p", "made_wrong", *usual))) == {"failed"}
