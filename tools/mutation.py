@@ -6,6 +6,7 @@
 Works on a copy of the checkout. One process imports torch once; each mutant is tried in a fork of it, so that a mutant
 costs the tests that it takes to notice it, and no start. Before the first mutant the tests of each room run once
 unchanged: which test calls which function decides what runs first (the rest follows for a mutant that survives these).
+What ``--json`` has already is not tried again: a run that was stopped goes on where it was.
 
 Known tools do not fit: cosmic-ray starts a process for each mutant (six seconds here, of 500 mutants an hour), and
 mutmut puts all mutants of a function behind a switch at run time, which leaves tables, the greater part of the rooms
@@ -366,19 +367,22 @@ def main() -> int:
         left = [each for each in json.loads(given.again.read_text(encoding="utf-8")) if not each["noticed"]]
         wanted = {(each["before"], each["after"], each["function"].split(":")[0]) for each in left}
         drawn = [each for each in every if (each.before, each.after, each.function.split(":")[0]) in wanted]
+    kept = given.json and given.json.exists()
+    found: list[dict[str, Any]] = json.loads(given.json.read_text(encoding="utf-8")) if kept else []
+    known_of = {(each["path"], each["line"], each["before"], each["after"]) for each in found}
+    drawn = [each for each in drawn if (each.path, each.line, each.before, each.after) not in known_of]
     drawn.sort(key=lambda each: rooms.index(each.room))
     import hypothesis, pytest, torch  # noqa: E401, F401, I001, PLC0415  the whole point of the forks
 
     folder = Path(tempfile.mkdtemp(prefix="mutation-", dir=given.folder))
-    found: list[dict[str, Any]] = []
     try:
         copy, known = copied(folder / "copy"), {}
         for number, mutant in enumerate(drawn):
             if mutant.room not in known:
                 known = {mutant.room: unchanged(copy, mutant.room)}
             noticed, seconds = tried(copy, mutant, known[mutant.room], number)
-            kept = {name: value for name, value in asdict(mutant).items() if name != "source"}
-            found.append({**kept, "noticed": noticed, "seconds": round(seconds, 1)})
+            told = {name: value for name, value in asdict(mutant).items() if name != "source"}
+            found.append({**told, "noticed": noticed, "seconds": round(seconds, 1)})
             print(f"{number + 1}/{len(drawn)} {mutant.path}:{mutant.line} {mutant.before[:60]!r} -> {mutant.after[:60]!r}: "  # noqa: E501, T201
                   f"{noticed or 'SURVIVED'} ({seconds:.0f} s)", flush=True)  # fmt: skip
             if given.json:
