@@ -13,6 +13,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pytest_ascend.environment.chips import family
 from pytest_ascend.records.census import FALLBACK
 from pytest_ascend.records.outcome import Disputed, Errored, Failed, Fallback, Outcome, Unsupported
+from pytest_ascend.records.text import one_line
 
 #: 1: a list of ``expectations``, each with one pattern. 2: a list of ``causes``, each with all its patterns.
 SCHEMAS = {1: "expectations", 2: "causes"}
@@ -26,6 +27,7 @@ DEVICES = ("npu", "emulated", "cuda", "cpu")
 _NEEDED = ("outcome", "reason", "source", "expires")
 _TEXTS = ("cause", "why", "owner", "says")
 _FLAGS = ("confirmed", "by_design")
+_MESSAGE = "message"
 _KEYS = {*_NEEDED, *_TEXTS, *_FLAGS, *RANGES, "cases", "chips", "devices", "derived"}
 #: Keys of schema 1: one pattern of chips; true or false for emulated devices or real ones.
 _OLD_KEYS = {*_NEEDED, "cases", "chip", "emulated", "owner", "says", *RANGES}
@@ -51,6 +53,8 @@ def _entry(given: Any, place: str, *, is_old: bool) -> dict[str, Any]:
         raise ValueError(f"{place} has an unknown key: {min(unknown)!r}")
     given = _renewed(given, place) if is_old else given
     _outcome(given, place)
+    if given.get("derived") == _MESSAGE and not given.get("says"):
+        raise ValueError(f"{place} is derived from a message, and there is no says")
     return {
         **{name: str(given[name]) for name in (*_NEEDED, *_TEXTS) if name in given},
         **{name: _flag(given[name], f"{place}: {name}") for name in _FLAGS if name in given},
@@ -177,10 +181,16 @@ def _numbers(_: Outcome, evidence: Evidence) -> str:
     return ", ".join(sorted(evidence.deviations))
 
 
+def _message(found: Outcome, _: Evidence) -> str:
+    """Return what the outcome says; the cause has the part by which it is known."""
+    return one_line(found.reason)
+
+
 #: Whom to ask: torch's dispatcher about kernels of torch_npu, CANN's lists of dtypes about an operator of its own, the
-#: judge about numbers that are right on some chips.
+#: judge about numbers that are right on some chips, the outcome about what it says of itself.
 SOURCES: Mapping[str, Callable[[Outcome, Evidence], str]] = {
     "dispatcher": _kernels,
     "dtypes": _dtypes,
     "numbers": _numbers,
+    _MESSAGE: _message,
 }

@@ -1,4 +1,4 @@
-"""Which operators the CPU computed although their tensors are on the device.
+"""Which operators the CPU computed although their tensors are on the device, and whether the device multiplied.
 
 The dispatcher is asked, as torch_npu's own warning comes once a process, and can be turned off.
 """
@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_flatten
 
 from pytest_ascend.device.dispatcher import kind
 from pytest_ascend.dispatching import EagerDispatchMode
+from pytest_ascend.environment.chips import multiplies
 from pytest_ascend.records.census import FALLBACK
 
 
@@ -23,12 +24,20 @@ def falls_back(operator: torch._ops.OpOverload) -> bool:
     return kind(_name(operator)) == FALLBACK
 
 
+@functools.cache
+def is_product(operator: torch._ops.OpOverload) -> bool:
+    """Whether ``operator`` has the chip's matrix unit multiply."""
+    return multiplies(_name(operator).partition("::")[2])
+
+
 def _name(operator: torch._ops.OpOverload) -> str:
     return str(operator.name())  # type: ignore[no-untyped-call]
 
 
 class FallbackWatch(EagerDispatchMode):  # type: ignore[no-untyped-call]
     """Notes operators on tensors of ``device_type`` that the CPU computes, in the order of their first call.
+
+    ``multiplied`` becomes true with the first product of matrices there, or convolution.
 
     It sees what torch dispatches, not what a kernel calls inside: there it knows the ``out=`` variants only.
     """
@@ -37,6 +46,7 @@ class FallbackWatch(EagerDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()
         self.device_type = device_type
         self.seen: dict[str, None] = {}
+        self.multiplied = False
 
     def __torch_dispatch__(
         self,
@@ -49,6 +59,8 @@ class FallbackWatch(EagerDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if falls_back(func) and self._is_on_device(args, kwargs):
             self.seen[_name(func)] = None
+        if not self.multiplied and is_product(func):
+            self.multiplied = self._is_on_device(args, kwargs)
         return func(*args, **kwargs)
 
     def _is_on_device(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

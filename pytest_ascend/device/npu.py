@@ -223,6 +223,17 @@ class Npu:
         """Wait for the NPU and for torch_npu's queue in front of it."""
         _npu().synchronize(self.index)
 
+    def overflowed(self) -> bool:
+        """Whether something overflowed since this was asked last; false on chips with infinities, which keep no status.
+
+        The status also tells a GradScaler to skip a step, whatever set it.
+        """
+        utils = _npu().utils
+        if utils.is_support_inf_nan() or not utils.get_npu_overflow_flag():
+            return False
+        utils.clear_npu_overflow_flag()
+        return True
+
     def events(self) -> tuple[Any, Any]:
         """Return two events of the current stream, which know the time between them."""
         return _npu().Event(enable_timing=True), _npu().Event(enable_timing=True)

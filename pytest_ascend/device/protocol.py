@@ -64,6 +64,10 @@ class Device(Protocol):
         """Wait until everything that was launched is done. Raises what the device has to complain about."""
         ...
 
+    def overflowed(self) -> bool:
+        """Whether something overflowed since this was asked last, where the device keeps a status of that."""
+        ...
+
     def events(self) -> tuple[Any, Any] | None:
         """Return two events with ``record()`` and ``elapsed_time()`` in ms; None where only the host has a clock."""
         ...

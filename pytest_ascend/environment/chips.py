@@ -202,6 +202,25 @@ def _callers() -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(functions) for name, functions in found.items()}
 
 
+#: Operators of the matrix unit whose pages list no cubeMathType, or that torch decomposes below its dispatcher.
+_MULTIPLYING = re.compile(r"conv|lstm|gru|rnn|attention|matmul|linear|einsum|(^|_)b?mm")
+
+
+@functools.cache
+def multiplies(operator: str) -> bool:
+    """Whether an operator of torch, such as "mm.out", has the chip's matrix unit multiply.
+
+    It does where it may call a function of CANN's that takes a ``cubeMathType``, and where its name says so.
+    """
+    packet, data = operator.partition(".")[0], _data()["operators"]
+    if packet.startswith("upsample"):  # "linear" is how it interpolates
+        return False
+    functions = _callers().get(operator) or _callers().get(packet) or ()
+    return bool(_MULTIPLYING.search(packet)) or any(
+        "cubeMathType" in data[each].get("dtypes", ()) for each in functions
+    )
+
+
 def objections(operator: str, dtypes: Iterable[str], family: str) -> tuple[str, ...]:
     """Return what the documentation has against an operator of torch ("add.Tensor") with some dtypes on a family.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeGuard
 
 from pytest_ascend.coverage.expectations import Known, today
@@ -14,7 +14,10 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored, Failed, Fallback, Outcome, Passed, Waived
 from pytest_ascend.records.record import CallDigests, ResultRecord
 from pytest_ascend.records.text import one_line
-from pytest_ascend.records.verdict import Verdict, named_in
+from pytest_ascend.records.verdict import HALVES, Verdict, named_in
+
+#: Of a case that failed on a chip that keeps a status of overflow in place of Inf and NaN.
+OVERFLOWED = "the NPU's status says that something overflowed in this case"
 
 #: Of the reason why there is no program, so much is kept.
 REASON_CHARACTERS = 200
@@ -29,7 +32,8 @@ class CaseContext:
     """A case on its way through its test. ``interrupted`` is the outcome of whatever ended the test early.
 
     ``known`` are the known deviations of the case, None where it is to pass. ``reproduce`` writes a program that shows
-    what is wrong; it is asked only where something is.
+    what is wrong; it is asked only where something is. ``multiplied`` is whether the device computed a product of
+    matrices or a convolution, None where nobody watched; ``overflowed`` whether its status of overflow was set.
     """
 
     case: Case
@@ -38,6 +42,8 @@ class CaseContext:
     measurements: dict[str, float] = field(default_factory=dict)
     series: dict[str, tuple[float, ...]] = field(default_factory=dict)
     fallbacks: list[str] = field(default_factory=list)
+    multiplied: bool | None = None
+    overflowed: bool = False
     interrupted: Outcome | None = None
     known: Known | None = None
     duration_s: float = 0.0
@@ -72,13 +78,19 @@ class CaseContext:
     def _judged(self) -> tuple[Outcome, dict[str, str]]:
         """Return the outcome with its waiver, empty for none."""
         found = self._found()
+        if self.overflowed and isinstance(found, Failed):
+            found = replace(found, detail=f"{found.detail}\n{OVERFLOWED}".lstrip())
         return self.known.judge(found, self.fallbacks, today(), self._deviations()) if self.known else (found, {})
 
     def _deviations(self) -> frozenset[str]:
-        """Return the documented deviations of some chips by which all that disagrees is explained, or none."""
+        """Return the documented deviations of some chips by which all that disagrees is explained, or none.
+
+        That products are of halves explains nothing where nothing was multiplied.
+        """
         wrong = [leaf for each in self.verdicts for leaf in each.leaves or (each,) if not leaf.agrees]
         named = [named_in(each.pattern) for each in wrong]
-        return frozenset().union(*named) if all(named) else frozenset()
+        found = frozenset().union(*named) if all(named) else frozenset()
+        return frozenset() if HALVES in found and self.multiplied is False else found
 
     def _found(self) -> Outcome:
         """Return the outcome as it is: a test that ended well passes only if it compared or measured on the device."""
@@ -138,10 +150,16 @@ def _is_number(value: object) -> TypeGuard[float]:
 def watching(trial: CaseContext, device: Device, *, timed: bool) -> Iterator[None]:
     """Note the operators that fall back to the CPU, and let the device raise what it has to, within the test.
 
-    A ``timed`` test is not watched: watching costs some microseconds an operator.
+    A ``timed`` test is not watched: watching costs some microseconds an operator. A status of overflow that an earlier
+    case left is cleared.
     """
+    device.overflowed()
     with _noting_fallbacks(trial, device) if device.falls_back and not timed else contextlib.nullcontext():
-        yield
+        try:
+            yield
+        finally:
+            with contextlib.suppress(RuntimeError):  # of a device that raised already
+                trial.overflowed = device.overflowed()
         device.synchronize()
 
 
@@ -154,6 +172,7 @@ def _noting_fallbacks(trial: CaseContext, device: Device) -> Iterator[None]:
             yield
         finally:
             trial.fallbacks.extend(watch.seen)
+            trial.multiplied = watch.multiplied
 
 
 def lost(device: Device) -> str:

@@ -21,7 +21,7 @@ UNSUPPORTED = (
     r"is not differentiable with respect to",
     r"DispatchStub: missing kernel for",
     r"(do|does|are|is)(n't| not) support(ed)?\b",
-    r"\bonly support(s|ed)\b|\bnot support\b",
+    r"\bonly support(s|ed)?\b|\bnot support\b",
     r"\binput must be half\b|[Dd]ata ?type should not be\b",  # torch_npu's own kernels
     r"[Uu]nsupported (data ?type|dtype|op)",
     r"do(es)? not have aclnn implementation",  # torch_npu on a chip that has no operators of the older kind

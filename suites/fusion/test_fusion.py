@@ -16,6 +16,7 @@ from pytest_ascend.performance.estimate import Estimate, estimate, quantile
 from pytest_ascend.performance.timing import Call, Make, Rounds, one_thread, plain, shares_the_host
 from pytest_ascend.performance.verdict import CONFIDENCE
 from pytest_ascend.records.case import Case
+from pytest_ascend.records.verdict import HALVES, told
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from ..benchmarks.sizes import sizes_of
@@ -24,6 +25,8 @@ from .patterns import FORMS, PATTERNS, Form, numbers
 
 #: Largest difference from the plain form, as a share of the plain form's largest value.
 PRECISION_LOSS = 1e-4
+#: And where products are of halves: eight roundings.
+PRECISION_LOSS_OF_HALVES = 8 * torch.finfo(torch.float16).eps
 #: Least share of the plain form's time that is to be saved.
 TIME_SAVED = 0.3
 #: Most memory at the peak, as a multiple of the plain form's.
@@ -51,7 +54,8 @@ def complaint_about_loss(loss: float) -> str:
     """Say that too much precision is lost, "" where it is not."""
     if loss <= PRECISION_LOSS:
         return ""
-    return f"the fused form is {loss:.2g} of the largest value off the plain one, {PRECISION_LOSS:g} allowed"
+    said = f"the fused form is {loss:.2g} of the largest value off the plain one, {PRECISION_LOSS:g} allowed"
+    return f"{said}; {told([HALVES])}" if loss <= PRECISION_LOSS_OF_HALVES else said
 
 
 def complaint_about_time(share: float, low: float, high: float) -> str:

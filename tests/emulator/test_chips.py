@@ -97,3 +97,61 @@ def test_what_lists_no_cards_is_refused(cards: str) -> None:
     done = subprocess.run(command, env=AT_START, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 4
     assert "lists no cards" in done.stderr
+
+
+OPERATORS = """
+import json, sys
+import torch, torch_npu
+from torch.nn import functional as F
+
+def attention(device):
+    q, k, v = (torch.linspace(-1, 1, 2 * 2 * 9 * 8).sin().mul(by).view(2, 2, 9, 8).half().to(device).requires_grad_()
+               for by in (1, 2, 3))
+    out = F.scaled_dot_product_attention(q, k, v)
+    return [out, *torch.autograd.grad(out.float().sum(), (q, k, v))]
+
+def bag(device):
+    weight, index = torch.linspace(0, 1, 18).view(6, 3).to(device), torch.arange(5).to(device)
+    start = torch.tensor([0, 2]).to(device)
+    return [F.embedding_bag(index, weight, start, mode=mode) for mode in ("sum", "mean", "max")]
+
+def norm(device):
+    x, c = torch.linspace(-1, 1, 24).view(2, 3, 4).to(device), torch.ones(3).to(device)
+    return [torch.batch_norm_elemt(x, c * 2, c, c / 4, c * 3, 1e-5) if device == "npu" else (x - 0.25) * 6 + 1]
+
+def dropped(device):
+    x = torch.ones(1000, requires_grad=True, device=device)
+    y = F.dropout(x, 0.25)
+    y.sum().backward()
+    kept, is_scaled = (y > 0).float().mean().item(), (y == 0) | ((y - 4 / 3).abs() < 1e-6)
+    return [torch.tensor([abs(kept - 0.75) < 0.1, bool((x.grad == y).all()), bool(is_scaled.all())])]
+
+def turned(device):
+    x = torch.linspace(-1, 1, 2 * 4 * 8).view(1, 2, 4, 8).half().to(device).requires_grad_()
+    c, s = torch.full((1, 1, 4, 8), 0.6).half().to(device), torch.full((1, 1, 4, 8), 0.8).half().to(device)
+    if device == "npu":
+        y = torch_npu.npu_rotary_mul(x, c, s)
+    else:
+        y = x * c + torch.cat((-x[..., 4:], x[..., :4]), -1) * s
+    return [y, *torch.autograd.grad(y.float().sum(), x)]
+
+off = {}
+for name in sys.argv[1:]:
+    pairs = zip(*(globals()[name](device) for device in ("npu", "cpu")))
+    off[name] = max((a.detach().cpu().double() - b.detach().double()).abs().max().item() for a, b in pairs)
+print(json.dumps(off))
+"""
+
+
+@pytest.mark.parametrize(
+    ("chip", "names"), [("950", ("attention", "bag", "norm", "dropped")), ("310P", ("bag", "turned"))]
+)
+def test_operators_that_torch_npu_calls_on_some_chips_only_agree_with_the_cpu(
+    chip: str, names: tuple[str, ...]
+) -> None:
+    command = [sys.executable, "-m", "pytest_ascend.cli", "emulate", "--chip", chip, "--", "python", "-c", OPERATORS]
+    done = subprocess.run([*command, *names], env=AT_START, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr
+    off = json.loads(done.stdout.splitlines()[-1])
+    assert set(off) == set(names)
+    assert max(off.values()) < 4e-3, off

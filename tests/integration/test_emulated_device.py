@@ -94,6 +94,44 @@ def test_a_planted_fault_is_caught_and_said_at_the_top(
     assert lines("header")[0]["options"]["faults"] == ["wrong:LEAKY"]
 
 
+ON_A_310P = """
+import torch
+
+def test_exp(npu_device, precision_compare):
+    x = torch.linspace(-4, 4, 999)
+    precision_compare(x.to(npu_device).exp(), x.double().exp(), honest=x.exp())
+
+def test_product(npu_device, precision_compare):
+    x = torch.linspace(-1, 1, 64 * 64).sin().view(64, 64)
+    precision_compare(x.to(npu_device) @ x.to(npu_device), x.double() @ x.double(), honest=x @ x, accumulation=64)
+
+def test_overflow(npu_device, ascend_measure):
+    torch.full((3,), 12.0, dtype=torch.float16, device=npu_device).exp()
+    ascend_measure("largest", 1)
+
+def test_step(npu_device, precision_compare):
+    weight = torch.nn.Parameter(torch.ones(2, device=npu_device))
+    optimizer, scaler = torch.optim.SGD([weight], lr=0.5), torch.amp.GradScaler("npu")
+    scaler.scale(weight.sum()).backward()
+    scaler.step(optimizer)
+    precision_compare(weight.detach(), torch.full((2,), 0.5), standard="binary")
+"""
+
+
+def test_an_old_chip_is_excused_for_products_alone_and_for_no_overflow_of_an_earlier_case(
+    ascend_apart: Run, pytester: pytest.Pytester, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(test_cases=ON_A_310P)
+    pytester.makepyfile(coarse='EXP = {"aclnnExp": lambda honest: lambda x: honest(x).half().float()}\n')
+    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+    monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
+    for options, exp in (((), "passed"), (("--ascend-fault=coarse:EXP",), "failed")):
+        ascend_apart("--ascend-emulated-chip=310P", *options)
+        outcomes = {line["node_id"].split("::")[1]: line["outcome"] for line in lines("record")}
+        expected = {"test_exp": exp, "test_product": "waived", "test_overflow": "passed", "test_step": "passed"}
+        assert outcomes == expected
+
+
 def test_numerics_of_a_chip_are_said_and_written_down(ascend_apart: Run, cases: Path, lines: Lines) -> None:
     result = ascend_apart("--ascend-emulated-numerics=chip:2", "-k", "right")
     result.stdout.fnmatch_lines(["ascend: emulated npu:0*numerics chip:2*"])

@@ -235,6 +235,30 @@ def flash_attention_score(
     return (*_statistics(lse), None, from_bnsd(out, layout))
 
 
+#: What an Ascend 950 takes beside: nothing of it is implemented but that it may be left out.
+_MORE = "Tensor queryRope, Tensor keyRope, Tensor dScaleQ, Tensor dScaleK, Tensor dScaleV"
+_STARTS = "IntArray qStartIdx, IntArray kvStartIdx"
+_OF_V4 = (
+    "double scale, double keepProb, int64 preTokens, int64 nextTokens, int64 headNum, text layout, int64 innerPrecise,"
+    " int64 sparseMode, int64 outDtype, int64 pseType, text softmaxOutLayout, int64 seed, int64 offset"
+)
+
+
+@family.kernel_of_some(
+    f"aclnnFlashAttentionScoreV4(Tensor query, Tensor key, Tensor value, {_MASKS}, {_MORE}, Tensor sink, {_LENGTHS},"
+    f" {_STARTS}, {_OF_V4}, {_OUTPUTS})"
+)
+def flash_attention_score_v4(
+    query: T, key: T, value: T, pseShift: Optional, dropMask: Optional, attenMask: Optional,  # noqa: N803
+    prefix: Lengths | None, scale: float, keepProb: float, preTokens: int, nextTokens: int, headNum: int,  # noqa: N803
+    layout: str, sparseMode: int,  # noqa: N803
+) -> tuple[T, T, None, T]:  # fmt: skip
+    return flash_attention_score(
+        query, key, value, pseShift, dropMask, None, attenMask, prefix, scale, keepProb, preTokens, nextTokens,
+        headNum, layout, 0, sparseMode,
+    )  # fmt: skip
+
+
 @family.kernel(
     f"aclnnFlashAttentionScoreGrad(Tensor query, Tensor key, Tensor value, Tensor dy, {_MASKS}, {_KEPT},"
     f" IntArray prefix, {_HOW}, {_GRADIENTS})"
@@ -249,6 +273,29 @@ def flash_attention_score_grad(
     how = _how(q, k, pse, drop, mask, prefix, scale, keep_prob, before, after, mode)
     dq, dk, dv, dpse = attend_backward(dy, q, k, v, out, _log_sum_exp(highest, total), how)
     return from_bnsd(dq, layout), from_bnsd(dk, layout), from_bnsd(dv, layout), dpse
+
+
+_OF_GRAD_V4 = (
+    "double scale, double keepProb, int64 preTokens, int64 nextTokens, int64 headNum, text layout, text inLayout,"
+    " int64 innerPrecise, int64 sparseMode, int64 pseType, int64 seed, int64 offset, int64 outDtype"
+)
+
+
+@family.kernel_of_some(
+    f"aclnnFlashAttentionScoreGradV4(Tensor query, Tensor key, Tensor value, Tensor dy, {_MASKS}, {_KEPT}, Tensor sink,"
+    f" {_MORE}, Tensor dScaleDy, Tensor dScaleO, {_LENGTHS}, {_STARTS}, {_OF_GRAD_V4}, out Tensor dq, out Tensor dk,"
+    " out Tensor dv, out Tensor dqRope, out Tensor dkRope, out Tensor dpse, out Tensor dsink)"
+)
+def flash_attention_score_grad_v4(
+    query: T, key: T, value: T, dy: T, pseShift: Optional, dropMask: Optional, attenMask: Optional,  # noqa: N803
+    softmaxMax: T, softmaxSum: T, softmaxIn: Optional, attentionIn: T, prefix: Lengths | None,  # noqa: N803
+    scale: float, keepProb: float, preTokens: int, nextTokens: int, headNum: int, layout: str, sparseMode: int,  # noqa: N803
+) -> tuple[T, T, T, None, None, Optional, None]:  # fmt: skip
+    dq, dk, dv, dpse = flash_attention_score_grad(
+        query, key, value, dy, pseShift, dropMask, None, attenMask, softmaxMax, softmaxSum, softmaxIn, attentionIn,
+        prefix, scale, keepProb, preTokens, nextTokens, headNum, layout, 0, sparseMode,
+    )  # fmt: skip
+    return dq, dk, dv, None, None, dpse, None
 
 
 def _log_sum_exp(highest: T, total: T) -> T:

@@ -35,6 +35,9 @@ def fast_gelu_backward(grad: T, self: T) -> T:
     return grad.float() * (share + 1.702 * x * share * (1 - share))
 
 
+family.named("FastGeluGrad", fast_gelu_backward)
+
+
 @family.kernel("aclnnSwiGlu(Tensor x, int64 dim, out Tensor out)")
 def swiglu(x: T, dim: int) -> T:
     gate, value = x.float().chunk(2, dim)
@@ -109,6 +112,9 @@ def rotary_position_embedding(x: T, cos: T, sin: T, mode: int) -> T:
     return wide * cos.float() + _turned(wide, mode) * sin.float()
 
 
+family.named("RotaryMul", lambda x, cos, sin, **_: rotary_position_embedding(x, cos, sin, _HALF))
+
+
 @family.kernel(
     "aclnnRotaryPositionEmbeddingGrad(Tensor dy, Tensor cos, Tensor sin, Tensor x, int64 mode, out Tensor dx,"
     " out Tensor dcos, out Tensor dsin)"
@@ -120,6 +126,11 @@ def rotary_position_embedding_grad(dy: T, cos: T, sin: T, x: Optional, mode: int
         return dx, None, None
     wide = x.float()
     return dx, (grad * wide).sum_to_size(cos.shape), (grad * _turned(wide, mode)).sum_to_size(sin.shape)
+
+
+@family.kernel_named("RotaryMulGrad")
+def rotary_mul_grad(x: T, cos: T, sin: T, dy: T, **_: bool) -> tuple[T, Optional, Optional]:
+    return rotary_position_embedding_grad(dy, cos, sin, x, _HALF)
 
 
 op(

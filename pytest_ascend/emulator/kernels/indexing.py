@@ -148,7 +148,7 @@ op("aclnnInplaceFillDiagonal(inout Tensor self, Scalar value, bool wrap)", T.fil
 
 # --- embeddings ---
 
-_SUM = 0  # of bags: 0 sum, 1 mean, 2 max
+_SUM, _MAX = 0, 2  # of bags: 0 sum, 1 mean, 2 max
 
 
 def embedding(weight: T, indices: T, out: T) -> None:
@@ -172,10 +172,13 @@ op(
     " Tensor perSampleWeights, bool includeLastOffset, int64 paddingIdx, out Tensor output, out Tensor offset2bag,"
     " out Tensor bagSize, out Tensor maxIndices)"
 )
-def embedding_bag(weight: T, indices: T, offsets: T, scale: bool, mode: int, *rest: Any) -> tuple[T, Optional, T, T]:
+def embedding_bag(
+    weight: T, indices: T, offsets: T, scale: bool, mode: int, *rest: Any
+) -> tuple[T, Optional, T, Optional]:
+    """Return the bags, and of the rest what torch_npu has room for: on an Ascend 950 only what is of use."""
     output, bag, size, largest = aten._embedding_bag(weight, indices, offsets, scale, mode, *rest)
     _, _, _, padding = rest
-    return output, None if mode == _SUM and padding < 0 else bag, size, largest  # torch_npu has no room for it there
+    return output, None if mode == _SUM and padding < 0 else bag, size, largest if mode == _MAX else None
 
 
 @family.kernel(

@@ -108,6 +108,11 @@ def fused_infer_attention_score(
     return out, lse if softmaxLseFlag else None
 
 
-for _version, _more in (("V2", ""), ("V3", f", {_ROPE}")):
-    _declaration = f"aclnnFusedInferAttentionScore{_version}({_INFER}{_more}, {_INFER_HOW}, {_INFER_OUT})"
+_V5 = f", {_ROPE}, Tensor dequantScaleQuery, Tensor learnableSink, IntArray qStartIdx, IntArray kvStartIdx"
+for _version, _more, _last in (
+    ("V2", "", ""),
+    ("V3", f", {_ROPE}", ""),
+    ("V5", _V5, ", int64 queryQuantMode, int64 pseType"),
+):
+    _declaration = f"aclnnFusedInferAttentionScore{_version}({_INFER}{_more}, {_INFER_HOW}{_last}, {_INFER_OUT})"
     family.kernel_of_some(_declaration)(fused_infer_attention_score)

@@ -153,6 +153,12 @@ def batch_mat_mul(left: T, right: T, adj_x1: bool, adj_x2: bool) -> T:
     return (left.mT if adj_x1 else left) @ (right.mT if adj_x2 else right)
 
 
+@family.kernel_named("MatMul")
+def mat_mul(left: T, right: T, bias: T | None = None, *, transpose_x1: bool = False, transpose_x2: bool = False) -> T:
+    made = batch_mat_mul(left, right, transpose_x1, transpose_x2)
+    return made if bias is None else made + bias
+
+
 #: What a product can be given to at once, by the name that CANN has for it; "add" and "mul" take a third operand.
 _THEN: Mapping[str, Callable[[T, Any], T]] = {
     "": lambda y, _: y,

@@ -188,6 +188,16 @@ def batch_norm_reduce_backward(
 
 
 @family.kernel(
+    "aclnnBatchNormElemt(Tensor input, Tensor weight, Tensor bias, Tensor mean, Tensor invstd, double eps,"
+    " out Tensor output)"
+)
+def batch_norm_elemt(x: T, weight: Optional, bias: Optional, mean: T, invstd: T, _: float) -> T:
+    scale = invstd if weight is None else invstd * weight
+    normal = (x.float() - _of_channels(x, mean)) * _of_channels(x, scale)
+    return (normal if bias is None else normal + _of_channels(x, bias)).to(x.dtype)
+
+
+@family.kernel(
     "aclnnBatchNormElemtBackward(Tensor gradOut, Tensor input, Tensor mean, Tensor invstd, Tensor weight, Tensor sumDy,"
     " Tensor sumDyXmu, Tensor counter, out Tensor gradInput)"
 )

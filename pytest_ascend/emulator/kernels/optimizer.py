@@ -168,6 +168,29 @@ def apply_adam_w(
     return (var * (1 - lr * decay) - lr * step).to(dtype), m.to(dtype), v.to(dtype)
 
 
+_POWERS = "Tensor beta1Power, Tensor beta2Power, Tensor lr"
+
+
+@family.kernel(
+    f"aclnnApplyAdam(inout Tensor var, inout Tensor m, inout Tensor v, {_POWERS}, Tensor beta1, Tensor beta2,"
+    " Tensor epsilon, Tensor grad, bool useLocking, bool useNesterov)"
+)
+def apply_adam_in_place(*given: Any) -> None:
+    *tensors, _, nesterov = given
+    for target, made in zip(tensors[:3], apply_adam(*tensors, use_nesterov=nesterov), strict=True):
+        target.copy_(made)
+
+
+@family.kernel(
+    f"aclnnApplyAdamW(inout Tensor var, inout Tensor m, inout Tensor v, {_POWERS}, Tensor weightDecay, Tensor beta1,"
+    " Tensor beta2, Tensor eps, Tensor grad, Tensor maxGradNorm, bool amsgrad, bool maximize)"
+)
+def apply_adam_w_in_place(*given: Any) -> None:
+    *tensors, amsgrad, maximize = given
+    for target, made in zip(tensors[:3], apply_adam_w(*tensors, amsgrad=amsgrad, maximize=maximize), strict=True):
+        target.copy_(made)
+
+
 Lists = list[T]
 
 _UNARY = (

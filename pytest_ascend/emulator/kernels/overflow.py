@@ -16,14 +16,15 @@ from pytest_ascend.emulator.registry import Family, Kernel
 family = Family("overflow")
 T = torch.Tensor
 
-#: Families whose operators move values and compute none: Inf that is there stays.
+#: Families whose operators move values and compute none, and operators of other families that do: Inf stays Inf.
 _MOVING = ("shaping", "indexing", family.name)
+_SELECTING = ("aclnnSWhere", "aclnnApplyTopKTopP")
 _status = {"overflow": False}
 
 
 def computes(kernel: Kernel) -> bool:
     """Whether an operator computes new values, which may overflow."""
-    return kernel.family not in _MOVING
+    return kernel.family not in _MOVING and kernel.name not in _SELECTING
 
 
 def saturate(results: Iterable[Any]) -> None:

@@ -78,6 +78,16 @@ op("aclnnDynamicQuant(Tensor x, Tensor smoothScalesOptional, out Tensor yOut, ou
 
 
 @family.kernel(
+    "aclnnDynamicQuantV2(Tensor x, Tensor smoothScales, Tensor groupIndex, dtype dstType, out Tensor yOut,"
+    " out Tensor scaleOut, out Tensor offsetOut)"
+)
+def dynamic_quant_v2(x: T, smooth: Optional, groups: Optional, dtype: torch.dtype) -> tuple[T, T, None]:
+    if groups is not None or dtype is not torch.int8:
+        raise NotImplementedError("quantization by groups and to other dtypes than int8 is not implemented")
+    return *_by_rows(x, smooth), None
+
+
+@family.kernel(
     "aclnnRmsNormQuant(Tensor x, Tensor gamma, Tensor beta, Tensor scale, Tensor offset, double epsilon, out Tensor y)"
 )
 def rms_norm_quant(x: T, gamma: T, beta: T, scale: T, offset: T, eps: float) -> T:

@@ -123,6 +123,21 @@ def dropout_do_mask(x: T, mask: T, probability: float) -> T:
     return x.mul(keep).mul_(0 if probability == 1 else 1 / (1 - probability))
 
 
+@family.kernel(
+    "aclnnDropoutV3(Tensor input, Tensor noiseShape, double probability, uint64 seed, uint64 offset, out Tensor out,"
+    " out Tensor mask)"
+)
+def dropout_v3(x: T, _: T | None, probability: float, seed: int, offset: int) -> tuple[T, T]:
+    """Drop and tell what was kept, in whole blocks of 128 bits."""
+    mask = _mask(probability, -(-x.numel() // 128) * 16, seed, offset)
+    return dropout_do_mask(x, mask, probability), mask
+
+
+@family.kernel("aclnnDropoutV3Grad(Tensor gradY, Tensor mask, double scale, out Tensor gradX)")
+def dropout_v3_grad(grad: T, mask: T, scale: float) -> T:
+    return grad.mul(_BITS[mask.int()].view(-1)[: grad.numel()].view(grad.shape)).mul_(scale)
+
+
 @family.kernel("aclnnMaskedScale(Tensor self, Tensor mask, double scale, out Tensor out)")
 def masked_scale(x: T, mask: T, scale: float) -> T:
     return x.mul(mask).mul_(scale)

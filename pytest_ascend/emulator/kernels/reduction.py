@@ -29,6 +29,8 @@ _SUMS: Table = {"ReduceSum": torch.sum, "ReduceNansum": torch.nansum}
 for _name, _function in _SUMS.items():
     op(f"aclnn{_name}({_DIMS}, dtype dtype, out Tensor out)", _over_dims(_function), into=True)
 
+family.named("ReduceSum", lambda x, axes, keep_dims=False, **_: x.sum(axes.tolist(), keep_dims))
+
 # Not into out=: torch 2.5 puts another tensor in place of one of half precision, and leaves its memory as it was.
 op(
     f"aclnnMean({_DIMS}, dtype dtype, out Tensor out)",

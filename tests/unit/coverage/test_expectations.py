@@ -224,6 +224,7 @@ def test_a_cause_is_about_chips_and_devices(tmp_path: Path, changes: dict[str, A
         ({"cases": "ops/*"}, "expected a list"),
         ({"devices": ["tpu"]}, "devices has 'tpu'"),
         ({"derived": "guess"}, "derived is 'guess'"),
+        ({"derived": "message"}, "there is no says"),
         ({"confirmed": "yes"}, "expected true or false"),
         ({"cause": ""}, "has no cause"),
     ],
@@ -273,6 +274,15 @@ def test_a_dtype_that_cann_refuses_is_waived_where_its_list_has_not_got_it(
     found = Unsupported(reason="refused", detail=f"{said} support list [DT_FLOAT16,].")
     assert derived(tmp_path, found, outcome="unsupported", derived="dtypes").name == expected
     assert derived(tmp_path, Unsupported(reason="no"), outcome="unsupported", derived="dtypes").name == "unsupported"
+
+
+def test_what_an_outcome_says_of_itself_makes_it_a_known_one(tmp_path: Path) -> None:
+    how = {"outcome": "unsupported", "derived": "message", "says": "only aclnn"}
+    said = Unsupported(reason="refused", detail="supports only aclnn operators")
+    assert derived(tmp_path, said, **how).name == "waived"
+    assert derived(tmp_path, Unsupported(reason="refused"), **how).name == "unsupported"
+    assert derived(tmp_path, Failed(reason="only aclnn"), **how).name == "failed"
+    assert derived(tmp_path, Passed(), **how) == Passed()
 
 
 def test_the_bundled_table_has_a_cause_once_and_nothing_that_is_derived_is_written_down() -> None:

@@ -67,3 +67,30 @@ def test_tensors_in_lists_and_keywords_count() -> None:
     with FallbackWatch("cpu") as watch:
         torch.cos(torch.ones(2), out=torch.empty(2))
     assert "aten::cos.out" in watch.seen
+
+
+PRODUCTS = {
+    "mm": lambda x: x @ x,
+    "addmv": lambda x: torch.addmv(x[0], x, x[1]),
+    "linear": lambda x: torch.nn.functional.linear(x, x),
+    "conv": lambda x: torch.nn.functional.conv1d(x[None], x[:, :, None]),
+    "gradient": lambda x: torch.autograd.grad((x.requires_grad_() @ x).sum(), x),
+}
+NO_PRODUCTS = {
+    "exp": torch.exp,
+    "sum": torch.sum,
+    "mul": lambda x: x * x,
+    "norm": lambda x: torch.nn.functional.layer_norm(x, (4,)),
+    "upsample": lambda x: torch.nn.functional.interpolate(x[None, None], scale_factor=2, mode="bilinear"),
+    "lerp": lambda x: torch.lerp(x, x, 0.5),
+}
+
+
+@pytest.mark.parametrize("name", [*PRODUCTS, *NO_PRODUCTS])
+def test_products_of_matrices_on_the_device_are_noted(name: str) -> None:
+    work = {**PRODUCTS, **NO_PRODUCTS}[name]
+    watches = [FallbackWatch("cpu"), FallbackWatch("npu")]
+    for watch in watches:
+        with watch:
+            work(torch.rand(4, 4))
+    assert [watch.multiplied for watch in watches] == [name in PRODUCTS, False]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import msgspec
 import pytest
 
+from pytest_ascend.coverage.expectations import Expectation, Known
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Unsupported
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.verdict import Verdict
-from pytest_ascend.run.case_context import CaseContext
+from pytest_ascend.records.verdict import HALVES, SATURATES, Verdict, told
+from pytest_ascend.run.case_context import OVERFLOWED, CaseContext, watching
 
 AGREES = Verdict(path="output", agrees=True, standard="", headline="agrees")
 DISAGREES = Verdict(path="output", agrees=False, standard="", headline="output: 3 of 4 differ", message="all lines")
@@ -87,3 +89,55 @@ def test_a_list_is_kept_as_a_series_beside_the_figure_of_that_name() -> None:
 def test_what_is_no_number_is_refused(value: Any) -> None:
     with pytest.raises(UsageError, match="give one int or float, or a list"):
         trial().measure("latency_us", value)
+
+
+def by_design(says: str) -> Known:
+    return Known(
+        None,
+        (
+            Expectation(
+                cause="design", cases=("*",), outcome="failed", reason="by design", source="data", versions={},
+                expires=date(2199, 1, 1), says=says, derived="numbers",
+            ),
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("says", "multiplied"), [(HALVES, None), (HALVES, True), (HALVES, False), (SATURATES, False)])
+def test_products_of_halves_explain_nothing_where_nothing_was_multiplied(says: str, multiplied: bool | None) -> None:
+    wrong = Verdict(
+        path="output", agrees=False, standard="", headline="differs", message=told([says]), pattern=told([says])
+    )
+    outcome = trial(verdicts=[wrong], multiplied=multiplied, known=by_design(says)).outcome()
+    assert outcome.name == ("failed" if says == HALVES and multiplied is False else "waived")
+
+
+def test_a_failure_says_that_something_overflowed_where_the_npu_remembers_it() -> None:
+    assert OVERFLOWED in trial(verdicts=[DISAGREES], overflowed=True).outcome().detail
+    assert OVERFLOWED not in trial(verdicts=[DISAGREES]).outcome().detail
+    assert trial(verdicts=[AGREES], overflowed=True).outcome().name == "passed"
+
+
+class Remembering:
+    """A device that has a status of overflow."""
+
+    kind, falls_back = "npu", False
+
+    def __init__(self) -> None:
+        self.status = True
+
+    def overflowed(self) -> bool:
+        was, self.status = self.status, False
+        return was
+
+    def synchronize(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("overflows", [True, False])
+def test_a_case_begins_without_the_overflow_of_an_earlier_one_and_leaves_none(overflows: bool) -> None:
+    device, case = Remembering(), trial()
+    with watching(case, device, timed=False):  # type: ignore[arg-type]
+        assert not device.status
+        device.status = overflows
+    assert (case.overflowed, device.status) == (overflows, False)
