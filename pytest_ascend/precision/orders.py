@@ -223,11 +223,23 @@ def _rounded(usual: Any, exact: Any) -> Any:
     nearest = exact.to(usual.dtype)
     bits = nearest.view(BITS[usual.dtype])
     outwards = (exact.abs() - nearest.double().abs()).sign().to(bits.dtype)
-    chosen = bits & 3 == _order.get() % 4 if _order.get() else bits & 1 == 1
-    moves = chosen & nearest.isfinite() & (nearest != 0)
+    moves = _chosen(bits) & nearest.isfinite() & (nearest != 0)
     return torch.where(moves, bits + outwards, bits).view(nearest.dtype)
 
 
+def _chosen(bits: Tensor) -> Tensor:
+    """Return which elements are rounded to the farther neighbour: by their last bits, in late orders by chance."""
+    order = _order.get()
+    return _by_chance(bits) if order > EARLY else bits & 3 == order % 4 if order else bits & 1 == 1
+
+
+def _by_chance(like: Tensor) -> Tensor:
+    """Return true for about half of the elements, in each order for others."""
+    return torch.rand(like.shape, generator=torch.Generator().manual_seed(_order.get()), device="cpu") < 0.5
+
+
+#: Orders up to this one are among the first ways that a judge asks for; later ones only before it rejects narrowly.
+EARLY = 6
 #: Integers of the same width. What bfloat16 holds is computed in float32 everywhere, and rounded once; but where in a
 #: model that happens differs, so that other orders round some of it the other way.
 BITS = {torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
@@ -236,15 +248,44 @@ BITS = {torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: 
 def _saved(way: Way) -> Way:
     """Round faithfully what is kept for the gradient: float16 always, since one unit more is an error of its own there.
 
-    Others in four orders, which choose all elements between them: exponentials and roots need not be rounded to the
-    nearest either.
+    Others in four orders, which choose all elements between them, and in late ones: exponentials and roots need not be
+    rounded to the nearest either.
     """
 
     def compute(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        is_faithful = x.dtype is torch.float16 or 1 <= _order.get() <= 4
+        is_faithful = x.dtype is torch.float16 or 1 <= _order.get() <= 4 or _order.get() > EARLY
         return (_faithful if is_faithful else way)(func, x, *args, **kwargs)
 
     return compute
+
+
+def _normalized(way: Way) -> Way:
+    """Let late orders have the reciprocal root, which is kept for the gradient, wrong by two units in the last place.
+
+    That is what CUDA documents of its ``rsqrtf`` (C++ Programming Guide, mathematical functions); of CANN's nothing is.
+    """
+
+    def compute(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        *others, over = _saved(way)(func, x, *args, **kwargs)
+        if _order.get() > EARLY and over.dtype is torch.float32:
+            over = over * torch.where(_by_chance(over), 1 + 2.0**-23, 1 - 2.0**-23)
+        return (*others, over)
+
+    return compute
+
+
+def _weight_norm(_: Any, v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
+    """Compute by simple operators, as torch does on every device but the CPU and CUDA's."""
+    norms = torch.norm_except_dim(v, 2, dim)
+    return v * (g / norms), norms
+
+
+def _weight_norm_backward(_: Any, grad: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Return the gradients of these operators, rounded after each."""
+    norms, share = norms.to(v.dtype), g / norms.to(v.dtype)
+    of_share = (grad * v).sum([each for each in range(v.dim()) if each != dim], keepdim=True)
+    of_norms = -of_share * (share / norms)
+    return grad * share + v * (of_norms / norms), of_share / norms
 
 
 #: Functions that honest results need not round to the nearest.
@@ -316,12 +357,14 @@ WAYS: Mapping[str, Way] = {
     **dict.fromkeys(("norm", "linalg_vector_norm"), _norm),
     **dict.fromkeys(("_softmax", "_log_softmax"), _saved(_softmax)),
     **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _softmax_backward),
-    "native_layer_norm": _saved(_layer_norm),
+    "native_layer_norm": _normalized(_layer_norm),
     "native_layer_norm_backward": _layer_norm_backward,
-    **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit"), _saved(_batch_norm)),
+    **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit"), _normalized(_batch_norm)),
     "native_batch_norm_backward": _batch_norm_backward,
-    "native_group_norm": _saved(_group_norm),
+    "native_group_norm": _normalized(_group_norm),
     "native_group_norm_backward": _group_norm_backward,
+    "_weight_norm_interface": _weight_norm,
+    "_weight_norm_interface_backward": _weight_norm_backward,
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
     "embedding_dense_backward": _embedding_backward,

@@ -30,8 +30,9 @@ class Mode(NamedTuple):
 #: Gives so many honest results of a part in one mode; none where the CPU cannot compute it.
 Ways: TypeAlias = Callable[[Mode, int], tuple[Tensor, ...]]
 
-#: Ways in which honest results are computed: usually, and before a result is rejected.
-USUAL, MOST = 2, 8
+#: Ways in which honest results are computed: usually, before a result is rejected, and where that is a near thing.
+WAYS = (2, 8, 32)
+USUAL = WAYS[0]
 
 
 class Reference(Tensor):
@@ -195,10 +196,10 @@ class Source:
         if mode not in self._asked:
             known += self._honest(mode, range(USUAL))
             self._asked[mode] = USUAL
-        if self._asked[mode] < count and len(known) == USUAL:
+        if self._asked[mode] < count and len(known) == self._asked[mode]:
             # What a function holds may have changed since: it has to give the first result again.
             if all(map(torch.equal, known[0], next(self._honest(mode, [0]), []))):
-                known += self._honest(mode, range(USUAL, count))
+                known += self._honest(mode, range(len(known), count))
             self._asked[mode] = count
         return known
 
