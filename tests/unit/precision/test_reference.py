@@ -135,3 +135,39 @@ def test_random_numbers_are_the_same_in_each_way():
     expected = cpu_reference(lambda x: x + torch.rand(5), torch.zeros(5))
     first, second = expected.honest(torch.float32)
     assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_device_that_computes_weight_norm_by_simple_operators_is_honest(dtype, seed):
+    torch.manual_seed(seed)
+    v, g, grad = torch.randn(32, 16, 5), torch.rand(32, 1, 1) + 0.5, torch.randn(32, 16, 5)
+
+    def gradients(compute, v, g, grad):
+        leaves = [each.detach().requires_grad_() for each in (v, g)]
+        return torch.autograd.grad(compute(*leaves), leaves, grad)
+
+    given = [each.to(dtype) for each in (v, g, grad)]
+    expected = cpu_reference(lambda *given: gradients(torch._weight_norm, *given), *given)
+    found = gradients(lambda v, g: v * (g / torch.norm_except_dim(v)), *given)
+    assert compare(found, expected).agrees
+    wrong = found[0].clone()
+    wrong[3, 7, 2] += 0.1 * wrong.abs().max()
+    assert not compare((wrong, found[1]), expected).agrees
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("units", "agrees"), [(2, True), (16, False)])
+def test_reciprocal_roots_may_be_wrong_by_two_units_and_not_by_sixteen(units, agrees, seed):
+    torch.manual_seed(seed)
+    x, grad, weight = torch.randn(2, 32, 8, 8), torch.randn(2, 32, 8, 8), torch.rand(32) + 0.5
+
+    def gradient(x, grad, weight):
+        leaf = x.detach().requires_grad_()
+        return torch.autograd.grad(torch.nn.functional.group_norm(leaf, 8, weight), leaf, grad)[0]
+
+    norm = torch.ops.aten
+    _, mean, over = norm.native_group_norm(x, weight, None, 2, 32, 64, 8, 1e-5)
+    over = over * (1 + units * (2 * torch.rand(over.shape) - 1) * 2.0**-23)
+    found, *_ = norm.native_group_norm_backward(grad, x, mean, over, weight, 2, 32, 64, 8, (True, False, False))
+    assert compare(found, cpu_reference(gradient, x, grad, weight)).agrees is agrees
