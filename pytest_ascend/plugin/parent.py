@@ -24,7 +24,7 @@ from pytest_ascend.plugin.keys import CASE
 from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, record_of, restored
 from pytest_ascend.plugin.session import RunRecorder, Setup
 from pytest_ascend.plugin.worker import Work
-from pytest_ascend.records.case import REPEAT
+from pytest_ascend.records.case import EQUAL_BITS
 from pytest_ascend.records.outcome import Errored, Flaky, Outcome
 from pytest_ascend.records.record import AttemptRecord, ResultRecord
 from pytest_ascend.run import benchmarked
@@ -204,7 +204,7 @@ class Parent:
                     is_case=case is not None,
                     subject=subject,
                     first_s=first_s,
-                    deterministic=case is not None and case.property == REPEAT,
+                    deterministic=case is not None and case.property in EQUAL_BITS,
                 )
             )
         ordered = self._longest_first(tasks, durations) if len(self._cards) > 1 else tasks

@@ -11,6 +11,8 @@ from pytest_ascend.records.bounds import one_of
 
 #: The property of equal bits in a second call. It has no results of its own: its samples are those of "forward".
 REPEAT = "repeat"
+#: The properties that are asked in processes that ask for determinism before their first operator.
+EQUAL_BITS = (REPEAT, "determinism")
 
 Level: TypeAlias = Annotated[str, one_of(*LEVELS)]
 

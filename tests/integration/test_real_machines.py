@@ -86,10 +86,15 @@ def test_what_cann_logged_of_a_process_that_died_is_kept_with_the_case(
 def test_equal_bits_are_asked_where_determinism_was_asked_first(pytester: pytest.Pytester, lines: Lines) -> None:
     """On a chip whose products differ from call to call unless that is asked for before a thread's first one."""
     cases = [f"ops/{name}/repeat/float32" for name in ("mm", "layer_norm", "einsum", "sin")]
-    chosen = ["ops/mm/forward/float32", *cases]
+    measured = [f"stability/{name}/determinism/float32" for name in ("layer_norm", "conv2d.backward", "flip")]
+    chosen = ["ops/mm/forward/float32", *cases, *measured]
     apart(
         pytester,
-        *("--ascend", "--ascend-device=emulated", "--ascend-fault=noisy", "--ascend-level=full", "--ascend-suite=ops"),
-        *("-k", " or ".join(chosen)),
+        *("--ascend", "--ascend-device=emulated", "--ascend-fault=noisy", "--ascend-level=full"),
+        *("--ascend-suite=ops", "--ascend-suite=stability", "-k", " or ".join(chosen)),
     )
-    assert {each["case"]["id"]: each["outcome"] for each in lines("record")} == dict.fromkeys(chosen, "passed")
+    records = {each["case"]["id"]: each for each in lines("record")}
+    assert {name: each["outcome"] for name, each in records.items()} == dict.fromkeys(chosen, "passed")
+    shares = [records[name]["measurements"]["differing_elements_share"] for name in measured]
+    assert shares[0] > 0, "what is not promised is measured"
+    assert shares[2] == 0
