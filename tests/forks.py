@@ -49,7 +49,10 @@ def run(
     """
     line = [module, *map(str, arguments)]
     environ = {**AT_START, "PYTHONPATH": str(ROOT)} if environ is None else environ
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as out,
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as err,
+    ):
         code = _code(line, where, environ, (out, err))
         said = [(file.seek(0), file.read())[1] for file in (out, err)]
     return subprocess.CompletedProcess(line, code, *said)

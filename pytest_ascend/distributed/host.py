@@ -166,7 +166,7 @@ def _blamed(
 def _is_stopped(pid: int) -> bool:
     """Whether a signal has stopped a process, as a debugger or job control does."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] in "Tt"
     return False
 
 

@@ -50,7 +50,7 @@ class Recorder:
     """Writes lines of JSON: one for each thing that is looked at, with the step that it belongs to."""
 
     def __init__(self, path: Path) -> None:
-        self.file = path.open("w")
+        self.file = path.open("w", encoding="utf-8")
         self.step = 0
         self.depth = 0
         self.spent_s = 0.0

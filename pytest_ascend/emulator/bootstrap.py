@@ -118,7 +118,7 @@ def _refuse_other(settings: EmulatorSettings) -> None:
 
 
 def _is_loaded() -> bool:
-    return os.environ.get("ASCEND_HOME_PATH", "?") in Path("/proc/self/maps").read_text()
+    return os.environ.get("ASCEND_HOME_PATH", "?") in Path("/proc/self/maps").read_text("utf-8", "replace")
 
 
 def _library(name: str) -> ctypes.CDLL:

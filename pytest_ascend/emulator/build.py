@@ -123,13 +123,17 @@ def _compile_all(compiler: str, libraries: list[Path], home: Path) -> None:
 
 def _write(home: Path, name: str, text: str) -> Path:
     path = home / name
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     return path
 
 
 def _defined(sources: list[Path]) -> set[str]:
     """Names of the functions that the runtime defines: each is introduced by API, at the start of a line."""
-    return {name for path in sources for name in re.findall(r"^API [^;={]*?\b(\w+)\(", path.read_text(), re.MULTILINE)}
+    return {
+        name
+        for path in sources
+        for name in re.findall(r"^API [^;={]*?\b(\w+)\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
 
 
 def declared_signatures() -> list[Signature]:

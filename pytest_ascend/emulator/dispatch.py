@@ -61,7 +61,9 @@ def install(*, again: bool = False) -> None:
 
 def _check_same_sources(home: Path) -> None:
     """The compiled entry points know a kernel by its index: with other declarations they would call another one."""
-    if (home / "operators.c").read_text() != operators_source(kernel.signature for kernel in all_kernels()):
+    if (home / "operators.c").read_text(encoding="utf-8") != operators_source(
+        kernel.signature for kernel in all_kernels()
+    ):
         raise EmulatorUnavailable(
             "the declarations of operators changed after the emulated CANN of this process was compiled",
             hint="start the program again; child processes too, where they inherited ASCEND_HOME_PATH",

@@ -181,7 +181,7 @@ def _components(machine: Machine) -> dict[str, Component]:
 
 def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     try:
-        match = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), flags=re.MULTILINE)
+        match = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text("utf-8", "replace"), flags=re.MULTILINE)
     except OSError:
         return ""
     return f", {match[1]}" if match else ""

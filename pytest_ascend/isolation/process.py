@@ -276,7 +276,7 @@ def _from_kernel(pid: int) -> Iterator[str]:
 
 def _text(path: Path) -> str:
     with contextlib.suppress(OSError):
-        return path.read_text(errors="replace").strip()[:200]
+        return path.read_text("utf-8", "replace").strip()[:200]
     return ""
 
 

@@ -57,7 +57,7 @@ def test_the_runtime_works_on_aarch64(tmp_path: Path) -> None:
     shared = ("-shared", "-fvisibility=hidden", "-ldl", "-lpthread")
     runtime = sorted(Path(build.HERE, "runtime").glob("*.c"))
     _compile(tmp_path, "libascendcl.so", *runtime, options=(*shared, "-Wl,-soname,libascendcl.so"))
-    (tmp_path / "main.c").write_text(PROGRAM)
+    (tmp_path / "main.c").write_text(PROGRAM, encoding="utf-8")
     libraries = (f"-L{tmp_path}", "-lascendcl", "-Wl,-rpath,$ORIGIN")
     program = _compile(tmp_path, "main", tmp_path / "main.c", options=libraries)
     environ = {"PYTEST_ASCEND_EMULATED_PHYSICAL": "4,6", "PYTEST_ASCEND_EMULATED_MEMORY": "1048576"}

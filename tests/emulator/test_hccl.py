@@ -34,7 +34,7 @@ if rank == 0:
 def run(program: str, folder: Path, *arguments: str, **settings: str) -> str:
     """Run a program on two emulated devices; return what it prints."""
     path = folder / "program.py"
-    path.write_text(program)
+    path.write_text(program, encoding="utf-8")
     command = [sys.executable, "-m", "pytest_ascend.cli", "emulate", "--devices", "2", "--"]
     command += ["env", *(f"{name}={value}" for name, value in settings.items())]
     command += [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(path), *arguments]

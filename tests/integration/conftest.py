@@ -77,7 +77,7 @@ def lines(pytester: pytest.Pytester) -> Callable[..., list[dict[str, Any]]]:
     """Return the lines of the run log, all of them or those of one type."""
 
     def read(kind: str = "", folder: str = "ascend-report") -> list[dict[str, Any]]:
-        text = Path(pytester.path, folder, "run.jsonl").read_text()
+        text = Path(pytester.path, folder, "run.jsonl").read_text(encoding="utf-8")
         found = [json.loads(line) for line in text.splitlines()]
         return [line for line in found if kind in ("", line["type"])]
 

@@ -34,7 +34,7 @@ def test_pytest_benchmark_stores_what_was_measured(pytester: pytest.Pytester, de
     pytester.makepyfile(test_own=TEST)
     result = apart(pytester, "--ascend", OWN, f"--ascend-device={device}", "--benchmark-json=out.json")
     result.assert_outcomes(passed=1)
-    (stored,) = json.loads(Path("out.json").read_text())["benchmarks"]
+    (stored,) = json.loads(Path("out.json").read_text(encoding="utf-8"))["benchmarks"]
     assert stored["name"] == "test_gelu"
     assert stored["stats"]["rounds"] >= 5
     assert stored["extra_info"]["calls_per_round"] >= 1
@@ -69,7 +69,7 @@ def test_a_baseline_recorded_with_other_settings_is_shown_and_said(
 
     def message() -> str:
         apart(pytester, "--ascend", OWN, "--ascend-device=cpu", "--ascend-baselines=baselines")
-        lines = map(json.loads, Path("ascend-report/run.jsonl").read_text().splitlines())
+        lines = map(json.loads, Path("ascend-report/run.jsonl").read_text(encoding="utf-8").splitlines())
         (record,) = (line for line in lines if line["type"] == "record")
         assert len(record["series"]["baseline_latency_us"]) == 101
         return str(record["verdicts"][0]["message"])

@@ -41,7 +41,7 @@ def suites(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 
 
 def set_cases(folder: Path, collected: list[tuple[str, str]], frozen: list[tuple[str, str]]) -> None:
-    (folder / "small/test_small.py").write_text(SUITE.format(cases=collected))
+    (folder / "small/test_small.py").write_text(SUITE.format(cases=collected), encoding="utf-8")
     write(folder, [Case(suite="small", subject=name, property="p", level=level) for name, level in frozen])
 
 
@@ -82,7 +82,7 @@ def test_the_tests_of_the_folder_they_are_started_in_do_not_matter(
         """
     )
     pytester.makeconftest("raise ImportError('for other tests')")
-    pytester.mkdir("mine").joinpath("check_mine.py").write_text("def test_x(): assert False")
+    pytester.mkdir("mine").joinpath("check_mine.py").write_text("def test_x(): assert False", encoding="utf-8")
     result = ascend(paths=())
     assert result.ret == 0
     assert len(lines("record")) == 2
@@ -134,7 +134,7 @@ def test_no_case_at_all_is_no_success(ascend: Run, suites: Path) -> None:
 
 
 def test_a_damaged_manifest_is_one_message(ascend: Run, suites: Path) -> None:
-    (suites / "manifest.json").write_text("{")
+    (suites / "manifest.json").write_text("{", encoding="utf-8")
     result = ascend(paths=())
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: the manifest of the bundled suites cannot be read*manifest.json*"])

@@ -36,7 +36,7 @@ def _commands() -> dict[str, Path]:
     found = {}
     for page in PAGES:
         fenced = False
-        for line in re.sub(r" *\\\n +", " ", page.read_text()).splitlines():
+        for line in re.sub(r" *\\\n +", " ", page.read_text(encoding="utf-8")).splitlines():
             fenced ^= line.lstrip().startswith("```")
             match = None if fenced else _COMMAND.match(line)
             if match:
@@ -81,7 +81,7 @@ def _parsed(arguments):
 def test_the_options_of_a_run_are_what_they_look_like(command, tmp_path):
     # A recipe of CONTRIBUTING makes this suite first.
     arguments = shlex.split(command.replace("--ascend-suite=identities", "--ascend-suite=ops"))[1:]
-    (tmp_path / "known.json").write_text("{}")
+    (tmp_path / "known.json").write_text("{}", encoding="utf-8")
     (tmp_path / "goldens").mkdir()
     arguments = [each for each in arguments if not re.match(r"(suites/|test_\w+\.py|NAME)", each)]
     given = _parsed(arguments)
@@ -105,7 +105,7 @@ def workplace(tmp_path_factory):
     for name in RUNS:
         synthetic.write_log(folder / name / "run.jsonl", cases)
     CliRunner().invoke(cli, ["certificate-key", str(folder / "held.key")], catch_exceptions=False)
-    (folder / "old.json").write_text("{}")
+    (folder / "old.json").write_text("{}", encoding="utf-8")
     return folder
 
 
@@ -156,7 +156,7 @@ def test_every_command_has_a_document():
 
 
 def _files(page: Path) -> dict[str, str]:
-    text = page.read_text()
+    text = page.read_text(encoding="utf-8")
     found = re.findall(r'```(?:python|json) title="([\w./]+)"\n(.*?)```', text, re.DOTALL)
     return {name: re.sub(r"  # .*", "", content) for name, content in found}  # comments are translated
 
@@ -165,7 +165,10 @@ def _files(page: Path) -> dict[str, str]:
 def test_the_chinese_tutorial_has_the_same_commands_and_files(name):
     english, chinese = (ROOT / "docs" / "tutorials" / f"{name}{suffix}.md" for suffix in ("", ".zh"))
     assert _files(english) == _files(chinese)
-    steps = [[line for line in page.read_text().splitlines() if _COMMAND.match(line)] for page in (english, chinese)]
+    steps = [
+        [line for line in page.read_text(encoding="utf-8").splitlines() if _COMMAND.match(line)]
+        for page in (english, chinese)
+    ]
     assert steps[0] == steps[1]
 
 
@@ -174,7 +177,7 @@ HOW_TOS = sorted(page.name.removesuffix(".zh.md") for page in (ROOT / "docs").gl
 
 def _code(page: Path) -> list[str]:
     """Return the blocks of Python and YAML of a page, without comments, which are translated."""
-    blocks = re.findall(r"```(?:python|yaml)\n(.*?)```", page.read_text(), re.DOTALL)
+    blocks = re.findall(r"```(?:python|yaml)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     return [re.sub(r"  # .*", "", block) for block in blocks]
 
 
@@ -182,7 +185,7 @@ def _code(page: Path) -> list[str]:
 def test_the_chinese_page_shows_commands_and_code_of_the_english_one(name):
     english, chinese = (ROOT / "docs" / f"{name}{suffix}.md" for suffix in ("", ".zh"))
     shown = [
-        [match[1] for line in page.read_text().splitlines() if (match := _COMMAND.match(line))]
+        [match[1] for line in page.read_text(encoding="utf-8").splitlines() if (match := _COMMAND.match(line))]
         for page in (english, chinese)
     ]
     assert shown[1]
@@ -193,7 +196,7 @@ def test_the_chinese_page_shows_commands_and_code_of_the_english_one(name):
 def test_the_tests_of_the_tutorials_pass(pytester):
     for name in ("laptop", "migration", "kernel-author"):
         for file, text in _files(ROOT / "docs" / "tutorials" / f"{name}.md").items():
-            (pytester.path / file).write_text(text)
+            (pytester.path / file).write_text(text, encoding="utf-8")
     files = ["test_layers.py", "test_my_block.py", "test_my_op.py"]
     assert all((pytester.path / file).exists() for file in files)
     ran = apart(pytester, "--ascend", "--ascend-device=cpu", *files)
@@ -209,11 +212,13 @@ def test_the_reference_is_what_the_code_says():
     reference = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(reference)
     for language, name in enumerate(("reference.md", "reference.zh.md")):
-        assert reference.page(language) == (ROOT / "docs" / name).read_text(), "run python tools/reference.py"
+        assert reference.page(language) == (ROOT / "docs" / name).read_text(encoding="utf-8"), (
+            "run python tools/reference.py"
+        )
 
 
 def test_no_option_is_without_help():
-    assert "|  |" not in (ROOT / "docs" / "reference.md").read_text()
+    assert "|  |" not in (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
 
 
 def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path):
@@ -228,6 +233,6 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path):
     assert len(pages) > 50
     link = r'<link[^>]+rel="(?:stylesheet|preload)"[^>]+href="https?:'
     loads = re.compile(rf'<(?:script|img|iframe)[^>]+src="https?:|{link}')
-    assert not [page for page in pages if loads.search(page.read_text())]
+    assert not [page for page in pages if loads.search(page.read_text(encoding="utf-8"))]
     assert (tmp_path / "site" / "zh" / "tutorials" / "laptop" / "index.html").exists()
     shutil.rmtree(tmp_path / "site")

@@ -18,8 +18,8 @@ from pytest_ascend.system.bundled import folder
 from tests.forks import apart
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text()
-EMULATOR = (ROOT / "docs" / "emulator.md").read_text()
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+EMULATOR = (ROOT / "docs" / "emulator.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,9 @@ def test_the_test_of_the_readme_passes(pytester: pytest.Pytester) -> None:
 
 
 def test_the_custom_operator_of_the_manual_passes_and_a_wrong_one_fails(pytester: pytest.Pytester) -> None:
-    block = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "custom-operators.md").read_text(), re.DOTALL)
+    block = re.search(
+        r"```python\n(.*?)```", (ROOT / "docs" / "custom-operators.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     assert block
     arguments = ("--ascend", "--ascend-device=cpu", "test_my_op.py")
     pytester.makepyfile(test_my_op=block[1])
@@ -58,7 +60,7 @@ def test_the_custom_operator_of_the_manual_passes_and_a_wrong_one_fails(pytester
 
 
 def test_the_benchmark_of_the_manual_runs(pytester: pytest.Pytester) -> None:
-    block = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "benchmarks.md").read_text(), re.DOTALL)
+    block = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8"), re.DOTALL)
     assert block
     pytester.makepyfile(test_product=block[1])
     apart(pytester, "--ascend", "--ascend-device=cpu", "test_product.py").assert_outcomes(passed=1)
@@ -89,12 +91,12 @@ def test_the_fault_of_the_emulators_manual_is_noticed(pytester: pytest.Pytester)
 
 
 def test_every_option_and_outcome_is_in_the_reference() -> None:
-    text = (ROOT / "docs" / "reference.md").read_text()
+    text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     assert not [name for name in [*names(), *OUTCOMES] if f"`{name}" not in text]
 
 
 def test_the_integration_runs_what_the_readme_says() -> None:
-    script = (ROOT / ".ci" / "run").read_text()
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     conformance, tests = commands(README)
     assert conformance.endswith("&& .venv/bin/pytest --ascend")
     assert tests.endswith("&& .venv/bin/pytest -n auto --dist loadgroup")
@@ -109,21 +111,21 @@ def test_links_of_the_readme_lead_somewhere(link: str) -> None:
 
 
 def test_every_tier_and_reason_is_in_the_manual_of_certification() -> None:
-    manual = (ROOT / "docs" / "certification.md").read_text()
+    manual = (ROOT / "docs" / "certification.md").read_text(encoding="utf-8")
     assert not [name for name in [*TIERS, *REQUIREMENTS, *FILES] if f"`{name}`" not in manual]
 
 
 def test_every_rule_of_the_doctor_is_in_its_manual() -> None:
-    manual = (ROOT / "docs" / "doctor.md").read_text()
+    manual = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
     assert not [rule.id for rule in RULES if f"| `{rule.id}` | {rule.severity} | {rule.why} |" not in manual]
 
 
 def test_the_manual_of_the_operator_suite_counts_right() -> None:
-    manual = (ROOT / "docs" / "operators.md").read_text()
+    manual = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
     cases = [case for case in load(folder("suites")) if case.suite == "ops"]
     standard = sum(case.is_in("standard") for case in cases)
     operators = len({case.subject for case in cases})
-    names = len((ROOT / "tools" / "ops" / "names.txt").read_text().split())
+    names = len((ROOT / "tools" / "ops" / "names.txt").read_text(encoding="utf-8").split())
     for said in (
         f"It has {standard:,} cases at level standard and {len(cases):,} at level full, for {operators} operators.",
         f"(OpInfo): {names} names",

@@ -18,7 +18,9 @@ def expect(pytester: pytest.Pytester) -> Callable[..., str]:
 
     def write(cases: str, outcome: str = "failed", expires: str = "2999-01-01") -> str:
         entry = {"cases": cases, "outcome": outcome, "reason": "known", "source": "issue 7", "expires": expires}
-        Path(pytester.path, "mine.json").write_text(json.dumps({"schema": 1, "expectations": [entry]}))
+        Path(pytester.path, "mine.json").write_text(
+            json.dumps({"schema": 1, "expectations": [entry]}), encoding="utf-8"
+        )
         return "--ascend-expectations=mine.json"
 
     return write

@@ -45,7 +45,7 @@ def test_a_fault_of_large_tensors_is_found_shrunk_and_written_down(
     assert record["outcome"] == "failed"
     assert "made smaller" in record["detail"]
     (path,) = (pytester.path / "ascend-report" / "findings").iterdir()
-    found = json.loads(path.read_text())
+    found = json.loads(path.read_text(encoding="utf-8"))
     assert (found["operator"], found["dtype"]) == ("add", "float32")
 
 

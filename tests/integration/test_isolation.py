@@ -93,7 +93,10 @@ def ran(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Ran:
     monkeypatch.setenv("PATH", "/nonexistent")  # without debuggers, which take their time
     options = ("--ascend-device=cpu", "--ascend-isolation=on", "--ascend-case-deadline=3", "-rA")
     result = apart(pytester, "--ascend", *options, "test_sick.py")
-    lines = [json.loads(line) for line in Path(pytester.path, "ascend-report/run.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in Path(pytester.path, "ascend-report/run.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     records = {line["node_id"].split("::")[1]: line for line in lines if line["type"] == "record"}
     return result, records, lines
 
@@ -126,7 +129,9 @@ def test_each_case_gets_what_it_deserves_and_the_run_ends(ran: Ran, pytester: py
     result.stdout.fnmatch_lines(["*an ordinary test*", "*ValueError: as usual*"])
     result.stdout.fnmatch_lines(["*UserWarning: warned by the child*"])
     result.stdout.fnmatch_lines(["*, 1 warning*in *"])  # though children that follow know of it from the start
-    assert "x" in Path(pytester.path, "torn-down").read_text(), "fixtures of the session end with their process"
+    assert "x" in Path(pytester.path, "torn-down").read_text(encoding="utf-8"), (
+        "fixtures of the session end with their process"
+    )
 
 
 SMALL = """
@@ -180,6 +185,9 @@ def test_a_deadline_that_start_up_took_leaves_every_case_in_one_event(
     done = apart(pytester, "--ascend", *options, path)
     assert done.ret == 7
     done.stdout.fnmatch_lines(["*stopped: the deadline of the run passed; continue with --ascend-resume*"])
-    lines = [json.loads(line) for line in (pytester.path / "ascend-report/run.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (pytester.path / "ascend-report/run.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert [line["type"] for line in lines if line.get("kind") != "self-test"] == ["header", "event"]
     assert len(next(each for each in lines if each.get("kind") == "lost")["cases"]) == 50

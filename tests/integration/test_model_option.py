@@ -51,7 +51,7 @@ def test_a_model_is_looked_at_from_every_side(run: Callable[..., pytest.RunResul
 def test_models_of_other_kinds_and_those_of_the_manual_pass(
     run: Callable[..., pytest.RunResult], pytester: pytest.Pytester, lines: Lines
 ) -> None:
-    block = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "models.md").read_text(), re.DOTALL)
+    block = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "models.md").read_text(encoding="utf-8"), re.DOTALL)
     assert block
     pytester.makepyfile(
         test_manual=block[1],

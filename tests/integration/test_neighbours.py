@@ -32,8 +32,8 @@ def test_a_benchmark_that_is_turned_off_measured_nothing(ascend: Run, pytester: 
 
 def test_their_reports_are_written_beside_ours(ascend: Run, three_cases: Path, pytester: pytest.Pytester) -> None:
     ascend("--html=theirs.html", "--self-contained-html", "--junitxml=theirs.xml")
-    assert "test_fails" in (pytester.path / "theirs.html").read_text()
-    assert "test_raises" in (pytester.path / "theirs.xml").read_text()
+    assert "test_fails" in (pytester.path / "theirs.html").read_text(encoding="utf-8")
+    assert "test_raises" in (pytester.path / "theirs.xml").read_text(encoding="utf-8")
     assert (pytester.path / "ascend-report/conformance.html").exists()
 
 
@@ -64,7 +64,7 @@ def test_junits_xml_has_outcome_and_figures_as_properties(ascend: Run, pytester:
 def test_pytest_html_has_our_columns_and_shows_hostile_names_as_text(ascend: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(HOSTILE)
     ascend("--html=theirs.html", "--self-contained-html")
-    text = (pytester.path / "theirs.html").read_text()
+    text = (pytester.path / "theirs.html").read_text(encoding="utf-8")
     blob = re.search(r'data-jsonblob="([^"]*)"', text)
     assert blob
     rows = [row for tests in json.loads(unescape(blob[1]))["tests"].values() for row in tests]

@@ -206,7 +206,7 @@ def test_the_numbers_behind_a_picture_are_a_table_and_a_file(opened: Open) -> No
     playwright.expect(rows.first).to_be_visible()
     with tab.expect_download() as waiting:
         picture.locator("a[download]").click()
-    saved = json.loads(Path(waiting.value.path()).read_text())
+    saved = json.loads(Path(waiting.value.path()).read_text(encoding="utf-8"))
     assert saved["columns"] == ["from (µs)", "share of samples"]
     assert len(saved["rows"]) == rows.count()
     assert sum(share for _, share in saved["rows"]) == pytest.approx(1, abs=1e-4)

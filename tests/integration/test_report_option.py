@@ -22,7 +22,7 @@ def test_the_folder_holds_the_log_and_the_page(
     result.stdout.fnmatch_lines([f"report: {folder}/conformance.html"])
     kinds = [line["type"] for line in lines(folder="there/here")]
     assert kinds == ["header", "event", *["record"] * 3, "footer"]  # the event: the judge on trial
-    assert "test_fails" in (folder / "conformance.html").read_text()
+    assert "test_fails" in (folder / "conformance.html").read_text(encoding="utf-8")
 
 
 def test_a_second_run_at_the_same_time_is_one_message(
@@ -58,7 +58,7 @@ def test_an_interrupted_run_has_no_footer_and_keeps_its_exit_code(
     result = ascend_apart("--ascend-device=cpu")
     assert result.ret == 2
     assert [line["type"] for line in lines()] == ["header", "event", "record"]
-    assert "stopped" in (pytester.path / "ascend-report/conformance.html").read_text()
+    assert "stopped" in (pytester.path / "ascend-report/conformance.html").read_text(encoding="utf-8")
 
 
 def test_an_error_of_collection_writes_no_log(ascend: Run, pytester: pytest.Pytester) -> None:
@@ -72,7 +72,7 @@ def test_the_page_says_what_changed_since_an_earlier_run_in_the_same_folder(
 ) -> None:
     ascend("-k", "passes or fails")
     ascend("--ascend-against=ascend-report", "-k", "passes or raises")
-    page = (pytester.path / "ascend-report/conformance.html").read_text()
+    page = (pytester.path / "ascend-report/conformance.html").read_text(encoding="utf-8")
     assert "1 case vanished, 1 new case." in page
 
 

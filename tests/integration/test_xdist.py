@@ -70,11 +70,11 @@ def test_a_run_is_resumed_without_running_again_what_it_proved(
     )
     assert ascend("-n2").ret == 0
     log = pytester.path / "ascend-report" / "run.jsonl"
-    written = log.read_text().splitlines(keepends=True)
+    written = log.read_text(encoding="utf-8").splitlines(keepends=True)
     kept = [line for line in written if '"type":"footer"' not in line]
-    log.write_text("".join(kept[:-2]) + kept[-1][:40])
+    log.write_text("".join(kept[:-2]) + kept[-1][:40], encoding="utf-8")
     assert ascend("-n2", "--ascend-resume").ret == 0
     assert len(lines("record")) == 6
-    again = sorted((pytester.path / "ran").read_text().split())
+    again = sorted((pytester.path / "ran").read_text(encoding="utf-8").split())
     assert len(again) == 8
     assert set(again) == set("012345")

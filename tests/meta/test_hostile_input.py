@@ -62,11 +62,11 @@ FOOTER_FIELDS = ("finished", "records", "verdict")
 
 def with_raw(path: Path, line: int, field: str, raw: str) -> None:
     """Write raw JSON in the place of one field of one line."""
-    lines = path.read_text().splitlines()
+    lines = path.read_text(encoding="utf-8").splitlines()
     data = json.loads(lines[line])
     data[field] = "@"
     lines[line] = json.dumps(data).replace('"@"', raw)
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def lines_changed(change: Callable[[list[bytes]], list[bytes]]) -> Change:
@@ -98,9 +98,9 @@ NO_FILES: Mapping[str, Change] = {
     "UTF-16": lambda path: path.write_bytes(path.read_bytes().decode("latin-1").encode("utf-16")) and None,
     "a mark of byte order": lambda path: path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes()) and None,
     "zeros": lambda path: path.write_bytes(b"\0" * 4096) and None,
-    "nesting without end": lambda path: path.write_text(DEEPER + "\n") and None,
-    "a list": lambda path: path.write_text("[]\n") and None,
-    "a number": lambda path: path.write_text("1\n") and None,
+    "nesting without end": lambda path: path.write_text(DEEPER + "\n", encoding="utf-8") and None,
+    "a list": lambda path: path.write_text("[]\n", encoding="utf-8") and None,
+    "a number": lambda path: path.write_text("1\n", encoding="utf-8") and None,
     "half of it": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]) and None,
     "a pickle": lambda path: path.write_bytes(b"\x80\x04cos\nsystem\n(S'true'\ntR.\n") and None,
 }
@@ -145,7 +145,7 @@ WAIVER = {"cases": "*", "outcome": "failed", "reason": "r", "source": "s", "expi
 def _waiver(field: str, raw: str) -> Change:
     def apply(path: Path) -> None:
         entry = json.dumps({**WAIVER, field: "@"}).replace('"@"', raw)
-        path.write_text(f'{{"schema": 1, "expectations": [{entry}]}}')
+        path.write_text(f'{{"schema": 1, "expectations": [{entry}]}}', encoding="utf-8")
 
     return apply
 
@@ -169,9 +169,9 @@ WAIVERS = dict(_waiver_table())
 def _manifest(change: Callable[[dict[str, Any]], object]) -> Change:
     def apply(path: Path) -> None:
         manifest = path.parent.parent / "manifest.json"
-        data = json.loads(manifest.read_text())
+        data = json.loads(manifest.read_text(encoding="utf-8"))
         change(data)
-        manifest.write_text(json.dumps(data))
+        manifest.write_text(json.dumps(data), encoding="utf-8")
 
     return apply
 
@@ -260,7 +260,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = Made(how="h", generator="g@1", seed="0", torch="2", numpy="2", machine="m")
     store.stage(Golden("ops/one", {"x": torch.ones(3)}, {"a": 1}), made)
     store.flush()
-    (folder / "expectations.json").write_text(json.dumps({"schema": 1, "expectations": [WAIVER]}))
+    (folder / "expectations.json").write_text(json.dumps({"schema": 1, "expectations": [WAIVER]}), encoding="utf-8")
     return folder
 
 

@@ -19,7 +19,7 @@ SCHEMAS = {
 
 
 def load(*place):
-    return YAML(typ="safe").load(ROOT.joinpath(*place).read_text())
+    return YAML(typ="safe").load(ROOT.joinpath(*place).read_text(encoding="utf-8"))
 
 
 def bash(script, folder, **environment):
@@ -75,12 +75,12 @@ def test_the_steps_of_the_action_run_as_scripts(tmp_path):
     assert set(steps["Run"]["env"]) <= {*given, "PYTEST_ASCEND_CACHE"}
     ran = bash(steps["Run"]["run"], tmp_path, **given)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert output.read_text() == "exit-code=0\n"
+    assert output.read_text(encoding="utf-8") == "exit-code=0\n"
     told = bash(steps["Summary and annotations"]["run"], tmp_path, **given)
     assert told.returncode == 0, told.stderr
     assert told.stdout.startswith("::notice title=pytest-ascend::")
-    assert summary.read_text().startswith("### pytest-ascend")
-    assert (tmp_path / "ascend-report" / "junit.xml").read_text().startswith("<?xml")
+    assert summary.read_text(encoding="utf-8").startswith("### pytest-ascend")
+    assert (tmp_path / "ascend-report" / "junit.xml").read_text(encoding="utf-8").startswith("<?xml")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "CONTRIBUTING.md").read_text()
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def test_every_path_exists():
@@ -29,7 +29,10 @@ def test_the_names_of_recipes_are_in_the_code():
     }
     for name, path in code.items():
         assert f"`{name}`" in TEXT
-        assert re.search(rf"^(?:class |def )?{name}\b", (ROOT / path).read_text(), re.MULTILINE), (name, path)
+        assert re.search(rf"^(?:class |def )?{name}\b", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), (
+            name,
+            path,
+        )
 
 
 def edits():
@@ -47,18 +50,20 @@ def test_the_recipes_work_in_a_copy(tmp_path):
     assert len(asked) == 9, [edit[:3] for edit in asked]
     for path, below, line, text in asked:
         file = tmp_path / path
-        content = file.read_text()
+        content = file.read_text(encoding="utf-8")
         (start,) = (match.start() for match in re.finditer(rf"^{re.escape(line)}", content, re.MULTILINE))
         end = content.index("\n", start) + 1
         at_top = text.lstrip().startswith("def ")
         block = "\n".join(each[4:] if at_top or path.endswith(".json") else each for each in text.splitlines())
         place = end if below else start
-        file.write_text(content[:place] + block + ("\n\n\n" if at_top else "\n") + content[place:])
+        file.write_text(content[:place] + block + ("\n\n\n" if at_top else "\n") + content[place:], encoding="utf-8")
     words = copy / "verdict" / "words"
     shutil.copy(words / "en.json", words / "de.json")
     phrase = copy / "verdict" / "phrase.py"
-    phrase.write_text(phrase.read_text().replace('"zh": "中文"}', '"zh": "中文", "de": "Deutsch"}'))
-    (tmp_path / "check.py").write_text(CHECK)
+    phrase.write_text(
+        phrase.read_text(encoding="utf-8").replace('"zh": "中文"}', '"zh": "中文", "de": "Deutsch"}'), encoding="utf-8"
+    )
+    (tmp_path / "check.py").write_text(CHECK, encoding="utf-8")
     ran = subprocess.run([sys.executable, "check.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
 
@@ -75,7 +80,7 @@ def test_the_suite_of_the_page_runs(tmp_path):
     shutil.copy(ROOT / "suites" / "__init__.py", suite.parent)
     suite.mkdir()
     for name, text in zip(("__init__.py", "test_identities.py", "suite.json"), texts, strict=False):
-        (suite / name).write_text(text)
+        (suite / name).write_text(text, encoding="utf-8")
     commands = [line.split() for line in texts[3].splitlines()]
     assert [command[0] for command in commands] == ["pytest-ascend", "pytest"]
     for module, (_, *arguments) in zip(("pytest_ascend.cli", "pytest"), commands, strict=True):
@@ -89,7 +94,7 @@ def test_the_suite_of_the_page_runs(tmp_path):
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "all 2 cases passed" in ran.stdout
-    log = (tmp_path / "ascend-report" / "run.jsonl").read_text()
+    log = (tmp_path / "ascend-report" / "run.jsonl").read_text(encoding="utf-8")
     assert "identities/roll/forward" in log
 
 

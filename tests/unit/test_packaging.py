@@ -67,7 +67,7 @@ def planned(environment, index, tmp_path, torch):
     command += ["--find-links", index, "--report", tmp_path / "report.json", "pytest-ascend"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    report = json.loads((tmp_path / "report.json").read_text())
+    report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
     return {each["metadata"]["name"]: each["metadata"]["version"] for each in report["install"]}
 
 
@@ -90,7 +90,7 @@ def test_the_wheel_declares_no_torch_npu():
 
 
 def test_a_release_is_checked_attested_and_has_the_version_of_its_tag(tmp_path):
-    jobs = YAML(typ="safe").load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+    jobs = YAML(typ="safe").load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))["jobs"]
     steps = jobs["build"]["steps"]
     assert any("twine check --strict" in step.get("run", "") for step in steps)
     assert any(step.get("uses", "").startswith("actions/attest-build-provenance@") for step in steps)

@@ -76,7 +76,7 @@ def test_pytest_says_what_is_wrong_and_what_to_do(pytester: pytest.Pytester, arg
 def test_a_command_says_what_is_wrong(arguments, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
-    (tmp_path / "not-a-log").write_text("{}\n")
+    (tmp_path / "not-a-log").write_text("{}\n", encoding="utf-8")
     monkeypatch.setattr(sys, "argv", ["pytest-ascend", *arguments])
     with pytest.raises(SystemExit) as end:
         cli.main()

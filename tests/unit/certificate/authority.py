@@ -75,8 +75,8 @@ def authority(folder: Path) -> Iterator[tuple[str, Path]]:
     form = serialization
     pem = signer.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
     (folder / "signer.key").write_bytes(pem)
-    (folder / "serial").write_text("01\n")
-    (folder / "config").write_text(_CONFIG.format(folder=folder))
+    (folder / "serial").write_text("01\n", encoding="utf-8")
+    (folder / "config").write_text(_CONFIG.format(folder=folder), encoding="utf-8")
 
     class Answer(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -429,9 +429,9 @@ UNSEEN: Mapping[str, Change] = {
 
 def _json(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
     def apply(folder: Path) -> None:
-        data = json.loads((folder / name).read_text())
+        data = json.loads((folder / name).read_text(encoding="utf-8"))
         change(data)
-        (folder / name).write_text(json.dumps(data, sort_keys=True, indent=1) + "\n")
+        (folder / name).write_text(json.dumps(data, sort_keys=True, indent=1) + "\n", encoding="utf-8")
 
     return apply
 
@@ -454,7 +454,7 @@ AFTER: Mapping[str, Callable[[Path], object]] = {
     "another expiry": _json("certificate.json", lambda said: said.update(expires="2099-01-01")),
     "another log": _bytes("run.jsonl", lambda data: data.replace(b'"failed"', b'"passed"', 1)),
     "another signature": _json("certificate.sig", lambda said: said.update(signature="AAAA")),
-    "a file beside": lambda folder: (folder / "readme.txt").write_text("endorsed"),
+    "a file beside": lambda folder: (folder / "readme.txt").write_text("endorsed", encoding="utf-8"),
 }
 #: Name -> what the issuer adds to the statement, which is signed then.
 SAID: Mapping[str, Mapping[str, Any]] = {

@@ -46,7 +46,7 @@ def test_from_keys_to_a_revoked_certificate(call: Call, tmp_path: Path) -> None:
     assert "HOLDS: every byte" in result.output
     assert "revocations: not looked at" in result.output
 
-    number = json.loads((tmp_path / "certificate/certificate.json").read_text())["id"]
+    number = json.loads((tmp_path / "certificate/certificate.json").read_text(encoding="utf-8"))["id"]
     call("revoke", number, "--key=vendor.key", "--reason=faulty device", "--list=revoked.json", **secret)
     result = call("verify", "certificate", "--key=vendor.key.pub", "--revocations=revoked.json")
     assert result.exit_code == 1
@@ -69,7 +69,7 @@ def test_keys_are_never_written_over(call: Call) -> None:
 
 @pytest.mark.parametrize("content", ["", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "\0" * 99])
 def test_what_is_no_key_is_refused(call: Call, tmp_path: Path, content: str) -> None:
-    (tmp_path / "no.key").write_text(content)
+    (tmp_path / "no.key").write_text(content, encoding="utf-8")
     runs.write_log(tmp_path / "report" / "run.jsonl")
     with pytest.raises(UsageError, match="holds no private Ed25519 key"):
         call("certify", "report", "--key=no.key", "--tier=operators", "--issuer=A Vendor")

@@ -84,7 +84,7 @@ def test_every_check_is_seen_at_work() -> None:
 def test_the_forger_has_more_than_enough_and_few_that_nobody_can_see() -> None:
     assert len(BEFORE) >= 150
     assert len(UNSEEN) <= 10
-    text = (Path(__file__).parents[3] / "docs/certification.md").read_text()
+    text = (Path(__file__).parents[3] / "docs/certification.md").read_text(encoding="utf-8")
     assert not [name for name in UNSEEN if name not in text]
 
 

@@ -118,7 +118,7 @@ def test_another_key_is_not_the_issuers(certificate: Path) -> None:
 
 
 def test_a_certificate_signed_anew_by_somebody_else_is_not_the_issuers(certificate: Path, tmp_path: Path) -> None:
-    said = json.loads((certificate / "certificate.json").read_text())
+    said = json.loads((certificate / "certificate.json").read_text(encoding="utf-8"))
     parts = evidence(certificate)
     forged = {**said, "tier": "models"}
     forge(tmp_path, forged, parts, runs.OTHER_KEY)
@@ -129,7 +129,7 @@ def test_a_certificate_signed_anew_by_somebody_else_is_not_the_issuers(certifica
 @pytest.mark.parametrize("field", sorted({*package.FIELDS} - {"parts", "id", "key"}))
 def test_a_statement_that_lacks_something_is_none_though_it_is_signed(tmp_path: Path, field: str) -> None:
     honest = runs.certificate(tmp_path)
-    said = json.loads((honest / "certificate.json").read_text())
+    said = json.loads((honest / "certificate.json").read_text(encoding="utf-8"))
     parts = evidence(honest)
     del said["id"], said[field]
     with pytest.MonkeyPatch.context() as patch:
@@ -152,7 +152,7 @@ def test_a_statement_that_lacks_something_is_none_though_it_is_signed(tmp_path: 
 )
 def test_the_issuer_cannot_say_more_than_the_run_shows(tmp_path: Path, field: str, value: object) -> None:
     honest = runs.certificate(tmp_path)
-    said = json.loads((honest / "certificate.json").read_text())
+    said = json.loads((honest / "certificate.json").read_text(encoding="utf-8"))
     parts = evidence(honest)
     changed = {**said, field: value, "run": {**said["run"]}}
     changed["waived"] = (
@@ -165,7 +165,7 @@ def test_the_issuer_cannot_say_more_than_the_run_shows(tmp_path: Path, field: st
 
 def test_the_issuer_cannot_certify_a_run_that_does_not_earn_it(tmp_path: Path) -> None:
     honest = runs.certificate(tmp_path)
-    said = json.loads((honest / "certificate.json").read_text())
+    said = json.loads((honest / "certificate.json").read_text(encoding="utf-8"))
     parts = evidence(honest)
     parts[package.LOG] = runs.write_log(tmp_path / "bad.jsonl", runs.ended(9, "failed")).read_bytes()
     forge(tmp_path, said, parts)
@@ -190,7 +190,7 @@ def test_another_release_says_which_one_is_needed(certificate: Path) -> None:
 @pytest.mark.parametrize("log", [b"", b"{}\n", b"\xff\n"])
 def test_a_log_that_is_none_is_no_evidence(tmp_path: Path, log: bytes) -> None:
     honest = runs.certificate(tmp_path)
-    said = json.loads((honest / "certificate.json").read_text())
+    said = json.loads((honest / "certificate.json").read_text(encoding="utf-8"))
     parts = evidence(honest)
     forge(tmp_path, said, {**parts, package.LOG: log})
     with pytest.raises(CertificateError, match=r"run\.jsonl does not bear"):
@@ -227,7 +227,7 @@ def test_the_fourth_newer_cann_ends_it(certificate: Path) -> None:
 
 
 def test_a_revoked_certificate_says_since_when_and_why(certificate: Path, tmp_path: Path) -> None:
-    number = json.loads((certificate / "certificate.json").read_text())["id"]
+    number = json.loads((certificate / "certificate.json").read_text(encoding="utf-8"))["id"]
     path = tmp_path / "revoked.json"
     assert revocation.add(path, "0" * 32, "another one", runs.KEY, on=runs.ISSUED) == 1
     assert reasons(certificate, runs.ISSUED, revocation.read(path, PUBLIC)) == []
@@ -253,7 +253,11 @@ def test_the_same_run_certified_again_is_the_same(certificate: Path, tmp_path: P
     said = [
         certify(runs.issue(log, tmp_path / f"{day}", "performance"), RELEASE, on=date(2026, 3, day)) for day in (2, 9)
     ]
-    assert said[0]["id"] == said[1]["id"] == json.loads((certificate / "certificate.json").read_text())["id"]
+    assert (
+        said[0]["id"]
+        == said[1]["id"]
+        == json.loads((certificate / "certificate.json").read_text(encoding="utf-8"))["id"]
+    )
 
 
 def test_a_list_of_revocations_cannot_be_altered(tmp_path: Path) -> None:
@@ -272,7 +276,7 @@ def test_a_list_of_revocations_cannot_be_altered(tmp_path: Path) -> None:
 def test_the_words_are_there_in_chinese_and_no_word_of_the_certificate_itself_is_left_in_english(
     certificate: Path,
 ) -> None:
-    english, chinese = ((certificate / name).read_text().splitlines() for name in package.WORDS)
+    english, chinese = ((certificate / name).read_text(encoding="utf-8").splitlines() for name in package.WORDS)
     assert len(english) == len(chinese)
     assert TEXTS["en"].keys() == TEXTS["zh"].keys()
     both = [line for line in english if line.strip() and line in chinese]
@@ -282,7 +286,7 @@ def test_the_words_are_there_in_chinese_and_no_word_of_the_certificate_itself_is
 
 
 def test_the_words_say_what_was_tested_waived_and_not_tested(certificate: Path) -> None:
-    text = (certificate / "certificate.txt").read_text()
+    text = (certificate / "certificate.txt").read_text(encoding="utf-8")
     for said in (
         "chip: Ascend910B3",
         "CANN: 8.5.0",

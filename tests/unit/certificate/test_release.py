@@ -21,7 +21,7 @@ def test_a_run_with_what_is_bundled_uses_the_release() -> None:
 def test_expectations_of_ones_own_are_another_judge(tmp_path: Path) -> None:
     bundled = folder("baselines")
     mine = tmp_path / "mine.json"
-    mine.write_text("{}")
+    mine.write_text("{}", encoding="utf-8")
     hashes = used(folder("suites"), bundled, [bundled / "expectations.json", mine])
     assert hashes["expectations"] != installed().hashes()["expectations"]
 
@@ -34,7 +34,7 @@ def test_the_rules_are_every_source_file_of_judges_and_suites() -> None:
 
 def test_a_flipped_bit_in_a_golden_is_found_and_named(tmp_path: Path) -> None:
     source = folder("baselines") / "golden"
-    manifest = json.loads((source / "manifest.json").read_text())
+    manifest = json.loads((source / "manifest.json").read_text(encoding="utf-8"))
     name = sorted(manifest["goldens"])[-1]
     for golden in manifest["goldens"]:
         (tmp_path / f"{golden}.safetensors").parent.mkdir(parents=True, exist_ok=True)

@@ -141,7 +141,7 @@ def test_what_a_tier_allows_is_allowed(tmp_path: Path, how: dict[str, Any], tier
 
 
 def test_every_requirement_is_seen_at_work() -> None:
-    text = Path(__file__).read_text()
+    text = Path(__file__).read_text(encoding="utf-8")
     elsewhere = {*consistency.CHECKS, *provenance.CHECKS}  # test_consistency.py
     assert not [name for name in REQUIREMENTS if f'["{name}"' not in text and name not in elsewhere]
 

@@ -60,7 +60,7 @@ def test_both_issuers_are_listed_and_checked(tmp_path: Path) -> None:
     found = verify(both, MINE.public_key(), runs.RELEASE, others=[THEIRS.public_key()])
     assert (
         found.said["confirms"]["issuer"]
-        == json.loads((tmp_path / "certificate/certificate.json").read_text())["issuer"]
+        == json.loads((tmp_path / "certificate/certificate.json").read_text(encoding="utf-8"))["issuer"]
     )
     text = words(found.said)
     assert f"It confirms the certificate {found.said['confirms']['id']}" in text

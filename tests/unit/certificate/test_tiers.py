@@ -29,7 +29,7 @@ from tests.unit.runlog.synthetic import replace
 from .runs import OPTIONS, SELF_TEST, STACK, STARTED, doctor_of, passed
 
 #: What torch_npu 2.13.0 was seen to lack by its dispatcher and by CANN's lists of dtypes, at level standard, by cause.
-LACKING: Mapping[str, list[str]] = json.loads((Path(__file__).parent / "lacking_2_13.json").read_text())
+LACKING: Mapping[str, list[str]] = json.loads((Path(__file__).parent / "lacking_2_13.json").read_text(encoding="utf-8"))
 NPU = replace(STACK, cann="9.1.0", torch="2.13.0+cpu", torch_npu="2.13.0")
 DAY = date(2026, 3, 2)
 FROZEN = {case.id: case for case in manifest.load(folder("suites")) if case.is_in("standard")}
@@ -124,7 +124,7 @@ def test_with_another_torch_npu_a_faultless_device_earns_all_tiers_and_a_defect_
 
 
 def test_every_version_that_is_known_to_run_is_asked() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "versions.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "versions.md").read_text(encoding="utf-8")
     known = re.findall(r"^\| (\d[\w.]+) \| [\w.+]+ \| [\w.]+ \|", text, re.MULTILINE)
     assert set(VERSIONS) == {each for each in known if tuple(map(int, each.split(".")[:2])) >= (2, 5)}
 

@@ -132,7 +132,7 @@ def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Return the files of a kit of a machine on which everything is full of names."""
     program = tmp_path / "bin" / "npu-smi"
     program.parent.mkdir()
-    program.write_text(NPU_SMI)
+    program.write_text(NPU_SMI, encoding="utf-8")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     said = json.dumps({text: [text, {"in": text}] for text in PRIVATE})
     step = f"import sys; print({said!r}); print('\\n{kit.MARK}' + {said!r}); sys.exit(len(sys.argv) % 2)"

@@ -69,7 +69,7 @@ def test_one_that_hangs_keeps_what_was_said_before() -> None:
 
 def test_a_list_that_is_too_long_ends_by_itself(tmp_path: Path) -> None:
     path, asked = tmp_path / "book", []
-    path.write_text("")
+    path.write_text("", encoding="utf-8")
     clock = iter([1.0, 2.0, 3.0, 4.0])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(steps.time, "monotonic", lambda: next(clock))
@@ -93,11 +93,11 @@ def test_a_step_that_cannot_begin_says_why() -> None:
 
 def test_a_notebook_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "book"
-    path.write_text("")
+    path.write_text("", encoding="utf-8")
     book = Notebook(path)
     book.work(iter([("a/b", lambda: {"x": [1, None]}), ("c", lambda: "\n\u2028")]), float("inf"))
     book.note("d")
     again = Notebook(path)
     assert again.nested() == {"a": {"b": {"x": [1, None]}}, "c": "\n\u2028"}
     assert again.asked == "d"
-    assert all(json.loads(line) for line in path.read_text().split("\n") if line)
+    assert all(json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line)

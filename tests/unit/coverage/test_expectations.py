@@ -34,7 +34,7 @@ Write = Callable[..., Path]
 def written(tmp_path: Path) -> Write:
     def write(*entries: Any, schema: int = 1) -> Path:
         path = tmp_path / "mine.json"
-        path.write_text(json.dumps({"schema": schema, "expectations": list(entries)}))
+        path.write_text(json.dumps({"schema": schema, "expectations": list(entries)}), encoding="utf-8")
         return path
 
     return write
@@ -167,7 +167,7 @@ CAUSE = {
 
 def table(tmp_path: Path, *causes: Any) -> Path:
     path = tmp_path / "causes.json"
-    path.write_text(json.dumps({"schema": 2, "causes": causes}))
+    path.write_text(json.dumps({"schema": 2, "causes": causes}), encoding="utf-8")
     return path
 
 

@@ -17,7 +17,7 @@ GELU = Case(suite="ops", subject="gelu", property="forward", dtype="float32")
 
 def test_the_manifest_of_the_bundled_suites_is_up_to_date() -> None:
     suites = folder("suites")
-    assert (suites / NAME).read_text() == encode(collect(suites)), "run: pytest-ascend manifest"
+    assert (suites / NAME).read_text(encoding="utf-8") == encode(collect(suites)), "run: pytest-ascend manifest"
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_the_order_of_the_catalogues_does_not_show(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_manifest_is_refused_by_its_name(tmp_path: Path, text: str) -> None:
-    (tmp_path / NAME).write_text(text)
+    (tmp_path / NAME).write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=NAME):
         load(tmp_path)
 
@@ -53,6 +53,6 @@ def test_a_missing_manifest_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_case_twice_is_refused(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_text(encode([RELU, RELU]))
+    (tmp_path / NAME).write_text(encode([RELU, RELU]), encoding="utf-8")
     with pytest.raises(UsageError, match="same id"):
         load(tmp_path)

@@ -67,7 +67,7 @@ def test_durations_are_kept_for_what_takes_long(tmp_path: Path) -> None:
         ResultRecord.of(case(name), "t", Passed(), duration_s=seconds)
         for name, seconds in (("slow", 1.2345), ("quick", 0.001))
     ]
-    (tmp_path / shards.NAME).write_text(shards.encode(records))
+    (tmp_path / shards.NAME).write_text(shards.encode(records), encoding="utf-8")
     assert shards.load(tmp_path) == {"ops/slow/forward/float32": 1.2}
 
 
@@ -77,6 +77,6 @@ def test_without_durations_cases_count_alike(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema": 2}', '{"schema": 1, "durations_s": {"a": "b"}}'])
 def test_damaged_durations_are_one_clear_message(tmp_path: Path, text: str) -> None:
-    (tmp_path / shards.NAME).write_text(text)
+    (tmp_path / shards.NAME).write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match="the durations cannot be read"):
         shards.load(tmp_path)

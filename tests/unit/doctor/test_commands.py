@@ -19,8 +19,10 @@ from .trees import build
 def invoke(tmp_path: Path, name: str, *options: str) -> Result:
     box = {**MACHINES, **HOSTILE}[name]
     build(tmp_path / "root", box.files)
-    (tmp_path / "environ").write_text("".join(f"{key}={value}\n" for key, value in box.environ.items()))
-    (tmp_path / "smi").write_text(box.smi or "")
+    (tmp_path / "environ").write_text(
+        "".join(f"{key}={value}\n" for key, value in box.environ.items()), encoding="utf-8"
+    )
+    (tmp_path / "smi").write_text(box.smi or "", encoding="utf-8")
     files = (f"--root={tmp_path / 'root'}", f"--environ={tmp_path / 'environ'}", f"--npu-smi={tmp_path / 'smi'}")
     return CliRunner().invoke(doctor, [*files, *options], env={"COLUMNS": "100"}, catch_exceptions=False)
 

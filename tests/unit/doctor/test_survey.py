@@ -19,7 +19,7 @@ from .trees import NEW, build, sourced
 
 def tool(folder: Path, script: str) -> dict[str, str]:
     path = folder / "npu-smi"
-    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     path.chmod(0o755)
     return {"PATH": f"{folder}:{os.environ['PATH']}"}
 

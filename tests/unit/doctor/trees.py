@@ -52,7 +52,7 @@ def build(root: Path, files: Files) -> None:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(content, str):
-            path.write_text(content)
+            path.write_text(content, encoding="utf-8")
         elif isinstance(content, bytes):
             path.write_bytes(content)
         elif isinstance(content, Link):

@@ -18,7 +18,7 @@ ADD = parse("aclnnAdd(Tensor self, double factor, float bias, text mode, uint64 
 
 def compiles(compiler: str, folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     source = folder / "source.c"
-    source.write_text(text)
+    source.write_text(text, encoding="utf-8")
     command = [compiler, "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-c", f"-I{build.HERE / 'runtime'}"]
     return subprocess.run([*command, "-o", folder / "o", source], capture_output=True, text=True, check=False)
 
@@ -27,7 +27,7 @@ def compiles(compiler: str, folder: Path, text: str) -> subprocess.CompletedProc
 def test_runtime_and_entry_points_compile_without_a_warning(compiler: str, tmp_path: Path) -> None:
     if not shutil.which(compiler):
         pytest.skip(f"{compiler} is not installed")
-    texts = [path.read_text() for path in sorted((build.HERE / "runtime").glob("*.c"))]
+    texts = [path.read_text(encoding="utf-8") for path in sorted((build.HERE / "runtime").glob("*.c"))]
     for text in [*texts, build.operators_source([ADD]), build.missing_source({"aclrtNew"})]:
         assert compiles(compiler, tmp_path, text).stderr == ""
 
@@ -60,7 +60,7 @@ def test_without_a_compiler_the_message_says_what_to_install() -> None:
 
 def test_a_cache_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     blocker = tmp_path / "file"
-    blocker.write_text("")
+    blocker.write_text("", encoding="utf-8")
     monkeypatch.setenv("PYTEST_ASCEND_CACHE", str(blocker / "cache"))
     with pytest.raises(EmulatorUnavailable, match=r"cannot be written(.|\n)*PYTEST_ASCEND_CACHE"):
         build.emulated_cann()

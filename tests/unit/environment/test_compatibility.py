@@ -13,7 +13,7 @@ from pytest_ascend.errors import UsageError
 
 
 def data() -> Any:
-    return json.loads(BUNDLED.read_text())
+    return json.loads(BUNDLED.read_text(encoding="utf-8"))
 
 
 def test_a_pair_of_the_official_table() -> None:
@@ -53,7 +53,7 @@ def test_newer_data_takes_the_place_of_the_bundled(tmp_path: Path) -> None:
         {"torch_npu": "2.30.0", "torch": "2.30.0", "cann": ["12.0.0"], "line": "", "says": "paired", "source": "table"}
     )
     path = tmp_path / "newer.json"
-    path.write_text(json.dumps(newer))
+    path.write_text(json.dumps(newer), encoding="utf-8")
     assert load(path).knows("2.30.0")
 
 
@@ -74,7 +74,7 @@ def test_data_of_another_form_is_refused(tmp_path: Path, change: Any) -> None:
     wrong = data()
     change(wrong)
     path = tmp_path / "wrong.json"
-    path.write_text(json.dumps(wrong))
+    path.write_text(json.dumps(wrong), encoding="utf-8")
     with pytest.raises(UsageError, match="cannot be used"):
         load(path)
 

@@ -27,7 +27,7 @@ def machine(root: Path, files: dict[str, str], environ: dict[str, str] | None = 
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
     return copied_machine(root, environ or {}, None)
 
 

@@ -84,7 +84,9 @@ def test_chips_by_the_names_that_are_printed(printed: str, name: str, of: str) -
 def _outputs() -> dict[str, tuple[str, list[str]]]:
     """Read npu_smi_outputs.txt: a title, what was printed (as in issues and manuals, retyped), and what it says."""
     found = {}
-    for block in Path(__file__).with_name("npu_smi_outputs.txt").read_text().removeprefix("# ").split("\n\n# "):
+    for block in (
+        Path(__file__).with_name("npu_smi_outputs.txt").read_text(encoding="utf-8").removeprefix("# ").split("\n\n# ")
+    ):
         title, *lines = block.splitlines()
         printed = "\n".join(line for line in lines if not line.startswith("=> "))
         found[title] = (printed, [line.removeprefix("=> ") for line in lines if line.startswith("=> ")])

@@ -12,14 +12,14 @@ from pytest_ascend.environment.machine import BINARY, LARGEST_BYTES, LOOP, NOT_A
 
 def test_absolute_links_stay_inside(tmp_path: Path) -> None:
     (tmp_path / "opt").mkdir()
-    (tmp_path / "opt/version").write_text("inside")
+    (tmp_path / "opt/version").write_text("inside", encoding="utf-8")
     (tmp_path / "link").symlink_to("/opt/version")
     assert Tree(tmp_path).read("/link") == Text("inside", exists=True)
 
 
 def test_no_number_of_dots_leads_out(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
-    (tmp_path / "secret").write_text("outside")
+    (tmp_path / "secret").write_text("outside", encoding="utf-8")
     (tmp_path / "root/link").symlink_to("../../../secret")
     assert Tree(tmp_path / "root").read("/link") == Text()
     assert Tree(tmp_path / "root").read("/../../secret") == Text()

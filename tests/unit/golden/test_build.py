@@ -105,7 +105,7 @@ def offer(suites: Path, *ids: str) -> None:
         f"    for name in {ids!r}:",
         "        yield GoldenRecipe(id=name, make=lambda: {'x': torch.ones(2)}, how='ones', seed='s')",
     ]
-    (suites / "ops" / "goldens.py").write_text("\n".join(lines))
+    (suites / "ops" / "goldens.py").write_text("\n".join(lines), encoding="utf-8")
 
 
 def test_recipes_are_found_in_the_suites(suites: Path) -> None:
@@ -114,7 +114,7 @@ def test_recipes_are_found_in_the_suites(suites: Path) -> None:
 
 
 def test_only_suites_that_can_have_such_ids_are_asked(suites: Path) -> None:
-    (suites / "ops" / "goldens.py").write_text("raise RuntimeError")
+    (suites / "ops" / "goldens.py").write_text("raise RuntimeError", encoding="utf-8")
     assert load_recipes(suites, ("models/",)) == []
 
 

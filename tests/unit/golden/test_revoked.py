@@ -55,7 +55,7 @@ def test_a_revoked_golden_is_as_sound_as_before(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{}", '{"schema": 2, "revoked": {}}', '{"schema": 1, "revoked": {"../x": {}}}'])
 def test_a_damaged_list_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
     put(tmp_path, 1.0)
-    (tmp_path / NAME).write_text(text)
+    (tmp_path / NAME).write_text(text, encoding="utf-8")
     with pytest.raises(GoldenError, match=NAME):
         GoldenStore(tmp_path).read("ops/relu")
 

@@ -168,12 +168,12 @@ def test_a_missing_manifest_is_an_error_that_names_it(tmp_path: Path) -> None:
 
 def test_a_golden_under_anothers_name_is_refused(store: GoldenStore) -> None:
     data = store.path("ops/relu").read_bytes()
-    entries = json.loads(store.manifest.read_text())
+    entries = json.loads(store.manifest.read_text(encoding="utf-8"))
     forged = GoldenStore(store.root)
     forged.stage(Golden(id="ops/fake", tensors={}), MADE)
     forged.flush()
     store.path("ops/fake").write_bytes(data)
-    body = json.loads(store.manifest.read_text())
+    body = json.loads(store.manifest.read_text(encoding="utf-8"))
     body["goldens"]["ops/fake"] = entries["goldens"]["ops/relu"]
     write_manifest(store, body)
     with pytest.raises(GoldenError, match="it holds the golden 'ops/relu'"):
@@ -183,7 +183,7 @@ def test_a_golden_under_anothers_name_is_refused(store: GoldenStore) -> None:
 def write_manifest(store: GoldenStore, body: dict[str, object]) -> None:
     said = {key: value for key, value in body.items() if key != "sha256"}
     digest = hashlib.sha256(canonical_json(said).encode()).hexdigest()
-    store.manifest.write_text(canonical_json({**said, "sha256": digest}, indent=1) + "\n")
+    store.manifest.write_text(canonical_json({**said, "sha256": digest}, indent=1) + "\n", encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_ids_that_could_lead_out_are_refused(store: GoldenStore, golden_id: str)
 
 
 def test_a_manifest_with_an_id_that_leads_out_is_refused(store: GoldenStore) -> None:
-    body = json.loads(store.manifest.read_text())
+    body = json.loads(store.manifest.read_text(encoding="utf-8"))
     body["goldens"]["../escape"] = body["goldens"]["ops/relu"]
     write_manifest(store, body)
     with pytest.raises(GoldenError, match=r"manifest\.json is damaged"):

@@ -105,7 +105,7 @@ def gone(pid: int) -> bool:
     end = time.monotonic() + 20
     while time.monotonic() < end:
         try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+            if Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z":
                 return True
         except OSError:
             return True
@@ -120,7 +120,7 @@ PLOG = "[ERROR] RUNTIME({pid},python3):2024-05-27-15:26:09.482.138 [engine.cc:12
 def _plog(folder: Path, pid: int, what: str, *, file_of: int = 0) -> Path:
     path = folder / "debug" / "plog" / f"plog-{file_of or pid}_20240527152609482.log"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(PLOG.format(pid=pid, what=what) + PLOG.format(pid=77, what="of another process"))
+    path.write_text(PLOG.format(pid=pid, what=what) + PLOG.format(pid=77, what="of another process"), encoding="utf-8")
     return path
 
 
@@ -155,7 +155,9 @@ def test_a_log_of_an_earlier_process_with_this_number_is_none(tmp_path: Path) ->
 
 def test_of_a_long_log_both_ends_are_kept_and_nothing_that_moves_a_terminal(tmp_path: Path) -> None:
     path = _plog(tmp_path, 12, "the cause \x1b[2J\x07 \u202e")
-    path.write_text(path.read_text() + "x" * 300_000 + "\n" + PLOG.format(pid=12, what="the end"))
+    path.write_text(
+        path.read_text(encoding="utf-8") + "x" * 300_000 + "\n" + PLOG.format(pid=12, what="the end"), encoding="utf-8"
+    )
     said = _log_of(12, 0, ASCEND_PROCESS_LOG_PATH=str(tmp_path))
     assert "the cause ?[2J? ?" in said
     assert "the end" in said
@@ -165,7 +167,7 @@ def test_of_a_long_log_both_ends_are_kept_and_nothing_that_moves_a_terminal(tmp_
 
 def test_a_log_that_is_a_link_or_a_pipe_is_left_alone(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
-    secret.write_text("(12,secret")
+    secret.write_text("(12,secret", encoding="utf-8")
     path = _plog(tmp_path, 12, "x")
     path.unlink()
     path.symlink_to(secret)

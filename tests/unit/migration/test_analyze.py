@@ -100,7 +100,7 @@ def test_bad_input_is_said(arguments: tuple[str, ...], said: str, census: Path) 
 
 
 def test_the_source_alone_can_be_looked_at(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("import apex\n")
+    (tmp_path / "train.py").write_text("import apex\n", encoding="utf-8")
     code, said = asked("--source", str(tmp_path))
     assert (code, len(said["findings"]), said["operators"]) == (1, 1, [])
 

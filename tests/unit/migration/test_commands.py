@@ -67,7 +67,7 @@ def test_json_is_the_census_and_nothing_else() -> None:
 
 def test_the_file_is_the_json(tmp_path: Path) -> None:
     output = run("--output", str(tmp_path / "census.json")).output
-    assert (tmp_path / "census.json").read_text() == encode(TAKEN)
+    assert (tmp_path / "census.json").read_text(encoding="utf-8") == encode(TAKEN)
     assert f"census: {tmp_path / 'census.json'}" in output
 
 

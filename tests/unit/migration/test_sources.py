@@ -80,10 +80,10 @@ def test_what_only_looks_like_it_is_left_alone(text: str) -> None:
 
 def test_a_folder_is_scanned_and_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     (tmp_path / "pkg").mkdir()
-    (tmp_path / "pkg" / "train.py").write_text("import apex\n")
-    (tmp_path / "broken.py").write_text("def\n")
+    (tmp_path / "pkg" / "train.py").write_text("import apex\n", encoding="utf-8")
+    (tmp_path / "broken.py").write_text("def\n", encoding="utf-8")
     (tmp_path / ".venv").mkdir()
-    (tmp_path / ".venv" / "theirs.py").write_text("import apex\n")
+    (tmp_path / ".venv" / "theirs.py").write_text("import apex\n", encoding="utf-8")
     findings, notes = scan(tmp_path)
     assert [(each.path, each.line) for each in findings] == [("pkg/train.py", 1)]
     assert len(notes) == 1

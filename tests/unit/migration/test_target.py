@@ -66,7 +66,7 @@ def test_what_makes_no_sense_is_said(name: str, inputs: str, said: str) -> None:
 
 
 def test_the_current_folder_is_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "only_here.py").write_text("VALUE = 3\n")
+    (tmp_path / "only_here.py").write_text("VALUE = 3\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     assert load("only_here:VALUE", "model") == 3

@@ -16,9 +16,9 @@ HEAD = "testcase_name,api_name,tensor_view_shapes,tensor_dtypes,attributes,input
 
 def read(folder, *rows, atk=()):
     if rows:
-        (folder / "cases.csv").write_text(HEAD + "\n".join(rows) + "\n")
+        (folder / "cases.csv").write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
     if atk:
-        (folder / "cases.json").write_text(json.dumps(list(atk)))
+        (folder / "cases.json").write_text(json.dumps(list(atk)), encoding="utf-8")
     community.read.cache_clear()
     return {case.id: call for case, call in community.read(folder).items()}
 
@@ -93,9 +93,9 @@ def test_what_is_no_plain_call_is_there_with_its_reason_and_count(tmp_path):
 
 
 def test_damaged_files_are_named_and_other_files_left_alone(tmp_path):
-    (tmp_path / "config.json").write_text('{"a": 1}')
-    (tmp_path / "table.csv").write_text("a,b\n1,2\n")
-    (tmp_path / "cut.json").write_text('[{"name": "x", "inputs": [')
+    (tmp_path / "config.json").write_text('{"a": 1}', encoding="utf-8")
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    (tmp_path / "cut.json").write_text('[{"name": "x", "inputs": [', encoding="utf-8")
     (call,) = read(tmp_path).values()
     assert "1 cases of cut.json: the file cannot be read" in call.why
 

@@ -120,11 +120,11 @@ def test_a_regression_is_exit_code_1_and_a_fix_is_0(logs):
 def test_each_form_goes_where_it_is_wanted(logs, tmp_path, form, start):
     assert invoke(*logs, "--format", form).output.lstrip().startswith(start)
     invoke(*logs, "--format", form, "-o", tmp_path / "out")
-    assert (tmp_path / "out").read_text().lstrip().startswith(start)
+    assert (tmp_path / "out").read_text(encoding="utf-8").lstrip().startswith(start)
 
 
 def test_a_page_can_say_what_changed_since_an_earlier_run(logs):
     before, after = logs
     arguments = ["render", str(after), "--against", str(before)]
     assert CliRunner().invoke(report, arguments, catch_exceptions=False).exit_code == 0
-    assert "2 regressions" in Reader((after / "conformance.html").read_text()).text
+    assert "2 regressions" in Reader((after / "conformance.html").read_text(encoding="utf-8")).text

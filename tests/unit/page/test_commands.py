@@ -23,7 +23,7 @@ def log(tmp_path):
 def test_a_folder_is_as_good_as_the_log_in_it(log):
     result = render(log.parent)
     assert result.exit_code == 0
-    assert (log.parent / "conformance.html").read_text().lstrip().startswith("<!doctype html>")
+    assert (log.parent / "conformance.html").read_text(encoding="utf-8").lstrip().startswith("<!doctype html>")
 
 
 def test_rendering_again_gives_the_same_bytes(log):
@@ -71,5 +71,5 @@ def test_a_place_that_cannot_be_written_is_one_clear_message(log):
 
 
 def test_every_command_has_its_place_in_the_manual_and_the_manual_names_no_other():
-    manual = (Path(__file__).resolve().parents[3] / "docs" / "report.md").read_text()
+    manual = (Path(__file__).resolve().parents[3] / "docs" / "report.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^    pytest-ascend report (\w+)", manual, re.MULTILINE)) == set(report.commands)

@@ -27,8 +27,8 @@ def logs(folder, *runs):
 def history(folder):
     done = CliRunner().invoke(cli, ["report", "history", str(folder), "-o", str(folder / "site")])
     assert done.exit_code == 0, done.output
-    return json.loads((folder / "site" / "history.json").read_text()), Reader(
-        (folder / "site" / "index.html").read_text()
+    return json.loads((folder / "site" / "history.json").read_text(encoding="utf-8")), Reader(
+        (folder / "site" / "index.html").read_text(encoding="utf-8")
     )
 
 

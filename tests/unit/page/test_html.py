@@ -280,7 +280,7 @@ def test_a_failed_write_leaves_the_earlier_page_and_nothing_else(tmp_path):
     html.write(path, "earlier")
     with pytest.raises(UnicodeEncodeError):
         html.write(path, "\ud800")
-    assert [each.read_text() for each in tmp_path.iterdir()] == ["earlier"]
+    assert [each.read_text(encoding="utf-8") for each in tmp_path.iterdir()] == ["earlier"]
 
 
 def test_ten_thousand_cases_make_a_page_below_two_and_a_half_megabytes():

@@ -113,11 +113,11 @@ def test_the_command_writes_the_page_and_names_it(runs, tmp_path):
     arguments = ["matrix", *map(str, runs[:2]), "-o", str(target)]
     result = CliRunner().invoke(report, arguments, catch_exceptions=False)
     assert (result.exit_code, result.output) == (0, f"2 runs: {target}\n")
-    assert Reader(target.read_text()).open == []
+    assert Reader(target.read_text(encoding="utf-8")).open == []
 
 
 def test_a_run_has_its_share_and_a_link_to_its_page(runs, tmp_path):
-    (tmp_path / "early" / "conformance.html").write_text("page")
+    (tmp_path / "early" / "conformance.html").write_text("page", encoding="utf-8")
     found = Reader(render_matrix((scan(path) for path in runs), into=tmp_path))
     assert [dict(each)["href"] for each in found.all("a") if dict(each).get("href", "").startswith("./")] == [
         "./early/conformance.html"

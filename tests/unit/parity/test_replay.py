@@ -40,7 +40,7 @@ class Writer:
 
     def done(self):
         content = {"task": "tensor", "level": "L1", "framework": "pytorch", "data": self.data}
-        (self.folder / "dump.json").write_text(json.dumps(content))
+        (self.folder / "dump.json").write_text(json.dumps(content), encoding="utf-8")
         return self.folder
 
     def _entry(self, value, name):
@@ -158,7 +158,7 @@ def test_a_tensor_file_runs_no_code(tmp_path, capsys):
 
 @pytest.mark.parametrize("content", ["", "[]", '{"data": 3}', "{" * 9])
 def test_what_is_no_dump_is_one_message(content, tmp_path):
-    (tmp_path / "dump.json").write_text(content)
+    (tmp_path / "dump.json").write_text(content, encoding="utf-8")
     with pytest.raises(UsageError, match="is no dump of msprobe"):
         run(tmp_path)
 

@@ -111,9 +111,9 @@ def test_a_benchmark_without_baseline_gets_no_verdict(tmp_path: Path) -> None:
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, change: object) -> None:
     path = files.write(made(), tmp_path)
-    data = json.loads(path.read_text())
+    data = json.loads(path.read_text(encoding="utf-8"))
     change(data)  # type: ignore[operator]
-    path.write_text(json.dumps(data))
+    path.write_text(json.dumps(data), encoding="utf-8")
     with pytest.raises(GoldenError, match="is no baseline"):
         files.choose(tmp_path, STACK, {})
 

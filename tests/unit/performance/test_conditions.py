@@ -34,7 +34,9 @@ def asked(
 ) -> dict[str, float]:
     """Ask how a card is that works meanwhile."""
     program = folder / "npu-smi"
-    program.write_text(NPU_SMI.format(folder=folder, clock=clock, chip=max(card.chip, 0), processes=processes))
+    program.write_text(
+        NPU_SMI.format(folder=folder, clock=clock, chip=max(card.chip, 0), processes=processes), encoding="utf-8"
+    )
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     patch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     return card_conditions(card, (folder / "working").touch)
@@ -53,7 +55,7 @@ def test_npu_smi_is_asked_by_its_own_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: Identity, which: str
 ) -> None:
     asked(tmp_path, monkeypatch, card)
-    assert f"info -t common {which}" in (tmp_path / "asked").read_text().splitlines()
+    assert f"info -t common {which}" in (tmp_path / "asked").read_text(encoding="utf-8").splitlines()
 
 
 def test_a_card_is_asked_while_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ class FakeProfiler:
             if self.table is not None:
                 place = Path(folder, "host_1_ascend_pt", "ASCEND_PROFILER_OUTPUT")
                 place.mkdir(parents=True)
-                (place / TABLE).write_text(self.table)
+                (place / TABLE).write_text(self.table, encoding="utf-8")
 
         return write
 

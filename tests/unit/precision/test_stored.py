@@ -17,7 +17,7 @@ ELEMENTS, CAP_MIB = 1 << 24, 24
 
 def in_memory_mib():
     """Memory of this process that is no page of a file."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) / 1024
 
 

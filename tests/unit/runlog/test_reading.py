@@ -20,9 +20,9 @@ def path(tmp_path):
 
 def changed(path, number, **fields):
     """Write the log anew with fields of line ``number`` replaced."""
-    lines = path.read_text().splitlines(keepends=True)
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     lines[number - 1] = json.dumps({**json.loads(lines[number - 1]), **fields}) + "\n"
-    path.write_text("".join(lines))
+    path.write_text("".join(lines), encoding="utf-8")
 
 
 def refusal(path):
@@ -87,19 +87,19 @@ def test_a_case_twice_is_refused(path):
 
 
 def test_a_case_twice_in_the_manifest_is_refused(path):
-    manifest = json.loads(path.read_text().splitlines()[0])["manifest"]
+    manifest = json.loads(path.read_text(encoding="utf-8").splitlines()[0])["manifest"]
     changed(path, 1, manifest=[*manifest, manifest[0]])
     assert "twice" in refusal(path)
 
 
 def test_a_record_that_the_manifest_lacks_is_refused(path):
-    manifest = json.loads(path.read_text().splitlines()[0])["manifest"]
+    manifest = json.loads(path.read_text(encoding="utf-8").splitlines()[0])["manifest"]
     changed(path, 1, manifest=manifest[1:])
     assert "line 2: the case 'ops/relu/forward/float32' is not in the manifest" in refusal(path)
 
 
 def test_an_id_that_its_fields_do_not_give_is_refused(path):
-    case = json.loads(path.read_text().splitlines()[1])["case"]
+    case = json.loads(path.read_text(encoding="utf-8").splitlines()[1])["case"]
     changed(path, 2, case={**case, "id": "ops/other"})
     assert "record.case.id: expected 'ops/relu/forward/float32'" in refusal(path)
 
@@ -196,9 +196,9 @@ def test_a_log_of_schema_1_is_read_by_its_own_manifest(path):
 
 def test_the_self_test_of_earlier_logs_is_read_by_its_former_name(path):
     changed(path, 1, schema=2)
-    header, *rest = path.read_text().splitlines(keepends=True)
+    header, *rest = path.read_text(encoding="utf-8").splitlines(keepends=True)
     event = {"type": "event", "kind": "canaries", "planted": 15, "detected": 14, "honest": 5, "missed": ["relu"]}
-    path.write_text("".join((header, json.dumps(event) + "\n", *rest)))
+    path.write_text("".join((header, json.dumps(event) + "\n", *rest)), encoding="utf-8")
     assert read(path).missed_faults == ("relu",)
 
 
@@ -232,10 +232,10 @@ def test_a_line_that_is_gone_or_moved_breaks_the_chain(path, change):
 
 
 def test_a_log_of_an_earlier_version_is_read_and_is_not_chained(path):
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     del lines[0]["chain"]
     for each in lines[1:]:
         del each["previous"]
-    path.write_text("".join(f"{json.dumps(each)}\n" for each in lines))
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in lines), encoding="utf-8")
     run = read(path)
     assert (run.header.chain, run.broken, run.problems) == ("", 0, ())

@@ -43,7 +43,7 @@ def test_a_log_is_read_back_as_it_was_written(log, path):
 
 def test_what_is_empty_is_written_where_readers_expect_it(log, path):
     log.append(ResultRecord.of(RELU, "t", Errored(reason="lost")))
-    said = json.loads(path.read_text().splitlines()[1])
+    said = json.loads(path.read_text(encoding="utf-8").splitlines()[1])
     assert said.pop("previous")
     assert list(said) == [
         *("type", "case", "node_id", "outcome", "reason", "detail", "verdicts", "measurements", "fallbacks"),
@@ -159,7 +159,7 @@ def test_the_line_of_each_record_is_that_of_the_file(log, path):
     log.append(synthetic.passed(RELU))
     log.note(Resumed(at=synthetic.STARTED, records=1))
     log.append(synthetic.passed(GELU))
-    lines = path.read_text().splitlines()
+    lines = path.read_text(encoding="utf-8").splitlines()
     for run in (log.contents(), read(path)):
         assert ["relu" in lines[run.line(0) - 1], "gelu" in lines[run.line(1) - 1]] == [True, True]
 

@@ -51,7 +51,9 @@ def test_the_program_of_a_training_ends_by_what_is_allowed(
 ) -> None:
     run = next(each for each in RUNS if (each.model, each.optimizer, each.mode) == ("small-vit", "adamw", "float32"))
     path = tmp_path / "program.py"
-    path.write_text(training.computation(run).reproduce("training/x", CPU)(verdict("curve['losses']", allowed)))
+    path.write_text(
+        training.computation(run).reproduce("training/x", CPU)(verdict("curve['losses']", allowed)), encoding="utf-8"
+    )
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(path))
     assert int(ended.value.code) == code

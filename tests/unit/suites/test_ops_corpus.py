@@ -194,7 +194,7 @@ def test_a_function_that_this_torch_lacks_says_so_when_it_is_called() -> None:
 
 
 def test_a_damaged_list_of_operators_is_one_error(tmp_path: Path) -> None:
-    (tmp_path / "operators.json").write_text('[{"name": "x"}]')
+    (tmp_path / "operators.json").write_text('[{"name": "x"}]', encoding="utf-8")
     with pytest.raises(UsageError, match=r"operators\.json"):
         recorded.load(tmp_path / "operators.json")
 

@@ -81,7 +81,9 @@ def test_every_reader_takes_the_one_safe_way() -> None:
     for path in root.rglob("*.py"):
         name = path.relative_to(root).as_posix()
         if name not in OWN and not name.startswith(("emulator/", "suites/")):
-            calls = (each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.Call))
+            calls = (
+                each for each in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(each, ast.Call)
+            )
             found |= {f"{name}: {_called(each)}" for each in calls if _called(each) in READING}
     assert not found
 

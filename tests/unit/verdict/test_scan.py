@@ -56,7 +56,7 @@ def from_the_cpu(data):
 @pytest.mark.parametrize("spoil", [without_evidence, disagreeing, from_the_cpu])
 def test_a_pass_that_its_record_does_not_bear_out_is_none(tmp_path, spoil):
     path = synthetic.write_log(tmp_path / "run.jsonl", CASES[:3], stack=synthetic.HARDWARE)
-    changed(path, 2, **spoil(json.loads(path.read_text().splitlines()[1])))
+    changed(path, 2, **spoil(json.loads(path.read_text(encoding="utf-8").splitlines()[1])))
     whole, found = summarise(read(path)), scan(path).summary
     assert found.counts == whole.counts
     assert not found.verdict.conforms
@@ -97,7 +97,7 @@ def more(lines):
 )
 def test_what_the_whole_reader_refuses_is_refused(tmp_path, spoil):
     path = synthetic.write_log(tmp_path / "run.jsonl", CASES[:3])
-    path.write_text("".join(spoil(path.read_text().splitlines(keepends=True))), encoding="latin-1")
+    path.write_text("".join(spoil(path.read_text(encoding="utf-8").splitlines(keepends=True))), encoding="latin-1")
     for reader in (read, scan):
         with pytest.raises(RunLogError) as caught:
             reader(path)
@@ -112,8 +112,8 @@ def test_a_missing_log_is_one_clear_message(tmp_path):
 def test_events_beside_the_records_count_as_in_the_whole_log(tmp_path):
     path = synthetic.write_log(tmp_path / "run.jsonl", CASES[:3], stack=synthetic.HARDWARE)
     event = {"type": "event", "kind": "canaries", "planted": 2, "detected": 1, "honest": 3, "missed": ["relu"]}
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join([lines[0], json.dumps(event) + "\n", *lines[1:]]))
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join([lines[0], json.dumps(event) + "\n", *lines[1:]]), encoding="utf-8")
     whole, found = summarise(read(path)), scan(path).summary
     assert found.contradictions == whole.contradictions != ()
     assert found.verdict == whole.verdict
