@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pytest_ascend.records.case import Case
 
 COLLECTIVE, TRAINING, DATA, REFUSAL, FAILURE = "collective", "training", "data", "refusal", "failure"
+PRODUCT = "product"
 
 FLOATS = ("float32", "float16", "bfloat16")
 INTEGERS = ("int32", "int64", "int8")
@@ -62,6 +63,18 @@ VARIANTS = (
     *(f"{each}.async" for each in ASYNC),
     *(f"{each}.subgroups" for each in SUBGROUPS),
     "all_gather_into_tensor.coalesced",
+)
+#: torch_npu's operators that multiply and communicate in one.
+PRODUCTS = (
+    "npu_mm_all_reduce_base",
+    "npu_mm_reduce_scatter_base",
+    "npu_all_gather_base_mm",
+    "npu_all_to_all_matmul",
+    "npu_matmul_all_to_all",
+    "npu_alltoallv_gmm",
+    "npu_gmm_alltoallv",
+    "npu_moe_distribute_dispatch",
+    "npu_moe_distribute_dispatch_v2",
 )
 OBJECTS = ("all_gather_object", "broadcast_object_list", "barrier")
 
@@ -130,6 +143,9 @@ def _cases() -> Iterator[Case]:
     ):
         for dtype in dtypes:
             yield _case(subject, COLLECTIVE, dtype, _level(subject, dtype))
+    for subject in PRODUCTS:
+        yield _case(subject, PRODUCT, "float16", "standard")
+        yield _case(subject, PRODUCT, "bfloat16", "full")
     for subject in OBJECTS:
         yield _case(subject, COLLECTIVE, "", "standard")
     for subject, level in TRAININGS.items():

@@ -11,7 +11,7 @@ from pytest_ascend.distributed.ranks import Answer, Ranks
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import COLLECTIVE, OBJECTS, REDUCTIONS, collectives
+from . import COLLECTIVE, OBJECTS, PRODUCT, REDUCTIONS, collectives, products
 
 Measure = Callable[[str, float | Sequence[float]], None]
 
@@ -28,6 +28,18 @@ def test_collective(
         _moved(case, ranks, count, precision_compare)
     else:
         _reduced(case, ranks, count, ascend_measure)
+
+
+@pytest.mark.ascend_cases("distributed", PRODUCT)
+def test_product(case: Case, ascend_ranks: tuple[Ranks, int], ascend_measure: Measure) -> None:
+    ranks, count = ascend_ranks
+    ascend_measure("ranks", count)
+    answers = ranks.run(count, products.run, how=case.subject, dtype=case.dtype)
+    wanted = (products.expected(case.subject, case.dtype, rank, count) for rank in range(count))
+    shares = [collectives.worst(each["product"], *of) for each, of in zip(answers, wanted, strict=True)]
+    ascend_measure("error_over_allowed", max(shares))
+    rank = shares.index(max(shares))
+    assert max(shares) <= 1, f"{case.subject} is off by {max(shares):.3g} times what rounding allows on rank {rank}"
 
 
 def _objects(case: Case, ranks: Ranks, count: int) -> None:

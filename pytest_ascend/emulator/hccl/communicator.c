@@ -210,13 +210,14 @@ static int remember(communicator *comm) {
     return at < room ? HCCL_OK : hccl_fail(HCCL_E_UNAVAIL, "EI0007: a process has no more than %d communicators here", room);
 }
 
-communicator *hccl_by_name(const char *name) {
-    communicator *found = NULL;
+/* Operators that compute and communicate in one are given a communicator's name. */
+API int HcomGetCommHandleByGroup(const char *name, void **into) {
+    *into = NULL;
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (known[i] && !strcmp(known[i]->name, name)) found = known[i];
+        if (known[i] && !strcmp(known[i]->name, name)) *into = known[i];
     pthread_mutex_unlock(&lock);
-    return found;
+    return *into ? HCCL_OK : hccl_fail(HCCL_E_PARA, "EI0003: In [HcomGetCommHandleByGroup], there is no communicator %s", name);
 }
 
 static void unmap(communicator *comm) {

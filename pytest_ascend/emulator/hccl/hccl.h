@@ -123,7 +123,6 @@ int hccl_agree(communicator *comm, const agreement *what);
 void hccl_describe_state(communicator *comm, uint32_t rank, char *into, size_t size);
 int hccl_is_gone(communicator *comm, uint32_t rank);
 int hccl_is_stopped(communicator *comm, uint32_t rank);
-communicator *hccl_by_name(const char *name);
 
 /* channel.c: move all of the list, or give an error code of CANN's runtime; the error of the first rank that fails is
  * that of all. */

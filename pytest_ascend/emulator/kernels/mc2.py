@@ -1,0 +1,365 @@
+"""Products and collectives in one operator (MC2): the product, in float32 and rounded, and HCCL's collective."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pytest_ascend.emulator.registry import Family
+
+family = Family("mc2")
+op = family.kernel_of_some
+T = torch.Tensor
+L = list[int]
+
+#: torch's dtype -> HcclDataType.
+_CODES = {
+    torch.int8: 0,
+    torch.int16: 1,
+    torch.int32: 2,
+    torch.float16: 3,
+    torch.float32: 4,
+    torch.int64: 5,
+    torch.uint8: 7,
+    torch.bfloat16: 11,
+}
+_BYTES, _SUM = 7, 0
+
+
+@functools.cache
+def _library(name: str) -> Any:
+    return ctypes.CDLL(str(Path(os.environ["ASCEND_HOME_PATH"], "lib64", name)))
+
+
+class Group:
+    """The ranks of a communicator, which torch_npu names. Every call waits for the collective, and raises its error."""
+
+    def __init__(self, name: str) -> None:
+        self._comm, ranks, rank = ctypes.c_void_p(), ctypes.c_uint32(), ctypes.c_uint32()
+        if _library("libhccl.so").HcomGetCommHandleByGroup(name.encode(), ctypes.byref(self._comm)):
+            raise RuntimeError(f"there is no communicator {name!r} in this process")
+        _library("libhccl.so").HcclGetRankSize(self._comm, ctypes.byref(ranks))
+        _library("libhccl.so").HcclGetRankId(self._comm, ctypes.byref(rank))
+        self.ranks, self.rank = ranks.value, rank.value
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        code, late = getattr(_library("libhccl.so"), function)(*arguments, self._comm, None), ctypes.c_int()
+        _library("libascendcl.so").emu_stream_drain(None)
+        _library("libhccl.so").HcclGetCommAsyncError(self._comm, ctypes.byref(late))
+        if code or late.value:
+            raise RuntimeError(f"{function} failed with HCCL's code {code or late.value}")
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        self._call("HcclBarrier")
+
+    def all_reduce(self, x: T) -> T:
+        """Return the sum of all ranks' tensors."""
+        out = torch.empty_like(x := x.contiguous())
+        self._call("HcclAllReduce", _at(x), _at(out), ctypes.c_uint64(x.numel()), _CODES[x.dtype], _SUM)
+        return out
+
+    def reduce_scatter(self, x: T) -> T:
+        """Return this rank's share of the rows of the sum."""
+        x = x.contiguous()
+        out = x.new_empty(len(x) // self.ranks, *x.shape[1:])
+        self._call("HcclReduceScatter", _at(x), _at(out), ctypes.c_uint64(out.numel()), _CODES[x.dtype], _SUM)
+        return out
+
+    def all_gather(self, x: T) -> T:
+        """Return the rows of all ranks."""
+        out = (x := x.contiguous()).new_empty(len(x) * self.ranks, *x.shape[1:])
+        self._call("HcclAllGather", _at(x), _at(out), ctypes.c_uint64(x.numel()), _CODES[x.dtype])
+        return out
+
+    def exchange(self, x: T, send: L, receive: L) -> T:
+        """Send each rank so many rows, one rank's after another's, and return what all sent to this one."""
+        x, row = x.contiguous(), x.shape[1:].numel() * x.itemsize
+        out = x.new_empty(sum(receive), *x.shape[1:])
+        there, back = _counted(send, row), _counted(receive, row)
+        self._call("HcclAlltoAllV", _at(x), *there, _BYTES, _at(out), *back, _BYTES)
+        return out
+
+
+def _at(x: T) -> ctypes.c_void_p:
+    return ctypes.c_void_p(x.data_ptr())
+
+
+def _counted(rows: L, row: int) -> tuple[Any, Any]:
+    """Return counts and offsets, in bytes, as HCCL takes them."""
+    words = ctypes.c_uint64 * len(rows)
+    return words(*(row * each for each in rows)), words(*(row * sum(rows[:each]) for each in range(len(rows))))
+
+
+def _product(x1: T, x2: T, bias: T | None = None, *, transposed: tuple[bool, bool] = (False, False)) -> T:
+    a, b = (
+        x.float().transpose(-1, -2) if turned else x.float() for x, turned in zip((x1, x2), transposed, strict=True)
+    )
+    return (a @ b if bias is None else a @ b + bias.float()).to(x1.dtype)
+
+
+_OPERANDS = "Tensor x1, Tensor x2, Tensor bias"
+_TURNS = "int64 commTurn, int64 streamMode"
+_SCALES = "Tensor x1Scale, Tensor x2Scale, Tensor quantScale, int64 blockSize"
+
+
+@op(f"aclnnMatmulAllReduce({_OPERANDS}, text group, text reduceOp, {_TURNS}, out Tensor output)")
+@op(f"aclnnMatmulAllReduceV2({_OPERANDS}, Tensor x3, text group, text reduceOp, {_TURNS}, out Tensor output)")
+@op(
+    f"aclnnMatmulAllReduceV3({_OPERANDS}, Tensor x3, text group, text reduceOp, text commMode, {_TURNS},"
+    " out Tensor output)"
+)
+def matmul_all_reduce(x1: T, x2: T, bias: T | None, group: str, x3: T | None = None) -> T:
+    made = _product(x1, x2, bias)
+    return Group(group).all_reduce(made if x3 is None else made + x3)
+
+
+@op(f"aclnnMatmulReduceScatter({_OPERANDS}, text group, text reduceOp, {_TURNS}, out Tensor output)")
+def matmul_reduce_scatter(x1: T, x2: T, bias: T | None, group: str) -> T:
+    return Group(group).reduce_scatter(_product(x1, x2, bias))
+
+
+@op(
+    f"aclnnMatmulReduceScatterV2({_OPERANDS}, {_SCALES}, text group, text reduceOp, {_TURNS}, int64 groupSize,"
+    " text commMode, out Tensor output, out Tensor amaxOut)"
+)
+def matmul_reduce_scatter_v2(x1: T, x2: T, bias: T | None, group: str) -> tuple[T, None]:
+    return matmul_reduce_scatter(x1, x2, bias, group), None
+
+
+@op(f"aclnnAllGatherMatmul({_OPERANDS}, text group, int64 gathered, {_TURNS}, out Tensor output, out Tensor whole)")
+def all_gather_matmul(x1: T, x2: T, bias: T | None, group: str, gathered: int) -> tuple[T, T | None]:
+    if gathered:
+        raise NotImplementedError("only x1 can be gathered")
+    whole = Group(group).all_gather(x1)
+    return _product(whole, x2, bias), whole
+
+
+@op(
+    f"aclnnAllGatherMatmulV2({_OPERANDS}, {_SCALES}, text group, int64 gathered, {_TURNS}, int64 groupSize,"
+    " text commMode, out Tensor output, out Tensor gatherOut, out Tensor amaxOut)"
+)
+def all_gather_matmul_v2(
+    x1: T,
+    x2: T,
+    bias: T | None,
+    group: str,
+    gathered: int,
+) -> tuple[T, T | None, None]:
+    return *all_gather_matmul(x1, x2, bias, group, gathered), None
+
+
+_TRANSPOSED = "bool turned1, bool turned2"
+
+
+@op(f"aclnnAlltoAllMatmul({_OPERANDS}, IntArray axes, text group, {_TRANSPOSED}, out Tensor output, out Tensor came)")
+@op(
+    f"aclnnAlltoAllMatmulV2({_OPERANDS}, IntArray axes, text group, text commMode, {_TRANSPOSED}, out Tensor output,"
+    " out Tensor received)"
+)
+def all_to_all_matmul(
+    x1: T,
+    x2: T,
+    bias: T | None,
+    axes: L | None,  # noqa: ARG001  (there is one way)
+    group: str,
+    turned2: bool,
+) -> tuple[T, T]:
+    """Give each rank its part of the rows, and put the parts that come side by side."""
+    us = Group(group)
+    rows = [len(x1) // us.ranks] * us.ranks
+    received = torch.cat(us.exchange(x1, rows, rows).chunk(us.ranks), 1)
+    return _product(received, x2, bias, transposed=(False, turned2)), received
+
+
+@op(f"aclnnMatmulAlltoAll({_OPERANDS}, IntArray axes, text group, {_TRANSPOSED}, out Tensor output)")
+@op(f"aclnnMatmulAlltoAllV2({_OPERANDS}, IntArray axes, text group, text commMode, {_TRANSPOSED}, out Tensor output)")
+def matmul_all_to_all(
+    x1: T,
+    x2: T,
+    bias: T | None,
+    axes: L | None,  # noqa: ARG001  (there is one way)
+    group: str,
+    turned2: bool,
+) -> T:
+    """Give each rank its part of the columns, and put the parts that come below one another."""
+    us, made = Group(group), _product(x1, x2, bias, transposed=(False, turned2))
+    rows = [len(made)] * us.ranks
+    return us.exchange(torch.cat(made.chunk(us.ranks, 1)), rows, rows)
+
+
+# --- products by expert: counts say for each rank (row) and expert of one rank (column) how many rows go or come ---
+
+_EXPERTS = (
+    "Tensor rows, Tensor weight, Tensor send_tensor, Tensor receive_tensor, Tensor shared, Tensor shared_weight,"
+    " text group"
+)
+_COUNTS = "int64 epWorldSize, IntArray send, IntArray receive, bool turned, bool shared_turned"
+
+
+def _turned(x: T, counts: L, ranks: int, *, by_expert: bool) -> T:
+    """Bring blocks of rows from the order of ranks into that of experts, or back."""
+    experts = len(counts) // ranks
+    order = [(rank, expert) for rank in range(ranks) for expert in range(experts)]
+    target = sorted(order, key=lambda each: each[::-1])
+    have, want = (order, target) if by_expert else (target, order)
+    parts = dict(zip(have, torch.split(x, [counts[rank * experts + expert] for rank, expert in have]), strict=True))
+    return torch.cat([parts[each] for each in want])
+
+
+def _of_experts(x: T, weight: T, counts: L, ranks: int, *, transposed: bool) -> T:
+    experts = len(counts) // ranks
+    rows = [sum(counts[expert::experts]) for expert in range(experts)]
+    made = [_product(a, b, transposed=(False, transposed)) for a, b in zip(torch.split(x, rows), weight, strict=True)]
+    return torch.cat(made)
+
+
+def _by_rank(counts: L, ranks: int) -> L:
+    experts = len(counts) // ranks
+    return [sum(counts[rank * experts : (rank + 1) * experts]) for rank in range(ranks)]
+
+
+def _beside(x: T | None, weight: T | None, *, transposed: bool) -> T | None:
+    """Return the product of the shared expert, which is computed where the tokens are."""
+    return None if x is None or weight is None else _product(x, weight, transposed=(False, transposed))
+
+
+@op(
+    f"aclnnAlltoAllvGroupedMatMul({_EXPERTS}, {_COUNTS}, bool permuted, out Tensor y, out Tensor beside,"
+    " out Tensor ordered)"
+)
+@op(
+    f"aclnnAlltoAllvGroupedMatMulV2({_EXPERTS}, text commMode, {_COUNTS}, bool permuted, out Tensor y,"
+    " out Tensor beside, out Tensor ordered)"
+)
+def all_to_all_grouped_matmul(
+    rows: T, weight: T, shared: T | None, shared_weight: T | None, group: str, send: L, receive: L,
+    turned: bool, shared_turned: bool,
+) -> tuple[T, T | None, T]:  # fmt: skip
+    us = Group(group)
+    received = us.exchange(rows, _by_rank(send, us.ranks), _by_rank(receive, us.ranks))
+    ordered = _turned(received, receive, us.ranks, by_expert=True)
+    made = _of_experts(ordered, weight, receive, us.ranks, transposed=turned)
+    return made, _beside(shared, shared_weight, transposed=shared_turned), ordered
+
+
+@op(f"aclnnGroupedMatMulAlltoAllv({_EXPERTS}, {_COUNTS}, out Tensor y, out Tensor beside)")
+@op(f"aclnnGroupedMatMulAlltoAllvV2({_EXPERTS}, text commMode, {_COUNTS}, out Tensor y, out Tensor beside)")
+def grouped_matmul_all_to_all(
+    rows: T, weight: T, shared: T | None, shared_weight: T | None, group: str, send: L, receive: L,
+    turned: bool, shared_turned: bool,
+) -> tuple[T, T | None]:  # fmt: skip
+    us = Group(group)
+    made = _of_experts(rows, weight, send, us.ranks, transposed=turned)
+    there = _turned(made, send, us.ranks, by_expert=False)
+    back = us.exchange(there, _by_rank(send, us.ranks), _by_rank(receive, us.ranks))
+    return back, _beside(shared, shared_weight, transposed=shared_turned)
+
+
+# --- experts: every token to those that are chosen for it, and what they make of it back ---
+
+_CHOSEN = "Tensor x, Tensor expert_ids, Tensor scales, Tensor active, Tensor expert_scales"
+_PLACES = (
+    "text group, int64 ranks, int64 rank, int64 experts, text group_tp, int64 ranks_tp, int64 rank_tp,"
+    " int64 shard_type, int64 shared_experts, int64 shared_ranks"
+)
+_AS_COUNTS, _AS_SUMS = "int64 quantized, int64 global_tokens, int64 counted", ", text algorithm"
+_ODD = ", int64 zero_experts, int64 copy_experts, int64 constant_experts"
+_DISPATCHED = (
+    "out Tensor rows, out Tensor row_scales, out Tensor index, out Tensor tokens, out Tensor received,"
+    " out Tensor received_tp, out Tensor expert_scales_out"
+)
+
+
+def _order(expert_ids: T, experts: int) -> tuple[T, L]:
+    """Return the places of a token's copies in the order of their experts, and how many go to each."""
+    flat = expert_ids.flatten().long()
+    return flat.argsort(stable=True), torch.bincount(flat, minlength=experts).tolist()
+
+
+#: What is not implemented: numbers that have to be 0, and tensors that have not to be there.
+_ODDITIES = ("scales", "active", "elastic", "quantized", "shared_ranks", "zero_experts", "copy_experts")
+
+
+def _only_plain(given: dict[str, Any]) -> None:
+    wrong = [name for name in _ODDITIES if given.get(name) is not None and (isinstance(given[name], T) or given[name])]
+    if wrong or given.get("ranks_tp", 0) > 1:
+        raise NotImplementedError(f"{', '.join(wrong) or 'ranks of tensor parallelism'}: not implemented")
+
+
+def _dispatch(given: dict[str, Any], out: tuple[T, ...]) -> None:
+    """Copy each token to its experts' ranks: rows by expert, of each by rank; and how many came, added up."""
+    _only_plain(given)
+    us, experts, ids = Group(given["group"]), given["experts"], given["expert_ids"]
+    order, send = _order(ids, experts)
+    local = [experts // us.ranks] * us.ranks
+    receive = us.exchange(torch.tensor(send).view(-1, 1), local, local).flatten().tolist()
+    copies = given["x"][order // ids.shape[1]]
+    came = us.exchange(copies, _by_rank(send, us.ranks), _by_rank(receive, us.ranks))
+    rows, _, index, tokens, received, *_ = out
+    rows[: len(came)] = _turned(came, receive, us.ranks, by_expert=True)
+    by_expert = torch.tensor(receive).view(us.ranks, -1).T
+    index.view(-1)[: len(order)] = order.argsort() - torch.tensor([0, *send]).cumsum(0)[ids.flatten().long()]
+    tokens.copy_(by_expert.sum(1) if given["counted"] else by_expert.sum(1).cumsum(0))
+    received.view(-1)[:experts] = by_expert.flatten().cumsum(0)
+
+
+for _version, _more, _last in (
+    ("", "", ""),
+    ("V2", "", _AS_SUMS),
+    ("V3", ", Tensor elastic", _AS_SUMS + _ODD),
+    ("V4", ", Tensor elastic, Tensor performance", _AS_SUMS + _ODD),
+):
+    _declared = f"{_CHOSEN}{_more}, {_PLACES}, {_AS_COUNTS}{_last}"
+    _names = [each.split()[-1] for each in _declared.split(", ")]
+    family.op(
+        f"aclnnMoeDistributeDispatch{_version}({_declared}, {_DISPATCHED})",
+        lambda *given, out, names=tuple(_names): _dispatch(dict(zip(names, given, strict=True)), out),
+        into=True,
+    )
+
+_COMPUTED = "Tensor rows, Tensor expert_ids, Tensor index, Tensor received, Tensor expert_scales"
+_UNUSED = (
+    "Tensor received_tp, Tensor active, Tensor row_scale, Tensor weight_scale, Tensor groups, Tensor spread_scales"
+)
+_CONSTANTS = "Tensor elastic, Tensor original, Tensor alpha1, Tensor alpha2, Tensor constant"
+_HOW = "int64 global_tokens, int64 dtype, int64 quantized, int64 counted"
+
+
+@op(f"aclnnMoeDistributeCombine({_COMPUTED}, {_UNUSED}, {_PLACES}, {_HOW}, out Tensor x)")
+@op(f"aclnnMoeDistributeCombineV2({_COMPUTED}, {_UNUSED}, Tensor shared, {_PLACES}, {_HOW}{_AS_SUMS}, out Tensor x)")
+@op(
+    f"aclnnMoeDistributeCombineV3({_COMPUTED}, {_UNUSED}, Tensor shared, {_CONSTANTS}, {_PLACES},"
+    f" {_HOW}{_AS_SUMS}{_ODD}, out Tensor x)"
+)
+@op(
+    f"aclnnMoeDistributeCombineV4({_COMPUTED}, {_UNUSED}, Tensor shared, {_CONSTANTS}, Tensor performance, {_PLACES},"
+    f" {_HOW}{_AS_SUMS}{_ODD}, out Tensor x)"
+)
+def combine(
+    rows: T, expert_ids: T, index: T, received: T, expert_scales: T, received_tp: T | None, spread_scales: T | None,
+    group: str, experts: int, ranks_tp: int, shared_ranks: int, quantized: int, shared: T | None = None,
+) -> T:  # fmt: skip
+    """Send what experts made back to where the tokens are, and weigh it up there."""
+    del index, received_tp, spread_scales  # what dispatch says of rows can be told from the experts
+    _only_plain({"ranks_tp": ranks_tp, "shared_ranks": shared_ranks, "quantized": quantized})
+    us = Group(group)
+    order, mine = _order(expert_ids, experts)
+    ends = received.view(-1)[:experts].long()
+    counts = torch.diff(ends, prepend=ends.new_zeros(1)).view(-1, us.ranks).T.flatten().tolist()
+    there = _turned(rows[: sum(counts)], counts, us.ranks, by_expert=False)
+    back = us.exchange(there, _by_rank(counts, us.ranks), _by_rank(mine, us.ranks))
+    copies = back.float()[order.argsort()].view(*expert_ids.shape, -1)
+    summed = (copies * expert_scales.float().unsqueeze(-1)).sum(1)
+    return (summed if shared is None else summed + shared.float()).to(rows.dtype)
+
+
+@op("aclnnDistributeBarrier(inout Tensor x, text group, int64 worldSize)")
+@op("aclnnDistributeBarrierV2(inout Tensor x, Tensor timeOut, Tensor elasticInfo, text group, int64 worldSize)")
+def barrier(x: T, group: str) -> None:  # noqa: ARG001
+    Group(group).barrier()

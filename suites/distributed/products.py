@@ -1,0 +1,156 @@
+"""Products and collectives in one operator, against both by definition: what every rank has comes from seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pytest_ascend.distributed.rank import Place
+
+T = torch.Tensor
+#: A result in float64, and how far an honest one may be off.
+Wanted = tuple[T, T]
+
+ROWS, INNER, COLUMNS = 48, 32, 24
+#: Experts of one rank, experts that a token goes to, and tokens.
+EXPERTS, CHOSEN, TOKENS = 2, 2, 6
+#: Operators that multiply the rows of each expert.
+EXPERT = ("npu_alltoallv_gmm", "npu_gmm_alltoallv")
+
+
+def made(rank: int, name: str, dtype: str, *shape: int) -> T:
+    """Return what a rank has by a name, the same for whoever asks."""
+    generator = torch.Generator().manual_seed(1000 * rank + sum(map(ord, name)))
+    return torch.randn(shape, generator=generator).to(getattr(torch, dtype))
+
+
+def counts(source: int, target: int, count: int) -> list[int]:
+    """Return how many rows a rank sends to each expert of another one."""
+    return [(3 * source + 2 * target + expert) % 4 + count % 2 for expert in range(EXPERTS)]
+
+
+def chosen(rank: int, count: int) -> T:
+    """Return which experts each token of a rank goes to."""
+    generator = torch.Generator().manual_seed(77 + rank)
+    return torch.stack([torch.randperm(EXPERTS * count, generator=generator)[:CHOSEN] for _ in range(TOKENS)]).int()
+
+
+def _name(place: Place) -> Any:
+    backend: Any = dist.distributed_c10d._get_default_group()._get_backend(place.device)  # noqa: SLF001  (no other)
+    return backend.get_hccl_comm_name(place.rank)
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    import torch_npu
+
+    found = getattr(torch_npu, name, None)
+    if found is None:
+        raise NotImplementedError(f"torch_npu {torch_npu.__version__} has no {name}")
+    return found  # type: ignore[no-any-return]
+
+
+def _inner(how: str, count: int) -> int:
+    return INNER * count if how == "npu_all_to_all_matmul" else INNER
+
+
+def run(place: Place, how: str, dtype: str) -> dict[str, Any]:
+    """Call the operator on this rank."""
+    call, name, count = _operator(how), _name(place), place.count
+    if how in EXPERT:
+        return _of_experts(place, call, name, how, dtype)
+    if how.startswith("npu_moe"):
+        return _to_and_fro(place, call, name, how, dtype)
+    x1 = made(place.rank, "x1", dtype, ROWS, INNER).to(place.device)
+    x2 = made(place.rank, "x2", dtype, _inner(how, count), COLUMNS * count).to(place.device)
+    found = call(x1, x2, name) if how == "npu_mm_all_reduce_base" else call(x1, x2, name, count)
+    parts = found if isinstance(found, tuple) else (found,)
+    return dict(zip(("product", "gathered"), parts, strict=False))
+
+
+def _of_experts(place: Place, call: Callable[..., Any], name: str, how: str, dtype: str) -> dict[str, Any]:
+    count, back = place.count, how == "npu_gmm_alltoallv"
+    send = [n for other in range(count) for n in counts(place.rank, other, count)]
+    receive = [n for other in range(count) for n in counts(other, place.rank, count)]
+    if back:
+        send, receive = receive, send
+    x = made(place.rank, "rows", dtype, sum(send), INNER).to(place.device)
+    weight = made(place.rank, "weight", dtype, EXPERTS, INNER, COLUMNS).to(place.device)
+    return {"product": call(x, weight, name, count, send, receive)[0]}
+
+
+def _to_and_fro(place: Place, call: Callable[..., Any], name: str, how: str, dtype: str) -> dict[str, Any]:
+    """Send tokens to their experts, have each expert multiply by its number, and get the weighed sums back."""
+    count, ids = place.count, chosen(place.rank, place.count).to(place.device)
+    x = made(place.rank, "tokens", dtype, TOKENS, INNER).to(place.device)
+    scales = made(place.rank, "scales", "float32", TOKENS, CHOSEN).abs().to(place.device)
+    places: dict[str, Any] = {"group_ep": name, "ep_world_size": count, "ep_rank_id": place.rank}
+    places |= {"moe_expert_num": EXPERTS * count, "shared_expert_rank_num": 0, "global_bs": TOKENS * count}
+    rows, _, index, tokens, received, received_tp, spread = call(x, ids, expert_scales=scales, **places)
+    parts = tokens.tolist()
+    factors = torch.repeat_interleave(torch.arange(EXPERTS) + EXPERTS * place.rank + 1, torch.tensor(parts))
+    rows[: sum(parts)] *= factors.to(rows.device, rows.dtype).unsqueeze(1)
+    combine = _operator(how.replace("dispatch", "combine"))
+    more = {"tp_send_counts": received_tp, "expand_scales": spread}
+    return {"product": combine(rows, ids, index, received, scales, **more, **places), "tokens": tokens}
+
+
+def _limit(parts: list[T], sizes: list[T], dtype: str, inner: int) -> Wanted:
+    """Return the sum of parts, and what rounding of the products, of each part and of each sum may do to it."""
+    unit, size = torch.finfo(getattr(torch, dtype)).eps / 2, sum(sizes[1:], sizes[0])
+    return sum(parts[1:], parts[0]), 1.01 * (len(parts) + 1) * unit * size + inner * 2.0**-24 * size
+
+
+def _products(how: str, dtype: str, count: int) -> list[Wanted]:
+    wanted = []
+    for rank in range(count):
+        x1 = made(rank, "x1", dtype, ROWS, INNER).double()
+        x2 = made(rank, "x2", dtype, _inner(how, count), COLUMNS * count).double()
+        if how == "npu_all_gather_base_mm":
+            x1 = torch.cat([made(each, "x1", dtype, ROWS, INNER).double() for each in range(count)])
+        elif how == "npu_all_to_all_matmul":
+            blocks = [made(each, "x1", dtype, ROWS, INNER).double().chunk(count)[rank] for each in range(count)]
+            x1 = torch.cat(blocks, 1)
+        wanted.append((x1 @ x2, x1.abs() @ x2.abs()))
+    return wanted
+
+
+def expected(how: str, dtype: str, rank: int, count: int) -> Wanted:
+    """Return what a rank has to have, by definition."""
+    if how in EXPERT:
+        return _expected_of_experts(how, dtype, rank, count)
+    if how.startswith("npu_moe"):
+        x, ids = made(rank, "tokens", dtype, TOKENS, INNER).double(), chosen(rank, count)
+        scales = made(rank, "scales", "float32", TOKENS, CHOSEN).abs().double() * (ids + 1)
+        exact, size = x * scales.sum(1, keepdim=True), x.abs() * scales.sum(1, keepdim=True)
+        return _limit([exact], [size], dtype, CHOSEN)
+    parts, sizes = (list(each) for each in zip(*_products(how, dtype, count), strict=True))
+    if how == "npu_mm_all_reduce_base":
+        return _limit(parts, sizes, dtype, INNER)
+    if how == "npu_mm_reduce_scatter_base":
+        return _limit([p.chunk(count)[rank] for p in parts], [s.chunk(count)[rank] for s in sizes], dtype, INNER)
+    if how == "npu_matmul_all_to_all":
+        columns = [torch.cat([each.chunk(count, 1)[rank] for each in some]) for some in (parts, sizes)]
+        return _limit([columns[0]], [columns[1]], dtype, INNER)
+    return _limit([parts[rank]], [sizes[rank]], dtype, _inner(how, count))
+
+
+def _expected_of_experts(how: str, dtype: str, rank: int, count: int) -> Wanted:
+    """Follow each block of rows: from whom, to which expert of whom."""
+    pieces: list[Wanted] = []
+    forth = [(s, rank, e) for e in range(EXPERTS) for s in range(count)]
+    back = [(rank, t, e) for t in range(count) for e in range(EXPERTS)]
+    for source, target, expert in forth if how == "npu_alltoallv_gmm" else back:
+        holder = source if how == "npu_alltoallv_gmm" else target
+        order = [(source, t, e) for t in range(count) for e in range(EXPERTS)]
+        if how != "npu_alltoallv_gmm":
+            order = [(s, target, e) for e in range(EXPERTS) for s in range(count)]
+        sizes = [counts(s, t, count)[e] for s, t, e in order]
+        blocks = torch.split(made(holder, "rows", dtype, sum(sizes), INNER), sizes)
+        rows = blocks[order.index((source, target, expert))]
+        weight = made(target, "weight", dtype, EXPERTS, INNER, COLUMNS)[expert].double()
+        pieces.append((rows.double() @ weight, rows.double().abs() @ weight.abs()))
+    exact, size = (torch.cat(each) for each in zip(*pieces, strict=True))
+    return _limit([exact], [size], dtype, INNER)
