@@ -134,12 +134,12 @@ def planted(actual: Any, expected: Any, compare: Any) -> Iterator[Row]:
     """
     import torch  # noqa: PLC0415
 
-    from pytest_ascend.precision.reference import WAYS, plain  # noqa: PLC0415
+    from pytest_ascend.precision.reference import COUNTS, plain  # noqa: PLC0415
 
     exact = plain(expected).double()
     if not actual.is_floating_point() or not exact.numel() or not exact.isfinite().all() or not exact.any():
         return
-    results = [each for each in (actual, *expected.honest(actual.dtype, WAYS[1])) if each.dtype is actual.dtype]
+    results = [each for each in (actual, *expected.honest(actual.dtype, COUNTS[-1])) if each.dtype is actual.dtype]
     errors = torch.stack([(each.double() - exact).abs().reshape(-1) for each in results])
     ulp = float(2.0 ** exact.abs().max().log2().floor()) * torch.finfo(actual.dtype).eps
     largest, root = max(float(errors.max()), ulp), max(float(errors.square().mean(-1).sqrt().max()), 0.6 * ulp)

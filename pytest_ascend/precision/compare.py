@@ -15,7 +15,7 @@ from pytest_ascend.precision.floating import judge_floating
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS
 from pytest_ascend.precision.nested import Leaf, Misfit, kind, leaves
 from pytest_ascend.precision.pattern import Sample, map_of, pattern_of, worst_elements
-from pytest_ascend.precision.reference import WAYS, Reference, plain
+from pytest_ascend.precision.reference import Reference, plain
 from pytest_ascend.precision.request import Promise, Request, as_tensor, differences, explain
 from pytest_ascend.precision.standards import Standard, standard_of
 from pytest_ascend.precision.sums import pieces
@@ -23,8 +23,7 @@ from pytest_ascend.records.verdict import Limit, Verdict, Worst
 
 #: Rules that hold a device against honest results.
 NEED_HONEST = ("model", "ratio")
-#: What is above its limit by no more than this is judged beside more honest results: a model has hundreds of parts, and
-#: of so many the largest error is above what eight results lead to expect, now and then. Seen of honest ones: 1.2.
+#: Rejecting what is this share of its limit is a near thing; of honest layers 1.2 was seen.
 NARROWLY = 1.5
 #: Wrong parts of a nested output that a message shows in full.
 SHOWN = 8
@@ -102,8 +101,8 @@ def _judge_reference(leaf: Leaf, request: Request) -> Verdict:
     if leaf.honest or request.standard.rule not in NEED_HONEST or not isinstance(actual, torch.Tensor):
         return _judge_numbers(own, request, lambda: "; ".join([_beside(len(leaf.honest), request), *notes]))
 
-    def judged(ways: int) -> Verdict:
-        honest = tuple(each for each in expected.honest(actual.dtype, ways) if each.dtype is actual.dtype)
+    def judged(count: int) -> Verdict:
+        honest = tuple(each for each in expected.honest(actual.dtype, count) if each.dtype is actual.dtype)
         said = expected.source.described(actual.dtype, len(honest))
         return _judge_numbers(
             replace(own, honest=honest),
@@ -111,11 +110,12 @@ def _judge_reference(leaf: Leaf, request: Request) -> Verdict:
             lambda: "; ".join([said, *notes]),
         )
 
-    verdict = judged(WAYS[0])
-    for ways in WAYS[1:]:
-        if verdict.agrees or verdict.limit is None or (ways == WAYS[-1] and _badness(verdict) > NARROWLY):
+    usual, *more = expected.source.counts
+    verdict = judged(usual)
+    for step, count in enumerate(more):
+        if verdict.agrees or verdict.limit is None or (step and _badness(verdict) > NARROWLY):
             break
-        verdict = judged(ways)
+        verdict = judged(count)
     return verdict
 
 

@@ -22,7 +22,7 @@ from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.layer_report import Layer, LayerReport, relative_error
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.operators import UNSHOWN_BRANCHING, first_wrong_operator, in_float64
-from pytest_ascend.precision.reference import Source, initialise
+from pytest_ascend.precision.reference import COUNTS_OF_MANY, Source, initialise
 from pytest_ascend.precision.stand_ins import stand_ins
 
 Gradients: TypeAlias = dict[str, Tensor]
@@ -98,7 +98,9 @@ class Again:
         if any(isinstance(each, DROPOUTS) and each.training and each.p for each in module.modules()):
             return replace(layer, note="active dropout: not judged")
         has_parts = any(True for _ in module.children())
-        source = Source(module, call.args, call.kwargs, self.autocast, call=partial(_computed, call))
+        source = Source(
+            module, call.args, call.kwargs, self.autocast, call=partial(_computed, call), counts=COUNTS_OF_MANY
+        )
         (output, gradients), names = in_float64(source)
         forward = compare(call.output, output, name=call.label, standard=self.standard)
         found = {name: each for name, each in gradients_of(call).items() if name in gradients}

@@ -240,6 +240,8 @@ def _by_chance(like: Tensor) -> Tensor:
 
 #: Orders up to this one are among the first ways that a judge asks for; later ones only before it rejects narrowly.
 EARLY = 6
+#: Four orders choose all elements between them for what is kept for a gradient.
+FAITHFUL_UP_TO = 4
 #: Integers of the same width. What bfloat16 holds is computed in float32 everywhere, and rounded once; but where in a
 #: model that happens differs, so that other orders round some of it the other way.
 BITS = {torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
@@ -253,22 +255,22 @@ def _saved(way: Way) -> Way:
     """
 
     def compute(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        is_faithful = x.dtype is torch.float16 or 1 <= _order.get() <= 4 or _order.get() > EARLY
+        is_faithful = x.dtype is torch.float16 or 1 <= _order.get() <= FAITHFUL_UP_TO or _order.get() > EARLY
         return (_faithful if is_faithful else way)(func, x, *args, **kwargs)
 
     return compute
 
 
 def _normalized(way: Way) -> Way:
-    """Let late orders have the reciprocal root, which is kept for the gradient, wrong by two units in the last place.
+    """Let later orders have the reciprocal root, which is kept for the gradient, wrong by two units in the last place.
 
     That is what CUDA documents of its ``rsqrtf`` (C++ Programming Guide, mathematical functions); of CANN's nothing is.
     """
 
     def compute(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         *others, over = _saved(way)(func, x, *args, **kwargs)
-        if _order.get() > EARLY and over.dtype is torch.float32:
-            over = over * torch.where(_by_chance(over), 1 + 2.0**-23, 1 - 2.0**-23)
+        if _order.get() > FAITHFUL_UP_TO and over.dtype is torch.float32:
+            over = over * torch.where(_by_chance(over), 1 + 2.0**-22, 1 - 2.0**-22)
         return (*others, over)
 
     return compute

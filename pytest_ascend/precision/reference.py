@@ -30,9 +30,12 @@ class Mode(NamedTuple):
 #: Gives so many honest results of a part in one mode; none where the CPU cannot compute it.
 Ways: TypeAlias = Callable[[Mode, int], tuple[Tensor, ...]]
 
-#: Ways in which honest results are computed: usually, before a result is rejected, and where that is a near thing.
-WAYS = (2, 8, 32)
-USUAL = WAYS[0]
+#: How many honest results are computed: usually, and before a result is rejected.
+COUNTS = (2, 8)
+#: Of one among hundreds of results, as layers are: and where rejecting it would be a near thing. In so many one exceeds
+#: what eight results lead to expect, now and then.
+COUNTS_OF_MANY = (2, 8, 32)
+USUAL = COUNTS[0]
 
 
 class Reference(Tensor):
@@ -133,6 +136,8 @@ class Source:
     call: Callable[..., Any] | None = None
     #: Why there are no honest results.
     lacking: str = ""
+    #: How many honest results are computed, step by step.
+    counts: tuple[int, ...] = COUNTS
 
     def __post_init__(self) -> None:
         self.notes: list[str] = []
