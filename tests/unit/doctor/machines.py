@@ -278,6 +278,12 @@ MACHINES: dict[str, Box] = {
         smi=SMI,
         finds="combination.incompatible",
     ),
+    "python-that-only-the-other-torch-takes": Box(
+        files={**A2, **python("2.1.0", "2.9.0", "3.8", pin="2.9.0")},
+        environ=sourced(NEW),
+        smi=SMI,
+        finds="combination.torch combination.python",
+    ),
     "torch-npu-of-another-torch": Box(
         files={**A2, **python("2.8.0", "2.9.0", pin="2.9.0")}, environ=sourced(NEW), smi=SMI, finds="combination.torch"
     ),
