@@ -3,6 +3,7 @@
     python tools/versions.py 2.7.1 2.12.0            # each in an environment of its own, which is removed afterwards
     python tools/versions.py 2.13.0 --here           # what is installed here
     python tools/versions.py --here --chip 310P 950 --cann 8.1.RC1     # chips and releases of CANN, with what is here
+    python tools/versions.py --log report/run.jsonl  # a run on an emulated chip that was made before
     python tools/versions.py                         # write the page again from what was seen before
 
 For each version: does it come up, who computes its operators (the census), and what becomes of the cases of a level. An
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,20 +86,29 @@ def seen(programs: Path, level: str, options: tuple[str, ...] = ()) -> dict[str,
             found["census"] = dict(sorted(kinds.items()))
         chosen = ("--ascend-device=emulated", f"--ascend-level={level}", *options)
         run("pytest", "--ascend", *chosen, "-q", "--ascend-report=report")
-        records = list(_records(Path(folder, "report", "run.jsonl")))
-        found["known"] = dict(
-            Counter(each["waiver"]["cause"] for each in records if each.get("waiver", {}).get("cause"))
-        )
-        found["outcomes"] = dict(Counter(each["outcome"] for each in records))
-        found["causes"] = dict(Counter(_cause(each) for each in records if each["outcome"] not in OUTCOMES[:2]))
-        return found
+        return found | counted(_lines(Path(folder, "report", "run.jsonl"), "record"))
 
 
-def _records(log: Path) -> Iterator[Mapping[str, Any]]:
-    for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
-        entry = json.loads(line)
-        if entry["type"] == "record":
-            yield entry
+def counted(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what became of cases: by outcome, by known deviation, and of those that did not pass by cause."""
+    known = (each["waiver"]["cause"] for each in records if each.get("waiver", {}).get("cause"))
+    causes = (_cause(each) for each in records if each["outcome"] not in OUTCOMES[:2])
+    outcomes = Counter(each["outcome"] for each in records)
+    return {"known": dict(Counter(known)), "outcomes": dict(outcomes), "causes": dict(Counter(causes))}
+
+
+def played(log: Path) -> tuple[str, dict[str, Any]]:
+    """Return the name of a run on an emulated chip that was made before, from its log, and what became of it."""
+    (header,) = _lines(log, "header")
+    name = f"chip {header['stack']['chip'].removeprefix('Ascend')}, {header['level']}"
+    reason = header["selection"]["reason"]
+    found = {"day": header["started"][:10], "level": header["level"], **counted(_lines(log, "record"))}
+    return f"{name} ({reason})" if reason else name, found
+
+
+def _lines(log: Path, kind: str) -> list[Mapping[str, Any]]:
+    text = log.read_text(encoding="utf-8") if log.exists() else ""
+    return [entry for entry in map(json.loads, text.splitlines()) if entry["type"] == kind]
 
 
 def _cause(record: Mapping[str, Any]) -> str:
@@ -158,6 +168,8 @@ def play(given: argparse.Namespace, known: dict[str, Any], programs: Path) -> No
     for name, option in [*chips, *((f"CANN {each}", f"--ascend-emulated-cann={each}") for each in given.cann)]:
         known[f"{name}, {given.level}"] = seen(programs, given.level, (option,))
         PLAYED.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    known |= dict(map(played, given.log))
+    PLAYED.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def between(text: str, begin: str, end: str, content: str) -> str:
@@ -176,6 +188,7 @@ def main() -> None:
     parser.add_argument("--environment", type=Path, help="take an environment that is there")
     parser.add_argument("--chip", nargs="*", default=[], help="chips to be, as --ascend-emulated-chip has them")
     parser.add_argument("--cann", nargs="*", default=[], help="releases of CANN to answer as")
+    parser.add_argument("--log", nargs="*", default=[], type=Path, help="logs of runs on emulated chips to add")
     given = parser.parse_args()
     known, played = (json.loads(each.read_text(encoding="utf-8")) if each.exists() else {} for each in (SEEN, PLAYED))
     play(given, played, Path(sys.executable).parent)

@@ -193,7 +193,7 @@ CODES = {
         ("207005", "memory cannot be allocated", MEMORY, _RT),
         ("207018", "the device's memory is exhausted", MEMORY, _RT),
         ("361001", "aclnn: a call of the runtime failed", LOST, _NN),
-        ("507008", "the chip's version cannot be read, as where its driver does not answer", LOST, _RT),
+        ("507008", "the chip's version cannot be read, as where its driver is busy, or is not a model's", LOST, _RT),
         ("507010", "the task scheduler lost its heartbeat", LOST, _RT),
         ("507011", "the execution of a model failed", CORE, _RT),
         ("507013", "error of the system's DMA", LOST, _RT),

@@ -203,7 +203,7 @@ def _callers() -> Mapping[str, tuple[str, ...]]:
 
 
 #: Operators of the matrix unit whose pages list no cubeMathType, or that torch decomposes below its dispatcher.
-_MULTIPLYING = re.compile(r"conv|lstm|gru|rnn|attention|matmul|linear|einsum|(^|_)b?mm")
+_MULTIPLYING = re.compile(r"conv|lstm|gru|rnn|attention|matmul|linear|einsum|pinv|(^|_)b?mm")
 
 
 @functools.cache

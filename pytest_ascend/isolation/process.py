@@ -285,32 +285,37 @@ PLOG_END_BYTES = 10_000
 #: CANN begins a new file when one is full; nobody's process needs as many as this.
 MOST_PLOGS = 4
 #: A process's own file, or, where it was forked from one that had its file open already, lines with its number.
-_PLOG = re.compile(r"plog-(\d{1,9})_\d+\.log(\.\d+)?")
+_PLOG = re.compile(r"(?:plog|device)-(\d{1,9})_\d+\.log(\.\d+)?")
 
 
 def plogs(pid: int, since: float, environ: Mapping[str, str] = os.environ) -> Iterator[str]:
     """Yield what CANN wrote of a process into files touched after ``since`` (of ``time.time``), below their names.
 
-    Source: CANN documentation, log reference: plog-PID_TIME.log in debug/plog below ASCEND_PROCESS_LOG_PATH, else below
-    ASCEND_WORK_PATH/log, else below ~/ascend/log; each line begins with "[LEVEL] MODULE(PID,name)".
+    Source: CANN documentation, log reference: plog-PID_TIME.log in debug/plog, and what the card said for the process,
+    device-PID_TIME.log in debug/device-N, below ASCEND_PROCESS_LOG_PATH, else below ASCEND_WORK_PATH/log, else below
+    ~/ascend/log; each line of the former begins with "[LEVEL] MODULE(PID,name)".
     """
+    debug = _log_folder(environ) / "debug"
     try:
-        entries = sorted(_plog_folder(environ).iterdir(), key=lambda each: each.name)
+        folders = [debug / "plog", *sorted(debug.glob("device-[0-9]*"))]
+        entries = [each for folder in folders for each in sorted(folder.iterdir(), key=lambda each: each.name)]
         named = [(each, match[1]) for each in entries if (match := _PLOG.fullmatch(each.name))]
         touched = [(each, of) for each, of in named if each.lstat().st_mtime >= since - 1]
     except OSError:
         return
-    own = [each for each, of in touched if of == str(pid)]
-    for each in (own or [each for each, _ in touched])[-MOST_PLOGS:]:
+    marks = {each: "" for each, of in touched if of == str(pid)}
+    if not any(each.name.startswith("plog") for each in marks):
+        marks |= {each: f"({pid}," for each, _ in touched if each.name.startswith("plog")}
+    for each, mark in list(marks.items())[-MOST_PLOGS:]:
         with contextlib.suppress(OSError):
-            if said := _plog(each, "" if own else f"({pid},"):
+            if said := _plog(each, mark):
                 yield f"CANN's log of the process, {each}:\n{said}"
 
 
-def _plog_folder(environ: Mapping[str, str]) -> Path:
+def _log_folder(environ: Mapping[str, str]) -> Path:
     work = environ.get("ASCEND_WORK_PATH")
     usual = Path(work, "log") if work else Path(environ.get("HOME", "/"), "ascend", "log")
-    return Path(environ.get("ASCEND_PROCESS_LOG_PATH") or usual, "debug", "plog")
+    return Path(environ.get("ASCEND_PROCESS_LOG_PATH") or usual)
 
 
 def _plog(path: Path, mark: str) -> str:

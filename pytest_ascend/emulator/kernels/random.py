@@ -45,6 +45,11 @@ def random_(x: T, low: int, high: int, seed: int, offset: int) -> None:
     x.random_(low, high, generator=generator(seed, offset))
 
 
+@family.kernel(f"aclnnInplaceRandomWithoutFromTo(inout Tensor self, {_SEED})")
+def random_whole_(x: T, seed: int, offset: int) -> None:
+    x.random_(generator=generator(seed, offset))
+
+
 @family.kernel(f"aclnnInplaceBernoulli(inout Tensor self, Scalar probability, {_SEED})")
 @family.kernel(f"aclnnInplaceBernoulliTensor(inout Tensor self, Tensor probability, {_SEED})")
 def bernoulli_(x: T, probability: Any, seed: int, offset: int) -> None:

@@ -74,6 +74,7 @@ PRODUCTS = {
     "addmv": lambda x: torch.addmv(x[0], x, x[1]),
     "linear": lambda x: torch.nn.functional.linear(x, x),
     "conv": lambda x: torch.nn.functional.conv1d(x[None], x[:, :, None]),
+    "pinv": torch.linalg.pinv,
     "gradient": lambda x: torch.autograd.grad((x.requires_grad_() @ x).sum(), x),
 }
 NO_PRODUCTS = {

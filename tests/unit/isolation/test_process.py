@@ -147,6 +147,18 @@ def test_of_a_log_that_a_parent_opened_only_the_lines_of_the_process_are_kept(tm
     assert "of another process" not in said
 
 
+def test_what_the_card_said_for_the_process_is_kept_too(tmp_path: Path) -> None:
+    _plog(tmp_path, 12, "of the fork", file_of=11)
+    for pid in (12, 13):
+        path = tmp_path / "debug" / "device-0" / f"device-{pid}_20240527152609482.log"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"[ERROR] TSCH(-1,null): of the card, for {pid}\n")
+    said = _log_of(12, 0, ASCEND_PROCESS_LOG_PATH=str(tmp_path))
+    assert "of the fork" in said
+    assert "of the card, for 12" in said
+    assert "for 13" not in said
+
+
 def test_a_log_of_an_earlier_process_with_this_number_is_none(tmp_path: Path) -> None:
     path = _plog(tmp_path, 12, "long ago")
     os.utime(path, (1_700_000_000, 1_700_000_000))
