@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 
 from pytest_ascend.emulator.signature import CONTAINERS, Parameter, Signature, parse
+from pytest_ascend.emulator.tensors import write
 
 Body = Callable[..., Any]
 _B = TypeVar("_B", bound=Body)
@@ -106,8 +107,10 @@ class Kernel:
 class Family:
     """Operators that belong together, in one file."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, wide: bool | Iterable[str] = False) -> None:
+        """Make a family, of which ``wide`` names the operators that are computed in float32, or says that all are."""
         self.name = name
+        self.wide = wide if isinstance(wide, bool) else frozenset(wide)
         self.kernels: list[Kernel] = []
         self.by_name: list[Kernel] = []
         self.left_out: list[str] = []
@@ -117,7 +120,10 @@ class Family:
         if any(isinstance(each, Absent) for each in _made_of(body)):
             self.left_out.append(parse(declaration).name)
             return
-        self.kernels.append(Kernel(parse(declaration), body, into, self.name))
+        signature = parse(declaration)
+        if self.wide is True or (self.wide and signature.name.removeprefix("aclnn") in self.wide):
+            body = _in_float32(signature, body)
+        self.kernels.append(Kernel(signature, body, into, self.name))
 
     def kernel_of_some(self, declaration: str) -> Callable[[_B], _B]:
         """Declare an operator of many parameters, whose function takes by name those that it knows.
@@ -171,10 +177,32 @@ def _known(inputs: Iterable[Parameter], known: set[str], given: Iterable[Any]) -
 NARROW = (torch.float16, torch.bfloat16)
 
 
-def widened(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function with its narrow operands in float32; who writes its results rounds them."""
-    return lambda *arguments: function(*map(_wide, arguments))
+def _in_float32(signature: Signature, body: Body) -> Body:
+    """Return the body with what is in half precision in float32, and rounded once, where it is written.
+
+    So do chips; torch's CPU rounds in between in some of its kernels.
+    """
+    changed = [i for i, each in enumerate(p for p in signature.parameters if p.is_input) if each.role == "inout"]
+
+    def computed(*given: Any, **out: Any) -> Any:
+        wide = [_wide(each) for each in given]
+        if all(mine is theirs for mine, theirs in zip(wide, given, strict=True)):
+            return body(*given, **out)
+        wide_out = {name: _wide(each) for name, each in out.items()}
+        made = body(*wide, **wide_out)
+        for target, value in [(given[i], wide[i]) for i in changed] + [(out[name], wide_out[name]) for name in out]:
+            if target is not value:
+                write(target, value)
+        return made
+
+    return computed
 
 
-def _wide(argument: Any) -> Any:
-    return argument.float() if isinstance(argument, torch.Tensor) and argument.dtype in NARROW else argument
+def _wide(value: Any) -> Any:
+    """Return what is in half precision in float32, anything else as it is: outputs, too, as not all are written."""
+    if isinstance(value, torch.Tensor) and value.dtype in NARROW:
+        return value.float()
+    if isinstance(value, (list, tuple)):
+        wide = type(value)(_wide(each) for each in value)
+        return value if all(mine is theirs for mine, theirs in zip(wide, value, strict=True)) else wide
+    return torch.float32 if value in NARROW else value

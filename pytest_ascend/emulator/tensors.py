@@ -95,7 +95,7 @@ def write(target: Any, value: Any) -> None:
     """Copy a result into an output. What the caller left out, or the kernel did not compute, stays as it is."""
     if target is None or value is None:
         return
-    if isinstance(target, list):
+    if isinstance(target, (list, tuple)):
         for each, result in zip(target, value, strict=True):
             write(each, result)
         return

@@ -40,7 +40,7 @@ def test_multihead_attention(need_weights: bool, dtype: torch.dtype) -> None:
     module = nn.MultiheadAttention(8, 2, batch_first=True, dtype=dtype)
 
     def attend(x: Tensor) -> Any:
-        return module.to(x.device)(x, x, x, need_weights=need_weights)[0]
+        return module.to(x.device, x.dtype)(x, x, x, need_weights=need_weights)[0]
 
     assert_same(attend, floats(2, 5, 8, dtype=dtype), backward=True)
 

@@ -94,23 +94,30 @@ def test_a_malformed_call_is_an_error_and_the_device_goes_on() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:LSTM fallback to acl_op")  # of torch_npu, which has two ways
+@pytest.mark.filterwarnings("ignore:torch_npu.npu_gru is deprecated", "ignore:Cannot create tensor with NZ format")
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
-def test_an_lstm_and_its_gradients(layers: int, bidirectional: bool, bias: bool) -> None:
+@pytest.mark.parametrize("layer", [torch.nn.LSTM, torch.nn.GRU])
+def test_recurrent_layers_and_their_gradients(
+    layer: type[torch.nn.RNNBase], layers: int, bidirectional: bool, bias: bool
+) -> None:
     torch.manual_seed(0)
-    usual = torch.nn.LSTM(5, 4, num_layers=layers, bidirectional=bidirectional, bias=bias, batch_first=True)
-    there = torch.nn.LSTM(5, 4, num_layers=layers, bidirectional=bidirectional, bias=bias, batch_first=True)
+    usual, there = (layer(5, 4, layers, bidirectional=bidirectional, bias=bias, batch_first=True) for _ in range(2))
     there.load_state_dict(usual.state_dict())
     states = [floats(layers * (1 + bidirectional), 3, 4, seed=seed) for seed in (1, 2)]
     found = []
     for model, device in ((usual, "cpu"), (there.npu(), "npu")):
         x = floats(3, 6, 5).to(device).requires_grad_()
-        hidden, cell = (each.detach().to(device).requires_grad_() for each in states)
-        out, (last, kept) = model(x, (hidden, cell))
-        (out.square().sum() + last.sum() + (3 * kept).sum()).backward()
-        leaves = [x, hidden, cell, *model.parameters()]
-        found.append([each.detach().cpu() for each in (out, last, kept, *(leaf.grad for leaf in leaves))])
+        given = [each.detach().to(device).requires_grad_() for each in states]
+        if layer is torch.nn.LSTM:
+            out, last = model(x, tuple(given))
+        else:
+            given.pop()
+            out, *last = model(x, *given)
+        (out.square().sum() + sum((place * each).sum() for place, each in enumerate(last, start=1))).backward()
+        leaves = [x, *given, *model.parameters()]
+        found.append([each.detach().cpu() for each in (out, *last, *(leaf.grad for leaf in leaves))])
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
 
 
@@ -122,7 +129,33 @@ def test_an_lstm_in_half_precision() -> None:
     torch.testing.assert_close(found, wanted, rtol=2e-3, atol=2e-3)
 
 
-def test_an_lstm_over_sequences_of_different_lengths_says_that_it_is_not_emulated() -> None:
-    packed = torch.nn.utils.rnn.pack_padded_sequence(floats(6, 3, 5).npu(), torch.tensor([6, 4, 2]))
-    with pytest.raises(RuntimeError):
-        torch.nn.LSTM(5, 4).npu()(packed)[0].data.cpu()
+def test_an_lstm_over_sequences_of_different_lengths() -> None:
+    torch.manual_seed(0)
+    usual, there = torch.nn.LSTM(5, 4), torch.nn.LSTM(5, 4)
+    there.load_state_dict(usual.state_dict())
+    found = []
+    for model, device in ((usual, "cpu"), (there.npu(), "npu")):
+        x = floats(6, 3, 5).to(device)
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x, torch.tensor([6, 4, 2]))
+        made, (last, kept) = model(packed)
+        out = torch.nn.utils.rnn.pad_packed_sequence(made)[0]
+        (out.square().sum() + last.sum() + (3 * kept).sum()).backward()
+        leaves = model.parameters()  # the gradient of x is not here: torch_npu packs sequences with their padding, and
+        # torch's own gradient of packing takes that for sequences without
+        found.append([each.detach().cpu() for each in (out, last, kept, *(leaf.grad for leaf in leaves))])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_boxes_that_overlap_better_ones_are_left_out(seed: int) -> None:
+    corner, size = floats(40, 2, seed=seed) * 3, floats(40, 2, seed=seed + 9).abs() + 1
+    boxes, scores = torch.cat([corner, corner + size], 1), floats(40, seed=seed + 99).sigmoid()
+    limits = torch.tensor(0.4).npu(), torch.tensor(0.3).npu()
+    chosen, count = torch_npu.npu_nms_v4(boxes.npu(), scores.npu(), 10, *limits)
+    share = torch_npu.npu_iou(boxes.npu(), boxes.npu()).cpu()
+    best = [place for place in scores.argsort(descending=True).tolist() if scores[place] > 0.3]
+    wanted: list[int] = []
+    for place in best:
+        if all(share[place, other] <= 0.4 for other in wanted):
+            wanted.append(place)
+    assert chosen.tolist()[: int(count)] == wanted[:10]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch_npu.npu.amp import GradScaler as NpuGradScaler
 
-from pytest_ascend.emulator.kernels.linear import slow_dtypes
+from pytest_ascend.emulator.registry import NARROW
 
 from .both import assert_identical, floats
 
@@ -103,7 +103,7 @@ def _trained(
 def test_training_gives_the_same_bits(name: str, optimizer: str, form: str, dtype: torch.dtype) -> None:
     actual = _trained("npu", name, optimizer, dtype=dtype, **FORMS[form])
     expected = _trained("cpu", name, optimizer, dtype=dtype, **FORMS[form])
-    if dtype in slow_dtypes():  # products are rounded once, where the CPU rounds on the way: no bits are promised
+    if dtype in NARROW:  # results are rounded once, where the CPU rounds on the way: no bits are promised
         torch.testing.assert_close(actual["losses"][0], expected["losses"][0], rtol=1e-2, atol=1e-2)
         return
     for key, value in expected.items():

@@ -14,7 +14,23 @@ from pytest_ascend.emulator.registry import Family, aten
 T = torch.Tensor
 Number = complex
 
-family = Family("activation")
+#: Those that torch's CPU would round inside.
+_WIDE = (
+    "GluBackward",
+    "InplaceRsqrt",
+    "InplaceSinc",
+    "LogSigmoidBackward",
+    "LogSoftmax",
+    "Logit",
+    "LogitGrad",
+    "PreluBackward",
+    "Rsqrt",
+    "SigmoidBackward",
+    "Sinc",
+    "Softmax",
+)
+
+family = Family("activation", wide=_WIDE)
 op = family.op
 
 

@@ -157,7 +157,7 @@ def _over_shared_heads(gradient: T, heads: int) -> T:
     )
 
 
-family = Family("flash")
+family = Family("flash", wide=True)
 Lengths = list[int]
 
 #: sparseMode, as CANN numbers it. In the first two the mask is given in full; in the others it is made here, and the

@@ -9,7 +9,7 @@ import torch
 from pytest_ascend.emulator.kernels.linear import narrowed, widened
 from pytest_ascend.emulator.registry import Family, aten
 
-family = Family("convolution")
+family = Family("convolution", wide=("ConvTbc", "ConvTbcBackward", "Im2colBackward"))
 op = family.op
 T = torch.Tensor
 L = list[int]

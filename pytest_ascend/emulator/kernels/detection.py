@@ -157,3 +157,20 @@ def bounding_box_decode(
     corners = x - (width - 1) / 2, y - (height - 1) / 2, x + (width - 1) / 2, y + (height - 1) / 2
     bottom, right = (size - 1 for size in max_shape[:2])
     return torch.stack([each.clamp(0, (right, bottom)[place % 2]) for place, each in enumerate(corners)], -1)
+
+
+@family.kernel_named("NonMaxSuppressionV4")
+def non_max_suppression(boxes: T, scores: T, most: T, limit: T, lowest: T, **_: bool) -> tuple[T, T]:
+    """Return the indices of boxes to keep, the best first, filled up with 0, and how many there are.
+
+    A box goes that overlaps a better one by more than ``limit``, or whose score is not above ``lowest``.
+    """
+    corners, others = _pairs(boxes.T, boxes.T, trans=False, crossed=True)
+    share, _union = _share(corners, others, "iou")
+    kept: list[int] = []
+    for place in scores.argsort(descending=True, stable=True).tolist():
+        if len(kept) < int(most) and scores[place] > lowest and not (share[place, kept] > limit).any():
+            kept.append(place)
+    chosen = torch.zeros(int(most), dtype=torch.int32)
+    chosen[: len(kept)] = torch.tensor(kept, dtype=torch.int32)
+    return chosen, torch.tensor(len(kept), dtype=torch.int32)

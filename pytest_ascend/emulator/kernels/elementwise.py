@@ -7,12 +7,48 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import NARROW, Family
+from pytest_ascend.emulator.registry import Family
 
 T = torch.Tensor
 Number = complex
 
-family = Family("elementwise")
+#: Those that torch's CPU would round inside.
+_WIDE = (
+    "Add",
+    "Adds",
+    "Div",
+    "DivMod",
+    "FloorDivide",
+    "FmodTensor",
+    "InplaceAdd",
+    "InplaceAdds",
+    "InplaceDiv",
+    "InplaceDivMod",
+    "InplaceFmodTensor",
+    "InplaceMul",
+    "InplacePowTensorScalar",
+    "InplacePowTensorTensor",
+    "InplaceRemainderTensorTensor",
+    "InplaceSub",
+    "InplaceXLogYScalarOther",
+    "Mul",
+    "Muls",
+    "PowScalarTensor",
+    "PowTensorScalar",
+    "PowTensorTensor",
+    "RemainderScalarTensor",
+    "RemainderTensorScalar",
+    "RemainderTensorTensor",
+    "Rsub",
+    "Rsubs",
+    "Sub",
+    "Subs",
+    "XLogYScalarOther",
+    "XLogYScalarSelf",
+    "XLogYTensor",
+)
+
+family = Family("elementwise", wide=_WIDE)
 op = family.op
 
 
@@ -31,15 +67,6 @@ def _wide(function: Callable[..., Any]) -> Callable[..., None]:
     return body
 
 
-def _pow(self: Any, other: Any, *, out: T) -> None:
-    """Raise to a power, in half precision through float32: torch's CPU would round the exponent first."""
-    if out.dtype in NARROW:
-        wide = [each.float() if isinstance(each, T) and each.dtype in NARROW else each for each in (self, other)]
-        out.copy_(torch.pow(*wide))
-    else:
-        torch.pow(self, other, out=out)
-
-
 #: How CANN counts the ways to round a quotient.
 ROUNDING = (None, "trunc", "floor")
 
@@ -49,7 +76,7 @@ _BINARY: list[tuple[str, str | None, Callable[..., Any]]] = [
     ("Div", "Divs", torch.div),
     ("FmodTensor", "FmodScalar", torch.fmod),
     ("RemainderTensorTensor", "RemainderTensorScalar", torch.remainder),
-    ("PowTensorTensor", "PowTensorScalar", _pow),
+    ("PowTensorTensor", "PowTensorScalar", torch.pow),
     ("XLogYTensor", "XLogYScalarOther", torch.xlogy),
     ("ClampMinTensor", "ClampMin", torch.clamp_min),
     ("ClampMaxTensor", "ClampMax", torch.clamp_max),
@@ -169,7 +196,7 @@ def _remainder_of_number(self: float, other: T, *, out: T) -> None:
 
 
 op("aclnnRemainderScalarTensor(Scalar self, Tensor other, out Tensor out)", _wide(_remainder_of_number), into=True)
-op("aclnnPowScalarTensor(Scalar self, Tensor exponent, out Tensor out)", _wide(_pow), into=True)
+op("aclnnPowScalarTensor(Scalar self, Tensor exponent, out Tensor out)", _wide(torch.pow), into=True)
 op("aclnnXLogYScalarSelf(Scalar self, Tensor other, out Tensor out)", _wide(torch.xlogy), into=True)
 op("aclnnLeftShifts(Tensor self, Scalar shiftBits, out Tensor out)", torch.bitwise_left_shift, into=True)
 

@@ -9,7 +9,14 @@ import torch
 from pytest_ascend.emulator.registry import Family, aten
 from pytest_ascend.emulator.tensors import Refused
 
-family = Family("indexing")
+#: Those that torch's CPU would round inside.
+_WIDE = (
+    "EmbeddingDenseBackward",
+    "IndexAdd",
+    "IndexPutImpl",
+)
+
+family = Family("indexing", wide=_WIDE)
 op = family.op
 T = torch.Tensor
 Optional = T | None

@@ -7,7 +7,15 @@ import torch
 from pytest_ascend.emulator.kernels.attention import Attention, attend, from_bnsd, to_bnsd
 from pytest_ascend.emulator.registry import Family
 
-family = Family("inference")
+family = Family(
+    "inference",
+    wide=(
+        "FusedInferAttentionScoreV2",
+        "FusedInferAttentionScoreV3",
+        "IncreFlashAttentionV4",
+        "PromptFlashAttentionV3",
+    ),
+)
 T = torch.Tensor
 Optional = T | None
 L = list[int]

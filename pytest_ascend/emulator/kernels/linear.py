@@ -14,7 +14,14 @@ from pytest_ascend.emulator.choices import CHIP
 from pytest_ascend.emulator.registry import Family
 from pytest_ascend.environment.chips import family as family_of
 
-family = Family("linear")
+#: Those that torch's CPU would round inside.
+_WIDE = (
+    "Addbmm",
+    "Addr",
+    "InplaceAddr",
+)
+
+family = Family("linear", wide=_WIDE)
 op = family.op
 T = torch.Tensor
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from pytest_ascend.emulator.registry import Family, aten, widened
+from pytest_ascend.emulator.registry import Family, aten
 
-family = Family("linear_algebra")
+family = Family("linear_algebra", wide=True)
 op = family.op
 T = torch.Tensor
 
@@ -60,12 +60,12 @@ op("aclnnSlogdet(Tensor self, out Tensor sign, out Tensor log)", slogdet)
 # There are no public names for what these do without a gradient.
 op(
     "aclnnCdist(Tensor x1, Tensor x2, float p, int64 mode, out Tensor out)",
-    widened(aten._cdist_forward.default),
+    aten._cdist_forward.default,
 )
-op("aclnnPdist(Tensor self, float p, out Tensor out)", widened(lambda x, p: aten._pdist_forward(x.contiguous(), p)))
+op("aclnnPdist(Tensor self, float p, out Tensor out)", lambda x, p: aten._pdist_forward(x.contiguous(), p))
 op(
     "aclnnCdistBackward(Tensor grad, Tensor x1, Tensor x2, Tensor cdist, float p, out Tensor out)",
-    widened(lambda grad, x1, x2, distance, p: aten._cdist_backward(grad.contiguous(), x1, x2, p, distance)),
+    lambda grad, x1, x2, distance, p: aten._cdist_backward(grad.contiguous(), x1, x2, p, distance),
 )
 
 

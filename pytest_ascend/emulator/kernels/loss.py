@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812  as everybody calls it
 
 from pytest_ascend.emulator.choices import CHIP
-from pytest_ascend.emulator.registry import Family, aten, widened
+from pytest_ascend.emulator.registry import Family, aten
 
-family = Family("loss")
+family = Family("loss", wide=True)
 op = family.op
 T = torch.Tensor
 Optional = T | None
@@ -75,7 +75,7 @@ op(
 )
 op(
     f"aclnnBinaryCrossEntropyWithLogits({_PAIR}, Tensor weight, Tensor posWeight, int64 reduction, out Tensor out)",
-    widened(aten.binary_cross_entropy_with_logits.default),
+    aten.binary_cross_entropy_with_logits.default,
 )
 
 
@@ -86,7 +86,6 @@ op(
 def binary_cross_entropy_with_logits_backward(
     grad: T, x: T, target: T, weight: Optional, pos_weight: Optional, reduction: int
 ) -> T:
-    grad, x, target = grad.float(), x.float(), target.float()
     if pos_weight is None:
         result = x.sigmoid().sub_(target).mul_(grad)
     else:
@@ -121,7 +120,7 @@ def kl_div_target_backward(grad: T, x: T, target: T, reduction: int, log_target:
 
 op(
     f"aclnnMultilabelMarginLoss({_PAIR}, int64 reduction, out Tensor out, out Tensor isTarget)",
-    _with_long(widened(aten.multilabel_margin_loss_forward.default), 1),
+    _with_long(aten.multilabel_margin_loss_forward.default, 1),
 )
 
 _CTC_MULTIPLE = 1 if "Ascend950" in os.environ.get(CHIP, "") else 8
@@ -136,7 +135,7 @@ def ctc_loss(log_probs: T, targets: T, lengths: list[int], target_lengths: list[
     """Return the losses and, with a last dimension that is rounded up to 8 but on a 950, what the backward takes."""
     one = log_probs.dim() == 2  # no batch: torch_npu before 2.6 hands that on as it is
     batch = log_probs.unsqueeze(1) if one else log_probs
-    loss, log_alpha = _ctc_loss(batch, targets, lengths, target_lengths, blank, zero)
+    loss, log_alpha = aten._ctc_loss(batch, targets, lengths, target_lengths, blank, zero)
     loss = loss.squeeze(0) if one else loss
     return loss, torch.nn.functional.pad(log_alpha, (0, -log_alpha.shape[-1] % _CTC_MULTIPLE))
 
@@ -156,11 +155,7 @@ def ctc_loss_backward(
     *rest: Any,
 ) -> Any:
     log_alpha = log_alpha[..., : 2 * max(target_lengths, default=0) + 1].contiguous()
-    return _ctc_loss_backward(grad, log_probs, targets, lengths, target_lengths, loss, log_alpha, *rest)
-
-
-_ctc_loss = widened(aten._ctc_loss.default)
-_ctc_loss_backward = widened(aten._ctc_loss_backward.default)
+    return aten._ctc_loss_backward(grad, log_probs, targets, lengths, target_lengths, loss, log_alpha, *rest)
 
 
 #: What stands for minus infinity where a mask leaves out.

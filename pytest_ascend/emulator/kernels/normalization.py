@@ -8,7 +8,7 @@ import torch
 
 from pytest_ascend.emulator.registry import Family, aten
 
-family = Family("normalization")
+family = Family("normalization", wide=True)
 op = family.op
 T = torch.Tensor
 Optional = T | None

@@ -12,7 +12,24 @@ import torch
 
 from pytest_ascend.emulator.registry import Family, aten
 
-family = Family("optimizer")
+#: Those that torch's CPU would round inside.
+_WIDE = (
+    "ApplyAdamWV2",
+    "ForeachAddList",
+    "ForeachAddListV2",
+    "ForeachAddScalarList",
+    "ForeachAddScalarV2",
+    "ForeachMulScalarList",
+    "ForeachMulScalarV2",
+    "ForeachPowScalarList",
+    "ForeachPowScalarV2",
+    "ForeachSubList",
+    "ForeachSubListV2",
+    "ForeachSubScalarList",
+    "ForeachSubScalarV2",
+)
+
+family = Family("optimizer", wide=_WIDE)
 op = family.op
 T = torch.Tensor
 Optional = T | None

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import Family, aten, widened
+from pytest_ascend.emulator.registry import Family, aten
 
-family = Family("pooling")
+family = Family("pooling", wide=True)
 op = family.op
 nn = torch.nn.functional
 T = torch.Tensor
@@ -89,8 +89,6 @@ _max_pool2d_backward = _max_pool_backward("max_pool2d_with_indices_backward")
 
 def _avg_pool(name: str) -> Any:
     forward = getattr(aten, name).default
-    if "3d" in name:
-        forward = widened(forward)
 
     def body(x: T, kernel: L, stride: L | None, padding: L, ceil: bool, count: bool, divisor: int, *_cube: int) -> Any:
         return forward(x, kernel, stride or kernel, padding, ceil, count, divisor or None)
@@ -100,8 +98,6 @@ def _avg_pool(name: str) -> Any:
 
 def _avg_pool_backward(name: str) -> Any:
     backward = getattr(aten, name).default
-    if "3d" in name:
-        backward = widened(backward)
 
     def body(
         grad: T, x: T, kernel: L, stride: L | None, padding: L, ceil: bool, count: bool, divisor: int, *_cube: int
@@ -144,8 +140,6 @@ def _resized(name: str, leading: int) -> Callable[..., T]:
     """Make a body of a function that ends in scales; ``leading`` arguments come before."""
     function = getattr(aten, name).default
     is_backward = name.endswith("_backward")
-    if "_aa" in name or is_backward:  # sums, which CANN keeps in float32
-        function = widened(function)
 
     def body(*arguments: Any) -> T:
         outer, axes = arguments[1], len(arguments) - leading
@@ -212,12 +206,12 @@ _SAMPLING = "int64 interpolationMode, int64 paddingMode, bool alignCorners"
 for _dimensions in (2, 3):
     op(
         f"aclnnGridSampler{_dimensions}D(Tensor input, Tensor grid, {_SAMPLING}, out Tensor out)",
-        widened(getattr(aten, f"grid_sampler_{_dimensions}d").default),
+        getattr(aten, f"grid_sampler_{_dimensions}d").default,
     )
     op(
         f"aclnnGridSampler{_dimensions}DBackward(Tensor gradOutput, Tensor input, Tensor grid, {_SAMPLING},"
         " BoolArray outputMask, out Tensor inputGrad, out Tensor gridGrad)",
-        widened(getattr(aten, f"grid_sampler_{_dimensions}d_backward").default),
+        getattr(aten, f"grid_sampler_{_dimensions}d_backward").default,
     )
 
 op("aclnnAffineGrid(Tensor theta, IntArray size, bool alignCorners, out Tensor out)", torch.affine_grid_generator)

@@ -1,7 +1,9 @@
-"""Recurrent layers: the LSTM over a sequence, forward and back, which torch_npu calls by name.
+"""Recurrent layers: LSTM and GRU over a sequence, forward and back, which torch_npu calls by name.
 
-Shapes: x (steps, batch, inputs), weight (inputs + hidden, 4 * hidden), bias (4 * hidden), states (1, batch, hidden) or
-(batch, hidden). Gates lie in the order input, forget, candidate, output, as PyTorch has them (``gate_order`` "ifjo").
+Shapes: x (steps, batch, inputs), states (1, batch, hidden) or (batch, hidden). Of the LSTM, weight (inputs + hidden,
+4 * hidden), bias (4 * hidden), gates in the order input, forget, candidate, output, as PyTorch has them (``gate_order``
+"ifjo"); its sequences may be of different lengths: a mask (steps, batch, hidden) is 1 as long as one lasts. Of the GRU,
+weights (inputs, 3 * hidden) and (hidden, 3 * hidden), gates in the order reset, update, new ("rzh").
 """
 
 from __future__ import annotations
@@ -19,9 +21,7 @@ _REVERSED = "REDIRECTIONAL"
 _ORDER = "ifjo"
 
 
-def _check(mask: T | None, gate_order: str, num_proj: int) -> None:
-    if mask is not None and mask.dim():
-        raise NotImplementedError("sequences of different lengths are not implemented")
+def _check(gate_order: str, num_proj: int) -> None:
     if gate_order != _ORDER or num_proj:
         raise NotImplementedError(f"gate_order {gate_order!r} and num_proj {num_proj} are not implemented")
 
@@ -31,16 +31,24 @@ def _wide(*tensors: T) -> list[T]:
     return [each.float() if each.dtype in {torch.float16, torch.bfloat16} else each for each in tensors]
 
 
-def _steps(x: T, weight: T, bias: T, hidden: T, cell: T) -> tuple[T, ...]:
-    """Run over the sequence; give hidden states, cells, gates i, j (the candidate), f and o, and tanh of the cells."""
+def _lasts(mask: T | None, x: T, hidden: T) -> T:
+    """Return 1 for each element of a state, step by step, whose sequence lasts, 0 for the others."""
+    return mask if mask is not None and mask.dim() else hidden.new_ones((len(x), 1, 1))
+
+
+def _steps(x: T, lasts: T, weight: T, bias: T, hidden: T, cell: T) -> tuple[T, ...]:
+    """Run over the sequence; give states, cells, gates i, j (the candidate), f and o, and tanh of the cells.
+
+    A state stays as it is where the sequence does not last.
+    """
     kept = []
-    for row in x.unbind(0):
+    for row, on in zip(x, lasts, strict=True):
         gates = torch.addmm(bias, torch.cat([row, hidden], 1), weight).chunk(4, 1)
         i, f, o = (gates[place].sigmoid() for place in (0, 1, 3))
         j = gates[2].tanh()
-        cell = f * cell + i * j
+        cell = cell.lerp(f * cell + i * j, on)
         tanh = cell.tanh()
-        hidden = o * tanh
+        hidden = hidden.lerp(o * tanh, on)
         kept.append((hidden, cell, i, j, f, o, tanh))
     return tuple(torch.stack(each) for each in zip(*kept, strict=True))
 
@@ -59,12 +67,14 @@ def dynamic_rnn(
     num_proj: int = 0,
     **_: Any,
 ) -> tuple[T, ...]:
-    _check(mask, gate_order, num_proj)
-    wide = _wide(x.flip(0) if direction == _REVERSED else x, weight, bias, hidden, cell)
-    made = _steps(*wide[:3], *(each.reshape(each.shape[-2:]) for each in wide[3:]))
+    _check(gate_order, num_proj)
+    lasts = _lasts(mask, x, hidden)
+    over_time = (x.flip(0), lasts.flip(0)) if direction == _REVERSED else (x, lasts)
+    wide = _wide(*over_time, weight, bias, hidden, cell)
+    made = _steps(*wide[:4], *(each.reshape(each.shape[-2:]) for each in wide[4:]))
     if direction == _REVERSED:
         made = tuple(each.flip(0) for each in made)
-    return made[0], *made
+    return made[0] * lasts, *made
 
 
 @family.kernel_named("DynamicRNNGrad")
@@ -82,16 +92,17 @@ def dynamic_rnn_grad(
 ) -> tuple[T, ...]:
     """Go back step by step, in float64: the gates that were kept are rounded already, and errors grow on the way."""
     h, c, dy, dh, dc, i, j, f, o, tanh, mask, *_ = rest
-    _check(mask, gate_order, num_proj)
+    _check(gate_order, num_proj)
     is_reversed = how.get("direction") == _REVERSED
-    over_time = [each.flip(0) if is_reversed else each for each in (x, dy, h, c, i, j, f, o, tanh)]
-    x, dy, h, c, *gates = (each.double() for each in over_time)
+    over_time = (x, _lasts(mask, x, hidden), dy, h, c, i, j, f, o, tanh)
+    x, lasts, dy, h, c, *gates = ((each.flip(0) if is_reversed else each).double() for each in over_time)
     weight, hidden, cell, dh, dc = (each.double() for each in (weight, hidden, cell, dh, dc))
     before = torch.cat([hidden[None], h[:-1]]), torch.cat([cell[None], c[:-1]])
     sums: list[T] = []
     for step in reversed(range(len(x))):
-        above, dc = _through_gates(dy[step] + dh, dc, before[1][step], *(each[step] for each in gates))
-        dh = above @ weight[x.shape[2] :].T
+        on = lasts[step]
+        above, inner = _through_gates((dy[step] + dh) * on, dc * on, before[1][step], *(each[step] for each in gates))
+        dh, dc = dh * (1 - on) + above @ weight[x.shape[2] :].T, dc * (1 - on) + inner
         sums.insert(0, above)
     above = torch.stack(sums)
     dx = above @ weight[: x.shape[2]].T
@@ -104,3 +115,77 @@ def _through_gates(dh: T, dc: T, cell: T, i: T, j: T, f: T, o: T, tanh: T) -> tu
     dc = dc + dh * o * (1 - tanh * tanh)
     sums = dc * j * i * (1 - i), dc * cell * f * (1 - f), dc * i * (1 - j * j), dh * tanh * o * (1 - o)
     return torch.cat(sums, 1), dc * f
+
+
+_GRU_ORDER = "rzh"
+
+
+def _check_gru(gate_order: str, reset_after: bool) -> None:
+    if gate_order != _GRU_ORDER or not reset_after:
+        raise NotImplementedError(f"gate_order {gate_order!r} and reset_after {reset_after} are not implemented")
+
+
+@family.kernel_named("DynamicGRUV2")
+def dynamic_gru(
+    x: T,
+    weight: T,
+    weight_hidden: T,
+    bias: T,
+    bias_hidden: T,
+    _lengths: T | None,
+    hidden: T,
+    *,
+    gate_order: str,
+    reset_after: bool,
+    **_: Any,
+) -> tuple[T, ...]:
+    """Return the states twice, the gates update, reset and new, and what the reset gate is multiplied with."""
+    _check_gru(gate_order, reset_after)
+    x, weight, weight_hidden, bias, bias_hidden, hidden = _wide(x, weight, weight_hidden, bias, bias_hidden, hidden)
+    hidden = hidden.reshape(hidden.shape[-2:])
+    kept = []
+    for row in x:
+        of_input = torch.addmm(bias, row, weight).chunk(3, 1)
+        of_state = torch.addmm(bias_hidden, hidden, weight_hidden).chunk(3, 1)
+        reset, update = ((of_input[i] + of_state[i]).sigmoid() for i in (0, 1))
+        new = (of_input[2] + reset * of_state[2]).tanh()
+        hidden = new.lerp(hidden, update)
+        kept.append((hidden, update, reset, new, of_state[2]))
+    made = [torch.stack(each) for each in zip(*kept, strict=True)]
+    return made[0], *made
+
+
+@family.kernel_named("DynamicGRUV2Grad")
+def dynamic_gru_grad(
+    x: T,
+    weight: T,
+    weight_hidden: T,
+    _y: T,
+    hidden: T,
+    h: T,
+    *rest: T,
+    gate_order: str,
+    reset_after: bool,
+    **_: Any,
+) -> tuple[T, ...]:
+    """Go back step by step, in float64, as :func:`dynamic_rnn_grad` does."""
+    _check_gru(gate_order, reset_after)
+    tensors = [each.double() for each in (x, weight, weight_hidden, hidden, h, *rest)]
+    x, weight, weight_hidden, first, h, *given = tensors
+    dy, dh, updates, resets, news, of_state = given[:6]
+    dh, first = dh.reshape(dh.shape[-2:]), first.reshape(1, *first.shape[-2:])
+    before = torch.cat([first, h[:-1]])
+    of_inputs: list[T] = []
+    of_states: list[T] = []
+    for step in reversed(range(len(x))):
+        d, update, reset, new = dy[step] + dh, updates[step], resets[step], news[step]
+        d_new = d * (1 - update) * (1 - new * new)
+        d_update = d * (before[step] - new) * update * (1 - update)
+        d_reset = d_new * of_state[step] * reset * (1 - reset)
+        of_inputs.insert(0, torch.cat([d_reset, d_update, d_new], 1))
+        of_states.insert(0, torch.cat([d_reset, d_update, d_new * reset], 1))
+        dh = d * update + of_states[0] @ weight_hidden.T
+    above, beside = torch.stack(of_inputs), torch.stack(of_states)
+    dw = x.flatten(0, 1).T @ above.flatten(0, 1)
+    dw_hidden = before.flatten(0, 1).T @ beside.flatten(0, 1)
+    return dw, dw_hidden, above.sum((0, 1)), beside.sum((0, 1)), above @ weight.T, dh.view(hidden.shape)

@@ -9,7 +9,18 @@ import torch
 
 from pytest_ascend.emulator.registry import Family, aten
 
-family = Family("reduction")
+#: Those that torch's CPU would round inside.
+_WIDE = (
+    "Histc",
+    "InplaceRenorm",
+    "LogSumExp",
+    "Prod",
+    "ProdDim",
+    "ReduceNansum",
+    "Renorm",
+)
+
+family = Family("reduction", wide=_WIDE)
 op = family.op
 T = torch.Tensor
 L = list[int]

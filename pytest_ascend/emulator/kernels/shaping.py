@@ -10,7 +10,17 @@ import torch.nn.functional as F  # noqa: N812  as everybody calls it
 
 from pytest_ascend.emulator.registry import Family, aten
 
-family = Family("shaping")
+#: Those that torch's CPU would round inside.
+_WIDE = (
+    "ReflectionPad1dBackward",
+    "ReflectionPad2dBackward",
+    "ReflectionPad3dBackward",
+    "ReplicationPad1dBackward",
+    "ReplicationPad2dBackward",
+    "ReplicationPad3dBackward",
+)
+
+family = Family("shaping", wide=_WIDE)
 op = family.op
 T = torch.Tensor
 L = list[int]
