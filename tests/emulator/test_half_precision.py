@@ -41,9 +41,9 @@ NOT_WATCHED: dict[str, str] = {
     AddLayerNormGrad AmpUpdateScale CoalesceSparse ConfusionTranspose ConvDepthwise2d CtcLoss CtcLossBackward
     DeepNormGrad EmbeddingRenorm FlashAttentionUnpaddingScoreGrad FlashAttentionVarLenScore
     ForeachNonFiniteCheckAndUnscale ForeachRoundOffNumber FusedAdam FusedInferAttentionScoreV2 FusedSgd GatherV3
-    IndexAddV2 InplaceScatterReduce InplaceScatterUpdate InplaceScatterValue LinalgCholesky
-    MaxPool2dWithIndices MaxPool2dWithIndicesBackward MaxUnpool2d MaxUnpool3d MoeGatingTopKSoftmaxV2 Polar ScatterReduce Topk AscendQuant AscendQuantV3 FusedMatmul GroupedMatmul
-    GroupedMatmulV4
+    IndexAddV2 InplaceScatterReduce InplaceScatterUpdate InplaceScatterValue LinalgCholesky MaxPool2dWithIndices
+    MaxPool2dWithIndicesBackward MaxUnpool2d MaxUnpool3d MoeGatingTopKSoftmaxV2 Polar ScatterReduce Topk AscendQuant
+    AscendQuantV3 FusedMatmul GroupedMatmul GroupedMatmulV4
     """,
     "torch_npu calls their V2": "UpsampleBilinear2dBackward UpsampleNearest1d UpsampleNearest2d",
 }
