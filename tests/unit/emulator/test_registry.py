@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 
 from pytest_ascend.emulator.kernels import FAMILIES
-from pytest_ascend.emulator.registry import Family, aten, widened
+from pytest_ascend.emulator.registry import Family, aten
+
+
+def _around(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *given: function(*given)
+
+
+def test_what_a_family_widens_is_computed_in_float32_and_written_where_it_changes() -> None:
+    seen: list[torch.dtype] = []
+
+    def body(x: torch.Tensor, total: torch.Tensor, *, out: torch.Tensor) -> None:
+        seen.extend((x.dtype, total.dtype, out.dtype))
+        torch.add(x, 1, out=out)
+        total.add_(x)
+
+    family = Family("of a test", wide=("A",))
+    for name in "AB":
+        family.op(f"aclnn{name}(Tensor x, inout Tensor total, out Tensor out)", body, into=True)
+    x, total, out = (torch.ones(3, dtype=torch.float16) for _ in range(3))
+    for kernel in family.kernels:
+        kernel.body(x, total, out=out)
+    assert seen == [torch.float32] * 3 + [torch.float16] * 3
+    assert total.tolist() == [3.0] * 3
+    assert out.tolist() == [2.0] * 3
 
 
 def test_kernels_of_what_torch_lacks_are_left_out_however_they_are_made() -> None:
     family = Family("of a test")
     family.op("aclnnA(Tensor a, out Tensor b)", aten.nothing_of_this_name.default)
-    family.op("aclnnB(Tensor a, out Tensor b)", widened(aten.add.no_such_overload))
+    family.op("aclnnB(Tensor a, out Tensor b)", _around(aten.add.no_such_overload))
     family.op("aclnnC(Tensor a, out Tensor b)", partial(aten.nothing_of_this_name, 1))
     family.named("D", lambda x, of=aten.add: of(x))
-    family.op("aclnnE(Tensor a, out Tensor b)", widened(aten.add.Tensor))
+    family.op("aclnnE(Tensor a, out Tensor b)", _around(aten.add.Tensor))
     assert family.left_out == ["aclnnA", "aclnnB", "aclnnC"]
     assert [kernel.name for kernel in (*family.kernels, *family.by_name)] == ["aclnnE", "D"]
 
