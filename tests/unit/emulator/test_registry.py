@@ -14,7 +14,7 @@ from pytest_ascend.emulator.registry import Family, aten
 
 
 def _around(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *given: function(*given)
+    return lambda *given: function(*given)  # noqa: PLW0108  (in a closure is where it is looked for)
 
 
 def test_what_a_family_widens_is_computed_in_float32_and_written_where_it_changes() -> None:
