@@ -232,11 +232,11 @@ def _strides(given: Sequence[Any]) -> list[tuple[int, ...]]:
 
 
 def _read(x: T, stride: Sequence[int], offset: int = 0) -> T:
-    """Read the memory of a tensor in other strides; what would lie outside stays."""
-    first = x.storage_offset() + offset
-    last = first + sum((size - 1) * step for size, step in zip(x.shape, stride, strict=True))
-    is_inside = first >= 0 and last < x.untyped_storage().nbytes() // x.itemsize
-    return torch.as_strided(x, x.shape, stride, first) if x.numel() and is_inside else x
+    """Read the memory of a tensor in other strides; what lies behind it may be nobody's, and stays unread."""
+    last, own = (
+        sum((size - 1) * step for size, step in zip(x.shape, each, strict=True)) for each in (stride, x.stride())
+    )
+    return torch.as_strided(x, x.shape, stride, x.storage_offset() + offset) if x.numel() and last <= own else x
 
 
 def _tie(chance: random.Random, seen: Seen) -> Effect | None:

@@ -47,6 +47,8 @@ BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
 #: Kernels that bring tensors to the device, fill and compare them: with these wrong nothing is right.
 PLUMBING = {"aclnnInplaceCopy", "aclnnCast"}
 LEVELS = ("smoke", "standard", "full")
+#: In the place of a level, where there was no time for generated calls.
+NOT_EXPLORED = "not explored"
 #: Seconds that are spent on one fault at a level; cases come in the order of how few kernels they call, then at random.
 SECONDS = {"smoke": 10.0, "standard": 25.0, "full": 40.0}
 #: Tries, and seconds, to find a call that shows a fault.
@@ -247,7 +249,7 @@ def _explored(cases: Sequence[Case], seconds: float) -> tuple[str, str, str]:
             if time.thread_time() > until:
                 break
         turn += 1
-    return ("missed" if seconds else "not explored"), "", ""
+    return ("missed" if seconds else NOT_EXPLORED), "", ""
 
 
 def trials(file: Path) -> dict[int, Trial]:
@@ -278,7 +280,8 @@ def _row(name: str, trials: Sequence[Trial]) -> str:
     shares, known = [], len(trials)
     for place, _ in enumerate((*LEVELS, EXPLORE)):
         caught = sum(each.level in (*LEVELS, EXPLORE)[: place + 1] for each in trials)
-        shares.append(f"{caught / known:.0%}" if known else "")
+        is_known = known and (place < len(LEVELS) or all(each.level != NOT_EXPLORED for each in trials))
+        shares.append(f"{caught / known:.0%}" if is_known else "")
     return f"| {name} | {known} | {' | '.join(shares)} |"
 
 
@@ -325,12 +328,17 @@ def main(  # noqa: PLR0917
             suite.watch()
             saved(file, callers, suite.calls)
         place, parts = map(int, part.split("/"))
+        begun = results / f"begun-{seed}-{place}.json"
+        if begun.exists():  # a wrong kernel may end the process: it is not tried again
+            fault = Fault(**json.loads(begun.read_text()))
+            known.setdefault(fault.number, Trial(fault, "", "crashed"))
         with (results / f"faults-{seed}-{place}.jsonl").open("a") as lines_of:
             for index, fault in enumerate(faults(seed, callers)):
                 if index >= count or time.monotonic() > until:
                     break
                 if index % parts != place or fault.number in known:
                     continue
+                begun.write_text(json.dumps(asdict(fault)))
                 call = shown(fault, seed, callers[fault.kernel])
                 plant(fault, seed)
                 names = {name for name, _ in callers[fault.kernel]}

@@ -141,7 +141,7 @@ def _finding(target: Target, wrong: WrongCall) -> Finding:
         seed=int(wrong.call.seed),
         call=wrong.call.number,
         resized=wrong.call.resized,
-        backward=wrong.backward,
+        backward=wrong.way == sweep.BACKWARD,
         says=str(wrong).partition("\n")[0][:300],
     )
 

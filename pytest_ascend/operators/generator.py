@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 
 from pytest_ascend.operators.operator import FUNCTION, Operator
-from pytest_ascend.operators.samples import FORWARD, SHAPES, Sample, call
+from pytest_ascend.operators.samples import FORWARD, SHAPES, Sample, Source, call
 from pytest_ascend.operators.values import StoredTensor, Values, Variant
 from pytest_ascend.run import inputs
 
@@ -29,13 +29,24 @@ LARGE = (65_535, 65_536, 65_537)
 #: Elements of all tensors of a usual call, and of the largest.
 USUAL, LARGEST = 1 << 13, 1 << 17
 
-#: What is done to the numbers of a call, in turn.
-NUMBERS = ("as they are", "few", "edges", "sorted", "reversed", "equal", "special at the head", "special in the tail")
-#: Layouts of the second call of three.
-LAYOUTS = ("transposed", "stepped", "shifted", "")
+AS_THEY_ARE = "as they are"
+#: What is done to the numbers of a call, in turn, where anything is promised of such numbers.
+NUMBERS = (
+    *("special in the tail", "edges", "few", AS_THEY_ARE, "far", "sorted"),
+    *("special at the head", "reversed", "special within", "equal"),
+)
+#: What is done to the sizes of three calls, in turn.
+SIZES = ("edge", "one", "large", "empty", "edge", "many", "as the table has them", "edge")
+#: Layouts of the second call of three, in turn; "expanded" is how the tensors are made.
+EXPANDED = "expanded"
+LAYOUTS = ("transposed", "stepped", EXPANDED, "shifted", "")
 
 #: Families whose operators take integers of any size.
 _ANY_INTEGER = ("arithmetic", "comparison", "elementwise", "reduction", "sorting", "movement", "indexing", "activation")
+#: Families whose operators give the same for equal elements, wherever these stand in memory: none has to come first.
+_ANY_ROWS = ("arithmetic", "comparison", "elementwise", "activation", "movement", "linear algebra", "loss", "network")
+#: Families of functions of one number that are defined far from zero where they are on both sides of it.
+_FAR = ("elementwise", "activation")
 
 Each = TypeVar("Each")
 
@@ -81,26 +92,33 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
     Between the first and the third another call with the same sizes comes, with other arguments where the operator has
     some, and in another layout: what is kept by shape alone shows there. Not all of them are legal.
     """
-    templates = _templates(operator, dtype)
+    templates = templates_of(operator, dtype)
     for number in range(-(-count // 3) if templates else 0):
         chance = Chance(f"sweep/{operator.name}/{dtype}/{seed}/{number}")
-        place, first = templates[number % len(templates)]
+        # One further on each turn of the sizes: so every template comes in every size.
+        place, first = templates[(number + number // len(SIZES)) % len(templates)]
         alike = [each for each in templates if _sizes(each[1]) == _sizes(first)]
         second = alike[([each[0] for each in alike].index(place) + 1) % len(alike)]
         sizes, axis = _resized(first, chance, number)
-        numbers, layout = NUMBERS[(number + chance.below(2)) % len(NUMBERS)], LAYOUTS[number % len(LAYOUTS)]
-        three = (((place, first), numbers, ""), (second, chance.of(NUMBERS), layout), ((place, first), NUMBERS[0], ""))
+        numbers, layout = numbers_of(operator, first, dtype), LAYOUTS[number % len(LAYOUTS)]
+        three = (
+            ((place, first), numbers[number % len(numbers)], ""),
+            (second, chance.of(numbers_of(operator, second[1], dtype)), layout),
+            ((place, first), AS_THEY_ARE, ""),
+        )
         for position, ((index, template), how, placed) in enumerate(three):
-            if any(isinstance(each, StoredTensor) for each in template.values()):
-                key = f"sweep/{operator.name}/{dtype}/{seed}/{number}/{position}"
+            key = f"sweep/{operator.name}/{dtype}/{seed}/{number}/{position}"
+            if any(isinstance(each, StoredTensor) for each in template.values()) and not operator.one_set_of_inputs:
                 template = operator.drawn(dtype, key, sizes)[index]  # noqa: PLW2901
-            sample = _changed(operator, template, sizes, how, dtype)
+            sample = _changed(operator, template, sizes, how, dtype, key)
+            if placed == EXPANDED and operator.family in _ANY_ROWS and operator.layouts:
+                sample = sample.expanded()
             name = f"call {3 * number + position} of seed {seed}: {sample.name}"
             axes = (axis, how, placed or "contiguous")
             yield Generated(replace(sample, name=name, group=FORWARD), placed, axes, seed, 3 * number + position)
 
 
-def _templates(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:
+def templates_of(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:
     """Return the calls to start from, with their places: the usual ones, and those of several shapes."""
     usual = [(place, each) for place, each in enumerate(operator.samples(dtype)) if each.values()]
     kept = [
@@ -123,17 +141,32 @@ def _resized(template: Sample, chance: Chance, number: int) -> tuple[Mapping[int
     sizes = _sizes(template)
     if not sizes:
         return {}, "0-d"
-    if number % 8 == 1:
-        return {}, "as the table has them"
-    if number % 8 == 5:  # empty in one position
-        return {chance.of(sizes): 0}, "empty"
-    if number % 8 == 3:
-        return {chance.of(sizes): 1}, "one"
-    if number % 16 == 7:
-        return _fitting(template, {chance.of(sizes): chance.of(LARGE)}, LARGEST), "large"
+    axis = SIZES[number % len(SIZES)]
+    if axis == "as the table has them":
+        return {}, axis
+    if axis in {"empty", "one"}:  # in one position
+        return {chance.of(sizes): 0 if axis == "empty" else 1}, axis
+    if axis == "large":
+        return _fitting(template, {chance.of(sizes): chance.of(LARGE)}, LARGEST), axis
+    if axis == "many":  # rows, images, heads: the first size is none that the others have
+        first = next((each.shape[0] for each in template.values() if each.shape and each.shape[0] > 1), sizes[0])
+        return _fitting(template, {first: chance.of(EDGES[:5]) + chance.of((0, 1))}, USUAL), axis
     wanted = {chance.of(sizes): chance.of(EDGES) + chance.of((-1, 0, 1)), chance.of(sizes): chance.of(EDGES)}
     wanted |= {size: chance.of(ODD) for size in sizes if size not in wanted and chance.below(2)}
     return _fitting(template, wanted, USUAL), "edge"
+
+
+def numbers_of(operator: Operator, template: Sample, dtype: str) -> tuple[str, ...]:
+    """Return what may be done to the numbers of a call."""
+    kind, data = getattr(torch, dtype), [each for each in template.values() if not _is_index(each)]
+    varied = data if _varies_all(operator) else data[:1]
+    found = (how for how in NUMBERS if any(_may_vary(operator, each, how, kind) for each in varied))
+    return tuple(found) or (AS_THEY_ARE,)
+
+
+def _varies_all(operator: Operator) -> bool:
+    """Whether numbers of all inputs are changed, not those of the first alone."""
+    return operator.family == "comparison" or operator.name in {"maximum", "minimum"}
 
 
 def _fitting(template: Sample, wanted: Mapping[int, int], most: int) -> Mapping[int, int]:
@@ -153,10 +186,12 @@ def _fitting(template: Sample, wanted: Mapping[int, int], most: int) -> Mapping[
     return sizes
 
 
-def _changed(operator: Operator, template: Sample, sizes: Mapping[int, int], how: str, dtype: str) -> Sample:
+def _changed(  # noqa: PLR0917  (an operator, its call, and what is changed)
+    operator: Operator, template: Sample, sizes: Mapping[int, int], how: str, dtype: str, key: str
+) -> Sample:
     """Return the call in these sizes, with its numbers changed."""
     kind = getattr(torch, dtype)
-    varies_all, is_first = operator.family == "comparison" or operator.name in {"maximum", "minimum"}, True
+    is_first, varies_all, places = True, _varies_all(operator), itertools.count()
 
     def changed(leaf: Any) -> Any:
         nonlocal is_first
@@ -165,8 +200,10 @@ def _changed(operator: Operator, template: Sample, sizes: Mapping[int, int], how
         own = leaf
         if isinstance(leaf, Values):
             own = replace(leaf, shape=tuple(sizes.get(size, size) for size in leaf.shape))
-        varies = (is_first or varies_all) and _may_vary(operator, leaf, how, kind)
-        is_first = False
+        elif operator.one_set_of_inputs:
+            own = leaf.picked(tuple(sizes.get(size, size) for size in leaf.shape), f"{key}/{next(places)}")
+        varies = how != AS_THEY_ARE and (is_first or varies_all) and _may_vary(operator, leaf, how, kind)
+        is_first &= _is_index(leaf)
         return Variant(values=own, how=how) if varies else own
 
     sample = template.with_sources(changed)
@@ -186,16 +223,23 @@ def _with_sizes(tree: Any, sizes: Mapping[int, int]) -> Any:
     return tree
 
 
-def _may_vary(operator: Operator, leaf: Values | StoredTensor, how: str, dtype: torch.dtype) -> bool:
+def _is_index(leaf: Source) -> bool:
+    """Whether a tensor has a dtype of its own: an index, a mask."""
+    return bool(leaf.dtype) if isinstance(leaf, Values) else isinstance(leaf, StoredTensor) and not leaf.follows
+
+
+def _may_vary(operator: Operator, leaf: Source, how: str, dtype: torch.dtype) -> bool:
     """Whether anything is promised of an input with such numbers."""
-    is_index = bool(leaf.dtype) if isinstance(leaf, Values) else not leaf.follows
-    if is_index or dtype is torch.bool or how == "as they are":
+    if _is_index(leaf) or dtype is torch.bool:
         return False
+    # An integer that is to be positive, as a count of bits to shift by, is to be small as well.
+    is_free = isinstance(leaf, Values) and leaf.low < 0
+    if how == "edges":
+        return not dtype.is_floating_point and is_free and operator.family in _ANY_INTEGER
     if how.startswith("special"):
         return operator.nonfinite and dtype.is_floating_point
-    if how == "edges":
-        # An integer that is to be positive, as a count of bits to shift by, is to be small as well.
-        is_free = isinstance(leaf, Values) and leaf.low < 0
-        return not dtype.is_floating_point and is_free and operator.family in _ANY_INTEGER
+    if how == "far":
+        return dtype.is_floating_point and is_free and operator.family in _FAR
     # The spread of equal numbers is 0, and what is computed in its place is rounding alone.
-    return not (how in {"few", "equal"} and operator.exactness == FUNCTION and operator.terms > 1)
+    is_level = operator.one_set_of_inputs or (operator.exactness == FUNCTION and operator.terms > 1)
+    return how == AS_THEY_ARE or not (how in {"few", "equal"} and is_level)

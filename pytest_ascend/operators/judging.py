@@ -90,7 +90,8 @@ def digest(values: Sequence[torch.Tensor | None]) -> str:
     for each in values:
         found.update(f"{None if each is None else (each.dtype, tuple(each.shape))}".encode())
         if each is not None:
-            plain = _one_nan(each.detach().cpu().resolve_conj().resolve_neg()).contiguous().reshape(-1)
+            plain = _one_nan(each.detach().cpu().resolve_conj().resolve_neg()).reshape(-1)
+            plain = plain if plain.stride() == (1,) else plain.clone(memory_format=torch.contiguous_format)
             found.update(plain.view(torch.uint8).numpy().tobytes())
     return found.hexdigest()[:32]
 

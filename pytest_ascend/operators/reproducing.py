@@ -67,10 +67,12 @@ def _named(target: Target) -> Iterator[tuple[str, Sample, Layout]]:
     """Yield what a verdict may call a sample, with the sample and how it was placed."""
     for sample in target.samples:
         yield sample.name, sample, calling.as_it_is
-        yield f"{sample.name}, backward", sample, calling.as_it_is
+        for way in ("backward", "in place"):
+            yield f"{sample.name}, {way}", sample, calling.as_it_is
         for label, layout in LAYOUTS.items():
             yield f"{sample.name}, {label}", sample, layout
-            yield f"{sample.name}, {label}, backward", sample, layout
+            for way in ("backward", "in place"):
+                yield f"{sample.name}, {label}, {way}", sample, layout
         for kind in ("ready", "to be resized"):
             yield f"{sample.name}, {kind}", sample, calling.as_it_is
 
@@ -89,10 +91,10 @@ def _reproduction(
     args, kwargs = target.arguments(sample, calling.as_it_is if inside else layout, CPU)
     function, definition = operator.function, operator.definition
     made = tensors((args, kwargs))
-    if property_ == "in-place":
+    if property_ == "in-place" or name.endswith(", in place"):
         function, definition = target.operator.changes_first, None
-        if layout is calling.stepped:
-            args = (_within(args[0]), *args[1:])
+    if property_ == "in-place" and layout is calling.stepped:
+        args = (_within(args[0]), *args[1:])
     if property_ == "out":
         kwargs = {**kwargs, "out": _target(target, sample, name, layout)}
     leaves: tuple[int, ...] = ()
@@ -155,6 +157,8 @@ def _large(target: Target, sample: Sample, made: list[torch.Tensor], grad_output
             return ""
         place = known[id(tensor)]
         source = sample.values()[place]
+        if isinstance(source, Variant) and isinstance(source.values, StoredTensor):
+            return ""
         if isinstance(source, Variant):
             return f"values.{source!r}.make({f'{key}/{place}'!r}, {target.dtype})".replace("values=", "values=values.")
         return _drawn(source, f"{key}/{place}", target.dtype) if isinstance(source, Values) else _kept(target, source)

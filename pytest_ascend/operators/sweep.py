@@ -15,24 +15,24 @@ import torch
 from pytest_ascend.coverage.manifest import SWEEP_SEED
 from pytest_ascend.dispatching import unseen
 from pytest_ascend.operators.calling import Layout, as_it_is, forward, on_tensors, tensors
-from pytest_ascend.operators.generator import Generated, generate
+from pytest_ascend.operators.generator import EXPANDED, Generated, generate
 from pytest_ascend.operators.judging import alike, digest, expected, settings
 from pytest_ascend.operators.operator import MOVE, Operator
 from pytest_ascend.operators.reference import CPU, Definition, Results, Tensors, computed, differentiated, own_gradients
 from pytest_ascend.operators.samples import USUAL_TERMS, Sample, call
-from pytest_ascend.operators.target import Target
+from pytest_ascend.operators.target import Target, in_dtype
 from pytest_ascend.operators.values import StoredTensor, Values, Variant
 from pytest_ascend.records.record import CallDigests
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
 #: Calls of a case, by its property.
-CALLS = {"sweep": 12, "sweep-more": 240}
+CALLS = {"sweep": 18, "sweep-more": 240}
 #: Calls of a case whose digests are kept, about.
 DIGESTS = 60
-#: What the name of a gradient ends with.
-BACKWARD = "backward"
-#: Of so many calls one goes back as well.
-_BACKWARD_EVERY = 5
+#: What the name of a gradient ends with, and that of a tensor that was changed in place.
+BACKWARD, IN_PLACE = "backward", "in place"
+#: Of so many calls one goes back as well, and one changes its first tensor.
+_BACKWARD_EVERY, _IN_PLACE_EVERY = 2, 4
 #: Elements of the largest result.
 _LARGEST = 1 << 19
 #: Families of operators whose results have at most the elements that their inputs have when broadcast.
@@ -115,18 +115,40 @@ class Sweep:
             except Exception:  # noqa: BLE001
                 return None
 
+    def usual_in_place(self, given: Any, layout: Layout) -> Tensors | None:
+        """Return the first tensor as the CPU changes it, None where it cannot be changed."""
+        with unseen():
+            try:
+                args, kwargs = on_tensors(_copied(layout), given)
+                self.operator.changes_first(*args, **kwargs)
+                return list(tensors(args[0]))
+            except Exception:  # noqa: BLE001
+                return None
+
+    def results(self, sample: Sample, way: str) -> Results:
+        """Return what a call has to give, by the name of its way: "" for forward, BACKWARD or IN_PLACE."""
+        if way == BACKWARD:
+            return self.backward(sample, self.dtype)
+        found = self.forward(sample, self.dtype)
+        return in_dtype(found, getattr(torch, self.dtype)) if way == IN_PLACE else found
+
 
 def _copied(layout: Layout) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return what places a tensor on the CPU: a copy, as some operators change what they are given."""
-    return lambda tensor: tensor.clone() if layout is as_it_is else layout(tensor, CPU)
+    """Return what places a tensor on the CPU in memory of its own: some operators change what they are given."""
+
+    def copied(tensor: torch.Tensor) -> torch.Tensor:
+        there = layout(tensor, CPU)
+        return there.clone() if there.data_ptr() == tensor.data_ptr() else there
+
+    return copied
 
 
 class WrongCall(Disagreement):
-    """A generated call that was judged wrong, as small as it was found to fail: ``call``, and whether it goes back."""
+    """A generated call that was judged wrong, as small as it was found to fail: ``call``, and the way it was made."""
 
-    def __init__(self, message: str, each: Generated, *, backward: bool) -> None:
+    def __init__(self, message: str, each: Generated, way: str) -> None:
         super().__init__(message)
-        self.call, self.backward = each, backward
+        self.call, self.way = each, way
 
 
 def check(target: Target, compare: PrecisionCompare) -> None:
@@ -141,57 +163,57 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
     reference = _sweep_of(target)
     asked: Counter[str] = Counter()
     actual: dict[str, Tensors] = {}
-    doubtful: dict[str, tuple[Generated, bool]] = {}
+    doubtful: dict[str, tuple[Generated, str]] = {}
     exact: dict[str, tuple[Tensors, Tensors]] = {}
     for number, each in enumerate(reference.calls):
-        for backward in (False, True) if _goes_back(target, each, number) else (False,):
-            found = _asked(target, reference, each, backward=backward)
-            if found is None:
+        for way in _ways(target, each):
+            found = _asked(target, reference, each, way)
+            if found is None and not way:
                 break
-            asked.update(("calls", BACKWARD) if backward else ("calls", *each.axes))
-            name = _name(each, backward=backward)
+            if found is None:
+                continue
+            asked.update(("calls", way) if way else ("calls", *each.axes))
+            name = _name(each, way)
             if number % max(len(reference.calls) // DIGESTS, 1) == 0:
-                compare.digests[name] = _digests(target, each, found[0], backward=backward)
+                compare.digests[name] = _digests(target, each, found[0], way)
             if alike({"": found[0]}, {"": found[1]}):
                 exact[name] = found
             else:
-                actual[name], doubtful[name] = found[0], (each, backward)
+                actual[name], doubtful[name] = found[0], (each, way)
     if exact:
         pair = alike({name: each[0] for name, each in exact.items()}, {name: each[1] for name, each in exact.items()})
         compare(
             *(pair or ({}, {})), standard="binary", name=f"{target.operator.name}, {len(exact)} as the CPU has them"
         )
-    for name, (each, backward) in doubtful.items():
-        _judge_or_shrink(target, compare, each, actual[name], backward=backward)
+    for name, (each, way) in doubtful.items():
+        _judge_or_shrink(target, compare, each, actual[name], way)
     return asked
 
 
-def _digests(target: Target, each: Generated, outputs: Tensors, *, backward: bool) -> CallDigests:
+def _digests(target: Target, each: Generated, outputs: Tensors, way: str) -> CallDigests:
     """Return the digests of a call, and whether every right device gives these bits: of what is moved, or is whole."""
     with unseen():
         is_whole = not any(out is not None and (out.is_floating_point() or out.is_complex()) for out in outputs)
-        is_exact = is_whole or (target.operator.exactness == MOVE and not backward)
+        is_exact = is_whole or (target.operator.exactness == MOVE and way != BACKWARD)
         inputs = digest(tensors(target.on_cpu(each.sample)))
         return CallDigests(inputs, digest(outputs), is_exact)
 
 
-def _judge_or_shrink(
-    target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, *, backward: bool
-) -> None:
+def _judge_or_shrink(target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, way: str) -> None:
     """Judge a call. Raises Disagreement, of the smallest call that was found to fail."""
     try:
-        _judge(target, compare, each, actual, backward=backward)
+        _judge(target, compare, each, actual, way)
     except Disagreement as error:
-        smaller = _shrunk(target, each, backward=backward)
+        smaller = _shrunk(target, each, way)
         if smaller is not each:
             target.samples = (*target.samples, smaller.sample)
-            found = _asked(target, _sweep_of(target), smaller, backward=backward)
+            found = _asked(target, _sweep_of(target), smaller, way)
             try:
                 if found is not None:
-                    _judge(target, compare, smaller, found[0], backward=backward)
+                    _judge(target, compare, smaller, found[0], way)
             except Disagreement as of_smaller:
-                raise WrongCall(str(of_smaller), smaller, backward=backward) from error
-        raise WrongCall(str(error), each, backward=backward) from error
+                raise WrongCall(str(of_smaller), smaller, way) from error
+        raise WrongCall(str(error), each, way) from error
 
 
 def _sweep_of(target: Target) -> Sweep:
@@ -199,13 +221,19 @@ def _sweep_of(target: Target) -> Sweep:
     return target.reference
 
 
-def _goes_back(target: Target, each: Generated, number: int) -> bool:
+def _ways(target: Target, each: Generated) -> Iterator[str]:
+    """Yield how a call is made: forward, and back or in place as well where its number says so."""
+    yield ""
     operator, wants = target.operator, any(v.wants_grad(target.dtype) for v in each.sample.values())
-    return bool(operator.grad and target.dtype.is_floating_point and wants and number % _BACKWARD_EVERY == 1)
+    is_asked = not operator.one_set_of_inputs or not each.layout  # recorded ones go back as they are
+    if operator.grad and target.dtype.is_floating_point and wants and is_asked and each.number % _BACKWARD_EVERY == 1:
+        yield BACKWARD
+    if operator.in_place and each.layout != EXPANDED and each.number % _IN_PLACE_EVERY == 0:
+        yield IN_PLACE
 
 
-def _name(each: Generated, *, backward: bool) -> str:
-    return ", ".join(part for part in (each.sample.name, each.layout, BACKWARD if backward else "") if part)
+def _name(each: Generated, way: str) -> str:
+    return ", ".join(part for part in (each.sample.name, each.layout, way) if part)
 
 
 def _layout(target: Target, each: Generated) -> Layout:
@@ -213,24 +241,27 @@ def _layout(target: Target, each: Generated) -> Layout:
     return asked.get(each.layout, as_it_is)
 
 
-def _asked(target: Target, reference: Sweep, each: Generated, *, backward: bool) -> tuple[Tensors, Tensors] | None:
+def _asked(target: Target, reference: Sweep, each: Generated, way: str) -> tuple[Tensors, Tensors] | None:
     """Return what the device and the CPU make of a call, None where it is no legal one."""
-    layout = _layout(target, each)
+    layout, sample = _layout(target, each), each.sample
     try:
-        given = target.on_cpu(each.sample)
+        given = target.on_cpu(sample)
     except (ValueError, RuntimeError):  # these sizes do not go with these numbers
         return None
-    usual = reference.usual_gradients(each.sample) if backward else reference.usual(each.sample, given, layout)
+    if way == BACKWARD:
+        usual = reference.usual_gradients(sample)
+    else:
+        usual = reference.usual_in_place(given, layout) if way else reference.usual(sample, given, layout)
     if usual is None:
         return None
-    run = target.go_back if backward else target.run
-    return list(run(each.sample, layout)), usual
+    if way == BACKWARD:
+        return target.go_back(sample, layout), usual
+    return list(target.change(sample, layout) if way else target.run(sample, layout)), usual
 
 
-def _judge(target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, *, backward: bool) -> None:
-    operator, name = target.operator, _name(each, backward=backward)
-    reference = target.reference
-    result = (reference.backward if backward else reference.forward)(each.sample, target.case.dtype)
+def _judge(target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, way: str) -> None:
+    operator, name, backward = target.operator, _name(each, way), way == BACKWARD
+    result = _sweep_of(target).results(each.sample, way)
     wanted = result.expected if backward else expected(operator, result)
     longest = max((math.prod(v.shape) for v in each.sample.values()), default=1)
     terms = max(operator.terms, min(longest, USUAL_TERMS)) if operator.terms > 1 else operator.terms
@@ -239,15 +270,15 @@ def _judge(target: Target, compare: PrecisionCompare, each: Generated, actual: T
     compare({name: actual}, {name: wanted}, name=operator.name, **how)
 
 
-def _shrunk(target: Target, each: Generated, *, backward: bool) -> Generated:
+def _shrunk(target: Target, each: Generated, way: str) -> Generated:
     """Return the smallest call that was found to fail as this one does: its sizes halved, or less one."""
     reference = _sweep_of(target)
 
     def fails(candidate: Generated) -> bool:
         try:
-            found = _asked(target, reference, candidate, backward=backward)
+            found = _asked(target, reference, candidate, way)
             if found is not None and not alike({"": found[0]}, {"": found[1]}):
-                _judge(target, PrecisionCompare(lambda _: None), candidate, found[0], backward=backward)
+                _judge(target, PrecisionCompare(lambda _: None), candidate, found[0], way)
         except Disagreement:
             return True
         except Exception:  # noqa: BLE001  (it is another fault, or no legal call)
@@ -288,4 +319,6 @@ def _resized(leaf: Any, size: int, to: int) -> Any:
         return replace(leaf, values=_resized(leaf.values, size, to))
     if isinstance(leaf, Values):
         return replace(leaf, shape=tuple(to if each == size else each for each in leaf.shape))
+    if isinstance(leaf, StoredTensor):
+        return leaf.cut(tuple(to if each == size else each for each in leaf.shape))
     return leaf

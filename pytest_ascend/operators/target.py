@@ -80,6 +80,12 @@ class Target:
         """Call on the device and bring the results back."""
         return self.fetched(forward(self.operator, self.operator.function, *self.arguments(sample, layout)))
 
+    def change(self, sample: Sample, layout: Layout = calling.as_it_is) -> list[torch.Tensor]:
+        """Call the variant that changes its first tensor, on the device, and bring that back."""
+        args, kwargs = self.arguments(sample, layout)
+        self.operator.changes_first(*args, **kwargs)
+        return self.fetched(calling.tensors(args[0]))
+
     def fetched(self, outputs: Iterable[torch.Tensor | None]) -> list[Any]:
         """Bring results to the CPU. Raises Disagreement where they are not where they were to be computed."""
         with unseen():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -128,6 +128,17 @@ class StoredTensor:
             flat[place] = float(number)
         return replace(self, tensor=changed, number=-1, expression=sprinkling(self.expression, self.shape))
 
+    def picked(self, shape: tuple[int, ...], key: str) -> StoredTensor:
+        """Return a tensor of another shape, of numbers of this one: what an operator takes there, it takes again."""
+        if not self.tensor.numel():
+            return self
+        return replace(self, tensor=_picked(self.tensor.reshape(-1), shape, key), stride=None, number=-1, expression="")
+
+    def cut(self, shape: tuple[int, ...]) -> StoredTensor:
+        """Return the first elements along each dimension, contiguous."""
+        first = self.tensor[tuple(slice(size) for size in shape)].contiguous()
+        return replace(self, tensor=first, stride=None, number=-1, expression="")
+
     def expanded(self) -> StoredTensor:
         """Return the same with stride 0 along the first dimension."""
         if not self.can_repeat:
@@ -178,9 +189,9 @@ class Variant:
         return self
 
 
-def _picked(pool: torch.Tensor, like: torch.Tensor, key: str) -> torch.Tensor:
+def _picked(pool: torch.Tensor, shape: Sequence[int], key: str) -> torch.Tensor:
     """Return numbers of a pool, each as often as the others."""
-    return pool[inputs.integers(f"{key}/picked", like.shape, low=0, high=pool.numel())]
+    return pool[inputs.integers(f"{key}/picked", shape, low=0, high=pool.numel())]
 
 
 def _edges(made: torch.Tensor, key: str) -> torch.Tensor:
@@ -188,24 +199,26 @@ def _edges(made: torch.Tensor, key: str) -> torch.Tensor:
     info = torch.iinfo(made.dtype)
     around = [sign * 2**bits + step for bits in (7, 8, 15, 24, 31, 53) for sign in (1, -1) for step in (-1, 0, 1, 3)]
     held = [each for each in (*around, 0, 1, info.max, info.max - 1, info.min + 1) if info.min < each <= info.max]
-    return _picked(torch.tensor(held, dtype=torch.int64), made, key).to(made.dtype)
+    return _picked(torch.tensor(held, dtype=torch.int64), made.shape, key).to(made.dtype)
 
 
-def _with_nan(made: torch.Tensor, place: int) -> torch.Tensor:
+def _with(made: torch.Tensor, place: int, number: float = float("nan")) -> torch.Tensor:
     changed = made.clone()
-    changed.view(-1)[place] = float("nan")
+    changed.view(-1)[place] = number
     return changed
 
 
 #: How numbers are changed, by the name of it.
 CHANGES: Mapping[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
-    "few": lambda made, key: _picked(made.reshape(-1)[:3], made, key),
+    "few": lambda made, key: _picked(made.reshape(-1)[:3], made.shape, key),
     "equal": lambda made, _: made.reshape(-1)[:1].expand(made.numel()).reshape(made.shape).clone(),
     "sorted": lambda made, _: made.sort(-1).values,
     "reversed": lambda made, _: made.sort(-1, descending=True).values,
     "edges": _edges,
-    "special at the head": lambda made, _: _with_nan(made, 0),
-    "special in the tail": lambda made, _: _with_nan(made, -1),
+    "far": lambda made, _: made * 64,
+    "special at the head": lambda made, _: _with(made, 0),
+    "special within": lambda made, _: _with(_with(made, made.numel() // 2, float("inf")), made.numel() // 3),
+    "special in the tail": lambda made, _: _with(made, -1),
 }
 
 

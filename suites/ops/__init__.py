@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
+import torch
+
 from pytest_ascend.operators.exploring import cases_of as cases_of_findings
 from pytest_ascend.operators.operator import BOOL, FLOATS, INTS, Operator
 from pytest_ascend.operators.properties import cases_of
 from pytest_ascend.operators.recorded import NOT_REPEATED, Entry
+from pytest_ascend.operators.sweep import CALLS
 from pytest_ascend.records.case import REPEAT, Case
 
 from .table import FINDINGS, OPERATORS, RECORDED, is_recorded
 
 #: Integers beside the usual ones: tested for their values, and for the rest at level full.
 NARROW = INTS[2:]
+#: Families of recorded operators of which calls are generated: those that work element by element take any tensor.
+SWEPT = ("elementwise", "arithmetic", "foreach")
 
 
 def _level(_: Operator, property_: str, dtype: str) -> str:
@@ -28,6 +33,8 @@ def _level(_: Operator, property_: str, dtype: str) -> str:
 
 def _level_of_recorded(property_: str, dtype: str, *, first: bool) -> str:
     """Return the lowest level that runs a recorded operator's property, of which this is the first dtype or not."""
+    if property_ in CALLS:
+        return "standard" if property_ == "sweep" else "full"
     usual = property_ in ("forward", "backward") and dtype in FLOATS[:2]
     in_float32 = property_ in ("special", "layout") and dtype == "float32"
     return "standard" if usual or in_float32 or (property_ == REPEAT and first) else "full"
@@ -38,7 +45,8 @@ def _recorded() -> Iterator[Case]:
         family = OPERATORS[entry.name].family if entry.name in OPERATORS else entry.family
         for dtype in (each for each in entry.properties if is_recorded(entry.name, each)):
             first = entry.name not in OPERATORS and dtype == entry.first_dtype
-            for property_ in _properties(entry, dtype):
+            swept = tuple(CALLS) if first and _is_swept(entry, dtype) else ()
+            for property_ in (*_properties(entry, dtype), *swept):
                 yield Case(
                     suite="ops",
                     subject=entry.name,
@@ -47,6 +55,12 @@ def _recorded() -> Iterator[Case]:
                     family=family,
                     level=_level_of_recorded(property_, dtype, first=first),
                 )
+
+
+def _is_swept(entry: Entry, dtype: str) -> bool:
+    """Whether calls are generated of a recorded operator: its numbers may come in any order and size."""
+    is_free = entry.family in SWEPT and entry.name not in {*NOT_REPEATED, *OPERATORS}
+    return is_free and "forward" in entry.properties[dtype] and not getattr(torch, dtype).is_complex
 
 
 def _properties(entry: Entry, dtype: str) -> tuple[str, ...]:
@@ -61,7 +75,11 @@ def _cases() -> tuple[Case, ...]:
     return (
         *cases_of(*OPERATORS.values(), suite="ops", level=_level),
         *_recorded(),
-        *cases_of_findings(FINDINGS, {name: each.family for name, each in OPERATORS.items()}),
+        *cases_of_findings(
+            FINDINGS,
+            {name: each.family for name, each in RECORDED.items()}
+            | {name: each.family for name, each in OPERATORS.items()},
+        ),
     )
 
 

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import torch
 
+from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.exploring import explore, write
 from pytest_ascend.operators.reproducing import program
 from pytest_ascend.operators.sweep import Sweep
@@ -16,7 +17,7 @@ from pytest_ascend.plugin.keys import SETUP
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from .table import OPERATORS
+from .table import swept
 
 
 @pytest.mark.ascend_explores
@@ -24,13 +25,14 @@ def test_explore(
     case: Case,
     seconds: float,
     npu_device: torch.device,
+    golden_store: GoldenStore,
     precision_compare: PrecisionCompare,
     ascend_measure: Callable[[str, float], None],
     ascend_reproduce: Callable[..., None],
     request: pytest.FixtureRequest,
 ) -> None:
     options = request.config.stash[SETUP].options
-    operator = OPERATORS[case.subject]
+    operator = swept(case.subject, case.dtype, golden_store)
     target = Target(case, operator, Sweep.of(operator, case.dtype, 0), npu_device)
     ascend_reproduce(partial(program, target))
     keep = partial(write, options.report / "findings")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,19 +63,34 @@ def is_recorded(name: str, dtype: str) -> bool:
     return name not in OPERATORS or dtype not in OPERATORS[name].dtypes
 
 
+def swept(name: str, dtype: str, store: GoldenStore) -> Operator:
+    """Return an operator to generate calls of: recorded ones start from their recording. Raises GoldenError."""
+    if not is_recorded(name, dtype):
+        return OPERATORS[name]
+    entry = RECORDED[name]
+    reference = recording(store, entry.golden_id)
+    return replace(
+        operator_of(entry),
+        inputs=lambda _: reference.samples("forward", dtype),
+        nonfinite="special" in entry.properties[dtype],
+    )
+
+
 def target_of(case: Case, device: torch.device, store: GoldenStore, seed: int | str = SWEEP_SEED) -> Target:
     """Return the operator that a case is about, with its golden; generated calls follow from ``seed``.
 
     Raises GoldenError.
     """
+    if case.property == FOUND:
+        operator = swept(case.subject, case.dtype, store)
+        return Target(case, operator, sweep_of(operator, case.dtype, FINDINGS), device)
+    if case.property in CALLS:
+        operator = swept(case.subject, case.dtype, store)
+        return Target(case, operator, Sweep.of(operator, case.dtype, CALLS[case.property], seed), device)
     if is_recorded(case.subject, case.dtype):
         entry = RECORDED[case.subject]
         return Target(case, operator_of(entry), recording(store, entry.golden_id), device)
     operator = OPERATORS[case.subject]
-    if case.property == FOUND:
-        return Target(case, operator, sweep_of(operator, case.dtype, FINDINGS), device)
-    if case.property in CALLS:
-        return Target(case, operator, Sweep.of(operator, case.dtype, CALLS[case.property], seed), device)
     return Target(case, operator, StoredGolden(operator, store), device)
 
 

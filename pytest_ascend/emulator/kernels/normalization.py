@@ -78,7 +78,8 @@ def batch_norm_backward(
     " out Tensor mean, out Tensor rstd)"
 )
 def layer_norm(x: T, shape: list[int], weight: Optional, bias: Optional, eps: float) -> tuple[T, T, T]:
-    return torch.native_layer_norm(x, shape, weight, bias, eps)
+    out, mean, rstd = torch.native_layer_norm(x, shape, weight, bias, eps)
+    return (out, mean, rstd) if mean.numel() else (out, mean.flatten(), rstd.flatten())  # as torch_npu has them
 
 
 @family.kernel(

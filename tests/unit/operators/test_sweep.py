@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,8 @@ import torch
 
 from pytest_ascend.operators import Operator, call
 from pytest_ascend.operators.checks import check
-from pytest_ascend.operators.generator import generate
+from pytest_ascend.operators.generator import LAYOUTS, SIZES, generate, numbers_of, templates_of
+from pytest_ascend.operators.judging import digest
 from pytest_ascend.operators.reproducing import program
 from pytest_ascend.operators.sweep import CALLS, Sweep
 from pytest_ascend.operators.target import Target
@@ -53,9 +55,29 @@ def test_a_seed_gives_the_same_calls_and_another_one_others() -> None:
     assert made(1) == made(1)
     assert made(1) != made(2)
     first = next(generate(OPERATORS["add"], "float32", 1, 1)).sample
-    assert all(
-        torch.equal(*pair) for pair in zip(*(first.arguments("add", torch.float32)[0] for _ in range(2)), strict=True)
-    )
+    assert len({digest(first.arguments("add", torch.float32)[0]) for _ in range(2)}) == 1
+
+
+#: Every operator with sizes, numbers and layouts that are free; what is left out takes one size, or no tensor.
+COMMON = {"edge", "one", "large", "empty"}
+
+
+@pytest.mark.parametrize("family", sorted({each.family for each in OPERATORS.values()} - {"creation"}))
+def test_common_axes_are_asked_at_standard_and_all_that_apply_at_full(family: str) -> None:
+    chance = random.Random(f"axes of {family}")  # noqa: S311  (no secret)
+    mine = [each for each in OPERATORS.values() if each.family == family and each.sweep]
+    for operator in mine:
+        asked = {axis for each in generate(operator, operator.dtypes[0], CALLS["sweep"]) for axis in each.axes}
+        assert asked >= COMMON, operator.name
+        assert "special in the tail" in asked or not operator.nonfinite or "float32" not in operator.dtypes, (
+            operator.name
+        )
+    for operator in chance.sample(mine, 2):
+        for dtype in chance.sample(operator.dtypes, 1):
+            asked = {axis for each in generate(operator, dtype, CALLS["sweep-more"]) for axis in each.axes}
+            assert asked >= {*SIZES, *filter(None, LAYOUTS), "contiguous"}, operator.name
+            applies = {how for _, each in templates_of(operator, dtype) for how in numbers_of(operator, each, dtype)}
+            assert asked >= applies, operator.name
 
 
 def through_double(x: T, y: Any, **named: Any) -> T:
