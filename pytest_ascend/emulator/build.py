@@ -137,8 +137,11 @@ def _defined(sources: list[Path]) -> set[str]:
 
 
 def declared_signatures() -> list[Signature]:
-    """Return the signatures of all kernels, in the order of their indices."""
-    command = [sys.executable, "-m", "pytest_ascend.emulator.declarations"]
+    """Return the signatures of all kernels, in the order of their indices.
+
+    They are asked of another process: kernels import torch, which must not happen in one that is still to be activated.
+    """
+    command = [sys.executable, "-m", __name__]
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
@@ -273,3 +276,15 @@ def refuse_clash() -> None:
 def _registers(library: Path) -> bool:
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return content.find(_REGISTERS) >= 0 and content.find(_SETTING) >= 0
+
+
+def print_declarations() -> None:
+    """Write the declarations of all kernels as JSON: a list of [name, [[role, type, name], ...]]."""
+    from pytest_ascend.emulator.kernels import all_kernels  # noqa: PLC0415  imports torch
+
+    signatures = [kernel.signature for kernel in all_kernels()]
+    json.dump([[each.name, [[p.role, p.type, p.name] for p in each.parameters]] for each in signatures], sys.stdout)
+
+
+if __name__ == "__main__":
+    print_declarations()

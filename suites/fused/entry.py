@@ -29,7 +29,7 @@ def fused(
 
 
 def called(name: str, through: Callable[..., Any] | None, *args: Any, **kwargs: Any) -> Any:
-    """Sample ``torch_npu.NAME``, by way of ``through`` where there is one."""
+    """Call ``torch_npu.NAME``, by way of ``through`` where there is one."""
     operator = npu.operator(name)
     return through(operator, *args, **kwargs) if through else operator(*args, **kwargs)
 

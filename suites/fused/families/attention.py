@@ -118,7 +118,7 @@ def _both_rotary(query: T, key: T, cos: T, sin: T) -> tuple[T, T]:
 
 
 def _in_copies(apply: Any, query: T, key: T, *rest: Any) -> Any:
-    """Sample on copies: the operator changes its queries and keys in place."""
+    """Call on copies: the operator changes its queries and keys in place."""
     return apply(query.clone(), key.clone(), *rest)
 
 
