@@ -170,7 +170,7 @@ def all_to_all_matmul(
     group: str,
     turned2: bool,
 ) -> tuple[T, T]:
-    """Give each rank its part of the rows, and put the parts that come side by side."""
+    """Send each rank its part of the rows, and put the parts that come side by side."""
     us = Group(group)
     rows = [len(x1) // us.ranks] * us.ranks
     received = torch.cat(us.exchange(x1, rows, rows).chunk(us.ranks), 1)
@@ -187,7 +187,7 @@ def matmul_all_to_all(
     group: str,
     turned2: bool,
 ) -> T:
-    """Give each rank its part of the columns, and put the parts that come below one another."""
+    """Send each rank its part of the columns, and put the parts that come below one another."""
     us, made = Group(group), _product(x1, x2, bias, transposed=(False, turned2))
     rows = [len(made)] * us.ranks
     return us.exchange(torch.cat(made.chunk(us.ranks, 1)), rows, rows)
