@@ -30,6 +30,7 @@ emulator.activate()
 os.environ["PYTEST_ASCEND_FAULTS"] = "operator_switch:EVERY_KERNEL"
 
 import torch  # noqa: E402  (after the activation)
+import torch_npu  # noqa: E402, F401  (which torch loads by itself only where nobody forbids it)
 from operator_calls import DTYPES, NPU, TIES, Call, Calls, is_wrong  # noqa: E402
 from operator_cases import asked, complaint, emulated  # noqa: E402
 from operator_effects import CONDITIONS, EFFECTS, Seen  # noqa: E402

@@ -127,29 +127,31 @@ def templates_of(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:
         if not any(isinstance(v, Values) and v.kind == "given" for v in each.values())
         and (each.group == FORWARD or (each.group == SHAPES and len(_sizes(each)) > 1 and len(each.values()) > 1))
     ]
-    return kept or [(place, each) for place, each in usual if each.group == FORWARD]
+    with_given = [(place, each) for place, each in usual if each.group == FORWARD]
+    return kept or [each for each in with_given if _sizes(each[1])] or with_given
 
 
 def _sizes(sample: Sample) -> tuple[int, ...]:
-    """Return the sizes that a call has, each once, without 0 and 1."""
-    found = {size for each in sample.values() for size in each.shape if size > 1}
-    return tuple(sorted(found))
+    """Return the sizes that a call has, each once, without 0 and 1; those of given numbers cannot be others."""
+    given = [each for each in sample.values() if isinstance(each, Values) and each.kind == "given"]
+    fixed = {size for each in given for size in each.shape}
+    return tuple(sorted({size for each in sample.values() for size in each.shape if size > 1} - fixed))
 
 
 def _resized(template: Sample, chance: Chance, number: int) -> tuple[Mapping[int, int], str]:
     """Return the size to put in place of each, and the name of what this varies."""
     sizes = _sizes(template)
-    if not sizes:
+    if not any(each.shape for each in template.values()):
         return {}, "0-d"
     axis = SIZES[number % len(SIZES)]
-    if axis == "as the table has them":
-        return {}, axis
+    if not sizes or axis == "as the table has them":
+        return {}, "as the table has them"
     if axis in {"empty", "one"}:  # in one position
         return {chance.of(sizes): 0 if axis == "empty" else 1}, axis
     if axis == "large":
         return _fitting(template, {chance.of(sizes): chance.of(LARGE)}, LARGEST), axis
     if axis == "many":  # rows, images, heads: the first size is none that the others have
-        first = next((each.shape[0] for each in template.values() if each.shape and each.shape[0] > 1), sizes[0])
+        first = next((each.shape[0] for each in template.values() if each.shape and each.shape[0] in sizes), sizes[0])
         return _fitting(template, {first: chance.of(EDGES[:5]) + chance.of((0, 1))}, USUAL), axis
     wanted = {chance.of(sizes): chance.of(EDGES) + chance.of((-1, 0, 1)), chance.of(sizes): chance.of(EDGES)}
     wanted |= {size: chance.of(ODD) for size in sizes if size not in wanted and chance.below(2)}

@@ -33,6 +33,8 @@ DIGESTS = 60
 BACKWARD, IN_PLACE = "backward", "in place"
 #: Of so many calls one goes back as well, and one changes its first tensor.
 _BACKWARD_EVERY, _IN_PLACE_EVERY = 2, 4
+#: Families of functions whose gradient at NaN and infinities is that of each element by itself.
+_POINTWISE = ("arithmetic", "elementwise", "activation")
 #: Elements of the largest result.
 _LARGEST = 1 << 19
 #: Families of operators whose results have at most the elements that their inputs have when broadcast.
@@ -226,6 +228,8 @@ def _ways(target: Target, each: Generated) -> Iterator[str]:
     yield ""
     operator, wants = target.operator, any(v.wants_grad(target.dtype) for v in each.sample.values())
     is_asked = not operator.one_set_of_inputs or not each.layout  # recorded ones go back as they are
+    # Of a product the gradient is that of the others, or the whole through NaN: nobody promises either.
+    is_asked &= operator.family in _POINTWISE or not any(axis.startswith("special") for axis in each.axes)
     if operator.grad and target.dtype.is_floating_point and wants and is_asked and each.number % _BACKWARD_EVERY == 1:
         yield BACKWARD
     if operator.in_place and each.layout != EXPANDED and each.number % _IN_PLACE_EVERY == 0:

@@ -159,7 +159,7 @@ _SUM, _MAX = 0, 2  # of bags: 0 sum, 1 mean, 2 max
 
 
 def embedding(weight: T, indices: T, out: T) -> None:
-    torch.index_select(weight, 0, indices.reshape(-1), out=out.view(-1, weight.shape[1]))
+    torch.index_select(weight, 0, indices.reshape(-1), out=out.view(indices.numel(), weight.shape[1]))
 
 
 op("aclnnEmbedding(Tensor weight, Tensor indices, out Tensor out)", embedding, into=True)
