@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import time
 import warnings
 from collections import defaultdict
@@ -52,6 +53,8 @@ LEVELS = ("smoke", "standard", "full")
 NOT_EXPLORED = "not explored"
 #: Seconds that are spent on one fault at a level; cases come in the order of how few kernels they call, then at random.
 SECONDS = {"smoke": 10.0, "standard": 25.0, "full": 40.0}
+#: What a call may ask for: tensors of 2^20 elements, many times over.
+MEMORY_BYTES = 4 << 30
 #: Tries, and seconds, to find a call that shows a fault.
 TRIES, LOOKING_S = 80, 4.0
 
@@ -128,6 +131,13 @@ def _made(make: Callable[[], Iterable[Call]]) -> list[Call]:
         return list(make())
     except Exception:  # noqa: BLE001  (the database has no samples of this dtype, or wants another package)
         return []
+
+
+def bound_memory() -> None:
+    """Let a call that asks for much more memory than this process has fail: the system would end the process for it."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    held_kb = int(next(line.split()[1] for line in lines if line.startswith("VmData")))
+    resource.setrlimit(resource.RLIMIT_DATA, ((held_kb << 10) + MEMORY_BYTES, resource.RLIM_INFINITY))
 
 
 def _silently(run: Callable[[], object]) -> object | None:
@@ -320,6 +330,7 @@ def main(  # noqa: PLR0917
     files = sorted(results.glob(f"faults-{seed}-*.jsonl"))
     known = {number: each for file in files for number, each in trials(file).items()}
     if minutes:
+        bound_memory()
         until = time.monotonic() + minutes * 60
         suite, file = Suite(), results / "calls.json"
         if file.exists():

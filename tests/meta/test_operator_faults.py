@@ -19,13 +19,13 @@ def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_faults_at_random_are_noticed(tmp_path: Path) -> None:
-    few = [f"--operator={name}" for name in ("add", "sum", "sort", "mm", "nn.functional.gelu")]
-    done = run("operator_faults.py", f"--results={tmp_path}", "--faults=24", "--seed=5", "--explore=0", *few)
+    few = [f"--operator={name}" for name in ("add", "sum", "nn.functional.gelu")]
+    done = run("operator_faults.py", f"--results={tmp_path}", "--faults=12", "--seed=5", "--explore=0", *few)
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (tmp_path / "faults-5-0.jsonl").read_text(encoding="utf-8").splitlines()]
     visible = [each for each in rows if each["shown"]]
-    assert len(rows) == 24
-    assert len(visible) >= 6
+    assert len(rows) == 12
+    assert len(visible) >= 3
     noticed = [each for each in visible if each["level"] in {"smoke", "standard", "full"}]
     assert len(noticed) >= 0.8 * len(visible), done.stdout
     # What is said is that of a judge, or of the device: nothing breaks in between.
@@ -34,7 +34,7 @@ def test_faults_at_random_are_noticed(tmp_path: Path) -> None:
         for each in noticed
         if not each["complaint"].startswith(("Disagreement", "WrongCall", "RuntimeError", "Assert"))
     ]
-    again = run("operator_faults.py", f"--results={tmp_path}", "--faults=24", "--seed=5", "--minutes=0")
+    again = run("operator_faults.py", f"--results={tmp_path}", "--faults=12", "--seed=5", "--minutes=0")
     assert again.stdout.splitlines()[-1] == done.stdout.splitlines()[-1]  # nothing is tried twice
 
 
