@@ -19,9 +19,12 @@ def own_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     native = {"aten::relu", "aten::sin.out"}
     monkeypatch.setattr(dispatcher, "has_kernel", lambda name, key: name in native if key == OWN else has(name, key))
     monkeypatch.setattr(dispatcher, "arrives", lambda name, key: key == OWN or arrives(name, key))
-    dispatcher.kind.cache_clear()
+    known = (dispatcher.kind, falls_back)
+    for each in known:
+        each.cache_clear()
     yield
-    dispatcher.kind.cache_clear()
+    for each in known:
+        each.cache_clear()
 
 
 @pytest.mark.parametrize(
