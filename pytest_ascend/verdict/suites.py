@@ -29,7 +29,8 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     ``title`` by language; ``order`` on the page, small numbers first; ``grid``: many cases of a kind, laid out as
     subjects by dtype, not as a list; ``tier``: the first tier of the certificate that asks for it, the lowest where
-    nothing is said; ``compares``: a pass rests on a comparison; ``needs_npu``: no other device has what it tests.
+    nothing is said; ``compares``: a pass rests on a comparison; ``needs_npu``: no other device has what it tests;
+    ``computed_once``: cases look at what one of them computed.
     """
 
     title: Mapping[str, str]
@@ -38,6 +39,7 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tier: str = "operators"
     compares: bool = True
     needs_npu: bool = False
+    computed_once: bool = False
     allowed: Allowed = Allowed()
 
 
