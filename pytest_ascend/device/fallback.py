@@ -55,13 +55,16 @@ class FallbackWatch(EagerDispatchMode):  # type: ignore[no-untyped-call]
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Call the operator as it was to be called."""
+        """Note the operator, and call it as it was to be called."""
         kwargs = kwargs or {}
+        self._note(func, args, kwargs)
+        return func(*args, **kwargs)
+
+    def _note(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         if falls_back(func) and self._is_on_device(args, kwargs):
             self.seen[_name(func)] = None
         if not self.multiplied and is_product(func):
             self.multiplied = self._is_on_device(args, kwargs)
-        return func(*args, **kwargs)
 
     def _is_on_device(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         leaves, _ = tree_flatten((args, dict(kwargs)))
@@ -75,16 +78,9 @@ class OperatorWatch(FallbackWatch):  # type: ignore[no-untyped-call]
         super().__init__(device_type)
         self.called: dict[str, None] = {}
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Call the operator as it was to be called."""
+    def _note(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         is_view = torch.Tag.inplace_view in func.tags or bool(func.is_view)
         is_copy = func.overloadpacket in {torch.ops.aten._to_copy, torch.ops.aten.copy_, torch.ops.aten.detach}  # noqa: SLF001
-        if not is_view and not is_copy and self._is_on_device(args, kwargs or {}):
+        if not is_view and not is_copy and self._is_on_device(args, kwargs):
             self.called[_name(func)] = None
-        return super().__torch_dispatch__(func, types, args, kwargs)
+        super()._note(func, args, kwargs)
