@@ -56,7 +56,7 @@ def signed_from(folder: Path, honest: Path, change: Change) -> Path:
         with contextlib.suppress(AscendError, KeyError):
             log["footer"] = {**log["footer"], **to_builtins(summarise(read(path)).footer(log["footer"]["finished"]))}
             path.write_bytes(written(log) if not log.get("keeps_footer") else path.read_bytes())
-    said = json.loads((honest / package.STATEMENT).read_text())
+    said = json.loads((honest / package.STATEMENT).read_text(encoding="utf-8"))
     try:
         tier = TIERS[said["tier"]]
         subject = Candidate(summary=summarise(read(path)), tier=tier, release=RELEASE, on=runs.ISSUED)
@@ -90,7 +90,7 @@ def played(honest: Path, scratch: Path) -> Iterator[tuple[str, str, str]]:
     for when, table in kinds.items():
         for name, change in table.items():
             yield when, name, refused_by(signed_from(_fresh(scratch), honest, change))
-    said = json.loads((honest / package.STATEMENT).read_text())
+    said = json.loads((honest / package.STATEMENT).read_text(encoding="utf-8"))
     log = (honest / package.LOG).read_bytes()
     for name, more in SAID.items():
         yield "in the statement", name, refused_by(_written(_fresh(scratch), honest, {**said, **more}, log))

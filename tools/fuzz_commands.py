@@ -153,9 +153,9 @@ NO_FILES: Mapping[str, Callable[[Path], object]] = {
     "empty": lambda path: path.write_bytes(b""),
     "3 TiB": lambda path: (path.touch(), os.truncate(path, 3 << 40)),
     "1 GiB of nothing": lambda path: (path.touch(), os.truncate(path, 1 << 30)),
-    "deep": lambda path: path.write_text("[" * 1_000_000),
-    "wide": lambda path: path.write_text("[" + "[]," * 5_000_000 + "[]]\n"),
-    "half a gigabyte of lines": lambda path: path.write_text("{}\n" * 2_000_000),
+    "deep": lambda path: path.write_text("[" * 1_000_000, encoding="utf-8"),
+    "wide": lambda path: path.write_text("[" + "[]," * 5_000_000 + "[]]\n", encoding="utf-8"),
+    "half a gigabyte of lines": lambda path: path.write_text("{}\n" * 2_000_000, encoding="utf-8"),
     "UTF-16": lambda path: path.write_bytes("{}".encode("utf-16")),
 }
 PIECES = (b"", b"\0", b"\xff", b"\x1b]0;harmed\x07", b"{", b"]", b'"', b"\n", b"9" * 5000, b"=", b"|", b"\\ud800")
@@ -198,7 +198,7 @@ def sign_again(name: str) -> None:
         body = json.loads(read_regular(Path(name), _SIGNED_BYTES))
         del body["signature"]
         body["signature"] = signing.sign(runs.KEY, "revocations", _digest(json.dumps(body)))
-        Path(name).write_text(json.dumps(body))
+        Path(name).write_text(json.dumps(body), encoding="utf-8")
         return
     folder = Path("certificate")
     content = read_regular(folder / "certificate.json", _SIGNED_BYTES)
@@ -207,12 +207,12 @@ def sign_again(name: str) -> None:
         said["parts"][name] = {"sha256": sha256(part).hexdigest(), "size_bytes": len(part)}
         said["id"] = package.identity({key: value for key, value in said.items() if key != "id"})
         content = package.encoded(said)
-        (folder / "certificate.txt").write_text(package.words(said))
+        (folder / "certificate.txt").write_text(package.words(said), encoding="utf-8")
     with contextlib.suppress(ValueError, TypeError):
         said = json.loads(content)
         identity = package.identity({key: value for key, value in said.items() if key != "id"})
         content = content.replace(str(said["id"]).encode(), identity.encode())
-        (folder / "certificate.txt").write_text(package.words(json.loads(content)))
+        (folder / "certificate.txt").write_text(package.words(json.loads(content)), encoding="utf-8")
     (folder / "certificate.json").write_bytes(content)
     digest_ = sha256(content).hexdigest()
     key = signing.fingerprint(runs.KEY.public_key())

@@ -47,11 +47,13 @@ def scene(folder: Path) -> None:
     _timed()
     _goldens()
     Path("machine/usr/local/Ascend/driver").mkdir(parents=True)
-    Path("machine/usr/local/Ascend/driver/version.info").write_text("Version=25.5.1\n")
+    Path("machine/usr/local/Ascend/driver/version.info").write_text("Version=25.5.1\n", encoding="utf-8")
     Path("machine/etc").mkdir()
-    Path("machine/etc/ascend_install.info").write_text("Driver_Install_Path_Param=/usr/local/Ascend\n")
-    Path("environ").write_text("ASCEND_HOME_PATH=/usr/local/Ascend\nPATH=/usr/bin\n")
-    Path("npu-smi").write_text(A2)
+    Path("machine/etc/ascend_install.info").write_text(
+        "Driver_Install_Path_Param=/usr/local/Ascend\n", encoding="utf-8"
+    )
+    Path("environ").write_text("ASCEND_HOME_PATH=/usr/local/Ascend\nPATH=/usr/bin\n", encoding="utf-8")
+    Path("npu-smi").write_text(A2, encoding="utf-8")
 
 
 def _keys(folder: Path, name: str, key: Any) -> None:

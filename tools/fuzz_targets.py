@@ -56,7 +56,7 @@ def _manifest(path: Path) -> None:
 
 def _expectations(path: Path) -> None:
     one = {"cases": "ops/*", "outcome": "failed", "reason": "r", "source": "s", "expires": "2030-01-01", "cann": ">=8"}
-    path.write_text(json.dumps({"schema": 1, "expectations": [one]}))
+    path.write_text(json.dumps({"schema": 1, "expectations": [one]}), encoding="utf-8")
 
 
 def _baseline(path: Path) -> None:
@@ -64,18 +64,23 @@ def _baseline(path: Path) -> None:
     runs = tuple(MeasuredRun.of([each + run for each in times], [each / 2 for each in times]) for run in range(2))
     stack, benchmarks = synthetic.EMULATED, {"benchmarks/x": runs}
     made = Baseline(recorded="2026-01-01T00:00:00+00:00", stack=stack, settings={}, benchmarks=benchmarks)
-    path.write_text(json.dumps(made.to_dict()))
+    path.write_text(json.dumps(made.to_dict()), encoding="utf-8")
 
 
 def _census(path: Path) -> None:
     operators = {"aten::add.Tensor": "native", "npu::npu_swiglu": "native", "aten::foo": "fallback"}
     names = [each.name for each in fields(Census) if each.name != "operators"]
     stack = dict.fromkeys(names, "2.13.0")
-    path.write_text(json.dumps({"schema": 1, "type": "census", "stack": stack, "operators": operators}))
+    path.write_text(
+        json.dumps({"schema": 1, "type": "census", "stack": stack, "operators": operators}), encoding="utf-8"
+    )
 
 
 def _program(path: Path) -> None:
-    path.write_text("import torch\nx = torch.ones(3).cuda()\nwith torch.cuda.amp.autocast():\n    x = x.to('cuda:0')\n")
+    path.write_text(
+        "import torch\nx = torch.ones(3).cuda()\nwith torch.cuda.amp.autocast():\n    x = x.to('cuda:0')\n",
+        encoding="utf-8",
+    )
 
 
 def _revocations(path: Path) -> None:
@@ -107,6 +112,9 @@ TARGETS: Mapping[str, Target] = {
     "baseline": Target(_baseline, baseline.read),
     "revocations": Target(_revocations, lambda path: revocation.read(path, KEY.public_key())),
     "census": Target(_census, census.read),
-    "npu-smi": Target(lambda path: path.write_text(A2), lambda path: parse_npu_smi(path.read_text("utf-8", "replace"))),
+    "npu-smi": Target(
+        lambda path: path.write_text(A2, encoding="utf-8"),
+        lambda path: parse_npu_smi(path.read_text("utf-8", "replace")),
+    ),
     "source": Target(_program, lambda path: list(scan(path.parent))),
 }

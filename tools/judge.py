@@ -170,7 +170,7 @@ def _measured(task: Callable[[], object]) -> tuple[float, float]:
 
 
 def _resident_mib() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
@@ -200,10 +200,10 @@ def tables(thorough: bool, elements: int) -> Iterator[str]:
 
 def write(lines: list[str], page: Path) -> None:
     """Replace the measured part of the page."""
-    text = page.read_text()
+    text = page.read_text(encoding="utf-8")
     head, rest = text.split(BEGIN)
     beside = page.with_suffix(".new")
-    beside.write_text(f"{head}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{rest.split(END)[1]}")
+    beside.write_text(f"{head}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
     beside.replace(page)
 
 

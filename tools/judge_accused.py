@@ -283,7 +283,7 @@ def units(options: Mapping[str, Any]) -> list[tuple[str, str]]:
 def judge(group: str, wanted: list[tuple[str, str]], file: Path) -> None:
     """Judge what is left on the devices of one group, in this process; add to ``file`` what was found of each unit."""
     kind, known = start(group), {(row["set"], row["unit"]) for row in rows_of(file)}
-    with file.open("a") as out:
+    with file.open("a", encoding="utf-8") as out:
         for name, unit in wanted:
             if (name, unit) not in known:
                 out.write("".join(json.dumps(row) + "\n" for row in list(judged(name, unit, group, kind))))
@@ -292,7 +292,7 @@ def judge(group: str, wanted: list[tuple[str, str]], file: Path) -> None:
 
 def rows_of(file: Path) -> list[Row]:
     """Read what was found: whole lines, each of a unit that was judged to its end."""
-    text = file.read_text() if file.exists() else ""
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
@@ -385,10 +385,10 @@ def main(**options: Any) -> None:
     lines = list(tables(rows, options))
     click.echo("\n".join(lines))
     if options["write"]:
-        text = PAGE.read_text()
+        text = PAGE.read_text(encoding="utf-8")
         head, rest = text.split(BEGIN)
         beside = PAGE.with_suffix(".new")
-        beside.write_text(f"{head}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{rest.split(END)[1]}")
+        beside.write_text(f"{head}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
         beside.replace(PAGE)
 
 

@@ -3,10 +3,12 @@
     python tools/mutation.py --count 100 --seed 1 --json found.json
     python tools/mutation.py --rooms precision,runlog --count 50
 
-Works on a copy of the checkout. One process imports torch once; each mutant is tried in a fork of it, so that a mutant
-costs the tests that it takes to notice it, and no start. Before the first mutant the tests of each room run once
-unchanged: which test calls which function decides what runs first (the rest follows for a mutant that survives these).
-What ``--json`` has already is not tried again: a run that was stopped goes on where it was.
+Works on a copy of the checkout. Before the first mutant the tests of each room run once unchanged: which test calls
+which function decides what is run. Then one process imports torch and collects the tests of the room, and each mutant
+of a function is put into a fork of it, so that a mutant costs the tests that it takes to notice it, and no start. A
+mutant of a table, or of a function that is called on import, has its tests collected anew.
+Of a mutant that the tests that call its function let pass, those that start processes are asked too, which read it from
+the copy. What ``--json`` has already is not tried again: a run that was stopped goes on where it was.
 
 Known tools do not fit: cosmic-ray starts a process for each mutant (six seconds here, of 500 mutants an hour), and
 mutmut puts all mutants of a function behind a switch at run time, which leaves tables, the greater part of the rooms
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import gc
 import json
 import os
 import random
@@ -26,12 +29,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from inspect import CO_OPTIMIZED
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,6 +49,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "records": ("tests/unit/records", "tests/unit/runlog", "tests/unit/verdict"),
     "runlog": ("tests/unit/runlog",),
     "verdict": ("tests/unit/verdict", "tests/unit/export"),
+    "page": ("tests/unit/page",),
+    "export": ("tests/unit/export", "tests/unit/verdict"),
     "certificate": ("tests/unit/certificate",),
     "isolation": ("tests/unit/isolation", "tests/integration/test_isolation.py"),
     "golden": ("tests/unit/golden", "tests/unit/suites/test_ops_goldens.py"),
@@ -51,8 +59,10 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "operators": ("tests/unit/operators", "tests/unit/suites/test_ops*.py", "tests/meta/test_properties.py"),
     "emulator/kernels": ("tests/emulator",),
 }
-#: Seconds for one mutant's tests: more than those of the slowest room take. Who takes longer hangs, and is noticed.
-LIMIT_S = 300
+#: Rooms whose functions are called by threads that nobody hears (those of torch's backward): all tests are asked.
+UNHEARD = ("emulator/kernels",)
+#: Seconds for the tests of a mutant, beside ten times what they take unchanged: who takes longer hangs, and is noticed.
+LIMIT_S = 60
 
 #: pytest cannot rewrite the assertions of what is imported already, and need not.
 QUIET = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
@@ -207,73 +217,264 @@ def _span(node: Any) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 class Recorder:
-    """A plugin of pytest: how long each test takes, whether it passes, and which functions of the package it calls."""
+    """A plugin of pytest: how long each test takes, whether it passes, what it calls, and whether it starts processes.
+
+    What is called before the first test (imports, collection) stands under "".
+    """
 
     def __init__(self, package: Path) -> None:
         self.package = f"{package}{os.sep}"
         self.tests: dict[str, dict[str, Any]] = {}
-        self._called: set[Any] = set()
+        self._called: set[CodeType] = set()
+        self._starts = False
+        self._listen()
+
+    def pytest_collection_finish(self) -> None:
+        """Keep what was called until now."""
+        self.tests[""] = self._heard()
 
     def pytest_runtest_setup(self) -> None:
         """Listen from here on."""
         self._called.clear()
-        sys.setprofile(self._hear)
+        self._starts = False
+        self._listen()
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Keep what was heard up to the end of the test."""
-        test = self.tests.setdefault(report.nodeid, {"seconds": 0.0, "passed": True, "functions": []})
+        test = self.tests.setdefault(report.nodeid, {"seconds": 0.0, "passed": True})
         test["seconds"] += report.duration
         test["passed"] &= not report.failed
         if report.when == "teardown":
-            sys.setprofile(None)
-            inside = (each for each in self._called if each.co_filename.startswith(self.package))
-            test["functions"] = sorted(
-                f"pytest_ascend/{each.co_filename.removeprefix(self.package)}:{each.co_name}:{each.co_firstlineno}"
-                for each in inside
-            )
+            test.update(self._heard())
 
-    def _hear(self, frame: Any, event: str, _: Any) -> None:
+    def _listen(self) -> None:
+        sys.setprofile(self._hear)
+        threading.setprofile(self._hear)
+
+    def _heard(self) -> dict[str, Any]:
+        sys.setprofile(None)
+        threading.setprofile(None)
+        inside = [each for each in self._called if each.co_filename.startswith(self.package)]
+        return {"functions": sorted({self._place(each) for each in inside}), "starts": self._starts}
+
+    def _place(self, code: CodeType) -> str:
+        name = "pytest_ascend/" + code.co_filename.removeprefix(self.package)
+        return place(name, code)
+
+    def _hear(self, frame: Any, event: str, argument: Any) -> None:
         if event == "call":
             self._called.add(frame.f_code)
+            self._starts |= frame.f_code.co_name == "_execute_child"
+        elif event == "c_call":
+            self._starts |= argument is os.fork
+
+
+def place(path: str, code: CodeType) -> str:
+    """Return what a function is known by."""
+    return f"{path}:{code.co_name}:{code.co_firstlineno}"
 
 
 class Chosen:
     """A plugin of pytest: runs these tests, in this order, and no other."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.places = {name: place for place, name in enumerate(names)}
+        self.places = {name: number for number, name in enumerate(names)}
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         """Sort, and leave the others out."""
         items[:] = sorted((item for item in items if item.nodeid in self.places), key=lambda it: self.places[it.nodeid])
 
 
-def run(copy: Path, tests: Sequence[str], plugin: Any, *options: str, result: Path | None = None) -> tuple[int, float]:
-    """Run tests in a fork of this process; give pytest's exit code (-1 where time is over) and the seconds."""
+class Warm:
+    """A plugin of pytest: once the tests are collected, forks for each mutant instead of running them.
+
+    Writes a line of JSON to ``answers`` for each: what noticed it, or that it needs tests that are collected anew.
+    """
+
+    def __init__(self, room: Room, drawn: Sequence[Mutant], answers: int) -> None:
+        self.room, self.drawn, self.answers, self.failed = room, drawn, answers, ""
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        """Try each mutant."""
+        items = {item.nodeid: item for item in session.items}
+        for number, mutant in enumerate(self.drawn):
+            began, noticed = time.monotonic(), None
+            with mutated(self.room.copy, mutant) as honest:
+                codes = functions(honest, mutant.source)
+                functions_live = live(str(self.room.copy / mutant.path), codes)
+                names = self.room.near(mutant.path, codes)
+                if functions_live and names is not None:
+                    noticed = self._noticed([items[each] for each in names if each in items], functions_live)
+            answer = {"number": number, "noticed": noticed, "seconds": time.monotonic() - began}
+            os.write(self.answers, (json.dumps(answer) + "\n").encode())
+        return True
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Keep the first that failed."""
+        if report.failed and not self.failed:
+            self.failed = report.nodeid
+
+    def _noticed(self, items: list[Any], swapped: Sequence[tuple[FunctionType, CodeType]]) -> str:
+        result = self.room.copy / "noticed.txt"
+        result.write_text("", encoding="utf-8")
+
+        def attempt() -> int:
+            for function, code in swapped:
+                function.__code__ = code
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if self.failed:
+                    result.write_text(self.failed, encoding="utf-8")
+                    return 1
+            return 0
+
+        code = forked(attempt, self.room.limit([each.nodeid for each in items]), self.room.copy)
+        return result.read_text(encoding="utf-8") or said_of(code)
+
+
+def functions(before: str, after: str) -> list[tuple[CodeType, CodeType]] | None:
+    """Return each function whose code differs, outer ones first; None where a module's or class's own code does."""
+    old, new = (compile(source, "", "exec", dont_inherit=True) for source in (before, after))
+    return _differing(old, new)
+
+
+def _differing(old: CodeType, new: CodeType) -> list[tuple[CodeType, CodeType]] | None:
+    inner = [[each for each in code.co_consts if isinstance(each, CodeType)] for code in (old, new)]
+    is_function, same = bool(old.co_flags & CO_OPTIMIZED), _own(old) == _own(new)
+    if not is_function and not same:
+        return None
+    found: list[tuple[CodeType, CodeType]] = []
+    if len(inner[0]) == len(inner[1]):
+        for pair in zip(*inner, strict=True):
+            below = _differing(*pair)
+            if below is None:
+                return None
+            found += below
+    return [(old, new), *found] if is_function and (found or not same) else found
+
+
+def _own(code: CodeType) -> tuple[object, ...]:
+    constants = [repr(each) for each in code.co_consts if not isinstance(each, CodeType)]
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, constants
+
+
+def live(path: str, codes: Sequence[tuple[CodeType, CodeType]] | None) -> list[tuple[FunctionType, CodeType]]:
+    """Return the functions of this process that have these codes, with the new one; [] where the first is nowhere."""
+    new = dict(codes or ())
+    found = [
+        (each, new[each.__code__])
+        for each in gc.get_objects()
+        if isinstance(each, FunctionType) and each.__code__.co_filename == path and each.__code__ in new
+    ]
+    return found if codes and any(each.__code__ == codes[0][0] for each, _ in found) else []
+
+
+@dataclass(frozen=True)
+class Room:
+    """A room, its copy, and what its tests do unchanged."""
+
+    name: str
+    copy: Path
+    tests: Mapping[str, Mapping[str, Any]]
+    at_import: frozenset[str]
+
+    def near(self, path: str, codes: Sequence[tuple[CodeType, CodeType]] | None) -> list[str] | None:
+        """Return the tests that may notice a change of these functions, those that call them first.
+
+        None where one is called on import, or where a table is changed.
+        """
+        changed = {place(path, code) for code, _ in codes or ()}
+        if not changed or changed & self.at_import:
+            return None
+        near = [each for each in self.passing() if changed & set(self.tests[each]["functions"])]
+        known = set(near)
+        return near + [
+            each
+            for each in self.passing()
+            if each not in known and (self.tests[each]["starts"] or self.name in UNHEARD)
+        ]
+
+    def of_module(self, path: str) -> tuple[list[str], list[str]]:
+        """Return the tests that call anything of a module, and all others."""
+        passing = self.passing()
+        near = [each for each in passing if any(said.startswith(f"{path}:") for said in self.tests[each]["functions"])]
+        known = set(near)
+        return near, [each for each in passing if each not in known]
+
+    def passing(self) -> list[str]:
+        """Return the tests that pass unchanged, quick ones first."""
+        return sorted((each for each in self.tests if self.tests[each]["passed"]), key=self._seconds)
+
+    def limit(self, names: Sequence[str]) -> float:
+        """Return the seconds that tests may take."""
+        return LIMIT_S + 10 * sum(map(self._seconds, names))
+
+    def _seconds(self, name: str) -> float:
+        return float(self.tests[name]["seconds"])
+
+
+@contextlib.contextmanager
+def mutated(copy: Path, mutant: Mutant) -> Iterator[str]:
+    """Put a mutant into the copy; yield what stood there, which comes back."""
+    path = copy / mutant.path
+    honest = path.read_bytes()
+    try:
+        _write(path, mutant.source.encode())
+        yield honest.decode()
+    finally:
+        _write(path, honest)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a module with a date of its own: bytecode is known by seconds and size."""
+    stamp = int(path.stat().st_mtime) + 2
+    path.write_bytes(content)
+    os.utime(path, (stamp, stamp))
+
+
+def forked(attempt: Callable[[], int], limit_s: float, copy: Path) -> int:
+    """Run something in a fork of this process; return its exit code, -1 where time is over. Nothing of it is left."""
     began = time.monotonic()
     child = os.fork()
     if not child:
         try:
-            os._exit(_in_child(copy, tests, plugin, options, result))
+            os.setsid()
+            os._exit(attempt())
         except BaseException:  # noqa: BLE001  (a fork must never go on as its parent)
             traceback.print_exc()
             os._exit(70)
-    while True:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        over = time.monotonic() - began > (3600 if result else LIMIT_S)
-        if ended or over:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child, signal.SIGKILL)
-            if not ended:
-                os.waitpid(child, 0)
-            return (os.waitstatus_to_exitcode(status) if ended else -1), time.monotonic() - began
-        time.sleep(0.02)
+    ended, status = 0, 0
+    try:
+        while not ended and time.monotonic() - began < limit_s:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            time.sleep(0 if ended else 0.01)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        if not ended:
+            os.waitpid(child, 0)
+        end_strays(copy)
+    return os.waitstatus_to_exitcode(status) if ended else -1
+
+
+def end_strays(copy: Path) -> None:
+    """End what tests started in sessions of their own: it was started with the copy in its PYTHONPATH."""
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if f"PYTHONPATH={copy}".encode() in entry.read_bytes() and int(entry.parent.name) != os.getpid():
+                os.kill(int(entry.parent.name), signal.SIGKILL)
+
+
+def run(
+    copy: Path, tests: Sequence[str], plugin: Any, *options: str, limit_s: float = 3600, result: Path | None = None
+) -> int:
+    """Run tests in a fork of this process; give pytest's exit code (-1 where time is over)."""
+    return forked(lambda: _in_child(copy, tests, plugin, options, result), limit_s, copy)
 
 
 def _in_child(copy: Path, tests: Sequence[str], plugin: Any, options: Sequence[str], result: Path | None) -> int:
     import pytest  # noqa: PLC0415  (imported by the parent already)
 
-    os.setsid()
     said = os.open(copy / "said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(said, 1)
     os.dup2(said, 2)
@@ -281,48 +482,51 @@ def _in_child(copy: Path, tests: Sequence[str], plugin: Any, options: Sequence[s
     os.environ["PYTHONPATH"] = str(copy)
     sys.path.insert(0, str(copy))
     files = sorted({str(path.relative_to(copy)) for each in tests for path in copy.glob(each)})
-    code = int(pytest.main(["-q", "--tb=no", "-rfE", "-p", "no:cacheprovider", *QUIET, *options, *files], [plugin]))
+    given = ["-q", "--tb=no", "-rfE", "-p", "no:cacheprovider", f"--basetemp={copy.with_name('temporary')}", *QUIET]
+    code = int(pytest.main([*given, *options, *files], [plugin]))
     if result:
         result.write_text(json.dumps(plugin.tests), encoding="utf-8")
     sys.stdout.flush()
     return code
 
 
-def order(known: Mapping[str, Mapping[str, Any]], mutant: Mutant) -> tuple[list[str], list[str]]:
-    """Return the tests that call the changed function, quick ones first, and then all others."""
-    name, _, line = mutant.function.rpartition(":")
-    place = f"{mutant.path}:{name}:{line}"
-    passing = sorted((each for each in known if known[each]["passed"]), key=lambda each: known[each]["seconds"])
-    near = [each for each in passing if place in known[each]["functions"]]
-    return near, [each for each in passing if each not in set(near)]
+def warmly(room: Room, drawn: Sequence[Mutant]) -> Iterator[dict[str, Any]]:
+    """Try mutants in forks of one process; yield the answers of ``Warm``, as they come."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        try:
+            os._exit(_in_child(room.copy, ROOMS[room.name], Warm(room, drawn, writing), (), None))
+        except BaseException:  # noqa: BLE001  (a fork must never go on as its parent)
+            traceback.print_exc()
+            os._exit(70)
+    os.close(writing)
+    with os.fdopen(reading) as answers:
+        for line in answers:
+            yield json.loads(line)
+    os.waitpid(child, 0)
 
 
-def tried(copy: Path, mutant: Mutant, known: Mapping[str, Mapping[str, Any]], number: int) -> tuple[str, float]:
-    """Put a mutant into the copy and run the tests: what noticed it ("" where nothing did), and the seconds."""
-    path = copy / mutant.path
-    honest = path.read_bytes()
-    path.write_text(mutant.source, encoding="utf-8")
-    os.utime(path, (stamp := 1_000_000_000 + 2 * number, stamp))  # bytecode is known by seconds and size
-    seconds = 0.0
-    try:
-        for names in order(known, mutant):
+def tried(room: Room, mutant: Mutant) -> str:
+    """Put a mutant into the copy and collect and run the tests anew: what noticed it, "" where nothing did."""
+    with mutated(room.copy, mutant):
+        for names in room.of_module(mutant.path):
             if names:
                 files = sorted({each.partition("::")[0] for each in names})
-                code, took = run(copy, files, Chosen(names), "-x")
-                seconds += took
+                code = run(room.copy, files, Chosen(names), "-x", limit_s=room.limit(names))
                 if code:
-                    return _words(copy, code), seconds
-        return "", seconds
-    finally:
-        path.write_bytes(honest)
-        os.utime(path, (stamp + 1, stamp + 1))
+                    said = (room.copy / "said.txt").read_text(encoding="utf-8", errors="replace").splitlines()
+                    failed = next((line for line in said if line.startswith(("FAILED", "ERROR "))), said_of(code))
+                    return failed[:200]
+    return ""
 
 
-def _words(copy: Path, code: int) -> str:
+def said_of(code: int) -> str:
+    """Say in words how tests ended; "" where they passed."""
     if code < 0:
         return "time is over" if code == -1 else f"signal {-code}"
-    said = (copy / "said.txt").read_text(encoding="utf-8", errors="replace").splitlines()
-    return next((line for line in said if line.startswith(("FAILED", "ERROR "))), f"exit code {code}")[:200]
+    return f"exit code {code}" if code else ""
 
 
 def copied(target: Path) -> Path:
@@ -371,39 +575,52 @@ def main() -> int:
     found: list[dict[str, Any]] = json.loads(given.json.read_text(encoding="utf-8")) if kept else []
     known_of = {(each["path"], each["line"], each["before"], each["after"]) for each in found}
     drawn = [each for each in drawn if (each.path, each.line, each.before, each.after) not in known_of]
-    drawn.sort(key=lambda each: rooms.index(each.room))
     import hypothesis, pytest, torch  # noqa: E401, F401, I001, PLC0415  the whole point of the forks
 
     folder = Path(tempfile.mkdtemp(prefix="mutation-", dir=given.folder))
     try:
-        copy, known = copied(folder / "copy"), {}
-        for number, mutant in enumerate(drawn):
-            if mutant.room not in known:
-                known = {mutant.room: unchanged(copy, mutant.room)}
-            noticed, seconds = tried(copy, mutant, known[mutant.room], number)
-            told = {name: value for name, value in asdict(mutant).items() if name != "source"}
-            found.append({**told, "noticed": noticed, "seconds": round(seconds, 1)})
-            print(f"{number + 1}/{len(drawn)} {mutant.path}:{mutant.line} {mutant.before[:60]!r} -> {mutant.after[:60]!r}: "  # noqa: E501, T201
-                  f"{noticed or 'SURVIVED'} ({seconds:.0f} s)", flush=True)  # fmt: skip
-            if given.json:
-                given.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        copy = copied(folder / "copy")
+        for room in rooms:
+            here = [each for each in drawn if each.room == room]
+            for mutant, noticed, seconds in answers(copy, room, here) if here else ():
+                told = {name: value for name, value in asdict(mutant).items() if name != "source"}
+                found.append({**told, "noticed": noticed, "seconds": round(seconds, 1)})
+                print(f"{len(found)} {mutant.path}:{mutant.line} {mutant.before[:60]!r} -> {mutant.after[:60]!r}: "  # noqa: T201
+                      f"{noticed or 'SURVIVED'} ({seconds:.0f} s)", flush=True)  # fmt: skip
+                if given.json:
+                    given.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(table(found))  # noqa: T201
     return int(sum(bool(each["noticed"]) for each in found) < 0.92 * len(found))
 
 
-def unchanged(copy: Path, room: str) -> dict[str, dict[str, Any]]:
+def answers(copy: Path, name: str, drawn: Sequence[Mutant]) -> Iterator[tuple[Mutant, str, float]]:
+    """Try the mutants of a room: each, what noticed it ("" where nothing did), and the seconds."""
+    room, left = unchanged(copy, name), dict(enumerate(drawn))
+    for answer in warmly(room, drawn):
+        if answer["noticed"] is not None:
+            yield left.pop(answer["number"]), answer["noticed"], answer["seconds"]
+    for mutant in left.values():
+        began = time.monotonic()
+        noticed = tried(room, mutant)
+        yield mutant, noticed, time.monotonic() - began
+
+
+def unchanged(copy: Path, name: str) -> Room:
     """Run the tests of a room as they are; say what fails without any mutant, which is left out from then on."""
-    result = copy / "tests.json"
-    code, seconds = run(copy, ROOMS[room], Recorder(copy / "pytest_ascend"), result=result)
+    result, began = copy / "tests.json", time.monotonic()
+    code = forked(lambda: _in_child(copy, ROOMS[name], Recorder(copy / "pytest_ascend"), (), result), 3600, copy)
     if not result.exists():
-        raise SystemExit(f"{room}: its tests do not run (exit code {code}): {(copy / 'said.txt').read_text()[-2000:]}")
+        said = (copy / "said.txt").read_text(encoding="utf-8", errors="replace")
+        raise SystemExit(f"{name}: its tests do not run (exit code {code}): {said[-2000:]}")
     known: dict[str, dict[str, Any]] = json.loads(result.read_text(encoding="utf-8"))
     result.unlink()
-    failing = [name for name, each in known.items() if not each["passed"]]
-    print(f"{room}: {len(known)} tests in {seconds:.0f} s; left out: {failing}", flush=True)  # noqa: T201
-    return known
+    at_import = frozenset(known.pop("")["functions"])
+    failing = [each for each in known if not known[each]["passed"]]
+    seconds = time.monotonic() - began
+    print(f"{name}: {len(known)} tests in {seconds:.0f} s; left out: {failing}", flush=True)  # noqa: T201
+    return Room(name, copy, known, at_import)
 
 
 if __name__ == "__main__":

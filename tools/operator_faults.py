@@ -111,13 +111,13 @@ def saved(file: Path, callers: Mapping[str, object], calls: Mapping[str, Iterabl
     seen = {kernel: SWITCH.seen[kernel].to_dict() for kernel in callers}
     beside = file.with_suffix(".new")
     calls = {case: sorted(kernels) for case, kernels in calls.items()}
-    beside.write_text(json.dumps({"callers": callers, "seen": seen, "calls": calls}, default=str))
+    beside.write_text(json.dumps({"callers": callers, "seen": seen, "calls": calls}, default=str), encoding="utf-8")
     beside.replace(file)
 
 
 def read(file: Path) -> tuple[dict[str, list[tuple[str, object]]], dict[str, set[str]]]:
     """Return who calls what, as it was written: kernels by operator, and by case."""
-    data = json.loads(file.read_text())
+    data = json.loads(file.read_text(encoding="utf-8"))
     SWITCH.seen.update({kernel: Seen.from_dict(each) for kernel, each in data["seen"].items()})
     callers = {
         kernel: [(name, getattr(torch, dtype.removeprefix("torch."))) for name, dtype in pairs]
@@ -265,7 +265,7 @@ def _explored(cases: Sequence[Case], seconds: float) -> tuple[str, str, str]:
 
 def trials(file: Path) -> dict[int, Trial]:
     """Read what was tried, by number."""
-    lines = file.read_text().splitlines() if file.exists() else ()
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else ()
     rows = (json.loads(line) for line in lines)
     return {row["fault"]["number"]: Trial(**{**row, "fault": Fault(**row["fault"])}) for row in rows}
 
@@ -298,9 +298,9 @@ def _row(name: str, trials: Sequence[Trial]) -> str:
 
 def write(lines: Iterable[str], page: Path) -> None:
     """Put the table into a page, between its marks."""
-    head, rest = page.read_text().split(BEGIN)
+    head, rest = page.read_text(encoding="utf-8").split(BEGIN)
     beside = page.with_suffix(".new")
-    beside.write_text(f"{head}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{rest.split(END)[1]}")
+    beside.write_text(f"{head}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
     beside.replace(page)
 
 
@@ -342,15 +342,15 @@ def main(  # noqa: PLR0917
         place, parts = map(int, part.split("/"))
         begun = results / f"begun-{seed}-{place}.json"
         if begun.exists():  # a wrong kernel may end the process: it is not tried again
-            fault = Fault(**json.loads(begun.read_text()))
+            fault = Fault(**json.loads(begun.read_text(encoding="utf-8")))
             known.setdefault(fault.number, Trial(fault, "", "crashed"))
-        with (results / f"faults-{seed}-{place}.jsonl").open("a") as lines_of:
+        with (results / f"faults-{seed}-{place}.jsonl").open("a", encoding="utf-8") as lines_of:
             for index, fault in enumerate(faults(seed, callers)):
                 if index >= count or time.monotonic() > until:
                     break
                 if index % parts != place or fault.number in known:
                     continue
-                begun.write_text(json.dumps(asdict(fault)))
+                begun.write_text(json.dumps(asdict(fault)), encoding="utf-8")
                 call = shown(fault, seed, callers[fault.kernel])
                 plant(fault, seed)
                 names = {name for name, _ in callers[fault.kernel]}

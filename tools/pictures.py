@@ -69,7 +69,7 @@ def judge() -> None:
     size = f'viewBox="0 0 {2 * WIDTH} {2 * HEIGHT}" width="{2 * WIDTH}"'
     text = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="11">'
     text += f'<rect width="100%" height="100%" fill="white"/>{"".join(panels)}</svg>\n'
-    (PICTURES / "judge.svg").write_text(text)
+    (PICTURES / "judge.svg").write_text(text, encoding="utf-8")
 
 
 def _truncated(expected: Any, torch: Any) -> Any:
@@ -115,8 +115,8 @@ def pages(report: Path | None) -> None:
     """Run what the README shows on the emulated device, and photograph the pages. ``report`` is a run to show first."""
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
-        (here / "my_model.py").write_text(MODEL)
-        (here / "train.py").write_text(TRAINING)
+        (here / "my_model.py").write_text(MODEL, encoding="utf-8")
+        (here / "train.py").write_text(TRAINING, encoding="utf-8")
         model = ("--ascend-model=my_model:make_model", "--ascend-model-input=2x16")
         fault = "--ascend-fault=gelu-by-tanh"
         _run(here, "pytest", "--ascend", "--ascend-device=emulated", "--ascend-level=smoke", "--ascend-report=smoke")

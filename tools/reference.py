@@ -225,10 +225,10 @@ def main() -> int:
     stale = []
     for language, name in enumerate(("reference.md", "reference.zh.md")):
         path, text = DOCS / name, page(language)
-        if not path.exists() or path.read_text() != text:
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(name)
             if not check:
-                path.write_text(text)
+                path.write_text(text, encoding="utf-8")
     print(f"stale: {', '.join(stale)}; run python tools/reference.py" if stale and check else f"written: {stale}")  # noqa: T201
     return 1 if stale and check else 0
 

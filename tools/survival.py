@@ -36,7 +36,7 @@ import pytest  # noqa: E402  after the activation
 import torch  # noqa: E402
 import torch_npu  # noqa: E402, F401
 
-import pytest_ascend.plugin.hooks  # noqa: E402
+import pytest_ascend.plugin.hooks  # noqa: E402, F401
 import pytest_ascend.precision  # noqa: E402, F401
 
 CASES = 12
@@ -142,7 +142,7 @@ def begin(folder: Path, plan: Plan, *, resume: bool) -> int:
 def descendants(pid: int) -> list[int]:
     """Return the processes that a process has started."""
     with contextlib.suppress(OSError):
-        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()]
     return []
 
 
@@ -201,7 +201,7 @@ def in_session(session: int) -> list[int]:
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            fields = path.read_text().rpartition(") ")[2].split()
+            fields = path.read_text(encoding="utf-8").rpartition(") ")[2].split()
             if int(fields[3]) == session and fields[0] != "Z":
                 found.append(int(path.parent.name))
     return found
@@ -209,7 +209,7 @@ def in_session(session: int) -> list[int]:
 
 def survive(folder: Path, plan: Plan) -> Iterator[str]:
     """Do what is planned to a run, resume it as often as needed, and say what was wrong on the way."""
-    (folder / "test_suite.py").write_text(SUITE)
+    (folder / "test_suite.py").write_text(SUITE, encoding="utf-8")
     pid = begin(folder, plan, resume=False)
     if plan.kill_after_s:
         strike(pid, plan)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from datetime import datetime

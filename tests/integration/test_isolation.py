@@ -21,14 +21,14 @@ def is_first(name):
     path = os.path.join(HERE, name)
     if os.path.exists(path):
         return False
-    open(path, "w").close()
+    open(path, "w", encoding="utf-8").close()
     return True
 
 @pytest.fixture(scope="module")
 def whole():
     BEGUN.append(1)
     yield len(BEGUN)
-    with open(os.path.join(HERE, "torn-down"), "a") as file:
+    with open(os.path.join(HERE, "torn-down"), "a", encoding="utf-8") as file:
         file.write("x")
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_skipped(right):
     pass
 
 def test_also_well(right, whole, tmp_path):
-    tmp_path.joinpath("file").write_text("x")
+    tmp_path.joinpath("file").write_text("x", encoding="utf-8")
     right()
 """
 

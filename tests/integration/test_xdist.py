@@ -64,7 +64,7 @@ def test_a_run_is_resumed_without_running_again_what_it_proved(
 
         @pytest.mark.parametrize("i", range(6))
         def test_case(npu_device, ascend_measure, i):
-            pathlib.Path("ran").open("a").write(f"{i} ")
+            pathlib.Path("ran").open("a", encoding="utf-8").write(f"{i} ")
             ascend_measure("latency_us", 1)
         """
     )

@@ -121,7 +121,7 @@ for value, agrees in ((1.004, True), (1.006, False)):
 class Survey: environ = {"MY_DEBUG_SYNC": "1"}
 assert list(rule.look(Survey))
 assert "family" in [each.name for each in columns_of("page")]
-assert "2.99.0" in compatibility.BUNDLED.read_text() and compatibility.load()
+assert "2.99.0" in compatibility.BUNDLED.read_text("utf-8") and compatibility.load()
 assert family("Ascend970X").name == "970"
 assert find_fault("relu-lets-through")
 assert LANGUAGES["de"] == "Deutsch" and headings("de") and say("verdict.conforms").text("de")

@@ -30,7 +30,7 @@ def busy(place: Place, folder: str) -> dict[str, Any]:
     """Say who one is, and sum until somebody fails."""
     import torch  # noqa: PLC0415  (after activation)
 
-    Path(folder, f"pid-{place.rank}").write_text(str(os.getpid()))
+    Path(folder, f"pid-{place.rank}").write_text(str(os.getpid()), encoding="utf-8")
     x = torch.ones(5000, device=place.device)
     end = time.monotonic() + 15
     while time.monotonic() < end:
@@ -51,16 +51,20 @@ def working(place: Place) -> dict[str, Any]:
 def strike(folder: Path, victim: int, by: int, after_s: float) -> None:
     """Wait until the victim is there, then a little, and signal it."""
     path = folder / f"pid-{victim}"
-    while not (path.exists() and path.read_text()):
+    while not (path.exists() and path.read_text(encoding="utf-8")):
         time.sleep(0.01)
     time.sleep(after_s)
-    os.kill(int(path.read_text()), by)
+    os.kill(int(path.read_text(encoding="utf-8")), by)
 
 
 def living() -> list[str]:
     """Return the processes that are left, and with them whatever they hold: a port is none that nobody listens at."""
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return [each for each in children if Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[0] != "Z"]
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="utf-8").split()
+    return [
+        each
+        for each in children
+        if Path(f"/proc/{each}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    ]
 
 
 def main() -> None:

@@ -152,7 +152,7 @@ def test_what_the_card_said_for_the_process_is_kept_too(tmp_path: Path) -> None:
     for pid in (12, 13):
         path = tmp_path / "debug" / "device-0" / f"device-{pid}_20240527152609482.log"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(f"[ERROR] TSCH(-1,null): of the card, for {pid}\n")
+        path.write_text(f"[ERROR] TSCH(-1,null): of the card, for {pid}\n", encoding="utf-8")
     said = _log_of(12, 0, ASCEND_PROCESS_LOG_PATH=str(tmp_path))
     assert "of the fork" in said
     assert "of the card, for 12" in said
