@@ -25,6 +25,8 @@ from pytest_ascend.verdict.phrase import Phrase, say
 FILE = Path("published", "figures.json")
 SCHEMA = 2
 LARGEST_BYTES = 1 << 20
+#: Suites of which figures are published.
+MEASURING = ("benchmarks", "distributed")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,8 +48,8 @@ class Published:
 
     def is_of(self, case: Case) -> bool:
         """Whether a case measures the same thing."""
-        is_same = (case.suite, case.subject, case.property) == ("benchmarks", self.subject, self.property)
-        return is_same and (not self.dtypes or case.dtype in self.dtypes)
+        is_same = (case.subject, case.property) == (self.subject, self.property)
+        return is_same and case.suite in MEASURING and (not self.dtypes or case.dtype in self.dtypes)
 
 
 @cache
@@ -185,8 +187,16 @@ def _batch(result: ResultRecord) -> str:
 
 #: Pictures in one section. Tensors of a model from which on a picture of them says more than their list.
 CHARTS_LIMIT, LAYERS_FROM = 96, 8
+#: Part of a series' name -> what it is by, and the series that says where; None where the places are counted.
+_BY = {
+    "_by_batch": ("batch", "batch_size"),
+    "_by_step": ("step", None),
+    "_by_size": ("size", "message_bytes"),
+    "_by_ranks": ("ranks", "rank_count"),
+    "_by_card": ("card", None),
+}
 #: Series that are drawn beside or below others: the CPU's rounds beside the device's, the places of a row.
-_NOT_ALONE = ("peer_us", "batch_size")
+_NOT_ALONE = ("peer_us", *(places for _, places in _BY.values() if places))
 BASELINE = "baseline_"
 #: Benchmarks in the picture of slow-downs, and what a benchmark's judge calls its slow-down and the interval around it.
 SLOWDOWNS_LIMIT, _INTERVAL = 40, ("slowdown", "low", "high")
@@ -250,17 +260,16 @@ def _tensor(leaf: Verdict) -> chart.Tensor | None:
 
 
 def _rows(result: ResultRecord) -> Iterator[Chart]:
-    """Draw figures by batch size and by step."""
-    sizes = result.series.get("batch_size", ())
+    """Draw figures by what their names say: batch size, step, size of a message, number of ranks, card."""
     for name, values in result.series.items():
-        if not can_be_drawn(values) or min(values) < 0:
+        part = _part(name)
+        if not part or not can_be_drawn(values) or min(values) < 0:
             continue
-        if "_by_batch" in name and len(sizes) == len(values):
-            batches = [figures.number(size) for size in sizes]
-            yield _row(result, name.replace("_by_batch", ""), values, batches, over="batch")
-        elif "_by_step" in name:
-            numbers = [f"{index + 1}" for index in range(len(values))]
-            yield _row(result, name.replace("_by_step", ""), values, numbers, over="step")
+        over, places = _BY[part]
+        at = result.series.get(places, ()) if places else range(1, len(values) + 1)
+        if len(at) == len(values):
+            labels = [figures.quantity(places or "", each) for each in at]
+            yield _row(result, name.replace(part, ""), values, labels, over=over)
 
 
 def _row(result: ResultRecord, name: str, values: Sequence[float], places: Sequence[str], *, over: str) -> Chart:
@@ -285,7 +294,12 @@ def _series(result: ResultRecord) -> Iterator[Chart]:
 
 def _is_distribution(name: str) -> bool:
     is_part = name in _NOT_ALONE or name.startswith(BASELINE) or name.endswith(("_expected", "_low", "_high"))
-    return not is_part and "_by_batch" not in name and "_by_step" not in name
+    return not is_part and not _part(name)
+
+
+def _part(name: str) -> str:
+    """Return what a series' name says that it is by; empty where its values are samples of one thing."""
+    return next((each for each in _BY if each in name), "")
 
 
 def _titled(result: ResultRecord) -> tuple[str, str]:

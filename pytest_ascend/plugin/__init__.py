@@ -5,20 +5,21 @@ Nothing heavier than a table of options is imported before ``--ascend`` is on or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_ascend.environment.signs import spare_torch
 from pytest_ascend.plugin import options
-from pytest_ascend.plugin.keys import CONTEXT, SETUP
+from pytest_ascend.plugin.keys import CONTEXT, RANKS, SETUP
 from pytest_ascend.system.bundled import folder
 
 if TYPE_CHECKING:
     import torch
 
     from pytest_ascend.device import Device
+    from pytest_ascend.distributed.ranks import Ranks
     from pytest_ascend.environment.identity import Identity
     from pytest_ascend.golden import GoldenStore
     from pytest_ascend.performance.benchmarking import AscendBenchmark
@@ -149,6 +150,25 @@ def ascend_device(pytestconfig: pytest.Config) -> Device:
 def npu_device(ascend_device: Device) -> torch.device:
     """Return the device under test as a ``torch.device``. Skips without ``--ascend``."""
     return ascend_device.torch_device()
+
+
+@pytest.fixture(scope="session")
+def ascend_ranks(pytestconfig: pytest.Config) -> Iterator[tuple[Ranks, int]]:
+    """Return processes with a card each, started once for a run, and how many of them a case uses.
+
+    ``ranks.run(count, function, name=value)`` calls ``function(place, name=value)`` on each. Skips where there is but
+    one device, and without ``--ascend``.
+    """
+    setup = pytestconfig.stash.get(SETUP, None)
+    if setup is None:
+        pytest.skip("needs --ascend")
+    if not setup.ranks:
+        pytest.skip("needs two devices; --ascend-ranks=N asks for as many ranks")
+    from pytest_ascend.distributed.ranks import Ranks
+
+    ranks = pytestconfig.stash.get(RANKS, None) or Ranks(setup.prepared.device.kind)
+    yield ranks, setup.ranks
+    ranks.close()
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pytest_ascend.records.case import Case
 
 COLLECTIVE, TRAINING, DATA, REFUSAL, FAILURE = "collective", "training", "data", "refusal", "failure"
-PRODUCT = "product"
+PRODUCT, SPEED, STEP = "product", "speed", "step"
 
 FLOATS = ("float32", "float16", "bfloat16")
 INTEGERS = ("int32", "int64", "int8")
@@ -116,6 +116,16 @@ REFUSALS = (
     "same-card-twice",
     "strided",
 )
+#: Whose bandwidth and latency are measured, and how a training step is made faster, rung by rung.
+SPEEDS = (
+    "all_reduce",
+    "all_gather_into_tensor",
+    "reduce_scatter_tensor",
+    "all_to_all_single",
+    "broadcast",
+    "send_recv",
+)
+RUNGS = ("plain", "sharded", "amp", "fused", "overlapped")
 FAILURES = ("rank-dies", "rank-hangs", "rank-never-joins", "rank-raises")
 
 #: What a run at level smoke asks.
@@ -150,6 +160,9 @@ def _cases() -> Iterator[Case]:
         yield _case(subject, COLLECTIVE, "", "standard")
     for subject, level in TRAININGS.items():
         yield _case(subject, TRAINING, "float32", level)
+    for property_, subjects in ((SPEED, SPEEDS), (STEP, tuple(f"decoder-{each}" for each in RUNGS))):
+        for subject in subjects:
+            yield _case(subject, property_, "float32", "full")
     for property_, subjects, level in (
         (DATA, SAMPLERS, "standard"),
         (REFUSAL, REFUSALS, "full"),

@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
+from pytest_ascend.device import Device
 from pytest_ascend.distributed.ranks import Answer, Ranks
+from pytest_ascend.performance.timing import shares_the_host
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import COLLECTIVE, OBJECTS, PRODUCT, REDUCTIONS, collectives, products
+from . import COLLECTIVE, OBJECTS, PRODUCT, REDUCTIONS, SPEED, collectives, products, speed
 
 Measure = Callable[[str, float | Sequence[float]], None]
 
@@ -40,6 +42,16 @@ def test_product(case: Case, ascend_ranks: tuple[Ranks, int], ascend_measure: Me
     ascend_measure("error_over_allowed", max(shares))
     rank = shares.index(max(shares))
     assert max(shares) <= 1, f"{case.subject} is off by {max(shares):.3g} times what rounding allows on rank {rank}"
+
+
+@pytest.mark.ascend_cases("distributed", SPEED)
+def test_speed(case: Case, ascend_ranks: tuple[Ranks, int], ascend_device: Device, ascend_measure: Measure) -> None:
+    ranks, count = ascend_ranks
+    ascend_measure("ranks", count)
+    sizes = speed.HOST_BYTES if shares_the_host(ascend_device) else speed.HARDWARE_BYTES
+    answers = ranks.run(count, speed.collective, how=case.subject, sizes=sizes)
+    for name, value in speed.figures_of_collective(case.subject, sizes, [each["seconds"] for each in answers]):
+        ascend_measure(name, value)
 
 
 def _objects(case: Case, ranks: Ranks, count: int) -> None:

@@ -11,11 +11,13 @@ import pytest
 import torch
 from torch import nn
 
+from pytest_ascend.device import Device
 from pytest_ascend.distributed.ranks import Ranks
+from pytest_ascend.performance.timing import shares_the_host
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.verdict import HALVES, told
 
-from . import TRAINING, training
+from . import STEP, TRAINING, speed, training
 
 T = torch.Tensor
 Measure = Callable[[str, float | Sequence[float]], None]
@@ -60,6 +62,17 @@ def test_training(case: Case, ascend_ranks: tuple[Ranks, int], ascend_measure: M
     ascend_measure("error_over_allowed", share)
     said = f"{case.subject} on {count} ranks is off by {share:.3g} times what one process may be: {where}"
     assert share <= 1, said if share > WIDER else f"{said}; {told([HALVES])}"
+
+
+@pytest.mark.ascend_cases("distributed", STEP)
+def test_step(case: Case, ascend_ranks: tuple[Ranks, int], ascend_device: Device, ascend_measure: Measure) -> None:
+    ranks, count = ascend_ranks
+    ascend_measure("ranks", count)
+    small, rung = shares_the_host(ascend_device), case.subject.removeprefix("decoder-")
+    answers = ranks.run(count, speed.steps, rung=rung, small=small, limit_s=300.0)
+    batch = (speed.HOST if small else speed.HARDWARE).batch
+    for name, value in speed.figures_of_steps([each.said for each in answers], batch):
+        ascend_measure(name, value)
 
 
 def _parallel(case: Case, ranks: Ranks, count: int) -> tuple[dict[str, T], dict[str, T], dict[str, T], float]:

@@ -152,6 +152,32 @@ def test_figures_by_batch_and_by_step_are_rows_and_come_first():
     assert "2 samples" in str(samples.said)
 
 
+@pytest.mark.parametrize(
+    ("series", "said", "labels"),
+    [
+        (
+            {"message_bytes": (4096.0, 2.0**21), "bus_bandwidth_by_size_gb_per_s": (0.5, 8.0)},
+            "bus bandwidth by size of the message, the largest 2 MiB; from 0.5 GB/s to 8 GB/s",
+            ["4 KiB", "2 MiB"],
+        ),
+        (
+            {"rank_count": (1.0, 2.0), "latency_by_ranks_us": (3.0, 4.0)},
+            "latency by number of ranks, up to 2; from 3 µs to 4 µs",
+            ["1", "2"],
+        ),
+        (
+            {"peak_memory_by_card_bytes": (1024.0, 2048.0)},
+            "peak memory by card, 2 cards; from 1 KiB to 2 KiB",
+            ["1", "2"],
+        ),
+    ],
+)
+def test_figures_of_several_cards_are_rows_by_size_by_ranks_and_by_card(series, said, labels):
+    [drawn] = charts([benchmark(**series)])
+    assert str(drawn.said) == said
+    assert [text.words for text in drawn.texts][-2:] == labels
+
+
 def test_the_baseline_of_a_case_stands_in_its_picture_and_the_peer_in_none():
     [drawn] = charts([benchmark(latency_us=(1.0, 2.0), baseline_latency_us=(1.0, 1.5), peer_us=(3.0, 3.0))])
     assert "baseline's runs" in str(drawn.said)

@@ -1,0 +1,271 @@
+"""How fast ranks are together: collectives by size, and a training step on 1, 2, 4 ... ranks as it is made faster."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from pytest_ascend.distributed.rank import Place
+
+from .training import Block
+
+T = torch.Tensor
+
+#: Bytes of a message: on hardware up to a gigabyte, and little where the host moves it.
+HARDWARE_BYTES, HOST_BYTES = tuple(2**power for power in range(12, 31, 3)), (2**12, 2**15, 2**18, 2**21)
+#: Rounds that are timed after as many that are not, and calls in each.
+ROUNDS, CALLS = 5, 4
+#: Steps before the clock counts, and steps that are timed.
+WARM, STEPS = 3, 10
+
+#: Collective -> bytes that pass a rank's link for each byte of the message, on n ranks; the message is the larger one
+#: of what a rank puts in and what it gets. Source: NVIDIA's nccl-tests, doc/PERFORMANCE.md.
+BUS: Mapping[str, Callable[[int], float]] = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "all_gather_into_tensor": lambda n: (n - 1) / n,
+    "reduce_scatter_tensor": lambda n: (n - 1) / n,
+    "all_to_all_single": lambda n: (n - 1) / n,
+    "broadcast": lambda _: 1.0,
+    "send_recv": lambda _: 1.0,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rung:
+    """How a step is taken: ``unit`` is what FSDP 2 shards and gathers as one, empty for DDP."""
+
+    unit: str = ""
+    amp: bool = False
+    fused: bool = False
+
+
+#: Each rung adds one thing to the one before. What is sharded as one is gathered before the step and reduced after it;
+#: by layers, one layer's communication runs beside another's computation.
+LADDER = {
+    "plain": Rung(),
+    "sharded": Rung(unit="model"),
+    "amp": Rung(unit="model", amp=True),
+    "fused": Rung(unit="model", amp=True, fused=True),
+    "overlapped": Rung(unit="layer", amp=True, fused=True),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Size:
+    """A decoder's width, heads and layers, and a card's batch and its tokens."""
+
+    width: int
+    heads: int
+    layers: int
+    batch: int
+    tokens: int
+
+
+HARDWARE = Size(width=2048, heads=16, layers=8, batch=4, tokens=1024)
+HOST = Size(width=64, heads=4, layers=2, batch=2, tokens=16)
+
+
+def wait(device: torch.device) -> None:
+    """Wait until a device has done all that it was given."""
+    if device.type != "cpu":
+        getattr(torch, device.type).synchronize(device)
+
+
+# --- collectives ---
+
+
+def collective(place: Place, how: str, sizes: Sequence[int]) -> dict[str, Any]:
+    """Return the seconds of a call, round by round, for each size of a message in bytes; all ranks begin together."""
+    found = []
+    for size in sizes:
+        call, seconds = _prepared(place, how, size), []
+        for _ in range(2 * ROUNDS):
+            dist.barrier()
+            wait(place.device)
+            start = time.perf_counter()
+            for _ in range(CALLS):
+                call()
+            wait(place.device)
+            seconds.append((time.perf_counter() - start) / CALLS)
+        found.append(seconds[ROUNDS:])
+    return {"seconds": found}
+
+
+def _prepared(place: Place, how: str, size: int) -> Callable[[], object]:
+    share = max(1, size // 4 // place.count)
+    whole, part = (torch.ones(each, device=place.device) for each in (share * place.count, share))
+    if how == "send_recv":
+        after, before = (place.rank + 1) % place.count, (place.rank - 1) % place.count
+        received = torch.empty_like(whole)
+
+        def ring() -> None:
+            pair = [dist.P2POp(dist.isend, whole, after), dist.P2POp(dist.irecv, received, before)]
+            for work in dist.batch_isend_irecv(pair):
+                work.wait()
+
+        return ring
+    given: dict[str, tuple[Any, ...]] = {
+        "all_reduce": (whole, dist.ReduceOp.MAX),  # of which the numbers stay the same
+        "all_gather_into_tensor": (whole, part),
+        "reduce_scatter_tensor": (part, whole),
+        "all_to_all_single": (torch.empty_like(whole), whole),
+        "broadcast": (whole, 0),
+    }
+    return lambda: getattr(dist, how)(*given[how])
+
+
+# --- a training step ---
+
+
+def steps(place: Place, rung: str, small: bool) -> dict[str, Any]:
+    """Train on the first 1, 2, 4 ... ranks; the others wait.
+
+    Returns for each of these counts that this rank is among the seconds of each step and the peak of memory in bytes,
+    of training as it is and (``silent``) with collectives that do nothing.
+    """
+    found: dict[str, list[Any]] = {"seconds": [], "silent": [], "peak of seconds": [], "peak of silent": []}
+    for members in counts(place.count):
+        ranks = list(range(members))
+        real = dist.group.WORLD if members == place.count else dist.new_group(ranks)
+        silent = dist.new_group(ranks, backend=_silent(place.device))
+        for name, group in (("seconds", real), ("silent", silent)) if place.rank < members else ():
+            _reset_peak(place.device)
+            found[name].append(_timed(place, LADDER[rung], HOST if small else HARDWARE, group))
+            found[f"peak of {name}"].append(_peak(place.device))
+        dist.barrier()
+        for group in (silent, *([real] if members != place.count else [])):
+            if place.rank < members:
+                dist.destroy_process_group(group)
+    return found
+
+
+def counts(ranks: int) -> list[int]:
+    """Return 1, 2, 4 ... and all."""
+    return [*(2**power for power in range(ranks.bit_length()) if 2**power < ranks), ranks]
+
+
+def _silent(device: torch.device) -> str:
+    """Return the backend of torch whose collectives return at once and move nothing."""
+    import torch.testing._internal.distributed.fake_pg  # noqa: F401  (which registers it)
+
+    return f"{device.type}:fake"
+
+
+def _timed(place: Place, rung: Rung, size: Size, group: Any) -> list[float]:
+    torch.manual_seed(0)
+    blocks = (Block(size.width, size.heads) for _ in range(size.layers))
+    decoder = nn.Sequential(*blocks, nn.LayerNorm(size.width)).to(place.device)
+    model = _parallel(place, rung, decoder, group)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True if rung.fused else None)
+    x = torch.randn(size.batch, size.tokens, size.width).to(place.device)
+    found = []
+    for _ in range(WARM + STEPS):
+        start = time.perf_counter()
+        optimizer.zero_grad()
+        model(x).float().square().mean().backward()
+        optimizer.step()
+        wait(place.device)
+        found.append(time.perf_counter() - start)
+    return found[WARM:]
+
+
+def _parallel(place: Place, rung: Rung, model: nn.Module, group: Any) -> nn.Module:
+    if not rung.unit:
+        ids = [place.device] if place.device.type != "cpu" else None
+        wrapped = nn.parallel.DistributedDataParallel(model, device_ids=ids, process_group=group)
+        if "fake" in dist.get_backend(group):
+            # DDP asks for a result, and collectives that do nothing have none: a bucket stays as it is.
+            wrapped.register_comm_hook(None, lambda _, bucket: _done(bucket.buffer()))
+        return wrapped
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    policy = MixedPrecisionPolicy(param_dtype=_half(place.device), reduce_dtype=torch.float32) if rung.amp else None
+    settings: dict[str, Any] = {"mesh": DeviceMesh.from_group(group, place.device.type)}
+    settings |= {"mp_policy": policy} if policy else {}
+    for layer in model.children() if rung.unit == "layer" else ():
+        fully_shard(layer, **settings)
+    fully_shard(model, **settings)
+    return model
+
+
+def _done(result: T) -> torch.futures.Future[T]:
+    done: torch.futures.Future[T] = torch.futures.Future()
+    done.set_result(result)
+    return done
+
+
+def _half(device: torch.device) -> torch.dtype:
+    can = getattr(getattr(torch, device.type), "is_bf16_supported", None)
+    return torch.bfloat16 if can is None or can() else torch.float16
+
+
+def _reset_peak(device: torch.device) -> None:
+    gc.collect()  # of what was trained before, something may be kept by cycles
+    if device.type != "cpu":
+        getattr(torch, device.type).reset_peak_memory_stats(device)
+
+
+def _peak(device: torch.device) -> int:
+    return int(getattr(torch, device.type).max_memory_allocated(device)) if device.type != "cpu" else 0
+
+
+# --- figures ---
+
+
+def slowest(by_rank: Sequence[Sequence[float]]) -> float:
+    """Return the median over rounds of what the slowest rank took."""
+    return float(median(max(each) for each in zip(*by_rank, strict=True)))
+
+
+def figures_of_collective(
+    how: str, sizes: Sequence[int], by_rank: Sequence[Sequence[Sequence[float]]]
+) -> Iterator[tuple[str, float | list[float]]]:
+    """Yield the measurements of a collective from the seconds of each rank, size and round."""
+    seconds = [slowest(each) for each in zip(*by_rank, strict=True)]
+    rates = [size / each * 1e-9 for size, each in zip(sizes, seconds, strict=True)]
+    on_bus = [BUS[how](len(by_rank)) * each for each in rates]
+    yield "message_bytes", [float(each) for each in sizes]
+    yield "latency_by_size_us", [each * 1e6 for each in seconds]
+    yield "algorithm_bandwidth_by_size_gb_per_s", rates
+    yield "bus_bandwidth_by_size_gb_per_s", on_bus
+    yield "latency_p50_us", seconds[0] * 1e6
+    yield "algorithm_bandwidth_gb_per_s", max(rates)
+    yield "bus_bandwidth_gb_per_s", max(on_bus)
+
+
+def figures_of_steps(
+    ranks: Sequence[Mapping[str, Sequence[Any]]], batch: int
+) -> Iterator[tuple[str, float | list[float]]]:
+    """Yield the measurements of a training step from what each rank returned.
+
+    Each card has its own batch, so that with perfect scaling a step takes as long on all ranks as on one.
+    """
+    used = counts(len(ranks))
+    seconds, silent = (
+        # A rank has figures of the last counts only: those that it is among.
+        [slowest([rank[name][-at] for rank in ranks if len(rank[name]) >= at]) for at in range(len(used), 0, -1)]
+        for name in ("seconds", "silent")
+    )
+    efficiency = [seconds[0] / each for each in seconds]
+    exposed = [max(0.0, 1 - without / each) for without, each in zip(silent, seconds, strict=True)]
+    peak = [float(rank["peak of seconds"][-1]) for rank in ranks]
+    yield "rank_count", [float(each) for each in used]
+    yield "latency_by_ranks_us", [each * 1e6 for each in seconds]
+    yield "scaling_efficiency_by_ranks", efficiency
+    yield "exposed_communication_by_ranks", exposed
+    yield "peak_memory_by_card_bytes", peak
+    yield "items_per_call", float(batch * len(ranks))
+    yield "latency_p50_us", seconds[-1] * 1e6
+    yield "throughput_items_per_s", batch * len(ranks) / seconds[-1]
+    yield "scaling_efficiency", efficiency[-1]
+    yield "exposed_communication", exposed[-1]
+    yield "peak_memory_bytes", max(peak)
