@@ -68,13 +68,18 @@ def _moved(case: Case, ranks: Ranks, count: int, compare: PrecisionCompare) -> N
         how = how.removesuffix(".coalesced")
     else:
         answers = ranks.run(count, collectives.moved, how=case.subject, dtype=case.dtype, large=large)
-    actual = {f"rank {rank}, {name}": x for rank, each in enumerate(answers) for name, x in each.tensors.items()}
-    wanted = {}
-    for rank, each in enumerate(answers):
-        for name in each.tensors:
-            size, members = _part(case, name, count)
-            wanted[f"rank {rank}, {name}"] = collectives.expected_after(how, case.dtype, size, rank, members)
+    actual, wanted = {}, {}
+    for name, rank in _results(answers):
+        size, members = _part(case, name, count)
+        actual[f"rank {rank}, {name}"] = answers[rank].tensors[name]
+        wanted[f"rank {rank}, {name}"] = collectives.expected_after(how, case.dtype, size, rank, members)
     compare(actual, wanted, standard="binary", name=f"{case.subject} on {count} ranks:")
+
+
+def _results(answers: Sequence[Answer]) -> list[tuple[str, int]]:
+    """Return the name of each result and whose it is; one of all ranks after another: inputs are kept."""
+    names = dict.fromkeys(name for each in answers for name in each.tensors)
+    return [(name, rank) for name in names for rank, each in enumerate(answers) if name in each.tensors]
 
 
 def _part(case: Case, name: str, count: int) -> tuple[int, list[int]]:
@@ -94,7 +99,7 @@ def _reduced(case: Case, ranks: Ranks, count: int, measure: Measure) -> None:
     else:
         large = case.dtype == "float32"
         answers = ranks.run(count, collectives.reduced, how=case.subject, dtype=case.dtype, large=large)
-    shares = [_share(case, answers, rank, name) for rank, each in enumerate(answers) for name in each.tensors]
+    shares = [_share(case, answers, rank, name) for name, rank in _results(answers)]
     measure("error_over_allowed", max(share for share, _ in shares))
     share, where = max(shares)
     assert share <= 1, f"{case.subject} is off by {share:.3g} times what rounding allows: {where}"
@@ -115,8 +120,7 @@ def _share(case: Case, answers: Sequence[Answer], rank: int, name: str) -> tuple
     elif collective == "reduce_scatter_tensor":
         wanted, allowed = collectives.expected_share(operation, case.dtype, size, rank, members)
     else:
-        parts = [collectives.sent(each, size, case.dtype, operation) for each in members]
-        wanted, allowed = collectives.expected_reduction(parts, operation)
+        wanted, allowed = collectives.expected_sum(operation, case.dtype, size, tuple(members))
     return collectives.worst(actual, wanted, allowed), where
 
 

@@ -1,4 +1,4 @@
-"""Benchmarks of several ranks: figures by their definition, and what a planted slowness makes of them."""
+"""The suite of several ranks: figures by their definition, runs of some of its cases, and the tier that asks for it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ascend.runlog.reading import read
 from suites.distributed import RUNGS, SPEEDS, speed
-from tests.forks import records
+from tests.conftest import AT_START
+from tests.forks import ROOT, records, run
+from tests.unit.certificate.test_tiers import reasons
 
 
 def test_every_case_is_one_that_can_be_measured() -> None:
@@ -51,6 +54,34 @@ def test_the_slowest_rank_counts_and_waiting_is_what_goes_without_communication(
     assert found["exposed_communication"] == 0.5
     assert found["throughput_items_per_s"] == 8
     assert found["peak_memory_by_card_bytes"] == [30, 20, 10, 10]
+
+
+COMPUTED = {
+    "distributed/all_reduce.sum/collective/float32": "test_collectives.py::test_collective",
+    "distributed/npu_mm_all_reduce_base/product/float16": "test_collectives.py::test_product",
+    "distributed/ddp/training/float32": "test_training.py::test_training",
+}
+
+
+@pytest.mark.parametrize(("planted", "lost"), [("", set()), ("--ascend-fault=hccl-rank-left-out", {"failures"})])
+def test_what_a_run_shows_decides_the_tier(tmp_path: Path, planted: str, lost: set[str]) -> None:
+    """Records of real cases stand in a run that shows the rest."""
+    nodes = [f"distributed/{test}[{case}]" for case, test in COMPUTED.items()]
+    records(tmp_path / "report", nodes, "--ascend-ranks=2", *filter(None, [planted]))
+    shown = {each.case.id: each for each in read(tmp_path / "report" / "run.jsonl").records}
+    assert set(shown) == set(COMPUTED)
+    assert reasons("distributed", lambda made: made.update(shown)) == lost
+    assert reasons("performance", lambda made: made.update(shown)) == set()
+    if planted:
+        return
+    environ = {**AT_START, "PYTHONPATH": str(ROOT)}
+    run("pytest_ascend.cli", "certificate-key", "vendor.key", where=tmp_path, environ=environ)
+    given = ("--key=vendor.key", "--tier=distributed", "--issuer=A Vendor", "--output=certificate")
+    refused = run("pytest_ascend.cli", "certify", "report", *given, where=tmp_path, environ=environ)
+    assert refused.returncode == 1
+    assert not (tmp_path / "certificate").exists()
+    for reason in ("emulated", "subset", "did not run"):
+        assert reason in refused.stdout + refused.stderr
 
 
 def test_a_run_measures_them_and_shows_a_collective_that_is_slow(tmp_path: Path) -> None:
