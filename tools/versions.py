@@ -6,6 +6,8 @@
     python tools/versions.py --log report/run.jsonl  # a run on an emulated chip that was made before
     python tools/versions.py                         # write the page again from what was seen before
 
+The board of tests that others wrote, which tools/foreign/run.py --write keeps, stands on the same page.
+
 For each version: does it come up, who computes its operators (the census), and what becomes of the cases of a level. An
 environment takes 5 GB where the registry has only torch with CUDA, and minutes to install. Needs uv.
 """
@@ -28,9 +30,13 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PLAYED = Path(__file__).with_name("versions_played.json")
+FOREIGN = Path(__file__).parent / "foreign" / "board.json"
 SEEN, PAGE = Path(__file__).with_suffix(".json"), ROOT / "docs" / "versions.md"
 BEGIN, END = "<!-- versions -->\n", "<!-- end -->"
 BEGIN_PLAYED, END_PLAYED = "<!-- chips -->\n", "<!-- end of chips -->"
+BEGIN_FOREIGN, END_FOREIGN = "<!-- foreign -->\n", "<!-- end of foreign -->"
+#: So many causes of failures in others' tests are listed.
+CAUSES = 40
 
 #: What the package needs beside torch, and torch_npu without saying so.
 REQUIRED = (
@@ -162,6 +168,41 @@ def page_of_played(known: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def page_of_foreign(board: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    """Return the board of tests that others wrote: by repository and device, then what did not pass by cause."""
+    heads = ("tests of", "files", "skipped whole", "executed", "passed", "not emulated", "others", "share", "seen")
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    causes: list[str] = []
+    for name, files in sorted(board.items()):
+        counts = sum((Counter(each["outcomes"]) for each in files.values()), Counter())
+        aside, missing, passed = counts.pop("set aside", 0), counts["not-emulated"], counts["passed"]
+        executed = sum(counts.values())
+        share = (
+            f"{100 * passed / max(1, executed):.1f} %, {100 * passed / max(1, executed - missing):.1f} % of emulated"
+        )
+        days = sorted({each["day"] for each in files.values()})
+        whole = sum(not each["outcomes"] for each in files.values())
+        cells = [name, len(files), whole, f"{executed}, {aside} set aside", passed, missing]
+        cells += [executed - passed - missing, share, " to ".join(dict.fromkeys((days[0], days[-1])))]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+        said = sum((Counter(each["causes"]) for each in files.values()), Counter())
+        causes += [f"- {name}: {_inert(text)} ({count})" for text, count in _ordered(said)[:CAUSES]]
+        skipped = sum(
+            (Counter(list(each["skipped"])[:1]) for each in files.values() if not each["outcomes"]), Counter()
+        )
+        causes += [f"- {name}: skipped whole: {_inert(text)} ({count} files)" for text, count in _ordered(skipped)]
+    return "\n".join([*lines, "", "What did not pass, by cause:", "", *causes]) + "\n"
+
+
+def _ordered(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+
+
+def _inert(text: str) -> str:
+    """Return a message of others' as text in which nothing acts."""
+    return f"`{' '.join(text.replace('`', chr(39)).split())}`"
+
+
 def play(given: argparse.Namespace, known: dict[str, Any], programs: Path) -> None:
     """Run the level on each chip, and as each release of CANN, and keep what was seen."""
     chips = [(f"chip {each}", f"--ascend-emulated-chip={each}") for each in given.chip]
@@ -202,7 +243,9 @@ def main() -> None:
                 shutil.rmtree(made, ignore_errors=True)
         SEEN.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     text = between(PAGE.read_text(encoding="utf-8"), BEGIN, END, page(known))
-    PAGE.write_text(between(text, BEGIN_PLAYED, END_PLAYED, page_of_played(played)), encoding="utf-8")
+    text = between(text, BEGIN_PLAYED, END_PLAYED, page_of_played(played))
+    board = json.loads(FOREIGN.read_text(encoding="utf-8")) if FOREIGN.exists() else {}
+    PAGE.write_text(between(text, BEGIN_FOREIGN, END_FOREIGN, page_of_foreign(board)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -98,12 +98,10 @@ def _runner(memory: DeviceMemory, runtime: Any) -> Callable[[int, int], int]:
                 call(words)
         except Silent:
             return 0
-        except Refused as refusal:
-            fail(refusal.CODE, b"%s", f"emulated CANN: {name}: EZ1001: {refusal}".encode())
-            return refusal.CODE
         except BaseException as error:  # noqa: BLE001  C cannot pass an exception on: it becomes an error code
-            fail(_KERNEL_FAILED, b"%s", _message(name, error).encode())
-            return _KERNEL_FAILED
+            code, text = _told(name, error)
+            fail(code, b"%s", text.encode())
+            return code
         return 0
 
     return run
@@ -126,6 +124,19 @@ def _saturating(kernel: Kernel) -> Last | None:
 
 def _as_computed(_: Kernel) -> None:
     return None
+
+
+#: How torch says that what is changed in place is too small for a result, which CANN's checks refuse.
+_TOO_SMALL = "doesn't match the broadcast shape"
+
+
+def _told(name: str, error: BaseException) -> tuple[int, str]:
+    """Return CANN's code for what an operator raised, and what it says."""
+    if isinstance(error, Refused):
+        return Refused.CODE, f"emulated CANN: {name}: EZ1001: {error}"
+    if _TOO_SMALL in str(error):
+        return Refused.CODE, f"emulated CANN: {name}: EZ1001: CheckShape failed: {error}"
+    return _KERNEL_FAILED, _message(name, error)
 
 
 def _message(name: str, error: BaseException) -> str:

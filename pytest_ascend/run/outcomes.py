@@ -12,6 +12,7 @@ from pytest_ascend.records.outcome import Errored, Failed, NotEmulated, Outcome,
 UNSUPPORTED = (
     r"not in libopapi\.so",
     r"GetWorkspaceSize not (found|in)",
+    r"GetApiFuncAddr not found",  # an operator of ATB
     r"does not has any binary",
     r"Could not run '[^']+' with arguments from",
     r"not implemented for ['\w]",
@@ -31,7 +32,10 @@ UNSUPPORTED = (
 )
 
 #: How the emulated device says that it lacks an operator, and torch_npu above it.
-NOT_EMULATED = r"(?:(?P<name>\w+) )?is not emulated|(?P<operator>aclnn\w+) or \w+ not (?:in libopapi\.so|found)"
+NOT_EMULATED = (
+    r"(?:(?P<name>\w+) )?is not emulated|(?P<operator>aclnn\w+) or \w+ not (?:in libopapi\.so|found)"
+    r"|GetApiFuncAddr not found (?P<atb>Atb\w+?)(?:GetWorkspaceSize)?\b"
+)
 
 OUT_OF_MEMORY = r"out of memory"
 
@@ -56,7 +60,7 @@ def classify(error: BaseException, *, emulated: bool, missing: Sequence[str] = (
 
 def _absent(text: str, missing: Sequence[str]) -> tuple[str, ...]:
     match = re.search(NOT_EMULATED, text)
-    named = (match["name"] or match["operator"] or "an operator",) if match else ()
+    named = (match["name"] or match["operator"] or match["atb"] or "an operator",) if match else ()
     return tuple(dict.fromkeys(missing)) or named
 
 

@@ -255,6 +255,40 @@ def test_with_a_new_cann_integers_are_clamped_to_fractions() -> None:
     assert_identical(torch.clamp(x.npu(), 0.5, 2.5), torch.clamp(x, 0.5, 2.5))
 
 
+#: What is called once a backward is over is called with the streams of all devices whose context is active.
+BACKWARD = """
+import torch, torch_npu
+engine = torch.autograd.Variable._execution_engine
+class Last(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+    @staticmethod
+    def backward(ctx, grad):
+        engine.queue_callback(lambda: print("over"))
+        return grad
+x = torch.ones(3, device="npu:0", requires_grad=True)
+Last.apply(x).sum().backward()
+active = [torch_npu._C._npu_hasPrimaryContext(index) for index in (0, 1)]
+torch.ones(3, device="npu:1")
+print(x.grad.tolist(), active, torch_npu._C._npu_hasPrimaryContext(1))
+"""
+
+
+def test_a_backward_ends_where_a_device_was_never_set() -> None:
+    """Torch_npu ends the process where the stream of such a device is asked for."""
+    command = [sys.executable, "-m", "pytest_ascend.cli", "emulate", "--devices", "2", "--", "python", "-c", BACKWARD]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_ASCEND_EMULATED")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "over\n[1.0, 1.0, 1.0] [True, False] True\n", done.stderr
+
+
+def test_what_is_changed_in_place_must_have_room() -> None:
+    with pytest.raises(RuntimeError, match="CheckShape failed") as caught:
+        torch.ones(2, 1).npu().lerp_(torch.ones(2, 6).npu(), 1)
+    assert "161002" in str(caught.value)
+
+
 @pytest.mark.parametrize(("given", "said"), [("8.1.RC1", "8.1.RC1"), ("8.0.0", "")])
 def test_a_program_may_run_on_another_cann(given: str, said: str) -> None:
     program = (

@@ -159,3 +159,105 @@ def test_boxes_that_overlap_better_ones_are_left_out(seed: int) -> None:
         if all(share[place, other] <= 0.4 for other in wanted):
             wanted.append(place)
     assert chosen.tolist()[: int(count)] == wanted[:10]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_a_cell_of_an_lstm(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    usual, there = torch.nn.LSTMCell(5, 4), torch.nn.LSTMCell(5, 4)
+    usual.load_state_dict({name: each.to(dtype).float() for name, each in usual.state_dict().items()})
+    there.load_state_dict(usual.state_dict())
+    there.npu().to(dtype)
+    given = [floats(3, 5, dtype=dtype), floats(3, 4, seed=1, dtype=dtype), floats(3, 4, seed=2, dtype=dtype)]
+    found = []
+    for model, leaves in ((usual, [each.float() for each in given]), (there, [each.npu() for each in given])):
+        x, hidden, cell = (each.requires_grad_() for each in leaves)
+        made = model(x, (hidden, cell))
+        (made[0].square().sum() + 3 * made[1].sum()).backward()
+        gradients = [each.grad for each in (x, hidden, cell, *model.parameters())]
+        found.append([each.detach().float().cpu() for each in (*made, *gradients)])
+    near = {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 5e-3, "atol": 5e-3}
+    torch.testing.assert_close(found[1], found[0], **near)
+
+
+def test_the_gradients_of_a_fused_cell() -> None:
+    sums, cell = floats(3, 16).double().requires_grad_(), floats(3, 4, seed=1).double().requires_grad_()
+    functions = (torch.sigmoid, torch.sigmoid, torch.tanh, torch.sigmoid)
+    i, f, j, o = (each(part) for each, part in zip(functions, sums.chunk(4, 1), strict=True))
+    after = f * cell + i * j
+    state = o * after.tanh()
+    dh, dc = floats(3, 4, seed=2), floats(3, 4, seed=3)
+    wanted = torch.autograd.grad([state, after], [sums, cell], [dh.double(), dc.double()])
+    gates = torch.cat([i, f, j, o], 1)
+    given = [each.detach().float().npu() for each in (dh, dc, cell, after, gates)]
+    found = torch.ops.aten._thnn_fused_lstm_cell_backward_impl(*given, True)
+    for actual, expected in zip(found, (*wanted, wanted[0].sum(0)), strict=True):
+        torch.testing.assert_close(actual.cpu(), expected.float(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["with the shares", "without them"])
+def test_a_cross_entropy_whose_classes_are_divided(keeps: bool) -> None:
+    x, weight, target = floats(11, 6), floats(10, 6, seed=1), integers(11, low=0, high=10).to(torch.int32)
+    leaves = [each.double().requires_grad_() for each in (x, weight)]
+    loss = torch.nn.functional.cross_entropy(leaves[0] @ leaves[1].T, target.long(), reduction="none")
+    grad = floats(11, seed=2)
+    wanted = torch.autograd.grad(loss, leaves, grad.double())
+    bounds = ((0, 5), (6, 9))  # the last one is still in the part
+    parts = [
+        torch_npu.npu_fused_linear_online_max_sum(x.npu(), weight[a : b + 1].npu(), target.npu(), a, b, keeps)
+        for a, b in bounds
+    ]
+    largest = torch.maximum(parts[0][0], parts[1][0])
+    total = sum(part[1] * (part[0] - largest).exp() for part in parts)
+    of_target = [~_bits(part[3], 11) for part in parts]
+    predicted = sum((part[2] + part[0] - largest) * ours.npu() for part, ours in zip(parts, of_target, strict=True))
+    assert (of_target[0] ^ of_target[1]).all()
+    dx, dw = torch.zeros_like(x), []
+    for (a, b), part in zip(bounds, parts, strict=True):
+        found, shares = torch_npu.npu_fused_cross_entropy_loss_with_max_sum(
+            largest, total, predicted, vocab_parallel_logits=part[5] if keeps else None
+        )
+        torch.testing.assert_close(found.cpu(), loss.detach().float(), rtol=1e-5, atol=1e-5)
+        made = torch_npu.npu_fused_linear_cross_entropy_loss_with_max_sum_backward(
+            grad.npu(), x.npu(), weight[a : b + 1].npu(), part[3], part[4],
+            logits_max=largest, sum_exp_logits=total, softmax=shares,
+        )  # fmt: skip
+        dx += made[0].cpu()
+        dw.append(made[1].cpu())
+    torch.testing.assert_close(dx, wanted[0].float(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(torch.cat(dw), wanted[1].float(), rtol=1e-4, atol=1e-5)
+
+
+def _bits(packed: T, count: int) -> T:
+    return torch.tensor([bool(int(packed[i // 8]) >> i % 8 & 1) for i in range(count)])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_regions_are_pooled_part_by_part(seed: int) -> None:
+    """By the definition, pixel by pixel; some regions reach over the edge, and some parts have no pixel."""
+    x = floats(2, 3 * 4, 9, 8, seed=seed)
+    corner = integers(2, 2, 5, low=-2, high=9, seed=seed).float()
+    images, sizes = (integers(2, rows, 5, low=0, high=high, seed=seed + 1).float() for rows, high in ((1, 2), (2, 9)))
+    rois = torch.cat([images, corner, corner + sizes], 1)
+    leaf = x.npu().requires_grad_()
+    found = torch_npu.npu_ps_roi_pooling(leaf, rois.npu(), 0.5, 2, 3)
+    found.sum().backward()
+    found, gradient = found.detach().cpu(), torch.zeros_like(x)
+    for place, (image, left, top, right, bottom) in enumerate(rois.mT.flatten(0, 1).tolist()):
+        for channel in range(3):
+            for row in range(2):
+                for column in range(2):
+                    width, height = ((end + 1 - start) * 0.5 / 2 for start, end in ((left, right), (top, bottom)))
+                    pixels = [
+                        (v, u)
+                        for v in range(9)
+                        for u in range(8)
+                        if v + 1 > top * 0.5 + row * height and v < top * 0.5 + (row + 1) * height
+                        if u + 1 > left * 0.5 + column * width and u < left * 0.5 + (column + 1) * width
+                    ]
+                    of = channel * 4 + row * 2 + column
+                    mean = sum(float(x[int(image), of, v, u]) for v, u in pixels) / max(1, len(pixels))
+                    assert float(found[place, channel, row, column]) == pytest.approx(mean, abs=1e-5)
+                    for v, u in pixels:
+                        gradient[int(image), of, v, u] += 1 / len(pixels)
+    torch.testing.assert_close(leaf.grad.cpu(), gradient)

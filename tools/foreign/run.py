@@ -2,11 +2,16 @@
 
     python tools/foreign/run.py op-plugin/test/test_base_ops -o report                    # on the emulated device
     python tools/foreign/run.py pytorch/test --device npu -o report --part 0/2 --limit 50
+    python tools/foreign/run.py op-plugin/test --write op-plugin    # and into docs/versions.md, file by file
 
 Meant for the tests of Ascend/pytorch and of op-plugin, which are files of unittest; any that pytest collects will do.
 Each file runs in a process of its own. One that dies, or is at one test for too long, is started again for the tests
 that are left, so that each test has an outcome. Skipped tests are counted and are no cases. Exit code 1 where a test
 did not pass.
+
+With ``--write`` what became of a file replaces what was known of it in ``board.json``, at once, and the page is written
+from all that is known when the run is over. ``set_aside.json`` has the tests whose failures are proven to be their own
+fault, each with its proof; the board counts such failures apart.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
@@ -41,15 +46,16 @@ from pytest_ascend.runlog.writing import RunLog, read
 from pytest_ascend.verdict.summary import summarise
 
 HERE = Path(__file__).resolve().parent
+BOARD, SET_ASIDE = HERE / "board.json", HERE / "set_aside.json"
 #: How often a file is started anew for the tests that are left.
 STARTS = 12
-SKIPPED = "skipped"
+SKIPPED, ASIDE = "skipped", "set aside"
 
 
-def chosen(root: Path, part: str) -> list[Path]:
-    """Return the files of tests below a folder; ``part`` is K/N: those whose name's SHA-256 is K modulo N."""
+def chosen(roots: Iterable[Path], part: str) -> list[Path]:
+    """Return the files of tests in folders; ``part`` is K/N: those whose name's SHA-256 is K modulo N."""
     index, count = (int(each) for each in part.split("/"))
-    files = sorted(root.rglob("test_*.py")) if root.is_dir() else [root]
+    files = [file for root in roots for file in (sorted(root.rglob("test_*.py")) if root.is_dir() else [root])]
     return [each for each in files if int(hashlib.sha256(each.name.encode()).hexdigest(), 16) % count == index]
 
 
@@ -105,9 +111,9 @@ def _ended(code: int) -> str:
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
-def records(file: Path, root: Path, found: Mapping[str, Mapping[str, Any]]) -> Iterator[ResultRecord]:
+def records(file: Path, found: Mapping[str, Mapping[str, Any]]) -> Iterator[ResultRecord]:
     """Yield a record for each test that was executed."""
-    place = file.relative_to(root) if root.is_dir() else Path(file.name)
+    place = Path(file.parent.name, file.name)
     for node, event in found.items():
         if event["outcome"] == SKIPPED:
             continue
@@ -166,6 +172,33 @@ def causes(rows: list[ResultRecord]) -> Counter[str]:
     return found
 
 
+def seen(rows: list[ResultRecord], found: Mapping[str, Mapping[str, Any]], aside: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the board keeps of a file: how often each outcome occurred, causes, and why tests were skipped."""
+    own = [each for each in rows if each.node_id in aside and each.outcome.name != "passed"]
+    rest = [each for each in rows if each not in own]
+    reasons = Counter(_reason(each["reason"]) for each in found.values() if each["outcome"] == SKIPPED)
+    return {
+        "day": time.strftime("%Y-%m-%d", time.gmtime()),
+        "outcomes": dict(Counter(each.outcome.name for each in rest)) | ({ASIDE: len(own)} if own else {}),
+        "causes": dict(causes(rest)),
+        "skipped": dict(reasons),
+    }
+
+
+def _reason(said: str) -> str:
+    """Return why a test was skipped, from pytest's triple of file, line and reason."""
+    return said.rpartition("Skipped: ")[2].strip("')\" ")[:120] or "no reason"
+
+
+def keep(repository: str, device: str, file: str, entry: Mapping[str, Any]) -> None:
+    """Put what was seen of a file into the board, beside what it has."""
+    board = json.loads(BOARD.read_text(encoding="utf-8")) if BOARD.exists() else {}
+    board.setdefault(f"{repository}, {device}", {})[file] = entry
+    beside = BOARD.with_suffix(".new")
+    beside.write_text(json.dumps(board, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    beside.replace(BOARD)
+
+
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
@@ -173,7 +206,7 @@ def _now() -> str:
 def main() -> int:
     """Run the files and write the report."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("tests", type=Path, help="a folder, or a file")
+    parser.add_argument("tests", type=Path, nargs="+", help="folders and files")
     parser.add_argument("--device", choices=("emulated", "npu"), default="emulated")
     parser.add_argument("-o", "--report", type=Path, default=Path("foreign-report"))
     parser.add_argument("--part", default="0/1", metavar="K/N", help="files whose name's SHA-256 is K modulo N")
@@ -181,25 +214,36 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--deadline", type=float, default=60.0, metavar="SECONDS", help="for a test")
     parser.add_argument("--file-deadline", type=float, default=600.0, metavar="SECONDS")
+    parser.add_argument("--memory", type=float, default=4.0, metavar="GIB", help="of the emulated device")
+    parser.add_argument("--write", metavar="REPOSITORY", help="write the board in docs/versions.md")
     given = parser.parse_args()
-    root = given.tests.resolve()
-    files = chosen(root, given.part)[: given.limit or None]
+    files = chosen([each.resolve() for each in given.tests], given.part)[: given.limit or None]
     if not files:
-        parser.error(f"there are no files test_*.py in {root} for part {given.part}")
-    variables = environment(EmulatorSettings(memory_bytes=4 << 30)) if given.device == "emulated" else {}
+        parser.error(f"there are no files test_*.py in {given.tests} for part {given.part}")
+    variables = (
+        environment(EmulatorSettings(memory_bytes=int(given.memory * 2**30))) if given.device == "emulated" else {}
+    )
     os.environ.update(variables)  # the report names the CANN that was told
     rows: list[ResultRecord] = []
+    aside = json.loads(SET_ASIDE.read_text(encoding="utf-8"))
     skipped = 0
     with ThreadPoolExecutor(given.jobs) as pool:
         results = pool.map(lambda each: run(each, variables, given.deadline, given.file_deadline), files)
         for file, found in zip(files, results, strict=True):
-            mine = list(records(file, root, found))
+            mine = list(records(file, found))
             skipped += len(found) - len(mine)
             rows += mine
+            if given.write:
+                keep(given.write, given.device, f"{file.parent.name}/{file.name}", seen(mine, found, aside))
             counted = Counter(row.outcome.name for row in mine)
             sys.stdout.write(f"{file.name}: {', '.join(f'{n} {name}' for name, n in counted.items())}\n")
             sys.stdout.flush()
+            if not mine:
+                said = Counter(_reason(each["reason"]) for each in found.values()).most_common(1)
+                sys.stdout.write(f"  skipped whole: {said[0][0] if said else 'it has no tests'}\n")
     counts = write(given.report, given.device, rows, f"{len(files)} files of others' tests, part {given.part}")
+    if given.write:
+        subprocess.run([sys.executable, HERE.parent / "versions.py"], check=True)  # noqa: S603
     total = sum(counts.values())
     for cause, count in causes(rows).most_common(60):
         sys.stdout.write(f"{count:5}  {cause}\n")

@@ -174,3 +174,49 @@ def non_max_suppression(boxes: T, scores: T, most: T, limit: T, lowest: T, **_: 
     chosen = torch.zeros(int(most), dtype=torch.int32)
     chosen[: len(kept)] = torch.tensor(kept, dtype=torch.int32)
     return chosen, torch.tensor(len(kept), dtype=torch.int32)
+
+
+def _ps_roi_pooling(x: T, rois: T, scale: float, parts: int) -> T:
+    """Pool images (n, channels * parts^2, height, width) over regions (m, 5, k) of image, left, top, right and bottom.
+
+    Return (m * k, channels, parts, parts): each part of a region is the mean over its pixels of the channels that are
+    for it, and 0 where it has none in the image. Source: R-FCN, arXiv:1605.06409, with its published roundings.
+    """
+    height, width = x.shape[-2:]
+    mine = x.view(len(x), -1, parts, parts, height, width)
+    made = []
+    for image, left, top, right, bottom in rois.mT.flatten(0, 1).tolist():
+        x0, y0 = round(left) * scale, round(top) * scale
+        step_x = max((round(right) + 1) * scale - x0, 0.1) / parts
+        step_y = max((round(bottom) + 1) * scale - y0, 0.1) / parts
+        cells = []
+        for row in range(parts):
+            rows = _span(y0 + row * step_y, step_y, height)
+            for column in range(parts):
+                columns = _span(x0 + column * step_x, step_x, width)
+                has_pixels = rows.start < rows.stop and columns.start < columns.stop
+                part = mine[int(image), :, row, column, rows, columns].mean((-2, -1)) if has_pixels else None
+                cells.append(x.new_zeros(mine.shape[1]) if part is None else part)
+        made.append(torch.stack(cells, 1).view(-1, parts, parts))
+    return torch.stack(made)
+
+
+def _span(start: float, step: float, size: int) -> slice:
+    return slice(min(max(math.floor(start), 0), size), min(max(math.ceil(start + step), 0), size))
+
+
+@family.kernel_named("PSROIPoolingV2")
+def ps_roi_pooling(x: T, rois: T, *, spatial_scale: float, group_size: int, **_: Any) -> T:
+    return _ps_roi_pooling(x.float(), rois, spatial_scale, group_size)
+
+
+@family.kernel_named("PSROIPoolingGradV2D")
+def ps_roi_pooling_grad(
+    grad: T, rois: T, *, spatial_scale: float, group_size: int, output_dim: int, input_size: list[int]
+) -> T:
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = torch.zeros(len(rois), output_dim * group_size**2, *input_size, requires_grad=True)
+        pooled = _ps_roi_pooling(leaf, rois.clone(), spatial_scale, group_size)
+        if not pooled.requires_grad:  # no region has a pixel
+            return leaf.detach()
+        return torch.autograd.grad(pooled, leaf, grad.float().clone())[0]

@@ -10,6 +10,7 @@ import torch.nn.functional as F  # noqa: N812  as everybody calls it
 
 from pytest_ascend.emulator.choices import CHIP
 from pytest_ascend.emulator.registry import Family, aten
+from pytest_ascend.emulator.tensors import Refused
 
 family = Family("loss", wide=True)
 op = family.op
@@ -238,3 +239,70 @@ family.op(
 )
 family.named("ScaledMaskedSoftmax", scaled_masked_softmax)
 family.named("ScaledMaskedSoftmaxGrad", scaled_masked_softmax_backward)
+
+
+# A cross entropy whose classes are divided among devices, each with those from vocabStartIndex to vocabEndIndex.
+# Source: CANN's pages of the three operators. Logits are (rows, classes), all else is one number a row.
+_BITS = torch.arange(8, dtype=torch.uint8)
+
+
+def _packed(mask: T) -> T:
+    """Return a mask as bits, its first element in the lowest bit of the first byte."""
+    return (F.pad(mask.to(torch.uint8), (0, -len(mask) % 8)).view(-1, 8) << _BITS).sum(1, dtype=torch.uint8)
+
+
+def _unpacked(bits: T, count: int) -> T:
+    """Return the mask of so many elements that was given as bits, or as it is."""
+    return bits.bool() if len(bits) == count else (bits[:, None] >> _BITS & 1).flatten()[:count].bool()
+
+
+@family.kernel(
+    "aclnnFusedLinearOnlineMaxSum(Tensor input, Tensor weight, Tensor target, int64 vocabStartIndex,"
+    " int64 vocabEndIndex, out Tensor logitsMax, out Tensor sumExpLogits, out Tensor predictedLogits,"
+    " out Tensor targetMask, out Tensor maskedTarget, out Tensor vocabParallelLogits)"
+)
+def fused_linear_online_max_sum(x: T, weight: T, target: T, first: int, last: int) -> tuple[T, T, T, T, T, T]:
+    """Return the largest logit of each row, the sum of exponentials above it, and what the target's is above it."""
+    logits = x @ weight.T
+    largest = logits.amax(-1)
+    above = logits - largest[:, None]
+    elsewhere = (target < first) | (target > last)
+    place = (target - first).masked_fill(elsewhere, 0)
+    predicted = above.gather(1, place.long()[:, None])[:, 0].masked_fill(elsewhere, 0.0)
+    return largest, above.exp().sum(-1), predicted, _packed(elsewhere), place, logits
+
+
+def _only_plain(smoothing: float) -> None:
+    if smoothing:
+        raise NotImplementedError("labelSmoothing is not implemented")
+
+
+@family.kernel(
+    "aclnnFusedCrossEntropyLossWithMaxSum(Tensor logitsMax, Tensor sumExpLogits, Tensor predictedLogits,"
+    " double labelSmoothing, Tensor input, Tensor weight, Tensor vocabParallelLogits, out Tensor loss,"
+    " out Tensor softmax)"
+)
+def fused_cross_entropy_loss_with_max_sum(
+    largest: T, total: T, predicted: T, smoothing: float, _x: Optional, _weight: Optional, logits: Optional
+) -> tuple[T, Optional]:
+    _only_plain(smoothing)
+    shares = None if logits is None else (logits - largest[:, None]).exp() / total[:, None]
+    return total.log() - predicted, shares
+
+
+@family.kernel(
+    "aclnnFusedLinearCrossEntropyLossGrad(Tensor grad, Tensor input, Tensor weight, Tensor targetMask,"
+    " Tensor maskedTarget, double labelSmoothing, Tensor logitsMax, Tensor sumExpLogits, Tensor softmax,"
+    " out Tensor inputGrad, out Tensor weightGrad)"
+)
+def fused_linear_cross_entropy_loss_grad(
+    grad: T, x: T, weight: T, mask: T, place: T, smoothing: float, largest: Optional, total: Optional, shares: Optional
+) -> tuple[T, T]:
+    _only_plain(smoothing)
+    if shares is None:
+        if largest is None or total is None:
+            raise Refused("softmax must be given, or both logitsMax and sumExpLogits")
+        shares = (x @ weight.T - largest[:, None]).exp() / total[:, None]
+    ours = ~_unpacked(mask, len(x))
+    above = shares.scatter_add(1, place.long()[:, None], -ours.to(shares.dtype)[:, None]) * grad[:, None]
+    return above @ weight, above.T @ x

@@ -1,8 +1,9 @@
 """Recurrent layers: LSTM and GRU over a sequence, forward and back, which torch_npu calls by name.
 
 Shapes: x (steps, batch, inputs), states (1, batch, hidden) or (batch, hidden). Of the LSTM, weight (inputs + hidden,
-4 * hidden), bias (4 * hidden), gates in the order input, forget, candidate, output, as PyTorch has them (``gate_order``
-"ifjo"); its sequences may be of different lengths: a mask (steps, batch, hidden) is 1 as long as one lasts. Of the GRU,
+4 * hidden), in V2 in two, bias (4 * hidden), gates in the order input, forget, candidate, output, as PyTorch has them
+(``gate_order`` "ifjo"); its sequences may be of different lengths: a mask (steps, batch, hidden) is 1 as long as one
+lasts. Of the GRU,
 weights (inputs, 3 * hidden) and (hidden, 3 * hidden), gates in the order reset, update, new ("rzh").
 """
 
@@ -22,7 +23,7 @@ _ORDER = "ifjo"
 
 
 def _check(gate_order: str, num_proj: int) -> None:
-    if gate_order != _ORDER or num_proj:
+    if gate_order not in {_ORDER, "ifco"} or num_proj:  # the candidate has two letters
         raise NotImplementedError(f"gate_order {gate_order!r} and num_proj {num_proj} are not implemented")
 
 
@@ -115,6 +116,56 @@ def _through_gates(dh: T, dc: T, cell: T, i: T, j: T, f: T, o: T, tanh: T) -> tu
     dc = dc + dh * o * (1 - tanh * tanh)
     sums = dc * j * i * (1 - i), dc * cell * f * (1 - f), dc * i * (1 - j * j), dh * tanh * o * (1 - o)
     return torch.cat(sums, 1), dc * f
+
+
+@family.kernel_named("DynamicRNNV2")
+def dynamic_rnn_v2(
+    x: T, of_input: T, of_state: T, bias: T | None, mask: T | None, *states: T, **how: Any
+) -> tuple[T, ...]:
+    """Run over the sequence with a weight of the inputs and one of the states."""
+    if bias is None:
+        bias = of_input.new_zeros(of_input.shape[1])
+    return dynamic_rnn(x, torch.cat([of_input, of_state]), bias, mask, *states, **how)
+
+
+@family.kernel_named("DynamicRNNV2Grad")
+def dynamic_rnn_v2_grad(
+    x: T, of_input: T, of_state: T, y: T, hidden: T, cell: T, *rest: T, **how: Any
+) -> tuple[T, ...]:
+    """Go back as :func:`dynamic_rnn_grad` does; a cell, which has one step, may leave out that dimension."""
+    kept = (each if each.dim() in {0, 3} else each[None] for each in (rest[:3] + rest[5:11]))
+    h, c, dy, *others = kept
+    steps = x if x.dim() == 3 else x[None]
+    weight = torch.cat([of_input, of_state])
+    dw, db, dx, dh, dc = dynamic_rnn_grad(steps, weight, weight, y, hidden, cell, h, c, dy, *rest[3:5], *others, **how)
+    return dw[: len(of_input)], dw[len(of_input) :], db, dx.view(x.shape), dh, dc
+
+
+@family.kernel(
+    "aclnnThnnFusedLstmCell(Tensor inputGates, Tensor hiddenGates, Tensor cx, Tensor inputBias, Tensor hiddenBias,"
+    " out Tensor hy, out Tensor cy, out Tensor storage)"
+)
+def fused_lstm_cell(of_input: T, of_state: T, cell: T, *biases: T | None) -> tuple[T, T, T]:
+    """Return state, cell and the gates i, f, j (the candidate), o, from the two halves of their sums."""
+    of_input, of_state, cell, *added = _wide(of_input, of_state, cell, *(each for each in biases if each is not None))
+    sums = (of_input + of_state + sum(added)).chunk(4, 1)
+    i, f, j, o = sums[0].sigmoid(), sums[1].sigmoid(), sums[2].tanh(), sums[3].sigmoid()
+    cell = f * cell + i * j
+    return o * cell.tanh(), cell, torch.cat([i, f, j, o], 1)
+
+
+@family.kernel(
+    "aclnnThnnFusedLstmCellBackward(Tensor gradHy, Tensor gradC, Tensor cx, Tensor cy, Tensor storage, bool hasBias,"
+    " out Tensor gradGates, out Tensor gradCx, out Tensor gradBias)"
+)
+def fused_lstm_cell_backward(
+    dh: T | None, dc: T | None, cell: T, after: T, gates: T, has_bias: bool
+) -> tuple[T, T, T | None]:
+    cell, after, gates = _wide(cell, after, gates)
+    dh, dc = (torch.zeros_like(cell) if each is None else each.to(cell.dtype) for each in (dh, dc))
+    i, f, j, o = gates.chunk(4, 1)
+    sums, inner = _through_gates(dh, dc, cell, i, j, f, o, after.tanh())
+    return sums, inner, sums.sum(0) if has_bias else None
 
 
 _GRU_ORDER = "rzh"

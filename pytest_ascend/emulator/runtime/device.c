@@ -12,6 +12,7 @@ enum { MAX_DEVICES = 16 };
 
 typedef struct {
     int device;
+    int is_active; /* between aclrtSetDevice and aclrtResetDevice */
 } context;
 
 static context contexts[MAX_DEVICES];
@@ -36,13 +37,16 @@ API int aclrtSetDevice(int32_t device) {
     int code = emu_take_card(device);
     if (code) return code;
     contexts[device].device = device;
+    contexts[device].is_active = 1;
     current_device = device;
     current_context = &contexts[device];
     return EMU_OK;
 }
 
 API int aclrtResetDevice(int32_t device) {
-    return is_device(device) ? EMU_OK : emu_fail(EMU_INVALID_DEVICE, "emulated CANN: there is no device %d", device);
+    if (!is_device(device)) return emu_fail(EMU_INVALID_DEVICE, "emulated CANN: there is no device %d", device);
+    contexts[device].is_active = 0;
+    return EMU_OK;
 }
 
 API int aclrtGetDevice(int32_t *device) {
@@ -65,9 +69,11 @@ API int aclrtSetCurrentContext(void *given) {
     return EMU_OK;
 }
 
+/* Torch's autograd takes the streams of every device whose context is active, and torch_npu ends the process where one
+ * of them was never set. */
 API int aclrtGetPrimaryCtxState(int32_t device, uint32_t *flags, int32_t *active) {
-    (void)flags;
-    *active = is_device(device);
+    if (flags) *flags = 0;
+    *active = is_device(device) && contexts[device].is_active;
     return EMU_OK;
 }
 

@@ -86,6 +86,12 @@ def test_an_operator_that_the_emulated_cann_does_not_export_is_not_emulated() ->
     assert classify(RuntimeError(said), emulated=False).name == "unsupported"
 
 
+def test_an_operator_of_atb_is_named() -> None:
+    said = "GetApiFuncAddr not found AtbPagedCacheLoadGetWorkspaceSize\n[ERROR] 2026"
+    assert classify(RuntimeError(said), emulated=True).reason == "not emulated: AtbPagedCacheLoad"
+    assert classify(RuntimeError(said), emulated=False).name == "unsupported"
+
+
 def test_no_real_device_is_excused_as_not_emulated() -> None:
     assert classify(RuntimeError("Mul is not emulated"), emulated=False).name == "errored"
 
