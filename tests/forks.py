@@ -58,6 +58,16 @@ def run(
     return subprocess.CompletedProcess(line, code, *said)
 
 
+def emulated(program: str, folder: Path, *arguments: str, **settings: Any) -> str:
+    """Run a program on an emulated device with these ``EmulatorSettings``; return what it writes."""
+    start = "import sys\nfrom pytest_ascend import emulator\n"
+    start += f"emulator.activate(emulator.EmulatorSettings(**{settings!r}))\n"
+    (folder / "program_on_the_device.py").write_text(start + program, encoding="utf-8")
+    done = run("program_on_the_device", *arguments, where=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def apart(pytester: pytest.Pytester, *arguments: str | Path) -> pytest.RunResult:
     """Run pytest in the folder of a test, in a process of its own, as pytester does."""
     began = time.monotonic()

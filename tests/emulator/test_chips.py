@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import AT_START
+from tests.forks import emulated, run
 
 PROGRAM = """
 import ctypes, json
@@ -55,17 +57,14 @@ print(json.dumps(found))
 """
 
 
-def told(*options: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "pytest_ascend.cli", "emulate", *options, "--", "python", "-c", PROGRAM]
-    done = subprocess.run(command, env=AT_START, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+def told(folder: Path, **settings: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(emulated(PROGRAM, folder, **settings).splitlines()[-1])
     return found
 
 
 @pytest.mark.parametrize("chip", ["310P", "910A"])
-def test_an_old_chip_saturates_multiplies_halves_and_has_no_bfloat16(chip: str) -> None:
-    found = told("--chip", chip)
+def test_an_old_chip_saturates_multiplies_halves_and_has_no_bfloat16(chip: str, tmp_path: Path) -> None:
+    found = told(tmp_path, chip=chip)
     assert (found["exp"], found["log"], found["overflow"]) == ([65504.0], [0.0], [True, False])
     assert found["moved"] == [True, False]
     assert "does not support bf16 / fp32 for calculations" in found["must_keep_origin_dtype"]
@@ -74,8 +73,8 @@ def test_an_old_chip_saturates_multiplies_halves_and_has_no_bfloat16(chip: str) 
 
 
 @pytest.mark.parametrize("chip", ["910B", "910_93", "950"])
-def test_a_new_chip_has_infinities_float32_products_and_bfloat16(chip: str) -> None:
-    found = told("--chip", chip)
+def test_a_new_chip_has_infinities_float32_products_and_bfloat16(chip: str, tmp_path: Path) -> None:
+    found = told(tmp_path, chip=chip)
     assert found["exp"] == [float("inf")]
     assert found["log"][0] != found["log"][0]  # NaN
     assert (found["moved"], found["overflow"]) == ([True, False], [])
@@ -84,7 +83,11 @@ def test_a_new_chip_has_infinities_float32_products_and_bfloat16(chip: str) -> N
 
 
 def test_cards_of_a_container_and_memory_that_another_process_holds() -> None:
-    found = told("--physical", "4,6", "--memory", "1GiB", "--occupied", "768MiB")
+    options = ("--physical", "4,6", "--memory", "1GiB", "--occupied", "768MiB")
+    command = [sys.executable, "-m", "pytest_ascend.cli", "emulate", *options, "--", "python", "-c", PROGRAM]
+    done = subprocess.run(command, env=AT_START, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
     assert found["physical"] == [4, 6]
     free, total = found["free"]
     assert total == 1 << 30
@@ -93,8 +96,7 @@ def test_cards_of_a_container_and_memory_that_another_process_holds() -> None:
 
 @pytest.mark.parametrize("cards", ["4,4", "x", "4,", "-1", "100"])
 def test_what_lists_no_cards_is_refused(cards: str) -> None:
-    command = [sys.executable, "-m", "pytest_ascend.cli", "emulate", "--physical", cards, "--", "true"]
-    done = subprocess.run(command, env=AT_START, capture_output=True, text=True, timeout=60, check=False)
+    done = run("pytest_ascend.cli", "emulate", "--physical", cards, "--", "true")
     assert done.returncode == 4
     assert "lists no cards" in done.stderr
 
@@ -147,11 +149,8 @@ print(json.dumps(off))
     ("chip", "names"), [("950", ("attention", "bag", "norm", "dropped")), ("310P", ("bag", "turned"))]
 )
 def test_operators_that_torch_npu_calls_on_some_chips_only_agree_with_the_cpu(
-    chip: str, names: tuple[str, ...]
+    chip: str, names: tuple[str, ...], tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "pytest_ascend.cli", "emulate", "--chip", chip, "--", "python", "-c", OPERATORS]
-    done = subprocess.run([*command, *names], env=AT_START, capture_output=True, text=True, timeout=180, check=False)
-    assert done.returncode == 0, done.stderr
-    off = json.loads(done.stdout.splitlines()[-1])
+    off = json.loads(emulated(OPERATORS, tmp_path, *names, chip=chip).splitlines()[-1])
     assert set(off) == set(names)
     assert max(off.values()) < 4e-3, off

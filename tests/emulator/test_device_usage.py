@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from pytest_ascend import emulator
+from tests.forks import emulated
 
 from .both import FLOATS, INTEGERS, assert_identical, floats, integers
 
@@ -290,11 +288,8 @@ def test_what_is_changed_in_place_must_have_room() -> None:
 
 
 @pytest.mark.parametrize(("given", "said"), [("8.1.RC1", "8.1.RC1"), ("8.0.0", "")])
-def test_a_program_may_run_on_another_cann(given: str, said: str) -> None:
+def test_a_program_may_run_on_another_cann(given: str, said: str, tmp_path: Path) -> None:
     program = (
         "import torch, torch_npu; print(repr(torch.npu.utils.get_cann_version()), torch.ones(2).npu().add(1).tolist())"
     )
-    command = [sys.executable, "-m", "pytest_ascend.cli", "emulate", "--cann", given, "--", "python", "-c", program]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_ASCEND_EMULATED")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout == f"{said!r} [2.0, 2.0]\n", done.stderr
+    assert emulated(program, tmp_path, cann=given) == f"{said!r} [2.0, 2.0]\n"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
 from pytest_ascend import emulator
 from pytest_ascend.errors import UsageError
+from tests.forks import emulated
 
 PROGRAM = """
 import json, torch, torch_npu
@@ -43,11 +43,8 @@ print(json.dumps([emulator.numerics(), with_hf32, found()]))
 """
 
 
-def test_a_chip_computes_otherwise_and_no_worse() -> None:
-    start = "from pytest_ascend.cli import main; main()"
-    command = [sys.executable, "-c", start, "emulate", "--numerics", "chip:3", "--", "python", "-c", PROGRAM]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    numerics, with_hf32, without = json.loads(done.stdout.splitlines()[-1])
+def test_a_chip_computes_otherwise_and_no_worse(tmp_path: Path) -> None:
+    numerics, with_hf32, without = json.loads(emulated(PROGRAM, tmp_path, numerics="chip:3").splitlines()[-1])
     assert numerics == "chip:3"
     assert all(error < 1e-6 for error, _ in without.values())
     assert [name for name, (_, is_cpus) in without.items() if is_cpus] == ["add", "maximum"]
