@@ -103,7 +103,7 @@ def _cumulative(func: Any, x: Tensor, dim: int, **kwargs: Any) -> Any:
     if x.dtype is torch.float64 or not x.is_floating_point() or kwargs.get("dtype") not in (None, x.dtype):
         return func(x, dim, **kwargs)
     of_numpy = getattr(np, func.overloadpacket.__name__)
-    return torch.from_numpy(of_numpy(x.float().numpy(), axis=dim, dtype=np.float32)).to(x.dtype)
+    return torch.from_numpy(of_numpy(x.detach().float().numpy(), axis=dim, dtype=np.float32)).to(x.dtype)
 
 
 def _softmax(func: Any, x: Tensor, dim: int, *rest: Any) -> Any:

@@ -1,0 +1,163 @@
+"""Another order of an operator's sums is another way to be right: the same value, form and dtype, and other bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from pytest_ascend.precision.orders import FAITHFUL, other_order
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def batch_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return F.batch_norm(x, None, None, weight, bias, training=True)
+
+
+#: Name -> a function, the shapes of what it is given, and which of its results (what it returns, then the gradient of
+#: each input) a sum of many numbers in another order makes: these have other bits than the CPU's own.
+SUMS: Mapping[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], tuple[int, ...]]] = {
+    "mm": (torch.mm, ((5, 331), (331, 7)), (0,)),
+    "mm, its gradients": (torch.mm, ((331, 5), (5, 337)), (1, 2)),
+    "bmm": (torch.bmm, ((3, 5, 331), (3, 331, 7)), (0,)),
+    "mv": (torch.mv, ((5, 331), (331,)), (0,)),
+    "dot": (torch.dot, ((1331,), (1331,)), ()),
+    "addmm": (lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=3), ((5, 7), (5, 331), (331, 7)), (0,)),
+    "addmv": (lambda c, a, b: torch.addmv(c, a, b, beta=0.5, alpha=3), ((5,), (5, 331), (331,)), (0,)),
+    "baddbmm": (lambda c, a, b: torch.baddbmm(c, a, b, alpha=3), ((3, 5, 7), (3, 5, 331), (3, 331, 7)), (0,)),
+    "sum": (torch.sum, ((3, 1001),), ()),
+    "sum of a dimension": (lambda x: x.sum(1, keepdim=True), ((64, 1001),), (0,)),
+    "mean": (lambda x: x.mean((0, 2)), ((31, 3, 33),), (0,)),
+    "logsumexp": (lambda x: x.logsumexp(1), ((64, 1001),), (0,)),
+    "prod": (lambda x: (1 + x / 100).prod(1), ((64, 301),), (0,)),
+    "var": (lambda x: x.var(1), ((64, 1001),), (0,)),
+    "var, kept and uncorrected": (lambda x: x.var(1, correction=0, keepdim=True), ((64, 1001),), (0,)),
+    "std": (lambda x: x.std(1, correction=2), ((64, 1001),), (0,)),
+    "var of all": (lambda x: x.var(correction=1001), ((2, 1001),), ()),
+    "var of one": (lambda x: x.view(-1, 1).var(1, correction=0), ((5,),), ()),
+    "var_mean": (lambda x: torch.var_mean(x, 1, correction=0), ((3, 1001),), ()),
+    "cumsum": (lambda x: x.cumsum(1), ((64, 1001),), (0,)),
+    "cumprod": (lambda x: (1 + x / 100).cumprod(0), ((301, 64),), (0,)),
+    "norm": (lambda x: torch.linalg.vector_norm(x, 3, 1), ((64, 1001),), (0,)),
+    "softmax": (lambda x: x.softmax(1), ((64, 1001),), (0, 1)),
+    "log_softmax": (lambda x: x.log_softmax(0), ((1001, 64),), (0, 1)),
+    "layer_norm": (lambda x, w, b: F.layer_norm(x, (331,), w, b), ((37, 331), (331,), (331,)), (0, 1, 2)),
+    "batch_norm": (batch_norm, ((17, 5, 31), (5,), (5,)), (1, 2)),
+    "group_norm": (lambda x, w, b: F.group_norm(x, 2, w, b), ((17, 6, 331), (6,), (6,)), (0, 1, 2)),
+    "convolution": (lambda x, w, b: F.conv2d(x, w, b, 2, 1), ((5, 16, 9, 9), (8, 16, 3, 3), (8,)), (0, 1, 2)),
+    "convolution, in groups": (lambda x, w: F.conv1d(x, w, groups=4), ((15, 16, 19), (8, 4, 3)), (2,)),
+    "convolution, transposed": (
+        lambda x, w: F.conv_transpose2d(x, w, None, 2),
+        ((5, 16, 9, 9), (16, 8, 3, 3)),
+        (0, 1, 2),
+    ),
+    "embedding": (lambda w: F.embedding(torch.arange(999) % 7, w), ((7, 5),), (1,)),
+    "attention": (attention, ((2, 2, 65, 16),) * 3, (0, 1, 2, 3)),
+}
+
+
+def results(function: Callable[..., Any], inputs: list[Tensor]) -> list[Tensor]:
+    """Return what a function makes, and the gradient of each input for a gradient that is no constant."""
+    given = [each.clone().requires_grad_() for each in inputs]
+    made = function(*given)
+    made = list(made) if isinstance(made, tuple) else [made]
+    draw = torch.Generator().manual_seed(6)
+    weights = [torch.randn(each.shape, generator=draw).to(each.dtype) for each in made]
+    return [*(each.detach() for each in made), *torch.autograd.grad(made, given, weights)]
+
+
+def drawn(shapes: tuple[tuple[int, ...], ...]) -> list[Tensor]:
+    draw = torch.Generator().manual_seed(5)
+    return [torch.randn(shape, generator=draw) for shape in shapes]
+
+
+@pytest.mark.parametrize("order", [0, 1, 5, 7])
+@pytest.mark.parametrize("name", SUMS)
+def test_another_order_is_right_and_other(name: str, order: int) -> None:
+    function, shapes, others = SUMS[name]
+    inputs = drawn(shapes)
+    usual, exact = results(function, inputs), results(function, [each.double() for each in inputs])
+    with other_order(order):
+        found = results(function, inputs)
+    for each, plain, right in zip(found, usual, exact, strict=True):
+        assert (each.shape, each.dtype) == (plain.shape, torch.float32)
+        assert (each.double() - right).abs().max() <= 5e-6 * right.abs().max()
+    assert [place for place in others if torch.equal(found[place], usual[place])] == []
+    assert all(torch.equal(each, again) for each, again in zip(results(function, inputs), usual, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("name", [each for each in FAITHFUL if hasattr(torch, each) and each != "pow"])
+def test_functions_are_rounded_faithfully_and_not_all_to_the_nearest(name: str, dtype: torch.dtype) -> None:
+    function = getattr(torch, name)
+    x = torch.linspace(0.05, 0.95, 997).to(dtype)
+    exact = function(x.double())
+    nearest = exact.to(dtype)
+    below, above = (torch.nextafter(nearest, torch.tensor(end, dtype=dtype)) for end in (-torch.inf, torch.inf))
+    farther = torch.where(exact > nearest.double(), above, below)
+    moved = []
+    for order in range(9):
+        with other_order(order):
+            found = function(x)
+        assert found.dtype is dtype
+        assert bool(((found == nearest) | (found == farther)).all())
+        moved.append(found != nearest)
+        assert 0.1 < moved[-1].double().mean() < 0.9
+    assert bool(
+        (torch.stack(moved[1:5]).any(0) | (exact == nearest.double())).all()
+    )  # four orders choose all elements between them
+
+
+@pytest.mark.parametrize("x", [torch.linspace(-2, 2, 33, dtype=torch.float64), torch.arange(33)])
+def test_integers_and_float64_are_not_rounded(x: Tensor) -> None:
+    for function in (torch.sum, lambda x: x.cumsum(0), lambda x: x.double().exp(), torch.relu):
+        for order in (0, 1):
+            with other_order(order):
+                found = function(x)
+            torch.testing.assert_close(found, function(x), rtol=1e-14, atol=1e-14)
+
+
+#: Name -> a function with kinks, where they are, and the slopes on either side of each.
+KINKS: Mapping[str, tuple[Callable[[Tensor], Tensor], dict[float, tuple[float, float]]]] = {
+    "relu": (torch.relu, {0.0: (0, 1)}),
+    "leaky_relu": (lambda x: F.leaky_relu(x, 0.25), {0.0: (0.25, 1)}),
+    "hardtanh": (lambda x: F.hardtanh(x, -0.5, 2), {-0.5: (0, 1), 2.0: (1, 0)}),
+    "hardswish": (F.hardswish, {-3.0: (0, -0.5), 3.0: (1.5, 1)}),
+    "hardsigmoid": (F.hardsigmoid, {-3.0: (0, 1 / 6), 3.0: (1 / 6, 0)}),
+}
+
+
+@pytest.mark.parametrize("name", KINKS)
+def test_what_is_near_a_kink_goes_to_its_other_side_and_nothing_else_does(name: str) -> None:
+    function, kinks = KINKS[name]
+    for kink, slopes in kinks.items():
+        near, far = 4e-6, 0.1  # some roundings of inputs of the size of 4, and no rounding
+        x = torch.tensor([kink - far, kink - near, kink + near, kink + far, 4.0]).requires_grad_()
+        plain = function(x)
+        with other_order():
+            made = function(x)
+            (slope,) = torch.autograd.grad(made.sum(), x)
+        assert torch.allclose(made, plain, atol=1e-5)
+        assert torch.allclose(slope[:4:3], torch.tensor(slopes).float(), atol=0.06)
+        assert torch.allclose(slope[1:3], torch.tensor(slopes[::-1]).float(), atol=1e-4)
+        with other_order(1):
+            (slope,) = torch.autograd.grad(function(x).sum(), x)
+        assert torch.allclose(slope[1:3], torch.tensor(slopes).float(), atol=1e-4)
+
+
+def test_among_nearly_equal_maxima_any_is_chosen_and_a_clear_one_always() -> None:
+    x = torch.zeros(1, 200, 4, 4)
+    x[..., 0, 0], x[..., 1, 1], x[..., 2, 2], x[..., 3, 3] = 1, 1 + 2**-22, 1, 1.5
+    with other_order(3):
+        values, places = F.max_pool2d(x, 2, return_indices=True)
+    assert torch.allclose(values, F.max_pool2d(x, 2), atol=1e-6)
+    assert set(places[0, :, 0, 0].tolist()) == {0, 5}
+    assert set(places[0, :, 1, 1].tolist()) == {15}
