@@ -53,6 +53,7 @@ SUMS: Mapping[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], tuple[
     "batch_norm": (batch_norm, ((17, 5, 31), (5,), (5,)), (1, 2)),
     "group_norm": (lambda x, w, b: F.group_norm(x, 2, w, b), ((17, 6, 331), (6,), (6,)), (0, 1, 2)),
     "convolution": (lambda x, w, b: F.conv2d(x, w, b, 2, 1), ((5, 16, 9, 9), (8, 16, 3, 3), (8,)), (0, 1, 2)),
+    "convolution of a line": (F.conv1d, ((5, 64, 9), (8, 64, 3)), (0, 1, 2)),
     "convolution, in groups": (lambda x, w: F.conv1d(x, w, groups=4), ((15, 16, 19), (8, 4, 3)), (2,)),
     "convolution, transposed": (
         lambda x, w: F.conv_transpose2d(x, w, None, 2),
@@ -116,6 +117,54 @@ def test_functions_are_rounded_faithfully_and_not_all_to_the_nearest(name: str, 
     )  # four orders choose all elements between them
 
 
+def test_each_order_is_another() -> None:
+    (x,) = drawn(((64, 1001),))
+    found = [x.sum(1)]
+    for order in (0, 1, 2, 7):
+        with other_order(order):
+            found.append(x.sum(1))
+    with other_order(0):
+        assert torch.equal(found[1], x.sum(1))
+    assert torch.equal(found[1], x.flip(1).sum(1))
+    assert not [one for one in range(5) for other in range(one) if torch.equal(found[one], found[other])]
+
+
+def test_bfloat16_is_rounded_to_the_nearest_in_the_first_order_alone() -> None:
+    x = torch.linspace(0.05, 0.95, 997).bfloat16()
+    for order in (0, 1):
+        with other_order(order):
+            moved = x.exp() != x.double().exp().bfloat16()
+        assert bool(moved.any()) == (order > 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_exponentials_kept_for_a_gradient_are_rounded_faithfully_where_that_matters(dtype: torch.dtype) -> None:
+    x = drawn(((64, 301),))[0].to(dtype)
+    exact = x.double().softmax(1)
+    spacing = exact.to(dtype).nextafter(torch.ones((), dtype=dtype)).double() - exact.to(dtype).double()
+    for order in (0, 1, 4, 5, 6, 7):
+        with other_order(order):
+            off = ((x.softmax(1).double() - exact) / spacing).abs().max()
+        if dtype is torch.float16 or order not in (0, 5, 6):
+            assert 0.5 < off <= 1
+        else:
+            assert off > 1
+
+
+@pytest.mark.parametrize("order", [4, 5])
+def test_late_orders_have_the_reciprocal_root_wrong_by_two_units(order: int) -> None:
+    (x,) = drawn(((64, 301),))
+    with other_order(order):
+        root = torch.native_layer_norm(x, [301], None, None, 1e-5)[2]
+    exact = (x.double().var(1, correction=0, keepdim=True) + 1e-5).rsqrt()
+    off = (root.double() / exact - 1) * 2**22
+    assert off.abs().max() < 1.6
+    assert bool((off.abs() > 0.7).any()) == (order > 4)
+    if order > 4:
+        assert off.min() < -0.7
+        assert off.max() > 0.7
+
+
 @pytest.mark.parametrize("x", [torch.linspace(-2, 2, 33, dtype=torch.float64), torch.arange(33)])
 def test_integers_and_float64_are_not_rounded(x: Tensor) -> None:
     for function in (torch.sum, lambda x: x.cumsum(0), lambda x: x.double().exp(), torch.relu):
@@ -123,6 +172,8 @@ def test_integers_and_float64_are_not_rounded(x: Tensor) -> None:
             with other_order(order):
                 found = function(x)
             torch.testing.assert_close(found, function(x), rtol=1e-14, atol=1e-14)
+    with other_order(1):
+        assert F.max_pool2d(torch.ones(1, 4, 4).double(), 2).tolist() == [[[1, 1], [1, 1]]]
 
 
 #: Name -> a function with kinks, where they are, and the slopes on either side of each.
