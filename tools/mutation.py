@@ -24,7 +24,6 @@ import gc
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -43,12 +42,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 
-#: Room -> the tests that have to notice, beside all unit tests that import the room.
+#: Room -> the tests that have to notice.
 ROOMS: Mapping[str, tuple[str, ...]] = {
     "precision": ("tests/unit/precision", "tests/unit/suites/test_ops_judging.py", "tests/meta/test_judge_*.py"),
     "run": ("tests/unit/run", "tests/unit/device", "tests/integration/test_outcomes.py"),
-    "records": ("tests/unit/records", "tests/unit/runlog", "tests/unit/verdict"),
-    "runlog": ("tests/unit/runlog",),
+    "records": ("tests/unit/records", "tests/unit/system", "tests/unit/runlog", "tests/unit/verdict"),
+    "runlog": ("tests/unit/runlog", "tests/unit/coverage", "tests/unit/verdict/test_merge.py"),
     "verdict": ("tests/unit/verdict", "tests/unit/export"),
     "page": ("tests/unit/page",),
     "export": ("tests/unit/export", "tests/unit/verdict"),
@@ -215,14 +214,6 @@ def mutants(room: str) -> list[Mutant]:
 
 def _span(node: Any) -> tuple[tuple[int, int], tuple[int, int]]:
     return (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
-
-
-def tests_of(copy: Path, room: str) -> list[str]:
-    """Return the tests of a room, as paths below the copy."""
-    imports = re.compile(rf"pytest_ascend\.{room.replace('/', '.')}\b|pytest_ascend import .*\b{room}\b")
-    unit = (path for path in copy.glob("tests/unit/**/test_*.py") if imports.search(path.read_text(encoding="utf-8")))
-    inside = [copy / each for each in ROOMS[room] if "*" not in each]
-    return [*ROOMS[room], *(str(path.relative_to(copy)) for path in unit if not set(inside) & {path, *path.parents})]
 
 
 class Recorder:
@@ -506,7 +497,7 @@ def warmly(room: Room, drawn: Sequence[Mutant]) -> Iterator[dict[str, Any]]:
     if not child:
         os.close(reading)
         try:
-            os._exit(_in_child(room.copy, tests_of(room.copy, room.name), Warm(room, drawn, writing), (), None))
+            os._exit(_in_child(room.copy, ROOMS[room.name], Warm(room, drawn, writing), (), None))
         except BaseException:  # noqa: BLE001  (a fork must never go on as its parent)
             traceback.print_exc()
             os._exit(70)
@@ -619,8 +610,7 @@ def answers(copy: Path, name: str, drawn: Sequence[Mutant]) -> Iterator[tuple[Mu
 def unchanged(copy: Path, name: str) -> Room:
     """Run the tests of a room as they are; say what fails without any mutant, which is left out from then on."""
     result, began = copy / "tests.json", time.monotonic()
-    tests = tests_of(copy, name)
-    code = forked(lambda: _in_child(copy, tests, Recorder(copy / "pytest_ascend"), (), result), 3600, copy)
+    code = forked(lambda: _in_child(copy, ROOMS[name], Recorder(copy / "pytest_ascend"), (), result), 3600, copy)
     if not result.exists():
         said = (copy / "said.txt").read_text(encoding="utf-8", errors="replace")
         raise SystemExit(f"{name}: its tests do not run (exit code {code}): {said[-2000:]}")
