@@ -273,12 +273,9 @@ print(x.grad.tolist(), active, torch_npu._C._npu_hasPrimaryContext(1))
 """
 
 
-def test_a_backward_ends_where_a_device_was_never_set() -> None:
+def test_a_backward_ends_where_a_device_was_never_set(tmp_path: Path) -> None:
     """Torch_npu ends the process where the stream of such a device is asked for."""
-    command = [sys.executable, "-m", "pytest_ascend.cli", "emulate", "--devices", "2", "--", "python", "-c", BACKWARD]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_ASCEND_EMULATED")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.stdout == "over\n[1.0, 1.0, 1.0] [True, False] True\n", done.stderr
+    assert emulated(BACKWARD, tmp_path, devices=2) == "over\n[1.0, 1.0, 1.0] [True, False] True\n"
 
 
 def test_what_is_changed_in_place_must_have_room() -> None:
