@@ -155,12 +155,13 @@ def _skipped(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
         if len(set(counts)) > 1:
             usual = min(counts)
             alone = [rank for rank, mine in zip(passes, counts, strict=True) if mine != usual]
+            who = f"rank{'s' if len(alone) > 1 else ''} {', '.join(map(str, alone))}"
             yield Finding(
                 cause="a rank skipped a step alone",
                 step=step,
-                where=f"ranks {', '.join(map(str, alone))}",
-                words=f"before step {step} the ranks {alone} took {max(counts) - usual} forward passes more"
-                " than the others: they left a step out, as after an overflow that the others did not have",
+                where=who,
+                words=f"before step {step}, forward passes of {who}: {max(counts) - usual} more than of the others."
+                " A step was left out there, as after an overflow that the others did not have",
                 remedy="reduce found_inf over all ranks (ShardedGradScaler), or check for overflow after the reduction",
             )
             return

@@ -67,6 +67,9 @@ VARIANTS = (
 #: torch_npu's operators that multiply and communicate in one.
 PRODUCTS = (
     "npu_mm_all_reduce_base",
+    "npu_mm_all_reduce_base.int8",
+    "npu_mm_all_reduce_base.int8-token",
+    "npu_mm_all_reduce_base.int8-weight",
     "npu_mm_reduce_scatter_base",
     "npu_all_gather_base_mm",
     "npu_all_to_all_matmul",
@@ -154,7 +157,7 @@ def _cases() -> Iterator[Case]:
         for dtype in dtypes:
             yield _case(subject, COLLECTIVE, dtype, _level(subject, dtype))
     for subject in PRODUCTS:
-        yield _case(subject, PRODUCT, "float16", "standard")
+        yield _case(subject, PRODUCT, "float16", "full" if "." in subject else "standard")
         yield _case(subject, PRODUCT, "bfloat16", "full")
     for subject in OBJECTS:
         yield _case(subject, COLLECTIVE, "", "standard")

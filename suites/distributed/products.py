@@ -58,7 +58,10 @@ def _inner(how: str, count: int) -> int:
 
 def run(place: Place, how: str, dtype: str) -> dict[str, Any]:
     """Call the operator on this rank."""
-    call, name, count = _operator(how), _name(place), place.count
+    call, name, count = _operator(how.partition(".")[0]), _name(place), place.count
+    if "." in how:
+        given = {each: x.to(place.device) for each, x in quantized(how, dtype, place.rank, count).items()}
+        return {"product": call(given.pop("x1"), given.pop("x2"), name, **given)}
     if how in EXPERT:
         return _of_experts(place, call, name, how, dtype)
     if how.startswith("npu_moe"):
@@ -68,6 +71,51 @@ def run(place: Place, how: str, dtype: str) -> dict[str, Any]:
     found = call(x1, x2, name) if how == "npu_mm_all_reduce_base" else call(x1, x2, name, count)
     parts = found if isinstance(found, tuple) else (found,)
     return dict(zip(("product", "gathered"), parts, strict=False))
+
+
+def quantized(how: str, dtype: str, rank: int, count: int) -> dict[str, T]:
+    """Return what a rank has for a product of int8, by the names of the operator; scales are bfloat16's numbers.
+
+    That of a product to be rounded to float16 is in the lower half of an int64, as CANN takes it.
+    """
+    kind, columns, of = how.partition(".")[2], COLUMNS * count, getattr(torch, dtype)
+    scale = _scale(rank, columns)
+    found = {"x1": _int8(rank, "x1", ROWS, INNER), "x2": _int8(rank, "x2", INNER, columns)}
+    if kind == "int8-weight":
+        offset = 20 * made(rank, "offset", dtype, columns)
+        return found | {
+            "x1": made(rank, "x1", dtype, ROWS, INNER),
+            "antiquant_scale": scale.to(of),
+            "antiquant_offset": offset,
+        }
+    if kind == "int8-token":
+        wide = scale if of is torch.bfloat16 else scale.float()
+        return found | {"dequant_scale": wide, "pertoken_scale": made(rank, "token scale", "float32", ROWS).abs()}
+    return found | {"dequant_scale": scale if of is torch.bfloat16 else scale.float().view(torch.int32).long()}
+
+
+def _scale(rank: int, columns: int) -> T:
+    return (made(rank, "scale", "float32", columns).abs() / 100).bfloat16()  # products stay below float16's largest
+
+
+def _int8(rank: int, name: str, *shape: int) -> T:
+    return (40 * made(rank, name, "float32", *shape)).round().clamp(-128, 127).to(torch.int8)
+
+
+def _expected_of_quantized(how: str, dtype: str, count: int) -> Wanted:
+    parts, sizes, weighs = [], [], how.endswith("int8-weight")
+    for rank in range(count):
+        given = quantized(how, dtype, rank, count)
+        x1, x2 = given["x1"].double(), given["x2"].double()
+        scale = _scale(rank, COLUMNS * count).double()
+        token = given["pertoken_scale"].double().unsqueeze(1) if "pertoken_scale" in given else torch.ones(1).double()
+        offset = given["antiquant_offset"].double() if weighs else torch.zeros(1).double()
+        parts.append(x1 @ ((x2 + offset) * scale) * token)
+        sizes.append(x1.abs() @ ((x2.abs() + offset.abs()) * scale) * token)
+    exact, allowed = _limit(parts, sizes, dtype, INNER)
+    # Weights that are scaled before the product may be rounded twice: with the offset, and when they are scaled.
+    twice = 2.02 * torch.finfo(getattr(torch, dtype)).eps / 2 * sum(sizes[1:], sizes[0])
+    return exact, allowed + twice if weighs else allowed
 
 
 def _of_experts(place: Place, call: Callable[..., Any], name: str, how: str, dtype: str) -> dict[str, Any]:
@@ -119,8 +167,12 @@ def _products(how: str, dtype: str, count: int) -> list[Wanted]:
 
 def expected(how: str, dtype: str, rank: int, count: int) -> Wanted:
     """Return what a rank has to have, by definition."""
-    if how in EXPERT:
-        return _expected_of_experts(how, dtype, rank, count)
+    if "." in how:
+        return _expected_of_quantized(how, dtype, count)
+    return _expected_of_experts(how, dtype, rank, count) if how in EXPERT else _expected(how, dtype, rank, count)
+
+
+def _expected(how: str, dtype: str, rank: int, count: int) -> Wanted:
     if how.startswith("npu_moe"):
         x, ids = made(rank, "tokens", dtype, TOKENS, INNER).double(), chosen(rank, count)
         scales = made(rank, "scales", "float32", TOKENS, CHOSEN).abs().double() * (ids + 1)

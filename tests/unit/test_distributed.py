@@ -19,7 +19,7 @@ from pytest_ascend.distributed.ranks import RankFailed, Ranks
 from pytest_ascend.distributed.recorder import fingerprint
 from pytest_ascend.emulator.faults import check
 from pytest_ascend.errors import UsageError
-from suites.distributed import collectives, test_failures
+from suites.distributed import collectives, products, test_failures
 
 
 @pytest.fixture(scope="module")
@@ -185,3 +185,44 @@ def test_a_misspelt_fault_of_collectives_is_refused(name: str) -> None:
 
 def test_a_fault_of_collectives_with_settings_is_taken() -> None:
     check("hccl-crash:rank=2:collective=AllReduce:after=10:rate=0.5")
+
+
+# --- quantized products with a collective, judged without a device ---
+
+
+def multiplied(rank: int, how: str, dtype: str, count: int, wrong: str = "") -> torch.Tensor:
+    """Return what a rank's chip makes of its part before the sum: integers exactly, scaled, rounded once."""
+    given = products.quantized(how, dtype, rank, count)
+    scale = products._scale(rank, given["x2"].shape[1])
+    if wrong == "scale":
+        scale = scale.roll(1)
+    if how.endswith("weight"):
+        offset = torch.zeros(1) if wrong == "offset" else given["antiquant_offset"].float()
+        made = given["x1"].float() @ ((given["x2"].float() + offset) * scale.float())
+    else:
+        made = (given["x1"].long() @ given["x2"].long()).float() * scale.float()
+        if "pertoken_scale" in given and wrong != "token":
+            made = made * given["pertoken_scale"].unsqueeze(1)
+    return made.to(getattr(torch, dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("how", "wrongs"),
+    [("int8", ("scale", "rank")), ("int8-token", ("scale", "token", "rank")), ("int8-weight", ("scale", "offset"))],
+)
+def test_an_honest_quantized_product_passes_and_a_wrong_one_does_not(
+    how: str, wrongs: tuple[str, ...], dtype: str
+) -> None:
+    count, name = 4, f"npu_mm_all_reduce_base.{how}"
+    wanted, allowed = products.expected(name, dtype, 0, count)
+
+    def judged(wrong: str) -> float:
+        parts = [multiplied(rank, name, dtype, count, wrong) for rank in range(count)]
+        total = parts[0]
+        for each in parts[1 : count - (wrong == "rank")]:
+            total = total + each
+        return collectives.worst(total, wanted, allowed)
+
+    assert judged("") <= 1
+    assert all(judged(wrong) > 1 for wrong in wrongs)

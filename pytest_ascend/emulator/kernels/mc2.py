@@ -119,6 +119,43 @@ def matmul_all_reduce(x1: T, x2: T, bias: T | None, group: str, x3: T | None = N
     return Group(group).all_reduce(made if x3 is None else made + x3)
 
 
+_QUANTIZED = f"{_OPERANDS}, Tensor x3, Tensor scale"
+
+
+@op(f"aclnnQuantMatmulAllReduce({_QUANTIZED}, text group, text reduceOp, {_TURNS}, out Tensor output)")
+@op(
+    f"aclnnQuantMatmulAllReduceV2({_QUANTIZED}, Tensor token_scale, text group, text reduceOp, {_TURNS},"
+    " out Tensor output)"
+)
+def quant_matmul_all_reduce(
+    x1: T, x2: T, bias: T | None, x3: T | None, scale: T, group: str, token_scale: T | None = None
+) -> T:
+    """Multiply int8 exactly, scale by column and by row in float32, round, and sum over ranks.
+
+    A scale in int64 is a float32 in its lower half.
+    """
+    made = x1.double() @ x2.double() + (0 if bias is None else bias.double())
+    wide = scale.contiguous().view(torch.float32)[..., ::2] if scale.dtype is torch.int64 else scale.float()
+    made = made.float() * wide * (1 if token_scale is None else token_scale.unsqueeze(-1))
+    made = made.to(torch.bfloat16 if scale.dtype is torch.bfloat16 else torch.float16)
+    return Group(group).all_reduce(made if x3 is None else made + x3)
+
+
+_WEIGHT = f"{_OPERANDS}, Tensor scale, Tensor offset, Tensor x3, text group, text reduceOp"
+
+
+@op(f"aclnnWeightQuantMatmulAllReduce({_WEIGHT}, {_TURNS}, int64 group_size, out Tensor output)")
+@op(f"aclnnWeightQuantMatmulAllReduceV2({_WEIGHT}, text commMode, {_TURNS}, int64 group_size, out Tensor output)")
+def weight_quant_matmul_all_reduce(
+    x1: T, x2: T, bias: T | None, scale: T, offset: T | None, x3: T | None, group: str, group_size: int
+) -> T:
+    """Multiply by int8 weights, to which the offset is added before they are scaled, by column or all alike."""
+    if group_size:
+        raise NotImplementedError("scales of groups of rows are not implemented")
+    weight = (x2.float() + (0 if offset is None else offset.float())) * scale.float()
+    return matmul_all_reduce(x1, weight, bias, group, x3)
+
+
 @op(f"aclnnMatmulReduceScatter({_OPERANDS}, text group, text reduceOp, {_TURNS}, out Tensor output)")
 def matmul_reduce_scatter(x1: T, x2: T, bias: T | None, group: str) -> T:
     return Group(group).reduce_scatter(_product(x1, x2, bias))
