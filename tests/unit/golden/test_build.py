@@ -1,16 +1,18 @@
 """The build command makes what recipes say, reports it, and touches nothing else."""
 
+import io
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 from click.testing import CliRunner
+from rich.console import Console
 from rich.progress import Progress
 
 from pytest_ascend.errors import AscendError, GoldenError, UsageError
 from pytest_ascend.golden import Changes, Golden, GoldenRecipe, GoldenStore
-from pytest_ascend.golden.build import build, difference, load_recipes, reproducible
+from pytest_ascend.golden.build import EVERY, build, difference, load_recipes, reproducible
 from pytest_ascend.golden.commands import baseline
 
 
@@ -67,6 +69,26 @@ def test_making_uses_one_thread_and_leaves_the_number_as_it_was() -> None:
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == 2
     torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_making_uses_deterministic_algorithms_and_leaves_the_setting_as_it_was(before: bool) -> None:
+    usual = torch.are_deterministic_algorithms_enabled()
+    try:
+        torch.use_deterministic_algorithms(before)
+        with reproducible():
+            assert torch.are_deterministic_algorithms_enabled()
+        assert torch.are_deterministic_algorithms_enabled() == before
+    finally:
+        torch.use_deterministic_algorithms(usual)
+
+
+def test_where_nobody_watches_a_bar_some_lines_tell_the_progress(tmp_path: Path) -> None:
+    said = io.StringIO()
+    with Progress(console=Console(file=said, width=200), disable=True) as progress:
+        build(GoldenStore(tmp_path), [recipe(f"ops/{i:04}") for i in range(2 * EVERY + 1)], progress=progress)
+    lines = [line.split(":")[0] for line in said.getvalue().splitlines() if " of " in line]
+    assert lines == [f"{number} of {2 * EVERY + 1}" for number in (EVERY, 2 * EVERY, 2 * EVERY + 1)]
 
 
 @pytest.mark.parametrize(

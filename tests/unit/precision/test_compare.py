@@ -75,6 +75,12 @@ def test_paths_lead_to_the_part_that_differs():
     assert verdict.headline.startswith("1 of 4 parts differ; output['all'][0].hidden[0]")
 
 
+def test_parts_are_counted_where_there_are_several():
+    right, wrong = torch.ones(2), torch.zeros(2)
+    assert compare([wrong, right], [right, right]).headline.startswith("1 of 2 parts differ; output[0]: ")
+    assert compare([wrong], [right]).headline.startswith("output[0]: ")
+
+
 def test_a_mapping_may_stand_for_a_dataclass():
     assert compare(Output(torch.ones(2), ()), OrderedDict(logits=torch.ones(2), hidden=())).agrees
 

@@ -246,3 +246,26 @@ def test_an_output_that_is_used_inside_as_well_is_judged_by_what_comes_from_outs
 
     torch.manual_seed(0)
     assert layers(Holding(), torch.randn(3, 4, requires_grad=True)).agrees
+
+
+def test_a_cache_that_a_module_returns_is_the_one_that_it_keeps(x) -> None:
+    class Cache:
+        def __init__(self, row: torch.Tensor) -> None:
+            self.row = row
+
+    class Keeping(nn.Module):
+        def forward(self, x: torch.Tensor) -> Cache:
+            self.kept = Cache(x * 2)
+            return self.kept
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Keeping()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            cache = self.inner(x)
+            assert cache is self.inner.kept  # what is written into one is seen in the other
+            return cache.row * 3
+
+    assert layers(Outer(), x).agrees

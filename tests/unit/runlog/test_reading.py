@@ -239,3 +239,15 @@ def test_a_log_of_an_earlier_version_is_read_and_is_not_chained(path):
     path.write_text("".join(f"{json.dumps(each)}\n" for each in lines), encoding="utf-8")
     run = read(path)
     assert (run.header.chain, run.broken, run.problems) == ("", 0, ())
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (b'{"type":"header","schema":3,"x":"\\ud800"}', "header"),  # half a character, which JSON may hold
+        (b'{"type":"header","schema":3,"x":"y"}', "header"),
+        (b"[3]", None),
+    ],
+)
+def test_the_kind_of_a_file_is_told_whatever_its_texts_hold(line: bytes, kind: str | None) -> None:
+    assert reading._beginning(line).type == kind

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from hashlib import sha256
 
 import pytest
 
@@ -10,7 +11,7 @@ from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.runlog.contents import Resumed
+from pytest_ascend.runlog.contents import Resumed, digest
 from pytest_ascend.runlog.writing import DETAIL_LIMIT_CHARACTERS, RunLog, read
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
@@ -39,6 +40,24 @@ def test_a_log_is_read_back_as_it_was_written(log, path):
     assert (run.header, run.records, run.problems) == (log.header, records, ())
     assert run.footer is not None
     assert run.footer.verdict.kind == "conforms"
+
+
+def test_the_name_of_a_new_log_is_forced_to_the_disk(path, monkeypatch):
+    forced, fsync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (forced.append(os.fstat(file).st_ino), fsync(file))[1])
+    RunLog.create(path, synthetic.header([RELU])).close()
+    assert path.parent.stat().st_ino in forced
+
+
+def test_shards_know_each_other_by_their_cases_in_whatever_order():
+    assert digest(["b", "a"]) == digest(["a", "b"]) == sha256(b"a\nb").hexdigest()
+    assert digest(["a", "\ud800"]) != digest(["a"])
+
+
+def test_a_run_that_was_not_read_has_a_record_a_line_below_its_header(log):
+    log.append(synthetic.passed(RELU))
+    run = replace(log.contents(), lines=())
+    assert [run.line(0), run.line(1)] == [2, 3]
 
 
 def test_what_is_empty_is_written_where_readers_expect_it(log, path):
