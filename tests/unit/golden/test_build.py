@@ -105,6 +105,12 @@ def test_a_change_is_described_by_how_much(old: list[float], new: list[float], l
     assert difference(*goldens) == line
 
 
+def test_goldens_without_tensors_differ_in_their_meta_alone() -> None:
+    assert (
+        difference(Golden(id="a", tensors={}, meta={"x": 1}), Golden(id="a", tensors={}, meta={"x": 2})) == "other meta"
+    )
+
+
 @pytest.fixture
 def suites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of suites under a name that no other package has."""
