@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from importlib.metadata import PackageNotFoundError, version
 
 from pytest_ascend.environment import compatibility
-from pytest_ascend.environment.chips import family
+from pytest_ascend.environment.chips import Family, family
 from pytest_ascend.environment.signs import EMULATED_CANN_VARIABLE
 from pytest_ascend.environment.versions import Version, is_version
 from pytest_ascend.errors import UsageError
@@ -42,6 +43,18 @@ _CHIPS = {
     "310P": "Ascend310P3",
     "310B": "Ascend310B4",
 }
+
+
+@functools.cache
+def emulated_family() -> Family | None:
+    """Return the family of the chip that this process emulates; None before one was chosen."""
+    return family(os.environ.get(CHIP, ""))
+
+
+def is_950() -> bool:
+    """Whether this process emulates an Ascend 950, for which torch_npu makes some results of other sizes."""
+    kind = emulated_family()
+    return kind is not None and kind.name == "950"
 
 
 def devices_of(text: str) -> int:

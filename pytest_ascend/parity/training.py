@@ -31,6 +31,9 @@ LOSS_SCALE = 1024.0
 
 KINDS = ("curve", "weights", "state", "statistics")
 
+#: What Adam, AMSGrad, RMSprop and Adadelta call the means of squares in their state.
+MEANS_OF_SQUARES = frozenset({"exp_avg_sq", "max_exp_avg_sq", "square_avg", "acc_delta"})
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
@@ -132,11 +135,16 @@ def changes(model: nn.Module, before: Mapping[str, Tensor]) -> dict[str, Tensor]
 
 
 def optimizer_state(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
-    """Name the optimizer's tensors by the parameter that they belong to; counters of steps are left out."""
+    """Name the optimizer's tensors by the parameter that they belong to; counters of steps are left out.
+
+    Of a mean of squares this is the root, which is what a step divides by. A gradient that is nothing but rounding, as
+    that of the bias of attention's keys, is off by a multiple of what honest ones are, and its square by a square.
+    """
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, Tensor) and value.dim():
-                yield f"{name}.{key}", value.detach().cpu()
+                kept = value.detach().cpu()
+                yield f"{name}.{key}", kept.sqrt() if key in MEANS_OF_SQUARES else kept
 
 
 def running_statistics(model: nn.Module) -> dict[str, Tensor]:

@@ -57,8 +57,58 @@ print(json.dumps(found))
 """
 
 
-def told(folder: Path, **settings: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(emulated(PROGRAM, folder, **settings).splitlines()[-1])
+#: What torch_npu calls by name on an old chip, in random windows: the worst difference from the CPU of each.
+BY_NAME = """
+import json, random
+import torch, torch_npu
+import torch.nn.functional as F
+
+draw, found = random.Random(11), {}
+
+def window():
+    kernel = [draw.randint(2, 3) for _ in range(3)]
+    return {"kernel_size": kernel, "stride": [draw.randint(1, 3) for _ in kernel],
+            "padding": [draw.randint(0, each // 2) for each in kernel], "ceil_mode": draw.random() < 0.5}
+
+def alike(window):
+    # torch_npu gives the gradient of a mean its paddings as those of H, W and D
+    return {**window, "padding": [min(window["padding"])] * 3}
+
+def compare(name, call, dtype):
+    x = torch.randn(2, 3, 9, 8, 10).to(dtype)
+    ours, theirs = x.npu().requires_grad_(), x.float().requires_grad_()
+    made = [call(each) for each in (ours, theirs)]
+    torch.manual_seed(1)
+    weight = torch.randn(made[1].shape).to(dtype)
+    for each in made:
+        each.backward(weight.to(each))
+    torch.testing.assert_close(made[0].detach().cpu(), made[1].detach().to(dtype))
+    torch.testing.assert_close(ours.grad.cpu(), theirs.grad.to(dtype))
+    found[name] = found.get(name, 0) + 1
+
+for _ in range(8):
+    for dtype in (torch.float32, torch.float16):
+        chosen, include = window(), draw.random() < 0.5
+        compare("max", lambda x: F.max_pool3d(x, **chosen), dtype)
+        compare("mean", lambda x: F.avg_pool3d(x, **alike(chosen), count_include_pad=include), dtype)
+torch.npu.config.allow_internal_format = True
+for groups in (1, 3):
+    for padded in (0, 1):
+        x, weight, bias = torch.randn(2, 3, 7, 6), torch.randn(3, 2, 3, 2), torch.randn(2 * groups)
+        geometry = {"stride": 2, "padding": 1, "output_padding": padded, "groups": groups}
+        made = F.conv_transpose2d(x.npu(), weight.npu(), bias.npu(), **geometry).cpu()
+        torch.testing.assert_close(made, F.conv_transpose2d(x, weight, bias, **geometry), rtol=1e-2, atol=1e-2)
+        found["transposed"] = found.get("transposed", 0) + 1
+print(json.dumps(found))
+"""
+
+
+def test_what_an_old_chip_is_asked_by_name(tmp_path: Path) -> None:
+    assert told(tmp_path, BY_NAME, chip="310P") == {"max": 16, "mean": 16, "transposed": 4}
+
+
+def told(folder: Path, program: str = PROGRAM, **settings: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(emulated(program, folder, **settings).splitlines()[-1])
     return found
 
 

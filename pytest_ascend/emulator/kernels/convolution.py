@@ -122,3 +122,19 @@ def conv2d_backprop_input(shape: T, weight: T, grad: T, *, data_format: str, **g
 @family.kernel_named("Conv2DBackpropFilter")
 def conv2d_backprop_filter(x: T, shape: T, grad: T, *, data_format: str, **geometry: Any) -> T:  # noqa: ARG001
     return _gradient(grad, x, grad.new_empty(shape.tolist()), geometry, 1)
+
+
+@family.kernel_named("Conv2DTranspose")
+def conv2d_transpose(  # the input's gradient of a convolution, with a bias; the shape says what is padded
+    shape: T,
+    x: T,
+    weight: T,
+    bias: T | None = None,
+    *,
+    output_padding: L,  # noqa: ARG001
+    data_format: str,  # noqa: ARG001
+    **geometry: Any,
+) -> T:
+    x, weight, bias = widened(x, weight, bias)
+    made = _gradient(x, x.new_empty(shape.tolist()), weight, geometry, 0)
+    return made if bias is None else made + bias.view(-1, 1, 1)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from pytest_ascend.emulator.choices import is_950
 from pytest_ascend.emulator.registry import Family, aten
 from pytest_ascend.emulator.tensors import Refused
 
@@ -182,9 +183,14 @@ op(
 def embedding_bag(
     weight: T, indices: T, offsets: T, scale: bool, mode: int, *rest: Any
 ) -> tuple[T, Optional, T, Optional]:
-    """Return the bags, and of the rest what torch_npu has room for: on an Ascend 950 only what is of use."""
+    """Return the bags, and of the rest what torch_npu has room for: on an Ascend 950 only what is of use.
+
+    There it has the sizes in as many places as there are offsets, of which the last may end the last bag.
+    """
     output, bag, size, largest = aten._embedding_bag(weight, indices, offsets, scale, mode, *rest)
-    _, _, _, padding = rest
+    _, _, ends, padding = rest
+    if ends and is_950():
+        size = torch.cat([size, size.new_zeros(1)])
     return output, None if mode == _SUM and padding < 0 else bag, size, largest if mode == _MAX else None
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
-from pytest_ascend.emulator.choices import CHIP
+from pytest_ascend.emulator.choices import emulated_family
 from pytest_ascend.emulator.registry import Family
-from pytest_ascend.environment.chips import family as family_of
 
 #: Those that torch's CPU would round inside.
 _WIDE = (
@@ -210,10 +208,9 @@ def widened(*operands: Any) -> tuple[Any, ...]:
     return tuple(each.float() if each is not None and each.dtype in slow_dtypes() else each for each in operands)
 
 
-@functools.cache
 def _takes_halves_only() -> bool:
     """Whether the emulated chip's cube unit reads no float32."""
-    kind = family_of(os.environ.get(CHIP, ""))
+    kind = emulated_family()
     return kind is not None and kind.halves
 
 

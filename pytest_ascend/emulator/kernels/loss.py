@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  as everybody calls it
 
-from pytest_ascend.emulator.choices import CHIP
+from pytest_ascend.emulator.choices import is_950
 from pytest_ascend.emulator.registry import Family, aten
 from pytest_ascend.emulator.tensors import Refused
 
@@ -124,7 +123,7 @@ op(
     _with_long(aten.multilabel_margin_loss_forward.default, 1),
 )
 
-_CTC_MULTIPLE = 1 if "Ascend950" in os.environ.get(CHIP, "") else 8
+_CTC_MULTIPLE = 1 if is_950() else 8
 _CTC = "IntArray inputLengths, IntArray targetLengths"
 
 

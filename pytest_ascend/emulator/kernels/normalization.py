@@ -77,9 +77,9 @@ def batch_norm_backward(
     "aclnnLayerNorm(Tensor input, IntArray shape, Tensor weight, Tensor bias, double eps, out Tensor out,"
     " out Tensor mean, out Tensor rstd)"
 )
-def layer_norm(x: T, shape: list[int], weight: Optional, bias: Optional, eps: float) -> tuple[T, T, T]:
+def layer_norm(x: T, shape: list[int], weight: Optional, bias: Optional, eps: float) -> tuple[T, Optional, Optional]:
     out, mean, rstd = torch.native_layer_norm(x, shape, weight, bias, eps)
-    return (out, mean, rstd) if mean.numel() else (out, mean.flatten(), rstd.flatten())  # as torch_npu has them
+    return (out, mean, rstd) if mean.numel() else (out, None, None)  # their shape differs by version of torch_npu
 
 
 @family.kernel(

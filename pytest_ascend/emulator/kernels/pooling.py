@@ -115,6 +115,49 @@ for _d, _cube in (("2d", ", int8 cube"), ("3d", "")):
     )
 
 
+# --- by name, as torch_npu calls them on chips before the 910B: paddings are before and after of each axis ---
+
+
+def _window_3d(ksize: L, strides: L, pads: L) -> tuple[L, L, L]:
+    return ksize[-3:], strides[-3:], pads[::2]
+
+
+def _largest_3d(x: T, dilation: L, **window: Any) -> tuple[T, T]:
+    """Return maxima and their places; torch_npu pads the far end where sizes are rounded up."""
+    ceil = window["pads"][::2] != window["pads"][1::2]
+    found: tuple[T, T] = aten.max_pool3d_with_indices(x, *_window_3d(**window), dilation[-3:], ceil)
+    return found
+
+
+@family.kernel_named("MaxPool3D")
+def max_pool3d(x: T, *, dilation: L, padding: str, ceil_mode: int, data_format: str, **window: Any) -> T:  # noqa: ARG001
+    return _largest_3d(x, dilation, **window)[0]
+
+
+@family.kernel_named("MaxPool3DGrad")
+def max_pool3d_grad(x: T, _: T, grad: T, *, padding: str, data_format: str, **window: Any) -> T:  # noqa: ARG001
+    near = [1, 1, 1]
+    indices = _largest_3d(x, near, **window)[1]
+    ceil = window["pads"][::2] != window["pads"][1::2]
+    made: T = aten.max_pool3d_with_indices_backward(grad.float(), x.float(), *_window_3d(**window), near, ceil, indices)
+    return made
+
+
+@family.kernel_named("AvgPool3D")
+def avg_pool3d(x: T, *, data_format: str, divisor_override: int | None = None, **window: Any) -> T:  # noqa: ARG001
+    ceil, count = window.pop("ceil_mode"), window.pop("count_include_pad")
+    made: T = aten.avg_pool3d(x.float(), *_window_3d(**window), ceil, count, divisor_override)
+    return made
+
+
+@family.kernel_named("AvgPool3DGrad")
+def avg_pool3d_grad(shape: T, grad: T, *, data_format: str, divisor_override: int | None = None, **window: Any) -> T:  # noqa: ARG001
+    ceil, count = window.pop("ceil_mode"), window.pop("count_include_pad")
+    x = torch.empty(shape.tolist())
+    made: T = aten.avg_pool3d_backward(grad.float(), x, *_window_3d(**window), ceil, count, divisor_override)
+    return made
+
+
 op(
     "aclnnMaxUnpool2d(Tensor self, Tensor indices, IntArray outputSize, out Tensor out)",
     lambda x, indices, size: aten.max_unpool2d(x, indices.long(), size),
