@@ -212,6 +212,13 @@ class Lane:
         """Whether anything is not yet done here."""
         return bool(self.assigned or self.current or self.reserved)
 
+    @property
+    def group(self) -> str:
+        """The group of tasks that is worked at here, "" for none."""
+        assigned = self.assigned or self.current
+        task = self.reserved or (assigned.task if assigned else self.last)
+        return task.group if task else ""
+
     def is_unfit(self) -> bool:
         """Whether what is assigned needs another process than the one that is here."""
         alone = bool(self.assigned and self.assigned.alone)

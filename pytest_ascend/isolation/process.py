@@ -35,7 +35,8 @@ class Task:
 
     ``is_case`` is false for an ordinary test, whose answer is taken as it comes. The first task of a ``subject`` in a
     process may take ``first_s`` longer: an operator is loaded, and maybe compiled, when it is called first.
-    ``deterministic`` asks for a process in which determinism was asked for before its first operator.
+    ``deterministic`` asks for a process in which determinism was asked for before its first operator. Tasks of one
+    ``group`` follow each other, and one process does them all where it can: they share what the first one makes.
     """
 
     index: int
@@ -44,6 +45,7 @@ class Task:
     subject: str = ""
     first_s: float = 0.0
     deterministic: bool = False
+    group: str = ""
 
 
 #: Has a child write the Python stacks of its threads, from a signal handler in C that needs no lock of Python.

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.connection import wait
 from typing import Any, Protocol
 
@@ -151,7 +152,17 @@ class Supervisor:
             if is_prompt and (entry.avoid != lane.card.label or not self._has_other(lane)):
                 self._again.remove(entry)
                 return entry
-        return Assigned(self._queue.popleft()) if self._queue else None
+        return Assigned(self._next(lane)) if self._queue else None
+
+    def _next(self, lane: Lane) -> Task:
+        """Take the next task: of the group that a lane is at, else the first one of a group that no lane is at."""
+        at_work = {each.group for each in self._lanes} - {""}
+        free = next((place for place, task in enumerate(self._queue) if task.group not in at_work), None)
+        own = (place for place, task in enumerate(islice(self._queue, free)) if task.group == lane.group)
+        place = next(own, free or 0)
+        task = self._queue[place]
+        del self._queue[place]
+        return task
 
     def _has_other(self, lane: Lane) -> bool:
         return any(other is not lane and not other.card.quarantined for other in self._lanes)
@@ -159,7 +170,7 @@ class Supervisor:
     def _reserve(self, lane: Lane) -> None:
         """Fixtures of wide scope are kept for the next case, which the child therefore has to know."""
         if lane.assigned and not lane.assigned.alone and not lane.reserved and self._queue:
-            lane.reserved = self._queue.popleft()
+            lane.reserved = self._next(lane)
 
     def _take_back(self, lane: Lane) -> None:
         if lane.reserved:

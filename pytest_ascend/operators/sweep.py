@@ -86,8 +86,11 @@ class Sweep:
     def _is_affordable(self, given: Any) -> bool:
         """Whether results are of a size to be computed: the diagonal matrix of a long row is not."""
         if self.operator.family in _NEVER_GROW:
-            with contextlib.suppress(ValueError):  # numpy says it: torch would import its compiler for this
-                return math.prod(np.broadcast_shapes(*(tuple(each.shape) for each in tensors(given)))) <= _LARGEST
+            shapes = [tuple(each.shape) for each in tensors(given)]
+            try:  # numpy says it: torch would import its compiler for this
+                return math.prod(np.broadcast_shapes(*shapes)) <= _LARGEST
+            except ValueError:  # a weight of each channel, or no legal call
+                return max(map(math.prod, shapes)) <= _LARGEST
         with contextlib.suppress(Exception):
             args, kwargs = on_tensors(lambda each: each.to("meta"), given)
             return (

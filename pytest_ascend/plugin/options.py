@@ -91,7 +91,7 @@ class Options:
     """What the user asked for. The one table of the options: each field is declared to pytest as it stands here.
 
     All of them do nothing without ``--ascend``. Where nothing was said, texts are "", and deadlines of 0 are those that
-    are worked out. ``cards`` is how many devices to use, or "auto": what pytest-xdist's ``-n`` says.
+    are worked out. ``cards`` is how many devices to use, or "auto": what pytest-xdist's ``-n`` says, 0 for nothing.
     """
 
     device: str = option(
@@ -208,7 +208,7 @@ class Options:
         False,
         "store what cpu_reference(..., golden=NAME) computes in --ascend-baselines, instead of reading it",
     )
-    cards: int | str = 1
+    cards: int | str = 0
     emulator: EmulatorSettings = EmulatorSettings()
 
     def arguments(self, *, is_emulated: bool) -> list[str]:
@@ -401,7 +401,7 @@ def _isolation(namespace: argparse.Namespace, wanted: str) -> str:
 def _cards(namespace: argparse.Namespace) -> int | str:
     """Return what pytest-xdist's -n says, where it is installed: with isolation, it is the number of devices."""
     given = getattr(namespace, "numprocesses", None)
-    return "auto" if given in {"auto", "logical"} else int(given or 1)
+    return "auto" if given in {"auto", "logical"} else int(given or 0)
 
 
 def chosen(namespace: argparse.Namespace) -> Chosen:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import gc
 import os
 import warnings
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from msgspec import convert, structs
 
 from pytest_ascend.coverage.selection import place
+from pytest_ascend.coverage.shards import USUAL_S
 from pytest_ascend.environment.identity import observed
 from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.npu_smi import NpuSmi, parse
@@ -22,7 +25,7 @@ from pytest_ascend.isolation import Attempt, Card, Child, Decision, End, Setting
 from pytest_ascend.isolation.cards import Locks
 from pytest_ascend.plugin.keys import CASE
 from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, record_of, restored
-from pytest_ascend.plugin.session import RunRecorder, Setup
+from pytest_ascend.plugin.session import DISTRIBUTED, RunRecorder, Setup
 from pytest_ascend.plugin.worker import Work
 from pytest_ascend.records.case import EQUAL_BITS
 from pytest_ascend.records.outcome import Errored, Flaky, Outcome
@@ -33,6 +36,9 @@ from pytest_ascend.runlog.contents import Attempted, Cards, CardSeen, Event, Lef
 
 #: Where emulated devices are locked too, which otherwise belong to one process each and need no lock.
 LOCKS_VARIABLE = "PYTEST_ASCEND_CARD_LOCKS"
+
+#: Of the bundled suites' cases, so many seconds are worth a second process, which takes one to start.
+WORTH_ANOTHER_S = 4.0
 
 #: Of stacks, so many lines are shown on the terminal; the log and the page have all.
 SHOWN_LINES = 30
@@ -50,10 +56,10 @@ def run(host: Host, session: pytest.Session) -> bool:
     assert host.recorder is not None  # noqa: S101  (workers of xdist are never isolated)
     locks = Locks(_locks_folder())
     try:
-        cards = _cards(host.setup, locks)
+        cards = _cards(host.setup, locks, host.setup.options.cards or _of_emulated(host, session.items))
         _note_cards(host, cards, "before")
-        parent = Parent(host, session, cards)
-        parent.run()
+        Parent(host, session, cards).run()
+        gc.freeze()  # no test ran in this process: pytest need not look for what one left among all that torch made
         _note_cards(host, cards, "after")
     finally:
         locks.release()
@@ -79,9 +85,25 @@ def _locks_folder() -> Path | None:
     return Path(named) if named else None
 
 
-def _cards(setup: Setup, locks: Locks) -> list[Card]:
-    """Take as many cards as were asked for, of those that no other run holds. Raises DeviceUnavailable for none."""
-    device, indices, wanted = setup.prepared.device, setup.prepared.indices, setup.options.cards
+def _of_emulated(host: Host, items: Sequence[pytest.Item]) -> int:
+    """Return how many emulated devices to use where nobody said: as many as there are processors for, in a long run.
+
+    One where a test is not of the bundled suites, as its fixtures may be made for one process, and on any other device.
+    """
+    setup, durations = host.setup, host.recorder.durations if host.recorder else {}
+    if not setup.prepared.device.emulated or not all(_is_bundled(setup, item) for item in items):
+        return 1
+    expected_s = sum(durations.get(item.stash[CASE].id, USUAL_S) for item in items)
+    return min(len(os.sched_getaffinity(0)), len(setup.prepared.indices)) if expected_s > WORTH_ANOTHER_S else 1
+
+
+def _is_bundled(setup: Setup, item: pytest.Item) -> bool:
+    return CASE in item.stash and item.path.is_relative_to(setup.suites)
+
+
+def _cards(setup: Setup, locks: Locks, wanted: int | str) -> list[Card]:
+    """Take as many cards as are wanted, of those that no other run holds. Raises DeviceUnavailable for none."""
+    device, indices = setup.prepared.device, setup.prepared.indices
     if wanted == 1 and ":" in setup.options.device:
         indices = indices[:1]
     wanted = len(indices) if wanted == "auto" else int(wanted)
@@ -205,25 +227,30 @@ class Parent:
                     subject=subject,
                     first_s=first_s,
                     deterministic=case is not None and case.property in EQUAL_BITS,
+                    group=self._group(item),
                 )
             )
         ordered = self._longest_first(tasks, durations) if len(self._cards) > 1 else tasks
         # What needs a process of another kind goes last, so that few processes are started.
         return sorted(ordered, key=lambda task: task.deterministic)
 
+    def _group(self, item: pytest.Item) -> str:
+        """Return what a test of the bundled suites shares with others: its operator or model, or the ranks."""
+        if not _is_bundled(self._host.setup, item):
+            return ""
+        case = item.stash[CASE]
+        return case.suite if case.suite == DISTRIBUTED else f"{case.suite}/{case.subject}"
+
     def _longest_first(self, tasks: list[Task], durations: Mapping[str, float]) -> list[Task]:
-        """Put the long ones of the bundled suites first, so that no card waits for another in the end.
+        """Put the long groups of the bundled suites first, so that no card waits for another in the end.
 
         Tests of one's own keep their order: their fixtures may be made for it.
         """
-
-        def weight(task: Task) -> float:
-            item = self._session.items[task.index]
-            if CASE not in item.stash or not item.path.is_relative_to(self._host.setup.suites):
-                return 0.0
-            return -durations.get(item.stash[CASE].id, 0.0)
-
-        return sorted(tasks, key=weight)
+        lengths: defaultdict[str, float] = defaultdict(float)
+        for task in tasks:
+            if task.group:
+                lengths[task.group] += durations.get(self._session.items[task.index].stash[CASE].id, USUAL_S)
+        return sorted(tasks, key=lambda task: (-lengths[task.group], task.group))
 
     def _earlier_attempts(self) -> dict[int, list[Attempt]]:
         """Return the attempts that an earlier part of this run made at cases which it did not settle."""

@@ -117,7 +117,7 @@ class Setup:
 
     def timing(self) -> Settings:
         """Return the settings that change how long work takes."""
-        return settings_of(self.prepared, cards=self.options.cards, environ=os.environ)
+        return settings_of(self.prepared, cards=self.options.cards or 1, environ=os.environ)
 
 
 class RunRecorder:

@@ -158,7 +158,7 @@ def _come_up(device: Device, threads: int, *, deterministic: bool) -> str:
 
     torch.set_num_threads(threads)
     if deterministic:
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.set_deterministic_debug_mode("warn")  # use_deterministic_algorithms imports torch's compiler: a second
         # A case leaves poison in memory to see who reads it: it is not to be filled.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -203,3 +204,20 @@ def test_a_process_that_the_driver_holds_costs_its_card_and_not_the_run(monkeypa
     for pid in recorder.pids:
         sent(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_process_does_what_shares_something_and_no_card_is_idle(seed: int) -> None:
+    lengths = random.Random(seed)
+    groups = [name for name in "abcdefgh" for _ in range(lengths.randint(1, 9))]
+
+    def behave(index: int, card: Card, _: int) -> str:
+        time.sleep(lengths.uniform(0, 0.01))
+        return card.label
+
+    recorder, cards = Recorder(behave), [Card(label=f"npu:{index}", index=index) for index in range(2)]
+    tasks = [Task(index, 30.0, group=group) for index, group in enumerate(groups)]
+    Supervisor(tasks, cards, recorder, Settings(start_limit_s=20, end_limit_s=5)).run()
+    by = {group: {recorder.outcomes[task.index][1][0] for task in tasks if task.group == group} for group in "abcdefgh"}
+    assert set.union(*by.values()) == {"npu:0", "npu:1"}
+    assert sum(len(used) > 1 for used in by.values()) <= 1, "only the last group is worth sharing"
