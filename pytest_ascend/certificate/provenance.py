@@ -8,11 +8,10 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.certificate import timestamp
-from pytest_ascend.device.npu import PINNED
 from pytest_ascend.doctor.combination import speaks_of
 from pytest_ascend.doctor.examination import RULES
 from pytest_ascend.environment import compatibility, evidence
-from pytest_ascend.environment.chips import chip_of, family
+from pytest_ascend.environment.chips import chip_of, family, pinned
 from pytest_ascend.environment.compatibility import INCOMPATIBLE
 from pytest_ascend.environment.evidence import Evidence
 from pytest_ascend.environment.npu_smi import soc
@@ -213,7 +212,7 @@ def _memory(device: Mapping[str, Any], name: str) -> Iterator[str]:
 
 
 def options(candidate: Candidate) -> Iterator[str]:
-    """The run was asked for on an NPU, with the numerics that the release pins."""
+    """The run was asked for on an NPU, with the numerics that the release pins on its chip."""
     given = candidate.summary.run.header.options
     if not re.fullmatch(r"auto|npu(:\d+)?", str(given.get("device", "auto"))):
         yield f"the run was asked for on the device {given['device']}"
@@ -221,9 +220,9 @@ def options(candidate: Candidate) -> Iterator[str]:
     emulated = [name for each in places for name, value in each.items() if name.startswith("emulat") and value]
     if emulated:
         yield f"the run has options of the emulated device: {', '.join(sorted(set(emulated)))}"
-    numerics = given.get("numerics")
-    if numerics != dict(PINNED):
-        changed = sorted(set(PINNED.items()) ^ set(dict(numerics or {}).items()), key=str)
+    numerics, modes = given.get("numerics"), pinned(candidate.summary.run.header.stack.chip)
+    if numerics != modes:
+        changed = sorted(set(modes.items()) ^ set(dict(numerics or {}).items()), key=str)
         yield f"the run was computed with other numerics than this release pins: {changed[0][0] if changed else ''}"
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
+
+from pytest_ascend.environment.chips import PRECISION_MODE, Mode, pinned
 
 if TYPE_CHECKING:
     import torch
@@ -58,10 +59,6 @@ def show_only(index: int) -> int:
     return 0 if count.value == 1 else index
 
 
-#: What a mode that changes numbers can be set to.
-Mode: TypeAlias = bool | int | str
-
-_PRECISION_MODE, _KEEPS_DTYPE = "ACL_PRECISION_MODE", "must_keep_origin_dtype"
 _DETERMINISTIC_LEVEL = "deterministic_level"
 
 
@@ -107,7 +104,7 @@ def _set_mode(npu: Any, name: str, value: Mode) -> None:
         setattr(getattr(npu, part), attribute, value)
     elif name == "jit_compile":
         npu.set_compile_mode(jit_compile=value)
-    elif name == _PRECISION_MODE:
+    elif name == PRECISION_MODE:
         npu.set_option({name: value})
     elif name == _DETERMINISTIC_LEVEL:
         with warnings.catch_warnings():  # that torch's own setting follows, which is what is wanted
@@ -115,27 +112,6 @@ def _set_mode(npu: Any, name: str, value: Mode) -> None:
             npu.set_deterministic_level(value)
     else:
         npu.config.allow_internal_format = value
-
-
-#: The modes that every run sets, so that float32 is computed as float32, by operators that are compiled kernels.
-PINNED: Mapping[str, Mode] = {
-    "conv.allow_hf32": False,
-    "matmul.allow_hf32": False,
-    "allow_internal_format": False,
-    "jit_compile": False,
-    _PRECISION_MODE: _KEEPS_DTYPE,
-}
-
-
-_HALVES = "allow_fp32_to_fp16"
-#: SoCs whose matrix unit takes no float32, so that a product that must keep it is refused.
-#: Source: Ascend/pytorch@9e73e708, NpuVariables.cpp and OpCommand; CANN, aclnnMatmul: cubeMathType.
-_MULTIPLIES_HALVES = re.compile(r"Ascend(910(A|B|Pro\w*|PremiumA)?|310.*)")
-
-
-def pinned(chip: str) -> dict[str, Mode]:
-    """Return the modes that a run sets on a chip, such as "Ascend910B3"."""
-    return {**PINNED, _PRECISION_MODE: _HALVES} if _MULTIPLIES_HALVES.fullmatch(chip) else dict(PINNED)
 
 
 def pinning(device: torch.device) -> list[str]:
@@ -147,7 +123,7 @@ def pinning(device: torch.device) -> list[str]:
         "torch.npu.conv.allow_hf32 = torch.npu.matmul.allow_hf32 = False  # the modes of the run: float32 as float32",
         "torch.npu.config.allow_internal_format = False",
         "torch.npu.set_compile_mode(jit_compile=False)",
-        f'torch.npu.set_option({{"{_PRECISION_MODE}": "{pinned(chip)[_PRECISION_MODE]}"}})',
+        f'torch.npu.set_option({{"{PRECISION_MODE}": "{pinned(chip)[PRECISION_MODE]}"}})',
     ]
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pytest_ascend.environment import measured
 from pytest_ascend.errors import UsageError
@@ -52,6 +52,29 @@ FAMILIES = (
     Family(name="310B", pattern=r"Ascend310B.*", kernels="ascend310b", bfloat16=True, halves=True, saturates=True),
     Family(name="950", pattern=r"Ascend950.*", kernels="ascend950", bfloat16=True, halves=False, saturates=False),
 )
+
+
+#: What a mode of torch_npu that changes numbers can be set to.
+Mode: TypeAlias = bool | int | str
+
+PRECISION_MODE = "ACL_PRECISION_MODE"
+#: The modes that every run sets, so that float32 is computed as float32, by operators that are compiled kernels.
+_PINNED: Mapping[str, Mode] = {
+    "conv.allow_hf32": False,
+    "matmul.allow_hf32": False,
+    "allow_internal_format": False,
+    "jit_compile": False,
+    PRECISION_MODE: "must_keep_origin_dtype",
+}
+
+
+def pinned(chip: str) -> dict[str, Mode]:
+    """Return the modes that a run sets on a chip, such as "Ascend910B3".
+
+    A chip whose matrix unit takes no float32 refuses a product that must keep it (CANN, aclnnMatmul: cubeMathType).
+    """
+    kind = family(chip)
+    return {**_PINNED, PRECISION_MODE: "allow_fp32_to_fp16"} if kind and kind.halves else dict(_PINNED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

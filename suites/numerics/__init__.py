@@ -9,7 +9,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from pytest_ascend.device.npu import Mode
+from pytest_ascend.environment.chips import Mode
 from pytest_ascend.records.case import Case
 from pytest_ascend.run import inputs
 

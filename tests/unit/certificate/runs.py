@@ -15,9 +15,9 @@ from pytest_ascend import __version__
 from pytest_ascend.certificate.judgement import Issue, certify
 from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.tiers import TIERS
-from pytest_ascend.device.npu import PINNED
 from pytest_ascend.doctor import Diagnosis
 from pytest_ascend.doctor.examination import RULES
+from pytest_ascend.environment.chips import pinned
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import OUTCOMES, Passed
 from pytest_ascend.records.record import ResultRecord
@@ -120,7 +120,7 @@ def doctor_of(stack: Stack) -> dict[str, Any]:
 
 
 DOCTOR = doctor_of(STACK)
-OPTIONS: dict[str, Any] = {"device": "npu", "faults": [], "standard": "", "numerics": dict(PINNED)}
+OPTIONS: dict[str, Any] = {"device": "npu", "faults": [], "standard": "", "numerics": pinned(STACK.chip)}
 SELF_TEST: tuple[Event, ...] = (SelfTest(planted=15, detected=15, honest=5, missed=()),)
 
 #: What becomes of a case, by its id; the others pass.

@@ -9,9 +9,12 @@ import pytest
 from pytest_ascend.certificate import consistency, provenance
 from pytest_ascend.certificate.requirements import Candidate, refusals
 from pytest_ascend.certificate.tiers import TIERS
+from pytest_ascend.environment.chips import pinned
 from pytest_ascend.run.self_test import HONEST, PLANTED
+from pytest_ascend.runlog.contents import Header
 from pytest_ascend.runlog.reading import read
 from pytest_ascend.verdict.summary import summarise
+from tests.unit.runlog.synthetic import replace
 
 from . import runs
 from .forgeries import BEFORE, UNSEEN, parsed, written
@@ -71,6 +74,23 @@ def test_the_figures_of_a_cpu_are_not_a_chips(log: bytes, tmp_path: Path, monkey
 
 def test_a_log_that_is_true_is_not_refused(log: bytes, tmp_path: Path) -> None:
     assert refused(tmp_path / "run.jsonl", log) == set()
+
+
+@pytest.mark.parametrize("chip", ["Ascend910B3", "Ascend910_9392", "Ascend310P3", "Ascend910A", "Ascend950PR"])
+@pytest.mark.parametrize("other", ["Ascend910B3", "Ascend310P3"])
+def test_numerics_are_those_that_a_run_sets_on_its_chip(tmp_path: Path, chip: str, other: str) -> None:
+    def on_chip(header: Header) -> Header:
+        stack = replace(header.stack, chip=chip)
+        return replace(header, stack=stack, options={**runs.OPTIONS, "numerics": pinned(other)})
+
+    summary = summarise(read(runs.write_log(tmp_path / "run.jsonl", change=on_chip)))
+    release = runs.release_for(FATES)
+    found = [*provenance.options(Candidate(summary=summary, tier=TIERS["operators"], release=release, on=runs.ISSUED))]
+    is_alike = pinned(chip) == pinned(other)
+    assert found == (
+        [] if is_alike else ["the run was computed with other numerics than this release pins: ACL_PRECISION_MODE"]
+    )
+    assert is_alike == ((chip in {"Ascend310P3", "Ascend910A"}) == (other == "Ascend310P3"))
 
 
 def test_every_check_is_seen_at_work() -> None:

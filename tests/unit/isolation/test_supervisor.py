@@ -208,7 +208,7 @@ def test_a_process_that_the_driver_holds_costs_its_card_and_not_the_run(monkeypa
 
 @pytest.mark.parametrize("seed", range(4))
 def test_one_process_does_what_shares_something_and_no_card_is_idle(seed: int) -> None:
-    lengths = random.Random(seed)
+    lengths = random.Random(seed)  # noqa: S311
     groups = [name for name in "abcdefgh" for _ in range(lengths.randint(1, 9))]
 
     def behave(index: int, card: Card, _: int) -> str:
