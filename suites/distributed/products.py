@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -102,6 +103,7 @@ def _int8(rank: int, name: str, *shape: int) -> T:
     return (40 * made(rank, name, "float32", *shape)).round().clamp(-128, 127).to(torch.int8)
 
 
+@functools.lru_cache(maxsize=2)
 def _expected_of_quantized(how: str, dtype: str, count: int) -> Wanted:
     parts, sizes, weighs = [], [], how.endswith("int8-weight")
     for rank in range(count):
@@ -151,6 +153,7 @@ def _limit(parts: list[T], sizes: list[T], dtype: str, inner: int) -> Wanted:
     return sum(parts[1:], parts[0]), 1.01 * (len(parts) + 1) * unit * size + inner * 2.0**-24 * size
 
 
+@functools.lru_cache(maxsize=2)
 def _products(how: str, dtype: str, count: int) -> list[Wanted]:
     wanted = []
     for rank in range(count):
