@@ -40,6 +40,15 @@ def test_one_shared_name_is_enough(tmp_path: Path) -> None:
     assert Locks(tmp_path).take([("davinci5",)], 1) == ()
 
 
+def test_asking_for_a_card_that_is_taken_leaves_no_file_open(tmp_path: Path) -> None:
+    held, other = Locks(tmp_path), Locks(tmp_path)
+    assert held.take([("a",)], 1) == (0,)
+    files = Path("/proc/self/fd")
+    before = len([*files.iterdir()])
+    assert [other.take([("a",)], 1) for _ in range(5)] == [()] * 5
+    assert len([*files.iterdir()]) == before
+
+
 def test_a_name_that_is_taken_gives_the_others_back(tmp_path: Path) -> None:
     held, other = Locks(tmp_path), Locks(tmp_path)
     assert held.take([("b",)], 1) == (0,)

@@ -127,3 +127,11 @@ def test_a_rate_has_its_unit(name, value, written):
 )
 def test_beside_an_axis_times_are_brief(value, written):
     assert figures.brief("latency_us", value) == written
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [(0, "0 %"), (9, "< 0.1 %"), (11, "0.1 %"), (18, "0.2 %"), (9989, "99.9 %"), (9991, "> 99.9 %"), (10000, "100 %")],
+)
+def test_a_share_is_all_or_nothing_only_where_it_is(part: int, said: str) -> None:
+    assert figures.share(part, 10000) == said

@@ -3,7 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ascend.verdict import columns
+from pytest_ascend.verdict import columns, figures
+from tests.unit.runlog import synthetic
+
+
+def test_a_case_that_ran_has_a_time_and_one_that_did_not_has_none():
+    (shown,) = (each.shown for each in columns.COLUMNS if each.name == "duration_s")
+    (case,) = synthetic.op_cases(1)
+    record = synthetic.replace(synthetic.passed(case), duration_s=2.5)
+    assert shown(record, "") == figures.duration(2.5) != ""
+    assert shown(synthetic.replace(record, node_id=""), "") == ""
 
 
 def test_training_dtypes_come_first_and_unknown_ones_last():

@@ -115,6 +115,14 @@ def test_a_faultless_subset_is_a_subset_and_says_so():
     assert sentence("passed", selection=SUBSET) == "Selected cases passed: the only case passed (selected: -k relu)."
 
 
+def test_a_model_is_named_by_the_heading_and_no_second_time():
+    chosen = run("passed", selection=Selection("subset", f"{summaries.OWN_MODEL}; -k relu"))
+    assert summaries.OWN_MODEL in summarise(chosen).verdict.sentence
+    header = replace(chosen.header, options={"model": "my_model:make"})
+    said = summarise(replace(chosen, header=header)).verdict.sentence
+    assert said == "my_model:make: passed: the only case passed (selected: -k relu)."
+
+
 @pytest.mark.parametrize(("outcome", "said"), [("passed", "passed"), ("failed", "failed"), ("not-run", "failed")])
 def test_a_model_of_the_users_is_named_with_what_became_of_it(outcome, said):
     given = run(outcome, selection=SUBSET)
