@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,12 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = files.write(made(), tmp_path)
     assert path.relative_to(tmp_path).parts[:3] == ("measured", "Ascend910B3", "8.3.RC1_2.7.1")
     assert files.read(path) == made()
+
+
+def test_no_field_of_a_baseline_is_lost(tmp_path: Path) -> None:
+    whole = replace(made(), settings={"a": 1}, profiles={NAME: {"add": 2.5}}, work={NAME: {"flop": 3.0}})
+    assert not [each.name for each in fields(whole) if not getattr(whole, each.name)]
+    assert files.read(files.write(whole, tmp_path)) == whole
 
 
 def test_the_exact_combination_is_preferred(tmp_path: Path) -> None:
