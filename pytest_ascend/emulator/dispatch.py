@@ -126,16 +126,17 @@ def _as_computed(_: Kernel) -> None:
     return None
 
 
-#: How torch says that what is changed in place is too small for a result, which CANN's checks refuse.
-_TOO_SMALL = "doesn't match the broadcast shape"
+#: How torch says what CANN's checks refuse: no room for a result in place, a dimension that is not.
+_CHECKED = {"doesn't match the broadcast shape": "CheckShape failed: ", "Dimension out of range": ""}
 
 
 def _told(name: str, error: BaseException) -> tuple[int, str]:
     """Return CANN's code for what an operator raised, and what it says."""
     if isinstance(error, Refused):
         return Refused.CODE, f"emulated CANN: {name}: EZ1001: {error}"
-    if _TOO_SMALL in str(error):
-        return Refused.CODE, f"emulated CANN: {name}: EZ1001: CheckShape failed: {error}"
+    for said, first in _CHECKED.items():
+        if said in str(error):
+            return Refused.CODE, f"emulated CANN: {name}: EZ1001: {first}{error}"
     return _KERNEL_FAILED, _message(name, error)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -261,3 +261,90 @@ def test_regions_are_pooled_part_by_part(seed: int) -> None:
                     for v, u in pixels:
                         gradient[int(image), of, v, u] += 1 / len(pixels)
     torch.testing.assert_close(leaf.grad.cpu(), gradient)
+
+
+X = {"x": floats(4, 5).abs() + 0.5, "y": floats(4, 5, seed=1), "i": integers(4, 5, low=0, high=4)}
+#: Functions of one tensor, and others; with jit_compile, torch_npu calls all of these by name.
+SIMPLE = """
+    abs atan ceil cos cosh erf exp expm1 floor isfinite log log10 log1p log2 max mean min neg prod reciprocal relu round
+    rsqrt sigmoid sign sin sinh sqrt square sum tanh tril triu trunc
+"""
+BY_NAME: dict[str, Callable[[T, T, T], T | tuple[T, ...]]] = {
+    "add": lambda x, y, _i: x.add(y, alpha=2),
+    "addcdiv": lambda x, y, _i: y.addcdiv(y, x, value=0.3),
+    "addcmul": lambda x, y, _i: y.addcmul(y, x, value=0.3),
+    "amax": lambda _x, y, _i: y.amax(1),
+    "any": lambda x, y, _i: (y > x).any(1),
+    "argmax": lambda _x, y, _i: y.argmax(0),
+    "cat": lambda x, y, _i: torch.cat([x, y], 1),
+    "clamp": lambda _x, y, _i: y.clamp(-0.3, 0.4),
+    "comparisons": lambda x, y, _i: ((x > y) | (y >= 0.2)) & (x != 1) & (y <= x) & (x < 2) | (x == y),
+    "cumsum": lambda _x, y, _i: y.cumsum(1),
+    "cumprod": lambda _x, y, _i: y.cumprod(0),
+    "div": lambda x, y, _i: y / x,
+    "flip": lambda _x, y, _i: y.flip(1),
+    "gather": lambda _x, y, i: y.gather(0, i),
+    "gelu": lambda _x, y, _i: torch.nn.functional.gelu(y),
+    "index_select": lambda _x, y, i: y.index_select(1, i[0]),
+    "lerp": lambda x, y, _i: x.lerp(y, 0.3),
+    "log_softmax": lambda _x, y, _i: y.log_softmax(0),
+    "logsumexp": lambda _x, y, _i: y.logsumexp(1),
+    "masked_fill": lambda x, y, _i: y.masked_fill(y > x, 3),
+    "maximum": lambda x, y, _i: torch.maximum(x, y),
+    "max of a dimension": lambda _x, y, _i: tuple(y.max(1)),
+    "mean of dimensions": lambda _x, y, _i: y.mean(0, keepdim=True),
+    "mul": lambda x, y, _i: x * y,
+    "pow": lambda x, y, _i: x**y,
+    "pow of a number": lambda x, _y, _i: x**2.5,
+    "remainder": lambda x, y, _i: y.remainder(x),
+    "repeat": lambda _x, y, _i: y.repeat(2, 3),
+    "scatter": lambda x, y, i: y.scatter(0, i[:1], x),
+    "softmax": lambda _x, y, _i: y.softmax(1),
+    "softplus": lambda _x, y, _i: torch.nn.functional.softplus(y),
+    "sort": lambda _x, y, _i: tuple(y.sort(1, descending=True)),
+    "stack": lambda x, y, _i: torch.stack([x, y], 1),
+    "sub": lambda x, y, _i: x - y,
+    "topk": lambda _x, y, _i: tuple(y.topk(2, 1)),
+    "topk of the smallest": lambda _x, y, _i: tuple(y.topk(2, 0, largest=False)),
+    "where": lambda x, y, _i: torch.where(y > 0, x, y),
+}
+
+
+def _simple(name: str) -> Callable[[T, T, T], T]:
+    return lambda x, _y, _i: getattr(torch, name)(x)
+
+
+BY_NAME |= {name: _simple(name) for name in SIMPLE.split()}
+
+
+@pytest.fixture
+def _compiling() -> Iterator[None]:
+    torch.npu.set_compile_mode(jit_compile=True)
+    yield
+    torch.npu.set_compile_mode(jit_compile=False)
+
+
+@pytest.mark.usefixtures("_compiling")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("name", BY_NAME)
+def test_with_jit_compile_operators_go_by_name(name: str, dtype: torch.dtype) -> None:
+    x, y, i = X["x"].to(dtype), X["y"].to(dtype), X["i"]
+    on_npu = x.npu(), y.npu(), i.npu()
+    made: list[T | tuple[T, ...]] = []
+    called = operators(lambda: made.append(BY_NAME[name](*on_npu)))
+    assert {each for each in called if not each.startswith("aclnn")}, called
+    found, wanted = made[0], BY_NAME[name](x.float(), y.float(), i)
+    pairs = zip(found, wanted, strict=True) if isinstance(wanted, tuple) else [(found, wanted)]
+    for actual, expected in pairs:
+        torch.testing.assert_close(actual.cpu().to(expected.dtype), expected, rtol=3e-3, atol=3e-3)
+
+
+def test_a_dimension_that_there_is_not_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="161002"):
+        torch.arange(3.0).npu().flip(3)
+
+
+def test_places_may_be_int32() -> None:
+    x, places = floats(3, 4), torch.tensor([0, 7, 11], dtype=torch.int32)
+    expected = x.clone().put_(places.long(), floats(3, seed=1))
+    assert torch.equal(x.npu().put_(places.npu(), floats(3, seed=1).npu()).cpu(), expected)

@@ -161,6 +161,10 @@ def write(report: Path, device: str, rows: list[ResultRecord], reason: str) -> C
     return counts
 
 
+#: A number by itself, not one within a name.
+_NUMBER = re.compile(r"(?<!\w)[-+]?\d[\d.]*(e[-+]?\d+)?")
+
+
 def causes(rows: list[ResultRecord]) -> Counter[str]:
     """Count what did not pass by its root cause: the message with its numbers taken out."""
     found: Counter[str] = Counter()
@@ -168,7 +172,7 @@ def causes(rows: list[ResultRecord]) -> Counter[str]:
         if row.outcome.name != "passed":
             said = re.search(r"emulated CANN: (.{1,120})", row.outcome.detail)
             text = said[1] if said else row.outcome.reason[:120]
-            found[f"{row.outcome.name}: {re.sub(r'[0-9.e+-]*[0-9]', 'N', text)}"] += 1
+            found[f"{row.outcome.name}: {_NUMBER.sub('N', text)}"] += 1
     return found
 
 

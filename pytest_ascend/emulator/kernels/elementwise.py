@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import NARROW, Family
 
 T = torch.Tensor
 Number = complex
@@ -262,3 +262,55 @@ def _equal(self: T, other: T, *, out: T) -> None:
 
 
 op("aclnnEqual(Tensor self, Tensor other, out Tensor out)", _equal, into=True)
+
+
+# --- by name, as torch_npu calls operators with jit_compile=True; half precision in float32 until it is written ---
+
+
+def _by_name(function: Callable[..., T]) -> Callable[..., T]:
+    def body(*given: T, **how: Any) -> T:
+        wide = (each.float() if each.dtype in NARROW else each for each in given)
+        return function(*wide, **how)
+
+    return body
+
+
+def _logarithm(x: T, base: float = -1.0, scale: float = 1.0, shift: float = 0.0) -> T:
+    if (scale, shift) != (1.0, 0.0):
+        raise NotImplementedError("scale and shift of a logarithm are not implemented")
+    return {-1.0: torch.log, 2.0: torch.log2, 10.0: torch.log10}[base](x)
+
+
+#: What torch calls so, too.
+_SAME = """
+    Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Erfc Erfinv Exp Expm1 Floor Log1p Neg Reciprocal
+    Relu Round Rsqrt Sign Sigmoid Sin Sinh Sqrt Square Tan Tanh Trunc Add Sub Mul Maximum Minimum Pow Atan2 Lerp
+    IsFinite IsInf IsNan
+"""
+_NAMED: dict[str, Callable[..., T]] = {
+    **{each: getattr(torch, each.lower()) for each in _SAME.split()},
+    "Equal": torch.eq,
+    "NotEqual": torch.ne,
+    "Less": torch.lt,
+    "Greater": torch.gt,
+    "LessEqual": torch.le,
+    "GreaterEqual": torch.ge,
+    "LogicalAnd": torch.logical_and,
+    "LogicalOr": torch.logical_or,
+    "LogicalNot": torch.logical_not,
+    "Log": _logarithm,
+    "Gelu": torch.nn.functional.gelu,
+    "SoftplusV2": lambda x, beta=1.0, threshold=20.0: torch.nn.functional.softplus(x, beta, threshold),
+    "RealDiv": torch.true_divide,
+    "FloorDiv": torch.floor_divide,
+    "FloorMod": torch.remainder,
+    "Mod": torch.fmod,
+    "ClipByValueV2": torch.clamp,
+    "AxpyV2": lambda x, other, alpha: x + alpha * other,
+    "Addcdiv": lambda x, a, b, value: x + value * (a / b),
+    "Addcmul": lambda x, a, b, value: x + value * (a * b),
+    "SelectV2": torch.where,
+    "Select": torch.where,
+}
+for _name, _function in _NAMED.items():
+    family.named(_name, _by_name(_function))

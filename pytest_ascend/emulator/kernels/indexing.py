@@ -75,7 +75,10 @@ def gather_v3(x: T, dim: int, index: T, batch_dims: int, _: int) -> T:
 
 op(f"aclnnGather(Tensor self, {_INDEX}, out Tensor out)", torch.gather, into=True)
 op("aclnnTake(Tensor self, Tensor index, out Tensor out)", torch.take, into=True)
-op("aclnnInplacePut(inout Tensor self, Tensor index, Tensor source, bool accumulate)", T.put_)
+op(
+    "aclnnInplacePut(inout Tensor self, Tensor index, Tensor source, bool accumulate)",
+    lambda x, index, source, accumulate: x.put_(index.long(), source, accumulate),  # CANN takes int32, too
+)
 
 # --- scatter ---
 
@@ -214,3 +217,23 @@ def coalesce_sparse(distinct: T, places: T, indices: T, values: T) -> tuple[T, T
     rows = distinct.numel()
     new_indices = indices.new_empty(rows, indices.shape[1]).index_copy_(0, places.long(), indices)
     return new_indices, values.new_zeros(rows, *values.shape[1:]).index_add_(0, places.long(), values)
+
+
+family.named("GatherElements", lambda x, index, dim: x.gather(dim, index.long()))
+family.named("ScatterElements", lambda x, index, source, axis, **_: x.scatter(axis, index.long(), source))
+family.named("MaskedFill", lambda x, mask, value: x.masked_fill(mask.bool(), value.item()))
+
+
+@family.kernel_named("GatherV2")
+def gather_by_name(x: T, index: T, dim: T, batch_dims: int = 0, **_: Any) -> T:
+    if batch_dims:
+        raise NotImplementedError("batch_dims is not implemented")
+    place = int(dim) % x.dim()
+    return x.index_select(place, index.reshape(-1)).reshape(*x.shape[:place], *index.shape, *x.shape[place + 1 :])
+
+
+@family.kernel_named("TopKV2")
+def top_k_by_name(x: T, count: T, dim: int = -1, largest: bool = True, **_: Any) -> tuple[T, T]:
+    """Return values and their places, sorted; equal ones are in the order of places."""
+    made = x.sort(dim=dim, descending=largest, stable=True)
+    return made[0].narrow(dim, 0, int(count)), made[1].narrow(dim, 0, int(count))

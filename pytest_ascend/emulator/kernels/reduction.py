@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import Family, aten
+from pytest_ascend.emulator.registry import NARROW, Family, aten
 
 #: Those that torch's CPU would round inside.
 _WIDE = (
@@ -40,7 +40,45 @@ _SUMS: Table = {"ReduceSum": torch.sum, "ReduceNansum": torch.nansum}
 for _name, _function in _SUMS.items():
     op(f"aclnn{_name}({_DIMS}, dtype dtype, out Tensor out)", _over_dims(_function), into=True)
 
-family.named("ReduceSum", lambda x, axes, keep_dims=False, **_: x.sum(axes.tolist(), keep_dims))
+
+def _reduce_by_name(function: Callable[..., T]) -> Callable[..., T]:
+    """Make a body that reduces the dimensions in a tensor, in float32 what is in half precision."""
+
+    def body(x: T, axes: T, keep_dims: bool = False, **_: Any) -> T:
+        wide = x.float() if x.dtype in NARROW else x
+        return function(wide, axes.reshape(-1).tolist() or tuple(range(x.dim())), keep_dims)
+
+    return body
+
+
+def _product(x: T, dims: Any, keepdim: bool) -> T:
+    for dim in sorted((each % max(1, x.dim()) for each in dims), reverse=True):
+        x = x.prod(dim, keepdim)
+    return x
+
+
+_BY_NAME: Table = {
+    "ReduceAll": torch.all,
+    "ReduceAny": torch.any,
+    "ReduceLogSumExp": torch.logsumexp,
+    "ReduceMax": torch.amax,
+    "ReduceMean": torch.mean,
+    "ReduceMin": torch.amin,
+    "ReduceProd": _product,
+    "ReduceSum": torch.sum,
+}
+for _name, _function in _BY_NAME.items():
+    family.named(_name, _reduce_by_name(_function))
+
+family.named("ArgMaxV2", lambda x, dim, keep_dims=False, **_: x.argmax(int(dim), keep_dims))
+family.named("ArgMin", lambda x, dim, keep_dims=False, **_: x.argmin(int(dim), keep_dims))
+family.named("ArgMaxWithValue", lambda x, dimension, keep_dims: x.max(dimension, keep_dims)[::-1])
+family.named("ArgMinWithValue", lambda x, dimension, keep_dims: x.min(dimension, keep_dims)[::-1])
+family.named("Cumsum", lambda x, dim, **_: (x.float() if x.dtype in NARROW else x).cumsum(int(dim)))
+family.named("Cumprod", lambda x, dim, **_: (x.float() if x.dtype in NARROW else x).cumprod(int(dim)))
+family.named("Sort", lambda x, axis, descending=False, **_: tuple(x.sort(dim=axis, descending=descending, stable=True)))
+family.named("SoftmaxV2", lambda x, axes, **_: x.float().softmax(axes[0]))
+family.named("LogSoftmaxV2", lambda x, axes, **_: x.float().log_softmax(axes[0]))
 
 # Not into out=: torch 2.5 puts another tensor in place of one of half precision, and leaves its memory as it was.
 op(

@@ -238,3 +238,13 @@ family.op(
     "aclnnUnfoldGrad(Tensor gradOut, IntArray inputSizes, int64 dim, int64 size, int64 step, out Tensor gradIn)",
     aten.unfold_backward.default,
 )
+
+named("ReverseV2", lambda x, axes: x.flip(axes.tolist()))
+named("Tile", lambda x, repeats: x.repeat(repeats.tolist()))
+named("Tril", lambda x, diagonal=0: x.tril(diagonal))
+named("Triu", lambda x, diagonal=0: x.triu(diagonal))
+named("Range", lambda first, end, step: torch.arange(first.item(), end.item(), step.item()))
+named("ConcatD", lambda *parts, concat_dim, **_: torch.cat(parts, concat_dim))
+named("Pack", lambda *parts, axis, **_: torch.stack(parts, axis))
+named("ZerosLike", torch.zeros_like)
+named("OnesLike", torch.ones_like)
