@@ -124,6 +124,13 @@ def test_a_damaged_file_is_refused(tmp_path: Path, change: object) -> None:
         files.choose(tmp_path, STACK, {})
 
 
+def test_a_run_without_a_pace_had_none(tmp_path: Path) -> None:
+    data = made().to_dict()
+    for run in data["benchmarks"][NAME]:
+        del run["pace"]
+    assert [run.estimate.pace for run in Baseline.from_dict(data).benchmarks[NAME]] == [0.0] * 6
+
+
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     path = files.write(made(), tmp_path)
     moved = path.rename(tmp_path / "elsewhere.json")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from pytest_ascend.device.cpu_and_cuda import Cpu
-from pytest_ascend.performance import benchmarking
+from pytest_ascend.performance import benchmarking, timing
 from pytest_ascend.performance.baseline import Baseline, Choice, MeasuredRun
 from pytest_ascend.performance.benchmarking import AscendBenchmark, Work, clock_remarks, shares_of_peak
 from pytest_ascend.performance.comparison import Comparison
@@ -130,3 +131,29 @@ def test_shares_are_given_of_known_chips_only() -> None:
         {"share_of_peak_compute": 0.1, "share_of_peak_bandwidth": 0}
     )
     assert shares_of_peak("Ascend999", "float16", 1, 1) == {}
+
+
+def test_the_first_call_is_timed_until_the_device_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0]
+
+    def passes(nanoseconds: int) -> None:
+        now[0] += nanoseconds
+
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter_ns=lambda: now[0]))
+    device: Any = SimpleNamespace(synchronize=lambda: passes(7000))
+    assert timing._first_us(lambda: passes(1000), device) == 8.0
+
+
+def test_what_a_call_does_is_told_as_far_as_it_is_known() -> None:
+    found = benchmarking.per_call(Work(items=2, flop=3e9))
+    assert found == pytest.approx({"items_per_call": 2, "gflop_per_call": 3})
+
+
+def test_what_is_achieved_is_the_work_over_the_median_of_the_clock_that_counts() -> None:
+    work = Work(items=2, flop=3e9, moved_bytes=5e6)
+    taken = Timing(first_us=1, calls=1, latencies_us=(100.0, 200.0, 900.0))
+    assert benchmarking.achieved(taken, work, "") == pytest.approx(
+        {"throughput_items_per_s": 1e4, "compute_gflop_per_s": 15000, "traffic_gb_per_s": 25}
+    )
+    by_device = Timing(first_us=1, calls=1, latencies_us=(200.0,), device_us=(100.0,))
+    assert benchmarking.achieved(by_device, Work(items=2), "") == pytest.approx({"throughput_items_per_s": 2e4})
