@@ -100,6 +100,8 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
         alike = [each for each in templates if _sizes(each[1]) == _sizes(first)]
         second = alike[([each[0] for each in alike].index(place) + 1) % len(alike)]
         sizes, axis = _resized(first, chance, number)
+        if _elements(second[1], sizes) > LARGEST:  # it has those sizes more often
+            second = (place, first)
         numbers, layout = numbers_of(operator, first, dtype), LAYOUTS[number % len(LAYOUTS)]
         three = (
             ((place, first), numbers[number % len(numbers)], ""),
@@ -174,18 +176,18 @@ def _varies_all(operator: Operator) -> bool:
 def _fitting(template: Sample, wanted: Mapping[int, int], most: int) -> Mapping[int, int]:
     """Return the sizes with the others, or else these, made smaller until the tensors have few enough elements."""
     sizes = {size: size for size in _sizes(template)} | dict(wanted)
-    shapes = [each.shape for each in template.values()]
-
-    def elements() -> int:
-        return sum(math.prod(sizes.get(size, size) for size in shape) for shape in shapes)
-
     for size in sorted(sizes, key=lambda each: each in wanted):
-        if elements() > most and size not in wanted:
+        if _elements(template, sizes) > most and size not in wanted:
             sizes[size] = 2
-    while elements() > most and max(sizes.values()) > 2:
+    while _elements(template, sizes) > most and max(sizes.values()) > 2:
         largest = max(sizes, key=sizes.__getitem__)
         sizes[largest] = (sizes[largest] + 1) // 2
     return sizes
+
+
+def _elements(template: Sample, sizes: Mapping[int, int]) -> int:
+    """Return how many elements the tensors of a call have in these sizes, all together."""
+    return sum(math.prod(sizes.get(size, size) for size in each.shape) for each in template.values())
 
 
 def _changed(  # noqa: PLR0917  (an operator, its call, and what is changed)

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from pytest_ascend.coverage.manifest import SWEEP_SEED
-from pytest_ascend.dispatching import unseen
+from pytest_ascend.dispatching import EagerDispatchMode, undisturbed, unseen
 from pytest_ascend.operators.calling import Layout, as_it_is, forward, on_tensors, tensors
-from pytest_ascend.operators.generator import EXPANDED, Generated, generate
+from pytest_ascend.operators.generator import EXPANDED, USUAL, Generated, generate
 from pytest_ascend.operators.judging import alike, digest, expected, settings
 from pytest_ascend.operators.operator import MOVE, Operator
 from pytest_ascend.operators.reference import CPU, Definition, Results, Tensors, computed, differentiated, own_gradients
@@ -38,6 +38,9 @@ _BACKWARD_EVERY, _IN_PLACE_EVERY = 2, 4
 _POINTWISE = ("arithmetic", "elementwise", "activation")
 #: Elements of the largest result.
 _LARGEST = 1 << 19
+#: Operators whose time goes with the product of the sizes of their first two tensors, and the largest product.
+_PRODUCTS = (torch.ops.aten.convolution.default, torch.ops.aten._trilinear.default)  # noqa: SLF001
+_MULTIPLIED = 1 << 24
 #: Families of operators whose results have at most the elements that their inputs have when broadcast.
 _NEVER_GROW = ("arithmetic", "comparison", "elementwise", "activation", "reduction", "loss")
 #: Tries to make a call that fails smaller.
@@ -84,25 +87,27 @@ class Sweep:
         return source.expression
 
     def _is_affordable(self, given: Any) -> bool:
-        """Whether results are of a size to be computed: the diagonal matrix of a long row is not."""
+        """Whether results, and all on the way to them, are of a size to be computed: pairs of a long row are not."""
         if self.operator.family in _NEVER_GROW:
             shapes = [tuple(each.shape) for each in tensors(given)]
             try:  # numpy says it: torch would import its compiler for this
                 return math.prod(np.broadcast_shapes(*shapes)) <= _LARGEST
             except ValueError:  # a weight of each channel, or no legal call
                 return max(map(math.prod, shapes)) <= _LARGEST
-        with contextlib.suppress(Exception):
-            args, kwargs = on_tensors(lambda each: each.to("meta"), given)
-            return (
-                sum(each.numel() for each in forward(self.operator, self.operator.function, args, kwargs)) <= _LARGEST
-            )
+        try:
+            with undisturbed(), _Bounded():
+                forward(self.operator, self.operator.function, *on_tensors(lambda each: each.to("meta"), given))
+        except _TooMuchError:
+            return False
+        except Exception:  # noqa: BLE001  (what depends on the numbers cannot be told from the sizes)
+            return not self.operator.one_set_of_inputs or sum(each.numel() for each in tensors(given)) <= USUAL
         return True
 
     def usual(self, sample: Sample, given: Any, layout: Layout) -> Tensors | None:
         """Return what the CPU makes of a call in the dtype itself, None where it is no legal call."""
+        if not self._is_affordable(given):
+            return None
         with unseen():
-            if not self._is_affordable(given):
-                return None
             try:
                 if self.defined:
                     return self.forward(sample, self.dtype).honest[0]
@@ -125,8 +130,10 @@ class Sweep:
         with unseen():
             try:
                 args, kwargs = on_tensors(_copied(layout), given)
+                before = [each.shape for each in tensors(args[0])]
                 self.operator.changes_first(*args, **kwargs)
-                return list(tensors(args[0]))
+                found = list(tensors(args[0]))
+                return found if [each.shape for each in found] == before else None  # the CPU lets some of them grow
             except Exception:  # noqa: BLE001
                 return None
 
@@ -146,6 +153,22 @@ def _copied(layout: Layout) -> Callable[[torch.Tensor], torch.Tensor]:
         return there.clone() if there.data_ptr() == tensor.data_ptr() else there
 
     return copied
+
+
+class _TooMuchError(Exception):
+    """A call that takes more memory or time than it is worth."""
+
+
+class _Bounded(EagerDispatchMode):  # type: ignore[no-untyped-call]
+    """Stops a call whose results, or those of a step of it, are large, or which takes long."""
+
+    def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if sum(each.numel() for each in tensors(found)) > _LARGEST:
+            raise _TooMuchError
+        if func in _PRODUCTS and args[0].numel() * args[1].numel() > _MULTIPLIED:
+            raise _TooMuchError
+        return found
 
 
 class WrongCall(Disagreement):
@@ -230,7 +253,9 @@ def _ways(target: Target, each: Generated) -> Iterator[str]:
     """Yield how a call is made: forward, and back or in place as well where its number says so."""
     yield ""
     operator, wants = target.operator, any(v.wants_grad(target.dtype) for v in each.sample.values())
-    is_asked = not operator.one_set_of_inputs or not each.layout  # recorded ones go back as they are
+    # Recorded ones go back as they are, and where there is anything to go back to.
+    is_empty = any(0 in values.shape for values in each.sample.values())
+    is_asked = not operator.one_set_of_inputs or not (each.layout or is_empty)
     # Of a product the gradient is that of the others, or the whole through NaN: nobody promises either.
     is_asked &= operator.family in _POINTWISE or not any(axis.startswith("special") for axis in each.axes)
     if operator.grad and target.dtype.is_floating_point and wants and is_asked and each.number % _BACKWARD_EVERY == 1:

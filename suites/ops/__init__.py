@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 import torch
@@ -18,13 +18,36 @@ from .table import FINDINGS, OPERATORS, RECORDED, is_recorded
 
 #: Integers beside the usual ones: tested for their values, and for the rest at level full.
 NARROW = INTS[2:]
-#: Families of recorded operators of which calls are generated: those that work element by element take any tensor.
-SWEPT = ("elementwise", "arithmetic", "foreach")
+#: Families of recorded operators without generated calls: what torch_npu leaves to the CPU, and what takes no tensor.
+_NOT_SWEPT_FAMILIES = ("linalg", "fft", "special", "creation")
+#: Recorded operators without generated calls, and why.
+NOT_SWEPT: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("full", "ones", "zeros", "scalar_tensor", "tril_indices", "triu_indices", "arange", "linspace", "logspace"),
+        "takes no tensor",
+    ),
+    **dict.fromkeys(
+        (
+            *("split_with_sizes", "split_with_sizes_copy", "istft", "native_group_norm", "grid_sampler_3d"),
+            *("_unsafe_masked_index",),
+        ),
+        "its sizes go with numbers among its arguments",
+    ),
+    **dict.fromkeys(
+        ("interpolate", "upsample_nearest"),
+        "by a factor that is no integer an index lies on the border of two elements, and its last bit decides",
+    ),
+    "multi_margin_loss": "of no rows torch's CPU kernel writes no result",
+    "multilabel_margin_loss": "of no rows torch's CPU kernel keeps the columns",
+    "pixel_unshuffle": "of images without pixels torch's CPU kernel loses the channels",
+    "renorm": "its gradient where a norm is beside the limit is a difference of which no bit is known",
+    "triangular_solve": "of matrices at random the last bits decide on the first ones",
+}
 
 
 def _level(_: Operator, property_: str, dtype: str) -> str:
-    """Return the lowest level that runs the property: the quickest, that of float32 forward, comes first."""
-    if property_ == "forward" and dtype == "float32":
+    """Return the lowest level that runs the property: forward and generated calls in float32 come first."""
+    if property_ in ("forward", "sweep") and dtype == "float32":
         return "smoke"
     if property_.startswith("sweep"):
         return "standard" if property_ == "sweep" else "full"
@@ -59,7 +82,7 @@ def _recorded() -> Iterator[Case]:
 
 def _is_swept(entry: Entry, dtype: str) -> bool:
     """Whether calls are generated of a recorded operator: its numbers may come in any order and size."""
-    is_free = entry.family in SWEPT and entry.name not in {*NOT_REPEATED, *OPERATORS}
+    is_free = entry.family not in _NOT_SWEPT_FAMILIES and entry.name not in {*NOT_REPEATED, *OPERATORS, *NOT_SWEPT}
     return is_free and "forward" in entry.properties[dtype] and not getattr(torch, dtype).is_complex
 
 

@@ -14,6 +14,7 @@ from pytest_ascend.operators.exploring import FOUND, KEPT, kept, sweep_of
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.recorded import Entry, load
 from pytest_ascend.operators.replay import operator_of, recording
+from pytest_ascend.operators.samples import USUAL_TERMS
 from pytest_ascend.operators.stored import StoredGolden
 from pytest_ascend.operators.sweep import CALLS, Sweep
 from pytest_ascend.operators.target import Target
@@ -54,6 +55,9 @@ OPERATORS: dict[str, Operator] = _by_name()
 #: Every recorded operator, by name; what the catalogue has as well is tested from there, in its dtypes.
 RECORDED: dict[str, Entry] = load()
 
+#: Families of recorded operators without sums; those of the others may be as long as what is given.
+ELEMENT_BY_ELEMENT = ("elementwise", "arithmetic", "foreach")
+
 #: What exploring found and somebody kept.
 FINDINGS = kept(Path(__file__).with_name(KEPT))
 
@@ -73,6 +77,7 @@ def swept(name: str, dtype: str, store: GoldenStore) -> Operator:
         operator_of(entry),
         inputs=lambda _: reference.samples("forward", dtype),
         nonfinite="special" in entry.properties[dtype],
+        terms=1 if entry.family in ELEMENT_BY_ELEMENT else USUAL_TERMS + 1,
     )
 
 

@@ -33,6 +33,11 @@ def test_scaled_dot_product_attention_and_its_gradients(mask: str, dtype: torch.
     assert_same(F.scaled_dot_product_attention, *_heads(dtype), backward=True, **MASKS[mask])
 
 
+def test_grouped_attention_over_no_keys_goes_back() -> None:
+    heads = floats(2, 6, 9, 8), floats(2, 1, 0, 8), floats(2, 1, 0, 8)
+    assert_same(F.scaled_dot_product_attention, *heads, backward=True, enable_gqa=True)
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("need_weights", [False, True])
 def test_multihead_attention(need_weights: bool, dtype: torch.dtype) -> None:

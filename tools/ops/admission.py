@@ -44,6 +44,23 @@ def _softmax(x: Any, dim: int) -> Any:
     return shifted / shifted.sum(axis=dim, keepdims=True)
 
 
+def _attention(
+    q: Any, k: Any, v: Any, attn_mask: Any = None, is_causal: bool = False, scale: float = 0.0, enable_gqa: bool = False
+) -> Any:
+    """Attend; a row of which nothing may be seen gives zeros."""
+    if enable_gqa:
+        k, v = (np.repeat(each, q.shape[-3] // each.shape[-3], axis=-3) for each in (k, v))
+    scores = q @ np.swapaxes(k, -1, -2) * (scale or 1 / math.sqrt(q.shape[-1]))
+    seen = np.tri(*scores.shape[-2:], dtype=bool) if is_causal else np.True_
+    if attn_mask is not None and attn_mask.dtype == bool:
+        seen = seen & attn_mask
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    weights = np.where(seen, np.exp(scores - scores.max(axis=-1, keepdims=True)), 0.0)
+    sums = weights.sum(axis=-1, keepdims=True)
+    return weights / np.where(sums, sums, 1.0) @ v
+
+
 def _layer_norm(x: Any, shape: Any, weight: Any = 1.0, bias: Any = 0.0, eps: float = 1e-5) -> Any:
     axes = tuple(range(-len(shape), 0))
     centred = x - x.mean(axis=axes, keepdims=True)
@@ -208,6 +225,7 @@ DEFINED: Mapping[str, Callable[..., Any]] = {
     "softmax": _softmax,
     "log_softmax": lambda x, dim: np.log(_softmax(x, dim)),
     "layer_norm": _layer_norm,
+    **{f"scaled_dot_product_attention{kind}": _attention for kind in ("", ".masked", ".causal", ".grouped", ".long")},
     "addmm": _addmm,
     "baddbmm": _addmm,
     "addmv": _addmm,
@@ -247,7 +265,7 @@ def admit(operator: Operator, sample: Sample, dtype: str, results: Results) -> N
     first = results.expected[0]
     assert first is not None
     arguments = sample.arguments(operator.name, getattr(torch, dtype))
-    indexes = operator.family in ("indexing", "movement")
+    indexes = operator.family in ("indexing", "movement") or function is _attention  # masks stay masks
     args, kwargs = _for_numpy(arguments, floating=first.is_floating_point(), indexes=indexes)
     with np.errstate(all="ignore"):
         second = np.asarray(function(*args, **kwargs))

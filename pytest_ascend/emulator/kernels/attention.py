@@ -150,11 +150,7 @@ def _for_all_heads(kv: T, q: T) -> T:
 
 
 def _over_shared_heads(gradient: T, heads: int) -> T:
-    return (
-        gradient
-        if gradient.shape[1] == heads
-        else gradient.view(gradient.shape[0], heads, -1, *gradient.shape[2:]).sum(2)
-    )
+    return gradient if gradient.shape[1] == heads else gradient.unflatten(1, (heads, gradient.shape[1] // heads)).sum(2)
 
 
 family = Family("flash", wide=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
+from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.operator import ARITHMETIC, Operator
 from pytest_ascend.operators.samples import SHAPES, SPECIAL, Sample, call
-from pytest_ascend.operators.values import Values, normal, uniform
+from pytest_ascend.operators.values import Values, mask, normal, uniform
 
 from ..makers import exactly, in_family, numbers
 
@@ -76,6 +78,51 @@ _attended = exactly(
     call(normal(*_heads), normal(*_heads), normal(*_heads), is_causal=True),
 )
 
+
+def _attend(queries: int, keys: int, depth: int, heads: tuple[int, ...] = (2, 3), **named: Any) -> Sample:
+    """Attend with sizes that are all different, so that generated calls can change each by itself.
+
+    Gradients by many keys would be most of the golden. Those of three dimensions are not asked: torch_npu has no
+    gradient of a head without elements there.
+    """
+    others = [normal(*heads, keys, depth, grad=keys < 100 and len(heads) > 1) for _ in range(2)]
+    return call(normal(*heads, queries, depth, grad=len(heads) > 1), *others, **named)
+
+
+#: A mask for all, for each batch, for each head, for one row; numbers that are added, in the same kinds.
+_masked = exactly(
+    *(_attend(9, 11, 8, attn_mask=mask(*shape)) for shape in ((9, 11), (2, 1, 9, 11), (2, 3, 9, 11), (1, 11))),
+    *(_attend(9, 11, 8, attn_mask=normal(*shape, grad=False)) for shape in ((2, 1, 9, 11), (2, 3, 9, 11))),
+    _attend(7, 7, 80, (1, 1), attn_mask=mask(7, 7)),
+    _attend(5, 13, 80, (1,), attn_mask=mask(5, 13)),
+)
+#: No key after the query, where there are more of these, or fewer; one query; heads of 80.
+_causal = exactly(
+    *(_attend(*sizes, is_causal=True) for sizes in ((9, 11, 8), (11, 9, 8), (1, 11, 8))),
+    _attend(7, 5, 80, (1, 1), is_causal=True),
+    _attend(5, 7, 80, (1,), is_causal=True, scale=0.25),
+)
+#: Rows that end beyond a block of any kernel.
+_far = exactly(
+    _attend(3, 1025, 8, (1, 2)),
+    _attend(3, 1025, 8, (2, 1), attn_mask=mask(2, 1, 3, 1025)),
+    _attend(3, 1025, 8, (1, 2), attn_mask=normal(3, 1025, grad=False)),
+    _attend(601, 520, 4, (1, 1), is_causal=True),
+)
+_nothing = numbers(*(0.0,) * 5, *(1.0,) * 5, *(0.0, 1.0) * 5, shape=(4, 5))
+#: Fewer heads of keys than of queries, and rows of which nothing may be seen.
+_grouped = exactly(
+    *(
+        call(normal(2, 6, 9, 8), normal(2, few, 11, 8), normal(2, few, 11, 8), enable_gqa=True, **named)
+        for few, named in ((1, {}), (3, {"is_causal": True}), (2, {"attn_mask": mask(9, 11)}))
+    ),
+    _attend(4, 5, 8, attn_mask=replace(_nothing, dtype="bool")),
+)
+_attention_of = partial(Operator, function=F.scaled_dot_product_attention, terms=64, nonfinite=False)
+#: torch 2.5 brought both.
+_can_group = tuple(int(each) for each in torch.__version__.split(".")[:2]) >= (2, 5)
+_GROUPED = "torch.nn.functional.scaled_dot_product_attention" + ("" if _can_group else "(enable_gqa=True)")
+
 OPERATORS = in_family(
     "linear algebra",
     _product("mm", torch.mm, exactly(*_matrices), out=True),
@@ -88,5 +135,9 @@ OPERATORS = in_family(
     _product("baddbmm", torch.baddbmm, _batches_added, out=True),
     _product("addmv", torch.addmv, _vectors_added),
     _product("linear", F.linear, _linear),
-    Operator("scaled_dot_product_attention", F.scaled_dot_product_attention, _attended, terms=64, nonfinite=False),
+    _attention_of("scaled_dot_product_attention", inputs=_attended),
+    _attention_of("scaled_dot_product_attention.masked", inputs=_masked),
+    _attention_of("scaled_dot_product_attention.causal", inputs=_causal),
+    _attention_of("scaled_dot_product_attention.grouped", function=resolve(_GROUPED), inputs=_grouped),
+    _attention_of("scaled_dot_product_attention.long", inputs=_far, terms=1025),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -9,16 +10,20 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators import Operator, call
+from pytest_ascend.operators.calling import as_it_is
 from pytest_ascend.operators.checks import check
-from pytest_ascend.operators.generator import LAYOUTS, SIZES, generate, numbers_of, templates_of
+from pytest_ascend.operators.generator import LAYOUTS, SIZES, USUAL, generate, numbers_of, templates_of
 from pytest_ascend.operators.judging import digest
 from pytest_ascend.operators.reproducing import program
 from pytest_ascend.operators.sweep import CALLS, Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
-from suites.ops.table import OPERATORS
+from pytest_ascend.system.bundled import folder
+from suites.ops import NOT_SWEPT
+from suites.ops.table import OPERATORS, RECORDED, swept
 
 T = torch.Tensor
 Function = Callable[..., Any]
@@ -78,6 +83,38 @@ def test_common_axes_are_asked_at_standard_and_all_that_apply_at_full(family: st
             assert asked >= {*SIZES, *filter(None, LAYOUTS), "contiguous"}, operator.name
             applies = {how for _, each in templates_of(operator, dtype) for how in numbers_of(operator, each, dtype)}
             assert asked >= applies, operator.name
+
+
+@pytest.mark.parametrize("name", ["pdist", "cdist", "avg_pool1d", "masked.softmax", "column_stack", "diff"])
+def test_common_axes_are_asked_of_recorded_operators_too(name: str) -> None:
+    operator = swept(name, RECORDED[name].first_dtype, GoldenStore(folder("baselines") / "golden"))
+    calls = [*generate(operator, RECORDED[name].first_dtype, CALLS["sweep"])]
+    asked = {axis for each in calls for axis in each.axes}
+    assert asked >= COMMON
+    assert max(math.prod(source.shape) for each in calls for source in each.sample.values()) > USUAL // 2
+
+
+def test_of_what_has_no_generated_calls_there_is_a_recording() -> None:
+    assert NOT_SWEPT.keys() <= RECORDED.keys()
+
+
+@pytest.mark.parametrize("count", [700, 65_537])
+def test_a_call_is_not_asked_that_takes_much_memory_on_its_way(count: int) -> None:
+    def spread(x: T) -> T:
+        return (x.unsqueeze(-1) - x).abs().amax()
+
+    operator = Operator("spread", spread, lambda draw: [call(draw.normal(count))], definition=spread, sweep=True)
+    sample = operator.samples("float32")[0]
+    found = Sweep.of(operator, "float32", 0, defined=True).usual(
+        sample, sample.arguments("spread", torch.float32), as_it_is
+    )
+    assert (found is None) == (count > 700)
+
+
+def test_what_the_cpu_lets_grow_in_place_is_not_asked() -> None:
+    operator = Operator("grow", torch.add, lambda draw: [call(draw.normal(3))], in_place=lambda x: x.resize_(5))
+    reference = Sweep.of(operator, "float32", 0)
+    assert reference.usual_in_place(((torch.ones(3),), {}), as_it_is) is None
 
 
 def through_double(x: T, y: Any, **named: Any) -> T:
