@@ -14,7 +14,7 @@ from pytest_ascend.operators.recorded import NOT_REPEATED, Entry
 from pytest_ascend.operators.sweep import CALLS
 from pytest_ascend.records.case import REPEAT, Case
 
-from .table import FINDINGS, OPERATORS, RECORDED, is_recorded
+from .table import ELEMENT_BY_ELEMENT, FINDINGS, OPERATORS, RECORDED, is_recorded
 
 #: Integers beside the usual ones: tested for their values, and for the rest at level full.
 NARROW = INTS[2:]
@@ -68,7 +68,9 @@ def _recorded() -> Iterator[Case]:
         family = OPERATORS[entry.name].family if entry.name in OPERATORS else entry.family
         for dtype in (each for each in entry.properties if is_recorded(entry.name, each)):
             first = entry.name not in OPERATORS and dtype == entry.first_dtype
-            swept = tuple(CALLS) if first and _is_swept(entry, dtype) else ()
+            # What has sums is asked at standard alone: exploring goes on from there.
+            swept = tuple(CALLS)[: None if entry.family in ELEMENT_BY_ELEMENT else 1]
+            swept = swept if first and _is_swept(entry, dtype) else ()
             for property_ in (*_properties(entry, dtype), *swept):
                 yield Case(
                     suite="ops",
