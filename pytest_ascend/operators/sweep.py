@@ -131,8 +131,8 @@ class Sweep:
                 args, kwargs = on_tensors(_copied(layout), given)
                 before = [each.shape for each in tensors(args[0])]
                 self.operator.changes_first(*args, **kwargs)
-                found = list(tensors(args[0]))
-                return found if [each.shape for each in found] == before else None  # the CPU lets some of them grow
+                found = tensors(args[0])
+                return [*found] if [each.shape for each in found] == before else None  # the CPU lets some of them grow
             except Exception:  # noqa: BLE001
                 return None
 

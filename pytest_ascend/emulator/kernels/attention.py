@@ -150,7 +150,8 @@ def _for_all_heads(kv: T, q: T) -> T:
 
 
 def _over_shared_heads(gradient: T, heads: int) -> T:
-    return gradient if gradient.shape[1] == heads else gradient.unflatten(1, (heads, gradient.shape[1] // heads)).sum(2)
+    batches, several, *rest = gradient.shape
+    return gradient if several == heads else gradient.view(batches, heads, several // heads, *rest).sum(2)
 
 
 family = Family("flash", wide=True)
