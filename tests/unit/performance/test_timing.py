@@ -157,3 +157,7 @@ def test_what_is_achieved_is_the_work_over_the_median_of_the_clock_that_counts()
     )
     by_device = Timing(first_us=1, calls=1, latencies_us=(200.0,), device_us=(100.0,))
     assert benchmarking.achieved(by_device, Work(items=2), "") == pytest.approx({"throughput_items_per_s": 2e4})
+    shares = shares_of_peak("Ascend310P3", "float16", 15e12, 25e9)
+    assert shares
+    found = benchmarking.achieved(taken, Work(flop=3e9, moved_bytes=5e6, dtype="float16"), "Ascend310P3")
+    assert {name: found[name] for name in shares} == pytest.approx(shares)
