@@ -19,7 +19,7 @@ from pytest_ascend.contact.redaction import Redaction
 
 Person = namedtuple("Person", "pw_name pw_uid pw_dir")
 
-#: What is somebody's, in the words in which it may stand there.
+#: What is somebody's, in the words in which it may stand there; long enough that nothing else has it by chance.
 PRIVATE = {
     "Serial Number                  : 102230000123": "102230000123",
     "\tProduct Serial Number: 2102313NNN10N5000042 ": "2102313NNN10N5000042",
@@ -36,14 +36,14 @@ PRIVATE = {
     "HCCL_IF_IP=192.168.100.101": "192.168.100.101",
     "ether fa:16:3e:aa:bb:cc": "fa:16:3e:aa:bb:cc",
     "MAC Addr 0 : FA-16-3E-AA-BB-CD": "FA-16-3E-AA-BB-CD",
-    "inet6 fe80:0:0:0:f816:3eff:feaa:bbcc": "f816",
-    "inet6 fe80::f816:3eff:feaa:bbce%eth0 scope link": "3eff",
-    "peer [2001:db8:85a3::8a2e:370:7334]:22": "8a2e",
-    "WAN 2001:470::1": "470",
+    "inet6 fe80:0:0:0:f816:3eff:feaa:bbcc": "f816:3eff",
+    "inet6 fe80::f816:3eff:feaa:bbce%eth0 scope link": "feaa:bbce",
+    "peer [2001:db8:85a3::8a2e:370:7334]:22": "8a2e:370",
+    "WAN 2001:470::1": "2001:470",
     "::ffff:192.0.2.128": "192.0.2.128",
     "/home/zhang/model.pt": "zhang",
     "/home/\u5f20\u4e09/model.pt": "\u5f20\u4e09",
-    '"/home/\\u5f20\\u4e09/model.pt"': "5f20",
+    '"/home/\\u5f20\\u4e09/model.pt"': "u5f20",
     "File '/data1/li.wei/x.py', line 3": "li.wei",
     "/mnt/share/limei/cann": "limei",
     "zhang@example.com": "example.com",
