@@ -122,7 +122,9 @@ def explore(
     try:
         while not turn or (time.monotonic() < until and turn < _ROUNDS):
             target.ask(Sweep.of(target.operator, target.case.dtype, CALLS, seed * _ROUNDS + turn))
-            asked += sweep.run(target, quiet)
+            found = sweep.run(target, quiet)
+            found["arguments"] = max(0, found["arguments"] - asked["arguments"])  # each is counted once
+            asked += found
             turn += 1
     except WrongCall as error:
         keep(_finding(target, error))
@@ -130,8 +132,7 @@ def explore(
     finally:
         for verdict in verdicts:
             compare.note(verdict)
-        for what, count in sorted(asked.items()):
-            measure(f"asked_{what.replace(' ', '_')}", count)
+        sweep.note(asked, measure)
 
 
 def _finding(target: Target, wrong: WrongCall) -> Finding:

@@ -41,6 +41,9 @@ SIZES = ("edge", "one", "large", "empty", "edge", "many", "as the table has them
 EXPANDED = "expanded"
 LAYOUTS = ("transposed", "stepped", EXPANDED, "shifted", "")
 
+#: What a call varies, one thing of each kind.
+AXES = ("size", "values", "layout")
+
 #: Families whose operators take integers of any size.
 _ANY_INTEGER = ("arithmetic", "comparison", "elementwise", "reduction", "sorting", "movement", "indexing", "activation")
 #: Families whose operators give the same for equal elements, wherever these stand in memory: none has to come first.
@@ -75,7 +78,8 @@ def _words(key: str, block: int = 32) -> Iterator[int]:
 class Generated:
     """A generated call: the sample, the layout of its tensors ("" for the usual one), and what it varies.
 
-    ``number`` counts the calls of a ``seed``; ``resized`` are the sizes that were replaced since, to make it smaller.
+    ``number`` counts the calls of a ``seed``, ``template`` is the place of the call of the table that it comes from;
+    ``resized`` are the sizes that were replaced since, to make it smaller.
     """
 
     sample: Sample
@@ -84,6 +88,7 @@ class Generated:
     seed: int | str = 0
     number: int = 0
     resized: tuple[tuple[int, int], ...] = ()
+    template: int = 0
 
 
 def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) -> Iterator[Generated]:
@@ -117,7 +122,8 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
                 sample = sample.expanded()
             name = f"call {3 * number + position} of seed {seed}: {sample.name}"
             axes = (axis, how, placed or "contiguous")
-            yield Generated(replace(sample, name=name, group=FORWARD), placed, axes, seed, 3 * number + position)
+            given = replace(sample, name=name, group=FORWARD)
+            yield Generated(given, placed, axes, seed, 3 * number + position, template=index)
 
 
 def templates_of(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:

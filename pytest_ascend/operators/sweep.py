@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from pytest_ascend.coverage.manifest import SWEEP_SEED
 from pytest_ascend.dispatching import EagerDispatchMode, undisturbed, unseen
 from pytest_ascend.operators.calling import Layout, as_it_is, forward, on_tensors, tensors
-from pytest_ascend.operators.generator import EXPANDED, USUAL, Generated, generate
+from pytest_ascend.operators.generator import AXES, EXPANDED, USUAL, Generated, generate
 from pytest_ascend.operators.judging import alike, digest, expected, settings
 from pytest_ascend.operators.operator import MOVE, Operator
 from pytest_ascend.operators.reference import CPU, Definition, Results, Tensors, computed, differentiated, own_gradients
@@ -180,15 +180,21 @@ class WrongCall(Disagreement):
 
 def check(target: Target, compare: PrecisionCompare) -> None:
     """Run all calls. Raises WrongCall, of the smallest call that fails, where one is wrong."""
-    if not run(target, compare):
+    target.asked = run(target, compare)
+    if not target.asked:
         count = len(_sweep_of(target).calls)
         raise Disagreement(f"{target.operator.name}: the CPU takes none of {count} generated calls")
 
 
 def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
-    """Run all calls that the CPU takes, and count what they varied. Raises WrongCall as :func:`check` does."""
+    """Run all calls that the CPU takes, and count what they varied. Raises WrongCall as :func:`check` does.
+
+    The names are "size empty", "values sorted", "layout transposed", "way backward" ...; "arguments" are the calls of
+    the table, each with its own arguments, that they come from.
+    """
     reference = _sweep_of(target)
     asked: Counter[str] = Counter()
+    templates = set()
     actual: dict[str, Tensors] = {}
     doubtful: dict[str, tuple[Generated, str]] = {}
     exact: dict[str, tuple[Tensors, Tensors]] = {}
@@ -199,7 +205,10 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
                 break
             if found is None:
                 continue
-            asked.update(("calls", way) if way else ("calls", *each.axes))
+            asked.update(("calls", f"way {way or 'forward'}"))
+            if not way:
+                asked.update(f"{kind} {what}" for kind, what in zip(AXES, each.axes, strict=True))
+                templates.add(each.template)
             name = _name(each, way)
             if number % max(len(reference.calls) // DIGESTS, 1) == 0:
                 compare.digests[name] = _digests(target, each, found[0], way)
@@ -214,7 +223,15 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
         )
     for name, (each, way) in doubtful.items():
         _judge_or_shrink(target, compare, each, actual[name], way)
+    if templates:
+        asked["arguments"] = len(templates)
     return asked
+
+
+def note(asked: Mapping[str, int], measure: Callable[[str, float], None]) -> None:
+    """Write into the log what generated calls varied, as "asked_size_empty" and the like."""
+    for what, count in sorted(asked.items()):
+        measure(f"asked_{what.replace(' ', '_')}", count)
 
 
 def _digests(target: Target, each: Generated, outputs: Tensors, way: str) -> CallDigests:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +26,8 @@ class Target:
         self.samples = reference.samples(case.property, case.dtype)
         self._drawn: dict[str, Any] = {}
         self._grad_outputs: dict[str, list[torch.Tensor]] = {}
+        #: What generated calls varied, and how many of them: see sweep.run.
+        self.asked: Mapping[str, int] = {}
         #: The sample that was called last, and how it was placed.
         self.latest: tuple[Sample, Layout] | None = None
 

@@ -1,13 +1,15 @@
-"""What the benchmarks of a run say together: the speed-up of one dtype over another, and figures from elsewhere."""
+"""What cases say together: speed-ups of one dtype over another, figures from elsewhere, what operators were asked."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import islice
 from pathlib import Path
+from urllib.parse import quote
 
 from pytest_ascend.page import chart
 from pytest_ascend.page.chart import Chart
@@ -76,6 +78,8 @@ USUAL = "float32"
 _TIMES = ("device_p50_us", "latency_p50_us")
 #: Rows of one table.
 LINES_LIMIT = 300
+#: Operators in the table of what they were asked.
+OPERATORS_LIMIT = 2000
 #: The name of the figure, as that of a measurement.
 SPEED_UP = "speed_up"
 
@@ -111,6 +115,43 @@ def tables(results: Sequence[ResultRecord]) -> Iterator[FigureTable]:
             columns=tuple(say(f"published.{name}") for name in ("figure", "own", "elsewhere", "stack", "source")),
             lines=beside,
         )
+    if asked := tuple(islice(_asked(results), OPERATORS_LIMIT)):
+        yield FigureTable(
+            title=say("inputs.title"),
+            lead=say("inputs.lead"),
+            columns=tuple(say(f"inputs.{name}") for name in ("calls", *_KINDS)),
+            lines=asked,
+        )
+
+
+#: What generated calls vary: the log has of each case how often, as "asked_size_empty".
+_KINDS = ("arguments", "size", "values", "layout", "way")
+_ASKED, _ARGUMENTS = "asked_", "asked_arguments"
+
+
+def _asked(results: Sequence[ResultRecord]) -> Iterator[Line]:
+    """Yield a row for each operator: what its generated calls varied, and how often, in all dtypes together."""
+    found: dict[str, Counter[str]] = {}
+    for result in results:
+        asked = {name: int(n) for name, n in result.measurements.items() if name.startswith(_ASKED) and 0 <= n < 2**53}
+        if asked:
+            counts = found.setdefault(result.case.subject, Counter())
+            arguments = Counter({_ARGUMENTS: asked.pop(_ARGUMENTS, 0)})  # the same ones in each dtype
+            counts.update(asked)
+            counts |= arguments
+    for subject in sorted(found, key=figures.sort_key):
+        counts = found[subject]
+        kinds = (_counted(counts, f"{_ASKED}{kind}") for kind in _KINDS)
+        yield Line(evidence.line(subject), f"#cases?q={quote(subject)}", (f"{counts[f'{_ASKED}calls']:,}", *kinds))
+
+
+def _counted(counts: Mapping[str, int], kind: str) -> str:
+    """Return what was varied of a kind, the most usual first, as "edge 6, one 2"."""
+    if kind in counts:
+        return f"{counts[kind]:,}"
+    of_kind = {name.removeprefix(f"{kind}_"): n for name, n in counts.items() if name.startswith(f"{kind}_")}
+    told = (f"{name.replace('_', ' ')} {n:,}" for name, n in sorted(of_kind.items(), key=lambda each: -each[1]))
+    return evidence.line(", ".join(told))
 
 
 def speed_ups(results: Sequence[ResultRecord]) -> Mapping[str, float]:

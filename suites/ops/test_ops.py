@@ -11,6 +11,7 @@ import torch
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.checks import check
 from pytest_ascend.operators.reproducing import program
+from pytest_ascend.operators.sweep import note
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
@@ -83,5 +84,8 @@ def test_repeat(target: Target, precision_compare: PrecisionCompare) -> None:
 
 
 @pytest.mark.ascend_cases("ops", "sweep", "sweep-more", "found")
-def test_sweep(target: Target, precision_compare: PrecisionCompare) -> None:
+def test_sweep(
+    target: Target, precision_compare: PrecisionCompare, ascend_measure: Callable[[str, float], None]
+) -> None:
     check(target, precision_compare)
+    note(target.asked, ascend_measure)

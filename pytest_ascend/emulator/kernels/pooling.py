@@ -136,11 +136,11 @@ def max_pool3d(x: T, *, dilation: L, padding: str, ceil_mode: int, data_format: 
 
 @family.kernel_named("MaxPool3DGrad")
 def max_pool3d_grad(x: T, _: T, grad: T, *, padding: str, data_format: str, **window: Any) -> T:  # noqa: ARG001
-    near = [1, 1, 1]
-    indices = _largest_3d(x, near, **window)[1]
-    ceil = window["pads"][::2] != window["pads"][1::2]
-    made: T = aten.max_pool3d_with_indices_backward(grad.float(), x.float(), *_window_3d(**window), near, ceil, indices)
-    return made
+    """Return the gradient of the maxima of windows without gaps: torch_npu does not hand on the dilation."""
+    indices = _largest_3d(x, [1, 1, 1], **window)[1]
+    depth, height, width = grad.shape[-3:]
+    indices, grad = indices[..., :depth, :height, :width].flatten(2), grad.float().flatten(2)
+    return torch.zeros(x.shape).flatten(2).scatter_add_(2, indices, grad).view(x.shape)
 
 
 @family.kernel_named("AvgPool3D")
@@ -152,6 +152,7 @@ def avg_pool3d(x: T, *, data_format: str, divisor_override: int | None = None, *
 
 @family.kernel_named("AvgPool3DGrad")
 def avg_pool3d_grad(shape: T, grad: T, *, data_format: str, divisor_override: int | None = None, **window: Any) -> T:  # noqa: ARG001
+    window["pads"] = window["pads"][4:] + window["pads"][:4]  # torch_npu gives those of height and width first
     ceil, count = window.pop("ceil_mode"), window.pop("count_include_pad")
     x = torch.empty(shape.tolist())
     made: T = aten.avg_pool3d_backward(grad.float(), x, *_window_3d(**window), ceil, count, divisor_override)

@@ -12,6 +12,7 @@ import torch
 from pytest_ascend.errors import UsageError
 from pytest_ascend.operators import exploring, sweep
 from pytest_ascend.operators.exploring import Finding, add, cases, explore, kept, read, sweep_of, write
+from pytest_ascend.operators.generator import AXES, templates_of
 from pytest_ascend.operators.sweep import Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case
@@ -54,7 +55,13 @@ def test_what_is_right_is_found_right_and_counted() -> None:
     findings, figures = explored(target("add", "float32"))
     assert not findings
     assert 0 < figures["asked_calls"] <= 2 * exploring.CALLS
-    assert figures["asked_edge"] > 0
+    assert figures["asked_size_edge"] > 0
+    of_kind = {
+        kind: sum(n for name, n in figures.items() if name.startswith(f"asked_{kind}_")) for kind in (*AXES, "way")
+    }
+    forward = figures["asked_way_forward"]
+    assert of_kind == {**dict.fromkeys(AXES, forward), "way": figures["asked_calls"]}
+    assert 1 < figures["asked_arguments"] <= len(templates_of(OPERATORS["add"], "float32"))
 
 
 def test_a_finding_is_small_and_its_file_asks_the_same_call_again(tmp_path: Path) -> None:

@@ -86,3 +86,33 @@ def test_the_command_names_each_with_its_source():
     result = CliRunner().invoke(cli, ["baseline", "published"], catch_exceptions=False)
     assert "resnet50/training-step: throughput items 92.75/s (batch 32; Ascend 910B, CANN 7.0.RC1)" in result.output
     assert result.output.count("  source: ") == len(published())
+
+
+def swept(subject, dtype="float32", **asked):
+    case = Case(suite="ops", subject=subject, property="sweep", dtype=dtype)
+    measurements = {f"asked_{name}": count for name, count in asked.items()}
+    return ResultRecord.of(case, "n", Passed(), measurements=measurements)
+
+
+def test_what_generated_calls_varied_is_counted_by_operator():
+    results = [
+        swept("relu", calls=18, arguments=1, size_edge=9, size_empty=3, layout_transposed=2, way_in_place=4),
+        swept("relu", "float16", calls=17, arguments=1, size_edge=8, values_special_at_the_head=2, way_forward=12),
+        swept("add", calls=5, arguments=3),
+        step(latency_p50_us=300.0),
+    ]
+    add, relu = rows(results, "inputs.title")
+    assert (add.id, add.cells) == ("add", ("5", "3", "", "", "", ""))
+    assert relu.cells == (
+        "35", "1", "edge 17, empty 3", "special at the head 2", "transposed 2", "forward 12, in place 4"
+    )  # fmt: skip
+    assert not rows([step(latency_p50_us=300.0)], "inputs.title")
+
+
+def test_what_a_log_claims_to_have_varied_is_shown_as_text():
+    forged = swept("<b>relu</b>", **{"calls": 10**30, "size_<script>": 2, "values_x": float("nan"), "way_x": -1})
+    [line] = rows([forged], "inputs.title")
+    assert line.cells == ("0", "", "<script> 2", "", "", "")  # which the template escapes
+    page = render(summarise(Run(header=synthetic.header([forged.case]), records=(forged,))))
+    assert "<script> 2" not in page
+    assert "<b>relu" not in page
