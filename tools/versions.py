@@ -106,7 +106,9 @@ def counted(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def played(log: Path) -> tuple[str, dict[str, Any]]:
     """Return the name of a run on an emulated chip that was made before, from its log, and what became of it."""
     (header,) = _lines(log, "header")
-    name = f"chip {header['stack']['chip'].removeprefix('Ascend')}, {header['level']}"
+    stack, numerics = header["stack"], header["options"].get("timing", {}).get("emulated_numerics", "exact")
+    chip, cann = stack["chip"].removeprefix("Ascend"), stack["cann"].removeprefix("emulated ")
+    name = f"chip {chip}, CANN {cann}, {header['level']}" + ("" if numerics == "exact" else f", {numerics}")
     reason = header["selection"]["reason"]
     found = {"day": header["started"][:10], "level": header["level"], **counted(_lines(log, "record"))}
     return f"{name} ({reason})" if reason else name, found
