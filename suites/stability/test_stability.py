@@ -75,12 +75,13 @@ def results(computation: Computation, call: Sample) -> list[torch.Tensor]:
 @contextlib.contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
     """Ask for deterministic algorithms, and stop asking."""
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(wanted)
+    before = torch.get_deterministic_debug_mode()
+    # As use_deterministic_algorithms does, which imports torch's compiler besides.
+    torch.set_deterministic_debug_mode("error" if wanted else "default")
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.set_deterministic_debug_mode(before)
 
 
 @of(DETERMINISM)
