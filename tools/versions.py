@@ -164,9 +164,12 @@ def page_of_played(known: Mapping[str, Mapping[str, Any]]) -> str:
         causes = ", ".join(f"{count} {cause}" for cause, count in sorted(its["known"].items()))
         cells = [name, its["level"], *(its["outcomes"].get(each, 0) for each in OUTCOMES), causes, its["day"]]
         lines.append(f"| {' | '.join(map(str, cells))} |")
-    lines += ["", "What did not pass, by cause:", ""]
-    for name, its in sorted(known.items()):
-        lines += [f"- {name}: {text} ({count})" for text, count in sorted(its["causes"].items())]
+    causes = [
+        f"- {name}: {text} ({count})" for name, its in sorted(known.items()) for text, count in its["causes"].items()
+    ]
+    lines += (
+        ["", "What did not pass, by cause:", "", *sorted(causes)] if causes else ["", "Nothing failed or was missing."]
+    )
     return "\n".join(lines) + "\n"
 
 
