@@ -140,12 +140,13 @@ class Family:
 
         return declare
 
-    def named(self, name: str, body: Body) -> None:
-        """Declare an operator of the older kind, which is called by its name."""
+    def named(self, name: str, body: Body, *, wide: bool = False) -> None:
+        """Declare an operator of the older kind, which is called by its name; ``wide`` computes it in float32."""
         if any(isinstance(each, Absent) for each in _made_of(body)):
             self.left_out.append(name)
             return
-        self.by_name.append(Kernel(Signature(name, ()), body, into=False, family=self.name))
+        computed = (lambda *given, **how: body(*map(_wide, given), **how)) if wide else body
+        self.by_name.append(Kernel(Signature(name, ()), computed, into=False, family=self.name))
 
     def kernel_named(self, name: str) -> Callable[[_B], _B]:
         """Declare an operator of the older kind above the function that computes it."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import NARROW, Family
+from pytest_ascend.emulator.registry import Family
 
 T = torch.Tensor
 Number = complex
@@ -267,14 +267,6 @@ op("aclnnEqual(Tensor self, Tensor other, out Tensor out)", _equal, into=True)
 # --- by name, as torch_npu calls operators with jit_compile=True; half precision in float32 until it is written ---
 
 
-def _by_name(function: Callable[..., T]) -> Callable[..., T]:
-    def body(*given: T, **how: Any) -> T:
-        wide = (each.float() if each.dtype in NARROW else each for each in given)
-        return function(*wide, **how)
-
-    return body
-
-
 def _logarithm(x: T, base: float = -1.0, scale: float = 1.0, shift: float = 0.0) -> T:
     if (scale, shift) != (1.0, 0.0):
         raise NotImplementedError("scale and shift of a logarithm are not implemented")
@@ -313,4 +305,4 @@ _NAMED: dict[str, Callable[..., T]] = {
     "Select": torch.where,
 }
 for _name, _function in _NAMED.items():
-    family.named(_name, _by_name(_function))
+    family.named(_name, _function, wide=True)

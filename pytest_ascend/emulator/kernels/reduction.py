@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import NARROW, Family, aten
+from pytest_ascend.emulator.registry import Family, aten
 
 #: Those that torch's CPU would round inside.
 _WIDE = (
@@ -42,11 +42,10 @@ for _name, _function in _SUMS.items():
 
 
 def _reduce_by_name(function: Callable[..., T]) -> Callable[..., T]:
-    """Make a body that reduces the dimensions in a tensor, in float32 what is in half precision."""
+    """Make a body that reduces the dimensions in a tensor, all where there are none in it."""
 
     def body(x: T, axes: T, keep_dims: bool = False, **_: Any) -> T:
-        wide = x.float() if x.dtype in NARROW else x
-        return function(wide, axes.reshape(-1).tolist() or tuple(range(x.dim())), keep_dims)
+        return function(x, axes.reshape(-1).tolist() or tuple(range(x.dim())), keep_dims)
 
     return body
 
@@ -68,14 +67,14 @@ _BY_NAME: Table = {
     "ReduceSum": torch.sum,
 }
 for _name, _function in _BY_NAME.items():
-    family.named(_name, _reduce_by_name(_function))
+    family.named(_name, _reduce_by_name(_function), wide=True)
 
 family.named("ArgMaxV2", lambda x, dim, keep_dims=False, **_: x.argmax(int(dim), keep_dims))
 family.named("ArgMin", lambda x, dim, keep_dims=False, **_: x.argmin(int(dim), keep_dims))
 family.named("ArgMaxWithValue", lambda x, dimension, keep_dims: x.max(dimension, keep_dims)[::-1])
 family.named("ArgMinWithValue", lambda x, dimension, keep_dims: x.min(dimension, keep_dims)[::-1])
-family.named("Cumsum", lambda x, dim, **_: (x.float() if x.dtype in NARROW else x).cumsum(int(dim)))
-family.named("Cumprod", lambda x, dim, **_: (x.float() if x.dtype in NARROW else x).cumprod(int(dim)))
+family.named("Cumsum", lambda x, dim, **_: x.cumsum(int(dim)), wide=True)
+family.named("Cumprod", lambda x, dim, **_: x.cumprod(int(dim)), wide=True)
 family.named("Sort", lambda x, axis, descending=False, **_: tuple(x.sort(dim=axis, descending=descending, stable=True)))
 family.named("SoftmaxV2", lambda x, axes, **_: x.float().softmax(axes[0]))
 family.named("LogSoftmaxV2", lambda x, axes, **_: x.float().log_softmax(axes[0]))
