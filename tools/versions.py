@@ -161,8 +161,8 @@ def page_of_played(known: Mapping[str, Mapping[str, Any]]) -> str:
     heads = ("emulated", "level", *OUTCOMES, "waived for", "seen")
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for name, its in sorted(known.items()):
-        causes = ", ".join(f"{count} {cause}" for cause, count in sorted(its["known"].items()))
-        cells = [name, its["level"], *(its["outcomes"].get(each, 0) for each in OUTCOMES), causes, its["day"]]
+        waived = ", ".join(f"{count} {cause}" for cause, count in sorted(its["known"].items()))
+        cells = [name, its["level"], *(its["outcomes"].get(each, 0) for each in OUTCOMES), waived, its["day"]]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     causes = [
         f"- {name}: {text} ({count})" for name, its in sorted(known.items()) for text, count in its["causes"].items()

@@ -49,6 +49,7 @@ class Host(Protocol):
 
     setup: Setup
     recorder: RunRecorder | None
+    bundled: frozenset[str]
 
 
 def run(host: Host, session: pytest.Session) -> bool:
@@ -91,14 +92,14 @@ def _of_emulated(host: Host, items: Sequence[pytest.Item]) -> int:
     One where a test is not of the bundled suites, as its fixtures may be made for one process, and on any other device.
     """
     setup, durations = host.setup, host.recorder.durations if host.recorder else {}
-    if not setup.prepared.device.emulated or not all(_is_bundled(setup, item) for item in items):
+    if not setup.prepared.device.emulated or not all(_is_bundled(host, item) for item in items):
         return 1
     expected_s = sum(durations.get(item.stash[CASE].id, USUAL_S) for item in items)
     return min(len(os.sched_getaffinity(0)), len(setup.prepared.indices)) if expected_s > WORTH_ANOTHER_S else 1
 
 
-def _is_bundled(setup: Setup, item: pytest.Item) -> bool:
-    return CASE in item.stash and item.path.is_relative_to(setup.suites)
+def _is_bundled(host: Host, item: pytest.Item) -> bool:
+    return CASE in item.stash and item.nodeid in host.bundled
 
 
 def _cards(setup: Setup, locks: Locks, wanted: int | str) -> list[Card]:
@@ -236,7 +237,7 @@ class Parent:
 
     def _group(self, item: pytest.Item) -> str:
         """Return what a test of the bundled suites shares with others: its operator or model, or the ranks."""
-        if not _is_bundled(self._host.setup, item):
+        if not _is_bundled(self._host, item):
             return ""
         case = item.stash[CASE]
         return case.suite if case.suite == DISTRIBUTED else f"{case.suite}/{case.subject}"

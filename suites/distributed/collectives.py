@@ -123,14 +123,14 @@ def coalesced(place: Place, how: str, dtype: str) -> dict[str, Any]:
 
 def repeated(place: Place, dtype: str) -> dict[str, Any]:
     """Sum the same thing again and again, with deterministic algorithms asked for."""
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms imports torch's compiler besides
     try:
         found = {}
         for again in range(6):
             found[within("all", f"time {again}")] = x = sent(place.rank, SIZES["many"], dtype).to(place.device)
             dist.all_reduce(x)
     finally:
-        torch.use_deterministic_algorithms(False)
+        torch.set_deterministic_debug_mode("default")
     return found
 
 
