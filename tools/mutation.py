@@ -21,6 +21,7 @@ import argparse
 import ast
 import contextlib
 import gc
+import importlib
 import json
 import os
 import random
@@ -33,7 +34,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from inspect import CO_OPTIMIZED
 from pathlib import Path
@@ -59,10 +60,12 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "operators": ("tests/unit/operators", "tests/unit/suites/test_ops*.py", "tests/meta/test_properties.py"),
     "emulator/kernels": ("tests/emulator",),
 }
-#: Rooms whose functions are called by threads that nobody hears (those of torch's backward): all tests are asked.
-UNHEARD = ("emulator/kernels",)
+#: What calls the kernels, from threads of torch's own (those of backward) too, which no profile function reaches.
+DISPATCH = "pytest_ascend.emulator.dispatch"
 #: Seconds for the tests of a mutant, beside ten times what they take unchanged: who takes longer hangs, and is noticed.
 LIMIT_S = 60
+#: The same for one test.
+TEST_LIMIT_S = 10
 
 #: pytest cannot rewrite the assertions of what is imported already, and need not.
 QUIET = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
@@ -231,7 +234,24 @@ class Recorder:
 
     def pytest_collection_finish(self) -> None:
         """Keep what was called until now."""
+        dispatch = kernels_imported()
         self.tests[""] = self._heard()
+        if dispatch:
+            made = dispatch._runner  # noqa: SLF001  (there is no public name)
+            dispatch._runner = lambda *given: self._listening(made(*given))  # noqa: SLF001
+
+    def _listening(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Hear what a function calls in whatever thread it is called."""
+
+        def run(*given: Any) -> Any:
+            before = sys.getprofile()
+            sys.setprofile(self._hear)
+            try:
+                return call(*given)
+            finally:
+                sys.setprofile(before)
+
+        return run
 
     def pytest_runtest_setup(self) -> None:
         """Listen from here on."""
@@ -269,6 +289,11 @@ class Recorder:
             self._starts |= argument is os.fork
 
 
+def kernels_imported() -> Any:
+    """Import the kernels, as the first operator would, where the emulated device is there; return what calls them."""
+    return importlib.import_module(DISPATCH) if "pytest_ascend.emulator" in sys.modules else None
+
+
 def place(path: str, code: CodeType) -> str:
     """Return what a function is known by."""
     return f"{path}:{code.co_name}:{code.co_firstlineno}"
@@ -277,12 +302,13 @@ def place(path: str, code: CodeType) -> str:
 class Chosen:
     """A plugin of pytest: runs these tests, in this order, and no other."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.places = {name: number for number, name in enumerate(names)}
+    def __init__(self, room: Room, names: Sequence[str]) -> None:
+        self.room, self.places = room, {name: number for number, name in enumerate(names)}
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         """Sort, and leave the others out."""
         items[:] = sorted((item for item in items if item.nodeid in self.places), key=lambda it: self.places[it.nodeid])
+        self.room.limit_each(items)
 
 
 class Warm:
@@ -296,7 +322,9 @@ class Warm:
 
     def pytest_runtestloop(self, session: Any) -> bool:
         """Try each mutant."""
-        items = {item.nodeid: item for item in session.items}
+        items = {item.nodeid: item for item in session.items if item.nodeid in self.room.tests}
+        self.room.limit_each(items.values())
+        kernels_imported()
         for number, mutant in enumerate(self.drawn):
             began, noticed = time.monotonic(), None
             with mutated(self.room.copy, mutant) as honest:
@@ -388,11 +416,7 @@ class Room:
             return None
         near = [each for each in self.passing() if changed & set(self.tests[each]["functions"])]
         known = set(near)
-        return near + [
-            each
-            for each in self.passing()
-            if each not in known and (self.tests[each]["starts"] or self.name in UNHEARD)
-        ]
+        return near + [each for each in self.passing() if each not in known and self.tests[each]["starts"]]
 
     def of_module(self, path: str) -> tuple[list[str], list[str]]:
         """Return the tests that call anything of a module, and all others."""
@@ -408,6 +432,14 @@ class Room:
     def limit(self, names: Sequence[str]) -> float:
         """Return the seconds that tests may take."""
         return LIMIT_S + 10 * sum(map(self._seconds, names))
+
+    def limit_each(self, items: Iterable[Any]) -> None:
+        """Give each test of pytest a limit that it fails at, as a loop without end would take its room's."""
+        import pytest  # noqa: PLC0415  (imported by the parent already)
+
+        for item in items:
+            seconds = TEST_LIMIT_S + 10 * self._seconds(item.nodeid)
+            item.add_marker(pytest.mark.timeout(seconds), append=False)
 
     def _seconds(self, name: str) -> float:
         return float(self.tests[name]["seconds"])
@@ -514,7 +546,7 @@ def tried(room: Room, mutant: Mutant) -> str:
         for names in room.of_module(mutant.path):
             if names:
                 files = sorted({each.partition("::")[0] for each in names})
-                code = run(room.copy, files, Chosen(names), "-x", limit_s=room.limit(names))
+                code = run(room.copy, files, Chosen(room, names), "-x", limit_s=room.limit(names))
                 if code:
                     said = (room.copy / "said.txt").read_text(encoding="utf-8", errors="replace").splitlines()
                     failed = next((line for line in said if line.startswith(("FAILED", "ERROR "))), said_of(code))

@@ -139,6 +139,12 @@ def _few_up_to(most: int, luck: float) -> Floats:
     return factors
 
 
+def unseen(count: Floats | float, ulp: Floats) -> Floats:
+    """Return the inner error that ``count`` honest results may have though they show none: less of more than 8."""
+    error: Floats = 0.3 * ulp * np.minimum(1, 8 / count)
+    return error
+
+
 def inner_by_model(setting: Setting, exponents: Ints, allowances: Allowances, factor: float) -> Floats:
     """Inner error that sums of the given (or a usual) length may make in each octave, whatever honest results show."""
     form = setting.format
@@ -295,8 +301,7 @@ class ErrorModel:
                 squares = np.max([self._mean_squares(each, half_width) for each in self.results], axis=0)
             shown = np.sqrt(squares) * self._unit
             shown = np.minimum(shown, sys.float_info.max)  # the squares of float64 may overflow
-            unseen = 0.3 * self.ulp * np.minimum(1, 8 / count)
-            careful = few(count, self.use) * np.maximum(shown, unseen)
+            careful = few(count, self.use) * np.maximum(shown, unseen(count, self.ulp))
             self._by_window[half_width] = careful, shown * _few_up_to(self.use.independent, self.use.luck)[-1]
         return self._by_window[half_width]
 
@@ -319,7 +324,7 @@ def limits_of_few(found: Few, shown: Floats, setting: Setting, use: Allowances) 
     if not setting.sampled:
         shown_by_all = unit * math.sqrt(min(float(np.square(excess).sum()) / count, sys.float_info.max))
         table, chance = _few_up_to(use.independent, use.luck), chance_of(found.error.size, use)
-        careful = table[count - 1] * np.maximum(shown_by_all, 0.3 * min(1, 8 / count) * ulp)
+        careful = table[count - 1] * np.maximum(shown_by_all, unseen(count, ulp))
         usual = np.maximum(np.minimum(chance * careful, sums), chance * table[-1] * shown_by_all)
         element = np.maximum(element, usual)
     if summed:

@@ -7,8 +7,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,6 +78,39 @@ def test_it_is_alive_until_it_is_killed_and_so_is_what_it_started() -> None:
         assert gone(grandchild)
 
 
+def test_a_child_dies_with_its_parent_whatever_ends_that() -> None:
+    def family(channel: Channel) -> None:
+        channel.send(grandchild=start(hangs).pid)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with child(family) as made:
+        grandchild = int(heard(made)["grandchild"])
+        assert code(made) == -signal.SIGKILL
+        try:
+            assert gone(grandchild)
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(grandchild, signal.SIGKILL)
+
+
+def test_a_child_whose_parent_is_gone_before_it_begins_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_ascend.isolation.process.os.getpid", lambda: 1)
+    with child(hangs) as made:
+        assert code(made) == 0
+        assert made.read() == []
+
+
+def test_a_child_that_ends_does_not_wait_for_a_reader() -> None:
+    """It says more than a pipe holds, 64 KiB."""
+    with child(lambda channel: channel.send(text="x" * 2**20)) as made:
+        end = time.monotonic() + 20
+        while made.code() is None and time.monotonic() < end:
+            made.drain()  # and returns where there is nothing yet
+        assert made.code() == 0
+        made.drain()
+        assert made.read() == []
+
+
 def test_its_stacks_are_written_when_asked_for() -> None:
     with child(hangs) as made:
         heard(made)
@@ -92,7 +126,7 @@ def test_a_dead_child_is_killed_again_without_harm_and_its_notes_are_removed() -
     assert not notes.exists()
 
 
-def heard(made: Child) -> dict[str, str]:
+def heard(made: Child) -> dict[str, Any]:
     end = time.monotonic() + 20
     while time.monotonic() < end:
         if found := list(made.read()):

@@ -68,9 +68,11 @@ def test_on_the_cpu_a_profile_names_operators() -> None:
 
 
 def test_on_an_npu_the_times_are_its_own_summed_by_operator_the_longest_first() -> None:
-    profiler = FakeProfiler(table(("aten::add", 5.0), ("aten::mm", 30.0), ("aten::add", 7.5), ("aten::view", 0.0)))
+    profiler = FakeProfiler(
+        table(("aten::neg", 0.4), ("aten::add", 5.0), ("aten::mm", 30), ("aten::add", 7.5), ("aten::view", 0))
+    )
     found = profile_of(product, npu(), lambda: profiler)
-    assert list(found.times_us.items()) == [("npu:aten::mm", 30.0), ("npu:aten::add", 12.5)]
+    assert list(found.times_us.items()) == [("npu:aten::mm", 30.0), ("npu:aten::add", 12.5), ("npu:aten::neg", 0.4)]
     assert not found.remarks
     assert profiler.asked == [["cpu", "npu"]]
 

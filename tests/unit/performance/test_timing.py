@@ -14,8 +14,10 @@ from pytest_ascend.performance import benchmarking, timing
 from pytest_ascend.performance.baseline import Baseline, Choice, MeasuredRun
 from pytest_ascend.performance.benchmarking import AscendBenchmark, Work, clock_remarks, shares_of_peak
 from pytest_ascend.performance.comparison import Comparison
+from pytest_ascend.performance.profiling import Profile
 from pytest_ascend.performance.timing import Timing, time_rounds
 from pytest_ascend.records.stack import Stack
+from pytest_ascend.records.verdict import Verdict
 
 
 def counting(calls: list[str]) -> Callable[[torch.device], Callable[[], object]]:
@@ -84,6 +86,64 @@ def test_what_is_measured_is_kept_with_the_case() -> None:
     )
     benchmark(counting([]), Work(items=4))
     assert {"latency_us", "latency_p50_us", "latency_p99_us", "first_call_us", "throughput_items_per_s"} <= set(kept)
+
+
+class Pedantic:
+    """Stands for pytest-benchmark's fixture: does the rounds, and says that each took a second."""
+
+    def __init__(self) -> None:
+        self.extra_info: dict[str, Any] = {}
+        self.stats = SimpleNamespace(stats=SimpleNamespace(data=[]))
+
+    def pedantic(self, run: Callable[[], object], *, setup: Callable[[], object], rounds: int) -> None:
+        for _ in range(rounds):
+            setup()
+            run()
+            self.stats.stats.data.append(1.0)
+
+
+def test_what_pytest_benchmark_timed_is_what_counts() -> None:
+    kept: dict[str, Any] = {}
+    fixture = Pedantic()
+    benchmark = AscendBenchmark(
+        device=Cpu(),
+        case_id="x",
+        comparison=Comparison(choice=None, tolerance=0.05),
+        measure=kept.__setitem__,
+        note=lambda _: None,
+        benchmark=fixture,
+        budget_s=0.01,
+    )
+    timed = benchmark(counting([]))
+    assert fixture.extra_info == {"calls_per_round": timed.calls}
+    assert len(fixture.stats.stats.data) >= timing.FEWEST
+    assert kept["latency_us"] == pytest.approx([1e6 / timed.calls] * len(fixture.stats.stats.data))
+
+
+def test_a_slower_benchmark_names_the_operators_that_grew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benchmarking, "profile_of", lambda *_: Profile(times_us={"aten::mm": 30.0, "aten::neg": 1.0}))
+    told: list[Verdict] = []
+    runs = tuple(MeasuredRun.of([value] * 9) for value in (1e-3, 1.01e-3, 0.99e-3))  # nothing is as quick
+    for before in ({"aten::mm": 10.0, "aten::neg": 2.0}, {}):
+        baseline = Baseline(
+            recorded="then",
+            stack=Stack(device="cpu", emulated=False),
+            settings={},
+            benchmarks={"x": runs},
+            profiles={"x": before},
+        )
+        AscendBenchmark(
+            device=Cpu(),
+            case_id="x",
+            comparison=Comparison(choice=Choice(baseline=baseline, said="a baseline"), tolerance=0.05),
+            measure=lambda *_: None,
+            note=told.append,
+            budget_s=0.01,
+        )(counting([]))
+    assert [each.agrees for each in told] == [False, False]
+    assert "operator aten::mm: 10 -> 30 us" in told[0].message
+    assert "aten::neg" not in told[0].message
+    assert "operator" not in told[1].message
 
 
 def test_the_baseline_is_kept_beside_what_was_measured() -> None:

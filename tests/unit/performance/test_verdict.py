@@ -13,6 +13,7 @@ from pytest_ascend.performance.estimate import ALONE, PAIRED, Estimate, estimate
 from pytest_ascend.performance.verdict import (
     ALARMS,
     CANNOT_TELL,
+    NEGLIGIBLE,
     NOT_SLOWER,
     SLOWER,
     Gate,
@@ -48,6 +49,19 @@ def test_a_noisy_machine_cannot_tell() -> None:
 
 def test_a_run_more_disturbed_than_its_baseline_cannot_tell() -> None:
     assert judge(at(0.06, error=0.05), runs(), CALM, Gate()).answer == CANNOT_TELL
+
+
+@pytest.mark.parametrize(("error", "usual", "beyond"), [(0.05, 0.03, 0.04), (0.03, 0.05, 0), (0.02, 0.02, 0)])
+def test_what_disturbed_a_run_more_than_its_baseline_is_added_to_the_noise(
+    error: float, usual: float, beyond: float
+) -> None:
+    answer = judge(at(0, error), [replace(each, error=usual) for each in runs()], CALM, Gate())
+    deviation = math.hypot(math.sqrt(CALM.variance * (1 + 1 / 4)), beyond)
+    assert math.log1p(answer.threshold) == pytest.approx(
+        max(quantile(1 - ALARMS, 20) * deviation, math.log1p(NEGLIGIBLE))
+    )
+    assert math.log1p(answer.high) - math.log1p(answer.slowdown) == pytest.approx(quantile(0.95, 20) * deviation)
+    assert math.log1p(answer.slowdown) - math.log1p(answer.low) == pytest.approx(quantile(0.95, 20) * deviation)
 
 
 def test_the_slowdown_is_a_share() -> None:

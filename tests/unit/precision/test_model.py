@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_ascend.precision.formats import ALLOWANCES, FORMATS
-from pytest_ascend.precision.model import few, octaves
+from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Setting
+from pytest_ascend.precision.model import ErrorModel, chance_of, few, octaves
 from pytest_ascend.precision.spread import EXACT_UP_TO, Spread, octaves_and_inverse, percentile
 
 scipy_stats = pytest.importorskip("scipy.stats")
@@ -24,6 +24,17 @@ def test_the_factor_falls_with_the_count_and_stays_from_where_errors_are_not_ind
     factors = few(np.arange(1.0, 1200.0))
     assert (np.diff(factors) <= 0).all()
     assert set(factors[ALLOWANCES.independent - 1 :]) == {factors[ALLOWANCES.independent - 1]}
+
+
+@pytest.mark.parametrize("count", [1, 4, 8, 16, 64])
+def test_few_exact_results_may_have_an_error_that_they_do_not_show(count: int) -> None:
+    """A standard deviation of 0.3 ulp of up to 8 of them, 0.3 * 8 / count of more, with the usual factors."""
+    exact = octaves(spread(([1.0] * count, [0.0] * count)).entries(), SINGLE, 0, 1)
+    setting = Setting(format=SINGLE, root_mean_square=1e9, accumulation=None, distinct=count)
+    (limit,) = ErrorModel(exact, setting, np.array([0]), ALLOWANCES).limits(count).element
+    assumed = 0.3 * min(1, 8 / count) * np.sqrt(count / scipy_stats.chi2.ppf(ALLOWANCES.luck, count))
+    ulps = ALLOWANCES.element_ulps + chance_of(count, ALLOWANCES) * assumed
+    assert limit == pytest.approx(ulps * 2.0**-23, rel=0.06)
 
 
 def spread(*chunks: tuple[list[float], list[float]]) -> Spread:
