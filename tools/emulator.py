@@ -115,8 +115,8 @@ def main() -> None:
     """Print the tables."""
     console = Console()
     watch = Stopwatch()
-    honest = dispatch.call_of
-    dispatch.call_of = lambda kernel, memory: watch.around(honest(kernel, memory))  # before the first operator
+    call_of = dispatch.call_of
+    dispatch.call_of = lambda kernel, memory: watch.around(call_of(kernel, memory))  # before the first operator
     console.print(small_operators())
     inside = watch.seconds / watch.calls * 1e6
     console.print(f"of which in Python, from the arguments' words to the written result: {inside:.1f} us a call")

@@ -46,9 +46,9 @@ RELEASE = runs.release_for(FATES)
 NOT_REFUSED = "holds"
 
 
-def signed_from(folder: Path, honest: Path, change: Change) -> Path:
+def signed_from(folder: Path, genuine: Path, change: Change) -> Path:
     """Sign a log that was altered, with a statement worked out of it as far as it goes."""
-    log = parsed((honest / package.LOG).read_bytes())
+    log = parsed((genuine / package.LOG).read_bytes())
     change(log)
     path = folder / "run.jsonl"
     path.write_bytes(written(log))
@@ -56,19 +56,19 @@ def signed_from(folder: Path, honest: Path, change: Change) -> Path:
         with contextlib.suppress(AscendError, KeyError):
             log["footer"] = {**log["footer"], **to_builtins(summarise(read(path)).footer(log["footer"]["finished"]))}
             path.write_bytes(written(log) if not log.get("keeps_footer") else path.read_bytes())
-    said = json.loads((honest / package.STATEMENT).read_text(encoding="utf-8"))
+    said = json.loads((genuine / package.STATEMENT).read_text(encoding="utf-8"))
     try:
         tier = TIERS[said["tier"]]
         subject = Candidate(summary=summarise(read(path)), tier=tier, release=RELEASE, on=runs.ISSUED)
         again = json.loads(package.encoded(statement(subject, issuer=said["issuer"], key=said["key"])))
         said = again if words({**again, "id": ""}) else said
     except (AscendError, KeyError, TypeError, ValueError, AttributeError):
-        pass  # the statement of the honest run, then
-    return _written(folder, honest, said, path.read_bytes())
+        pass  # the statement of the genuine run, then
+    return _written(folder, genuine, said, path.read_bytes())
 
 
-def _written(folder: Path, honest: Path, said: dict[str, object], log: bytes) -> Path:
-    parts = {name: (honest / name).read_bytes() for name in package.EVIDENCE.values()}
+def _written(folder: Path, genuine: Path, said: dict[str, object], log: bytes) -> Path:
+    parts = {name: (genuine / name).read_bytes() for name in package.EVIDENCE.values()}
     package.write(folder / "forged", said, parts, io.BytesIO(log), runs.KEY)
     return folder / "forged"
 
@@ -84,18 +84,18 @@ def refused_by(certificate: Path) -> str:
         return earned.partition(":")[0] or error.part or "the certificate as a whole"
 
 
-def played(honest: Path, scratch: Path) -> Iterator[tuple[str, str, str]]:
+def played(genuine: Path, scratch: Path) -> Iterator[tuple[str, str, str]]:
     """Yield each forgery: when it was made, its name, and by what it was refused."""
     kinds = {"before signing": BEFORE, "before signing, unseen": UNSEEN}
     for when, table in kinds.items():
         for name, change in table.items():
-            yield when, name, refused_by(signed_from(_fresh(scratch), honest, change))
-    said = json.loads((honest / package.STATEMENT).read_text(encoding="utf-8"))
-    log = (honest / package.LOG).read_bytes()
+            yield when, name, refused_by(signed_from(_fresh(scratch), genuine, change))
+    said = json.loads((genuine / package.STATEMENT).read_text(encoding="utf-8"))
+    log = (genuine / package.LOG).read_bytes()
     for name, more in SAID.items():
-        yield "in the statement", name, refused_by(_written(_fresh(scratch), honest, {**said, **more}, log))
+        yield "in the statement", name, refused_by(_written(_fresh(scratch), genuine, {**said, **more}, log))
     for name, alter in AFTER.items():
-        forged = Path(shutil.copytree(honest, _fresh(scratch) / "forged"))
+        forged = Path(shutil.copytree(genuine, _fresh(scratch) / "forged"))
         alter(forged)
         yield "after signing", name, refused_by(forged)
 
@@ -109,10 +109,10 @@ def _fresh(scratch: Path) -> Path:
 def main(table: bool) -> None:
     """Play every forgery once."""
     with tempfile.TemporaryDirectory(prefix="forger-") as folder:
-        honest = runs.certificate(Path(folder), "performance", FATES)
-        if refused_by(honest) != NOT_REFUSED:
-            raise SystemExit("the honest certificate is refused")
-        found = list(played(honest, Path(folder)))
+        genuine = runs.certificate(Path(folder), "performance", FATES)
+        if refused_by(genuine) != NOT_REFUSED:
+            raise SystemExit("the genuine certificate is refused")
+        found = list(played(genuine, Path(folder)))
     holding = [name for when, name, by in found if by == NOT_REFUSED and name not in UNSEEN]
     if table:
         click.echo(_table(found))

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from pytest_ascend.precision import compare
 
-#: Says whether a result is accepted: actual, expected, honest, terms in each sum.
+#: Says whether a result is accepted: actual, expected, reference run, terms in each sum.
 Judge: TypeAlias = Callable[[Tensor, Tensor, Tensor, int | None], bool]
 
 PAGE = Path(__file__).parent.parent / "docs" / "precision.md"
@@ -32,11 +32,13 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
 def _by_standard(name: str) -> Judge:
-    return lambda actual, expected, honest, _: compare(actual, expected, honest=honest, standard=name).agrees
+    return lambda actual, expected, reference_runs, _: (
+        compare(actual, expected, reference_runs=reference_runs, standard=name).agrees
+    )
 
 
-def _ours(actual: Tensor, expected: Tensor, honest: Tensor, terms: int | None) -> bool:
-    return compare(actual, expected, honest=honest, accumulation=terms).agrees
+def _ours(actual: Tensor, expected: Tensor, reference_runs: Tensor, terms: int | None) -> bool:
+    return compare(actual, expected, reference_runs=reference_runs, accumulation=terms).agrees
 
 
 def _raises(check: Callable[[], None]) -> bool:
@@ -47,11 +49,11 @@ def _raises(check: Callable[[], None]) -> bool:
     return False
 
 
-def _assert_close(actual: Tensor, expected: Tensor, _honest: Tensor, _terms: int | None) -> bool:
+def _assert_close(actual: Tensor, expected: Tensor, _reference_runs: Tensor, _terms: int | None) -> bool:
     return not _raises(lambda: torch.testing.assert_close(actual, expected.to(actual.dtype), equal_nan=True))
 
 
-def _allclose(actual: Tensor, expected: Tensor, _honest: Tensor, _terms: int | None) -> bool:
+def _allclose(actual: Tensor, expected: Tensor, _reference_runs: Tensor, _terms: int | None) -> bool:
     rtol = {torch.float32: 1e-6}.get(actual.dtype, 1e-3)
     ours, theirs = actual.double().numpy(), expected.numpy()
     return not _raises(lambda: np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=1e-8))
@@ -71,12 +73,12 @@ JUDGES: dict[str, Judge] = {
 
 
 def fairness(thorough: bool) -> tuple[int, Counter[str]]:
-    """Return the number of honest situations, and how many each judge rejects."""
+    """Return the number of correct situations, and how many each judge rejects."""
     alarms: Counter[str] = Counter(dict.fromkeys(JUDGES, 0))
     count = 0
     for count, each in enumerate(judge_situations.situations(thorough), 1):  # noqa: B007  (the last is the total)
         for name, judge in JUDGES.items():
-            accepted = judge(each.actual, each.expected, each.honest, each.accumulation)
+            accepted = judge(each.actual, each.expected, each.reference_runs, each.accumulation)
             alarms[name] += not accepted
             if not accepted and judge is _ours:
                 click.echo(f"false alarm: {each.name}", err=True)
@@ -95,7 +97,7 @@ def strictness() -> tuple[int, Counter[str], list[tuple[str, str, dict[str, str]
             counts = judge_faults.must_be_seen(fault, size)
             total += counts
             for name, judge in JUDGES.items():
-                if not judge(spoilt, base.expected, base.honest, base.accumulation):
+                if not judge(spoilt, base.expected, base.reference_runs, base.accumulation):
                     seen[name] += counts
                     smallest[name] = "yes" if len(fault.sizes) == 1 else f"{size:g}"
         rows.append((fault.name, fault.base, smallest))
@@ -119,7 +121,7 @@ def _better(one: tuple[float, float], other: tuple[float, float]) -> tuple[float
 
 
 def small_speed() -> Iterator[str]:
-    """Time both on ten elements, in turns, each on the same task; an honest result is a second comparison for both."""
+    """Time both on ten elements, in turns, each on the same task; a reference run is a second comparison for both."""
     torch.manual_seed(0)
     actual = torch.randn(10)
     close, wide, scaled = actual + 1e-7 * torch.randn(10), 1.1 * actual.double(), 1.1 * actual
@@ -131,8 +133,8 @@ def small_speed() -> Iterator[str]:
             lambda: compare(scaled, wide),
             lambda: usual(scaled, wide.to(scaled.dtype)),
         ),
-        "and 10 of an honest result beside one": (
-            lambda: compare(scaled, wide, honest=scaled),
+        "and 10 of a reference run beside one": (
+            lambda: compare(scaled, wide, reference_runs=scaled),
             lambda: (usual(scaled, wide.to(scaled.dtype)), usual(scaled, wide.to(scaled.dtype))),
         ),
     }
@@ -181,7 +183,7 @@ def tables(thorough: bool, elements: int) -> Iterator[str]:
     count, alarms = fairness(thorough)
     total, seen, rows = strictness()
     torch.set_num_threads(threads)
-    yield f"| judge | of {count} honest results rejected | of {total} faults seen |"
+    yield f"| judge | of {count} reference runs rejected | of {total} faults seen |"
     yield "|---|---|---|"
     for name in JUDGES:
         yield f"| {name} | {alarms[name]} | {seen[name]} |"

@@ -36,7 +36,7 @@ BEGIN, END = "<!-- accused: begin -->", "<!-- accused: end -->"
 #: Devices that one process computes with, by the name of its file.
 GROUPS = {"cpu": ("cpu",), "emulated": ("exact", "chip:1", "chip:2", "chip:3")}
 MODES = ("float32", "bfloat16", "float16", "autocast")
-#: Sizes of planted errors, as multiples of the honest ones, and where they are planted.
+#: Sizes of planted errors, as multiples of the reference runs, and where they are planted.
 SIZES, PLACES = (1.5, 2.0, 3.0, 4.0), ("one element", "everywhere")
 #: Tensors of each model into which errors are planted.
 SPOILT = 6
@@ -117,7 +117,7 @@ def _function_judge(call: Any, inputs: Any, mode: str, kind: str) -> Judge:
             yield {"what": "no kernel", "said": str(error)[:200]}
             return
         for place, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
-            yield {"what": "honest", "place": place, **_accusation([compare(ours, theirs)])}
+            yield {"what": "correct", "place": place, **_accusation([compare(ours, theirs)])}
             if spoils:
                 yield from planted(ours.cpu(), theirs, compare)
 
@@ -127,9 +127,9 @@ def _function_judge(call: Any, inputs: Any, mode: str, kind: str) -> Judge:
 def planted(actual: Any, expected: Any, compare: Any) -> Iterator[Row]:
     """Yield, for errors of each size and place, whether they were seen.
 
-    The honest error is the largest that the device, or one of eight honest results, has in
+    The reference error is the largest that the device, or one of eight reference runs, has in
     the tensor, and no less than a unit in the last place of its largest value. Its largest element is given an error
-    of more than so many times as much; or every element a normal error of so many times the honest root mean square,
+    of more than so many times as much; or every element a normal error of so many times the reference root mean square,
     which is no less than 0.6 of that unit.
     """
     import torch  # noqa: PLC0415
@@ -139,7 +139,9 @@ def planted(actual: Any, expected: Any, compare: Any) -> Iterator[Row]:
     exact = plain(expected).double()
     if not actual.is_floating_point() or not exact.numel() or not exact.isfinite().all() or not exact.any():
         return
-    results = [each for each in (actual, *expected.honest(actual.dtype, COUNTS[-1])) if each.dtype is actual.dtype]
+    results = [
+        each for each in (actual, *expected.reference_runs(actual.dtype, COUNTS[-1])) if each.dtype is actual.dtype
+    ]
     errors = torch.stack([(each.double() - exact).abs().reshape(-1) for each in results])
     ulp = float(2.0 ** exact.abs().max().log2().floor()) * torch.finfo(actual.dtype).eps
     largest, root = max(float(errors.max()), ulp), max(float(errors.square().mean(-1).sqrt().max()), 0.6 * ulp)
@@ -319,10 +321,10 @@ def tables(rows: list[Row], options: Mapping[str, Any]) -> Iterator[str]:
     part = f" --sample {options['sample']} --seed {options['seed']}" if options["sample"] else ""
     drawn = "" if len(judged["functions"]) == total else f", drawn at random (seed {options['seed']}) of {total}"
     yield f"Written {unfinished} `python tools/judge_accused.py{part} --write` on {machine()}."
-    honest = [row["accused"] for row in rows if "accused" in row]
+    rejected = [row["accused"] for row in rows if "accused" in row]
     yield (
-        f"{len(judged['functions'])} functions{drawn}, and {len(judged['models'])} architectures: {sum(honest)} of"
-        f" {len(honest):,} honest results accused."
+        f"{len(judged['functions'])} functions{drawn}, and {len(judged['models'])} architectures: {sum(rejected)} of"
+        f" {len(rejected):,} correct results rejected."
     )
     yield ""
     devices = [each for group in GROUPS.values() for each in group]

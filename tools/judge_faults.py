@@ -1,6 +1,6 @@
-"""Planted faults: what is made of an honest float32 or 16-bit result, at what size, and whether it must be seen.
+"""Planted faults: what is made of a correct float32 or 16-bit result, at what size, and whether it must be seen.
 
-Each fault takes the honest result and the float64 reference, and a size; sizes go from large to small, so that the
+Each fault takes the reference run and the float64 reference, and a size; sizes go from large to small, so that the
 smallest one that a judge still rejects tells how much it sees.
 """
 
@@ -32,10 +32,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A result without fault: what was expected, and two honest implementations' results."""
+    """A result without fault: what was expected, and two correct implementations' results."""
 
     expected: Tensor
-    honest: Tensor
+    reference_runs: Tensor
     other: Tensor
     accumulation: int
 
@@ -92,7 +92,7 @@ def _zeroed(result: Tensor, _: Tensor, __: float) -> Tensor:
 
 
 def _stronger(result: Tensor, expected: Tensor, size: float) -> Tensor:
-    """The honest errors, ``size`` times as large."""
+    """The errors of reference runs, ``size`` times as large."""
     return (expected + size * (result.double() - expected)).to(result.dtype)
 
 
@@ -192,10 +192,10 @@ FAULTS: tuple[Fault, ...] = (
         for title, places in (("one element", ONE), ("the tail", TAIL), ("all elements", ALL))
     ),
     *(
-        Fault("honest errors, so many times as large", base, _stronger, (16.0, 8.0, 4.0), 4.0)
+        Fault("errors of reference runs, so many times as large", base, _stronger, (16.0, 8.0, 4.0), 4.0)
         for base in ("sum", "gelu", "product bfloat16", "product float16")
     ),
-    Fault("honest errors, so many times as large", "product", _stronger, (64.0, 32.0, 16.0, 8.0, 4.0), 64.0),
+    Fault("errors of reference runs, so many times as large", "product", _stronger, (64.0, 32.0, 16.0, 8.0, 4.0), 64.0),
     *(
         Fault("one element off by whole ulps", base, _at(ONE, _ulps), (16.0, 8.0, 4.0, 3.0, 2.0, 1.0), 3.0)
         for base in ("sum", "product bfloat16", "product float16")
@@ -233,9 +233,9 @@ FAULTS: tuple[Fault, ...] = (
 
 
 def spoilt(fault: Fault, base: Base) -> Iterator[tuple[float, Tensor]]:
-    """Yield each size and what the fault of that size makes of the honest result."""
+    """Yield each size and what the fault of that size makes of the reference run."""
     for size in fault.sizes:
-        yield size, fault.change(base.honest, base.expected, size)
+        yield size, fault.change(base.reference_runs, base.expected, size)
 
 
 def must_be_seen(fault: Fault, size: float) -> bool:

@@ -1,6 +1,6 @@
-"""Honest situations: results that differ from the reference only as honest implementations may.
+"""Correct situations: results that differ from the reference only as correct implementations may.
 
-Each operator is computed in float64 (the reference), by PyTorch on the CPU in the judged dtype (the honest result), and
+Each operator is computed in float64 (the reference), by PyTorch on the CPU in the judged dtype (the reference run), and
 in that dtype in some other way: another order of summation, other blocks, fused multiply-add or not, fused or not,
 another library's approximation. No judge that is fair rejects any of these.
 """
@@ -29,7 +29,7 @@ class Situation:
     name: str
     actual: Tensor
     expected: Tensor
-    honest: Tensor
+    reference_runs: Tensor
     accumulation: int | None
 
 
@@ -105,9 +105,9 @@ def _each(
     if not chosen:
         return
     given = inputs()
-    expected, honest = way(*(each.double() for each in given)), way(*given)
+    expected, reference_runs = way(*(each.double() for each in given)), way(*given)
     for other in chosen:
-        yield Situation(names[other], others[other](*given).to(honest.dtype), expected, honest, terms)
+        yield Situation(names[other], others[other](*given).to(reference_runs.dtype), expected, reference_runs, terms)
 
 
 # --- sums ------------------------------------------------------------------------------------------------------------

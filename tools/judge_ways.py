@@ -1,6 +1,6 @@
 """Other ways to compute: orders of summation, blockings, fused multiply-add or not, fused operators or not.
 
-Each is what some honest implementation does. :mod:`judge_situations` makes situations of them.
+Each is what some correct implementation does. :mod:`judge_situations` makes situations of them.
 """
 
 from __future__ import annotations

@@ -327,8 +327,8 @@ class Warm:
         kernels_imported()
         for number, mutant in enumerate(self.drawn):
             began, noticed = time.monotonic(), None
-            with mutated(self.room.copy, mutant) as honest:
-                codes = functions(honest, mutant.source)
+            with mutated(self.room.copy, mutant) as original:
+                codes = functions(original, mutant.source)
                 functions_live = live(str(self.room.copy / mutant.path), codes)
                 names = self.room.near(mutant.path, codes)
                 if functions_live and names is not None:
@@ -449,12 +449,12 @@ class Room:
 def mutated(copy: Path, mutant: Mutant) -> Iterator[str]:
     """Put a mutant into the copy; yield what stood there, which comes back."""
     path = copy / mutant.path
-    honest = path.read_bytes()
+    original = path.read_bytes()
     try:
         _write(path, mutant.source.encode())
-        yield honest.decode()
+        yield original.decode()
     finally:
-        _write(path, honest)
+        _write(path, original)
 
 
 def _write(path: Path, content: bytes) -> None:

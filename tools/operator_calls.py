@@ -221,7 +221,7 @@ def _is_off(found: torch.Tensor, usual: torch.Tensor, exact: torch.Tensor) -> bo
     both = exact.isfinite() & usual.isfinite() & (exact.abs() <= torch.finfo(usual.dtype).max)
     if bool((both & ~found.isfinite()).any()):
         return True
-    error, honest = ((each.double() - exact).abs().where(both, 0) for each in (found, usual))
+    error, reference_runs = ((each.double() - exact).abs().where(both, 0) for each in (found, usual))
     least = torch.finfo(usual.dtype).smallest_normal
-    allowed = _ULPS * torch.finfo(usual.dtype).eps * exact.abs().clamp(min=least) + _TIMES * honest.amax()
+    allowed = _ULPS * torch.finfo(usual.dtype).eps * exact.abs().clamp(min=least) + _TIMES * reference_runs.amax()
     return bool((both & (error > allowed)).any())

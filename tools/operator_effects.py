@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import torch
 
 T: TypeAlias = torch.Tensor
-#: Runs the honest kernel, and gives copies of all that it makes and changes.
+#: Runs the correct kernel, and gives copies of all that it makes and changes.
 Run: TypeAlias = Callable[[Sequence[Any]], list[T]]
-#: Takes the honest kernel, its arguments and its results; gives what the wrong kernel makes of them.
+#: Takes the correct kernel, its arguments and its results; gives what the wrong kernel makes of them.
 Effect: TypeAlias = Callable[[Run, Sequence[Any], list[T]], list[T]]
 Condition: TypeAlias = Callable[[Sequence[Any]], bool]
 

@@ -1,6 +1,6 @@
 """A fault of the emulated device that can be moved from kernel to kernel while the process runs.
 
-``EVERY_KERNEL`` replaces every kernel by one that is honest until its fault is switched on in ``SWITCH``.
+``EVERY_KERNEL`` replaces every kernel by one that is correct until its fault is switched on in ``SWITCH``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Switch:
 SWITCH = Switch()
 
 
-def _plant(kernel: Kernel, honest: Body) -> Body:
+def _plant(kernel: Kernel, correct: Body) -> Body:
     places = [
         i
         for i, each in enumerate(each for each in kernel.signature.parameters if each.is_input)
@@ -55,31 +55,31 @@ def _plant(kernel: Kernel, honest: Body) -> Body:
     def body(*arguments: Any) -> Any:
         SWITCH.called.add(kernel.name)
         if SWITCH.records:
-            found = honest(*arguments)
+            found = correct(*arguments)
             SWITCH.seen[kernel.name].note(_unfolded(arguments), _tensors((found, [arguments[i] for i in places])))
             return found
         if kernel.name != SWITCH.kernel:
-            return honest(*arguments)
-        return _wrong(honest, arguments, places)
+            return correct(*arguments)
+        return _wrong(correct, arguments, places)
 
     return body
 
 
-def _wrong(honest: Body, arguments: Sequence[Any], places: Sequence[int]) -> Any:
+def _wrong(correct: Body, arguments: Sequence[Any], places: Sequence[int]) -> Any:
     assert SWITCH.effect is not None  # noqa: S101  (planted together)
     assert SWITCH.condition is not None  # noqa: S101
     flat = _unfolded(arguments)
     is_hit = SWITCH.condition(flat)
     if not is_hit:
-        return honest(*arguments)
+        return correct(*arguments)
     # The kernel runs on copies of what it changes: an effect may look at what was there before.
     copies = [_copied(each) if i in places else each for i, each in enumerate(arguments)]
-    found = honest(*copies)
+    found = correct(*copies)
     results = _tensors((found, [copies[i] for i in places]))
 
     def run(given: Sequence[Any]) -> list[torch.Tensor]:
         again = [_copied(each) if i in places else each for i, each in enumerate(_folded(given, arguments))]
-        return _tensors((honest(*again), [again[i] for i in places]))
+        return _tensors((correct(*again), [again[i] for i in places]))
 
     try:
         wrong = SWITCH.effect(run, flat, [each.clone() for each in results])

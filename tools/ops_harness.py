@@ -49,7 +49,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "the operator, forward and back": ("forward", "gradients"),
     "bringing results back": ("fetched", "_gaps"),
     "reading what is expected": ("expected", "expected_gradients"),
-    "comparing bits with honest results": ("alike",),
+    "comparing bits with reference runs": ("alike",),
     "allowances for the judge": ("settings",),
     "judging": ("__call__",),
 }

@@ -40,7 +40,7 @@ torch.backends.cudnn.benchmark = True
 
 
 def judge() -> None:
-    """Draw signed errors of four results beside honest ones, each with the judge's verdict."""
+    """Draw signed errors of four results beside reference runs, each with the judge's verdict."""
     os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     import torch  # noqa: PLC0415 - pages need no torch
 
@@ -60,11 +60,11 @@ def judge() -> None:
         ("A product, truncated instead of rounded", _truncated(product, torch), product, [product.float()]),
     )
     panels = []
-    for index, (title, actual, expected, honest) in enumerate(shown):
-        verdict = compare(actual, expected, honest=Samples(honest))
+    for index, (title, actual, expected, reference_runs) in enumerate(shown):
+        verdict = compare(actual, expected, reference_runs=Samples(reference_runs))
         said = "agrees" if verdict.agrees else verdict.headline.split(";")[-1].strip()
         ulp = torch.exp2(torch.floor(torch.log2(expected)) - 23)
-        errors = [((each.double() - expected) / ulp)[:DRAWN].tolist() for each in (honest[0], actual)]
+        errors = [((each.double() - expected) / ulp)[:DRAWN].tolist() for each in (reference_runs[0], actual)]
         panels.append(_panel(index, title, said, *errors, agrees=verdict.agrees))
     size = f'viewBox="0 0 {2 * WIDTH} {2 * HEIGHT}" width="{2 * WIDTH}"'
     text = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="11">'
@@ -77,14 +77,14 @@ def _truncated(expected: Any, torch: Any) -> Any:
     return torch.where(rounded.double() > expected, torch.nextafter(rounded, torch.zeros(())), rounded)
 
 
-def _panel(index: int, title: str, said: str, honest: list[float], errors: list[float], *, agrees: bool) -> str:
+def _panel(index: int, title: str, said: str, reference_runs: list[float], errors: list[float], *, agrees: bool) -> str:
     left, top = WIDTH * (index % 2), HEIGHT * (index // 2)
     colour = BLUE if agrees else RED
     return "".join(
         (
             f'<g transform="translate({left} {top})"><text x="{MARGIN}" y="16" font-weight="bold">{title}</text>',
             *_axis(max(map(abs, errors))),
-            *(_dots(honest, max(map(abs, errors)), GREY)),
+            *(_dots(reference_runs, max(map(abs, errors)), GREY)),
             *(_dots(errors, max(map(abs, errors)), colour)),
             f'<text x="{MARGIN}" y="{HEIGHT - 10}" fill="{colour}">{said}</text></g>',
         )

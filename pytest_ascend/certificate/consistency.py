@@ -32,7 +32,7 @@ MEASURED = {
     ("stability", "batch-invariance"): "differing_elements_share",
 }
 #: Errors that the judge plants in every run, and results that are right (``run/self_test.py``).
-PLANTED, HONEST = 15, 5
+PLANTED, CORRECT = 15, 5
 #: Rules whose figure stands among the metrics of a comparison: the share of the limit is that figure over the limit.
 FIGURES = {"largest error in ulp": "ulp_max", "error where zero is expected": "max_abs"}
 #: Figures of which none is larger than the one after it.
@@ -220,9 +220,9 @@ def invented(candidate: Candidate) -> Iterator[str]:
 def self_test(candidate: Candidate) -> Iterator[str]:
     """The judge looked at all planted errors of this release."""
     for each in candidate.summary.run.events:
-        if isinstance(each, SelfTest) and (each.planted, each.honest) != (PLANTED, HONEST):
-            said = f"{each.planted} planted errors and {each.honest} right results"
-            yield f"the judge of the run was tried on {said}; this release has {PLANTED} and {HONEST}"
+        if isinstance(each, SelfTest) and (each.planted, each.correct) != (PLANTED, CORRECT):
+            said = f"{each.planted} planted errors and {each.correct} correct results"
+            yield f"the judge of the run was tried on {said}; this release has {PLANTED} and {CORRECT}"
 
 
 def a_cpu(candidate: Candidate) -> Iterator[str]:

@@ -264,7 +264,7 @@ def infect(kernels: Mapping[str, Kernel], text: str) -> dict[str, Kernel]:
 
 
 def _sick(kernel: Kernel, sickness: Sickness) -> Body:
-    honest = kernel.body
+    correct = kernel.body
 
     def body(*arguments: Any, **out: Any) -> Any:
         hit = sickness.fits(kernel.name, (arguments, out))
@@ -276,7 +276,7 @@ def _sick(kernel: Kernel, sickness: Sickness) -> Body:
             sickness.called.add(kernel.name)
             time.sleep(sickness.seconds)
         start = time.perf_counter()
-        found = honest(*arguments, **out)
+        found = correct(*arguments, **out)
         if hit and sickness.kind in _AFTERWARDS:
             _AFTERWARDS[sickness.kind](
                 kernel.name, list(_tensors(found if found is not None else (out or arguments[:1])))

@@ -1,8 +1,8 @@
 """Planted faults: kernels of the emulated device replaced by wrong ones, to show that a suite notices.
 
-A fault maps names of operators to functions that make a wrong body from the honest one::
+A fault maps names of operators to functions that make a wrong body from the correct one::
 
-    STALE_ADD = {"aclnnAdd": lambda honest: lambda self, other, alpha: honest(self, other, alpha) * 1.001}
+    STALE_ADD = {"aclnnAdd": lambda correct: lambda self, other, alpha: correct(self, other, alpha) * 1.001}
 
 It is chosen by the name of a built-in one (see :mod:`pytest_ascend.emulator.faults`), or as ``module:attribute`` of
 the user's own. Faults of the device as a whole, such as ``crash:after=100``, are in
@@ -41,7 +41,7 @@ def find_fault(name: str) -> Fault:
     if not isinstance(found, Mapping):
         raise UsageError(
             f"the fault {name!r} is a {type(found).__name__}",
-            hint="expected a mapping from an operator's name (aclnnAdd) to a function that takes the honest body",
+            hint="expected a mapping from an operator's name (aclnnAdd) to a function that takes the correct body",
         )
     return found
 
@@ -77,12 +77,12 @@ def _planted(kernel: Kernel, plant: Callable[[Body], Body]) -> Body:
         several = isinstance(out, tuple)
         targets = out if several else (out,)
 
-        def honest(*given: Any) -> Any:
+        def correct(*given: Any) -> Any:
             results = tuple(target.clone() for target in targets)
             kernel.body(*given, out=results if several else results[0])
             return results if several else results[0]
 
-        values = plant(honest)(*arguments)
+        values = plant(correct)(*arguments)
         for target, value in zip(targets, values if several else (values,), strict=True):
             target.copy_(value)
 
@@ -205,10 +205,10 @@ def _cut(x: T, dtype: torch.dtype) -> T:
 def _given(change: Change, *places: int) -> Callable[[Body], Body]:
     """Change tensors on their way in: those at these places of the arguments, or all of them."""
 
-    def plant(honest: Body) -> Body:
+    def plant(correct: Body) -> Body:
         def body(*arguments: Any) -> Any:
             chosen = places or range(len(arguments))
-            return honest(*(change(x) if i in chosen and isinstance(x, T) else x for i, x in enumerate(arguments)))
+            return correct(*(change(x) if i in chosen and isinstance(x, T) else x for i, x in enumerate(arguments)))
 
         return body
 
@@ -218,9 +218,9 @@ def _given(change: Change, *places: int) -> Callable[[Body], Body]:
 def _gives(change: Change) -> Callable[[Body], Body]:
     """Change tensors on their way out."""
 
-    def plant(honest: Body) -> Body:
+    def plant(correct: Body) -> Body:
         def body(*arguments: Any) -> Any:
-            found = honest(*arguments)
+            found = correct(*arguments)
             return tuple(map(change, found)) if isinstance(found, tuple) else change(found)
 
         return body
@@ -229,77 +229,77 @@ def _gives(change: Change) -> Callable[[Body], Body]:
 
 
 def _instead(wrong: Callable[..., Any]) -> Callable[[Body], Body]:
-    """Compute something else; the wrong body gets the honest one before its arguments."""
-    return lambda honest: lambda *arguments: wrong(honest, *arguments)
+    """Compute something else; the wrong body gets the correct one before its arguments."""
+    return lambda correct: lambda *arguments: wrong(correct, *arguments)
 
 
 def _argument(place: int, value: Any) -> Callable[[Body], Body]:
     """Ignore an argument."""
-    return lambda honest: lambda *a: honest(*a[:place], value, *a[place + 1 :])
+    return lambda correct: lambda *a: correct(*a[:place], value, *a[place + 1 :])
 
 
-def _cast(honest: Body, self: T, source: T) -> None:
+def _cast(correct: Body, self: T, source: T) -> None:
     if source.dtype is torch.float32 and self.dtype in (torch.bfloat16, torch.float16):
         source = _cut(source, self.dtype)
-    honest(self, source)
+    correct(self, source)
 
 
-def _sum_in_sixteens(honest: Body, x: T, dims: Any, keepdim: bool, dtype: Any) -> Any:
+def _sum_in_sixteens(correct: Body, x: T, dims: Any, keepdim: bool, dtype: Any) -> Any:
     """Keep a sum along the last dimension in the dtype of the input, sixteen terms at a time."""
     if x.dtype not in (torch.float16, torch.bfloat16) or list(dims) not in ([-1], [x.dim() - 1]) or not x.numel():
-        return honest(x, dims, keepdim, dtype)
+        return correct(x, dims, keepdim, dtype)
     total = torch.zeros_like(x[..., 0])
     for part in torch.split(x, 16, -1):
         total = total + part.float().sum(-1).to(x.dtype)
     return (total.unsqueeze(-1) if keepdim else total).to(dtype)
 
 
-def _product_in_half(honest: Body, left: T, right: T, *rest: Any) -> Any:
+def _product_in_half(correct: Body, left: T, right: T, *rest: Any) -> Any:
     """Keep the sums of a product in the dtype of the input, sixteen terms at a time."""
     if left.dtype not in (torch.float16, torch.bfloat16):
-        return honest(left, right, *rest)
+        return correct(left, right, *rest)
     total = torch.zeros(left.shape[0], right.shape[1], dtype=left.dtype)
     for a, b in zip(torch.split(left, 16, 1), torch.split(right, 16, 0), strict=True):
         total = total + (a.float() @ b.float()).to(left.dtype)
     return total
 
 
-def _exp(honest: Body, x: T) -> Any:
+def _exp(correct: Body, x: T) -> Any:
     """Eight halvings, a polynomial of degree four, eight squarings: what saves time where nobody looks."""
     if x.dtype is not torch.float32:
-        return honest(x)
+        return correct(x)
     y = x.clamp(-80, 80) / 256
     small = 1 + y * (1 + y * (0.5 + y * (1 / 6 + y / 24)))
     for _ in range(8):
         small = small * small
-    return torch.where(x.abs() < 80, small, honest(x))
+    return torch.where(x.abs() < 80, small, correct(x))
 
 
-def _only_dense(honest: Body, self: T, *rest: Any) -> None:
+def _only_dense(correct: Body, self: T, *rest: Any) -> None:
     """Compute, and forget to write back where the target is a view with gaps."""
-    honest(self if self.is_contiguous() else self.clone(), *rest)
+    correct(self if self.is_contiguous() else self.clone(), *rest)
 
 
-def _twice(honest: Body, self: T, *rest: Any) -> None:
-    honest(self, *rest)
-    honest(self, *rest)
+def _twice(correct: Body, self: T, *rest: Any) -> None:
+    correct(self, *rest)
+    correct(self, *rest)
 
 
-def _of_other_layout(honest: Body, left: T, right: T, *rest: Any) -> Any:
+def _of_other_layout(correct: Body, left: T, right: T, *rest: Any) -> Any:
     """Take a transposed matrix for one that is not, as a kernel does which was told only its sizes."""
-    return honest(left, right if right.is_contiguous() else _densely(right), *rest)
+    return correct(left, right if right.is_contiguous() else _densely(right), *rest)
 
 
-def _half_away(honest: Body, x: T) -> Any:  # noqa: ARG001
+def _half_away(correct: Body, x: T) -> Any:  # noqa: ARG001
     return torch.where(x < 0, (x - 0.5).ceil(), (x + 0.5).floor()) if x.is_floating_point() else x
 
 
-def _truncated(honest: Body, x: T, y: T, mode: int) -> Any:
-    return honest(x, y, 1 if mode else mode)
+def _truncated(correct: Body, x: T, y: T, mode: int) -> Any:
+    return correct(x, y, 1 if mode else mode)
 
 
-def _upside_down(honest: Body, x: T, stable: bool, dim: int, descending: bool) -> Any:  # noqa: ARG001
-    return honest(x, stable, dim, False)
+def _upside_down(correct: Body, x: T, stable: bool, dim: int, descending: bool) -> Any:  # noqa: ARG001
+    return correct(x, stable, dim, False)
 
 
 def _last_row_left(found: T) -> T:

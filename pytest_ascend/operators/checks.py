@@ -22,7 +22,7 @@ from pytest_ascend.operators.calling import (
     surrounded,
     tensors,
 )
-from pytest_ascend.operators.judging import alike, expected, honest_twin, settings, signs
+from pytest_ascend.operators.judging import alike, expected, matching_run, settings, signs
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.properties import cases_of
 from pytest_ascend.operators.reference import CPU, Definition, Results
@@ -53,7 +53,7 @@ def judge(
     *,
     backward: bool = False,
 ) -> None:
-    """Compare all results of a case: first those that are an honest one to the last bit, which need no judging."""
+    """Compare all results of a case: those with the very bits of a reference run need no judging."""
     with unseen():
         _judge(target, compare, actual, results, backward=backward)
 
@@ -61,15 +61,15 @@ def judge(
 def _judge(
     target: Target, compare: PrecisionCompare, actual: Found, results: Mapping[str, Results], *, backward: bool
 ) -> None:
-    settled = {name: each.honest[0] for name, each in results.items()}
+    settled = {name: each.reference_runs[0] for name, each in results.items()}
     pair = alike(actual, settled)
     if pair is None:
         settled = {
-            name: each for name, found in results.items() if (each := honest_twin(actual[name], found)) is not None
+            name: each for name, found in results.items() if (each := matching_run(actual[name], found)) is not None
         }
         pair = alike({name: actual[name] for name in settled}, settled)
     if settled and pair:
-        compare(*pair, standard="binary", name=f"{target.operator.name}, {len(settled)} as an honest device")
+        compare(*pair, standard="binary", name=f"{target.operator.name}, {len(settled)} as a reference run")
     open_ = {name: each for name, each in results.items() if name not in settled}
     _judge_values(target, compare, actual, open_, backward=backward)
 

@@ -1,4 +1,4 @@
-"""How a result is judged: by the golden, and by what an honest device may make of the same inputs."""
+"""How a result is judged: by the golden, and by what a correct device may make of the same inputs."""
 
 from __future__ import annotations
 
@@ -33,21 +33,23 @@ def settings(
 ) -> dict[str, Any]:
     """Return what ``precision_compare`` has to know to judge these results of an operator; ``terms`` as in each sum."""
     terms = terms or operator.terms
-    # Where a call has fewer honest results than another, as the CPU lacks it in a layout, its first stands in.
-    count = max(len(each.honest) for each in results.values())
-    honest = [
-        {name: each.honest[place if place < len(each.honest) else 0] for name, each in results.items()}
+    # Where a call has fewer reference runs than another, as the CPU lacks it in a layout, its first stands in.
+    count = max(len(each.reference_runs) for each in results.values())
+    reference_runs = [
+        {name: each.reference_runs[place if place < len(each.reference_runs) else 0] for name, each in results.items()}
         for place in range(count)
     ]
     if operator.exactness == MOVE and not backward:
-        return {"standard": "binary", "honest": honest[0]}
+        return {"standard": "binary", "reference_runs": reference_runs[0]}
     if operator.exactness == FUNCTION or (backward and operator.exactness != MOVE):
         propagated, together = PROPAGATED if backward else 0.0, operator.family in _SUMS_OF_ALL
         ulps = operator.ulps
-        honest.append({name: _perturbed(each, ulps, propagated, together=together) for name, each in results.items()})
+        reference_runs.append(
+            {name: _perturbed(each, ulps, propagated, together=together) for name, each in results.items()}
+        )
     # One term means to the judge that each element is rounded once: a function may well have sums of its own inside.
     once = operator.exactness != FUNCTION and not backward
-    return {"honest": Samples(honest), "accumulation": terms if once or terms > 1 else None}
+    return {"reference_runs": Samples(reference_runs), "accumulation": terms if once or terms > 1 else None}
 
 
 def expected(operator: Operator, results: Results) -> Tensors:
@@ -56,16 +58,18 @@ def expected(operator: Operator, results: Results) -> Tensors:
         return results.expected
     return [
         each if each is None or usual is None else each.to(usual.dtype)
-        for each, usual in zip(results.expected, results.honest[0], strict=True)
+        for each, usual in zip(results.expected, results.reference_runs[0], strict=True)
     ]
 
 
-def honest_twin(actual: Tensors, results: Results) -> Tensors | None:
-    """Return the honest results that ``actual`` is equal to in dtype, shape and every bit; None where there are none.
+def matching_run(actual: Tensors, results: Results) -> Tensors | None:
+    """Return the reference runs that ``actual`` is equal to in dtype, shape and every bit; None where there are none.
 
-    A device that computes what torch's CPU kernels compute is honest by the meaning of the word.
+    A device that computes what torch's CPU kernels compute is correct by definition.
     """
-    return next((honest for honest in results.honest if alike({"": actual}, {"": honest})), None)
+    return next(
+        (reference_runs for reference_runs in results.reference_runs if alike({"": actual}, {"": reference_runs})), None
+    )
 
 
 def alike(actual: Mapping[str, Tensors], wanted: Mapping[str, Tensors]) -> tuple[Joined, Joined] | None:
@@ -129,13 +133,13 @@ def _one_nan(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _perturbed(results: Results, ulps: float, propagated: float, *, together: bool) -> Tensors:
-    pairs = zip(results.expected, results.honest[0], strict=True)
+    pairs = zip(results.expected, results.reference_runs[0], strict=True)
     return [perturbed(*each, ulps, propagated, together=together) for each in pairs]
 
 
 def perturbed(
     expected: torch.Tensor | None,
-    honest: torch.Tensor | None,
+    reference_runs: torch.Tensor | None,
     ulps: float = 2.0,
     propagated: float = 0.0,
     *,
@@ -144,20 +148,24 @@ def perturbed(
     """Return what a device may give that is wrong by ``ulps`` in each element, up or down as chance has it.
 
     Transcendental functions, quotients and roots are not correctly rounded everywhere: OpenCL's embedded profile, CUDA
-    and vector libraries allow some ulp. To this comes ``propagated`` times the error of the honest result, where errors
+    and vector libraries allow some ulp. To this comes ``propagated`` times the error of the reference run, where errors
     of a pass before are in it. With ``together``, each element is wrong by as much as the largest.
     """
-    if expected is None or honest is None or not (honest.is_floating_point() or honest.is_complex()):
-        return honest
-    error, wide = _error(expected, honest.dtype, ulps, together=together), honest.to(expected.dtype)
-    if honest.is_complex():  # either part is as wrong as the whole is
+    if (
+        expected is None
+        or reference_runs is None
+        or not (reference_runs.is_floating_point() or reference_runs.is_complex())
+    ):
+        return reference_runs
+    error, wide = _error(expected, reference_runs.dtype, ulps, together=together), reference_runs.to(expected.dtype)
+    if reference_runs.is_complex():  # either part is as wrong as the whole is
         expected, wide, error = torch.view_as_real(expected), torch.view_as_real(wide), error.unsqueeze(-1)
     direction = inputs.signs("ops/shaken", max(expected.numel(), 1))[: expected.numel()].reshape(expected.shape)
     if propagated:
         error = error + propagated * (wide - expected).abs()
     moved = expected + direction * error
-    moved = (torch.view_as_complex(moved) if honest.is_complex() else moved).to(honest.dtype)
-    return torch.where(moved.isfinite() & honest.isfinite(), moved, honest)
+    moved = (torch.view_as_complex(moved) if reference_runs.is_complex() else moved).to(reference_runs.dtype)
+    return torch.where(moved.isfinite() & reference_runs.isfinite(), moved, reference_runs)
 
 
 def _error(expected: torch.Tensor, dtype: torch.dtype, ulps: float, *, together: bool) -> torch.Tensor:

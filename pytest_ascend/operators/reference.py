@@ -1,4 +1,4 @@
-"""What is right for one call, and what honest devices make of it: computed here, or read from where it was stored."""
+"""What is right for one call, and what correct devices make of it: computed here, or read from where it was stored."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from pytest_ascend.operators.values import StoredTensor
 Tensors: TypeAlias = list[torch.Tensor | None]
 
 CPU = torch.device("cpu")
-#: The layouts in which the CPU computes what is honest: its kernels take other ways there, and round more often.
+#: The layouts of reference runs: the CPU's kernels take other ways there, and round more often.
 SUM_LAYOUTS: tuple[Layout, ...] = (contiguous, stepped, transposed)
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What one call has to give: ``expected`` in float64 (integers and bool as they are), ``honest`` in the dtype.
+    """Right results of a call: ``expected`` in float64 (integers, bool as they are), ``reference_runs`` in the dtype.
 
-    The first of ``honest`` is the usual one; the others are of other layouts, or rounded more or less often.
+    The first reference run is the usual one; the others use other layouts, or round more or less often.
     """
 
     expected: Tensors
-    honest: tuple[Tensors, ...]
+    reference_runs: tuple[Tensors, ...]
 
     @property
     def first(self) -> torch.Tensor:
-        """Return the first tensor of the first honest result. Raises ValueError where there is none."""
-        found = self.honest[0][0]
+        """Return the first tensor of the first reference run. Raises ValueError where there is none."""
+        found = self.reference_runs[0][0]
         if found is None:
             raise ValueError("the first result is None")
         return found
@@ -119,10 +119,10 @@ class Definition:
             expected = compute(double)
         own = getattr(torch, dtype)
         dtypes = [own] * len(expected) if part == "backward" else self._dtypes(expected, own)
-        honest = [_cast(expected, dtypes), _cast(compute(_in_float32), dtypes)]
+        reference_runs = [_cast(expected, dtypes), _cast(compute(_in_float32), dtypes)]
         with contextlib.suppress(RuntimeError):  # the CPU lacks a step of the definition in a 16-bit dtype
-            honest += [_cast(compute(onto(CPU, layout)), dtypes) for layout in SUM_LAYOUTS]
-        return Results(expected, tuple(honest))
+            reference_runs += [_cast(compute(onto(CPU, layout)), dtypes) for layout in SUM_LAYOUTS]
+        return Results(expected, tuple(reference_runs))
 
     def _dtypes(self, expected: Tensors, dtype: torch.dtype) -> list[torch.dtype]:
         """Return the dtype that each output has to have."""
@@ -144,10 +144,10 @@ def computed(operator: Operator, sample: Sample, dtype: str, layouts: tuple[Layo
     exact = operator.definition or operator.function
     with numbers_in_float64():
         expected = forward(operator, exact, *on_tensors(double, sample.arguments(operator.name, kind)))
-    return Results(list(expected), tuple(list(_honest(operator, sample, kind, layout)) for layout in layouts))
+    return Results(list(expected), tuple(list(_reference_runs(operator, sample, kind, layout)) for layout in layouts))
 
 
-def _honest(operator: Operator, sample: Sample, kind: torch.dtype, layout: Layout) -> list[torch.Tensor]:
+def _reference_runs(operator: Operator, sample: Sample, kind: torch.dtype, layout: Layout) -> list[torch.Tensor]:
     args, kwargs = on_tensors(onto(CPU, layout), sample.arguments(operator.name, kind))
     return forward(operator, operator.function, args, kwargs)
 

@@ -75,9 +75,9 @@ class Recording:
             return self._results(sample, dtype, "backward")
 
     def _results(self, sample: Sample, dtype: str, part: str) -> Results:
-        numbers, *honest = self._said[self._position[sample.name]]["dtypes"][dtype][part]
+        numbers, *reference_runs = self._said[self._position[sample.name]]["dtypes"][dtype][part]
         expected: Tensors = [None if each is None else self._tensor(each) for each in numbers]
-        layouts = [self._honest(expected, each) for each in honest]
+        layouts = [self._reference_runs(expected, each) for each in reference_runs]
         return Results(expected, tuple(layouts))
 
     def expression(self, source: StoredTensor, dtype: torch.dtype) -> str:
@@ -125,8 +125,8 @@ class Recording:
             number=int(held["number"]),
         )
 
-    def _honest(self, expected: Tensors, said: Sequence[int | str | None]) -> Tensors:
-        """Return honest results: a text is the dtype that what is expected was rounded to, a number a tensor."""
+    def _reference_runs(self, expected: Tensors, said: Sequence[int | str | None]) -> Tensors:
+        """Return reference runs: a text is the dtype that what is expected was rounded to, a number a tensor."""
         found: Tensors = []
         for wanted, each in zip(expected, said, strict=True):
             if isinstance(each, str) and wanted is not None:

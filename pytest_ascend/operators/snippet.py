@@ -146,8 +146,8 @@ def _program(call: Reproduction, device: torch.device, most: int) -> str:
         element={call.element[0]: call.element[1]} if call.element else {},
     )
     place, index = call.element or (0, None)
-    honest = f"run({function}, lambda x: x.detach().clone())"
-    program += ending(place, index, *(call.rule or ("", 0.0)), honest=honest, repeats=call.repeats)
+    reference_runs = f"run({function}, lambda x: x.detach().clone())"
+    program += ending(place, index, *(call.rule or ("", 0.0)), reference_runs=reference_runs, repeats=call.repeats)
     needed = [f"import {each}" for each in ("torch", *(["torch_npu"] if device.type == "npu" else []))]
     imports = [*sorted({*needed, *writer.source.imports}), "from torch.utils._pytree import tree_flatten, tree_map"]
     parts = [

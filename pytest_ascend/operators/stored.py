@@ -22,9 +22,9 @@ from pytest_ascend.operators.values import StoredTensor
 
 #: What comes after the place of a result: the same, computed by torch's CPU kernels in the dtype of the case, from
 #: contiguous inputs and from those of other layouts.
-HONEST = ("~", "~stepped", "~transposed")
-#: What is expected, and the honest results.
-_SIDES = 1 + len(HONEST)
+REFERENCE_RUN = ("~", "~stepped", "~transposed")
+#: What is expected, and the reference runs.
+_SIDES = 1 + len(REFERENCE_RUN)
 #: A shape that no result has.
 NO_ELEMENTS = (0, 0, 0, 0, 0)
 BACKWARD = "backward"
@@ -106,46 +106,52 @@ def read(  # noqa: PLR0917
 def _results(tensors: Mapping[str, torch.Tensor], dtype: str, part: str, sample: Sample, count: int) -> Results:
     names = (place(dtype, part, sample, position) for position in itertools.count())
     found = list(itertools.islice(names, count) if count else itertools.takewhile(tensors.__contains__, names))
-    expected, *honest = zip(*(_result(tensors, name) for name in found), strict=True) if found else [()] * _SIDES
-    return Results(list(expected), tuple(map(list, honest)))
+    expected, *reference_runs = (
+        zip(*(_result(tensors, name) for name in found), strict=True) if found else [()] * _SIDES
+    )
+    return Results(list(expected), tuple(map(list, reference_runs)))
 
 
 def _result(tensors: Mapping[str, torch.Tensor], name: str) -> tuple[torch.Tensor | None, ...]:
-    """Return what is expected, then the honest results: as they are stored, or else the first, or else the expected."""
-    expected, usual = tensors.get(name), tensors.get(name + HONEST[0])
+    """Return what is expected, then the reference runs: as they are stored, or else the first, or else the expected."""
+    expected, usual = tensors.get(name), tensors.get(name + REFERENCE_RUN[0])
     if expected is None:
         return (None,) * _SIDES
     if usual is None:
         expected, usual = double(expected), expected
     elif usual.shape != expected.shape:
         usual = expected.to(usual.dtype)
-    return expected, usual, *(tensors.get(name + suffix, usual) for suffix in HONEST[1:])
+    return expected, usual, *(tensors.get(name + suffix, usual) for suffix in REFERENCE_RUN[1:])
 
 
 def named(dtype: str, part: str, sample: Sample, results: Results) -> Iterable[tuple[str, torch.Tensor]]:
     """Return names and tensors to store, no more of them than needed. Raises ValueError where only some exist."""
-    for position, (expected, *honest) in enumerate(zip(results.expected, *results.honest, strict=True)):
+    for position, (expected, *reference_runs) in enumerate(zip(results.expected, *results.reference_runs, strict=True)):
         name = place(dtype, part, sample, position)
-        existing = [each for each in honest if each is not None]
-        if expected is not None and len(existing) == len(honest):
+        existing = [each for each in reference_runs if each is not None]
+        if expected is not None and len(existing) == len(reference_runs):
             yield from _needed(name, expected, existing)
         elif expected is not None or existing:
             raise ValueError(f"{name}: only some of the results exist")
 
 
-def _needed(name: str, expected: torch.Tensor, honest: Sequence[torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+def _needed(
+    name: str, expected: torch.Tensor, reference_runs: Sequence[torch.Tensor]
+) -> Iterator[tuple[str, torch.Tensor]]:
     """Leave out what can be told from the rest.
 
-    Where the dtype holds what is expected, only that is stored, in the dtype; where the honest result is what is
+    Where the dtype holds what is expected, only that is stored, in the dtype; where the reference run is what is
     expected, rounded once, it is stored as a tensor without elements, which tells its dtype.
     """
-    usual, *others = honest
+    usual, *others = reference_runs
     exact = _same(expected, double(usual))
     yield name, usual if exact else expected
-    different = [(suffix, each) for suffix, each in zip(HONEST[1:], others, strict=True) if not _same(each, usual)]
+    different = [
+        (suffix, each) for suffix, each in zip(REFERENCE_RUN[1:], others, strict=True) if not _same(each, usual)
+    ]
     if not exact:
         rounded = _same(expected.to(usual.dtype), usual)
-        yield name + HONEST[0], usual.new_empty(*NO_ELEMENTS) if rounded else usual
+        yield name + REFERENCE_RUN[0], usual.new_empty(*NO_ELEMENTS) if rounded else usual
     yield from ((name + suffix, each) for suffix, each in different)
 
 

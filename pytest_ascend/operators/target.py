@@ -129,4 +129,4 @@ def in_dtype(results: Results, dtype: torch.dtype) -> Results:
         return results
     with unseen():
         written: torch.Tensor = results.first.to(dtype)
-        return Results([double(written)], tuple([written] for _ in results.honest))
+        return Results([double(written)], tuple([written] for _ in results.reference_runs))

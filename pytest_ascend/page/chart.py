@@ -89,7 +89,7 @@ def curve(
 ) -> Chart:
     """Draw what a device did step by step over what was expected of it, and below that their difference.
 
-    ``spread`` has the least and the largest value of honest results at each step: where the device lies inside, it
+    ``spread`` has the least and the largest value of the reference runs at each step: where the device lies inside, it
     differs by no more than they do.
     """
     actual, expected = drawn(actual), drawn(expected)
@@ -197,7 +197,7 @@ class Tensor:
     path: str
     agrees: bool
     actual: float
-    honest: float
+    reference: float
     allowed: float
     used: float
 
@@ -209,7 +209,7 @@ def depth(title: str, href: str, outputs: Sequence[Tensor], gradients: Sequence[
     if len(drawable) < 2:
         return None
     worst = max(tensors, key=lambda each: each.used)
-    lines = [[_power(getattr(each, name)) for each in tensors] for name in ("actual", "honest", "allowed")]
+    lines = [[_power(getattr(each, name)) for each in tensors] for name in ("actual", "reference", "allowed")]
     finite = [each for line in lines for each in line if math.isfinite(each)]
     x, y = across(max(len(tensors) - 1, 1)), upright(math.floor(min(finite)), math.ceil(max(finite)) or 1e-9)
     bad = [
@@ -247,7 +247,7 @@ def depth(title: str, href: str, outputs: Sequence[Tensor], gradients: Sequence[
         ),
         numbers=_numbers(
             ("tensor", "device", "CPU in that dtype", "allowed"),
-            [(each.path, each.actual, each.honest, each.allowed) for each in tensors],
+            [(each.path, each.actual, each.reference, each.allowed) for each in tensors],
         ),
         legend=((say("chart.device"), 1), (say("chart.cpu"), 2), (say("chart.allowed"), 3)),
     )

@@ -292,12 +292,13 @@ def _depths(results: Sequence[ResultRecord]) -> Iterator[Chart]:
 def _tensor(leaf: Verdict) -> chart.Tensor | None:
     """Return the errors of one tensor; None where its judge did not measure them."""
     metrics, limit = leaf.metrics, leaf.limit
-    actual, honest, used = (metrics.get(name) for name in ("rmse", "honest_rmse", "limit_used"))
-    if actual is None or honest is None or used is None:
+    actual, used = metrics.get("rmse"), metrics.get("limit_used")
+    reference = metrics.get("reference_rmse", metrics.get("honest_rmse"))  # logs of schemas up to 3
+    if actual is None or reference is None or used is None:
         return None
     scaled = actual / used if used else math.nan  # of another rule: the error at which that would fail
     allowed = limit.value if limit and limit.name == "root mean square error" else scaled
-    return chart.Tensor(evidence.line(leaf.path), leaf.agrees, actual, honest, allowed, used)
+    return chart.Tensor(evidence.line(leaf.path), leaf.agrees, actual, reference, allowed, used)
 
 
 def _rows(result: ResultRecord) -> Iterator[Chart]:

@@ -1,7 +1,7 @@
-"""What is right, and how far honest results lie apart: one computation in float64, and several in the device's dtype.
+"""What is right, and how far reference runs lie apart: one computation in float64, and several in the device's dtype.
 
 The exact result of slightly other weights is what a backward-stable implementation gives. So the CPU computes from
-weights that are moved by an ulp: what a device may honestly differ by follows from how far these results drift, which
+weights that are moved by an ulp: what a correct device may differ by follows from how far these results drift, which
 grows from step to step of a training as it does on the device.
 """
 
@@ -31,7 +31,7 @@ Compute: TypeAlias = Callable[[nn.Module], Observed]
 #: Integers in which a unit in the last place is one.
 BITS = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float64: torch.int64}
 
-#: Honest results beside the usual one. Their largest error stands for all honest ones: five of them miss it by little.
+#: Further reference runs. Their largest error stands for that of any correct run: five come close to it.
 MOVES = 5
 
 #: Units of float32 by which a weight is moved under autocast, so that some are rounded to a neighbour of where they
@@ -41,23 +41,23 @@ MOVED_BY = {None: 1, torch.bfloat16: 2**14, torch.float16: 2**11}
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What is right, in float64, and honest results in the device's own dtype."""
+    """What is right, in float64, and reference runs in the device's own dtype."""
 
     exact: Observed
-    honest: tuple[Observed, ...]
+    reference_runs: tuple[Observed, ...]
 
     def expected(self, kind: str) -> dict[str, Tensor]:
         """Return what is right of one kind."""
         return dict(self.exact[kind])
 
     def spread(self, kind: str, name: str) -> tuple[list[float], list[float]]:
-        """Return the least and the largest value of honest results at each place of one tensor."""
-        values = torch.stack([each[kind][name].double() for each in self.honest])
+        """Return the least and the largest value of reference runs at each place of one tensor."""
+        values = torch.stack([each[kind][name].double() for each in self.reference_runs])
         return values.amin(0).tolist(), values.amax(0).tolist()
 
     def samples(self, kind: str) -> Samples:
-        """Return honest results of one kind."""
-        return Samples(dict(each[kind]) for each in self.honest)
+        """Return reference runs of one kind."""
+        return Samples(dict(each[kind]) for each in self.reference_runs)
 
 
 @contextlib.contextmanager
@@ -79,7 +79,7 @@ def channels_last(model: nn.Module) -> nn.Module:
 def reference(
     model: nn.Module,
     exactly: Compute,
-    honestly: Compute,
+    in_dtype: Compute,
     autocast: torch.dtype | None = None,
     moves: int = MOVES,
     *,
@@ -87,22 +87,22 @@ def reference(
 ) -> Reference:
     """Compute on the CPU from copies of ``model``: once in float64, then in its own dtype, once and with moved weights.
 
-    ``exactly`` is given the copy in float64, ``honestly`` the others; under ``autocast`` the weights move further.
-    With ``orders`` honest results in other orders of summation go with them: where few steps were made, moved weights
+    ``exactly`` is given the copy in float64, ``in_dtype`` the others; under ``autocast`` the weights move further.
+    With ``orders`` reference runs in other orders of summation go with them: where few steps were made, moved weights
     show less than these do.
     """
     by = MOVED_BY[autocast]
     moved = (move(copy.deepcopy(model), f"move {number}", by) for number in range(moves))
     with stand_ins([]):
-        honest = [honestly(each) for each in (copy.deepcopy(model), *moved)]
+        reference_runs = [in_dtype(each) for each in (copy.deepcopy(model), *moved)]
         with other_order(), cross_entropy_inside():
-            honest.append(honestly(copy.deepcopy(model)))
+            reference_runs.append(in_dtype(copy.deepcopy(model)))
         exact = exactly(copy.deepcopy(model).double())
     if orders:
-        honest.append(honestly(channels_last(copy.deepcopy(model))))
+        reference_runs.append(in_dtype(channels_last(copy.deepcopy(model))))
         with without_onednn():
-            honest.append(honestly(copy.deepcopy(model)))
-    return Reference(exact, tuple(honest))
+            reference_runs.append(in_dtype(copy.deepcopy(model)))
+    return Reference(exact, tuple(reference_runs))
 
 
 def move(model: nn.Module, key: str, by: int = 1) -> nn.Module:

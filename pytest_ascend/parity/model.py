@@ -33,7 +33,7 @@ STEPS, RATE, EPS = 6, 1e-4, 1e-3
 
 CPU = torch.device("cpu")
 
-#: Honest runs of a model of unknown size beside the usual one.
+#: Further reference runs of a model of unknown size.
 MOVES = 3
 
 
@@ -101,7 +101,9 @@ class ModelParity:
                 self.compare(
                     dict(found),
                     right.expected(kind),
-                    honest=Samples(fit(each, found) for each in right.samples(kind)) if fit else right.samples(kind),
+                    reference_runs=Samples(fit(each, found) for each in right.samples(kind))
+                    if fit
+                    else right.samples(kind),
                     name=kind,
                     branching=kind in {"weights", "state"},
                     locate=partial(self._first_wrong_step, dtype, autocast, fit, actual),
@@ -129,15 +131,15 @@ class ModelParity:
         found = first_wrong(*self._on_both(traced, dtype, autocast), branching=True, fit=fit)
         if found:
             return found
-        none = "trained again to find the first wrong step, none is further off by itself than honest ones"
+        none = "trained again to find the first wrong step, no single step is further off than reference runs"
         model = _still(self.target.model).to(dtype)
         again = training(self.target, copy.deepcopy(model), self.device.torch_device(), autocast)
         same = all(torch.equal(each, again[kind][name]) for kind in actual for name, each in actual[kind].items())
         return f"{none}: the error adds up" if same else f"{none}, and results change from one training to the next"
 
 
-def _as(honest: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: each.to(found[name].dtype) if name in found else each for name, each in honest.items()}
+def _as(reference_runs: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: each.to(found[name].dtype) if name in found else each for name, each in reference_runs.items()}
 
 
 def _still(model: nn.Module) -> nn.Module:
@@ -221,6 +223,6 @@ def computation(case: Case, name: str, inputs: str) -> Computation:
         setup=(f"given = target.target_model({name!r}, {inputs!r})",),
         actual=f"computed(given, {what!r}, device, {dtypes})",
         exact=f"computed(given, {what!r}, cpu, torch.float64)",
-        honest=f"computed(given, {what!r}, cpu, {dtypes})",
+        reference_runs=f"computed(given, {what!r}, cpu, {dtypes})",
         layers="given.model.eval(), *given.args, **given.kwargs" if what == "layers" else "",
     )

@@ -56,16 +56,16 @@ raise SystemExit(not report.agrees)
 class Computation:
     """How a program computes again what was compared, as Python.
 
-    ``actual``, ``exact`` and ``honest`` are expressions for tensors by kind and then by name: on ``device``, on ``cpu``
-    in float64, and on ``cpu`` in the dtype of the case. ``layers`` are the arguments of :func:`precision.layers` where
-    every module is judged by itself. ``imports`` and ``setup`` are lines that these need.
+    ``actual``, ``exact`` and ``reference_runs`` are expressions for tensors by kind and then by name: on ``device``, on
+    ``cpu`` in float64, and on ``cpu`` in the dtype of the case. ``layers`` are the arguments of
+    :func:`precision.layers` where each module is judged by itself. ``imports`` and ``setup`` are lines that these need.
     """
 
     imports: tuple[str, ...] = ()
     setup: tuple[str, ...] = ()
     actual: str = ""
     exact: str = ""
-    honest: str = ""
+    reference_runs: str = ""
     layers: str = ""
 
     def reproduce(self, title: str, device: torch.device) -> Reproduce:
@@ -104,5 +104,11 @@ def _tensors(computation: Computation, verdict: Verdict | None) -> str:
         exact=computation.exact,
         kind=kind,
         decided=f"decided by {name}, element {index}: {leaf.worst.actual} in the run, {leaf.worst.expected} expected",
-        ending=ending(name, index, leaf.limit.name, float(leaf.limit.value), honest=f"{computation.honest}[{kind!r}]"),
+        ending=ending(
+            name,
+            index,
+            leaf.limit.name,
+            float(leaf.limit.value),
+            reference_runs=f"{computation.reference_runs}[{kind!r}]",
+        ),
     )

@@ -92,8 +92,8 @@ def _forward(dump: Dump, call: Call) -> precision.Verdict:
     function, args, kwargs = _call(dump, call)
     actual = [dump.tensor(each) for each in tensors_of(call.forward.get("output"))]
     expected = _flat(_repeatable(function, args, kwargs))
-    honest = _flat(function(*tree_map(_own, args), **tree_map(_own, kwargs)))
-    return _compare(call.name, actual, expected, honest)
+    reference_runs = _flat(function(*tree_map(_own, args), **tree_map(_own, kwargs)))
+    return _compare(call.name, actual, expected, reference_runs)
 
 
 def _backward(dump: Dump, call: Call) -> precision.Verdict:
@@ -153,11 +153,11 @@ def _gradients(
 
 
 def _compare(
-    name: str, actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], honest: Sequence[torch.Tensor]
+    name: str, actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], reference_runs: Sequence[torch.Tensor]
 ) -> precision.Verdict:
     if not actual:
         raise Unreadable("the dump has no result of this call")
-    return precision.compare(list(actual), list(expected), honest=list(honest), name=name)
+    return precision.compare(list(actual), list(expected), reference_runs=list(reference_runs), name=name)
 
 
 def _flat(tree: Any) -> list[torch.Tensor]:

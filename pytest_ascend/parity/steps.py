@@ -32,7 +32,7 @@ def fingerprint(tensor: Tensor) -> Tensor:
     """Return a vector on the CPU in the tensor's dtype: the whole tensor, or ``KEPT`` elements and ``BUCKETS`` sums.
 
     The sums go over all elements, with random signs, and are about as large as the elements: an error anywhere is in
-    one of them, and honest errors of many elements show as what they are.
+    one of them, and errors of reference runs of many elements show as what they are.
     """
     flat = tensor.detach().to("cpu", copy=True).flatten()
     if flat.numel() <= KEPT + BUCKETS:
@@ -61,7 +61,7 @@ QUANTITIES = ("loss", "running statistics", "gradient", "optimizer state", "weig
 #: Those that go back through comparisons, such as a ReLU's.
 BRANCHING = ("gradient", "optimizer state", "weight")
 
-#: Makes two results comparable: of honest tensors and the device's, by name, the honest ones.
+#: Makes two results comparable: of a reference run's tensors and the device's, by name, the reference run's.
 Fit: TypeAlias = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], Mapping[str, Tensor]]
 
 
@@ -89,19 +89,19 @@ def _made(
 
 
 def first_wrong(actual: Observed, right: Reference, *, branching: bool, fit: Fit | None = None) -> str:
-    """Say the first step, and what of it, at which a :func:`trace` is further off than honest ones; "" for none.
+    """Say the first step, and what of it, at which a :func:`trace` is further off than reference runs; "" for none.
 
     ``branching`` says that the model's gradients go through comparisons. Optimizers may keep their state under other
     names: what both have is compared.
     """
     for key, found in actual.items():
         wanted, quantity = right.expected(key), key.partition(", ")[2]
-        honest = right.samples(key) if fit is None else Samples(fit(each, found) for each in right.samples(key))
+        reference_runs = right.samples(key) if fit is None else Samples(fit(each, found) for each in right.samples(key))
         shared = [name for name in found if name in wanted]
         verdict = compare(
             {name: found[name] for name in shared},
             {name: wanted[name] for name in shared},
-            honest=Samples({name: each[name] for name in shared} for each in honest),
+            reference_runs=Samples({name: each[name] for name in shared} for each in reference_runs),
             name=quantity,
             branching=branching and quantity in BRANCHING,
             accumulation=ALLOWANCES.terms if quantity == "running statistics" else None,

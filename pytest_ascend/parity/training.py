@@ -138,7 +138,7 @@ def optimizer_state(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[st
     """Name the optimizer's tensors by the parameter that they belong to; counters of steps are left out.
 
     Of a mean of squares this is the root, which is what a step divides by. A gradient that is nothing but rounding, as
-    that of the bias of attention's keys, is off by a multiple of what honest ones are, and its square by a square.
+    that of the bias of attention's keys, is off by a multiple of what reference runs are, and its square by a square.
     """
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():

@@ -21,23 +21,23 @@ from pytest_ascend.precision.standards import Standard, standard_of
 from pytest_ascend.precision.sums import pieces
 from pytest_ascend.records.verdict import Limit, Verdict, Worst
 
-#: Rules that hold a device against honest results.
-NEED_HONEST = ("model", "ratio")
-#: Rejecting what is this share of its limit is a near thing; of honest layers 1.2 was seen.
+#: Rules that hold a device against reference runs.
+NEED_REFERENCE_RUNS = ("model", "ratio")
+#: Up to this share of its limit, a rejection is narrow. Correct layers have reached 1.2.
 NARROWLY = 1.5
 #: Wrong parts of a nested output that a message shows in full.
 SHOWN = 8
 
 
 class Samples(tuple[Any, ...]):
-    """Several honest results of one output: ``compare(actual, expected, honest=Samples([first, second]))``."""
+    """Several reference runs of one output: ``compare(actual, expected, reference_runs=Samples([first, second]))``."""
 
 
 def compare(
     actual: Any,
     expected: Any,
     *,
-    honest: Any = None,
+    reference_runs: Any = None,
     standard: str | Standard | None = None,
     name: str = "output",
     accumulation: int | None = None,
@@ -53,11 +53,11 @@ def compare(
     """Judge ``actual`` against ``expected``; both may be tensors, arrays, numbers, or structures of these.
 
     ``expected`` is a float64 reference (of any floating ``actual``), or has the dtype that ``actual`` must have.
-    ``honest`` is what an honest implementation (the CPU, in the same dtype) made of the same inputs; several go into
-    :class:`Samples`; a reference of :func:`cpu_reference` brings its own.
+    ``reference_runs`` is the result of a correct implementation (the CPU) for the same inputs in the same dtype, or
+    several as :class:`Samples`. A reference of :func:`cpu_reference` brings its own.
     ``accumulation`` is the number of terms in each sum (1: none, each element is
     computed by itself), ``scale`` the usual sum of their magnitudes; ``branching`` says that this is a gradient through
-    ReLU, max pooling or other comparisons, which may honestly fall the other way.
+    ReLU, max pooling or other comparisons, which may fall the other way on a correct device.
     ``dtype``, ``device``, ``stride`` (True: as ``expected`` has it) and ``requires_grad`` are what PyTorch promises.
     ``limits`` replaces numbers of the standard; a looser one needs a ``waiver``, the reason for it.
 
@@ -78,7 +78,13 @@ def compare(
         branching=branching,
         promise=promise,
     )
-    samples = () if honest is None else tuple(honest) if isinstance(honest, Samples) else (honest,)
+    samples = (
+        ()
+        if reference_runs is None
+        else tuple(reference_runs)
+        if isinstance(reference_runs, Samples)
+        else (reference_runs,)
+    )
     found = [_judge(leaf, request) for leaf in leaves(Leaf(name, actual, expected, samples))]
     return _as_one(found, name, request)
 
@@ -90,23 +96,25 @@ def _judge(leaf: Leaf | Misfit, request: Request) -> Verdict:
         return _judge_plain(leaf, request)
     if isinstance(leaf.expected, Reference):
         return _judge_reference(leaf, request)
-    return _judge_numbers(leaf, request, lambda: _beside(len(leaf.honest), request))
+    return _judge_numbers(leaf, request, lambda: _beside(len(leaf.reference_runs), request))
 
 
 def _judge_reference(leaf: Leaf, request: Request) -> Verdict:
-    """Judge beside a reference's own honest results; before they reject anything, beside more of them."""
+    """Judge beside a reference's own reference runs; before they reject anything, beside more of them."""
     expected, notes = leaf.expected, leaf.expected.source.notes
     own = replace(leaf, expected=plain(expected))
     actual = leaf.actual
-    if leaf.honest or request.standard.rule not in NEED_HONEST or not isinstance(actual, torch.Tensor):
-        return _judge_numbers(own, request, lambda: "; ".join([_beside(len(leaf.honest), request), *notes]))
+    if leaf.reference_runs or request.standard.rule not in NEED_REFERENCE_RUNS or not isinstance(actual, torch.Tensor):
+        return _judge_numbers(own, request, lambda: "; ".join([_beside(len(leaf.reference_runs), request), *notes]))
 
     def judged(count: int) -> Verdict:
-        honest = tuple(each for each in expected.honest(actual.dtype, count) if each.dtype is actual.dtype)
-        said = expected.source.described(actual.dtype, len(honest))
+        reference_runs = tuple(
+            each for each in expected.reference_runs(actual.dtype, count) if each.dtype is actual.dtype
+        )
+        said = expected.source.described(actual.dtype, len(reference_runs))
         return _judge_numbers(
-            replace(own, honest=honest),
-            replace(request, sampled=len(honest) > 1),
+            replace(own, reference_runs=reference_runs),
+            replace(request, sampled=len(reference_runs) > 1),
             lambda: "; ".join([said, *notes]),
         )
 
@@ -122,28 +130,32 @@ def _judge_reference(leaf: Leaf, request: Request) -> Verdict:
 def _judge_numbers(leaf: Leaf, request: Request, beside: Callable[[], str]) -> Verdict:
     number = torch.get_default_dtype()
     expected = as_tensor(leaf.expected, f"expected {leaf.path}", torch.float64)
-    honest = [as_tensor(each, f"honest {leaf.path}", number) for each in leaf.honest]
-    actual = as_tensor(leaf.actual, leaf.path, honest[0].dtype if honest and honest[0].is_floating_point() else number)
-    wrong = list(differences(actual, expected, honest, request.promise, leaf.actual))
+    reference_runs = [as_tensor(each, f"reference run {leaf.path}", number) for each in leaf.reference_runs]
+    actual = as_tensor(
+        leaf.actual,
+        leaf.path,
+        reference_runs[0].dtype if reference_runs and reference_runs[0].is_floating_point() else number,
+    )
+    wrong = list(differences(actual, expected, reference_runs, request.promise, leaf.actual))
     if wrong:
         return _refused(leaf.path, wrong, request)
-    _check_honest(honest, expected, leaf.path)
-    verdict = _judge_values(leaf.path, actual, expected, honest, request)
+    _check_runs(reference_runs, expected, leaf.path)
+    verdict = _judge_values(leaf.path, actual, expected, reference_runs, request)
     return replace(verdict, message=f"{verdict.message}\n  {beside()}") if verdict.message else verdict
 
 
-def _beside(honest: int, request: Request) -> str:
+def _beside(reference_runs: int, request: Request) -> str:
     """Say what besides the expected value decided, and what would make that sharper."""
-    if request.standard.rule not in NEED_HONEST:
+    if request.standard.rule not in NEED_REFERENCE_RUNS:
         return ""
-    if honest:
-        return f"judged beside {honest} honest result{'s' if honest > 1 else ''}"
+    if reference_runs:
+        return f"judged beside {reference_runs} reference run{'s' if reference_runs > 1 else ''}"
     terms = (
         f"{request.accumulation} terms" if request.accumulation else f"{ALLOWANCES.terms} terms, as nothing says how"
     )
     return (
         f"judged by the expected value alone and the model of sums ({terms}): sharper with expected from "
-        "cpu_reference(function, *inputs), or with honest= what the CPU makes of the same inputs in the same dtype"
+        "cpu_reference(function, *inputs), or with reference_runs=, the CPU's result in the same dtype"
     )
 
 
@@ -159,24 +171,28 @@ def _judge_plain(leaf: Leaf, request: Request) -> Verdict:
     return _refused(leaf.path, [f"expected {kind(leaf.expected)}, got {kind(leaf.actual)}"], request)
 
 
-def _check_honest(honest: Sequence[torch.Tensor], expected: torch.Tensor, path: str) -> None:
-    for one in honest:
+def _check_runs(reference_runs: Sequence[torch.Tensor], expected: torch.Tensor, path: str) -> None:
+    for one in reference_runs:
         if one.shape != expected.shape:
             raise UsageError(
-                f"honest {path} has shape {tuple(one.shape)}, expected {tuple(expected.shape)}",
+                f"reference run {path} has shape {tuple(one.shape)}, expected {tuple(expected.shape)}",
                 hint="run the same function on the same inputs for both",
             )
 
 
 def _judge_values(
-    path: str, actual: torch.Tensor, expected: torch.Tensor, honest: Sequence[torch.Tensor], request: Request
+    path: str, actual: torch.Tensor, expected: torch.Tensor, reference_runs: Sequence[torch.Tensor], request: Request
 ) -> Verdict:
     if actual.dtype in REAL_PARTS:
-        actual, expected, *honest = (torch.view_as_real(each) for each in (actual, expected, *honest))
+        actual, expected, *reference_runs = (torch.view_as_real(each) for each in (actual, expected, *reference_runs))
     if actual.dtype in FORMATS:
-        verdict = judge_floating(path, actual, expected, honest, request)
-        return verdict if verdict.agrees else explained(verdict, [actual, expected, *honest], request, judge_floating)
-    return judge_exact(path, actual, expected, request.standard, honest if request.sampled else ())
+        verdict = judge_floating(path, actual, expected, reference_runs, request)
+        return (
+            verdict
+            if verdict.agrees
+            else explained(verdict, [actual, expected, *reference_runs], request, judge_floating)
+        )
+    return judge_exact(path, actual, expected, request.standard, reference_runs if request.sampled else ())
 
 
 def _refused(path: str, wrong: Sequence[str], request: Request) -> Verdict:
@@ -223,14 +239,14 @@ def judge_exact(
     actual: torch.Tensor,
     expected: torch.Tensor,
     standard: Standard,
-    honest: Sequence[torch.Tensor] = (),
+    reference_runs: Sequence[torch.Tensor] = (),
 ) -> Verdict:
-    """Judge tensors of one exact dtype and shape; an element may also be what an honest result has there.
+    """Judge tensors of one exact dtype and shape; an element may also be what a reference run has there.
 
-    Which of nearly equal values is the largest, as of the experts for a token, honest devices decide differently.
+    Which of nearly equal values is the largest, as of the experts for a token, correct devices decide differently.
     """
     unequal, start, sample = 0, 0, Sample.of(actual)
-    for ours, theirs, *others in pieces([actual, expected, *honest], CHUNK):
+    for ours, theirs, *others in pieces([actual, expected, *reference_runs], CHUNK):
         wrong = ours != theirs
         for each in others:
             wrong &= ours != each
@@ -275,7 +291,7 @@ def _largest(sample: Sample) -> Worst:
 #: Figures whose distribution is told, and at which percentiles.
 TOLD = ("limit_used", "max_abs", "rmse", "ulp_mean", "ulp_max", "cosine")
 #: What a sample is to be.
-SAMPLE = "give (actual, expected) or (actual, expected, honest) for each"
+SAMPLE = "give (actual, expected) or (actual, expected, reference_run) for each"
 PERCENTILES = (0, 50, 90, 99, 100)
 
 
@@ -308,7 +324,7 @@ class PassRate:
 
 
 def pass_rate(samples: Iterable[Sequence[Any]], **settings: Any) -> PassRate:
-    """Judge every sample: pairs of actual and expected, or triples with an honest result.
+    """Judge every sample: pairs of actual and expected, or triples with a reference run.
 
     ``settings`` are those of :func:`pytest_ascend.precision.compare`. Raises :class:`UsageError` without any sample.
     """
@@ -331,5 +347,5 @@ def _judge_sample(sample: Sequence[Any], settings: Mapping[str, Any]) -> Verdict
     if len(sample) == 2:
         return compare(sample[0], sample[1], **settings)
     if len(sample) == 3:
-        return compare(sample[0], sample[1], honest=sample[2], **settings)
+        return compare(sample[0], sample[1], reference_runs=sample[2], **settings)
     raise UsageError(f"a sample has {len(sample)} parts", hint=SAMPLE)

@@ -236,7 +236,7 @@ class Expected:
 
     @classmethod
     def of(cls, values: Floats, form: Format) -> Expected:
-        """Compute it, once for the device's values and for each honest result."""
+        """Compute it, once for the device's values and for each reference run."""
         magnitude = np.abs(values)
         highest, square_sum = float(np.maximum.reduce(magnitude)), float(values.dot(values))
         return cls(values, magnitude, highest, square_sum, *octaves_and_inverse(magnitude, form))

@@ -19,12 +19,12 @@ from pytest_ascend.precision.formats import ALLOWANCES
 from pytest_ascend.precision.request import Request, explain
 from pytest_ascend.records.verdict import FLUSHES, HALVES, SATURATES, Verdict, told
 
-#: Judges a result by what is expected and what is honest: path, actual, expected, honest, how.
+#: Judges a result by what is expected and by reference runs: path, actual, expected, reference_runs, how.
 Judge: TypeAlias = Callable[[str, Tensor, Tensor, Sequence[Tensor], Request], Verdict]
 
 #: How much larger a rounding of float16 is than one of float32.
 _WIDER = 2.0**13
-#: The error model's limits that are multiples of a rounding, or of an honest error.
+#: The error model's limits that are multiples of a rounding, or of an error of a reference run.
 _OF_ROUNDINGS = (
     *("element_ulps", "rms_ulps", "bias_ulps", "approximation_ulps", "sampled_ulps"),
     *("largest", "sampled_largest", "block", "rms"),
@@ -55,19 +55,19 @@ LOOKED_AT, ELEMENTS = (torch.float16, torch.bfloat16, torch.float32), 1 << 24
 def explained(verdict: Verdict, tensors: Sequence[Tensor], request: Request, judge: Judge) -> Verdict:
     """Return a verdict that disagrees, with the fewest deviations that explain all of it, if any, in its pattern.
 
-    ``tensors`` are the actual result, the expected one and the honest ones, of one shape.
+    ``tensors`` are the actual result, the expected one and the reference runs, of one shape.
     """
     actual = tensors[0]
     if actual.dtype not in LOOKED_AT or actual.numel() > ELEMENTS or actual.layout is not torch.strided:
         return verdict
-    actual, expected, *honest = (each.detach().cpu() for each in tensors)
+    actual, expected, *reference_runs = (each.detach().cpu() for each in tensors)
     shown = {name: found for name, shows in PLACES.items() if (found := shows(actual, expected)).any()}
     names = [*shown, *([HALVES] if actual.dtype is torch.float32 and request.standard.rule == "model" else [])]
     for chosen in (each for count in range(1, len(names) + 1) for each in combinations(names, count)):
         rest = torch.ones_like(actual, dtype=torch.bool)
         for name in chosen:
             rest &= ~shown[name] if name in shown else rest
-        ours, theirs, *beside = (each[rest] for each in (actual, expected, *honest))
+        ours, theirs, *beside = (each[rest] for each in (actual, expected, *reference_runs))
         how = _in_halves(request) if HALVES in chosen else request
         if not ours.numel() or judge(verdict.path, ours, theirs, beside, how).agrees:
             named = replace(verdict, pattern="; ".join(filter(None, [verdict.pattern, told(chosen)])))
@@ -76,7 +76,7 @@ def explained(verdict: Verdict, tensors: Sequence[Tensor], request: Request, jud
 
 
 def _in_halves(request: Request) -> Request:
-    """Return how to judge float32 by what honest float16 would be allowed."""
+    """Return how to judge float32 by what would be allowed in float16."""
     usual = request.standard.numbers("float32")
     limits = {name: usual[name] * _WIDER for name in _OF_ROUNDINGS}
     limits |= {name: usual[name] * _WIDER / sqrt(request.accumulation or ALLOWANCES.terms) for name in _OF_SUMS}

@@ -46,13 +46,13 @@ LOOKED_AT = 1 << 16
 
 
 def judge_floating(
-    path: str, actual: torch.Tensor, expected: torch.Tensor, honest: Sequence[torch.Tensor], request: Request
+    path: str, actual: torch.Tensor, expected: torch.Tensor, reference_runs: Sequence[torch.Tensor], request: Request
 ) -> Verdict:
     """Judge tensors of equal shape; ``expected`` may be of a finer format than ``actual``."""
     form = FORMATS[actual.dtype]
     standard = adjusted(request.standard, form.name, request.limits, request.waiver)
     numbers = standard.numbers(form.name)
-    tensors = (actual, expected, *honest)
+    tensors = (actual, expected, *reference_runs)
     if standard.rule == "model":
         with np.errstate(all="ignore"):
             seen = _at_first_sight(path, tensors, form, request, standard)
@@ -60,7 +60,7 @@ def judge_floating(
             return seen
     rule = None if standard.rule == "model" else RULES[standard.rule](numbers, form)
     equal = measured_equal(actual, expected, form) if standard.rule == "binary" else None
-    found = equal or measure(actual, expected, honest, form, rule)
+    found = equal or measure(actual, expected, reference_runs, form, rule)
     finding = _nonfinite(found)
     if finding is None:
         with np.errstate(all="ignore"):
@@ -72,14 +72,14 @@ def _at_first_sight(
     path: str, tensors: Sequence[torch.Tensor], form: Format, request: Request, standard: Standard
 ) -> Verdict | None:
     """Accept large tensors that are equal, or that rounding or sums explain; None where figures have to decide."""
-    actual, expected, *honest = tensors
+    actual, expected, *reference_runs = tensors
     size = actual.numel()
     if not size or not all(each.device.type == "cpu" and each.is_contiguous() for each in tensors):
         return None
     if size <= EXACT_UP_TO:
         found = look_at_few(actual, expected, form)
     elif size > WIDE_UP_TO and actual.element_size() > 1:
-        found = look(actual, expected, form, only_rounding=bool(honest))
+        found = look(actual, expected, form, only_rounding=bool(reference_runs))
     else:
         return None
     if found is None:
@@ -96,8 +96,13 @@ def _at_first_sight(
         sampled=request.sampled,
     )
     use = _allowances(standard.numbers(form.name))
-    finding = judge_look(found, setting, use, is_beside=bool(honest))
-    if finding is None and honest and found.few is not None and (signed := found.few.of(honest)) is not None:
+    finding = judge_look(found, setting, use, is_beside=bool(reference_runs))
+    if (
+        finding is None
+        and reference_runs
+        and found.few is not None
+        and (signed := found.few.of(reference_runs)) is not None
+    ):
         shown = np.abs(signed)
         setting = replace(setting, approximated=_is_approximated(request, shown.max(axis=1).tolist()))
         finding = judge_few(found.few, shown, signed, setting, use)
@@ -118,12 +123,12 @@ def _at_first_sight(
 def _figures_when_read(tensors: Sequence[torch.Tensor], form: Format, found: Look, finding: Finding) -> Figures:
     """Return figures that are computed from the tensors when somebody reads them; of tensors changed since, few."""
     versions = [each._version for each in tensors]  # noqa: SLF001 - no public name exists
-    actual, expected, *honest = tensors
+    actual, expected, *reference_runs = tensors
 
     def compute() -> Mapping[str, float]:
         if versions != [each._version for each in tensors]:  # noqa: SLF001
             return {}
-        return figures(measure(actual, expected, honest, form))
+        return figures(measure(actual, expected, reference_runs, form))
 
     known = {"count": float(found.count), "max_abs": found.furthest, "limit_used": finding.used}
     return Figures(known, compute)
@@ -153,13 +158,13 @@ def _setting(found: Measurement, expected: torch.Tensor, form: Format, request: 
         distinct=_distinct(expected),
         branching=request.branching,
         sampled=request.sampled,
-        approximated=_is_approximated(request, [each.ulp_max for each in found.honest]),
+        approximated=_is_approximated(request, [each.ulp_max for each in found.reference_runs]),
     )
 
 
-def _is_approximated(request: Request, honest: Iterable[float]) -> bool:
-    """Whether the largest error in ulp of honest results says that they are not all rounded exactly."""
-    return (request.accumulation or 1) == 1 and any(0.51 < each < 4 for each in honest)
+def _is_approximated(request: Request, reference_runs: Iterable[float]) -> bool:
+    """Whether the largest error in ulp of reference runs says that they are not all rounded exactly."""
+    return (request.accumulation or 1) == 1 and any(0.51 < each < 4 for each in reference_runs)
 
 
 def _distinct(expected: torch.Tensor) -> int:
@@ -226,8 +231,8 @@ def _at(tensors: Sequence[torch.Tensor], worst: int, finding: Finding) -> Findin
 #: What it usually means when no element is far off, but all of them together are.
 ALTOGETHER = {
     "mean signed error in ulp": "no element is far off, but they are all off to one side: another rounding mode",
-    "root mean square error": "no element is far off, but they all are more than honest ones",
-    "root mean square error of one block": "no element is far off, but one block is worse than honest ones",
+    "root mean square error": "no element is far off, but on the whole more than reference runs",
+    "root mean square error of one block": "no element is far off, but one block is further off than reference runs",
 }
 
 
@@ -260,7 +265,7 @@ def _wrong_elements(tensors: Sequence[torch.Tensor], found: Measurement, finding
 
 def _beyond(arrays: Sequence[Floats], found: Measurement, finding: Finding) -> Floats:
     """Return each element's error as a multiple of what is allowed; Inf where NaN or Inf are out of place."""
-    actual, expected, *honest = arrays
+    actual, expected, *reference_runs = arrays
     form = found.actual.format
     is_number = classes_in(expected, form) == FINITE
     finite = (classes(actual) == FINITE) & is_number
@@ -269,7 +274,7 @@ def _beyond(arrays: Sequence[Floats], found: Measurement, finding: Finding) -> F
         ours, theirs = actual[finite], expected[finite]
         error = np.abs(ours - theirs)
         ratio[finite] = np.where(error == 0, 0.0, error / finding.allowed(theirs))
-    ratio[~accepts(actual, expected, honest, form)] = np.inf
+    ratio[~accepts(actual, expected, reference_runs, form)] = np.inf
     if not found.nonfinite.explains_nan(form):
         ratio[np.isnan(actual) & is_number] = np.inf
     return ratio
@@ -383,10 +388,10 @@ def figures(found: Measurement) -> dict[str, float]:
             "inf_expected": float(special.inf_expected),
             "nonfinite_mismatches": float(special.mismatches),
         }
-    if found.honest:
+    if found.reference_runs:
         result |= {
-            "honest_rmse": math.sqrt(max(each.square_sum / max(each.count, 1) for each in found.honest)),
-            "honest_ulp_max": max(each.ulp_max for each in found.honest),
+            "reference_rmse": math.sqrt(max(each.square_sum / max(each.count, 1) for each in found.reference_runs)),
+            "reference_ulp_max": max(each.ulp_max for each in found.reference_runs),
         }
     return result
 

@@ -86,21 +86,21 @@ class Allowances:
     element_ulps: float = 1.9
     rms_ulps: float = 0.75
     bias_ulps: float = 0.2
-    #: The same as ``element_ulps`` for functions that honest results do not round exactly: exp, tanh, erf.
+    #: The same as ``element_ulps`` for functions that reference runs do not round exactly: exp, tanh, erf.
     approximation_ulps: float = 3.0
-    #: Times the largest inner error that an honest result shows.
+    #: Times the largest inner error that a reference run shows.
     largest: float = 3.5
-    #: The same of a reference of :func:`cpu_reference`, which computes more honest results before it rejects one.
+    #: The same of a reference of :func:`cpu_reference`, which computes more reference runs before it rejects one.
     sampled_largest: float = 2.25
     #: The correction for few elements of such a reference, which is 1.65 of others at least.
     sampled_few: float = 1.25
-    #: And the least that is allowed of functions that honest results do not round exactly.
+    #: And the least that is allowed of functions that reference runs do not round exactly.
     sampled_ulps: float = 2.75
-    #: Times the root mean square error of the worst honest block: one row's normaliser may be most of a block's error.
+    #: Times the root mean square error of the worst block of reference runs: one row's normaliser may be most of it.
     block: float = 4.0
     #: Times the root mean square of the inner errors, before the correction for few elements.
     rms: float = 2.2
-    #: Chance that so few elements understate the honest errors, for the correction for few elements.
+    #: Chance that so few elements understate the errors of reference runs, for the correction for few elements.
     luck: float = 1e-6
     #: More elements than this count as no more than this, since errors of one tensor are not independent.
     independent: int = 64
@@ -127,9 +127,9 @@ class Setting:
 
     ``accumulation`` is the number of terms in each sum (None: not known); ``scale`` the size of those terms' sum of
     magnitudes (None: taken from the expected values); ``finer`` whether the expected values are of a finer format than
-    the judged one; ``distinct`` how many different expected values a sample holds; ``approximated`` whether honest
+    the judged one; ``distinct`` how many different expected values a sample holds; ``approximated`` whether the
     results have errors that no exact rounding has; ``branching`` whether a comparison between nearly equal values (in a
-    ReLU, in max pooling) may have fallen the other way before a gradient was taken; ``sampled`` whether more honest
+    ReLU, in max pooling) may have fallen the other way before a gradient was taken; ``sampled`` whether more
     results are computed before one is rejected, so that few of them need not stand for all.
     """
 

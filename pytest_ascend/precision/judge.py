@@ -1,4 +1,4 @@
-"""Judging a measurement by the error model: is what the device shows of the size that honest results show?"""
+"""Judging a measurement by the error model: is what the device shows of the size that reference runs show?"""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ class Finding:
 
 
 def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOWANCES) -> Finding:
-    """Return the rule of which the device's errors use up most; broken where they do not look like honest ones."""
-    if not all(each.count for each in found.honest):
-        found = replace(found, honest=[each for each in found.honest if each.count])
+    """Return the rule of which the device's errors use up most; broken where they do not look like reference runs."""
+    if not all(each.count for each in found.reference_runs):
+        found = replace(found, reference_runs=[each for each in found.reference_runs if each.count])
     rounding = _rounding(found.actual, setting, use)
     if not rounding.is_broken:
         return rounding
@@ -83,19 +83,19 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
     if not few.is_broken:
         return few
     entries = found.actual.spread.entries()
-    honest_entries = [each.spread.entries() for each in found.honest]
+    run_entries = [each.spread.entries() for each in found.reference_runs]
     lowest, highest = exponents_of(entries, setting.format)
-    # Where the device overflows, honest results may have numbers above all of its own.
-    highest = max(highest, *(exponents_of(each, setting.format)[1] for each in honest_entries), lowest)
-    results = _by_octave(honest_entries, setting, lowest, highest)
-    honest = joined(results) if results else None
-    if honest is not None and setting.accumulation != 1 and (merged := cancelled(honest)):
+    # Where the device overflows, reference runs may have numbers above all of its own.
+    highest = max(highest, *(exponents_of(each, setting.format)[1] for each in run_entries), lowest)
+    results = _by_octave(run_entries, setting, lowest, highest)
+    reference_runs = joined(results) if results else None
+    if reference_runs is not None and setting.accumulation != 1 and (merged := cancelled(reference_runs)):
         lowest += merged
-        results = _by_octave(honest_entries, setting, lowest, highest)
-        honest = joined(results)
+        results = _by_octave(run_entries, setting, lowest, highest)
+        reference_runs = joined(results)
     device = octaves(_nonzero(entries), setting.format, lowest, highest - lowest + 1)
-    model = ErrorModel(honest, setting, np.arange(lowest, highest + 1), use, results)
-    allowed = _with_zero(model.limits(found.actual.count), honest_entries, device, setting, use)
+    model = ErrorModel(reference_runs, setting, np.arange(lowest, highest + 1), use, results)
+    allowed = _with_zero(model.limits(found.actual.count), run_entries, device, setting, use)
     findings = (
         _at_zero(entries, allowed, setting),
         _elements(device, allowed),
@@ -106,16 +106,16 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
     return max(findings, key=lambda each: (each.used > 1 and each.allowed is not None, each.used))
 
 
-def _by_octave(honest: Sequence[Entries], setting: Setting, lowest: int, highest: int) -> list[Octaves]:
-    """Return what each honest result shows; of those that show no element but zeros nothing, which say nothing."""
-    found = (octaves(_nonzero(each), setting.format, lowest, highest - lowest + 1) for each in honest)
+def _by_octave(reference_runs: Sequence[Entries], setting: Setting, lowest: int, highest: int) -> list[Octaves]:
+    """Return what each reference run shows; of those that show no element but zeros nothing, which say nothing."""
+    found = (octaves(_nonzero(each), setting.format, lowest, highest - lowest + 1) for each in reference_runs)
     return [each for each in found if each.count.any()]
 
 
 def judge_look(found: Look, setting: Setting, use: Allowances, *, is_beside: bool) -> Finding | None:
     """Return why a first look is enough to accept a result: no error, rounding, or sums; None where it is not.
 
-    ``is_beside`` says that honest results decide about what rounding does not explain.
+    ``is_beside`` says that reference runs decide about what rounding does not explain.
     """
     is_near, few = found.ulp_max <= FAR, found.count < FEW
     if is_near and not (rounding := _rounding(found, setting, use)).is_broken:
@@ -127,10 +127,10 @@ def judge_look(found: Look, setting: Setting, use: Allowances, *, is_beside: boo
 
 
 def judge_few(found: Few, shown: Floats, signed: Floats, setting: Setting, use: Allowances) -> Finding | None:
-    """Return why honest results explain the errors of a small tensor; None where it needs a closer look.
+    """Return why reference runs explain the errors of a small tensor; None where it needs a closer look.
 
-    ``signed`` are the honest errors in ulp (results, elements), ``shown`` the same without signs. Accepted is nothing
-    that :func:`judge_by_model` rejects: the limits are its own, or lower.
+    ``signed`` are the errors of reference runs in ulp (results, elements), ``shown`` the same without signs. The limits
+    are those of :func:`judge_by_model` or lower, so that nothing is accepted that it rejects.
     """
     if found.error.size < FEW:
         return _within_few(found, shown, setting, use)
@@ -144,7 +144,7 @@ def judge_few(found: Few, shown: Floats, signed: Floats, setting: Setting, use: 
 
 
 def _within_octaves(found: Few, shown: Floats, keep: Floats, setting: Setting, use: Allowances) -> Finding | None:
-    """Compare elements, and root mean squares by octave, with the honest errors of neighbouring octaves."""
+    """Compare elements, and root mean squares by octave, with the errors of reference runs of neighbouring octaves."""
     error, octave, shown = found.error[keep], found.octave[keep], shown[:, keep]
     if not error.size:
         return None
@@ -176,20 +176,20 @@ def _within_octaves(found: Few, shown: Floats, keep: Floats, setting: Setting, u
 
 
 def _even_blocks(found: Few, shown: Floats, use: Allowances) -> bool:
-    """Whether no block of neighbours has a larger error than the same block of an honest result explains."""
+    """Whether no block of neighbours has a larger error than the same block of a reference run explains."""
     size = found.error.size
     starts = np.arange(0, size, block_size(size))
     sizes = np.diff(np.append(starts, size))
     ulp = 1 / found.inverse
     rounding = np.add.reduceat(np.square(ulp), starts) / sizes
-    honest = np.add.reduceat(np.square(shown * ulp), starts, axis=1) / sizes
-    inner = np.sqrt(np.maximum(np.maximum.reduce(honest) - rounding / 12, 0))
+    reference_runs = np.add.reduceat(np.square(shown * ulp), starts, axis=1) / sizes
+    inner = np.sqrt(np.maximum(np.maximum.reduce(reference_runs) - rounding / 12, 0))
     limit = use.rms_ulps * np.sqrt(rounding) + use.block * inner
     return bool((np.add.reduceat(np.square(found.error), starts) / sizes <= np.square(limit)).all())
 
 
 def _unbiased(found: Few, signed: Floats, shown: Floats, setting: Setting, use: Allowances) -> bool:
-    """Whether the mean signed error is one that honest results have, too, or says nothing beside their errors."""
+    """Whether the mean signed error is one that reference runs have, too, or says nothing beside their errors."""
     size = found.error.size
     if size < BIASED_FROM or _shares_errors(setting, use):
         return True
@@ -205,9 +205,9 @@ def _unbiased(found: Few, signed: Floats, shown: Floats, setting: Setting, use: 
 def _within_few(found: Few, shown: Floats, setting: Setting, use: Allowances) -> Finding | None:
     """Compare few elements one by one, with every rule that applies to them; None where they need a closer look.
 
-    The limits are :class:`ErrorModel`'s, where one window of octaves holds all honest errors.
+    The limits are :class:`ErrorModel`'s, where one window of octaves holds all errors of reference runs.
     """
-    beside = _within_honest(np.abs(found.signed), np.maximum.reduce(shown), setting, use)
+    beside = _within_reference_runs(np.abs(found.signed), np.maximum.reduce(shown), setting, use)
     if not beside.is_broken and (setting.accumulation or 1) == 1:
         return beside
     if shown.size > use.independent or not found.magnitude.all():
@@ -218,8 +218,8 @@ def _within_few(found: Few, shown: Floats, setting: Setting, use: Allowances) ->
     return None if finding.is_broken else finding
 
 
-def _within_honest(ulps: Floats, shown: Floats, setting: Setting, use: Allowances) -> Finding:
-    """Compare few errors in ulp with what honest results show at the same elements."""
+def _within_reference_runs(ulps: Floats, shown: Floats, setting: Setting, use: Allowances) -> Finding:
+    """Compare few errors in ulp with what reference runs show at the same elements."""
     allowed = use.element_ulps + largest_of(setting, use) * np.maximum(shown - 0.5, 0)
     used = ulps / allowed
     place = int(used.argmax())
@@ -247,17 +247,17 @@ def _few_elements(found: Measurement, setting: Setting, use: Allowances) -> Find
     """What is certainly within the limits of every rule: the second quick way out.
 
     Below what the model of sums allows in the lowest octave (of few elements, of which no mean is taken: for one
-    element), or, of few elements, below what the honest errors of the same elements allow.
+    element), or, of few elements, below what the errors of reference runs of the same elements allow.
     """
     sums, few = found.actual, found.actual.count < FEW
-    if not found.honest or (setting.accumulation or 1) > 1:
+    if not found.reference_runs or (setting.accumulation or 1) > 1:
         factor = use.sums if few else use.sums_rms
         limit = float(inner_by_model(setting, LOWEST, use, factor)[0])
         if sums.abs_max <= limit and (few or _says_nothing_on_bias(found, setting, use)):
             return Finding(rule="error of one element", value=sums.abs_max, limit=limit)
-    elif few and all(each.count == sums.count for each in found.honest):
-        shown = np.max([each.spread.entries().lower for each in found.honest], axis=0)
-        return _within_honest(sums.spread.entries().lower, shown, setting, use)
+    elif few and all(each.count == sums.count for each in found.reference_runs):
+        shown = np.max([each.spread.entries().lower for each in found.reference_runs], axis=0)
+        return _within_reference_runs(sums.spread.entries().lower, shown, setting, use)
     return Finding(rule="error of one element", value=sums.abs_max, limit=0.0)
 
 
@@ -277,14 +277,14 @@ def _zero_errors(entries: Entries, setting: Setting) -> tuple[float, float]:
 
 
 def _with_zero(
-    allowed: Limits, honest: Sequence[Entries], device: Octaves, setting: Setting, use: Allowances
+    allowed: Limits, reference_runs: Sequence[Entries], device: Octaves, setting: Setting, use: Allowances
 ) -> Limits:
-    """Where zero is expected, allow what honest results show there, and what is allowed for the smallest values.
+    """Where zero is expected, allow what reference runs show there, and what is allowed for the smallest values.
 
     Of few elements that is the lowest octave; of many the lowest 64 elements, since a small value cut off at zero
     (by a ReLU, a mask) may have the error of values that were not.
     """
-    shown = max((_zero_errors(each, setting)[1] for each in honest), default=0.0)
+    shown = max((_zero_errors(each, setting)[1] for each in reference_runs), default=0.0)
     reach = 1
     if device.count.sum() >= use.independent:
         reach = int(np.searchsorted(np.cumsum(device.count), use.independent)) + 1
@@ -325,21 +325,21 @@ def _root_mean_square(device: Octaves, model: ErrorModel) -> Finding:
 
 
 def _blocks(found: Measurement, setting: Setting, use: Allowances) -> Finding:
-    """Compare the root mean square of each block of neighbours with the largest of honest blocks of its magnitude."""
+    """Compare the root mean square of each block of neighbours with reference runs' largest of its magnitude."""
     rule = "root mean square error of one block"
     nothing = Finding(rule=rule, value=0.0, limit=math.inf)
-    if not found.honest or setting.distinct < FEW or not found.actual.blocks or setting.branching:
+    if not found.reference_runs or setting.distinct < FEW or not found.actual.blocks or setting.branching:
         return nothing
     device, ulp_square = (np.concatenate(each) for each in zip(*found.actual.blocks, strict=True))
-    honest = [np.concatenate([block[0] for block in each.blocks]) for each in found.honest]
-    known = np.flatnonzero(~np.isnan(np.sum([device, *honest], axis=0)))
+    reference_runs = [np.concatenate([block[0] for block in each.blocks]) for each in found.reference_runs]
+    known = np.flatnonzero(~np.isnan(np.sum([device, *reference_runs], axis=0)))
     if not known.size:
         return nothing
-    device, ulp_square, *honest = (each[known] for each in (device, ulp_square, *honest))
+    device, ulp_square, *reference_runs = (each[known] for each in (device, ulp_square, *reference_runs))
     octave = np.frexp(ulp_square)[1] // 2
     octave -= octave.min()
     shown = np.zeros(int(octave.max()) + 1)
-    for each in honest:
+    for each in reference_runs:
         inner = each - ulp_square / 12
         np.maximum.at(shown, octave, np.sqrt(np.maximum(inner, 0)))
     shown = sliding_max(shown, 2)
@@ -360,10 +360,10 @@ def _bias(found: Measurement, setting: Setting, use: Allowances) -> Finding:
     rule = "mean signed error in ulp"
     if _says_nothing_on_bias(found, setting, use):
         return Finding(rule=rule, value=value, limit=math.inf)
-    inner = _honest_inner_ulps(found)
+    inner = _reference_inner_ulps(found)
     if inner > 0.5:
         return Finding(rule=rule, value=value, limit=math.inf)
-    shown = max((max(map(abs, biases(each))) for each in found.honest), default=0.0)
+    shown = max((max(map(abs, biases(each))) for each in found.reference_runs), default=0.0)
     chance = 6 * 0.3 / math.sqrt(found.actual.count)
     return Finding(rule=rule, value=value, limit=use.bias_ulps + use.largest * shown + use.rms * inner + chance)
 
@@ -379,8 +379,8 @@ def _shares_errors(setting: Setting, use: Allowances) -> bool:
     return terms > 1 and use.sums_rms * math.sqrt(terms) * 2.0 ** (setting.format.digits - 24) > use.bias_ulps / 4
 
 
-def _honest_inner_ulps(found: Measurement) -> float:
-    return max((_inner_ulps(each) for each in found.honest), default=0.0 if found.actual.ulp_max <= 2 else 1.0)
+def _reference_inner_ulps(found: Measurement) -> float:
+    return max((_inner_ulps(each) for each in found.reference_runs), default=0.0 if found.actual.ulp_max <= 2 else 1.0)
 
 
 def biases(sums: Sums | Look) -> tuple[float, float]:

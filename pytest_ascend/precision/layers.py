@@ -170,8 +170,8 @@ def models(
     """Compare a rewritten model with its original, by what the modules give that ``names`` maps to each other.
 
     ``names`` goes from the model's names to the original's; without it, modules of equal names are compared. The model
-    runs on ``device``, its original on the CPU: in float64 (expected) and as it is (honest). Raises :class:`UsageError`
-    for unknown names, and where nothing is there to compare.
+    runs on ``device``, its original on the CPU: in float64 (expected) and as it is (reference run). Raises
+    :class:`UsageError` for unknown names, and where nothing is there to compare.
     """
     check_module(model)
     check_module(original)
@@ -185,11 +185,13 @@ def models(
     args, named = (mapped(each, lambda tensor: widened(tensor.cpu())) for each in (inputs, kwargs))
     expected = {(call.name, call.number): call for call in run(wide.double(), args, named, None, False)[1]}
     args, named = (mapped(each, torch.Tensor.cpu) for each in (inputs, kwargs))
-    honest = {(call.name, call.number): call for call in run(theirs, args, named, None, False)[1]}
+    reference_runs = {(call.name, call.number): call for call in run(theirs, args, named, None, False)[1]}
     args, named = (mapped(each, lambda tensor: tensor.to(device)) for each in (inputs, kwargs))
     calls = run(copy.deepcopy(model).to(device), args, named, None, False)[1]
     found = [(call, (pairs[call.name], call.number)) for call in calls if call.name in pairs]
-    layers = tuple(_against(call, expected[key], honest[key], standard) for call, key in found if key in expected)
+    layers = tuple(
+        _against(call, expected[key], reference_runs[key], standard) for call, key in found if key in expected
+    )
     if not layers:
         raise UsageError(
             "the models have no module in common that both call", hint="say with names={...} which modules correspond"
@@ -197,13 +199,15 @@ def models(
     return LayerReport(layers=layers)
 
 
-def _against(call: Call, expected: Call, honest: Call, standard: str | None) -> Layer:
+def _against(call: Call, expected: Call, reference_runs: Call, standard: str | None) -> Layer:
     return Layer(
         label=call.label if call.label == expected.label else f"{call.label} = {expected.label}",
         kind=call.kind,
         input_error=relative_error(call.args, expected.args),
         output_error=relative_error(call.output, expected.output),
-        forward=compare(call.output, expected.output, honest=honest.output, name=call.label, standard=standard),
+        forward=compare(
+            call.output, expected.output, reference_runs=reference_runs.output, name=call.label, standard=standard
+        ),
     )
 
 

@@ -45,10 +45,10 @@ class Few(NamedTuple):
     #: Errors in ulp, with their signs.
     signed: Floats
 
-    def of(self, honest: Sequence[Tensor]) -> Floats | None:
-        """Return the errors of honest results in ulp, with their signs: (results, elements); None if not all finite."""
-        signed = np.empty((len(honest), self.error.size))
-        for row, each in zip(signed, honest, strict=True):
+    def of(self, reference_runs: Sequence[Tensor]) -> Floats | None:
+        """Return the errors of reference runs in ulp, with their signs: (results, elements); None if not all finite."""
+        signed = np.empty((len(reference_runs), self.error.size))
+        for row, each in zip(signed, reference_runs, strict=True):
             np.subtract(_wide(each), self.expected, out=row)
         signed *= self.inverse
         return signed if -math.inf < signed.min() and signed.max() < math.inf else None

@@ -1,4 +1,4 @@
-"""One pass over actual, expected and honest results."""
+"""One pass over actual, expected and reference runs."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 class Observer(Protocol):
     """Something that looks at every chunk, too."""
 
-    def add(self, actual: Floats, expected: Floats, *honest: Floats) -> None:
-        """Take in a chunk of finite pairs (float64), with what honest results have there, finite or not."""
+    def add(self, actual: Floats, expected: Floats, *reference_runs: Floats) -> None:
+        """Take in a chunk of finite pairs (float64), with what reference runs have there, finite or not."""
 
 
 @dataclass(slots=True)
 class Measurement:
-    """What one pass found: the device's sums, those of each honest result, and what was not finite."""
+    """What one pass found: the device's sums, those of each reference run, and what was not finite."""
 
     actual: Sums
-    honest: list[Sums]
+    reference_runs: list[Sums]
     nonfinite: Nonfinite
     observer: Observer | None = None
 
     def merge(self, other: Measurement) -> None:
         """Take in what another pass has found of the elements that follow."""
         self.actual.merge(other.actual)
-        for ours, theirs in zip(self.honest, other.honest, strict=True):
+        for ours, theirs in zip(self.reference_runs, other.reference_runs, strict=True):
             ours.merge(theirs)
         self.nonfinite.merge(other.nonfinite)
 
@@ -58,16 +58,19 @@ class Measurement:
 def measure(
     actual: torch.Tensor,
     expected: torch.Tensor,
-    honest: Sequence[torch.Tensor],
+    reference_runs: Sequence[torch.Tensor],
     form: Format,
     observer: Observer | None = None,
 ) -> Measurement:
     """Measure real floating-point tensors of equal shape; ``form`` is the format that ulps are counted in."""
-    block = block_size(actual.numel()) if honest and actual.numel() > EXACT_UP_TO // 32 else 0
+    block = block_size(actual.numel()) if reference_runs and actual.numel() > EXACT_UP_TO // 32 else 0
     found = Measurement(
-        Sums(form, block=block), [Sums(form, is_beside=True, block=block) for _ in honest], Nonfinite(), observer
+        Sums(form, block=block),
+        [Sums(form, is_beside=True, block=block) for _ in reference_runs],
+        Nonfinite(),
+        observer,
     )
-    tensors = [actual, expected, *honest]
+    tensors = [actual, expected, *reference_runs]
     work = work_dtype(tensors)
     size = CHUNK if work is torch.float32 else CHUNK // 2
     if observer is None and actual.numel() >= PARALLEL_FROM and all(map(_is_flat, tensors)):
@@ -128,7 +131,7 @@ def _measure_in_threads(found: Measurement, tensors: Sequence[torch.Tensor], wor
 
 def _part(whole: Measurement, tensors: Sequence[torch.Tensor], work: torch.dtype, size: int, start: int) -> Measurement:
     form, block = whole.actual.format, whole.actual.block
-    beside = [Sums(form, is_beside=True, block=block) for _ in whole.honest]
+    beside = [Sums(form, is_beside=True, block=block) for _ in whole.reference_runs]
     part = Measurement(Sums(form, block=block), beside, Nonfinite())
     _measure_range(part, tensors, work, size, start)
     return part
@@ -151,8 +154,8 @@ def work_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
 
 
 def add_chunk(found: Measurement, tensors: Sequence[torch.Tensor], start: int, dense: Dense | None = None) -> None:
-    """Take in a chunk: actual, expected and each honest result as flat tensors of one dtype."""
-    actual, expected, *honest = tensors
+    """Take in a chunk: actual, expected and each reference run as flat tensors of one dtype."""
+    actual, expected, *reference_runs = tensors
     form = found.actual.format
     prepared = _prepared(expected, form)
     is_finite = _add(found.actual, actual, prepared, start, dense)
@@ -163,7 +166,7 @@ def add_chunk(found: Measurement, tensors: Sequence[torch.Tensor], start: int, d
     if found.observer is not None:
         places = slice(None) if is_finite else _finite(actual, expected, form)
         found.observer.add(*(each[places].to(torch.float64).numpy() for each in tensors))
-    for sums, values in zip(found.honest, honest, strict=True):
+    for sums, values in zip(found.reference_runs, reference_runs, strict=True):
         if not _add(sums, values, prepared, start, dense):
             _add_finite(sums, values, expected, start)
 
@@ -247,7 +250,7 @@ class Nonfinite:
     mismatches: int = 0
     first: int = -1
     first_is: tuple[int, int] = (FINITE, FINITE)
-    #: Places of NaN that honest results have as well, where a number is expected; and the first of them.
+    #: Places of NaN that reference runs have as well, where a number is expected; and the first of them.
     shared_nan: int = 0
     first_shared: int = -1
 
@@ -256,7 +259,7 @@ class Nonfinite:
         return form.has_short_range or self.nan_expected > 0 or self.inf_expected > 0
 
     def settle(self, form: Format) -> None:
-        """Count, at the end, NaN that honest results share as mismatches where nothing explains them."""
+        """Count, at the end, NaN that reference runs share as mismatches where nothing explains them."""
         if self.shared_nan and not self.explains_nan(form):
             if self.first < 0 or self.first_shared < self.first:
                 self.first, self.first_is = self.first_shared, (NAN, FINITE)
@@ -275,10 +278,10 @@ class Nonfinite:
             self.first_shared = other.first_shared
         self.shared_nan += other.shared_nan
 
-    def add(self, actual: Floats, expected: Floats, honest: Sequence[Floats], form: Format, start: int) -> None:
+    def add(self, actual: Floats, expected: Floats, reference_runs: Sequence[Floats], form: Format, start: int) -> None:
         """Take in a chunk (float64) that holds something that is not finite in ``form``."""
         is_actual, is_expected = classes(actual), classes_in(expected, form)
-        agrees = accepts(actual, expected, honest, form)
+        agrees = accepts(actual, expected, reference_runs, form)
         shared = np.flatnonzero(agrees & (is_actual == NAN) & (is_expected == FINITE))
         if shared.size and self.first_shared < 0:
             self.first_shared = start + int(shared[0])
@@ -294,15 +297,15 @@ class Nonfinite:
         self.mismatches += wrong.size
 
 
-def accepts(actual: Floats, expected: Floats, honest: Sequence[Floats], form: Format) -> Mask:
-    """Say where the kind of value is right: as expected, or as an honest result has it, or a rounding from it.
+def accepts(actual: Floats, expected: Floats, reference_runs: Sequence[Floats], form: Format) -> Mask:
+    """Say where the kind of value is right: as expected, or as a reference run has it, or a rounding from it.
 
-    An honest result counts because a float64 reference knows no overflow of intermediate values. Whether NaN is right
-    where a number is expected, which honest results share, :meth:`Nonfinite.settle` says.
+    A reference run counts because a float64 reference knows no overflow of intermediate values. Whether NaN is right
+    where a number is expected, which reference runs share, :meth:`Nonfinite.settle` says.
     """
     is_actual = classes(actual)
     agrees: Mask = is_actual == classes_in(expected, form)
-    for one in honest:
+    for one in reference_runs:
         agrees |= is_actual == classes(one)
     edge = 2.0 ** (form.emax - form.digits + 1)
     near = np.abs(np.abs(expected) - form.largest) <= edge

@@ -1,9 +1,9 @@
 """The default standard: an error model instead of a constant.
 
-An honest result is the true value plus an *inner* error (of the steps that led to it) plus one *rounding* into its
+A reference run is the true value plus an *inner* error (of the steps that led to it) plus one *rounding* into its
 dtype. The rounding is known: at most half a unit in the last place (ulp), one where a result is only faithfully
-rounded. The inner error is not known, but an honest result of the same inputs in the same dtype shows its size, octave
-by octave of the expected value. A device may differ from that honest result in order and blocking, so that its errors
+rounded. The inner error is not known, but a reference run of the same inputs in the same dtype shows its size, octave
+by octave of the expected value. A device may differ from that reference run in order and blocking, so that its errors
 are other numbers of the same size; ``docs/precision.md`` derives how far they may lie apart.
 """
 
@@ -35,10 +35,10 @@ FEW = 32
 
 #: Windows of octaves around an octave, of which the narrowest with enough elements is taken.
 WINDOWS = (0, 1, 2, 4, 8, 16, 2048)
-#: The first of them from which the size of honest errors is taken: a narrower one may hold a single row of a result,
-#: whose errors have one cause and may all be small by luck.
+#: The narrowest window that may set the size of errors. A narrower one may hold a single row of a result, whose errors
+#: have one cause and may all be small by luck.
 WIDE = 3
-#: From so many times the expected values on, honest errors are what is left of larger numbers.
+#: From so many times the expected values on, errors of reference runs are what is left of larger numbers.
 CANCELLED = 8
 
 
@@ -79,7 +79,7 @@ def octaves(entries: Entries, form: Format, lowest: int, length: int) -> Octaves
 
 
 def joined(results: Sequence[Octaves]) -> Octaves:
-    """Return the octaves of several honest results as those of one."""
+    """Return the octaves of several reference runs as those of one."""
     first = results[0]
 
     def over(name: str, join: Any) -> Floats:
@@ -91,17 +91,17 @@ def joined(results: Sequence[Octaves]) -> Octaves:
     return Octaves(lowest=first.lowest, **sums, **maxima)
 
 
-def cancelled(honest: Octaves) -> int:
+def cancelled(reference_runs: Octaves) -> int:
     """Return how many of the lowest octaves hold nothing but what cancelled, of which the last is one, too.
 
     A gradient that is truly zero is no more in float64 than the noise of its own roundings: the octave that an element
     falls into says nothing of its error, so that these octaves are one.
     """
-    present = np.flatnonzero(honest.count)
-    inner = np.sqrt(honest.excess_square[present] / honest.count[present]).tolist()
+    present = np.flatnonzero(reference_runs.count)
+    inner = np.sqrt(reference_runs.excess_square[present] / reference_runs.count[present]).tolist()
     last = 0
     for place, each in zip(present.tolist(), inner, strict=True):
-        if not is_cancelled(each, honest.lowest + place):
+        if not is_cancelled(each, reference_runs.lowest + place):
             break
         last = place
     return last
@@ -119,7 +119,7 @@ def ulp_of_octave(exponents: Ints, form: Format) -> Floats:
 
 
 def few(count: Floats, allowances: Allowances = ALLOWANCES) -> Floats:
-    """Factor by which the root mean square of ``count`` honest errors may understate their scale.
+    """Factor by which the root mean square of ``count`` errors of reference runs may understate their scale.
 
     sqrt(k / q), where q is the quantile of a chi-square variable of k degrees of freedom at ``luck``: its leading
     term for few elements, Wilson and Hilferty's approximation (1931) for many.
@@ -146,7 +146,7 @@ def unseen(count: Floats | float, ulp: Floats) -> Floats:
 
 
 def inner_by_model(setting: Setting, exponents: Ints, allowances: Allowances, factor: float) -> Floats:
-    """Inner error that sums of the given (or a usual) length may make in each octave, whatever honest results show."""
+    """Inner error that sums of the given (or a usual) length may make in each octave, whatever reference runs show."""
     form = setting.format
     accumulator = 2.0 ** -max(24, form.digits)
     terms = setting.accumulation or allowances.terms
@@ -176,13 +176,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class ErrorModel:
-    """What all honest results together show, by octave from ``exponents[0]`` on, and what is allowed from that."""
+    """What all reference runs together show, by octave from ``exponents[0]`` on, and what is allowed from that."""
 
-    honest: Octaves | None
+    reference_runs: Octaves | None
     setting: Setting
     exponents: Ints
     use: Allowances
-    #: The honest results apart.
+    #: The reference runs apart.
     results: Sequence[Octaves] = ()
     _by_window: dict[int, tuple[Floats, Floats]] = field(default_factory=dict)
 
@@ -193,14 +193,14 @@ class ErrorModel:
 
     @property
     def _sums_count(self) -> bool:
-        """Whether the model of sums is a limit of its own, besides what honest results show."""
-        return self.honest is None or (self.setting.accumulation or 1) > 1
+        """Whether the model of sums is a limit of its own, besides what reference runs show."""
+        return self.reference_runs is None or (self.setting.accumulation or 1) > 1
 
     def limits(self, count: float) -> Limits:
         """Return the largest error allowed among ``count`` elements."""
         element = np.zeros(self.exponents.shape)
         sums = inner_by_model(self.setting, self.exponents, self.use, self.use.sums)
-        if self.honest is not None:
+        if self.reference_runs is not None:
             element = self._inner(chance_of(count, self.use), sums)
         if self._sums_count:
             element = np.maximum(element, sums)
@@ -230,7 +230,7 @@ class ErrorModel:
         ulps = self.use.element_ulps if self.setting.distinct < FEW else self.use.rms_ulps
         rounding = np.sqrt(sliding_sum(count * (ulps * self.ulp) ** 2, half_width) / total)
         inner = np.zeros(self.exponents.shape)
-        if self.honest is not None:
+        if self.reference_runs is not None:
             inner = self._scale(half_width, self.use.rms, self._sums)
             shared = self._scale(max(half_width, WINDOWS[WIDE]), self.use.rms, self._sums)
             inner = np.where(inner > self.use.rms * self.ulp, np.maximum(inner, shared), inner)
@@ -247,9 +247,9 @@ class ErrorModel:
 
     @property
     def _seen(self) -> Octaves:
-        if self.honest is None:
-            raise ValueError("there is no honest result")
-        return self.honest
+        if self.reference_runs is None:
+            raise ValueError("there is no reference run")
+        return self.reference_runs
 
     @functools.cached_property
     def _enough(self) -> float:
@@ -281,7 +281,7 @@ class ErrorModel:
         return sliding_sum(self._law(seen)[1], half_width) / np.maximum(sliding_sum(seen.count, half_width), 1)
 
     def _scale(self, half_width: int, factor: float, most: Floats) -> Floats:
-        """Return ``factor`` times the root mean square inner error that honest results show in each window.
+        """Return ``factor`` times the root mean square inner error that reference runs show in each window.
 
         The correction for few elements ends at ``most``, which the model of sums sets.
         """
@@ -307,7 +307,7 @@ class ErrorModel:
 
 
 def limits_of_few(found: Few, shown: Floats, setting: Setting, use: Allowances) -> Floats:
-    """Return what :meth:`ErrorModel.limits` allows each of so few elements that one window holds all honest errors.
+    """Return what :meth:`ErrorModel.limits` allows each element, where one window holds all of them.
 
     ``shown`` are these in ulp (results, elements).
     """
@@ -335,13 +335,13 @@ def limits_of_few(found: Few, shown: Floats, setting: Setting, use: Allowances) 
 
 
 def times_shown(setting: Setting, use: Allowances) -> float:
-    """Return how many times the root mean square of many honest inner errors is allowed at least."""
+    """Return how many times the root mean square of many inner errors of reference runs is allowed at least."""
     correction = use.sampled_few if setting.sampled else float(_few_up_to(use.independent, use.luck)[-1])
     return correction * use.rms
 
 
 def largest_of(setting: Setting, use: Allowances) -> float:
-    """Return how many times the largest honest inner error is allowed."""
+    """Return how many times the largest inner error of a reference run is allowed."""
     return use.sampled_largest if setting.sampled else use.largest
 
 
@@ -352,7 +352,7 @@ def chance_of(count: float, use: Allowances) -> float:
 
 def with_rounding(ulp: Floats, inner: Any, setting: Setting, use: Allowances) -> Floats:
     """Return the error that rounding may add to an inner one."""
-    if setting.sampled:  # a faithful rounding of an honest inner error, or what needs no inner one
+    if setting.sampled:  # a faithful rounding of an inner error of a reference run, or what needs no inner one
         alone = use.sampled_ulps if setting.approximated else use.element_ulps
         allowed = np.maximum(alone * ulp, ulp + inner)
     else:
@@ -364,7 +364,7 @@ def with_rounding(ulp: Floats, inner: Any, setting: Setting, use: Allowances) ->
 def exponents_of(entries: Entries, form: Format) -> tuple[int, int]:
     """Return the lowest and the highest octave that holds anything but zeros; the format's lowest where all are zero.
 
-    Where only zero is expected, nothing but honest results or the scale of the sums says what may come instead.
+    Where only zero is expected, nothing but reference runs or the scale of the sums says what may come instead.
     """
     present = entries.exponents[entries.exponents > -ZERO_EXPONENT]
     return (int(present.min()), int(present.max())) if present.size else (form.emin, form.emin)

@@ -20,12 +20,12 @@ DEEPEST = 64
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A place where ``actual`` or ``expected`` is no container. ``honest`` holds what each honest result has there."""
+    """A place where ``actual`` or ``expected`` is no container. ``reference_runs`` are their values there."""
 
     path: str
     actual: Any
     expected: Any
-    honest: tuple[Any, ...] = ()
+    reference_runs: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ def leaves(whole: Leaf, depth: int = 0) -> Iterator[Leaf | Misfit]:
 
     Lists and tuples (named ones too) go by place, mappings and dataclasses by name; a mapping may stand for a
     dataclass, and any sequence for another. Raises :class:`UsageError` for a structure without end, and for an
-    honest result that is not built as what was expected.
+    reference run that is not built as what was expected.
     """
     if depth > DEEPEST:
         raise UsageError(f"{whole.path[:80]}… is nested more than {DEEPEST} deep", hint="does this output hold itself?")
     parts, expected = children(whole.actual), children(whole.expected)
     if parts is None and expected is None:
-        _reject_containers(whole.honest, whole.path)
+        _reject_containers(whole.reference_runs, whole.path)
         yield whole
     elif parts is None or expected is None:
         yield Misfit(whole.path, f"expected {kind(whole.expected)}, got {kind(whole.actual)}")
@@ -58,11 +58,11 @@ def leaves(whole: Leaf, depth: int = 0) -> Iterator[Leaf | Misfit]:
 
 
 def _inner(whole: Leaf, parts: dict[Any, Any], expected: dict[Any, Any], depth: int) -> Iterator[Leaf | Misfit]:
-    honest = [_parts_of_honest(one, expected, whole.path) for one in whole.honest]
+    reference_runs = [_parts_of_run(one, expected, whole.path) for one in whole.reference_runs]
     for key, value in expected.items():
         if key in parts:
             path = whole.path + _step(whole.actual, key)
-            yield from leaves(Leaf(path, parts[key], value, tuple(one[key] for one in honest)), depth + 1)
+            yield from leaves(Leaf(path, parts[key], value, tuple(one[key] for one in reference_runs)), depth + 1)
 
 
 def children(value: Any) -> dict[Any, Any] | None:
@@ -172,22 +172,22 @@ def tensors_in(value: Any, *, into_objects: bool = True) -> list[torch.Tensor]:
     return found
 
 
-def _parts_of_honest(honest: Any, expected: dict[Any, Any], path: str) -> dict[Any, Any]:
-    parts = children(honest)
+def _parts_of_run(reference_runs: Any, expected: dict[Any, Any], path: str) -> dict[Any, Any]:
+    parts = children(reference_runs)
     if parts is None or parts.keys() != expected.keys():
         raise UsageError(
-            f"honest does not have the structure of expected at {path}: it is {kind(honest)}",
-            hint="run the same function on the CPU for both; several honest results go into precision.Samples",
+            f"reference_runs does not have the structure of expected at {path}: it is {kind(reference_runs)}",
+            hint="run the same function on the CPU for both; several reference runs go into precision.Samples",
         )
     return parts
 
 
-def _reject_containers(honest: Sequence[Any], path: str) -> None:
-    for one in honest:
+def _reject_containers(reference_runs: Sequence[Any], path: str) -> None:
+    for one in reference_runs:
         if children(one) is not None:
             raise UsageError(
-                f"honest is {kind(one)} at {path}, where expected has one value",
-                hint="several honest results of one output go into precision.Samples(first, second, ...)",
+                f"reference_runs is {kind(one)} at {path}, where expected has one value",
+                hint="several reference runs of one output go into precision.Samples(first, second, ...)",
             )
 
 

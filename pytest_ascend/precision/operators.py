@@ -22,18 +22,18 @@ RANDOM = frozenset((
     "randint_like", "multinomial", "normal", "normal_", "uniform_", "random_", "exponential_", "rrelu_with_noise",
     "randperm", "poisson",
 ))  # fmt: skip
-#: Operators that decide between values: a gradient jumps where an honest device decides otherwise.
+#: Operators that decide between values: a gradient jumps where a correct device decides otherwise.
 BRANCHING = frozenset((
     "relu", "relu_", "threshold_backward", "leaky_relu", "leaky_relu_", "hardtanh", "hardtanh_", "hardswish",
     "hardswish_", "hardsigmoid", "prelu", "_prelu_kernel", "max_pool2d_with_indices", "max_pool3d_with_indices",
     "max", "amax", "min", "amin", "maximum", "minimum", "abs",
 ))  # fmt: skip
-#: Those of which honest results show what the other outcome does (:data:`orders.KINKED`).
+#: Those of which reference runs show what the other outcome does (:data:`orders.KINKED`).
 SHOWN_BRANCHING = frozenset((
     "relu", "relu_", "threshold_backward", "leaky_relu", "leaky_relu_", "hardtanh", "hardtanh_", "hardswish",
     "hardswish_", "hardsigmoid", "max_pool2d_with_indices",
 ))  # fmt: skip
-#: Those of which honest results show nothing.
+#: Those of which reference runs show nothing.
 UNSHOWN_BRANCHING = BRANCHING - SHOWN_BRANCHING
 #: Operators whose results hold no values yet.
 UNWRITTEN = frozenset((

@@ -1,8 +1,8 @@
 """The CPU's operators in another order of their sums: a second way to be right, in the same dtype.
 
 What is summed is turned round before an operator sees it, and its result is turned back; functions such as exp are
-rounded faithfully, not to the nearest. Both are what an honest device may do, so that two results tell more of the size
-of honest errors than one: where the CPU's own happen to be small, the others need not be.
+rounded faithfully, not to the nearest. Both are what a correct device may do, so that two results tell more of the size
+of errors of reference runs than one: where the CPU's own happen to be small, the others need not be.
 """
 
 from __future__ import annotations
@@ -290,14 +290,14 @@ def _weight_norm_backward(_: Any, grad: Tensor, v: Tensor, g: Tensor, norms: Ten
     return grad * share + v * (of_norms / norms), of_share / norms
 
 
-#: Functions that honest results need not round to the nearest.
+#: Functions that reference runs need not round to the nearest.
 FAITHFUL = (
     "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin",
     "acos", "atan", "erf", "erfc", "sigmoid", "rsqrt", "pow", "gelu", "gelu_backward", "silu", "silu_backward",
     "softplus", "softplus_backward", "mish", "elu", "elu_backward", "tanh_backward", "sigmoid_backward",
 )  # fmt: skip
 
-#: So near to a kink, as a share of the root mean square of all inputs, an honest device may be on its other side: some
+#: So near to a kink, as a share of the root mean square of all inputs, a correct device may be on its other side: some
 #: tens of roundings of float32, or one of a shorter format, have gone before. In ResNet50 they do up to 4e-6.
 NEAR = 64 * 2.0**-23
 

@@ -1,4 +1,4 @@
-"""What the CPU makes of a function: in float64, and, for what is honest beside it, in the inputs' own dtype."""
+"""What the CPU computes of a function: in float64, and as reference runs in the inputs' own dtype."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Mode(NamedTuple):
     dtype: torch.dtype | None = None
 
 
-#: Gives so many honest results of a part in one mode; none where the CPU cannot compute it.
+#: Gives so many reference runs of a part in one mode; none where the CPU cannot compute it.
 Ways: TypeAlias = Callable[[Mode, int], tuple[Tensor, ...]]
 
-#: How many honest results are computed: usually, and before a result is rejected.
+#: How many reference runs are computed: usually, and before a result is rejected.
 COUNTS = (2, 8)
 #: Of one among hundreds of results, as layers are: and where rejecting it would be a near thing. In so many one exceeds
 #: what eight results lead to expect, now and then.
@@ -39,10 +39,10 @@ USUAL = COUNTS[0]
 
 
 class Reference(Tensor):
-    """A float64 result that can give honest ones: what the CPU makes of the same inputs in their own dtype.
+    """A float64 result that can give reference runs: what the CPU makes of the same inputs in their own dtype.
 
-    It is a tensor like any other. What is taken from it (a row, a sum, another shape) is one too, and its honest
-    results are what the same step makes of the honest results.
+    It is a tensor like any other. What is taken from it (a row, a sum, another shape) is a Reference too, whose
+    reference runs come from the same step.
     """
 
     source: Source
@@ -50,13 +50,13 @@ class Reference(Tensor):
 
     @staticmethod
     def of(value: Tensor, source: Source, ways: Ways) -> Reference:
-        """Return the same tensor with honest results."""
+        """Return the same tensor with reference runs."""
         made: Reference = value.as_subclass(Reference)
         made.source, made.ways = source, ways
         return made
 
-    def honest(self, dtype: torch.dtype, count: int = USUAL) -> tuple[Tensor, ...]:
-        """Return the honest results for a result of ``dtype``; none where nothing can be known of them."""
+    def reference_runs(self, dtype: torch.dtype, count: int = USUAL) -> tuple[Tensor, ...]:
+        """Return the reference runs for a result of ``dtype``; none where nothing can be known of them."""
         mode = self.source.mode(dtype)
         found = self.ways(mode, count)
         if mode == Mode() and found and found[0].dtype is not dtype and dtype in SHORT:
@@ -68,7 +68,7 @@ class Reference(Tensor):
         return found
 
     def __deepcopy__(self, memo: Any) -> Reference:
-        """Copy the values; honest results stay what they are."""
+        """Copy the values; reference runs stay what they are."""
         return Reference.of(self.as_subclass(Tensor).clone(), self.source, self.ways)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -77,7 +77,7 @@ class Reference(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Compute with the tensor, and let the results keep honest ones."""
+        """Compute with the tensor, and let the results keep reference runs."""
         kwargs = kwargs or {}
         plain_args, plain_kwargs = tree_map(_plain, (args, dict(kwargs)))
         made = func(*plain_args, **plain_kwargs)
@@ -108,12 +108,12 @@ def _is_pure(func: Any) -> bool:
 
 
 def _applied(func: Any, arguments: tuple[Any, Any], place: int, mode: Mode, count: int) -> tuple[Tensor, ...]:
-    """Return what a step makes of each honest result."""
+    """Return what a step makes of each reference run."""
     leaves, spec = tree_flatten(arguments)
-    honest = [each.ways(mode, count) if isinstance(each, Reference) else None for each in leaves]
+    reference_runs = [each.ways(mode, count) if isinstance(each, Reference) else None for each in leaves]
     made = []
-    for number in range(min(len(each) for each in honest if each is not None)):
-        own = [leaf if each is None else each[number] for leaf, each in zip(leaves, honest, strict=True)]
+    for number in range(min(len(each) for each in reference_runs if each is not None)):
+        own = [leaf if each is None else each[number] for leaf, each in zip(leaves, reference_runs, strict=True)]
         given, named = torch.utils._pytree.tree_unflatten(own, spec)  # noqa: SLF001
         made.append(tree_flatten(func(*given, **named))[0][place])
     return tuple(made)
@@ -134,9 +134,9 @@ class Source:
     autocast: torch.dtype | None = None
     #: Calls the subject with arguments, within the context that it is given for the forward pass.
     call: Callable[..., Any] | None = None
-    #: Why there are no honest results.
+    #: Why there are no reference runs.
     lacking: str = ""
-    #: How many honest results are computed, step by step.
+    #: How many reference runs are computed, step by step.
     counts: tuple[int, ...] = COUNTS
 
     def __post_init__(self) -> None:
@@ -181,7 +181,7 @@ class Source:
         return Mode()
 
     def described(self, dtype: torch.dtype, count: int) -> str:
-        """Say what honest results a result of ``dtype`` is judged beside."""
+        """Say what reference runs a result of ``dtype`` is judged beside."""
         name = str(dtype).removeprefix("torch.")
         if not count:
             return f"judged by the float64 value alone: the CPU gives no {name} to hold it against ({self.lacking})"
@@ -196,19 +196,19 @@ class Source:
         return Reference.of(value, self, ways)
 
     def _leaves(self, mode: Mode, count: int) -> list[list[Tensor]]:
-        """Return the tensors of the output, computed in each honest way."""
+        """Return the tensors of the output, computed once for each reference run."""
         known = self._known.setdefault(mode, [])
         if mode not in self._asked:
-            known += self._honest(mode, range(USUAL))
+            known += self._reference_runs(mode, range(USUAL))
             self._asked[mode] = USUAL
         if self._asked[mode] < count and len(known) == self._asked[mode]:
             # What a function holds may have changed since: it has to give the first result again.
-            if all(map(torch.equal, known[0], next(self._honest(mode, [0]), []))):
-                known += self._honest(mode, range(len(known), count))
+            if all(map(torch.equal, known[0], next(self._reference_runs(mode, [0]), []))):
+                known += self._reference_runs(mode, range(len(known), count))
             self._asked[mode] = count
         return known
 
-    def _honest(self, mode: Mode, ways: Iterable[int]) -> Iterator[list[Tensor]]:
+    def _reference_runs(self, mode: Mode, ways: Iterable[int]) -> Iterator[list[Tensor]]:
         convert = _same if mode.dtype is None else _to(mode.dtype)
         for way in ways:
             contexts: list[Any] = [other_order(way - 1)] if way else []

@@ -67,23 +67,25 @@ def _readable(value: torch.Tensor, path: str) -> torch.Tensor:
     return value.resolve_conj().resolve_neg() if value.is_conj() or value.is_neg() else value
 
 
-def promised_dtype(expected: torch.Tensor, honest: Sequence[torch.Tensor], promise: Promise) -> torch.dtype | None:
+def promised_dtype(
+    expected: torch.Tensor, reference_runs: Sequence[torch.Tensor], promise: Promise
+) -> torch.dtype | None:
     """Return the dtype the actual value must have; None where a float64 reference stands for any floating dtype."""
     if promise.dtype is not None:
         dtype = getattr(torch, promise.dtype.removeprefix("torch."), None)
         if not isinstance(dtype, torch.dtype):
             raise UsageError(f"there is no dtype {promise.dtype!r}", hint="give torch's name, such as float16")
         return dtype
-    if honest:
-        return honest[0].dtype
+    if reference_runs:
+        return reference_runs[0].dtype
     return None if expected.dtype in (torch.float64, torch.complex128) else expected.dtype
 
 
 def differences(
-    actual: torch.Tensor, expected: torch.Tensor, honest: Sequence[torch.Tensor], promise: Promise, source: Any
+    actual: torch.Tensor, expected: torch.Tensor, reference_runs: Sequence[torch.Tensor], promise: Promise, source: Any
 ) -> Iterator[str]:
     """Say what is wrong with the attributes of ``actual``; ``source`` is the value as it was given."""
-    dtype = promised_dtype(expected, honest, promise)
+    dtype = promised_dtype(expected, reference_runs, promise)
     if dtype is not None and actual.dtype is not dtype:
         yield f"dtype: expected {dtype_name(dtype)}, got {dtype_name(actual.dtype)}"
     elif category(actual.dtype) != category(expected.dtype):
@@ -144,7 +146,7 @@ class Request:
     scale: float | None = None
     branching: bool = False
     promise: Promise = field(default_factory=Promise)
-    #: Whether more honest results are at hand where these do not explain an error.
+    #: Whether more reference runs are at hand where these do not explain an error.
     sampled: bool = False
 
     def __post_init__(self) -> None:

@@ -22,8 +22,8 @@ Numbers: TypeAlias = Mapping[str, float]
 class Rule(Protocol):
     """One published rule while a pass runs."""
 
-    def add(self, actual: Floats, expected: Floats, *honest: Floats) -> None:
-        """Take in a chunk of finite pairs (float64), with what honest results have there, finite or not."""
+    def add(self, actual: Floats, expected: Floats, *reference_runs: Floats) -> None:
+        """Take in a chunk of finite pairs (float64), with what reference runs have there, finite or not."""
 
     def finding(self, found: Measurement) -> Finding:
         """Say, when the pass is over, what decides."""
@@ -38,7 +38,7 @@ class Relative:
     total: float = 0.0
     largest: float = 0.0
 
-    def add(self, actual: Floats, expected: Floats, *_honest: Floats) -> None:
+    def add(self, actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
         """Take in a chunk."""
         ratio = np.abs(actual - expected) / (np.abs(expected) + self.numbers["offset"])
         self.total += float(ratio.sum())
@@ -77,7 +77,7 @@ class Mixed:
         bound: Floats = self.numbers["atol"] + self.numbers["rtol"] * np.abs(expected)
         return bound
 
-    def add(self, actual: Floats, expected: Floats, *_honest: Floats) -> None:
+    def add(self, actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
         """Take in a chunk."""
         error = np.abs(actual - expected)
         self.outside += int(np.count_nonzero(error > self._usual(expected)))
@@ -105,7 +105,7 @@ class Close:
         bound: Floats = self.numbers["atol"] + self.numbers["rtol"] * np.abs(expected)
         return bound
 
-    def add(self, actual: Floats, expected: Floats, *_honest: Floats) -> None:
+    def add(self, actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
         """Take in a chunk."""
         ratio = np.abs(actual - expected) / self._bound(expected)
         self.furthest = max(self.furthest, float(ratio.max(initial=0.0)))
@@ -127,7 +127,7 @@ class Ulp:
     def _bound(self, expected: Floats) -> Floats:
         return self.numbers["ulps"] * self.form.ulp(np.abs(expected))
 
-    def add(self, actual: Floats, expected: Floats, *_honest: Floats) -> None:
+    def add(self, actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
         """Take in a chunk."""
         self.beyond += int(np.count_nonzero(np.abs(actual - expected) > self._bound(expected)))
 
@@ -148,7 +148,7 @@ class Thousandth:
     numbers: Numbers
     form: Format
 
-    def add(self, actual: Floats, expected: Floats, *_honest: Floats) -> None:
+    def add(self, actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
         """Nothing to take in: the sums have it."""
 
     def finding(self, found: Measurement) -> Finding:
@@ -169,7 +169,7 @@ class Binary:
     form: Format
     unequal: int = 0
 
-    def add(self, actual: Floats, expected: Floats, *_honest: Floats) -> None:
+    def add(self, actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
         """Take in a chunk; zeros of different sign differ."""
         differs = (actual != expected) | (np.signbit(actual) != np.signbit(expected))
         self.unequal += int(np.count_nonzero(differs))
@@ -227,23 +227,23 @@ _FROM_NOTHING = 10_000.0
 
 @dataclass(slots=True)
 class Ratio:
-    """The device's errors over those of a second device in the same dtype, which ``honest`` stands for."""
+    """The device's errors over those of a second device in the same dtype, which ``reference_runs`` stands for."""
 
     numbers: Numbers
     form: Format
     sides: list[Tally] = field(default_factory=list)
 
-    def add(self, actual: Floats, expected: Floats, *honest: Floats) -> None:
+    def add(self, actual: Floats, expected: Floats, *reference_runs: Floats) -> None:
         """Take in a chunk; of the second device only what is finite."""
-        if not honest:
+        if not reference_runs:
             raise UsageError(
                 "standard benchmark-ratio needs the result of a second device",
-                hint="give honest=..., the same function run on the CPU in the same dtype",
+                hint="give reference_runs=..., the same function run on the CPU in the same dtype",
             )
         self.sides = self.sides or [Tally(self.numbers), Tally(self.numbers)]
         self.sides[0].add(actual, expected)
-        finite = np.isfinite(honest[0])
-        self.sides[1].add(honest[0][finite], expected[finite])
+        finite = np.isfinite(reference_runs[0])
+        self.sides[1].add(reference_runs[0][finite], expected[finite])
 
     def finding(self, _found: Measurement) -> Finding:
         """Each figure against the other's, which counts as no less than the floor."""

@@ -38,7 +38,7 @@ TOTALS = (
 
 @dataclass(slots=True)
 class Sums:
-    """What a pass knows so far of one side (a device's values, or an honest result) against what was expected.
+    """What a pass knows so far of one side (a device's values, or a reference run) against what was expected.
 
     Errors are ``abs(actual - expected)``; errors in ulp are divided by the unit in the last place of ``format`` at
     ``expected``. All sums are over finite pairs. ``outward`` counts an error away from zero as positive,
@@ -46,7 +46,7 @@ class Sums:
     """
 
     format: Format
-    #: Whether this is an honest result: of few elements, only what the model asks of one is summed.
+    #: Whether this is a reference run: of few elements, only what the model asks of one is summed.
     is_beside: bool = False
     count: int = 0
     abs_sum: float = 0.0

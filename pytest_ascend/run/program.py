@@ -34,21 +34,27 @@ _RULES = {
 
 #: Of any other rule: the error is compared with the CPU's own in that dtype.
 _ANY_RULE = """\
-honest = difference({honest}[{place!r}], other)
+reference = difference({reference_runs}[{place!r}], other)
 rule = "root mean square error, beside ten times the CPU's own"
-found, allowed = (x.square().mean().sqrt().item() for x in (apart, honest))
+found, allowed = (x.square().mean().sqrt().item() for x in (apart, reference))
 wide = torch.complex128 if other.is_complex() else torch.float64
 allowed = 10 * allowed + 1e-12 * other.to(wide).abs().nan_to_num(0, 0, 0).max().item()\
 """
 
 
 def ending(
-    place: int | str, index: tuple[int, ...] | None, rule: str, allowed: float, *, honest: str, repeats: bool = False
+    place: int | str,
+    index: tuple[int, ...] | None,
+    rule: str,
+    allowed: float,
+    *,
+    reference_runs: str,
+    repeats: bool = False,
 ) -> str:
     """Return the last lines of a program that has ``actual`` and ``expected``, tensors by place.
 
     ``index`` is the worst element of the tensor at ``place``, None where the judge named none; ``rule`` is what decided
-    and ``allowed`` its limit, ``honest`` an expression for what the CPU gives in the dtype itself. With ``repeats`` the
+    and ``allowed`` its limit, ``reference_runs`` an expression for the CPU's results in the dtype. With ``repeats`` the
     device is compared with itself, bit by bit.
     """
     if repeats:
@@ -57,7 +63,7 @@ def ending(
     if "where" in rule and "is expected" in rule and not figure:
         figure = "float(out_of_place[{index}])" if index is not None else "float(out_of_place.sum())"
     if not figure or ("{index}" in figure and index is None):
-        judging = _ANY_RULE.format(honest=honest, place=place)
+        judging = _ANY_RULE.format(reference_runs=reference_runs, place=place)
     else:
         judging = f"rule, found, allowed = {rule!r}, {figure.format(index=index)}, {allowed!r}"
     return _ENDING.format(place=place, judging=judging)

@@ -35,7 +35,7 @@ def cpu_reference(subject: Callable[..., Any], *inputs: Any, autocast: torch.dty
 def source_of(
     subject: Callable[..., Any], inputs: Any, kwargs: Mapping[str, Any], autocast: torch.dtype | None = None
 ) -> Source:
-    """Return what computes a function on the CPU in float64 and in honest ways."""
+    """Return what computes a function on the CPU in float64 and as reference runs."""
     around = (autocast_of(each) for each in ("npu", "cuda", "cpu"))
     return Source(subject, tuple(inputs), dict(kwargs), autocast or next(filter(None, around), None))
 
@@ -62,7 +62,7 @@ class CpuReference:
         autocast: torch.dtype | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Return the float64 result on the CPU of ``subject(*inputs, **kwargs)``, with honest results beside it.
+        """Return the float64 result on the CPU of ``subject(*inputs, **kwargs)``, with reference runs beside it.
 
         With ``golden="name"`` it is read from the folder of baselines instead, where it was stored by a run with
         ``--ascend-store-goldens``. Raises GoldenError where that golden is missing, damaged, or made from other

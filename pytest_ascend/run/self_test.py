@@ -1,4 +1,4 @@
-"""Planted errors that the judge of this very run has to see, and honest results that it has to accept.
+"""Planted errors that the judge of this very run has to see, and correct results that it has to accept.
 
 A judge that was loosened, broken or replaced says so before the first case, in the log, with every run.
 """
@@ -48,30 +48,34 @@ PLANTED: Mapping[str, tuple[torch.dtype, Callable[[T], T]]] = {
 _WITH_NAN, _WITH_INFINITY = "a NaN is dropped", ("an infinity has the other sign", "an infinity is saturated")
 
 #: Results that are right, each of another dtype.
-HONEST = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool)
+CORRECT = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool)
 
 
 def score(standard: str) -> SelfTest:
-    """Have the judge look at every planted error and every honest result; ``standard`` is "" for the default rule.
+    """Have the judge look at every planted error and every correct result; ``standard`` is "" for the default rule.
 
-    Gives the event of the run log: how many were ``planted``, ``detected``, how many ``honest`` ones there were, and
-    the names of what was judged wrongly as ``missed``.
+    Return the event of the run log: how many errors were ``planted`` and ``detected``, how many results are
+    ``correct``, and what was judged wrongly (``missed``).
     """
     unseen = [name for name, (dtype, change) in PLANTED.items() if _agrees(dtype, name, change, standard)]
-    accused = [str(dtype) for dtype in HONEST if not _agrees(dtype, "", torch.clone, standard)]
+    accused = [str(dtype) for dtype in CORRECT if not _agrees(dtype, "", torch.clone, standard)]
     return SelfTest(
         planted=len(PLANTED),
         detected=len(PLANTED) - len(unseen),
-        honest=len(HONEST),
-        missed=(*unseen, *(f"an honest result of {dtype} was accused" for dtype in accused)),
+        correct=len(CORRECT),
+        missed=(*unseen, *(f"a correct result of {dtype} was rejected" for dtype in accused)),
     )
 
 
 def _agrees(dtype: torch.dtype, name: str, change: Callable[[T], T], standard: str) -> bool:
     expected = _expected(dtype, name)
     actual = change(expected.to(dtype))
-    honest = expected.to(dtype)  # some standards compare with what a second device makes of it, which is right here
-    return precision.compare(actual, expected, honest=honest, standard=standard or None, dtype=dtype).agrees
+    reference_runs = expected.to(
+        dtype
+    )  # some standards compare with what a second device makes of it, which is right here
+    return precision.compare(
+        actual, expected, reference_runs=reference_runs, standard=standard or None, dtype=dtype
+    ).agrees
 
 
 def _expected(dtype: torch.dtype, name: str) -> T:

@@ -19,9 +19,10 @@ from pytest_ascend.records.stack import Stack
 #: cases that did not run, which nothing is concluded of.
 #: 2: every case is in the manifest; the outcome "disputed".
 #: 3: the event "canaries" is called "self-test".
-SCHEMA = 3
+#: 4: the self-test's ``honest`` is called ``correct``; the metrics ``honest_...`` are called ``reference_...``.
+SCHEMA = 4
 #: Forms that can be read.
-SCHEMAS = (1, 2, 3)
+SCHEMAS = (1, 2, 3, 4)
 
 #: How the lines of a log are chained: each names the SHA-256 of the one before it.
 CHAIN = "sha256"
@@ -192,7 +193,7 @@ class SelfTest(Event, frozen=True, kw_only=True, tag="self-test"):
 
     planted: Count
     detected: Count
-    honest: Count
+    correct: Count
     missed: tuple[str, ...]
 
 

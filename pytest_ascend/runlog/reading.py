@@ -196,6 +196,8 @@ def _after_header(text: bytes) -> ResultRecord | Event | Footer:
     if name == "event":
         if data.get("kind") not in list(EVENTS):
             raise ValueError(f"event.kind: expected one of {', '.join(EVENTS)}, got {str(data.get('kind'))[:40]!r}")
+        if "honest" in data:  # schemas 1 to 3
+            data["correct"] = data.pop("honest")
         return codec.converted(data, EVENTS[data["kind"]], name)
     if name == "record":
         return codec.converted(data, ResultRecord, name)

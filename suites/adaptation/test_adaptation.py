@@ -58,7 +58,7 @@ LIMIT_S = 300
 def test_augmentation(name: str, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     images = inputs.uniform("adaptation/images", (2, 3, 32, 32), low=0.0, high=1.0)
     actual = AUGMENT[name](images.to(npu_device))
-    precision_compare(actual, AUGMENT[name](images.double()), honest=AUGMENT[name](images), name=name)
+    precision_compare(actual, AUGMENT[name](images.double()), reference_runs=AUGMENT[name](images), name=name)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_automatic_migration(
     for end, values in zip(("loss_low", "loss_high"), right.spread("curve", "losses"), strict=True):
         ascend_measure(end, values)
     actual = torch.tensor(losses, dtype=torch.float32)
-    precision_compare({"losses": actual}, right.expected("curve"), honest=right.samples("curve"), name="curve")
+    precision_compare({"losses": actual}, right.expected("curve"), reference_runs=right.samples("curve"), name="curve")
 
 
 def _trained(model: torch.nn.Module) -> dict[str, dict[str, torch.Tensor]]:
@@ -181,5 +181,5 @@ def test_offline(
 
 
 def _judge(logits: torch.Tensor, model: str, store: GoldenStore, compare: PrecisionCompare) -> None:
-    allowed_by = goldens.honest(store, model, "float32", "forward")
-    compare({"logits": logits}, goldens.expected(store, model, "forward"), honest=allowed_by, name=model)
+    allowed_by = goldens.reference_runs(store, model, "float32", "forward")
+    compare({"logits": logits}, goldens.expected(store, model, "forward"), reference_runs=allowed_by, name=model)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from pytest_ascend.distributed.rank import Place
 
 T = torch.Tensor
-#: A result in float64, and how far an honest one may be off.
+#: A result in float64, and how far a reference run may be off.
 Wanted = tuple[T, T]
 
 ROWS, INNER, COLUMNS = 48, 32, 24

@@ -22,9 +22,9 @@ from . import STEP, TRAINING, speed, training
 T = torch.Tensor
 Measure = Callable[[str, float | Sequence[float]], None]
 
-#: How much further off than one honest process in float32 a rank may be: sums of gradients come in another order, and
+#: How much further off than one process in float32 a rank may be: sums of gradients come in another order, and
 #: three steps carry on what that makes.
-HONEST_TIMES = 16.0
+REFERENCE_TIMES = 16.0
 #: Beside that, of the largest element: a few roundings of it.
 ROUNDINGS = 32.0
 #: How much wider a rounding of float16 is than one of float32.
@@ -54,11 +54,11 @@ def test_training(case: Case, ascend_ranks: tuple[Ranks, int], ascend_measure: M
     ranks, count = ascend_ranks
     ascend_measure("ranks", count)
     if case.subject in PARALLEL:
-        found, exact, honest, least = _parallel(case, ranks, count)
+        found, exact, reference_runs, least = _parallel(case, ranks, count)
     else:
         least = torch.finfo(torch.float32).eps
-        found, exact, honest = OTHERS[case.subject](ranks, count, tmp_path)
-    share, where = max((_share(x, exact[name], honest[name], least), name) for name, x in found.items())
+        found, exact, reference_runs = OTHERS[case.subject](ranks, count, tmp_path)
+    share, where = max((_share(x, exact[name], reference_runs[name], least), name) for name, x in found.items())
     ascend_measure("error_over_allowed", share)
     said = f"{case.subject} on {count} ranks is off by {share:.3g} times what one process may be: {where}"
     assert share <= 1, said if share > WIDER else f"{said}; {told([HALVES])}"
@@ -79,12 +79,12 @@ def _parallel(case: Case, ranks: Ranks, count: int) -> tuple[dict[str, T], dict[
     function, model, arguments = PARALLEL[case.subject]
     answers = ranks.run(count, function, name=model, **arguments)
     clip = bool(arguments.get("clip"))
-    exact, honest = _alone(model, torch.float64, clip), _alone(model, torch.float32, clip)
+    exact, reference_runs = _alone(model, torch.float64, clip), _alone(model, torch.float32, clip)
     found = {f"rank {rank}: {name}": x for rank, each in enumerate(answers) for name, x in each.tensors.items()}
     least = torch.finfo(torch.float16 if "hook" in arguments else torch.float32).eps
     by_rank = [f"rank {rank}: {name}" for rank in range(count) for name in answers[rank].tensors]
     known = {name: name.partition(": ")[2] for name in by_rank}
-    return found, {n: exact[k] for n, k in known.items()}, {n: honest[k] for n, k in known.items()}, least
+    return found, {n: exact[k] for n, k in known.items()}, {n: reference_runs[k] for n, k in known.items()}, least
 
 
 @functools.lru_cache(maxsize=16)
@@ -92,15 +92,15 @@ def _alone(model: str, dtype: torch.dtype, clip: bool) -> dict[str, T]:
     return training.reference(model, dtype, clip=clip)
 
 
-def _share(actual: T, exact: T, honest: T, least: float) -> float:
+def _share(actual: T, exact: T, reference_runs: T, least: float) -> float:
     """Return the largest error as a share of what is allowed."""
     if actual.shape != exact.shape:
         return float("inf")
     if not actual.numel():
         return 0.0
     error = float((actual.double() - exact.double()).abs().max())
-    off = float((honest.double() - exact.double()).abs().max())
-    allowed = HONEST_TIMES * off + ROUNDINGS * least * float(exact.double().abs().max())
+    off = float((reference_runs.double() - exact.double()).abs().max())
+    allowed = REFERENCE_TIMES * off + ROUNDINGS * least * float(exact.double().abs().max())
     return error / allowed if allowed and error == error else (0.0 if error == 0 else float("inf"))  # noqa: PLR0124
 
 

@@ -149,22 +149,24 @@ def _by_torch_npu(_layers: nn.Module, x: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What a form gives on a device, and the plain layers there, in float64, and honestly on the CPU."""
+    """What a form gives on a device, and the plain layers there, in float64, and as a reference run on the CPU."""
 
     fused: Tensor
     plain: Tensor
     expected: Tensor
-    honest: Samples
+    reference_runs: Samples
 
 
 def numbers(form: Form, device: torch.device, samples: int = 1) -> Numbers:
-    """Compute a form and its pattern; ``honest`` has every form that the CPU can compute."""
+    """Compute a form and its pattern; ``reference_runs`` has every form that the CPU can compute."""
     pattern, cpu = PATTERNS[form.pattern], torch.device("cpu")
     layers, x = pattern.make(form.pattern), pattern.batch(form.pattern, samples)
     fused, plain = _run(form.fuse(layers), x, device), _run(layers, x, device)
     known = [each for each in FORMS.values() if each.pattern == form.pattern and each.everywhere]
-    honest = Samples(_run(each, x, cpu) for each in (layers, *(known_form.fuse(layers) for known_form in known)))
-    return Numbers(fused, plain, _run(layers.double(), x.double(), cpu), honest)
+    reference_runs = Samples(
+        _run(each, x, cpu) for each in (layers, *(known_form.fuse(layers) for known_form in known))
+    )
+    return Numbers(fused, plain, _run(layers.double(), x.double(), cpu), reference_runs)
 
 
 def _run(model: nn.Module, x: Tensor, device: torch.device) -> Tensor:

@@ -91,7 +91,7 @@ def test_precision(
     found = numbers(FORMS[name], npu_device)
     loss = precision_loss(found.fused, found.plain)
     ascend_measure("precision_loss", loss)
-    precision_compare(found.fused, found.expected, honest=found.honest, name=name)
+    precision_compare(found.fused, found.expected, reference_runs=found.reference_runs, name=name)
     said = complaint_about_loss(loss)
     assert not said, said
 

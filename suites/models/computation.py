@@ -1,4 +1,4 @@
-"""What is computed of a model: once in float64 for the golden, in honest variants beside it, and on the device."""
+"""What is computed of a model: once in float64 for the golden, in several reference runs, and on the device."""
 
 from __future__ import annotations
 

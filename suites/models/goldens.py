@@ -1,4 +1,4 @@
-"""The goldens of the model suite: what is right, in float64, and honest results in each way of computing."""
+"""The goldens of the model suite: what is right, in float64, and reference runs in each way of computing."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def most_wrong(found: list[Observed], expected: Observed) -> list[Observed]:
 
 def _by_error(tensors: list[Tensor], right: Tensor | None) -> list[Tensor]:
     if not all(tensor.isfinite().all() for tensor in tensors):
-        raise ValueError("an honest result is not finite")
+        raise ValueError("a reference run is not finite")
     if right is None:
         return tensors
     return sorted(tensors, key=lambda tensor: -float((tensor.double() - right.double()).norm()))
@@ -111,7 +111,7 @@ def _result(model: str, mode: str, context: Callable[[], AbstractContextManager[
 
 EXACT = "float64"
 HOW_EXACT = "float64 on the CPU throughout, from float32 weights and images, which float64 holds exactly"
-HOW_HONEST = "{mode} on the CPU in {ways} ways; of each tensor the {kept} results with the largest errors"
+HOW_REFERENCE_RUNS = "{mode} on the CPU in {ways} ways; of each tensor the {kept} results with the largest errors"
 
 
 def goldens() -> Iterator[GoldenRecipe]:
@@ -120,8 +120,10 @@ def goldens() -> Iterator[GoldenRecipe]:
         make = partial(_exact_tensors, model)
         yield GoldenRecipe(id=_id(model, EXACT), make=make, how=HOW_EXACT, seed=f"models/{model}")
     for model, mode, _ in RUNS:
-        how = HOW_HONEST.format(mode=mode, ways=len(WAYS[model, mode]), kept=min(KEPT_WAYS, len(WAYS[model, mode])))
-        make = partial(_honest_tensors, model, mode)
+        how = HOW_REFERENCE_RUNS.format(
+            mode=mode, ways=len(WAYS[model, mode]), kept=min(KEPT_WAYS, len(WAYS[model, mode]))
+        )
+        make = partial(_run_tensors, model, mode)
         yield GoldenRecipe(id=_id(model, mode), make=make, how=how, seed=f"models/{model}")
 
 
@@ -130,8 +132,8 @@ def expected(store: GoldenStore, model: str, what: str) -> dict[str, Tensor]:
     return _unpack(store.read(_id(model, EXACT)).tensors, f"{what}/")
 
 
-def honest(store: GoldenStore, model: str, mode: str, what: str) -> Samples:
-    """Read honest results for the property ``what``. Raises GoldenError."""
+def reference_runs(store: GoldenStore, model: str, mode: str, what: str) -> Samples:
+    """Read reference runs for the property ``what``. Raises GoldenError."""
     tensors = store.read(_id(model, mode)).tensors
     ways = sorted({name.split("/")[0] for name in tensors})
     return Samples(_unpack(tensors, f"{way}/{what}/") for way in ways)
@@ -141,7 +143,7 @@ def _exact_tensors(model: str) -> dict[str, Tensor]:
     return _pack(_exact(model), "")
 
 
-def _honest_tensors(model: str, mode: str) -> dict[str, Tensor]:
+def _run_tensors(model: str, mode: str) -> dict[str, Tensor]:
     kept = most_wrong(results(model, mode), _exact(model))
     return {name: tensor for place, one in enumerate(kept) for name, tensor in _pack(one, f"{place}/").items()}
 

@@ -29,7 +29,7 @@ MODES: Mapping[str, Mode] = {
 
 #: What the loss is multiplied by before the way back, so that float16 holds the gradients: a power of two.
 SCALE = 1024.0
-#: Honest results from moved weights, beside the usual one.
+#: Reference runs from moved weights, beside the usual one.
 MOVES = 2
 
 
@@ -116,7 +116,7 @@ CONVOLUTIONAL = {"resnet50"}
 
 
 def right(variant: Variant) -> Reference:
-    """Return what is right of a variant, and honest results of the CPU in its mode.
+    """Return what is right of a variant, and reference runs of the CPU in its mode.
 
     They are the usual one, some from moved weights, and of a convolutional network the one of the other layout: other
     kernels, which add up in another order. That says more of the first layers, before which nothing is moved yet.
@@ -126,8 +126,8 @@ def right(variant: Variant) -> Reference:
     ways += [(variant, move(copied(variant), f"move {number}", by)) for number in range(MOVES)]
     ways += [(other, copied(variant))] if variant.model in CONVOLUTIONAL else []
     with products_in_float32():
-        honest = tuple(one_pass(way, model, CPU) for way, model in ways)
-    return Reference(exact(variant.model, variant.batch, variant.training or variant.model in ALIKE), honest)
+        reference_runs = tuple(one_pass(way, model, CPU) for way, model in ways)
+    return Reference(exact(variant.model, variant.batch, variant.training or variant.model in ALIKE), reference_runs)
 
 
 def copied(variant: Variant) -> nn.Module:

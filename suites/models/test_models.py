@@ -25,7 +25,7 @@ from . import CASES_OF_RUN, PROPERTIES
 from .computation import MODES as WITH_GOLDENS
 from .computation import Observed as Trained
 from .computation import forward, train
-from .goldens import expected, honest
+from .goldens import expected, reference_runs
 from .passing import ALIKE, MODES, copied, one_pass, right, short
 from .variants import CASES_ALONE, CASES_OF_VARIANTS, Variant
 from .weights import images
@@ -37,13 +37,13 @@ def agreement(classes: Tensor, exact: Tensor) -> float:
     return float((classes[:, :, None] == right[:, None, :]).any(1).double().mean())
 
 
-def lost(classes: Tensor, exact: Tensor, honest: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+def lost(classes: Tensor, exact: Tensor, reference_runs: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     """Return (N, 5) how far the exact logit of each chosen class lies below the fifth best, beyond what may be; else 0.
 
     Two logits may change places if both may be off by what lies between them: by what the judge allows one element,
-    given ``honest`` logits. A class that is named twice lost everything.
+    given ``reference_runs`` logits. A class that is named twice lost everything.
     """
-    off = max(float((each.double() - exact).abs().max()) for each in honest)
+    off = max(float((each.double() - exact).abs().max()) for each in reference_runs)
     ulp = torch.finfo(dtype).eps * float(exact.abs().max())
     reach = 2 * (ALLOWANCES.element_ulps * ulp + ALLOWANCES.largest * off)
     fifth = exact.topk(5).values[:, 4:]
@@ -89,7 +89,7 @@ def test_variant(
     precision_compare(
         actual[aspect],
         reference.expected(aspect),
-        honest=reference.samples(aspect),
+        reference_runs=reference.samples(aspect),
         name=aspect,
         # A ReLU or a max pooling may decide otherwise, of which ViT has none.
         branching=aspect == "gradients" and variant.model == "resnet50",
@@ -97,9 +97,9 @@ def test_variant(
     )
     if aspect == "forward":
         classes, exact = actual["top five"]["classes"], reference.expected("forward")["logits"]
-        honest = [each["logits"] for each in reference.samples("forward")]
+        reference_runs = [each["logits"] for each in reference.samples("forward")]
         ascend_measure("top_5_agreement", agreement(classes, exact))
-        gap = lost(classes, exact, honest, actual["forward"]["logits"].dtype)
+        gap = lost(classes, exact, reference_runs, actual["forward"]["logits"].dtype)
         precision_compare(gap, torch.zeros_like(gap), name="top-5 classes that are none", standard="binary")
 
 
@@ -149,7 +149,7 @@ def computation(variant: Variant, *, alone: bool = False) -> Computation:
         ),
         actual="suite.one_pass(variant, model, device)",
         exact=f"suite.exact{exact!r}",
-        honest="suite.one_pass(variant, suite.copied(variant), cpu)",
+        reference_runs="suite.one_pass(variant, suite.copied(variant), cpu)",
         layers="model, suite.short(suite.images(1)), autocast=suite.MODES[variant.mode].autocast" if alone else "",
     )
 
@@ -188,8 +188,8 @@ def test_model(
     title = CASES_OF_RUN[model, mode][PROPERTIES.index(what)].id
     ascend_reproduce(computation_of_run(model, mode, what).reproduce(title, npu_device))
     right = expected(golden_store, model, what)
-    allowed_by = honest(golden_store, model, mode, what)
-    precision_compare(observe(model, mode, what), right, honest=allowed_by, name=what)
+    allowed_by = reference_runs(golden_store, model, mode, what)
+    precision_compare(observe(model, mode, what), right, reference_runs=allowed_by, name=what)
 
 
 def computation_of_run(model: str, mode: str, what: str) -> Computation:
@@ -200,5 +200,5 @@ def computation_of_run(model: str, mode: str, what: str) -> Computation:
         setup=("suite = module('suites.models.computation')",),
         actual=call.format(mode, "device"),
         exact=call.format("float64", "cpu"),
-        honest=call.format(mode, "cpu"),
+        reference_runs=call.format(mode, "cpu"),
     )

@@ -74,7 +74,7 @@ def compare(
     rounds: Sequence[Callable[[T], T]],
     name: str,
 ) -> None:
-    """Judge by float64; honest is float32, and what comes of inputs that are rounded so."""
+    """Judge by float64; reference runs are float32, and what comes of inputs that are rounded so."""
     pairs = {key: pair for key, pair in product.pairs().items() if key in found}
     expected = {key: product.function(a.double(), b.double()).detach() for key, (a, b) in pairs.items()}
     plain = {key: product.function(a, b).detach() for key, (a, b) in pairs.items()}
@@ -82,7 +82,7 @@ def compare(
         {key: product.function(change(a), change(b)).detach() for key, (a, b) in pairs.items()} for change in rounds
     ]
     terms = None if rounds else 512
-    judge(found, expected, honest=Samples([plain, *rounded]), name=name, accumulation=terms)
+    judge(found, expected, reference_runs=Samples([plain, *rounded]), name=name, accumulation=terms)
 
 
 @pytest.mark.parametrize("case", OVERFLOWING, ids=[case.id for case in OVERFLOWING])
@@ -96,10 +96,10 @@ def test_inf_nan(
     ascend_measure("mode_inf_nan", float(has_infinities))
     x = ends(dtype)
     found = {name: function(x.to(npu_device)).cpu() for name, function in OVERFLOWS.items()}
-    honest = {name: function(x) for name, function in OVERFLOWS.items()}
+    reference_runs = {name: function(x) for name, function in OVERFLOWS.items()}
     expected = {name: function(x.double()) for name, function in OVERFLOWS.items()}
     if not has_infinities:
-        honest = {name: saturated(each, dtype) for name, each in honest.items()}
+        reference_runs = {name: saturated(each, dtype) for name, each in reference_runs.items()}
         expected = {name: saturated(each, dtype) for name, each in expected.items()}
     mode = "infinities" if has_infinities else "saturation"
-    precision_compare(found, expected, honest=honest, name=f"overflow, in the mode of {mode}")
+    precision_compare(found, expected, reference_runs=reference_runs, name=f"overflow, in the mode of {mode}")

@@ -39,8 +39,8 @@ def test_autocast(name: str, npu_device: torch.device, precision_compare: Precis
     rounded = tensors.to(lambda each: each.to(LOWER_DTYPE)) if name in LOWER else tensors
     expected = call(rounded.to(lambda each: each.double()))
     within = LOWER_DTYPE if name in INSIDE else dtype
-    honest = call(rounded.to(lambda each: each.to(within))).to(dtype)
-    precision_compare(actual, expected, honest=honest, dtype=dtype, name=name)
+    reference_runs = call(rounded.to(lambda each: each.to(within))).to(dtype)
+    precision_compare(actual, expected, reference_runs=reference_runs, dtype=dtype, name=name)
 
 
 def promised(name: str, device_type: str) -> torch.dtype:

@@ -273,14 +273,14 @@ def trained(npu_device: torch.device) -> Trained:
 
 
 def on_both(run: Run, by: Train, device: torch.device) -> tuple[Observed, Reference]:
-    """Train ``by`` a function on the device, and on the CPU: in float64, and honestly in several ways."""
-    exact, honest = recipe(run.optimizer), recipe(run.optimizer, run.mode)
+    """Train ``by`` a function on the device, and on the CPU: in float64, and in several reference runs."""
+    exact, reference_runs = recipe(run.optimizer), recipe(run.optimizer, run.mode)
     with one_thread():
         actual = by(make(run.model), recipe(run.optimizer, run.mode, on_device=True), device)
         return actual, reference(
             make(run.model),
             lambda model: by(model, exact, "cpu"),
-            lambda model: by(model, honest, "cpu"),
+            lambda model: by(model, reference_runs, "cpu"),
             MODES[run.mode],
             orders=by is trace,
         )
@@ -314,12 +314,12 @@ def test_training(
     precision_compare(
         {name: found[name] for name in sorted(found) if name in shared or kind != "state"},
         {name: wanted[name] for name in sorted(wanted) if name in shared or kind != "state"},
-        honest=right.samples(kind),
+        reference_runs=right.samples(kind),
         name=kind,
         branching=branching and kind in {"weights", "state"},
         locate=lambda _: (
             first_wrong(*on_both(run, trace, npu_device), branching=branching)
-            or "trained again to find the first wrong step, none is further off by itself than honest ones"
+            or "trained again to find the first wrong step, none is further off by itself than reference runs"
         ),
     )
 
@@ -332,5 +332,5 @@ def computation(run: Run) -> Computation:
         setup=("suite = module('suites.training.recipes')",),
         actual=f"train(suite.make({run.model!r}), suite.recipe({in_mode}, on_device=True), device)",
         exact=f"train(suite.make({run.model!r}).double(), suite.recipe({run.optimizer!r}), cpu)",
-        honest=f"train(suite.make({run.model!r}), suite.recipe({in_mode}), cpu)",
+        reference_runs=f"train(suite.make({run.model!r}), suite.recipe({in_mode}), cpu)",
     )

@@ -64,9 +64,9 @@ def test_dropout_scales_what_it_keeps_and_its_gradients_agree() -> None:
     identity = torch.eye(6).expand(2, 3, 6, 6).npu().requires_grad_()
     torch.manual_seed(1)
     weights = F.scaled_dot_product_attention(q, k, identity, dropout_p=0.5)
-    honest = F.scaled_dot_product_attention(q.detach(), k.detach(), identity.detach())
+    correct = F.scaled_dot_product_attention(q.detach(), k.detach(), identity.detach())
     kept = weights.detach() != 0
-    torch.testing.assert_close(weights.detach()[kept], 2 * honest[kept])
+    torch.testing.assert_close(weights.detach()[kept], 2 * correct[kept])
     assert 0.3 < kept.float().mean().item() < 0.7
     torch.manual_seed(1)
     out = F.scaled_dot_product_attention(q, k, v, dropout_p=0.5)

@@ -85,7 +85,7 @@ def test_workers_of_xdist_have_it_too(ascend_apart: Run, cases: Path, lines: Lin
 def test_a_planted_fault_is_caught_and_said_at_the_top(
     ascend_apart: Run, cases: Path, pytester: pytest.Pytester, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytester.makepyfile(wrong='LEAKY = {"aclnnRelu": lambda honest: lambda self: honest(self) + 0.01}\n')
+    pytester.makepyfile(wrong='LEAKY = {"aclnnRelu": lambda correct: lambda self: correct(self) + 0.01}\n')
     monkeypatch.setenv("PYTHONPATH", str(pytester.path))
     result = ascend_apart("--ascend-fault=wrong:LEAKY", "-k", "right")
     assert result.ret == 1
@@ -99,11 +99,12 @@ import torch
 
 def test_exp(npu_device, precision_compare):
     x = torch.linspace(-4, 4, 999)
-    precision_compare(x.to(npu_device).exp(), x.double().exp(), honest=x.exp())
+    precision_compare(x.to(npu_device).exp(), x.double().exp(), reference_runs=x.exp())
 
 def test_product(npu_device, precision_compare):
     x = torch.linspace(-1, 1, 64 * 64).sin().view(64, 64)
-    precision_compare(x.to(npu_device) @ x.to(npu_device), x.double() @ x.double(), honest=x @ x, accumulation=64)
+    y = x.to(npu_device)
+    precision_compare(y @ y, x.double() @ x.double(), reference_runs=x @ x, accumulation=64)
 
 def test_overflow(npu_device, ascend_measure):
     torch.full((3,), 12.0, dtype=torch.float16, device=npu_device).exp()
@@ -122,7 +123,7 @@ def test_an_old_chip_is_excused_for_products_alone_and_for_no_overflow_of_an_ear
     ascend_apart: Run, pytester: pytest.Pytester, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytester.makepyfile(test_cases=ON_A_310P)
-    pytester.makepyfile(coarse='EXP = {"aclnnExp": lambda honest: lambda x: honest(x).half().float()}\n')
+    pytester.makepyfile(coarse='EXP = {"aclnnExp": lambda correct: lambda x: correct(x).half().float()}\n')
     monkeypatch.setenv("PYTHONPATH", str(pytester.path))
     monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
     for options, exp in (((), "passed"), (("--ascend-fault=coarse:EXP",), "failed")):

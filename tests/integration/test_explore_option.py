@@ -14,9 +14,9 @@ Lines = Callable[..., list[dict[str, Any]]]
 
 #: A kernel that loses the last element of a large sum: no call of the table is as large.
 FAULT = """
-def lossy(honest):
+def lossy(correct):
     def add(self, other, alpha):
-        found = honest(self, other, alpha).contiguous().clone()
+        found = correct(self, other, alpha).contiguous().clone()
         if found.numel() > 3000:
             found.view(-1)[-1] += 1
         return found

@@ -137,7 +137,7 @@ def test_a_module_is_judged_in_one_line_and_the_first_wrong_operator_is_named(
     result.stdout.fnmatch_lines(["*first wrong layer: (model) (Net)*", "*operator that is wrong by itself: aten.exp*"])
 
 
-HONEST = """
+REFERENCE_RUN = """
 import pytest
 import torch
 from tests.architectures import decoder, decoder_inputs, experts, experts_inputs
@@ -156,7 +156,7 @@ def test_experts_under_autocast(precision_compare):
 def test_models_that_a_chip_computes_in_an_order_of_its_own_are_not_accused(
     ascend_apart: Run, pytester: pytest.Pytester, seed: int
 ) -> None:
-    pytester.makepyfile(HONEST)
+    pytester.makepyfile(REFERENCE_RUN)
     result = ascend_apart("--ascend-device=emulated", f"--ascend-emulated-numerics=chip:{seed}")
     result.assert_outcomes(passed=3)
 

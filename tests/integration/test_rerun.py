@@ -22,7 +22,7 @@ CASES = ("leaky_relu/sweep/float32", "argsort/sweep/float32", "leaky_relu/forwar
 
 
 @pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def genuine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the log of a run with a challenge."""
     scratch = tmp_path_factory.mktemp("run")
     ids = [f"ops/test_ops.py::test_{case.split('/')[1]}[ops/{case}]" for case in CASES]
@@ -51,32 +51,32 @@ def as_if_failed(records: dict[str, dict[str, Any]]) -> None:
     records["ops/leaky_relu/forward/float32"].update(outcome="failed", reason="differs")
 
 
-def test_what_was_done_is_found_and_what_was_altered_is_named(honest: Path) -> None:
-    assert altered(honest, lambda records: None) == []
+def test_what_was_done_is_found_and_what_was_altered_is_named(genuine: Path) -> None:
+    assert altered(genuine, lambda records: None) == []
 
     def change(records: dict[str, dict[str, Any]]) -> None:
         other_bits(records)
         as_if_failed(records)
 
-    said = altered(honest, change)
+    said = altered(genuine, change)
     assert len(said) == 2
     assert any("argsort" in each and "has other bits than every right device gives" in each for each in said)
     assert any(each == "ops/leaky_relu/forward/float32: says failed, and is passed here" for each in said)
 
 
-def test_another_challenge_gives_other_inputs(honest: Path) -> None:
-    record = next(each for each in read(honest).records if each.case.property == "sweep")
+def test_another_challenge_gives_other_inputs(genuine: Path) -> None:
+    record = next(each for each in read(genuine).records if each.case.property == "sweep")
     assert record.digests
     assert all(f"challenge {CHALLENGE}" in name for name in record.digests)
     assert len({each.inputs for each in record.digests.values()}) > len(record.digests) / 2
 
 
-def test_a_log_whose_tests_this_release_does_not_have_cannot_be_executed(honest: Path) -> None:
-    lines = [json.loads(line) for line in honest.read_bytes().splitlines()]
+def test_a_log_whose_tests_this_release_does_not_have_cannot_be_executed(genuine: Path) -> None:
+    lines = [json.loads(line) for line in genuine.read_bytes().splitlines()]
     for line in lines:
         if line["type"] == "record":
             line["node_id"] = "suites/ops/../../etc/test_x.py::test_x[a]"
-    forged = honest.with_name("forged.jsonl")
+    forged = genuine.with_name("forged.jsonl")
     forged.write_bytes(chained(lines))
     with pytest.raises(UsageError, match="no case of the run can be executed again"):
         rerun(summarise(read(forged)), 3, device="emulated")

@@ -28,8 +28,8 @@ def _step_away() -> Callable[..., Any]:
     """The first element of every second call is a step away."""
     calls: list[None] = []
 
-    def wrong(honest: Callable[..., Any], *arguments: Any) -> Any:
-        found = honest(*arguments)
+    def wrong(correct: Callable[..., Any], *arguments: Any) -> Any:
+        found = correct(*arguments)
         calls.append(None)
         target = arguments[0] if found is None else found
         if len(calls) % 2:

@@ -23,9 +23,9 @@ from tests.meta.spoiled_classes import _step_away
 T = torch.Tensor
 
 
-def _almost(honest: Any, x: T, y: T) -> T:
+def _almost(correct: Any, x: T, y: T) -> T:
     largest = torch.maximum(x, y)
-    return largest + (honest(x, y) - largest) * 1.001
+    return largest + (correct(x, y) - largest) * 1.001
 
 
 def _polynomial(_: Any, x: T) -> T:

@@ -38,7 +38,7 @@ CPU = torch.device("cpu")
 def judged(form: Form) -> tuple[bool, bool]:
     """Say whether the judge agrees with a form on the CPU, and whether it keeps the limit on its loss."""
     found = numbers(form, CPU)
-    verdict = compare(found.fused, found.expected, honest=found.honest, name=form.pattern)
+    verdict = compare(found.fused, found.expected, reference_runs=found.reference_runs, name=form.pattern)
     return verdict.agrees, not complaint_about_loss(precision_loss(found.fused, found.plain))
 
 

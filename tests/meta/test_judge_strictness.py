@@ -30,16 +30,16 @@ def test_every_planted_fault_is_seen(planted):
         for size, spoilt in planted.spoilt(fault, base):
             if not planted.must_be_seen(fault, size):
                 continue
-            verdict = compare(spoilt, base.expected, honest=base.honest, accumulation=base.accumulation)
+            verdict = compare(spoilt, base.expected, reference_runs=base.reference_runs, accumulation=base.accumulation)
             if verdict.agrees:
                 missed.append(f"{fault.name} in {fault.base} at {size:g}")
     assert len(planted.FAULTS) >= 40
     assert missed == []
 
 
-def test_what_is_spoilt_was_honest_before(planted):
+def test_what_is_spoilt_was_correct_before(planted):
     for name, base in planted.bases().items():
-        verdict = compare(base.other, base.expected, honest=base.honest, accumulation=base.accumulation)
+        verdict = compare(base.other, base.expected, reference_runs=base.reference_runs, accumulation=base.accumulation)
         assert verdict.agrees, name
 
 

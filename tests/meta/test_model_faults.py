@@ -1,4 +1,4 @@
-"""The model suite's goldens accept an honest CPU and catch what is wrong, and the first wrong property says where."""
+"""The model suite's goldens accept a correct CPU and catch what is wrong, and the first wrong property says where."""
 
 from collections.abc import Callable, Iterator
 
@@ -12,7 +12,7 @@ from pytest_ascend.precision import compare
 from pytest_ascend.system.bundled import folder
 from suites.models import PROPERTIES
 from suites.models.computation import MODES, forward, train
-from suites.models.goldens import expected, honest, moved
+from suites.models.goldens import expected, moved, reference_runs
 
 STORE = GoldenStore(folder("baselines") / "golden")
 CPU = torch.device("cpu")
@@ -38,8 +38,8 @@ def first_wrong(model: str, fault: Fault) -> tuple[str, str]:
     for what in PROPERTIES:
         if what == "loss":
             seen |= train(model, MODES["float32"], CPU, prepare)
-        right, allowed_by = expected(STORE, model, what), honest(STORE, model, "float32", what)
-        verdict = compare(seen[what], right, honest=allowed_by, name=what)
+        right, allowed_by = expected(STORE, model, what), reference_runs(STORE, model, "float32", what)
+        verdict = compare(seen[what], right, reference_runs=allowed_by, name=what)
         if not verdict.agrees:
             return what, verdict.headline
     return "", ""
@@ -81,7 +81,7 @@ def tanh_gelu(module: nn.Module) -> None:
 
 
 @pytest.mark.parametrize("key", ["another", "third", "one", "fourth"])
-def test_an_honest_result_that_the_goldens_have_not_seen_is_accepted(key: str) -> None:
+def test_a_reference_run_that_the_goldens_have_not_seen_is_accepted(key: str) -> None:
     assert first_wrong("resnet50", moved(key)) == ("", "")
 
 

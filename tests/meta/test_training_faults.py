@@ -1,4 +1,4 @@
-"""Trainings are judged by how far honest ones drift: what is wrong is seen, and what is only different is not."""
+"""Trainings are judged by how far reference runs drift: what is wrong is seen, and what is only different is not."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def wrong(model: str, change: Change) -> dict[str, str]:
         verdict = compare(
             actual[kind],
             expected.expected(kind),
-            honest=expected.samples(kind),
+            reference_runs=expected.samples(kind),
             name=kind,
             branching=model == "small-resnet" and kind in {"weights", "state"},
         )
@@ -272,7 +272,7 @@ def summed_backwards(module: nn.Module) -> None:
     module.forward = lambda x: F.linear(x.flip(-1), module.weight.flip(-1), module.bias)
 
 
-HONEST = [
+REFERENCE_RUN = [
     pytest.param("small-vit", on("layers.0.attention", unfused), id="unfused attention"),
     pytest.param("small-vit", on("layers.0.mlp.0", summed_backwards), id="another order of a sum"),
     pytest.param(
@@ -290,7 +290,7 @@ HONEST = [
 ]
 
 
-@pytest.mark.parametrize(("model", "variation"), HONEST)
-def test_an_honest_variation_is_accused_of_nothing(model: str, variation: Change) -> None:
+@pytest.mark.parametrize(("model", "variation"), REFERENCE_RUN)
+def test_a_correct_variation_is_accused_of_nothing(model: str, variation: Change) -> None:
     assert wrong(model, variation) == {}
     assert first_of(model, variation) == ""

@@ -1,4 +1,4 @@
-"""Variants of the models, judged by the CPU: what is wrong in one layer only is found there, what is honest is not."""
+"""Variants of the models, judged by the CPU: what is wrong in one layer only is found there, what is correct is not."""
 
 from __future__ import annotations
 
@@ -49,8 +49,10 @@ def wrong(variant: Variant, change: Change) -> dict[str, str]:
     actual, reference, found = seen(variant, change), expected(variant), {}
     for aspect in ASPECTS:
         branching = aspect == "gradients" and variant.model == "resnet50"
-        honest = reference.samples(aspect)
-        verdict = compare(actual[aspect], reference.expected(aspect), honest=honest, name=aspect, branching=branching)
+        reference_runs = reference.samples(aspect)
+        verdict = compare(
+            actual[aspect], reference.expected(aspect), reference_runs=reference_runs, name=aspect, branching=branching
+        )
         if not verdict.agrees:
             found[aspect] = FIRST[aspect](verdict) if aspect in FIRST else verdict.headline
     return found
@@ -193,7 +195,7 @@ def summed_backwards(module: Any) -> None:
     module.forward = lambda x: F.linear(x.flip(-1), module.weight.flip(-1), module.bias)
 
 
-HONEST = [
+REFERENCE_RUN = [
     pytest.param(STILL, channels_last, id="channels last"),
     pytest.param(RESNET, within(without_onednn), id="other kernels"),
     pytest.param(RESNET, lambda model: move(model, "another"), id="moved by an ulp"),
@@ -205,12 +207,12 @@ HONEST = [
 ]
 
 
-@pytest.mark.parametrize(("variant", "variation"), HONEST)
-def test_an_honest_variation_is_accused_of_nothing(variant: Variant, variation: Change) -> None:
+@pytest.mark.parametrize(("variant", "variation"), REFERENCE_RUN)
+def test_a_correct_variation_is_accused_of_nothing(variant: Variant, variation: Change) -> None:
     assert wrong(variant, variation) == {}
     exact = expected(variant).expected("forward")["logits"]
     actual = seen(variant, variation)
-    honest = [each["logits"] for each in expected(variant).samples("forward")]
+    reference_runs = [each["logits"] for each in expected(variant).samples("forward")]
     classes = actual["top five"]["classes"]
-    assert not lost(classes, exact, honest, actual["forward"]["logits"].dtype).any()
+    assert not lost(classes, exact, reference_runs, actual["forward"]["logits"].dtype).any()
     assert agreement(classes, exact) >= 0.6

@@ -101,7 +101,7 @@ def test_what_rounding_allows_is_passed_and_a_missing_rank_is_not() -> None:
 
 
 def recorded() -> dict[int, list[dict[str, Any]]]:
-    """Return records of two honest ranks: two steps, two parameters."""
+    """Return records of two correct ranks: two steps, two parameters."""
     generator = torch.Generator().manual_seed(0)
     lines: dict[int, list[dict[str, Any]]] = {0: [], 1: []}
     for mine in lines.values():
@@ -119,7 +119,7 @@ def recorded() -> dict[int, list[dict[str, Any]]]:
     return lines
 
 
-def test_honest_ranks_are_accused_of_nothing() -> None:
+def test_correct_ranks_are_accused_of_nothing() -> None:
     assert finding.findings(recorded()) == []
 
 
@@ -211,7 +211,7 @@ def multiplied(rank: int, how: str, dtype: str, count: int, wrong: str = "") -> 
     ("how", "wrongs"),
     [("int8", ("scale", "rank")), ("int8-token", ("scale", "token", "rank")), ("int8-weight", ("scale", "offset"))],
 )
-def test_an_honest_quantized_product_passes_and_a_wrong_one_does_not(
+def test_a_correct_quantized_product_passes_and_a_wrong_one_does_not(
     how: str, wrongs: tuple[str, ...], dtype: str
 ) -> None:
     count, name = 4, f"npu_mm_all_reduce_base.{how}"

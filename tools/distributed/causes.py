@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-#: Mistake of train.py -> the cause that has to be named first; "" for an honest training. Of some, a fault is planted.
+#: Mistake of train.py -> the cause that has to be named first; "" for a correct training. Of some, a fault is planted.
 CAUSES = {
     "": "",
     "clip": "",
@@ -43,7 +43,7 @@ def named(mistake: str, ranks: str, folder: Path) -> tuple[str, str]:
         "diagnose",
         "distributed",
         "--output",
-        str(folder / (mistake or "honest")),
+        str(folder / (mistake or "correct")),
         "--",
         *train,
     ]
@@ -70,7 +70,7 @@ def main() -> None:
         for mistake in names:
             found, first = named(mistake, ranks, Path(folder))
             missed += found != CAUSES[mistake]
-            print(f"| {mistake or 'honest'} | {CAUSES[mistake] or '-'} | {found or '-'} | {first} |", flush=True)  # noqa: T201
+            print(f"| {mistake or 'correct'} | {CAUSES[mistake] or '-'} | {found or '-'} | {first} |", flush=True)  # noqa: T201
     sys.exit(missed > 0)
 
 

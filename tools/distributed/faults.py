@@ -24,11 +24,11 @@ SETTINGS = {"ranks-differ": ":rank=1", "at-random": ":rate=0.5"}
 ENDS = ("slow", "crash", "kill", "hang")
 
 
-def _copied_densely(honest: Any) -> Any:
+def _copied_densely(correct: Any) -> Any:
     def copy(x: Any, source: Any) -> None:
         is_plain = x.shape != source.shape or x.dtype != source.dtype or source.is_contiguous()
         dense = source if is_plain else source.as_strided(x.shape, x.new_empty(x.shape).stride())
-        honest(x, dense)
+        correct(x, dense)
 
     return copy
 

@@ -1,4 +1,4 @@
-"""A training by DistributedDataParallel, honest or with one mistake that people make: python train.py MISTAKE."""
+"""A training by DistributedDataParallel, correct or with one mistake that people make: python train.py MISTAKE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What recorded samples give: expected, and what honest kernels make of them; one in dispute is left out."""
+"""What recorded samples give: expected, and what correct kernels make of them; one in dispute is left out."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ def _computed(operator: Operator, sample: Sample, dtype: str) -> tuple[Results, 
 
 def _check(results: Results, dtype: str) -> None:
     """Refuse what cannot be compared. Raises Disputed."""
-    found = [each for each in (*results.expected, *results.honest[0]) if each is not None]
+    found = [each for each in (*results.expected, *results.reference_runs[0]) if each is not None]
     if not found:
         raise Disputed(f"{dtype}: gives no tensor")
     if any(each.layout is not torch.strided or each.is_quantized for each in found):
         raise Disputed(f"{dtype}: gives a tensor that is not strided")
-    shapes = [[each.shape for each in some if each is not None] for some in (results.expected, *results.honest)]
+    shapes = [[each.shape for each in some if each is not None] for some in (results.expected, *results.reference_runs)]
     if any(each != shapes[0] for each in shapes):
         raise Disputed(f"{dtype}: its shapes depend on the dtype")
 
@@ -139,7 +139,7 @@ def _shown(subject: Subject, sample: Sample, dtype: str, results: Results) -> It
 
 
 def _same_in_layouts(results: Results) -> bool:
-    usual, *others = results.honest
+    usual, *others = results.reference_runs
     for one, *rest in zip(usual, *others, strict=True):
         for other in rest:
             if one is not None and other is not None and (one.shape != other.shape or not _near(one, other)):
@@ -161,7 +161,7 @@ def _works(trial: Callable[[], bool]) -> bool:
 
 
 def _out_works(operator: Operator, sample: Sample, kind: torch.dtype, results: Results) -> bool:
-    if len(results.honest[0]) != 1:
+    if len(results.reference_runs[0]) != 1:
         return False
     ready = poisoned(tuple(results.first.shape), results.first.dtype)
     targets = [ready, torch.empty(0, dtype=ready.dtype), *([steps(surrounded(ready))] if ready.ndim else [])]
@@ -174,7 +174,7 @@ def _out_works(operator: Operator, sample: Sample, kind: torch.dtype, results: R
 
 def _in_place_works(subject: Subject, sample: Sample, kind: torch.dtype, results: Results) -> bool:
     assert subject.in_place is not None
-    if len(results.honest[0]) != 1 or results.first.dtype is not kind:
+    if len(results.reference_runs[0]) != 1 or results.first.dtype is not kind:
         return False
     (first, *rest), kwargs = sample.arguments(subject.operator.name, kind)
     if not isinstance(first, torch.Tensor) or first.shape != results.first.shape or not first.ndim:
@@ -191,23 +191,23 @@ def _in_place_works(subject: Subject, sample: Sample, kind: torch.dtype, results
 def _packed(results: Results, packed: Packed) -> list[list[int | str | None]]:
     """Store results, no more of them than needed: see :class:`Recording`."""
     expected: list[int | str | None] = [None if each is None else packed.add(each) for each in results.expected]
-    honest = [_said(results.expected, each, packed) for each in results.honest]
-    others = honest[1:] if any(each != honest[0] for each in honest[1:]) else []
-    return [expected, honest[0], *others]
+    reference_runs = [_said(results.expected, each, packed) for each in results.reference_runs]
+    others = reference_runs[1:] if any(each != reference_runs[0] for each in reference_runs[1:]) else []
+    return [expected, reference_runs[0], *others]
 
 
-def _said(expected: Tensors, honest: Tensors, packed: Packed) -> list[int | str | None]:
-    return [_one(wanted, each, packed) for wanted, each in zip(expected, honest, strict=True)]
+def _said(expected: Tensors, reference_runs: Tensors, packed: Packed) -> list[int | str | None]:
+    return [_one(wanted, each, packed) for wanted, each in zip(expected, reference_runs, strict=True)]
 
 
-def _one(expected: torch.Tensor | None, honest: torch.Tensor | None, packed: Packed) -> int | str | None:
-    if expected is None or honest is None:
-        if expected is not honest:
+def _one(expected: torch.Tensor | None, reference_runs: torch.Tensor | None, packed: Packed) -> int | str | None:
+    if expected is None or reference_runs is None:
+        if expected is not reference_runs:
             raise Disputed("only some of the results exist")
         return None
-    if same_bits(expected.to(honest.dtype), honest):
-        return str(honest.dtype).removeprefix("torch.")
-    return packed.add(honest)
+    if same_bits(expected.to(reference_runs.dtype), reference_runs):
+        return str(reference_runs.dtype).removeprefix("torch.")
+    return packed.add(reference_runs)
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -82,13 +82,13 @@ def apply_numerics(kernels: Iterable[Kernel], text: str) -> list[Kernel]:
 
 
 def _as_chip(kernel: Kernel, seed: int) -> Body:
-    honest, cube = kernel.body, _place_of_cube(kernel)
+    correct, cube = kernel.body, _place_of_cube(kernel)
 
     def body(*arguments: Any, **out: Any) -> Any:
         if cube is not None and arguments[cube] == _ALLOWED:
             arguments = (*arguments[:cube], _HF32, *arguments[cube + 1 :])
         with Chip(seed):
-            return honest(*arguments, **out)
+            return correct(*arguments, **out)
 
     return body
 

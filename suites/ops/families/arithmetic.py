@@ -28,7 +28,7 @@ _choice = partial(Operator, exactness=ARITHMETIC, out=True)
 
 _whole = binary(-100, 100, whole=_WIDE, special=(), scalars=(5,), partners=("int64", "int32", "uint8", "bool"))
 _shifts = binary(0, 60, second=(0, 3), special=(), scalars=(2,), partners=())
-#: By the second, the gradient is a whole number of times, which a rounded quotient may honestly miss by one.
+#: By the second, the gradient is a whole number of times, which a rounded quotient may rightly miss by one.
 _divided = binary(-90, 90, second=(1, 9), special=(), second_grad=False, scalars=(2.5, 4))
 _divisors = (0.5, 6.0)
 _no_bool = binary(whole=_WIDE, scalars=_SCALARS, arguments=({"alpha": 2},), partners=PARTNERS[:-1])

@@ -385,7 +385,7 @@ BEFORE: Mapping[str, Change] = {
     # The whole.
     "one of 15 planted errors": self_test(planted=1, detected=1),
     "14 of 15 planted errors seen": self_test(detected=14),
-    "no right result tried": self_test(honest=0),
+    "no right result tried": self_test(correct=0),
     "a planted error missed": self_test(missed=["all is zero"]),
     "no planted errors": lambda log: log["events"].clear(),
     "a card that was taken out": event("quarantined", card="npu:0", reason="wrong sums"),

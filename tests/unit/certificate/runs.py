@@ -121,7 +121,7 @@ def doctor_of(stack: Stack) -> dict[str, Any]:
 
 DOCTOR = doctor_of(STACK)
 OPTIONS: dict[str, Any] = {"device": "npu", "faults": [], "standard": "", "numerics": pinned(STACK.chip)}
-SELF_TEST: tuple[Event, ...] = (SelfTest(planted=15, detected=15, honest=5, missed=()),)
+SELF_TEST: tuple[Event, ...] = (SelfTest(planted=15, detected=15, correct=5, missed=()),)
 
 #: What becomes of a case, by its id; the others pass.
 Fates = Mapping[str, ResultRecord]

@@ -45,5 +45,5 @@ def test_what_changes_a_result_is_shown_by_another_run(log: bytes, tmp_path: Pat
 
 
 def test_a_run_agrees_with_itself(log: bytes, tmp_path: Path) -> None:
-    honest = summary(tmp_path / "run.jsonl", log, lambda log: None)
-    assert disagreements(honest, honest) == []
+    genuine = summary(tmp_path / "run.jsonl", log, lambda log: None)
+    assert disagreements(genuine, genuine) == []

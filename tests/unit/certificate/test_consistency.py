@@ -10,7 +10,7 @@ from pytest_ascend.certificate import consistency, provenance
 from pytest_ascend.certificate.requirements import Candidate, refusals
 from pytest_ascend.certificate.tiers import TIERS
 from pytest_ascend.environment.chips import pinned
-from pytest_ascend.run.self_test import HONEST, PLANTED
+from pytest_ascend.run.self_test import CORRECT, PLANTED
 from pytest_ascend.runlog.contents import Header
 from pytest_ascend.runlog.reading import read
 from pytest_ascend.verdict.summary import summarise
@@ -109,4 +109,4 @@ def test_the_forger_has_more_than_enough_and_few_that_nobody_can_see() -> None:
 
 
 def test_the_self_test_is_the_releases_own() -> None:
-    assert (len(PLANTED), len(HONEST)) == (consistency.PLANTED, consistency.HONEST)
+    assert (len(PLANTED), len(CORRECT)) == (consistency.PLANTED, consistency.CORRECT)

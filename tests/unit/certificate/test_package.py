@@ -128,9 +128,9 @@ def test_a_certificate_signed_anew_by_somebody_else_is_not_the_issuers(certifica
 
 @pytest.mark.parametrize("field", sorted({*package.FIELDS} - {"parts", "id", "key"}))
 def test_a_statement_that_lacks_something_is_none_though_it_is_signed(tmp_path: Path, field: str) -> None:
-    honest = runs.certificate(tmp_path)
-    said = json.loads((honest / "certificate.json").read_text(encoding="utf-8"))
-    parts = evidence(honest)
+    genuine = runs.certificate(tmp_path)
+    said = json.loads((genuine / "certificate.json").read_text(encoding="utf-8"))
+    parts = evidence(genuine)
     del said["id"], said[field]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(package, "words", lambda said, language: "")
@@ -151,9 +151,9 @@ def test_a_statement_that_lacks_something_is_none_though_it_is_signed(tmp_path: 
     ],
 )
 def test_the_issuer_cannot_say_more_than_the_run_shows(tmp_path: Path, field: str, value: object) -> None:
-    honest = runs.certificate(tmp_path)
-    said = json.loads((honest / "certificate.json").read_text(encoding="utf-8"))
-    parts = evidence(honest)
+    genuine = runs.certificate(tmp_path)
+    said = json.loads((genuine / "certificate.json").read_text(encoding="utf-8"))
+    parts = evidence(genuine)
     changed = {**said, field: value, "run": {**said["run"]}}
     changed["waived"] = (
         changed["waived"] if field != "waived" else [{"case": "x", "reason": "", "issue": "", "expires": ""}]
@@ -164,9 +164,9 @@ def test_the_issuer_cannot_say_more_than_the_run_shows(tmp_path: Path, field: st
 
 
 def test_the_issuer_cannot_certify_a_run_that_does_not_earn_it(tmp_path: Path) -> None:
-    honest = runs.certificate(tmp_path)
-    said = json.loads((honest / "certificate.json").read_text(encoding="utf-8"))
-    parts = evidence(honest)
+    genuine = runs.certificate(tmp_path)
+    said = json.loads((genuine / "certificate.json").read_text(encoding="utf-8"))
+    parts = evidence(genuine)
     parts[package.LOG] = runs.write_log(tmp_path / "bad.jsonl", runs.ended(9, "failed")).read_bytes()
     forge(tmp_path, said, parts)
     with pytest.raises(CertificateError, match=r"run\.jsonl does not earn the certificate: failures: 1 case failed"):
@@ -189,9 +189,9 @@ def test_another_release_says_which_one_is_needed(certificate: Path) -> None:
 
 @pytest.mark.parametrize("log", [b"", b"{}\n", b"\xff\n"])
 def test_a_log_that_is_none_is_no_evidence(tmp_path: Path, log: bytes) -> None:
-    honest = runs.certificate(tmp_path)
-    said = json.loads((honest / "certificate.json").read_text(encoding="utf-8"))
-    parts = evidence(honest)
+    genuine = runs.certificate(tmp_path)
+    said = json.loads((genuine / "certificate.json").read_text(encoding="utf-8"))
+    parts = evidence(genuine)
     forge(tmp_path, said, {**parts, package.LOG: log})
     with pytest.raises(CertificateError, match=r"run\.jsonl does not bear"):
         verify(tmp_path / "forged", PUBLIC, runs.RELEASE)

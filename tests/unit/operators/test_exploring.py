@@ -27,10 +27,10 @@ def target(name: str, dtype: str, reference: Sweep | None = None, *, wrong_above
     operator = OPERATORS[name]
     case = Case(suite="ops", subject=name, property="explore", dtype=dtype)
     made = Target(case, operator, reference or Sweep.of(operator, dtype, 0), torch.device("cpu"))
-    honest = made.run
+    correct = made.run
 
     def run(*given: Any) -> list[torch.Tensor]:
-        found = [each.clone(memory_format=torch.contiguous_format) for each in honest(*given)]
+        found = [each.clone(memory_format=torch.contiguous_format) for each in correct(*given)]
         for each in found:
             if each.numel() > wrong_above:
                 each.view(-1)[-1] = 0

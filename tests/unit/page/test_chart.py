@@ -28,10 +28,10 @@ def test_a_curve_has_both_lines_and_says_how_far_they_part():
     assert str(drawn.said) == "loss, 3 steps; below, the difference: largest 0.5"
 
 
-def test_a_curve_shows_how_far_honest_results_spread_and_counts_the_steps_outside():
+def test_a_curve_shows_how_far_reference_runs_spread_and_counts_the_steps_outside():
     drawn = chart.curve("m", "#m", "loss", [3.0, 2.0, 1.5], [3.0, 2.0, 1.0], spread=([2.9, 1.9, 0.9], [3.1, 2.1, 1.1]))
     assert [shape.looks for shape in drawn.shapes][:2] == ["spread", "spread"]
-    assert "outside what honest results spread at 1 steps" in str(drawn.said)
+    assert "outside the reference runs at 1 steps" in str(drawn.said)
 
 
 def test_what_is_not_finite_leaves_a_gap():
@@ -55,7 +55,7 @@ def test_every_sample_is_counted_once():
 def tensors(*used):
     return [
         chart.Tensor(
-            path=f"layer{place}", agrees=share <= 1, actual=share * 1e-6, honest=1e-6, allowed=1e-6, used=share
+            path=f"layer{place}", agrees=share <= 1, actual=share * 1e-6, reference=1e-6, allowed=1e-6, used=share
         )
         for place, share in enumerate(used)
     ]

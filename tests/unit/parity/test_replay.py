@@ -84,7 +84,7 @@ def run(*arguments):
     return result.exit_code, result.output
 
 
-def test_an_honest_dump_is_accused_of_nothing(tmp_path):
+def test_a_correct_dump_is_accused_of_nothing(tmp_path):
     code, output = run(program(tmp_path / "step0" / "rank0"), "--json")
     (found,) = json.loads(output).values()
     assert code == 0

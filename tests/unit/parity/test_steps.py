@@ -32,7 +32,7 @@ def test_any_element_changes_the_fingerprint_by_its_size_over_the_root_of_the_nu
         assert gap.max() < 300 / rows**0.5
 
 
-def test_sums_are_about_as_large_as_elements_and_honest_errors_stay_what_they_are() -> None:
+def test_sums_are_about_as_large_as_elements_and_correct_errors_stay_what_they_are() -> None:
     exact = normal(8, 64, 56, 56).double()
     found = fingerprint(exact)
     assert 0.5 < found[KEPT:].std() < 2
@@ -50,7 +50,7 @@ def traced(**loss: float) -> dict[str, dict[str, torch.Tensor]]:
     return {name.replace("_", " ").replace(" loss", ", loss"): {"loss": torch.tensor(x)} for name, x in loss.items()}
 
 
-def test_the_first_wrong_step_is_the_first_that_honest_results_do_not_explain() -> None:
+def test_the_first_wrong_step_is_the_first_that_reference_runs_do_not_explain() -> None:
     exact = {key: {"loss": each["loss"].double()} for key, each in traced(step_1_loss=2.0, step_2_loss=1.0).items()}
     right = Reference(exact, (traced(step_1_loss=2.0, step_2_loss=1.0001),))
     assert not first_wrong(traced(step_1_loss=2.0, step_2_loss=1.0001), right, branching=False)

@@ -54,7 +54,7 @@ def test_a_float64_reference_stands_for_every_floating_dtype_and_a_promise_decid
     expected = torch.ones(3, dtype=torch.float64)
     assert compare(torch.ones(3).half(), expected).agrees
     assert not compare(torch.ones(3).half(), expected, dtype="float32").agrees
-    assert not compare(torch.ones(3), expected, honest=torch.ones(3).half()).agrees
+    assert not compare(torch.ones(3), expected, reference_runs=torch.ones(3).half()).agrees
 
 
 def test_device_stride_and_requires_grad_are_judged_where_asked():
@@ -169,9 +169,9 @@ def test_threads_and_chunks_change_nothing():
         ({"actual": object()}, "holds no numbers"),
         ({"actual": torch.ones(2, device="meta")}, "meta tensor"),
         ({"standard": "nonsense"}, "no standard 'nonsense'"),
-        ({"honest": torch.ones(3)}, "honest output has shape (3,)"),
-        ({"honest": [torch.ones(2)]}, "several honest results"),
-        ({"honest": object()}, "honest output is object"),
+        ({"reference_runs": torch.ones(3)}, "reference run output has shape (3,)"),
+        ({"reference_runs": [torch.ones(2)]}, "several reference runs"),
+        ({"reference_runs": object()}, "reference run output is object"),
         ({"accumulation": 0}, "accumulation is 0"),
         ({"accumulation": 1.5}, "accumulation is 1.5"),
         ({"accumulation": "many"}, "accumulation is 'many'"),
@@ -220,13 +220,13 @@ def test_a_looser_limit_with_a_reason_is_a_waiver_and_a_tighter_one_is_not():
     assert tight.waiver == ""
 
 
-def test_several_honest_results_allow_what_any_of_them_shows():
+def test_several_reference_runs_allow_what_any_of_them_shows():
     torch.manual_seed(0)
     expected = torch.randn(1000, dtype=torch.float64)
     quiet, loud = (expected + scale * torch.randn(1000) for scale in (1e-6, 1e-4))
     actual = (expected + 1e-4 * torch.randn(1000)).float()
-    assert not compare(actual, expected, honest=quiet.float()).agrees
-    assert compare(actual, expected, honest=Samples([quiet.float(), loud.float()])).agrees
+    assert not compare(actual, expected, reference_runs=quiet.float()).agrees
+    assert compare(actual, expected, reference_runs=Samples([quiet.float(), loud.float()])).agrees
 
 
 @pytest.mark.parametrize("count", [100, 1024, 1025, 50_000])
@@ -240,5 +240,5 @@ def test_a_number_where_next_to_nothing_is_expected_is_seen_in_tensors_of_any_si
     right[count // 3] = expected
     actual[count // 3] = 0.5
     assert not compare(actual, right).agrees
-    assert not compare(actual, right, honest=right.float()).agrees
+    assert not compare(actual, right, reference_runs=right.float()).agrees
     assert compare(right.float(), right).agrees

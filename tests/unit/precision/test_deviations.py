@@ -38,7 +38,7 @@ def deviations(verdict: Verdict) -> frozenset[str]:
 def test_numbers_for_infinities_and_nan_are_saturation(dtype: torch.dtype) -> None:
     x = torch.tensor([1.0, 200.0, -2.0, -200.0, 3.0]).to(dtype)
     for function in (torch.exp, torch.log, lambda x: 1 / (x - x), lambda x: x.exp() * x):
-        verdict = compare(saturated(function(x)), function(x.double()), honest=function(x))
+        verdict = compare(saturated(function(x)), function(x.double()), reference_runs=function(x))
         assert verdict.agrees or deviations(verdict) == {SATURATES}
     assert deviations(compare(saturated(torch.log(x)), torch.log(x.double()))) == {SATURATES}
 
@@ -54,15 +54,15 @@ def test_numbers_for_infinities_and_nan_are_saturation(dtype: torch.dtype) -> No
 def test_what_else_is_wrong_is_not_explained(change: Callable[[T], T]) -> None:
     x = torch.tensor([1.0, 100.0, 3.0])
     actual = change(saturated(x.exp()))
-    assert deviations(compare(actual, x.double().exp().where(x < 90, torch.inf), honest=x.exp())) == set()
+    assert deviations(compare(actual, x.double().exp().where(x < 90, torch.inf), reference_runs=x.exp())) == set()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_zeros_for_subnormal_numbers_are_flushed(dtype: torch.dtype) -> None:
     tiny = torch.finfo(dtype).tiny
     x = torch.tensor([tiny, -tiny, 3 * tiny, 1.0], dtype=dtype)
-    assert deviations(compare(flushed(x / 4), x.double() / 4, honest=x / 4)) == {FLUSHES}
-    assert deviations(compare(torch.zeros_like(x), x.double() / 4, honest=x / 4)) == set()  # normal ones, too
+    assert deviations(compare(flushed(x / 4), x.double() / 4, reference_runs=x / 4)) == {FLUSHES}
+    assert deviations(compare(torch.zeros_like(x), x.double() / 4, reference_runs=x / 4)) == set()  # normal ones, too
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -81,7 +81,7 @@ def test_products_of_rounded_factors_are_called_so(seed: int, sizes: tuple[int, 
 
 def test_half_precision_itself_is_no_deviation_of_half_precision() -> None:
     x = torch.randn(100, generator=torch.Generator().manual_seed(0))
-    assert deviations(compare(x.half() * 1.01, x.double(), honest=x.half())) == set()
+    assert deviations(compare(x.half() * 1.01, x.double(), reference_runs=x.half())) == set()
 
 
 def test_several_that_explain_all_together_are_named() -> None:
@@ -91,9 +91,9 @@ def test_several_that_explain_all_together_are_named() -> None:
     scale = torch.ones(8, 1)
     scale[0] = 2.0**-125
     actual = saturated(in_halves(a * scale, b) / scale)
-    honest = a @ b
-    assert honest[0].isinf().any()
-    assert deviations(compare(actual, a.double() @ b.double(), honest=honest)) == {SATURATES, HALVES}
+    reference_runs = a @ b
+    assert reference_runs[0].isinf().any()
+    assert deviations(compare(actual, a.double() @ b.double(), reference_runs=reference_runs)) == {SATURATES, HALVES}
 
 
 def test_a_whole_keeps_what_explains_each_part() -> None:

@@ -1,4 +1,4 @@
-"""Small tensors beside honest results are judged at a first look as they are by the whole error model."""
+"""Small tensors beside reference runs are judged at a first look as they are by the whole error model."""
 
 import random
 
@@ -31,7 +31,7 @@ def values(numbers, generator):
 
 
 def drawn(seed):
-    """Return a device's result, what is expected, honest results, and how to judge: errors are of all sizes."""
+    """Return a device's result, what is expected, reference runs, and how to judge: errors are of all sizes."""
     numbers, generator = random.Random(seed), torch.Generator().manual_seed(seed)  # noqa: S311
     expected = values(numbers, generator)
     dtype = numbers.choice([torch.float32, torch.bfloat16, torch.float16])
@@ -43,14 +43,14 @@ def drawn(seed):
     def off(times):
         return (expected + scale * times * torch.randn(expected.shape, generator=generator)).to(dtype)
 
-    honest = [off(1) for _ in range(numbers.randint(1, 3))]
+    reference_runs = [off(1) for _ in range(numbers.randint(1, 3))]
     request = Request(
         standard=standard_of(None),
         accumulation=numbers.choice([None, None, 1, 64]),
         branching=seed % 4 == 0,
         sampled=seed % 3 > 0,
     )
-    return off(10 ** numbers.uniform(-0.7, 0.8)), expected if seed % 6 else expected.to(dtype), honest, request
+    return off(10 ** numbers.uniform(-0.7, 0.8)), expected if seed % 6 else expected.to(dtype), reference_runs, request
 
 
 def test_the_first_look_says_what_the_whole_model_says(monkeypatch):
@@ -66,24 +66,24 @@ def test_the_first_look_says_what_the_whole_model_says(monkeypatch):
 def test_what_agrees_computes_its_figures_when_they_are_read(size, monkeypatch):
     torch.manual_seed(size)
     expected = torch.randn(size, dtype=torch.float64)
-    honest = Samples((expected * (1 + 1e-6 * torch.randn(size))).float() for _ in range(2))
+    reference_runs = Samples((expected * (1 + 1e-6 * torch.randn(size))).float() for _ in range(2))
     monkeypatch.setattr("pytest_ascend.precision.floating.measure", lambda *_: pytest.fail("every figure is computed"))
-    assert compare((expected * (1 + 1e-6 * torch.randn(size))).float(), expected, honest=honest).agrees
+    assert compare((expected * (1 + 1e-6 * torch.randn(size))).float(), expected, reference_runs=reference_runs).agrees
 
 
 @pytest.mark.parametrize("size", [512, 1024, 4096])
-def test_a_block_that_is_noisier_than_any_honest_one_is_seen(size):
+def test_a_block_that_is_noisier_than_any_reference_run_is_seen(size):
     numbers = torch.Generator().manual_seed(0)
     expected = 1 + torch.rand(size, generator=numbers, dtype=torch.float64)
 
     def noisy(ulps):
         return (expected + ulps * 2.0**-23 * torch.randn(size, generator=numbers)).float()
 
-    honest = Samples(noisy(8) for _ in range(3))
+    reference_runs = Samples(noisy(8) for _ in range(3))
     actual = noisy(8)
-    assert compare(actual, expected, honest=honest).agrees
+    assert compare(actual, expected, reference_runs=reference_runs).agrees
     actual[256:512] = noisy(40)[256:512]
-    verdict = compare(actual, expected, honest=honest)
+    verdict = compare(actual, expected, reference_runs=reference_runs)
     assert (verdict.agrees, verdict.limit.name) == (False, "root mean square error of one block")
 
 
@@ -103,8 +103,8 @@ def test_octaves_that_hold_but_the_noise_of_zero_are_one():
     errors = np.where(exponents <= -50, 2.0**-30, 2.0**-70)
     ulps = errors / 2.0 ** (exponents - 23)
     entries = Entries(exponents, ulps, ulps, np.ones(80, np.int64))
-    honest = octaves(entries, FORMATS[torch.float32], -60, 20)
-    assert cancelled(honest) == 10
+    reference_runs = octaves(entries, FORMATS[torch.float32], -60, 20)
+    assert cancelled(reference_runs) == 10
     merged = octaves(entries, FORMATS[torch.float32], -50, 10)
     assert merged.count.tolist() == [44] + [4] * 9
     assert merged.error_max[0] == 2.0**-30

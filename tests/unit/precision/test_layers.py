@@ -72,7 +72,7 @@ def x():
 
 
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16])
-def test_an_honest_run_agrees_in_every_layer(x, autocast):
+def test_a_correct_run_agrees_in_every_layer(x, autocast):
     report = layers(Block(), x, autocast=autocast)
     assert report.agrees
     assert report.first is None

@@ -7,18 +7,18 @@ from pytest_ascend.precision.pattern import Sample, map_of, worst_elements
 
 torch.manual_seed(0)
 EXPECTED = torch.randn(64, 512, dtype=torch.float64)
-HONEST = EXPECTED.float()
+REFERENCE_RUN = EXPECTED.float()
 
 
 def changed(how):
-    actual = HONEST.clone()
+    actual = REFERENCE_RUN.clone()
     how(actual)
     return actual
 
 
 def rounded(bits):
     drop = 23 - bits
-    return ((HONEST.view(torch.int32) + (1 << drop - 1)) >> drop << drop).view(torch.float32)
+    return ((REFERENCE_RUN.view(torch.int32) + (1 << drop - 1)) >> drop << drop).view(torch.float32)
 
 
 @pytest.mark.parametrize(
@@ -30,18 +30,18 @@ def rounded(bits):
         (changed(lambda a: a.view(-1)[-77:].zero_()), ("the last 77 elements",)),
         (changed(lambda a: a[10:20, 100:200].mul_(1.5)), ("the block [10:20, 100:200]",)),
         (changed(lambda a: a[2, 3].fill_(torch.nan)), ("a single element", "NaN where there is none")),
-        (-HONEST, ("all elements", "the sign is wrong")),
-        (HONEST.roll(1, 1), ("neighbours",)),
-        (HONEST.reshape(512, 64).t().reshape(64, 512), ("right values in the wrong places",)),
-        (HONEST.half().float(), ("only 11 significant bits",)),
+        (-REFERENCE_RUN, ("all elements", "the sign is wrong")),
+        (REFERENCE_RUN.roll(1, 1), ("neighbours",)),
+        (REFERENCE_RUN.reshape(512, 64).t().reshape(64, 512), ("right values in the wrong places",)),
+        (REFERENCE_RUN.half().float(), ("only 11 significant bits",)),
         (rounded(7), ("bfloat16",)),
         (rounded(11), ("11-bit mantissa",)),
-        (torch.ones_like(HONEST), ("one value for all",)),
-        (torch.nextafter(HONEST, torch.tensor(torch.inf)), ("rounding mode",)),
+        (torch.ones_like(REFERENCE_RUN), ("one value for all",)),
+        (torch.nextafter(REFERENCE_RUN, torch.tensor(torch.inf)), ("rounding mode",)),
     ],
 )
 def test_the_pattern_and_what_it_usually_means(actual, texts):
-    verdict = compare(actual, EXPECTED, honest=HONEST)
+    verdict = compare(actual, EXPECTED, reference_runs=REFERENCE_RUN)
     assert not verdict.agrees
     for text in texts:
         assert text in verdict.pattern
@@ -50,7 +50,7 @@ def test_the_pattern_and_what_it_usually_means(actual, texts):
 
 def test_a_message_says_where_what_and_by_which_rule():
     actual = changed(lambda a: a[1, 2].add_(1))
-    verdict = compare(actual, EXPECTED, honest=HONEST, name="ops/add")
+    verdict = compare(actual, EXPECTED, reference_runs=REFERENCE_RUN, name="ops/add")
     lines = verdict.message.splitlines()
     assert lines[0].startswith("ops/add: 1 of 32768 elements differ; error of one element: 1")
     assert "[1, 2]" in lines[1]

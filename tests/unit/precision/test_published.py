@@ -154,8 +154,8 @@ def test_the_ratio_to_a_second_device_decides_as_its_definition_does(level, dtyp
         largest, mean = (relative.max(), relative.mean()) if relative.numel() else (0.0, 0.0)
         return float(largest), float(mean), float((error**2).mean().sqrt()), int((error[small] > SMALL[dtype][1]).sum())
 
-    def within(actual, honest, expected):
-        (*ours, our_small), (*theirs, their_small) = figures(actual, expected), figures(honest, expected)
+    def within(actual, second, expected):
+        (*ours, our_small), (*theirs, their_small) = figures(actual, expected), figures(second, expected)
         limits = RATIOS[level]
         pairs = zip(ours, theirs, limits, strict=False)
         few = our_small <= limits[3] * their_small if their_small else not our_small
@@ -168,13 +168,13 @@ def test_the_ratio_to_a_second_device_decides_as_its_definition_does(level, dtyp
         if data.draw(st.booleans()):
             expected[: expected.numel() // 2] *= 1e-6
         limit = 4 * FLOOR[dtype] * expected.abs()
-        honest = (expected + off(data.draw, expected, limit, seeded)).to(dtype)
+        second = (expected + off(data.draw, expected, limit, seeded)).to(dtype)
         actual = (expected + off(data.draw, expected, limit, seeded)).to(dtype)
         if data.draw(st.booleans()):
-            actual = (expected + (honest.double() - expected) * data.draw(st.floats(0.9, 2.5))).to(dtype)
-        wanted = within(actual.double(), honest.double(), expected)
+            actual = (expected + (second.double() - expected) * data.draw(st.floats(0.9, 2.5))).to(dtype)
+        wanted = within(actual.double(), second.double(), expected)
         decided.add(wanted)
-        found = compare(actual, expected, honest=honest, standard=f"benchmark-ratio-{level}")
+        found = compare(actual, expected, reference_runs=second, standard=f"benchmark-ratio-{level}")
         assert found.agrees is wanted, found.message
 
     decides()

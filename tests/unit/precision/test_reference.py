@@ -1,4 +1,4 @@
-"""A reference brings honest results of its own: two orders of summation, in whatever dtype the device computed."""
+"""A reference brings reference runs of its own: two orders of summation, in whatever dtype the device computed."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def given():
     return Several(), torch.randn(9, 300), {"more": torch.randn(9, 40)}
 
 
-def test_the_honest_results_of_every_part_come_by_themselves(given):
+def test_the_reference_runs_of_every_part_come_by_themselves(given):
     model, x, extra = given
     expected, actual = cpu_reference(model, x, extra=extra), model(x, extra=extra)
     verdict = compare(actual, expected)
     assert verdict.agrees
-    assert all("honest_rmse" in leaf.metrics for leaf in verdict.leaves[:2])
+    assert all("reference_rmse" in leaf.metrics for leaf in verdict.leaves[:2])
     for ours, theirs in (
         (actual["logits"], expected["logits"]),
         (actual["hidden"][0][3:5, ::2], expected["hidden"][0][3:5, ::2]),
@@ -43,7 +43,7 @@ def test_the_honest_results_of_every_part_come_by_themselves(given):
     ):
         verdict = compare(ours.detach(), theirs)
         assert verdict.agrees
-        assert "honest_rmse" in verdict.metrics
+        assert "reference_rmse" in verdict.metrics
     spoilt = actual["logits"].detach().clone()
     spoilt[2, 3] += 1e-4
     verdict = compare(spoilt, expected["logits"])
@@ -52,7 +52,7 @@ def test_the_honest_results_of_every_part_come_by_themselves(given):
 
 def test_two_orders_give_two_results(given):
     model, x, extra = given
-    first, second = cpu_reference(model, x, extra=extra)["logits"].honest(torch.float32)
+    first, second = cpu_reference(model, x, extra=extra)["logits"].reference_runs(torch.float32)
     assert not torch.equal(first, second)
     torch.testing.assert_close(first, second)
 
@@ -117,8 +117,8 @@ def test_a_value_of_the_users_own_says_by_what_it_is_judged_and_what_were_sharpe
         "judged by the expected value alone and the model of sums (1024 terms, as nothing says how)" in verdict.message
     )
     assert "cpu_reference(function, *inputs)" in verdict.message
-    given = compare(torch.ones(40) * 1.01, torch.ones(40).double(), honest=torch.ones(40))
-    assert "judged beside 1 honest result" in given.message
+    given = compare(torch.ones(40) * 1.01, torch.ones(40).double(), reference_runs=torch.ones(40))
+    assert "judged beside 1 reference run" in given.message
 
 
 def test_the_model_and_the_generators_are_left_as_they_are(given):
@@ -133,13 +133,13 @@ def test_the_model_and_the_generators_are_left_as_they_are(given):
 
 def test_random_numbers_are_the_same_in_each_way():
     expected = cpu_reference(lambda x: x + torch.rand(5), torch.zeros(5))
-    first, second = expected.honest(torch.float32)
+    first, second = expected.reference_runs(torch.float32)
     assert torch.equal(first, second)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_device_that_computes_weight_norm_by_simple_operators_is_honest(dtype, seed):
+def test_a_device_that_computes_weight_norm_by_simple_operators_passes(dtype, seed):
     torch.manual_seed(seed)
     v, g, grad = torch.randn(32, 16, 5), torch.rand(32, 1, 1) + 0.5, torch.randn(32, 16, 5)
 

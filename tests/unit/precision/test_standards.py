@@ -45,10 +45,10 @@ def test_each_published_rule_draws_its_line(standard, error, count, agrees):
 
 
 def test_the_ratio_to_a_second_device():
-    honest = ONE.float() + 1e-3
-    assert compare(ONE.float() + 1.4e-3, ONE, honest=honest, standard="benchmark-ratio-L1").agrees
-    assert not compare(ONE.float() + 1.6e-3, ONE, honest=honest, standard="benchmark-ratio-L1").agrees
-    assert not compare(ONE.float() + 1.4e-3, ONE, honest=honest, standard="benchmark-ratio-L2").agrees
+    reference_runs = ONE.float() + 1e-3
+    assert compare(ONE.float() + 1.4e-3, ONE, reference_runs=reference_runs, standard="benchmark-ratio-L1").agrees
+    assert not compare(ONE.float() + 1.6e-3, ONE, reference_runs=reference_runs, standard="benchmark-ratio-L1").agrees
+    assert not compare(ONE.float() + 1.4e-3, ONE, reference_runs=reference_runs, standard="benchmark-ratio-L2").agrees
 
 
 def test_small_values_are_counted_apart_by_the_ratio_to_a_second_device():
@@ -59,10 +59,10 @@ def test_small_values_are_counted_apart_by_the_ratio_to_a_second_device():
         actual[len(ONE) : len(ONE) + count] += 2**-28
         return actual
 
-    assert compare(off(20), expected, honest=off(10), standard="benchmark-ratio-L2").agrees
-    verdict = compare(off(21), expected, honest=off(10), standard="benchmark-ratio-L2")
+    assert compare(off(20), expected, reference_runs=off(10), standard="benchmark-ratio-L2").agrees
+    verdict = compare(off(21), expected, reference_runs=off(10), standard="benchmark-ratio-L2")
     assert verdict.limit.name.startswith("share of small values")
-    assert not compare(off(1), expected, honest=off(0), standard="benchmark-ratio-L0").agrees
+    assert not compare(off(1), expected, reference_runs=off(0), standard="benchmark-ratio-L0").agrees
 
 
 def test_every_row_names_its_source_and_a_rule_that_exists():

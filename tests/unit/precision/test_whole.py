@@ -162,7 +162,7 @@ def test_a_function_that_only_an_npu_has_is_computed_from_its_definition() -> No
         library._destroy()
 
 
-def test_which_of_nearly_equal_values_is_largest_may_be_what_an_honest_result_says() -> None:
+def test_which_of_nearly_equal_values_is_largest_may_be_what_a_reference_run_says() -> None:
     torch.manual_seed(0)
     scores, weight = torch.randn(64, 256), torch.randn(256, 8)
     weight[:, 1] = weight[:, 0]  # equal but for roundings
@@ -178,7 +178,7 @@ def test_which_of_nearly_equal_values_is_largest_may_be_what_an_honest_result_sa
     assert not compare((actual + 3) % 8, expected).agrees
 
 
-def test_a_wrong_layer_is_judged_beside_as_many_honest_results_as_a_module() -> None:
+def test_a_wrong_layer_is_judged_beside_as_many_reference_runs_as_a_module() -> None:
     class Sometimes(nn.Module):
         calls = 0
 

@@ -37,7 +37,7 @@ def test_inputs_anywhere_in_the_arguments_are_converted() -> None:
         index=torch.ones(1, dtype=torch.int32),
     )
     assert seen[:3] == [torch.float64, torch.complex128, torch.int32]
-    assert seen[3:6] == [torch.float16, torch.complex64, torch.int32]  # what is honest beside it
+    assert seen[3:6] == [torch.float16, torch.complex64, torch.int32]  # the reference runs
 
 
 def test_a_function_that_writes_into_its_input_does_not_write_into_the_tests() -> None:

@@ -265,6 +265,6 @@ def header(
 
 
 def passed(case: Case) -> ResultRecord:
-    """Make up an honest pass."""
+    """Make up a correct pass."""
     evidence = verdict(case, agrees=True, random=Random(1))  # noqa: S311 - as above
     return ResultRecord.of(case, f"test::{case.id}", Passed(), verdicts=(evidence,))

@@ -194,12 +194,14 @@ def test_a_log_of_schema_1_is_read_by_its_own_manifest(path):
     assert read(path).records == before.records
 
 
-def test_the_self_test_of_earlier_logs_is_read_by_its_former_name(path):
-    changed(path, 1, schema=2)
+@pytest.mark.parametrize(("schema", "kind"), [(2, "canaries"), (3, "self-test")])
+def test_the_self_test_of_earlier_logs_is_read_by_its_former_names(path, schema, kind):
+    changed(path, 1, schema=schema)
     header, *rest = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    event = {"type": "event", "kind": "canaries", "planted": 15, "detected": 14, "honest": 5, "missed": ["relu"]}
+    event = {"type": "event", "kind": kind, "planted": 15, "detected": 14, "honest": 5, "missed": ["relu"]}
     path.write_text("".join((header, json.dumps(event) + "\n", *rest)), encoding="utf-8")
     assert read(path).missed_faults == ("relu",)
+    assert next(each for each in read(path).events if isinstance(each, SelfTest)).correct == 5
 
 
 def test_what_the_doctor_found_is_read_and_checked(path):

@@ -1,4 +1,4 @@
-"""What the model suite stores: every case has its goldens, honest results are finite, and the most wrong ones stay."""
+"""What the model suite stores: every case has its goldens, reference runs are finite, and the most wrong ones stay."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from pytest_ascend.golden import GoldenStore
 from pytest_ascend.system.bundled import folder
 from suites.models import CASES, CASES_OF_RUN, PROPERTIES
 from suites.models.computation import MODES, Observed
-from suites.models.goldens import WAYS, expected, goldens, honest, most_wrong, moved
+from suites.models.goldens import WAYS, expected, goldens, most_wrong, moved, reference_runs
 
 STORE = GoldenStore(folder("baselines") / "golden")
 
@@ -37,7 +37,7 @@ def test_every_recipe_is_in_the_bundled_store() -> None:
 @pytest.mark.parametrize(("model", "mode"), CASES_OF_RUN)
 @pytest.mark.parametrize("what", PROPERTIES)
 def test_goldens_fit_together(model: str, mode: str, what: str) -> None:
-    right, allowed_by = expected(STORE, model, what), honest(STORE, model, mode, what)
+    right, allowed_by = expected(STORE, model, what), reference_runs(STORE, model, mode, what)
     assert right
     assert len(allowed_by) >= 2
     for one in allowed_by:
@@ -45,13 +45,13 @@ def test_goldens_fit_together(model: str, mode: str, what: str) -> None:
         assert all(tensor.isfinite().all() for tensor in one.values())
 
 
-def test_goldens_of_the_forward_pass_are_float64_and_honest_ones_are_not() -> None:
+def test_goldens_of_the_forward_pass_are_float64_and_reference_runs_are_not() -> None:
     assert expected(STORE, "resnet50", "forward")["logits"].dtype is torch.float64
-    autocast = honest(STORE, "resnet50", "autocast-bfloat16", "forward")
+    autocast = reference_runs(STORE, "resnet50", "autocast-bfloat16", "forward")
     assert {one["logits"].dtype for one in autocast} == {torch.bfloat16}
 
 
-def test_every_run_has_honest_ways_and_a_mode() -> None:
+def test_every_run_has_reference_runs_and_a_mode() -> None:
     assert set(WAYS) == set(CASES_OF_RUN)
     assert {mode for _, mode in CASES_OF_RUN} <= set(MODES)
 
@@ -61,7 +61,7 @@ def test_the_most_wrong_results_are_kept_largest_error_first() -> None:
     assert [round(float(one["loss"]["loss"]), 3) for one in kept] == [1.5, 1.2, 0.9]
 
 
-def test_an_honest_result_that_is_not_finite_is_refused() -> None:
+def test_a_reference_run_that_is_not_finite_is_refused() -> None:
     with pytest.raises(ValueError, match="not finite"):
         most_wrong([observed(1.0), observed(float("nan"))], observed(1.0))
 

@@ -62,12 +62,12 @@ def test_half_precision_passes_where_it_is_allowed_and_nothing_coarser(product: 
 def test_saturation_is_told_from_infinities(dtype: torch.dtype) -> None:
     x = ends(dtype)
     for function in OVERFLOWS.values():
-        honest = function(x)
-        assert not honest.isfinite().all()
-        assert saturated(honest, dtype).isfinite().all()
-        assert compared(honest, function(x.double()), honest)
-        assert not compared(saturated(honest, dtype), function(x.double()), honest)
+        reference_runs = function(x)
+        assert not reference_runs.isfinite().all()
+        assert saturated(reference_runs, dtype).isfinite().all()
+        assert compared(reference_runs, function(x.double()), reference_runs)
+        assert not compared(saturated(reference_runs, dtype), function(x.double()), reference_runs)
 
 
-def compared(actual: torch.Tensor, expected: torch.Tensor, honest: torch.Tensor) -> bool:
-    return precision.compare(actual, expected, honest=honest).agrees
+def compared(actual: torch.Tensor, expected: torch.Tensor, reference_runs: torch.Tensor) -> bool:
+    return precision.compare(actual, expected, reference_runs=reference_runs).agrees

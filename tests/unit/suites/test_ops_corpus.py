@@ -174,7 +174,7 @@ def test_a_recording_gives_samples_and_results() -> None:
     assert results.expected[0] is not None
     assert results.expected[0].tolist() == [1 / 3, 2.0]
     assert results.first.equal(torch.tensor([1 / 3, 2.0]))
-    assert len(results.honest) == 1
+    assert len(results.reference_runs) == 1
 
 
 @pytest.mark.parametrize(

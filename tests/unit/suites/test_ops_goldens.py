@@ -39,7 +39,7 @@ def test_what_is_read_is_what_was_computed(name: str, tmp_path: Path) -> None:
     for dtype in ("float32", "bfloat16", "int64"):
         for sample in stored.stored_samples(operator, dtype) if dtype in operator.dtypes else ():
             expected, found = computed(operator, sample, dtype), read(store, operator, dtype, "forward", sample)
-            for ours, theirs in zip(found.honest, expected.honest, strict=True):
+            for ours, theirs in zip(found.reference_runs, expected.reference_runs, strict=True):
                 assert all(same_bits(*pair) for pair in zip(ours, theirs, strict=True))
             assert all(same_numbers(*pair) for pair in zip(found.expected, expected.expected, strict=True))
 
@@ -83,7 +83,7 @@ def test_a_wrong_result_is_not_admitted() -> None:
     sample = operator.samples("float32")[0]
     right = computed(operator, sample, "float32")
     admit(operator, sample, "float32", right)
-    wrong = Results([each if each is None else each * (1 + 1e-9) for each in right.expected], right.honest)
+    wrong = Results([each if each is None else each * (1 + 1e-9) for each in right.expected], right.reference_runs)
     with pytest.raises(AssertionError, match="exp, float32: 2x3x5x7"):
         admit(operator, sample, "float32", wrong)
 

@@ -1,4 +1,4 @@
-"""Judges of operators: an honest device that is not the CPU is accused of nothing, a wrong one is."""
+"""Judges of operators: a correct device that is not the CPU is accused of nothing, a wrong one is."""
 
 from pathlib import Path
 
@@ -32,19 +32,19 @@ def agrees(name: str, results: dict[str, Results], actual: dict[str, list[torch.
 def moved(results: Results, ulps: float, generator: torch.Generator) -> list[torch.Tensor | None]:
     """Move every number that is finite by up to so many ulp of its dtype."""
     return [
-        honest
-        if value is None or honest is None or not honest.is_floating_point()
-        else _moved(value, honest, ulps, generator)
-        for value, honest in zip(results.expected, results.honest[0], strict=True)
+        reference_runs
+        if value is None or reference_runs is None or not reference_runs.is_floating_point()
+        else _moved(value, reference_runs, ulps, generator)
+        for value, reference_runs in zip(results.expected, results.reference_runs[0], strict=True)
     ]
 
 
-def _moved(value: torch.Tensor, honest: torch.Tensor, ulps: float, generator: torch.Generator) -> torch.Tensor:
-    info = torch.finfo(honest.dtype)
+def _moved(value: torch.Tensor, reference_runs: torch.Tensor, ulps: float, generator: torch.Generator) -> torch.Tensor:
+    info = torch.finfo(reference_runs.dtype)
     exponent = torch.frexp(value.abs().clamp(info.smallest_normal, info.max)).exponent.double() - 1
     share = torch.rand(value.shape, generator=generator, dtype=torch.float64) * 2 - 1
-    other = (value + share * ulps * torch.exp2(exponent) * info.eps).to(honest.dtype)
-    return torch.where(honest.isfinite() & other.isfinite() & (honest != 0), other, honest)
+    other = (value + share * ulps * torch.exp2(exponent) * info.eps).to(reference_runs.dtype)
+    return torch.where(reference_runs.isfinite() & other.isfinite() & (reference_runs != 0), other, reference_runs)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -86,7 +86,9 @@ def test_one_bit_of_what_is_only_moved_is_caught(dtype: str, store: GoldenStore)
     assert operator.exactness == MOVE
     samples = chosen(operator, "forward", dtype)
     results = {each.name: read(store, operator, dtype, "forward", each) for each in samples}
-    actual = {key: [each.clone() for each in found.honest[0] if each is not None] for key, found in results.items()}
+    actual = {
+        key: [each.clone() for each in found.reference_runs[0] if each is not None] for key, found in results.items()
+    }
     assert agrees("cat", results, dict(actual)).agrees
     last = actual[samples[-1].name][0].view(-1)
     last[-1] = torch.nextafter(last[-1].float(), torch.tensor(9.0)).to(last.dtype) + torch.finfo(last.dtype).eps * 4

@@ -29,7 +29,7 @@ def test_a_run_accuses_a_correct_generator_once_in_a_million_runs() -> None:
     assert FALSE_ALARM * CASES_LIMIT <= 1e-6
 
 
-def test_honest_numbers_are_as_improbable_as_they_say() -> None:
+def test_correct_numbers_are_as_improbable_as_they_say() -> None:
     found = [probability(uniform(seed)) for seed in range(40)]
     assert sum(each < 0.1 for each in found) < 12  # 4 are to be expected, at most
     assert min(found) > 1e-4

@@ -1,4 +1,4 @@
-"""Top-5 agreement: classes may change places where honest logits may, and nowhere else."""
+"""Top-5 agreement: classes may change places where correct logits may, and nowhere else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_right_classes_agree_in_any_order() -> None:
     assert not lost_with(RIGHT.flip(1), 0.0).any()
 
 
-def test_neighbours_may_change_places_where_honest_logits_are_as_far_off() -> None:
+def test_neighbours_may_change_places_where_correct_logits_are_as_far_off() -> None:
     classes = RIGHT.clone()
     classes[0, 4] = 5
     assert agreement(classes, EXACT) == 0.9

@@ -1,9 +1,9 @@
-"""Run the cases that compute with honest chip numerics, one seed after another: whom does the suite accuse?
+"""Run the cases that compute with correct chip numerics, one seed after another, and count false alarms.
 
-python tools/distributed/honest.py [RUNS] [RANKS] [LEVEL] [SEED], on the emulated device, 20 runs on 4 ranks at level
-standard by default. A run is all float cases of sums, of products with collectives and of parallel training, with
+python tools/distributed/false_alarms.py [RUNS] [RANKS] [LEVEL] [SEED], on the emulated device; by default 20 runs on
+4 ranks at level standard. A run is all float cases of sums, of products with collectives and of parallel training, with
 products, sums and functions of each rank's device and the order of ranks in a sum as chip:SEED has them. The ranks are
-started once and take each seed in turn. Exits with 1 where a case of an honest run is accused.
+started once and take each seed in turn. Exits with 1 where a correct run is rejected.
 """
 
 from __future__ import annotations
