@@ -270,12 +270,12 @@ def trials(file: Path) -> dict[int, Trial]:
     return {row["fault"]["number"]: Trial(**{**row, "fault": Fault(**row["fault"])}) for row in rows}
 
 
-def table(found: Iterable[Trial], drawn: int) -> Iterator[str]:
+def table(found: Iterable[Trial], sampled: int) -> Iterator[str]:
     """Yield the lines of the table: by effect, by condition, and of all."""
     tried = list(found)
     visible = [each for each in tried if each.shown]
     yield (
-        f"{len(tried):,} of {drawn:,} faults were tried; {len(visible):,} of them show in a legal call. "
+        f"{len(tried):,} of {sampled:,} faults were tried; {len(visible):,} of them show in a legal call. "
         f"{len({each.fault.kernel for each in visible})} kernels are among them."
     )
     yield ""

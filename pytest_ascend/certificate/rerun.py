@@ -51,15 +51,15 @@ def rerun(claimed: Summary, count: int, *, device: str = "auto", chance: Random 
     eligible = [each for each in claimed.results if _place(each)]
     if not eligible:
         raise UsageError("no case of the run can be executed again", hint="the log names no test of this release")
-    drawn = (chance or SystemRandom()).sample(eligible, min(count, len(eligible)))
+    sampled = (chance or SystemRandom()).sample(eligible, min(count, len(eligible)))
     with tempfile.TemporaryDirectory(prefix="pytest-ascend-rerun-") as scratch:
-        found = _executed(claimed, drawn, device, Path(scratch))
+        found = _executed(claimed, sampled, device, Path(scratch))
     said, mine = claimed.run.header.stack, found.run.header.stack
     if said.chip != mine.chip and not mine.emulated:
         message = f"the run was on {said.chip}, and this device is {mine.chip or mine.device}: nothing can be compared"
         raise UsageError(message, hint="re-execute on any NPU of the same chip")
     known = {each.case.id for each in found.results if each.outcome.name not in _NOT_EXECUTED}
-    absent = [each.case.id for each in drawn if each.case.id not in known]
+    absent = [each.case.id for each in sampled if each.case.id not in known]
     not_executed = [f"{counted_cases(len(absent))} could not be executed here: {named(absent)}"] if absent else []
     return Rerun(
         stack=mine,
@@ -78,7 +78,7 @@ def _place(result: ResultRecord) -> str:
     return f"{folder('suites').resolve()}/{found[1]}" if place.is_file() else ""
 
 
-def _executed(claimed: Summary, drawn: Sequence[ResultRecord], device: str, scratch: Path) -> Summary:
+def _executed(claimed: Summary, sampled: Sequence[ResultRecord], device: str, scratch: Path) -> Summary:
     header = claimed.run.header
     challenge = header.options.get("challenge")
     line = [sys.executable, "-m", "pytest", "--ascend", f"--ascend-device={device}", f"--ascend-level={header.level}"]
@@ -87,7 +87,7 @@ def _executed(claimed: Summary, drawn: Sequence[ResultRecord], device: str, scra
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     with (scratch / "said").open("wb") as said:
         done = subprocess.run(  # noqa: S603
-            [*line, *map(_place, drawn)], cwd=scratch, env=environ, stdout=said, stderr=said, check=False
+            [*line, *map(_place, sampled)], cwd=scratch, env=environ, stdout=said, stderr=said, check=False
         )
     if done.returncode not in _ENDED:
         tail = (scratch / "said").read_text("utf-8", "replace").splitlines()[-_SHOWN_LINES:]

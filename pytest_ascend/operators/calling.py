@@ -57,11 +57,11 @@ def upstream(
 
 def _normal(key: str, output: torch.Tensor, held_by: Sequence[torch.dtype]) -> torch.Tensor:
     """Draw the gradient of an output in numbers that all of these dtypes hold: the same in a case of each."""
-    drawn = inputs.normal(key, (*output.shape, 2) if output.is_complex() else output.shape)
+    sampled = inputs.normal(key, (*output.shape, 2) if output.is_complex() else output.shape)
     for dtype in held_by:
-        drawn = drawn.to(dtype)
-    drawn = drawn.to(_DOUBLE)
-    return (torch.view_as_complex(drawn) if output.is_complex() else drawn).to(output.dtype)
+        sampled = sampled.to(dtype)
+    sampled = sampled.to(_DOUBLE)
+    return (torch.view_as_complex(sampled) if output.is_complex() else sampled).to(output.dtype)
 
 
 def with_grad(sample: Sample, args: Any, dtype: torch.dtype) -> list[torch.Tensor]:

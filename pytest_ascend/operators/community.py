@@ -378,16 +378,16 @@ def _made(value: Any, generator: torch.Generator) -> Any:
         return torch.randint(0, 2, value.shape, generator=generator).bool()
     limits = torch.finfo(dtype) if dtype.is_floating_point or dtype.is_complex else torch.iinfo(dtype)
     if value.normal:
-        drawn = torch.randn(value.shape, generator=generator, dtype=torch.float64) * value.high + value.low
+        sampled = torch.randn(value.shape, generator=generator, dtype=torch.float64) * value.high + value.low
     elif value.low == value.high:
-        drawn = torch.full(value.shape, value.low, dtype=torch.float64)
+        sampled = torch.full(value.shape, value.low, dtype=torch.float64)
     else:
         low, high = (max(min(each, float(limits.max)), float(limits.min)) for each in (value.low, value.high))
         share = torch.rand(value.shape, generator=generator, dtype=torch.float64)
-        drawn = low * (1 - share) + high * share
+        sampled = low * (1 - share) + high * share
     if dtype.is_complex:
-        return torch.complex(drawn, drawn.flip(0) if drawn.dim() else drawn).to(dtype)
-    return (drawn if dtype.is_floating_point else drawn.round().clamp(limits.min, limits.max)).to(dtype)
+        return torch.complex(sampled, sampled.flip(0) if sampled.dim() else sampled).to(dtype)
+    return (sampled if dtype.is_floating_point else sampled.round().clamp(limits.min, limits.max)).to(dtype)
 
 
 def _on(value: Any, device: torch.device) -> Any:

@@ -116,7 +116,7 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
         for position, ((index, template), how, placed) in enumerate(three):
             key = f"sweep/{operator.name}/{dtype}/{seed}/{number}/{position}"
             if any(isinstance(each, StoredTensor) for each in template.values()) and not operator.one_set_of_inputs:
-                template = operator.drawn(dtype, key, sizes)[index]  # noqa: PLW2901
+                template = operator.sampled(dtype, key, sizes)[index]  # noqa: PLW2901
             sample = _changed(operator, template, sizes, how, dtype, key)
             if placed == EXPANDED and operator.family in _ANY_ROWS and operator.layouts:
                 sample = sample.expanded()

@@ -17,19 +17,19 @@ from pytest_ascend.run import inputs
 
 
 @dataclass(slots=True)
-class Draw:
-    """Makes tensors on the CPU. Each draw of one ``key`` gives other numbers, and always the same ones.
+class InputFactory:
+    """Makes input tensors on the CPU. Each call gives other numbers; the same ``key`` always gives the same sequence.
 
-    ``dtype`` is the one of the case: tensors of it ask for a gradient unless ``grad=False``. A ``dtype=`` of its own
-    makes a tensor that is the same in every case, and that has no gradient. ``sizes`` are put in place of others.
+    Tensors have the ``dtype`` of the case and require a gradient, unless ``grad=False``. A tensor made with its own
+    ``dtype=`` is the same in every case and has no gradient. ``sizes`` maps sizes to those that replace them.
     """
 
     key: str
     dtype: torch.dtype
     sizes: Mapping[int, int] = field(default_factory=dict)
-    _drawn: int = field(default=0, init=False)
+    _count: int = field(default=0, init=False)
     #: Tensors that were made, by their identity, with the Python that makes them.
-    _said: dict[int, tuple[torch.Tensor, str]] = field(default_factory=dict, init=False)
+    _expressions: dict[int, tuple[torch.Tensor, str]] = field(default_factory=dict, init=False)
 
     def normal(
         self, *shape: int, std: float = 1.0, dtype: torch.dtype | None = None, grad: bool = True
@@ -61,8 +61,8 @@ class Draw:
         return self._finished(torch.tensor(numbers, dtype=torch.float64).to(dtype or self.dtype), dtype, grad=grad)
 
     def expression(self, tensor: torch.Tensor) -> str:
-        """Return the Python that makes a tensor which was drawn here, "" for any other."""
-        return self._said.get(id(tensor), (tensor, ""))[1]
+        """Return the Python that makes a tensor that was made here, "" for any other."""
+        return self._expressions.get(id(tensor), (tensor, ""))[1]
 
     def _floating(
         self, kind: str, shape: tuple[int, ...], dtype: torch.dtype | None, *, grad: bool, **how: float
@@ -70,13 +70,13 @@ class Draw:
         return self._finished(self._made(kind, shape, dtype or self.dtype, **how), dtype, grad=grad)
 
     def _made(self, kind: str, shape: tuple[int, ...], dtype: torch.dtype, **how: float) -> torch.Tensor:
-        """Draw with the function of :mod:`pytest_ascend.run.inputs` that is called so."""
-        self._drawn += 1
+        """Call the function of :mod:`pytest_ascend.run.inputs` named ``kind``."""
+        self._count += 1
         shape = tuple(self.sizes.get(size, size) for size in shape)
-        key = f"{self.key}/{self._drawn}"
+        key = f"{self.key}/{self._count}"
         made: torch.Tensor = getattr(inputs, kind)(key, shape, dtype=dtype, **how)
         said = "".join(f", {name}={value!r}" for name, value in how.items())
-        self._said[id(made)] = made, f"inputs.{kind}({key!r}, {shape}{said}, dtype={dtype})"
+        self._expressions[id(made)] = made, f"inputs.{kind}({key!r}, {shape}{said}, dtype={dtype})"
         return made
 
     def _finished(self, made: torch.Tensor, dtype: torch.dtype | None, *, grad: bool) -> torch.Tensor:
@@ -98,15 +98,15 @@ ALL_OUTPUTS = -1
 #: Layouts that are asked of an operator which does not take channels last.
 DENSE = ("transposed", "stepped", "shifted")
 
-#: Gives the samples for a dtype: that of the Draw that it gets.
-Inputs: TypeAlias = Callable[[Draw], Iterable[Sample]]
+#: Yields the samples for the dtype of the InputFactory.
+Inputs: TypeAlias = Callable[[InputFactory], Iterable[Sample]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
     """One line of a table of operators: bundled, of torch_npu, or of a user.
 
-    ``function`` runs on the device. ``inputs`` gives the calls to make, from the :class:`Draw` that it gets.
+    ``function`` runs on the device. ``inputs`` gives the calls to make, from the :class:`InputFactory` that it gets.
     ``definition`` takes the same arguments and is run on the CPU in float64: it says what is right; without one, that
     is what ``function`` gives there.
 
@@ -161,10 +161,10 @@ class Operator:
         """Return all samples for a dtype, each with a name of its own. Raises UsageError where there is none."""
         return _samples(self, dtype)
 
-    def drawn(self, dtype: str, key: str, sizes: Mapping[int, int]) -> tuple[Sample, ...]:
+    def sampled(self, dtype: str, key: str, sizes: Mapping[int, int]) -> tuple[Sample, ...]:
         """Return the samples with other numbers, and with these sizes in place of others."""
-        draw = Draw(key, getattr(torch, dtype), sizes)
-        return tuple(_described(sample, draw) for sample in self.inputs(draw))
+        make = InputFactory(key, getattr(torch, dtype), sizes)
+        return tuple(_described(sample, make) for sample in self.inputs(make))
 
     @property
     def changes_first(self) -> Callable[..., Any]:
@@ -177,13 +177,13 @@ class Operator:
 
 @functools.cache
 def _samples(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    draw = Draw(f"operators/{operator.name}", getattr(torch, dtype))
+    make = InputFactory(f"operators/{operator.name}", getattr(torch, dtype))
     seen: Counter[str] = Counter()
     found = []
-    for sample in operator.inputs(draw):
+    for sample in operator.inputs(make):
         seen[sample.name] += 1
         times = seen[sample.name]
-        own = _described(sample, draw)
+        own = _described(sample, make)
         found.append(own if times == 1 else replace(own, name=f"{sample.name} #{times}"))
     if not found and not operator.one_set_of_inputs:
         raise UsageError(
@@ -192,7 +192,7 @@ def _samples(operator: Operator, dtype: str) -> tuple[Sample, ...]:
     return tuple(found)
 
 
-def _described(sample: Sample, draw: Draw) -> Sample:
+def _described(sample: Sample, make: InputFactory) -> Sample:
     """Return the sample with each tensor in it as a :class:`StoredTensor`."""
     known: dict[int, StoredTensor] = {}
 
@@ -200,13 +200,13 @@ def _described(sample: Sample, draw: Draw) -> Sample:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         if id(leaf) not in known:
-            follows = leaf.dtype == draw.dtype and (leaf.is_floating_point() or leaf.is_complex())
+            follows = leaf.dtype == make.dtype and (leaf.is_floating_point() or leaf.is_complex())
             known[id(leaf)] = StoredTensor(
                 tensor=leaf.detach().contiguous(),
                 follows=follows,
                 grad=leaf.requires_grad,
                 stride=None if leaf.is_contiguous() else leaf.stride(),
-                expression=draw.expression(leaf),
+                expression=make.expression(leaf),
             )
         return known[id(leaf)]
 

@@ -161,7 +161,7 @@ def _large(target: Target, sample: Sample, made: list[torch.Tensor], grad_output
             return ""
         if isinstance(source, Variant):
             return f"values.{source!r}.make({f'{key}/{place}'!r}, {target.dtype})".replace("values=", "values=values.")
-        return _drawn(source, f"{key}/{place}", target.dtype) if isinstance(source, Values) else _kept(target, source)
+        return _sampled(source, f"{key}/{place}", target.dtype) if isinstance(source, Values) else _kept(target, source)
 
     return expression
 
@@ -181,16 +181,16 @@ def _normal_grad_output(target: Target, sample: Sample, key: str, tensor: torch.
     return f"inputs.normal({key!r}, {shape}, dtype={held_by}.to({tensor.dtype})"
 
 
-def _drawn(values: Values, key: str, case_dtype: torch.dtype) -> str:
+def _sampled(values: Values, key: str, case_dtype: torch.dtype) -> str:
     """Say how values are drawn, as Values.make does it; "" for the kinds that are small."""
     dtype = getattr(torch, values.dtype) if values.dtype else case_dtype
     shape = values.shape
     if values.kind not in ("uniform", "normal", "few"):
         return ""
     if values.sprinkled:
-        return sprinkling(_drawn(replace(values, sprinkled=False), key, case_dtype), shape)
+        return sprinkling(_sampled(replace(values, sprinkled=False), key, case_dtype), shape)
     if values.repeated and values.can_repeat:
-        return f"{_drawn(replace(values, repeated=False), key, case_dtype)}[:1].expand({shape})"
+        return f"{_sampled(replace(values, repeated=False), key, case_dtype)}[:1].expand({shape})"
     if values.kind == "few" or not dtype.is_floating_point:
         first, step, count = range_of(values, torch.uint8 if values.kind == "few" else dtype)
         return f"(inputs.integers({key!r}, {shape}, low=0, high={count}) * {step} + {first}).to({dtype})"

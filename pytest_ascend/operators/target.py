@@ -24,7 +24,7 @@ class Target:
         self.case, self.operator, self.reference, self.device = case, operator, reference, device
         self.dtype: torch.dtype = getattr(torch, case.dtype)
         self.samples = reference.samples(case.property, case.dtype)
-        self._drawn: dict[str, Any] = {}
+        self._inputs: dict[str, Any] = {}
         self._grad_outputs: dict[str, list[torch.Tensor]] = {}
         #: What generated calls varied, and how many of them: see sweep.run.
         self.asked: Mapping[str, int] = {}
@@ -34,7 +34,7 @@ class Target:
     def ask(self, reference: Reference) -> None:
         """Go on with another reference and its samples; inputs of the earlier ones are forgotten."""
         self.reference, self.samples = reference, reference.samples(self.case.property, self.case.dtype)
-        self._drawn, self._grad_outputs = {}, {}
+        self._inputs, self._grad_outputs = {}, {}
 
     def shows(self, sample: Sample, property_: str) -> bool:
         """Whether a sample is one of those that show a property."""
@@ -42,13 +42,13 @@ class Target:
 
     def on_cpu(self, sample: Sample) -> Any:
         """Make the arguments of a sample on the CPU: a tuple and a dictionary."""
-        drawn = self._drawn.get(sample.name)
-        if drawn is None:
+        sampled = self._inputs.get(sample.name)
+        if sampled is None:
             with unseen():
-                drawn = sample.arguments(self.operator.name, self.dtype)
-            if self.device.type != "cpu":  # where nothing is copied, what is drawn would be written to
-                self._drawn[sample.name] = drawn
-        return drawn
+                sampled = sample.arguments(self.operator.name, self.dtype)
+            if self.device.type != "cpu":  # where nothing is copied, the inputs would be written to
+                self._inputs[sample.name] = sampled
+        return sampled
 
     def arguments(self, sample: Sample, layout: Layout = calling.as_it_is, device: torch.device | None = None) -> Any:
         """Make the arguments of a sample on a device: the one under test, unless another is named."""

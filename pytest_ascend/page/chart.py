@@ -25,8 +25,8 @@ from pytest_ascend.page.svg import (
     across,
     box,
     dot,
-    drawn,
     horizontal,
+    plottable,
     polyline,
     rules,
     steps,
@@ -92,8 +92,8 @@ def curve(
     ``spread`` has the least and the largest value of the reference runs at each step: where the device lies inside, it
     differs by no more than they do.
     """
-    actual, expected = drawn(actual), drawn(expected)
-    low, high = (drawn(each)[: len(expected)] for each in spread)
+    actual, expected = plottable(actual), plottable(expected)
+    low, high = (plottable(each)[: len(expected)] for each in spread)
     finite = [value for value in (*actual, *expected, *low, *high) if math.isfinite(value)] or [0.0]
     x, y = across(max(len(actual) - 1, 1)), upright(min(finite), max(finite))
     apart = [one - other for one, other in zip(actual, expected, strict=False)]
@@ -153,7 +153,7 @@ def distribution(title: str, href: str, name: str, values: Sequence[float], base
 
     ``baseline`` are values of the same from elsewhere, percentiles for instance: they are drawn as an outline.
     """
-    values, baseline = drawn(values), drawn(baseline)
+    values, baseline = plottable(values), plottable(baseline)
     low = min((*values, *baseline))
     x = across(max(_end(each) for each in (values, baseline) if each), low)
     edges = _edges(x, len(values))
@@ -315,7 +315,7 @@ def row(
 
     ``points`` are pairs of what a place stands for and its figure, ``labels`` the short words below the places.
     """
-    values = drawn(value for _, value in points)
+    values = plottable(value for _, value in points)
     x, y = across(len(points) - 1), upright(0.0, max(values))
     dots = tuple(
         Shape(dot(x.at(index), y.at(value)), "dot s1", f"{label}: {figures.quantity(name, value)}")

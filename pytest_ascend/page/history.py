@@ -16,7 +16,7 @@ from pytest_ascend.page import chart, html
 from pytest_ascend.page.changes import name_of
 from pytest_ascend.page.chart import Chart
 from pytest_ascend.page.page import label_of
-from pytest_ascend.page.svg import can_be_drawn
+from pytest_ascend.page.svg import is_plottable
 from pytest_ascend.runlog.contents import FULL
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import causes_of
@@ -260,7 +260,7 @@ def _benchmarks(runs: Sequence[Point]) -> Iterator[Chart]:
     for case, figure in names:
         found = [(point, *point.benchmarks[case, figure]) for point in runs if (case, figure) in point.benchmarks]
         values = [value for _, value, _ in found]
-        if len(found) < 2 or not can_be_drawn(values) or min(values) < 0 or not all(map(math.isfinite, values)):
+        if len(found) < 2 or not is_plottable(values) or min(values) < 0 or not all(map(math.isfinite, values)):
             continue
         first, last = (figures.quantity(figure, value) for value in (values[0], values[-1]))
         said = say(

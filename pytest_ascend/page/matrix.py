@@ -18,7 +18,7 @@ from pytest_ascend.page import chart, html
 from pytest_ascend.page.changes import name_of
 from pytest_ascend.page.chart import Chart
 from pytest_ascend.page.page import label_of
-from pytest_ascend.page.svg import can_be_drawn
+from pytest_ascend.page.svg import is_plottable
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import NotRun, Passed
 from pytest_ascend.records.stack import Stack
@@ -192,7 +192,7 @@ def _charts(runs: Sequence[RunScan]) -> Iterator[Chart]:
     for index, run in enumerate(runs):
         stack = run.summary.run.header.stack
         for (case_id, name), value in run.measurements.items() if not stack.emulated else ():
-            if name.endswith(_SPEEDS) and value >= 0 and can_be_drawn([value]):
+            if name.endswith(_SPEEDS) and value >= 0 and is_plottable([value]):
                 key = (_chip(stack), evidence.line(stack.host), case_id, name)
                 points.setdefault(key, []).append((index + 1, name_of(stack), value))
     wanted = [key for key, values in points.items() if len(values) > 1]

@@ -41,7 +41,7 @@ class Axis:
         return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
 
 
-def drawn(values: Iterable[float]) -> list[float]:
+def plottable(values: Iterable[float]) -> list[float]:
     """Return numbers that a picture can hold: nan for what lies beyond it, 0 for what cannot be told from 0.
 
     Sums and differences of float64's largest and smallest numbers are infinite or 0, and axes divide by them.
@@ -49,9 +49,9 @@ def drawn(values: Iterable[float]) -> list[float]:
     return [math.nan if not abs(each) <= LARGEST else 0.0 if abs(each) < 1 / LARGEST else each for each in values]
 
 
-def can_be_drawn(values: Sequence[float]) -> bool:
+def is_plottable(values: Sequence[float]) -> bool:
     """Return whether there is something to draw, and all of it fits into a picture."""
-    return bool(values) and not any(map(math.isnan, drawn(values)))
+    return bool(values) and not any(map(math.isnan, plottable(values)))
 
 
 def across(last: float, low: float = 0.0) -> Axis:

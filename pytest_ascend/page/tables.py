@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from pytest_ascend.page import chart
 from pytest_ascend.page.chart import Chart
-from pytest_ascend.page.svg import can_be_drawn
+from pytest_ascend.page.svg import is_plottable
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import Verdict
@@ -284,9 +284,9 @@ def _depths(results: Sequence[ResultRecord]) -> Iterator[Chart]:
                 parts.setdefault(part, []).extend(filter(None, map(_tensor, leaves)))
     for (subject, autocast, dtype), parts in models.items():
         title = evidence.line(" ".join(filter(None, (subject, autocast, dtype))))
-        drawn = chart.depth(title, "", parts.get("outputs", []), parts.get("gradients", []))
-        if drawn and sum(map(len, parts.values())) >= LAYERS_FROM:
-            yield drawn
+        plottable = chart.depth(title, "", parts.get("outputs", []), parts.get("gradients", []))
+        if plottable and sum(map(len, parts.values())) >= LAYERS_FROM:
+            yield plottable
 
 
 def _tensor(leaf: Verdict) -> chart.Tensor | None:
@@ -305,7 +305,7 @@ def _rows(result: ResultRecord) -> Iterator[Chart]:
     """Draw figures by what their names say: batch size, step, size of a message, number of ranks, card."""
     for name, values in result.series.items():
         part = _part(name)
-        if not part or not can_be_drawn(values) or min(values) < 0:
+        if not part or not is_plottable(values) or min(values) < 0:
             continue
         over, places = _BY[part]
         at = result.series.get(places, ()) if places else range(1, len(values) + 1)
@@ -329,9 +329,9 @@ def _series(result: ResultRecord) -> Iterator[Chart]:
         if stem != name and expected and values:
             spread = (result.series.get(f"{stem}_low", ()), result.series.get(f"{stem}_high", ()))
             yield chart.curve(title, href, stem, values, expected, spread=spread)
-        elif stem == name and _is_distribution(name) and can_be_drawn(values):
+        elif stem == name and _is_distribution(name) and is_plottable(values):
             baseline = result.series.get(f"{BASELINE}{name}", ())
-            yield chart.distribution(title, href, name, values, baseline if can_be_drawn(baseline) else ())
+            yield chart.distribution(title, href, name, values, baseline if is_plottable(baseline) else ())
 
 
 def _is_distribution(name: str) -> bool:

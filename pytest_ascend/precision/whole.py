@@ -150,12 +150,12 @@ def without_dropout(model: nn.Module) -> tuple[nn.Module, list[str]]:
     return still, names
 
 
-def _refuse_random(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any], drawn: set[str]) -> None:
-    if not drawn:
+def _refuse_random(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any], sampled: set[str]) -> None:
+    if not sampled:
         return
     where = _drawing(model, inputs, kwargs)
     raise UsageError(
-        f"{type(model).__name__} draws random numbers ({', '.join(sorted(drawn))}) in {where}, others on each device",
+        f"{type(model).__name__} draws random numbers ({', '.join(sorted(sampled))}) in {where}, others on each device",
         hint="put the model into evaluation mode, with model.eval(), or set that dropout to 0",
     )
 

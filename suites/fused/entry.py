@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 from pytest_ascend.device import npu
-from pytest_ascend.operators import Draw, Operator, Sample
+from pytest_ascend.operators import InputFactory, Operator, Sample
 
 
 def fused(
     name: str,
     definition: Callable[..., Any],
-    inputs: Callable[[Draw], Iterable[Sample]],
+    inputs: Callable[[InputFactory], Iterable[Sample]],
     *,
     through: Callable[..., Any] | None = None,
     **settings: Any,

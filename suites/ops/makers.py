@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.operators.operator import ALL_OUTPUTS, Draw, Inputs, Operator
+from pytest_ascend.operators.operator import ALL_OUTPUTS, InputFactory, Inputs, Operator
 from pytest_ascend.operators.samples import PROMOTION, SHAPES, SPECIAL, Sample, call
 from pytest_ascend.operators.values import Number, Values, given, normal, uniform
 
@@ -62,17 +62,17 @@ def in_family(family: str, *operators: Operator) -> tuple[Operator, ...]:
 def exactly(*samples: Sample) -> Inputs:
     """Use these samples; integers know no NaN, and leave the special ones out."""
     usual = tuple(sample for sample in samples if sample.group != SPECIAL)
-    return lambda draw: samples if draw.dtype.is_floating_point else usual
+    return lambda make: samples if make.dtype.is_floating_point else usual
 
 
 def of_integers(*samples: Sample) -> Inputs:
     """Use these samples where elements are whole numbers."""
-    return lambda draw: () if draw.dtype.is_floating_point else samples
+    return lambda make: () if make.dtype.is_floating_point else samples
 
 
 def together(*makers: Inputs) -> Inputs:
     """Use the samples of all these makers."""
-    return lambda draw: (sample for maker in makers for sample in maker(draw))
+    return lambda make: (sample for maker in makers for sample in maker(make))
 
 
 def unary(
@@ -90,13 +90,13 @@ def unary(
     """
     usual = always or {}
 
-    def samples(draw: Draw) -> Iterator[Sample]:
-        least, most = (low, high) if draw.dtype.is_floating_point or not whole else whole
+    def samples(make: InputFactory) -> Iterator[Sample]:
+        least, most = (low, high) if make.dtype.is_floating_point or not whole else whole
         yield call(uniform(*IMAGE, low=least, high=most), **usual)
         yield call(uniform(1025, low=least, high=most, grad=False), **usual)
         for named in arguments:
             yield call(uniform(257, low=low, high=high), **named)
-        if draw.dtype.is_floating_point and special:
+        if make.dtype.is_floating_point and special:
             for named in (usual, *arguments):
                 yield call(numbers(*special), group=SPECIAL, **named)
         for shape in SIZES:
@@ -138,14 +138,14 @@ def binary(
             uniform(*right, low=other[0], high=other[1], grad=grad and second_grad),
         )
 
-    def samples(draw: Draw) -> Iterator[Sample]:
-        ends = (low, high) if draw.dtype.is_floating_point or not whole else whole
+    def samples(make: InputFactory) -> Iterator[Sample]:
+        ends = (low, high) if make.dtype.is_floating_point or not whole else whole
         yield call(*both(IMAGE, IMAGE, ends))
         yield call(*both((1025,), (1025,), ends, grad=False))
         yield call(*both((2, 3, 5, 7), (5, 1)))
         for named in arguments:
             yield call(*both((257,), (257,), ends), **named)
-        if draw.dtype.is_floating_point and special:
+        if make.dtype.is_floating_point and special:
             for named in ({}, *arguments):
                 yield call(*pairs(special), group=SPECIAL, **named)
             yield from (call(numbers(*special), each, group=SPECIAL) for each in scalars)
@@ -154,9 +154,9 @@ def binary(
         for left, right in BROADCAST:
             yield call(*both(left, right), group=SHAPES)
         # How a negative number becomes unsigned is nobody's promise.
-        least = 0 if draw.dtype is torch.uint8 else -math.inf
+        least = 0 if make.dtype is torch.uint8 else -math.inf
         for each in scalars:
-            if draw.dtype.is_floating_point or (draw.dtype is not torch.bool and each == int(each) and each >= least):
+            if make.dtype.is_floating_point or (make.dtype is not torch.bool and each == int(each) and each >= least):
                 yield call(both((257,), ())[0], each)
         if partners:
             yield from mixed((max(low, least), high), (max(other[0], least), other[1]), partners)
@@ -199,7 +199,7 @@ def reduction(
     """All of a tensor or some dimensions; NaN at the start, in the middle and at the end; a long row; sizes."""
     shape = (5, 6, 7)
 
-    def samples(draw: Draw) -> Iterator[Sample]:
+    def samples(make: InputFactory) -> Iterator[Sample]:
         over = ({}, *dims) if whole else dims
         for named in (*over, *arguments):
             yield call(uniform(*shape, low=low, high=high), **named)
@@ -207,7 +207,7 @@ def reduction(
             # Of one sign, so that a sum that is kept in 16 bits stops to grow.
             yield call(uniform(9, long, low=0, high=3, grad=False), dim=-1)
             yield call(uniform(long, 5, low=0, high=3, grad=False), dim=0)
-        if draw.dtype.is_floating_point and special:
+        if make.dtype.is_floating_point and special:
             yield from _with_nonfinite({"dim": -1}, {"dim": 0}, *([{}] if whole else []))
         for size in ((1,), (15,), (16,), (17,), (257,)):
             yield call(uniform(*size, low=low, high=high), dim=0, group=SHAPES)
@@ -251,12 +251,12 @@ def along(
     """Calls that go along a dimension of a small tensor (softmax, cumsum, sort), each with these named arguments."""
     tensor = source or normal(3, 5, 7, std=2.0)
 
-    def samples(draw: Draw) -> Iterator[Sample]:
+    def samples(make: InputFactory) -> Iterator[Sample]:
         for named in arguments:
             yield call(tensor, **named)
         if long:
             yield call(uniform(2, long, low=-0.5, high=1.0, grad=False), dim=-1)
-        if draw.dtype.is_floating_point and special:
+        if make.dtype.is_floating_point and special:
             yield from _with_nonfinite({"dim": -1}, {"dim": 0})
         for size in (1, 15, 16, 17, 257):
             yield call(uniform(size, low=-4, high=4, grad=False), dim=0, group=SHAPES)
@@ -275,7 +275,7 @@ def with_loss_shapes(
     """Losses of two equal shapes, with each reduction."""
     least, most = second or (low, high)
 
-    def samples(_: Draw) -> Iterator[Sample]:
+    def samples(_: InputFactory) -> Iterator[Sample]:
         for reduction_ in reductions:
             target = uniform(5, 51, low=least, high=most, grad=False)
             yield call(uniform(5, 51, low=low, high=high), target, reduction=reduction_)

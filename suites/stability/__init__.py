@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from pytest_ascend.operators import Draw, Sample, call
+from pytest_ascend.operators import InputFactory, Sample, call
 from pytest_ascend.records.case import Case
 
 T = torch.Tensor
@@ -33,7 +33,7 @@ class Computation:
 
     name: str
     function: Callable[..., Any]
-    inputs: Callable[[Draw], Sample]
+    inputs: Callable[[InputFactory], Sample]
     rows: str = MIXED
     adds: bool = False
 
@@ -46,23 +46,23 @@ def _way_back(function: Callable[..., T], x: T, *rest: Any) -> T:
         return torch.autograd.grad(result, leaf, torch.ones_like(result))[0]
 
 
-def _one(*shape: int, **named: Any) -> Callable[[Draw], Sample]:
+def _one(*shape: int, **named: Any) -> Callable[[InputFactory], Sample]:
     return lambda d: call(d.normal(*shape, grad=False), **named)
 
 
-def _two(left: tuple[int, ...], right: tuple[int, ...], **named: Any) -> Callable[[Draw], Sample]:
+def _two(left: tuple[int, ...], right: tuple[int, ...], **named: Any) -> Callable[[InputFactory], Sample]:
     return lambda d: call(d.normal(*left, grad=False), d.normal(*right, grad=False), **named)
 
 
-def _picked(*shape: int, count: int, dim: int = 0) -> Callable[[Draw], Sample]:
+def _picked(*shape: int, count: int, dim: int = 0) -> Callable[[InputFactory], Sample]:
     return lambda d: call(d.normal(*shape, grad=False), dim, d.integers(count, high=shape[dim]))
 
 
-def _added(d: Draw) -> Sample:
+def _added(d: InputFactory) -> Sample:
     return call(d.normal(17, 9, grad=False), 0, d.integers(257, high=17), d.normal(257, 9, grad=False))
 
 
-def _scattered(d: Draw) -> Sample:
+def _scattered(d: InputFactory) -> Sample:
     return call(d.normal(17, 9, grad=False), 0, d.integers(257, 9, high=17), d.normal(257, 9, grad=False))
 
 
@@ -70,15 +70,15 @@ def _accumulated(x: T, _dim: int, index: T, source: T) -> T:
     return x.index_put((index,), source, accumulate=True)
 
 
-def _looked_up(d: Draw) -> Sample:
+def _looked_up(d: InputFactory) -> Sample:
     return call(d.normal(17, 33, grad=False), d.integers(129, high=17))
 
 
-def _labelled(d: Draw) -> Sample:
+def _labelled(d: InputFactory) -> Sample:
     return call(d.normal(33, 17, grad=False), d.integers(33, high=17))
 
 
-def _attention(d: Draw) -> Sample:
+def _attention(d: InputFactory) -> Sample:
     return call(*(d.normal(3, 2, 33, 16, grad=False) for _ in range(3)))
 
 
@@ -88,7 +88,7 @@ _interpolated = partial(F.interpolate, size=(31, 13), mode="bilinear", align_cor
 
 
 def _of_rows(
-    rows: str, *computations: tuple[str, Callable[..., Any], Callable[[Draw], Sample]]
+    rows: str, *computations: tuple[str, Callable[..., Any], Callable[[InputFactory], Sample]]
 ) -> Iterable[Computation]:
     return (Computation(name, function, inputs, rows) for name, function, inputs in computations)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.operators import Draw, Sample
+from pytest_ascend.operators import InputFactory, Sample
 from pytest_ascend.operators.calling import on_tensors, tensors
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
@@ -58,7 +58,7 @@ def of(property_: str) -> pytest.MarkDecorator:
 def drawn(case: Case, device: torch.device) -> tuple[Computation, Sample]:
     """Return what is called, and its arguments on the device."""
     computation = _BY_NAME[case.subject]
-    made = computation.inputs(Draw(f"stability/{computation.name}", getattr(torch, case.dtype)))
+    made = computation.inputs(InputFactory(f"stability/{computation.name}", getattr(torch, case.dtype)))
 
     def there(each: torch.Tensor) -> torch.Tensor:
         return each.detach().to(device).requires_grad_(each.requires_grad)

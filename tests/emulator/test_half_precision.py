@@ -99,7 +99,7 @@ def _run(operator: Operator, samples: Iterable[Sample], name: str) -> None:
 def _run_all() -> None:
     for operator in (*OPERATORS.values(), *fused.OPERATORS):
         for dtype in set(HALVES) & set(operator.dtypes):
-            _run(operator, operator.drawn(dtype, f"half precision/{SEED}", {}), dtype)
+            _run(operator, operator.sampled(dtype, f"half precision/{SEED}", {}), dtype)
     store = GoldenStore(folder("baselines") / "golden")
     for entry in RECORDED.values():
         for dtype in HALVES:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.operators import Draw, Sample, call
+from pytest_ascend.operators import InputFactory, Sample, call
 from pytest_ascend.operators.operator import HALVES
 
 from ..entry import fused, in_family
@@ -61,37 +61,37 @@ def _fusion(
     return _attention(q, k, v, head_num, input_layout, scale, atten_mask, pse)
 
 
-def _triple(draw: Draw, *shape: int, keys: tuple[int, ...] | None = None) -> tuple[T, T, T]:
-    return draw.normal(*shape), draw.normal(*(keys or shape)), draw.normal(*(keys or shape))
+def _triple(make: InputFactory, *shape: int, keys: tuple[int, ...] | None = None) -> tuple[T, T, T]:
+    return make.normal(*shape), make.normal(*(keys or shape)), make.normal(*(keys or shape))
 
 
-def _fusion_inputs(draw: Draw) -> Iterator[Sample]:
-    yield call(*_triple(draw, 2, 4, 32, 16), 4, "BNSD", scale=0.25)
-    yield call(*_triple(draw, 2, 24, 4, 16), 4, "BSND", scale=0.25)
-    yield call(*_triple(draw, 2, 33, 64), 4, "BSH", scale=0.25)
-    yield call(*_triple(draw, 19, 2, 64), 4, "SBH", scale=0.125)
+def _fusion_inputs(make: InputFactory) -> Iterator[Sample]:
+    yield call(*_triple(make, 2, 4, 32, 16), 4, "BNSD", scale=0.25)
+    yield call(*_triple(make, 2, 24, 4, 16), 4, "BSND", scale=0.25)
+    yield call(*_triple(make, 2, 33, 64), 4, "BSH", scale=0.25)
+    yield call(*_triple(make, 19, 2, 64), 4, "SBH", scale=0.125)
     causal = torch.ones(32, 32, dtype=torch.bool).triu(1)
-    yield call(*_triple(draw, 1, 2, 32, 16), 2, "BNSD", scale=0.25, atten_mask=causal)
+    yield call(*_triple(make, 1, 2, 32, 16), 2, "BNSD", scale=0.25, atten_mask=causal)
     whole = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
-    yield call(*_triple(draw, 1, 2, 48, 16), 2, "BNSD", scale=0.25, atten_mask=whole, sparse_mode=2)
-    yield call(*_triple(draw, 1, 2, 32, 16), 2, "BNSD", scale=0.25, pse=draw.normal(1, 2, 32, 32, grad=False))
+    yield call(*_triple(make, 1, 2, 48, 16), 2, "BNSD", scale=0.25, atten_mask=whole, sparse_mode=2)
+    yield call(*_triple(make, 1, 2, 32, 16), 2, "BNSD", scale=0.25, pse=make.normal(1, 2, 32, 32, grad=False))
 
 
 def _prompt(q: T, k: T, v: T, num_heads: int, input_layout: str, scale_value: float, atten_mask: T | None = None) -> T:
     return _attention(q, k, v, num_heads, input_layout, scale_value, atten_mask)
 
 
-def _prompt_inputs(draw: Draw) -> Iterator[Sample]:
+def _prompt_inputs(make: InputFactory) -> Iterator[Sample]:
     for layout, shape in (("BNSD", (2, 4, 32, 16)), ("BSH", (2, 32, 64))):
-        yield call(*_triple(draw, *shape), num_heads=4, input_layout=layout, scale_value=0.25)
+        yield call(*_triple(make, *shape), num_heads=4, input_layout=layout, scale_value=0.25)
     causal = torch.ones(1, 1, 32, 32, dtype=torch.bool).triu(1)
-    yield call(*_triple(draw, 1, 2, 32, 16), num_heads=2, input_layout="BNSD", scale_value=0.25, atten_mask=causal)
+    yield call(*_triple(make, 1, 2, 32, 16), num_heads=2, input_layout="BNSD", scale_value=0.25, atten_mask=causal)
 
 
-def _incremental_inputs(draw: Draw) -> Iterator[Sample]:
+def _incremental_inputs(make: InputFactory) -> Iterator[Sample]:
     keys = (2, 4, 48, 16)
-    yield call(*_triple(draw, 2, 4, 1, 16, keys=keys), num_heads=4, input_layout="BNSD", scale_value=0.25)
-    yield call(*_triple(draw, 3, 1, 64, keys=(3, 96, 64)), num_heads=4, input_layout="BSH", scale_value=0.25)
+    yield call(*_triple(make, 2, 4, 1, 16, keys=keys), num_heads=4, input_layout="BNSD", scale_value=0.25)
+    yield call(*_triple(make, 3, 1, 64, keys=(3, 96, 64)), num_heads=4, input_layout="BSH", scale_value=0.25)
 
 
 def _rotary(x: T, cos: T, sin: T, rotary_mode: str = "half") -> T:
@@ -103,14 +103,14 @@ def _rotary(x: T, cos: T, sin: T, rotary_mode: str = "half") -> T:
     return x * cos + turned * sin
 
 
-def _rotary_inputs(draw: Draw) -> Iterator[Sample]:
+def _rotary_inputs(make: InputFactory) -> Iterator[Sample]:
     for shape, angles in (
         ((2, 4, 8, 64), (1, 1, 8, 64)),
         ((2, 8, 4, 64), (1, 8, 1, 64)),
         ((8, 2, 4, 32), (8, 1, 1, 32)),
     ):
-        yield call(draw.normal(*shape), draw.uniform(*angles), draw.uniform(*angles))
-    yield call(draw.normal(2, 4, 8, 64), draw.uniform(1, 1, 8, 64), draw.uniform(1, 1, 8, 64), rotary_mode="interleave")
+        yield call(make.normal(*shape), make.uniform(*angles), make.uniform(*angles))
+    yield call(make.normal(2, 4, 8, 64), make.uniform(1, 1, 8, 64), make.uniform(1, 1, 8, 64), rotary_mode="interleave")
 
 
 def _both_rotary(query: T, key: T, cos: T, sin: T) -> tuple[T, T]:
@@ -128,21 +128,21 @@ def _masked_softmax(x: T, mask: T, scale: float = 1.0, fixed_triu_mask: bool = F
     return (x * scale).masked_fill(left_out, -10000.0).softmax(-1)
 
 
-def _masked_inputs(draw: Draw) -> Iterator[Sample]:
-    yield call(draw.normal(2, 3, 32, 64), draw.mask(2, 1, 32, 64), 0.5, False)
-    yield call(draw.normal(1, 2, 64, 64), draw.mask(1, 1, 64, 64), 2.0, False)
+def _masked_inputs(make: InputFactory) -> Iterator[Sample]:
+    yield call(make.normal(2, 3, 32, 64), make.mask(2, 1, 32, 64), 0.5, False)
+    yield call(make.normal(1, 2, 64, 64), make.mask(1, 1, 64, 64), 2.0, False)
 
 
-def _token_angles(draw: Draw) -> Iterator[Sample]:
+def _token_angles(make: InputFactory) -> Iterator[Sample]:
     yield call(
-        draw.normal(2, 3, 4, 128), draw.normal(2, 3, 2, 128), draw.uniform(2, 3, 1, 128), draw.uniform(2, 3, 1, 128)
+        make.normal(2, 3, 4, 128), make.normal(2, 3, 2, 128), make.uniform(2, 3, 1, 128), make.uniform(2, 3, 1, 128)
     )
 
 
-def _infer_inputs(draw: Draw) -> Iterator[Sample]:
-    yield call(*_triple(draw, 2, 4, 32, 16), num_heads=4, input_layout="BNSD", scale=0.25)
+def _infer_inputs(make: InputFactory) -> Iterator[Sample]:
+    yield call(*_triple(make, 2, 4, 32, 16), num_heads=4, input_layout="BNSD", scale=0.25)
     yield call(
-        *_triple(draw, 2, 4, 1, 16, keys=(2, 2, 48, 16)),
+        *_triple(make, 2, 4, 1, 16, keys=(2, 2, 48, 16)),
         num_heads=4,
         num_key_value_heads=2,
         input_layout="BNSD",

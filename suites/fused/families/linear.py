@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from pytest_ascend.operators import Draw, Sample, call
+from pytest_ascend.operators import InputFactory, Sample, call
 from pytest_ascend.operators.operator import HALVES
 
 from ..entry import fused, in_family
@@ -20,14 +20,14 @@ HALF_FIRST = (*HALVES, "float32")
 TERMS = 129
 
 
-def _linear_inputs(draw: Draw) -> Iterator[Sample]:
+def _linear_inputs(make: InputFactory) -> Iterator[Sample]:
     for rows, terms, columns in ((5, 16, 32), (33, 129, 17)):
-        yield call(draw.normal(rows, terms), draw.normal(columns, terms), draw.normal(columns))
+        yield call(make.normal(rows, terms), make.normal(columns, terms), make.normal(columns))
 
 
-def _batched_inputs(draw: Draw) -> Iterator[Sample]:
-    yield call(draw.normal(3, 5, 129), draw.normal(3, 129, 7), [])
-    yield call(draw.normal(2, 4, 16), draw.normal(2, 16, 8), [])
+def _batched_inputs(make: InputFactory) -> Iterator[Sample]:
+    yield call(make.normal(3, 5, 129), make.normal(3, 129, 7), [])
+    yield call(make.normal(2, 4, 16), make.normal(2, 16, 8), [])
 
 
 def _grouped(x: list[T], weight: list[T], bias: list[T] | None = None, **_: Any) -> list[T]:
@@ -41,15 +41,15 @@ def _of_groups(x: list[T], weight: list[T], *, group_list: T, **_: Any) -> list[
     return [torch.cat([x[0][a:b] @ w for a, b, w in zip(ends, ends[1:], weight[0], strict=False)])]
 
 
-def _grouped_inputs(draw: Draw) -> Iterator[Sample]:
+def _grouped_inputs(make: InputFactory) -> Iterator[Sample]:
     sizes = ((3, 16, 8), (5, 129, 17), (1, 32, 32))
     yield call(
-        [draw.normal(m, k, grad=False) for m, k, _ in sizes], [draw.normal(k, n, grad=False) for _, k, n in sizes]
+        [make.normal(m, k, grad=False) for m, k, _ in sizes], [make.normal(k, n, grad=False) for _, k, n in sizes]
     )
     ends = torch.tensor([4, 4, 11])
     yield call(
-        [draw.normal(11, 32, grad=False)],
-        [draw.normal(3, 32, 16, grad=False)],
+        [make.normal(11, 32, grad=False)],
+        [make.normal(3, 32, 16, grad=False)],
         group_list=ends,
         name="rows of one tensor",
     )
@@ -72,15 +72,15 @@ def _ffn(x: T, weight1: T, weight2: T, activation: str) -> T:
     return _ACTIVATIONS[activation](x @ weight1) @ weight2
 
 
-def _ffn_inputs(draw: Draw) -> Iterator[Sample]:
+def _ffn_inputs(make: InputFactory) -> Iterator[Sample]:
     for activation in _ACTIVATIONS:
-        given = draw.normal(7, 64), draw.normal(64, 96, std=0.1), draw.normal(96, 32, std=0.1)
+        given = make.normal(7, 64), make.normal(64, 96, std=0.1), make.normal(96, 32, std=0.1)
         yield call(*given, activation)
 
 
-def _image_calls(draw: Draw) -> Iterator[Sample]:
-    yield call(draw.normal(2, 4, 9, 11), draw.normal(6, 4, 3, 3, std=0.3), draw.normal(6), [1, 1], [1, 1], [1, 1], 1)
-    yield call(draw.normal(2, 4, 9, 11), draw.normal(6, 2, 3, 3, std=0.3), draw.normal(6), [2, 1], [0, 1], [1, 2], 2)
+def _image_calls(make: InputFactory) -> Iterator[Sample]:
+    yield call(make.normal(2, 4, 9, 11), make.normal(6, 4, 3, 3, std=0.3), make.normal(6), [1, 1], [1, 1], [1, 1], 1)
+    yield call(make.normal(2, 4, 9, 11), make.normal(6, 2, 3, 3, std=0.3), make.normal(6), [2, 1], [0, 1], [1, 2], 2)
 
 
 def _conv2d(x: T, weight: T, bias: T | None, stride: Any, padding: Any, dilation: Any, groups: int) -> T:
@@ -117,10 +117,10 @@ _LINEAR = in_family(
 )
 
 
-def _clear(draw: Draw, *shape: int, high: int = 100) -> T:
+def _clear(make: InputFactory, *shape: int, high: int = 100) -> T:
     """Return integers from -high to high, off by an eighth or less."""
-    whole = draw.integers(*shape, low=-high, high=high + 1)
-    return (whole + draw.integers(*shape, low=-1, high=2) * 0.125).to(draw.dtype)
+    whole = make.integers(*shape, low=-high, high=high + 1)
+    return (whole + make.integers(*shape, low=-1, high=2) * 0.125).to(make.dtype)
 
 
 def _quantize(x: T, scales: T, zero_points: T | None, dtype: torch.dtype, axis: int = 1, div_mode: bool = True) -> T:
@@ -131,9 +131,9 @@ def _quantize(x: T, scales: T, zero_points: T | None, dtype: torch.dtype, axis: 
     return shifted.clamp(low, high).to(torch.int8 if dtype is torch.qint8 else torch.uint8)
 
 
-def _quantize_inputs(draw: Draw) -> Iterator[Sample]:
-    scales = draw.given([1.0, 2.0, 4.0, 0.5, 1.0, 8.0], torch.float32)
-    x = _clear(draw, 5, 6) * scales.to(draw.dtype)
+def _quantize_inputs(make: InputFactory) -> Iterator[Sample]:
+    scales = make.given([1.0, 2.0, 4.0, 0.5, 1.0, 8.0], torch.float32)
+    x = _clear(make, 5, 6) * scales.to(make.dtype)
     yield call(x, scales, None, torch.qint8, 1, True, name="signed")
     yield call(x, scales, torch.zeros(6, dtype=torch.int32), torch.qint8, 1, True, name="with zero points")
 
@@ -144,24 +144,24 @@ def _dynamic(x: T, smooth_scales: T | None = None) -> tuple[T, T]:
     return (x / scale.unsqueeze(-1)).round().to(torch.int8), scale
 
 
-def _dynamic_inputs(draw: Draw) -> Iterator[Sample]:
+def _dynamic_inputs(make: InputFactory) -> Iterator[Sample]:
     for shape in ((5, 64), (2, 3, 32)):
-        whole = draw.integers(*shape, low=-126, high=127)
+        whole = make.integers(*shape, low=-126, high=127)
         whole[..., 3] = 127  # the scale of each row is a power of two
-        yield call((whole * 2.0 ** draw.integers(*shape[:-1], 1, low=-6, high=3)).to(draw.dtype))
+        yield call((whole * 2.0 ** make.integers(*shape[:-1], 1, low=-6, high=3)).to(make.dtype))
 
 
 def _anti_quant(x: T, scale: T, offset: T | None = None, dst_dtype: torch.dtype | None = None) -> T:  # noqa: ARG001
     return (x.to(scale.dtype) if offset is None else x.to(scale.dtype) + offset) * scale
 
 
-def _anti_inputs(draw: Draw) -> Iterator[Sample]:
+def _anti_inputs(make: InputFactory) -> Iterator[Sample]:
     x, scale = (
-        draw.integers(5, 64, low=-128, high=128, dtype=torch.int8),
-        draw.uniform(64, low=0.5, high=2, dtype=torch.float32),
+        make.integers(5, 64, low=-128, high=128, dtype=torch.int8),
+        make.uniform(64, low=0.5, high=2, dtype=torch.float32),
     )
     yield call(x, scale, dst_dtype=torch.float16)
-    yield call(x, scale, offset=draw.given([3.0] * 64, torch.float32), dst_dtype=torch.float16)
+    yield call(x, scale, offset=make.given([3.0] * 64, torch.float32), dst_dtype=torch.float16)
 
 
 def _rms_norm_quant(x: T, gamma: T, beta: T, scale: T, offset: T, epsilon: float = 1e-6) -> T:
@@ -169,11 +169,11 @@ def _rms_norm_quant(x: T, gamma: T, beta: T, scale: T, offset: T, epsilon: float
     return (normal * scale + offset).round().clamp(-128, 127).to(torch.int8)
 
 
-def _rms_inputs(draw: Draw) -> Iterator[Sample]:
-    signs = draw.integers(4, 32, high=2) * 2 - 1  # of magnitude one: the norm leaves them as they are
-    gamma = draw.given([float(1 + i % 3) for i in range(32)])
+def _rms_inputs(make: InputFactory) -> Iterator[Sample]:
+    signs = make.integers(4, 32, high=2) * 2 - 1  # of magnitude one: the norm leaves them as they are
+    gamma = make.given([float(1 + i % 3) for i in range(32)])
     yield call(
-        signs.to(draw.dtype), gamma, draw.given([0.0] * 32), draw.given([8.0]), torch.tensor([3], dtype=torch.int8)
+        signs.to(make.dtype), gamma, make.given([0.0] * 32), make.given([8.0]), torch.tensor([3], dtype=torch.int8)
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from pytest_ascend.operators import Draw, Sample, call
+from pytest_ascend.operators import InputFactory, Sample, call
 from pytest_ascend.operators.operator import FLOATS
 
 from ..entry import fused, in_family
@@ -21,18 +21,18 @@ DTYPES = (*FLOATS, "int32")
 ND = 2
 
 
-def _values(draw: Draw, *shape: int) -> T:
-    if draw.dtype.is_floating_point:
-        return draw.normal(*shape)
-    return draw.integers(*shape, low=-(2**31), high=2**31, dtype=draw.dtype)
+def _values(make: InputFactory, *shape: int) -> T:
+    if make.dtype.is_floating_point:
+        return make.normal(*shape)
+    return make.integers(*shape, low=-(2**31), high=2**31, dtype=make.dtype)
 
 
-def of(shape: tuple[int, ...], *arguments: tuple[Any, ...]) -> Callable[[Draw], Iterator[Sample]]:
+def of(shape: tuple[int, ...], *arguments: tuple[Any, ...]) -> Callable[[InputFactory], Iterator[Sample]]:
     """One tensor of this shape, with each set of further arguments."""
 
-    def inputs(draw: Draw) -> Iterator[Sample]:
+    def inputs(make: InputFactory) -> Iterator[Sample]:
         for rest in arguments:
-            yield call(_values(draw, *shape), *rest)
+            yield call(_values(make, *shape), *rest)
 
     return inputs
 
@@ -55,9 +55,9 @@ def _scatter_nd_update(x: T, indices: T, updates: T) -> T:
     return changed
 
 
-def _scatter_inputs(draw: Draw) -> Iterator[Sample]:
-    yield call(_values(draw, 7, 16).detach(), torch.tensor([[2], [0], [6]]), _values(draw, 3, 16).detach())
-    yield call(_values(draw, 4, 5, 6).detach(), torch.tensor([[3, 4], [0, 0]]), _values(draw, 2, 6).detach())
+def _scatter_inputs(make: InputFactory) -> Iterator[Sample]:
+    yield call(_values(make, 7, 16).detach(), torch.tensor([[2], [0], [6]]), _values(make, 3, 16).detach())
+    yield call(_values(make, 4, 5, 6).detach(), torch.tensor([[3, 4], [0, 0]]), _values(make, 2, 6).detach())
 
 
 def _masked_fill_range(x: T, start: T, end: T, value: T, axis: int = -1) -> T:
@@ -69,9 +69,9 @@ def _masked_fill_range(x: T, start: T, end: T, value: T, axis: int = -1) -> T:
     return changed
 
 
-def _fill_inputs(draw: Draw) -> Iterator[Sample]:
+def _fill_inputs(make: InputFactory) -> Iterator[Sample]:
     edges = [torch.tensor([[1, 2, 0, 4]], dtype=torch.int32), torch.tensor([[3, 4, 5, 9]], dtype=torch.int32)]
-    yield call(_values(draw, 4, 9).detach(), *edges, torch.tensor([1], dtype=draw.dtype))
+    yield call(_values(make, 4, 9).detach(), *edges, torch.tensor([1], dtype=make.dtype))
 
 
 _MOVEMENT = in_family(
@@ -239,27 +239,27 @@ def _iou(boxes: T, truth: T, mode: int = 0) -> T:
     return iou * union / area
 
 
-def _pairs(**named: Any) -> Callable[[Draw], Iterator[Sample]]:
+def _pairs(**named: Any) -> Callable[[InputFactory], Iterator[Sample]]:
     """Pairs of boxes as (4, n) with centres and sizes, near each other."""
 
-    def inputs(draw: Draw) -> Iterator[Sample]:
+    def inputs(make: InputFactory) -> Iterator[Sample]:
         for count in (16, 33):
-            centres, sizes = draw.uniform(2, count, low=4, high=6), draw.uniform(2, count, low=2, high=4)
-            moved, grown = draw.uniform(2, count, low=4, high=6), draw.uniform(2, count, low=2, high=4)
+            centres, sizes = make.uniform(2, count, low=4, high=6), make.uniform(2, count, low=2, high=4)
+            moved, grown = make.uniform(2, count, low=4, high=6), make.uniform(2, count, low=2, high=4)
             boxes = [torch.cat(parts).detach().requires_grad_() for parts in ((centres, sizes), (moved, grown))]
             yield call(*boxes, **named)
 
     return inputs
 
 
-def _rows(draw: Draw, count: int) -> T:
-    corner = draw.uniform(count, 2, low=0, high=4, grad=False)
-    return torch.cat([corner, corner + draw.uniform(count, 2, low=1, high=4, grad=False)], 1)
+def _rows(make: InputFactory, count: int) -> T:
+    corner = make.uniform(count, 2, low=0, high=4, grad=False)
+    return torch.cat([corner, corner + make.uniform(count, 2, low=1, high=4, grad=False)], 1)
 
 
-def _row_pairs(draw: Draw) -> Iterator[Sample]:
-    yield call(_rows(draw, 16), _rows(draw, 33))
-    yield call(_rows(draw, 16), _rows(draw, 16), mode=1)
+def _row_pairs(make: InputFactory) -> Iterator[Sample]:
+    yield call(_rows(make, 16), _rows(make, 33))
+    yield call(_rows(make, 16), _rows(make, 16), mode=1)
 
 
 def _encode(anchors: T, truth: T, *moments: float) -> T:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from pytest_ascend.operators import Draw, Sample, call
+from pytest_ascend.operators import InputFactory, Sample, call
 
 from ..entry import fused, in_family
 
@@ -18,14 +18,14 @@ T = torch.Tensor
 TERMS = 1032
 
 
-def rows(tensors: int, *weights: str, **named: Any) -> Callable[[Draw], Iterator[Sample]]:
+def rows(tensors: int, *weights: str, **named: Any) -> Callable[[InputFactory], Iterator[Sample]]:
     """So many tensors of one shape, and weights ("scale" around 1, "shift" around 0) of the last dimension."""
 
-    def inputs(draw: Draw) -> Iterator[Sample]:
+    def inputs(make: InputFactory) -> Iterator[Sample]:
         for shape in ((2, 3, 64), (5, 1032), (17, 16)):
-            given = [draw.normal(*shape) for _ in range(tensors)]
+            given = [make.normal(*shape) for _ in range(tensors)]
             low = {"scale": 0.5, "shift": -0.5}
-            yield call(*given, *(draw.uniform(shape[-1], low=low[w], high=low[w] + 1) for w in weights), **named)
+            yield call(*given, *(make.uniform(shape[-1], low=low[w], high=low[w] + 1) for w in weights), **named)
 
     return inputs
 
@@ -67,8 +67,8 @@ def _group_norm_swish(x: T, num_groups: int, weight: T, bias: T, eps: float = 1e
     return normal * torch.sigmoid(swish_scale * normal)
 
 
-def _images(draw: Draw) -> tuple[T, T, T]:
-    return draw.normal(2, 6, 5, 7), draw.uniform(6, low=0.5, high=1.5), draw.uniform(6)
+def _images(make: InputFactory) -> tuple[T, T, T]:
+    return make.normal(2, 6, 5, 7), make.uniform(6, low=0.5, high=1.5), make.uniform(6)
 
 
 _NORMALIZATION = in_family(
@@ -133,32 +133,34 @@ _NORMALIZATION = in_family(
 )
 
 
-def _swish(draw: Draw, **named: Any) -> Sample:
-    x, weight, bias = _images(draw)
+def _swish(make: InputFactory, **named: Any) -> Sample:
+    x, weight, bias = _images(make)
     return call(x, 3, weight, bias, **named)
 
 
-def elementwise(*arguments: dict[str, Any]) -> Callable[[Draw], Iterator[Sample]]:
+def elementwise(*arguments: dict[str, Any]) -> Callable[[InputFactory], Iterator[Sample]]:
     """Calls of sizes around vector lengths, and one for each set of further arguments."""
 
-    def inputs(draw: Draw) -> Iterator[Sample]:
+    def inputs(make: InputFactory) -> Iterator[Sample]:
         for shape in ((2, 3, 5, 7), (1, 257), (1025,), (16,), (15,)):
-            yield call(draw.uniform(*shape, low=-6, high=6))
-        yield call(draw.given([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 8.0, -8.0, 20.0, -20.0]), name="chosen")
+            yield call(make.uniform(*shape, low=-6, high=6))
+        yield call(make.given([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 8.0, -8.0, 20.0, -20.0]), name="chosen")
         for named in arguments:
-            yield call(draw.uniform(3, 85, low=-6, high=6), **named)
+            yield call(make.uniform(3, 85, low=-6, high=6), **named)
 
     return inputs
 
 
-def gated(*arguments: dict[str, Any], first: dict[str, Any] | None = None) -> Callable[[Draw], Iterator[Sample]]:
+def gated(
+    *arguments: dict[str, Any], first: dict[str, Any] | None = None
+) -> Callable[[InputFactory], Iterator[Sample]]:
     """Calls of which a dimension is halved, and one for each set of further arguments."""
 
-    def inputs(draw: Draw) -> Iterator[Sample]:
+    def inputs(make: InputFactory) -> Iterator[Sample]:
         for shape in ((2, 3, 5, 32), (4, 514), (3, 2)):
-            yield call(draw.uniform(*shape, low=-5, high=5), **(first or {}))
+            yield call(make.uniform(*shape, low=-5, high=5), **(first or {}))
         for named in arguments:
-            yield call(draw.uniform(6, 4, 64, low=-5, high=5), **named)
+            yield call(make.uniform(6, 4, 64, low=-5, high=5), **named)
 
     return inputs
 

@@ -7,22 +7,22 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.operators import Draw, Sample, call
+from pytest_ascend.operators import InputFactory, Sample, call
 
 from ..entry import fused, in_family
 
 T = torch.Tensor
 
 
-def _choices(draw: Draw, rows: int, experts: int, k: int, dtype: torch.dtype = torch.int32) -> T:
+def _choices(make: InputFactory, rows: int, experts: int, k: int, dtype: torch.dtype = torch.int32) -> T:
     """Return ``k`` different experts for each row."""
-    return draw.uniform(rows, experts, dtype=torch.float32).argsort(-1)[:, :k].to(dtype)
+    return make.uniform(rows, experts, dtype=torch.float32).argsort(-1)[:, :k].to(dtype)
 
 
-def _separate(draw: Draw, rows: int, experts: int) -> T:
+def _separate(make: InputFactory, rows: int, experts: int) -> T:
     """Return scores of which no two in a row are alike in any dtype: what is largest is no matter of rounding."""
-    order = draw.uniform(rows, experts, dtype=torch.float32).argsort(-1)
-    return (order * 0.25 - 2).to(draw.dtype)
+    order = make.uniform(rows, experts, dtype=torch.float32).argsort(-1)
+    return (order * 0.25 - 2).to(make.dtype)
 
 
 def _gating(x: T, finished: T | None = None, k: int = 1) -> tuple[T, T, T]:
@@ -32,10 +32,10 @@ def _gating(x: T, finished: T | None = None, k: int = 1) -> tuple[T, T, T]:
     return values, experts.int(), rows
 
 
-def _gating_inputs(draw: Draw) -> Iterator[Sample]:
-    yield call(_separate(draw, 7, 16), k=2)
-    yield call(_separate(draw, 33, 8), k=1)
-    yield call(_separate(draw, 5, 16), finished=draw.mask(5), k=4)
+def _gating_inputs(make: InputFactory) -> Iterator[Sample]:
+    yield call(_separate(make, 7, 16), k=2)
+    yield call(_separate(make, 33, 8), k=1)
+    yield call(_separate(make, 5, 16), finished=make.mask(5), k=4)
 
 
 def _init_routing(x: T, row_idx: T, expert_idx: T, active_num: int) -> tuple[T, T, T]:
@@ -47,10 +47,10 @@ def _init_routing(x: T, row_idx: T, expert_idx: T, active_num: int) -> tuple[T, 
     return x[source.long() % x.shape[0]][:count], places, experts
 
 
-def _init_inputs(draw: Draw) -> Iterator[Sample]:
+def _init_inputs(make: InputFactory) -> Iterator[Sample]:
     for rows, experts, k in ((6, 4, 2), (17, 8, 3)):
         columns = torch.arange(rows * k, dtype=torch.int32).view(k, rows).T.contiguous()
-        yield call(draw.normal(rows, 32), columns, _choices(draw, rows, experts, k), rows)
+        yield call(make.normal(rows, 32), columns, _choices(make, rows, experts, k), rows)
 
 
 def _finalize(rows: T, skip1: T, skip2: T | None, bias: T, scales: T, source: T, experts: T) -> T:
@@ -61,11 +61,11 @@ def _finalize(rows: T, skip1: T, skip2: T | None, bias: T, scales: T, source: T,
     return skip1 + total if skip2 is None else skip1 + skip2 + total
 
 
-def _finalize_inputs(draw: Draw) -> Iterator[Sample]:
+def _finalize_inputs(make: InputFactory) -> Iterator[Sample]:
     for rows, experts, k in ((6, 4, 2), (17, 8, 3)):
-        order = draw.uniform(rows * k, dtype=torch.float32).argsort().int()
-        given = draw.normal(rows * k, 32), draw.normal(rows, 32), draw.normal(rows, 32), draw.normal(experts, 32)
-        yield call(*given, draw.uniform(rows, k, low=0.1), order, _choices(draw, rows, experts, k))
+        order = make.uniform(rows * k, dtype=torch.float32).argsort().int()
+        given = make.normal(rows * k, 32), make.normal(rows, 32), make.normal(rows, 32), make.normal(experts, 32)
+        yield call(*given, make.uniform(rows, k, low=0.1), order, _choices(make, rows, experts, k))
 
 
 def _compute_expert_tokens(sorted_experts: T, num_expert: int) -> T:
@@ -85,10 +85,10 @@ def _unpermute(permuted: T, sorted_indices: T, probs: T | None = None) -> T:
     return (rows.view(*probs.shape, -1) * probs.unsqueeze(-1)).sum(1)
 
 
-def _unpermute_inputs(draw: Draw) -> Iterator[Sample]:
+def _unpermute_inputs(make: InputFactory) -> Iterator[Sample]:
     for rows, k in ((6, 2), (17, 3)):
-        order = draw.uniform(rows * k, dtype=torch.float32).argsort().int()
-        yield call(draw.normal(rows * k, 32), order, draw.uniform(rows, k, low=0.1))
+        order = make.uniform(rows * k, dtype=torch.float32).argsort().int()
+        yield call(make.normal(rows * k, 32), order, make.uniform(rows, k, low=0.1))
 
 
 def _top_k_top_p(logits: T, p: T, k: T) -> T:
@@ -100,9 +100,9 @@ def _top_k_top_p(logits: T, p: T, k: T) -> T:
     return torch.empty_like(values).scatter_(-1, order, values.masked_fill(left_out, float("-inf")))
 
 
-def _sampling_inputs(draw: Draw) -> Iterator[Sample]:
-    ks = draw.integers(5, low=2, high=16, dtype=torch.int32)
-    yield call(_separate(draw, 5, 40), draw.given([0.3, 0.5, 0.7, 0.8, 0.9]), ks)
+def _sampling_inputs(make: InputFactory) -> Iterator[Sample]:
+    ks = make.integers(5, low=2, high=16, dtype=torch.int32)
+    yield call(_separate(make, 5, 40), make.given([0.3, 0.5, 0.7, 0.8, 0.9]), ks)
 
 
 def _gating_grouped(x: T, k: int, **_: Any) -> tuple[T, T]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from pytest_ascend.operators import Draw, Sample, call
+from pytest_ascend.operators import InputFactory, Sample, call
 
 from ..entry import fused, in_family
 
@@ -19,18 +19,18 @@ def _softmax_cross_entropy(x: T, labels: T) -> T:
     return -(labels * x.log_softmax(-1)).sum(-1)
 
 
-def _softmax_inputs(draw: Draw) -> Iterator[Sample]:
+def _softmax_inputs(make: InputFactory) -> Iterator[Sample]:
     for rows, classes in ((5, 16), (17, 33)):
         yield call(
-            draw.normal(rows, classes, std=2.0),
-            draw.normal(rows, classes, grad=False).float().softmax(-1).to(draw.dtype),
+            make.normal(rows, classes, std=2.0),
+            make.normal(rows, classes, grad=False).float().softmax(-1).to(make.dtype),
         )
 
 
-def _loss_inputs(draw: Draw) -> Iterator[Sample]:
+def _loss_inputs(make: InputFactory) -> Iterator[Sample]:
     for reduction in ("mean", "sum", "none"):
-        yield call(draw.normal(17, 33, std=2.0), draw.integers(17, high=33), reduction=reduction)
-    yield call(draw.normal(9, 33, std=2.0), draw.integers(9, high=33), label_smoothing=0.1)
+        yield call(make.normal(17, 33, std=2.0), make.integers(17, high=33), reduction=reduction)
+    yield call(make.normal(9, 33, std=2.0), make.integers(9, high=33), label_smoothing=0.1)
 
 
 def _cross_entropy(x: T, target: T, reduction: str = "mean", label_smoothing: float = 0.0) -> T:
@@ -38,11 +38,11 @@ def _cross_entropy(x: T, target: T, reduction: str = "mean", label_smoothing: fl
     return F.cross_entropy(x, target, reduction=reduction, label_smoothing=label_smoothing).reshape(-1)
 
 
-def _state(draw: Draw) -> tuple[T, T, T, T]:
+def _state(make: InputFactory) -> tuple[T, T, T, T]:
     """Weights, both moments, and a gradient."""
     shape = (33, 17)
-    moments = draw.normal(*shape, std=0.1, grad=False), draw.uniform(*shape, low=0.01, high=0.1, grad=False)
-    return draw.normal(*shape, grad=False), *moments, draw.normal(*shape, grad=False)
+    moments = make.normal(*shape, std=0.1, grad=False), make.uniform(*shape, low=0.01, high=0.1, grad=False)
+    return make.normal(*shape, grad=False), *moments, make.normal(*shape, grad=False)
 
 
 def _adam(

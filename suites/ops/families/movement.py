@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from pytest_ascend.operators.operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE, Draw, Operator
+from pytest_ascend.operators.operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE, InputFactory, Operator
 from pytest_ascend.operators.samples import SHAPES, SPECIAL, Sample, call
 from pytest_ascend.operators.values import Number, Values, normal, uniform
 
@@ -145,13 +145,13 @@ _filled = exactly(
 )
 
 
-def _conversions(draw: Draw) -> Iterator[Sample]:
+def _conversions(make: InputFactory) -> Iterator[Sample]:
     """To each dtype, from values that it can hold: beyond them, nothing is promised of integers."""
     for target in _TO:
-        wide = target in (torch.int64, torch.float32, torch.int32) and not draw.dtype.is_floating_point
+        wide = target in (torch.int64, torch.float32, torch.int32) and not make.dtype.is_floating_point
         end = 2.0**30 + 2.0**28 if wide else 90.0
         yield call(uniform(5, 51, low=-end, high=end), target)
-        if draw.dtype.is_floating_point and target.is_floating_point:
+        if make.dtype.is_floating_point and target.is_floating_point:
             yield call(numbers(*_BETWEEN), target, group=SPECIAL)
     yield call(normal(), torch.float16, group=SHAPES)
     yield call(normal(0, 3), torch.float16, group=SHAPES)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.operators import Call, Draw, Operator, call, cases_of, conformance_tests
+from pytest_ascend.operators import Call, InputFactory, Operator, call, cases_of, conformance_tests
 from pytest_ascend.operators.checks import check
 from pytest_ascend.operators.reference import Definition
 from pytest_ascend.operators.target import Target
@@ -24,8 +24,8 @@ def gated(x: torch.Tensor, limit: float = 3.0) -> torch.Tensor:
     return torch.sigmoid(gate.clamp(max=limit)) * value
 
 
-def usual(draw: Draw) -> list[Call]:
-    return [call(draw.normal(3, 5, 34)), call(draw.uniform(7, 64, low=-6, high=6), limit=1.0)]
+def usual(make: InputFactory) -> list[Call]:
+    return [call(make.normal(3, 5, 34)), call(make.uniform(7, 64, low=-6, high=6), limit=1.0)]
 
 
 def operator(function: Function = gated, **settings: Any) -> Operator:
@@ -106,7 +106,7 @@ def test_what_is_exact_is_compared_bit_by_bit() -> None:
 
 
 def test_draws_are_the_same_everywhere_and_differ_from_one_another() -> None:
-    first, second = Draw("key", torch.float16), Draw("key", torch.float16)
+    first, second = InputFactory("key", torch.float16), InputFactory("key", torch.float16)
     one, other = first.normal(5), first.normal(5)
     assert torch.equal(one, second.normal(5))
     assert not torch.equal(one, other)
@@ -118,13 +118,13 @@ def test_draws_are_the_same_everywhere_and_differ_from_one_another() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_what_is_drawn_can_be_drawn_again_by_what_is_said_of_it(dtype: torch.dtype) -> None:
-    draw = Draw("key", dtype)
-    drawn = (draw.normal(5, std=0.1), draw.uniform(2, 3, low=-6), draw.integers(4, high=9), draw.mask(7))
+    make = InputFactory("key", dtype)
+    drawn = (make.normal(5, std=0.1), make.uniform(2, 3, low=-6), make.integers(4, high=9), make.mask(7))
     for each in drawn:
-        again = eval(draw.expression(each), {"inputs": inputs, "torch": torch})  # noqa: S307  (our own words)
+        again = eval(make.expression(each), {"inputs": inputs, "torch": torch})  # noqa: S307  (our own words)
         assert again.dtype == each.dtype
         assert torch.equal(again, each)
-    assert not draw.expression(drawn[0] + 1)
+    assert not make.expression(drawn[0] + 1)
 
 
 def test_calls_of_one_name_are_numbered_and_an_operator_without_calls_is_refused() -> None:

@@ -103,7 +103,7 @@ def test_a_call_is_not_asked_that_takes_much_memory_on_its_way(count: int) -> No
     def spread(x: T) -> T:
         return (x.unsqueeze(-1) - x).abs().amax()
 
-    operator = Operator("spread", spread, lambda draw: [call(draw.normal(count))], definition=spread, sweep=True)
+    operator = Operator("spread", spread, lambda make: [call(make.normal(count))], definition=spread, sweep=True)
     sample = operator.samples("float32")[0]
     found = Sweep.of(operator, "float32", 0, defined=True).usual(
         sample, sample.arguments("spread", torch.float32), as_it_is
@@ -112,7 +112,7 @@ def test_a_call_is_not_asked_that_takes_much_memory_on_its_way(count: int) -> No
 
 
 def test_what_the_cpu_lets_grow_in_place_is_not_asked() -> None:
-    operator = Operator("grow", torch.add, lambda draw: [call(draw.normal(3))], in_place=lambda x: x.resize_(5))
+    operator = Operator("grow", torch.add, lambda make: [call(make.normal(3))], in_place=lambda x: x.resize_(5))
     reference = Sweep.of(operator, "float32", 0)
     assert reference.usual_in_place(((torch.ones(3),), {}), as_it_is) is None
 
@@ -187,8 +187,8 @@ def test_a_call_that_fails_is_made_smaller_and_has_a_program() -> None:
 
 
 def test_an_operator_of_ones_own_is_swept_where_it_says_so() -> None:
-    def rows(draw: Any) -> list[Any]:
-        return [call(draw.normal(3, 34)), call(draw.normal(5, 7))]
+    def rows(make: Any) -> list[Any]:
+        return [call(make.normal(3, 34)), call(make.normal(5, 7))]
 
     operator = Operator("double", lambda x: x * 2, rows, definition=lambda x: x + x, sweep=True)
     case = Case(suite="user", subject="double", property="sweep", dtype="float32")

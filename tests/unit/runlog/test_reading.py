@@ -8,6 +8,7 @@ from msgspec import to_builtins
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.page.matrix import scan
 from pytest_ascend.runlog import reading
+from pytest_ascend.runlog.contents import SelfTest
 from pytest_ascend.runlog.writing import read
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
