@@ -13,7 +13,7 @@ from pytest_ascend.certificate import revocation
 from pytest_ascend.certificate.judgement import Issue, certify
 from pytest_ascend.certificate.tiers import TIERS
 from pytest_ascend.golden import Golden, GoldenStore
-from pytest_ascend.golden.files import Made
+from pytest_ascend.golden.files import Provenance
 from pytest_ascend.runlog.contents import Selection, digest
 from pytest_ascend.runlog.writing import RunLog
 from pytest_ascend.verdict.summary import summarise
@@ -113,7 +113,7 @@ def _goldens() -> None:
     import torch  # noqa: PLC0415
 
     store = GoldenStore(Path("baselines", "golden"))
-    made = Made(how="h", generator="g@1", seed="0", torch="2", numpy="2", machine="m")
+    made = Provenance(how="h", generator="g@1", seed="0", torch="2", numpy="2", machine="m")
     for name in ("ops/one", "ops/two"):
         store.stage(Golden(name, {"x": torch.ones(3)}, {"a": 1}), made)
     store.flush()

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pytest_ascend.certificate import revocation
 from pytest_ascend.coverage import expectations
 from pytest_ascend.environment.npu_smi import parse as parse_npu_smi
-from pytest_ascend.golden.files import Entry, Golden, Made, decode, decode_manifest, encode, encode_manifest
+from pytest_ascend.golden.files import Entry, Golden, Provenance, decode, decode_manifest, encode, encode_manifest
 from pytest_ascend.migration import census
 from pytest_ascend.migration.sources import scan
 from pytest_ascend.page import html
@@ -50,7 +50,7 @@ def _golden(path: Path) -> None:
 
 
 def _manifest(path: Path) -> None:
-    made = Made(how="h", generator="g@1", seed="0", torch="2", numpy="2", machine="m")
+    made = Provenance(how="h", generator="g@1", seed="0", torch="2", numpy="2", machine="m")
     path.write_bytes(encode_manifest({"ops/one": Entry.of(b"x", made)}))
 
 

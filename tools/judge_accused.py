@@ -200,10 +200,10 @@ def _with_gradients(model: Any, given: Any, autocast: Any, kind: str) -> Judge:
 
     from pytest_ascend.precision.nested import tensors_in  # noqa: PLC0415
     from pytest_ascend.precision.reference import Reference  # noqa: PLC0415
-    from pytest_ascend.precision.whole import Both  # noqa: PLC0415
+    from pytest_ascend.precision.whole import ModuleResults  # noqa: PLC0415
 
     where = torch.device(kind)
-    first = Both.of(model, (), given, where, autocast)
+    first = ModuleResults.of(model, (), given, where, autocast)
 
     def judge_now(spoils: bool) -> Iterator[Row]:
         both = first.on(where)

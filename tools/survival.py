@@ -61,7 +61,7 @@ def test_case(npu_device, precision_compare, i):
 """
 
 #: Faults that take down the case that they are in each time; and what a single one of them makes of its case:
-#: a crash and a hang are answers, so that the case is flaky, while what a sick device said is forgotten.
+#: a crash and a hang are answers, so that the case is flaky, while what a faulty device said is forgotten.
 FAULTS = {
     "crash:by=segv": "flaky",
     "crash:by=abort": "flaky",
@@ -74,8 +74,8 @@ FAULTS = {
     "lost": "",
     "oom": "flaky or as before",
 }
-#: Sicknesses of the second of two cards.
-SICK_CARDS = ("poison:device=1", "crash:device=1", "lost:device=1", "poison:device=1:after=40")
+#: Device faults of the second of two cards.
+FAULTY_CARDS = ("poison:device=1", "crash:device=1", "lost:device=1", "poison:device=1:after=40")
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def planned_fault(chance: random.Random, folder: Path) -> Plan:
     """Choose a fault and its moment."""
     way = chance.random()
     if way < 0.1:
-        return Plan(fault=chance.choice(SICK_CARDS), cards=2)
+        return Plan(fault=chance.choice(FAULTY_CARDS), cards=2)
     fault, case = chance.choice(list(FAULTS)), chance.choice([i for i in range(CASES) if i != FAILING])
     if way < 0.55:
         return Plan(fault=f"{fault}:numel={FIRST_SIZE + case}", case=case)

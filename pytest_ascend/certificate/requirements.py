@@ -24,7 +24,7 @@ from pytest_ascend.records.outcome import OUTCOMES, Disputed, Fallback, Passed, 
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import FULL, Cards, Found, Quarantined, SelfTest
 from pytest_ascend.runlog.reading import broken_chain
-from pytest_ascend.verdict.suites import Allowed, describe
+from pytest_ascend.verdict.suites import WaiverLimits, describe
 from pytest_ascend.verdict.summary import Summary
 
 #: Findings of the doctor that are no error of the device or the stack, and spoil figures of speed.
@@ -293,7 +293,7 @@ REQUIREMENTS: dict[str, Callable[[Candidate], Iterator[str]]] = {
 
 
 def _shares(
-    candidate: Candidate, results: Sequence[ResultRecord], share: Callable[[Allowed], float], how: str
+    candidate: Candidate, results: Sequence[ResultRecord], share: Callable[[WaiverLimits], float], how: str
 ) -> Iterator[str]:
     totals = Counter(each.case.suite for each in candidate.results)
     of = [each.case for each in results]

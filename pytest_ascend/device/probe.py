@@ -1,4 +1,4 @@
-"""Whether an NPU answers, asked in a process of its own: a sick device hangs or kills whoever asks it.
+"""Whether an NPU answers, asked in a process of its own: a faulty device hangs or kills whoever asks it.
 
 Run as a module, it asks and prints the answer as one line of JSON.
 """
@@ -41,7 +41,7 @@ class Answer:
 
 
 def ask(index: int, *, limit_s: float = LIMIT_S, command: Sequence[str] = ()) -> Answer:
-    """Ask the NPU with this index for a known answer, and wait ``limit_s`` at most. Never raises on a sick device.
+    """Ask the NPU with this index for a known answer, and wait ``limit_s`` at most. Never raises on a faulty device.
 
     One that is busy is asked again within that time. ``command`` is the program to ask with, for tests.
     """

@@ -285,7 +285,7 @@ RULES = (
         id="health.bad",
         severity=ERROR,
         look=unwell,
-        why="A sick device may compute wrong numbers without any error.",
+        why="A faulty device may compute wrong numbers without any error.",
         remedy="npu-smi info -t health -i N names the fault; take the device out of service",
     ),
     Rule(

@@ -15,7 +15,7 @@ from pytest_ascend.environment.identity import Identity, identities
 from pytest_ascend.environment.machine import Machine, Package, installed
 from pytest_ascend.environment.npu_smi import NpuSmi, parse, parse_map
 from pytest_ascend.environment.signs import EMULATED_VARIABLE, Sign, signs
-from pytest_ascend.environment.stack import Component, Home, driver_root, gather, homes
+from pytest_ascend.environment.stack import CannHome, Component, driver_root, gather, homes
 from pytest_ascend.system.programs import Reply
 
 T = TypeVar("T")
@@ -75,12 +75,12 @@ class Survey:
         return named or bool(self.environ.get("KUBERNETES_SERVICE_HOST"))
 
     @cached_property
-    def homes(self) -> tuple[Home, ...]:
+    def homes(self) -> tuple[CannHome, ...]:
         """Every CANN, the one in use first."""
         return homes(self.machine)
 
     @property
-    def home(self) -> Home | None:
+    def home(self) -> CannHome | None:
         """The CANN in use."""
         return next(iter(self.homes), None)
 
@@ -163,7 +163,7 @@ class Survey:
         """Whether there is anything to diagnose."""
         return bool(self.signs or self.homes)
 
-    def homes_of(self, variable: str) -> Home | None:
+    def homes_of(self, variable: str) -> CannHome | None:
         """Return the CANN that a variable names, None where it names none."""
         target = self.machine.tree.target(self.environ.get(variable, "").rstrip("/"))
         return next((home for home in self.homes if home.target == target), None)
@@ -173,7 +173,7 @@ class Survey:
         """The folders of LD_LIBRARY_PATH."""
         return tuple(each for each in self.environ.get("LD_LIBRARY_PATH", "").split(":")[:512] if each.startswith("/"))
 
-    def owner(self, folder: str) -> Home | None:
+    def owner(self, folder: str) -> CannHome | None:
         """Return the CANN that a folder belongs to."""
         paths = (f"{folder}/", f"{self.machine.tree.target(folder)}/")
         owned = (home for home in self.homes for path in paths if path.startswith((f"{home.path}/", f"{home.target}/")))

@@ -37,17 +37,17 @@ AICORE_EXCEPTION = 507015
 SIGNALS = {"segv": signal.SIGSEGV, "abort": signal.SIGABRT, "bus": signal.SIGBUS, "kill": signal.SIGKILL}
 
 
-class Silent(BaseException):
+class SilentFailure(BaseException):
     """Raised in place of computing: the operator reports success and writes nothing."""
 
 
 @dataclass(kw_only=True, slots=True)
-class Sickness:
+class DeviceFault:
     """When a fault happens, and how often it did.
 
     ``operator`` is CANN's name without "aclnn", "" for any; ``numel`` the number of elements that one of its tensors
-    must have, 0 for any; ``device`` the index of the sick one, -1 for all. The fault happens after the first ``after``
-    calls that fit, ``times`` times (0: each time), and with ``once`` only for the process that creates that file.
+    must have, 0 for any; ``device`` its index, -1 for all. The fault happens after the first ``after`` calls that fit,
+    ``times`` times (0: each time), and with ``once`` only for the process that creates that file.
     ``rate`` is the share of calls that are hit; ``share`` is what is added of the operator's own time; ``seconds``,
     ``by`` and ``gil`` say more of the kinds that use them.
     """
@@ -98,37 +98,37 @@ class Sickness:
         return True
 
 
-def _crash(sickness: Sickness) -> None:
-    _runtime().emu_die(int(SIGNALS[sickness.by]))
+def _crash(device_fault: DeviceFault) -> None:
+    _runtime().emu_die(int(SIGNALS[device_fault.by]))
 
 
-def _hang(sickness: Sickness) -> None:
+def _hang(device_fault: DeviceFault) -> None:
     """Wait in native code for ever: with Python's lock, as a driver call that nobody marked, or without."""
-    library = ctypes.PyDLL(_runtime()._name) if sickness.gil == "held" else _runtime()  # noqa: SLF001  (its path)
+    library = ctypes.PyDLL(_runtime()._name) if device_fault.gil == "held" else _runtime()  # noqa: SLF001  (its path)
     library.emu_hang()
 
 
-def _poison(sickness: Sickness) -> None:
-    sickness.poisoned = True
+def _poison(device_fault: DeviceFault) -> None:
+    device_fault.poisoned = True
 
 
-def _no_memory(sickness: Sickness) -> None:  # noqa: ARG001
+def _no_memory(device_fault: DeviceFault) -> None:  # noqa: ARG001
     _runtime().emu_fail_allocations(1)
     raise RuntimeError("NPU out of memory: the emulated device has none left")
 
 
-def _late(sickness: Sickness) -> None:  # noqa: ARG001
+def _late(device_fault: DeviceFault) -> None:  # noqa: ARG001
     _runtime().emu_fail_later(AICORE_EXCEPTION)
 
 
-def _lost(sickness: Sickness) -> None:  # noqa: ARG001
+def _lost(device_fault: DeviceFault) -> None:  # noqa: ARG001
     _runtime().emu_fail_later(LOST_HEARTBEAT)
     raise RuntimeError(f"the device is lost, its heartbeat stopped ({LOST_HEARTBEAT})")
 
 
-def _slow(sickness: Sickness) -> None:
-    if not sickness.share:
-        time.sleep(sickness.seconds)
+def _slow(device_fault: DeviceFault) -> None:
+    if not device_fault.share:
+        time.sleep(device_fault.seconds)
 
 
 def _linger(start: float, share: float) -> None:
@@ -138,28 +138,28 @@ def _linger(start: float, share: float) -> None:
         pass
 
 
-def _recovering(sickness: Sickness) -> None:
+def _recovering(device_fault: DeviceFault) -> None:
     """The runtime itself says it, when a card is taken: see cards.c."""
 
 
-def _first_call(sickness: Sickness) -> None:
+def _first_call(device_fault: DeviceFault) -> None:
     """Loading, and maybe compiling, takes place before an operator's first call in a process."""
 
 
-def _noisy(sickness: Sickness) -> None:
+def _noisy(device_fault: DeviceFault) -> None:
     """Only what comes out is changed, after the call."""
 
 
-def _flushing(sickness: Sickness) -> None:
+def _flushing(device_fault: DeviceFault) -> None:
     """Only what comes out is changed, after the call."""
 
 
-def _erratic(sickness: Sickness) -> None:
+def _erratic(device_fault: DeviceFault) -> None:
     """Only what comes out is changed, after the call."""
 
 
 #: Kind -> what happens before the operator computes.
-KINDS: Mapping[str, Callable[[Sickness], None]] = {
+KINDS: Mapping[str, Callable[[DeviceFault], None]] = {
     "crash": _crash,
     "hang": _hang,
     "poison": _poison,
@@ -224,15 +224,15 @@ SETTINGS: Mapping[str, Read] = {
 }
 
 
-def is_sickness(text: str) -> bool:
+def is_device_fault(text: str) -> bool:
     """Whether a fault's name is one of this module's, with or without settings."""
     return text.partition(":")[0] in KINDS
 
 
-def parse(text: str) -> Sickness:
+def parse(text: str) -> DeviceFault:
     """Read "crash:operator=Add:after=100". Raises UsageError for a setting that does not exist or makes no sense."""
     kind, *parts = text.split(":")
-    return replace(Sickness(kind=kind), **dict(_setting(text, part) for part in parts))
+    return replace(DeviceFault(kind=kind), **dict(_setting(text, part) for part in parts))
 
 
 def _setting(text: str, part: str) -> tuple[str, Any]:
@@ -248,42 +248,42 @@ def _setting(text: str, part: str) -> tuple[str, Any]:
         raise UsageError(f"the fault {text!r}: {name}={value}: {error}", hint="see docs/emulator.md") from None
 
 
-def infect(kernels: Mapping[str, Kernel], text: str) -> dict[str, Kernel]:
-    """Return the kernels of a device that has this sickness. Raises UsageError for an operator that is not emulated."""
-    sickness = parse(text)
-    if sickness.kind == RECOVERING:
+def inject(kernels: Mapping[str, Kernel], text: str) -> dict[str, Kernel]:
+    """Return kernels with this device fault. Raises UsageError for an operator that is not emulated."""
+    device_fault = parse(text)
+    if device_fault.kind == RECOVERING:
         return dict(kernels)
-    if sickness.operator and f"aclnn{sickness.operator}" not in kernels:
+    if device_fault.operator and f"aclnn{device_fault.operator}" not in kernels:
         raise UsageError(
-            f"the fault {text!r} is about aclnn{sickness.operator}, which is not emulated", hint="check its name"
+            f"the fault {text!r} is about aclnn{device_fault.operator}, which is not emulated", hint="check its name"
         )
-    # Of a sickness that does not spread, the other operators need not even be asked: asking costs microseconds.
-    only = f"aclnn{sickness.operator}" if sickness.operator and sickness.kind != "poison" else ""
+    # Of a device fault that does not spread, the other operators need not even be asked: asking costs microseconds.
+    only = f"aclnn{device_fault.operator}" if device_fault.operator and device_fault.kind != "poison" else ""
     concerned = (kernel for kernel in kernels.values() if kernel.name == only or not only)
-    return {**kernels, **{kernel.name: replace(kernel, body=_sick(kernel, sickness)) for kernel in concerned}}
+    return {**kernels, **{kernel.name: replace(kernel, body=_faulty(kernel, device_fault)) for kernel in concerned}}
 
 
-def _sick(kernel: Kernel, sickness: Sickness) -> Body:
+def _faulty(kernel: Kernel, device_fault: DeviceFault) -> Body:
     correct = kernel.body
 
     def body(*arguments: Any, **out: Any) -> Any:
-        hit = sickness.fits(kernel.name, (arguments, out))
+        hit = device_fault.fits(kernel.name, (arguments, out))
         if hit:
-            KINDS[sickness.kind](sickness)
-        if sickness.poisoned:
-            raise Silent
-        if hit and sickness.kind == "first-call" and kernel.name not in sickness.called:
-            sickness.called.add(kernel.name)
-            time.sleep(sickness.seconds)
+            KINDS[device_fault.kind](device_fault)
+        if device_fault.poisoned:
+            raise SilentFailure
+        if hit and device_fault.kind == "first-call" and kernel.name not in device_fault.called:
+            device_fault.called.add(kernel.name)
+            time.sleep(device_fault.seconds)
         start = time.perf_counter()
         found = correct(*arguments, **out)
-        if hit and sickness.kind in _AFTERWARDS:
-            _AFTERWARDS[sickness.kind](
+        if hit and device_fault.kind in _AFTERWARDS:
+            _AFTERWARDS[device_fault.kind](
                 kernel.name, list(_tensors(found if found is not None else (out or arguments[:1])))
             )
-        if hit and sickness.share:
-            _linger(start, sickness.share)
-        if hit and sickness.kind == _BY_CHANCE:
+        if hit and device_fault.share:
+            _linger(start, device_fault.share)
+        if hit and device_fault.kind == _BY_CHANCE:
             written = found if found is not None else (out or arguments[:1])
             _disturb(next(_tensors(written), None))
         return found
@@ -355,4 +355,4 @@ def _runtime() -> ctypes.CDLL:
     return ctypes.CDLL(str(Path(os.environ["ASCEND_HOME_PATH"], "lib64", "libascendcl.so")))
 
 
-assert {each.name for each in fields(Sickness) if each.init} == {"kind", *SETTINGS}  # noqa: S101  (one table, two views)
+assert {each.name for each in fields(DeviceFault) if each.init} == {"kind", *SETTINGS}  # noqa: S101  (one table, two views)

@@ -16,7 +16,7 @@ import torch
 from pytest_ascend.emulator.build import operators_source
 from pytest_ascend.emulator.chip import apply_numerics
 from pytest_ascend.emulator.choices import CHIP, NUMERICS
-from pytest_ascend.emulator.device_faults import Silent
+from pytest_ascend.emulator.device_faults import SilentFailure
 from pytest_ascend.emulator.dtype_support import check_of
 from pytest_ascend.emulator.faults import apply_faults
 from pytest_ascend.emulator.kernels import all_kernels, all_named
@@ -96,7 +96,7 @@ def _runner(memory: DeviceMemory, runtime: Any) -> Callable[[int, int], int]:
             # another function mode would make its temporaries on the NPU, CPU autocast would change its arithmetic.
             with torch._C.DisableTorchFunction(), torch._C._DisableAutocast():  # noqa: SLF001  no public names exist
                 call(words)
-        except Silent:
+        except SilentFailure:
             return 0
         except BaseException as error:  # noqa: BLE001  C cannot pass an exception on: it becomes an error code
             code, text = _told(name, error)

@@ -22,7 +22,7 @@ _COMPLEX = (torch.complex64, torch.complex128)
 _INTS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
 
-class Taken(NamedTuple):
+class DtypeRule(NamedTuple):
     """Dtypes that an operator takes in ``parameters``; in all of its tensors, where none is named."""
 
     dtypes: tuple[torch.dtype, ...]
@@ -37,19 +37,19 @@ _ONLY_FLOATS = (
 )
 
 #: By the operator's name without ``aclnn``.
-TAKEN: Mapping[str, Taken] = {
-    "Exp": Taken((*_WITH_DOUBLE, *_COMPLEX, torch.bool, torch.int64), ("self",)),
-    **dict.fromkeys(("Erf", "Erfc"), Taken((*_WITH_DOUBLE, torch.bool, torch.int64), ("self",))),
-    "Expm1": Taken((*_FLOATS, torch.bool, torch.int64), ("self",)),
-    **dict.fromkeys(("Clamp", "ClampMin", "ClampMax"), Taken((*_WITH_DOUBLE, *_INTS))),
-    "Dot": Taken((*_FLOATS, torch.int8, torch.int32, torch.uint8)),
-    "Addmv": Taken((*_WITH_DOUBLE, *_INTS, torch.bool)),
-    "Softmax": Taken(_WITH_DOUBLE),
-    "L1Loss": Taken((*_FLOATS, torch.int64), ("self", "target")),
-    "MaskedSelect": Taken((*_WITH_DOUBLE, *_INTS, torch.bool), ("self",)),
-    "All": Taken((*_WITH_DOUBLE, *_INTS, torch.bool), ("self",)),
-    "Pdist": Taken((torch.float32, torch.float16)),
-    **dict.fromkeys(_ONLY_FLOATS, Taken(_FLOATS)),
+TAKEN: Mapping[str, DtypeRule] = {
+    "Exp": DtypeRule((*_WITH_DOUBLE, *_COMPLEX, torch.bool, torch.int64), ("self",)),
+    **dict.fromkeys(("Erf", "Erfc"), DtypeRule((*_WITH_DOUBLE, torch.bool, torch.int64), ("self",))),
+    "Expm1": DtypeRule((*_FLOATS, torch.bool, torch.int64), ("self",)),
+    **dict.fromkeys(("Clamp", "ClampMin", "ClampMax"), DtypeRule((*_WITH_DOUBLE, *_INTS))),
+    "Dot": DtypeRule((*_FLOATS, torch.int8, torch.int32, torch.uint8)),
+    "Addmv": DtypeRule((*_WITH_DOUBLE, *_INTS, torch.bool)),
+    "Softmax": DtypeRule(_WITH_DOUBLE),
+    "L1Loss": DtypeRule((*_FLOATS, torch.int64), ("self", "target")),
+    "MaskedSelect": DtypeRule((*_WITH_DOUBLE, *_INTS, torch.bool), ("self",)),
+    "All": DtypeRule((*_WITH_DOUBLE, *_INTS, torch.bool), ("self",)),
+    "Pdist": DtypeRule((torch.float32, torch.float16)),
+    **dict.fromkeys(_ONLY_FLOATS, DtypeRule(_FLOATS)),
 }
 
 
@@ -69,7 +69,7 @@ def refuses(operator: str, dtype: str, chip: str = DEFAULT_CHIP) -> bool:
 _Check = Callable[[Sequence[int]], None]
 
 
-_EVERYTHING = Taken(tuple(DTYPES.values()))
+_EVERYTHING = DtypeRule(tuple(DTYPES.values()))
 
 
 def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
@@ -81,7 +81,7 @@ def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
         return keeps
     taken = TAKEN.get(name, _EVERYTHING)
     if lost:  # what a chip has not, it has not in any parameter
-        taken = Taken(tuple(each for each in taken.dtypes if _name(each) not in lost))
+        taken = DtypeRule(tuple(each for each in taken.dtypes if _name(each) not in lost))
     codes = frozenset(code for code, dtype in DTYPES.items() if dtype in taken.dtypes)
     looked_at = [
         (place, each.name)

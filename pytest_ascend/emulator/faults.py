@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_ascend.emulator.device_faults import KINDS, infect, is_sickness
+from pytest_ascend.emulator.device_faults import KINDS, inject, is_device_fault
 from pytest_ascend.emulator.registry import Body, Kernel
 from pytest_ascend.errors import UsageError
 
@@ -53,7 +53,7 @@ def apply_faults(kernels: Iterable[Kernel], names: Iterable[str]) -> list[Kernel
         if is_of_collectives(name):
             check(name)  # the library of collectives plants it
             continue
-        by_name = infect(by_name, name) if is_sickness(name) else _with_wrong_bodies(by_name, name)
+        by_name = inject(by_name, name) if is_device_fault(name) else _with_wrong_bodies(by_name, name)
     return list(by_name.values())
 
 

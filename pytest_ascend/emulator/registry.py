@@ -1,8 +1,8 @@
 """How operators are declared: a family, a signature, a body.
 
-Kernels are made of torch's own operators, and torch gains and loses some with its versions: :data:`aten` has those of
-the installed one, and an :class:`Absent` in the place of what it lacks. A kernel that is made of one is left out, so
-that torch_npu finds the operator missing, as on a CANN that has none.
+Kernels are made of torch's own operators, of which each version of torch has others. :data:`aten` has those of the
+installed torch, and a :class:`MissingOperator` for any other. A kernel made of one is left out, so that torch_npu finds
+the operator missing, as on a CANN without it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Body = Callable[..., Any]
 _B = TypeVar("_B", bound=Body)
 
 
-class Absent:
+class MissingOperator:
     """An operator that the installed torch lacks, or an overload of it; calling it raises NotImplementedError."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __getattr__(self, name: str) -> Absent:
+    def __getattr__(self, name: str) -> MissingOperator:
         if name.startswith("__"):
             raise AttributeError(name)
         return self
@@ -40,7 +40,7 @@ class Absent:
 
 
 class _Overloads:
-    """An operator of torch, as ``torch.ops`` gives it, whose missing overloads are an :class:`Absent`."""
+    """An operator of torch, as ``torch.ops`` gives it, whose missing overloads are an :class:`MissingOperator`."""
 
     def __init__(self, packet: Any, name: str) -> None:
         self._packet, self._name = packet, name
@@ -48,7 +48,7 @@ class _Overloads:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        found = getattr(self._packet, name, None) or Absent(f"{self._name}.{name}")
+        found = getattr(self._packet, name, None) or MissingOperator(f"{self._name}.{name}")
         setattr(self, name, found)
         return found
 
@@ -63,7 +63,7 @@ class _Operators:
         if name.startswith("__"):
             raise AttributeError(name)
         packet = getattr(torch.ops.aten, name, None)
-        found = Absent(f"aten::{name}") if packet is None else _Overloads(packet, f"aten::{name}")
+        found = MissingOperator(f"aten::{name}") if packet is None else _Overloads(packet, f"aten::{name}")
         setattr(self, name, found)
         return found
 
@@ -117,7 +117,7 @@ class Family:
 
     def op(self, declaration: str, body: Body, *, into: bool = False) -> None:
         """Declare an operator whose body is at hand, in one line."""
-        if any(isinstance(each, Absent) for each in _made_of(body)):
+        if any(isinstance(each, MissingOperator) for each in _made_of(body)):
             self.left_out.append(parse(declaration).name)
             return
         signature = parse(declaration)
@@ -142,7 +142,7 @@ class Family:
 
     def named(self, name: str, body: Body, *, wide: bool = False) -> None:
         """Declare an operator of the older kind, which is called by its name; ``wide`` computes it in float32."""
-        if any(isinstance(each, Absent) for each in _made_of(body)):
+        if any(isinstance(each, MissingOperator) for each in _made_of(body)):
             self.left_out.append(name)
             return
         computed = (lambda *given, **how: body(*map(_wide, given), **how)) if wide else body

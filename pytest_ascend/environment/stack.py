@@ -29,7 +29,7 @@ _RECORD = "/etc/Ascend/ascend_cann_install.info"
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class CannHome:
     """One CANN: ``path`` as it was named, ``target`` where its links lead, ``source`` what named it."""
 
     path: str
@@ -37,13 +37,13 @@ class Home:
     source: str
 
 
-def homes(machine: Machine) -> tuple[Home, ...]:
+def homes(machine: Machine) -> tuple[CannHome, ...]:
     """Return every CANN on the machine once, the one that this process would use first."""
-    found: dict[str, Home] = {}
+    found: dict[str, CannHome] = {}
     for path, source in _candidates(machine):
         target = machine.tree.target(path)
         if machine.tree.is_folder(path) and _is_home(machine, path):
-            found.setdefault(target, Home(path, target, source))
+            found.setdefault(target, CannHome(path, target, source))
     return tuple(found.values())
 
 
@@ -100,7 +100,7 @@ class Component:
         return tuple(each for each in self.evidence if not each.internal and not same(each.value, self.version))
 
 
-def gather(machine: Machine, home: Home | None, packages: dict[str, Package], said: NpuSmi) -> dict[str, Component]:
+def gather(machine: Machine, home: CannHome | None, packages: dict[str, Package], said: NpuSmi) -> dict[str, Component]:
     """Return every component by name, unknown ones included."""
     found = tuple(_all(machine, home, packages, said))
     return {name: Component(name, tuple(each for each in found if each.component == name)) for name in COMPONENTS}
@@ -114,7 +114,7 @@ def same(one: str, other: str) -> bool:
     return one == other
 
 
-def _all(machine: Machine, home: Home | None, packages: dict[str, Package], said: NpuSmi) -> Iterator[Evidence]:
+def _all(machine: Machine, home: CannHome | None, packages: dict[str, Package], said: NpuSmi) -> Iterator[Evidence]:
     parts: Iterable[Iterable[Evidence]] = (
         evidence.told_by_npu_smi(said),
         evidence.driver(machine, driver_root(machine)),

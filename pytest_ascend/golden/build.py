@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rich.progress import Progress
 
 from pytest_ascend.errors import AscendError, GoldenError
-from pytest_ascend.golden.files import Content, Golden, GoldenRecipe, Made, encode
+from pytest_ascend.golden.files import Content, Golden, GoldenRecipe, Provenance, encode
 from pytest_ascend.golden.store import Changes, GoldenStore
 from pytest_ascend.system.bundled import module
 
@@ -128,9 +128,9 @@ def _follow(recipe: GoldenRecipe) -> Golden:
         raise AscendError(message, hint="nothing was written; correct its recipe and build again") from error
 
 
-def _made(recipe: GoldenRecipe, made_with: dict[str, str]) -> Made:
+def _made(recipe: GoldenRecipe, made_with: dict[str, str]) -> Provenance:
     generator = f"{recipe.id.split('/')[0]}@{recipe.version}"
-    return Made(how=recipe.how, generator=generator, seed=recipe.seed, **made_with)
+    return Provenance(how=recipe.how, generator=generator, seed=recipe.seed, **made_with)
 
 
 def _versions() -> dict[str, str]:

@@ -144,7 +144,7 @@ ID_LENGTH = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Made:
+class Provenance:
     """How a golden was made and with what.
 
     ``how`` says in a sentence how the values were computed, ``generator`` by which code ("ops@1"), ``seed`` from which
@@ -165,10 +165,10 @@ class Entry:
 
     sha256: str
     size_bytes: int
-    made: Made
+    made: Provenance
 
     @classmethod
-    def of(cls, data: bytes, made: Made) -> Entry:
+    def of(cls, data: bytes, made: Provenance) -> Entry:
         """Describe the bytes of a golden."""
         return cls(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), made=made)
 
@@ -206,7 +206,7 @@ def decode_manifest(data: bytes) -> dict[str, Entry]:
 
 
 def _entry(name: str, given: Mapping[str, Any]) -> Entry:
-    made = Made(**given["made"])
+    made = Provenance(**given["made"])
     entry = Entry(**{**given, "made": made})
     texts = (entry.sha256, *asdict(made).values())
     if not is_id(name) or type(entry.size_bytes) is not int or not all(isinstance(text, str) for text in texts):

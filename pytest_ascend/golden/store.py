@@ -16,7 +16,7 @@ from pytest_ascend.golden.files import (
     BUILD,
     Entry,
     Golden,
-    Made,
+    Provenance,
     damaged,
     decode,
     decode_manifest,
@@ -162,7 +162,7 @@ class GoldenStore:
         self._revoked = None
         return written
 
-    def stage(self, golden: Golden, made: Made) -> bytes:
+    def stage(self, golden: Golden, made: Provenance) -> bytes:
         """Take a golden in for the next :meth:`flush`, and return its bytes. Nothing is written yet."""
         self.path(golden.id)
         data = encode(golden)

@@ -77,8 +77,8 @@ class Attempt:
         )
 
 
-def decide(attempts: Sequence[Attempt], *, sick: frozenset[str] = frozenset(), is_case: bool = True) -> Decision:
-    """Say what follows the last attempt. What happened on cards that are ``sick`` says nothing of the case.
+def decide(attempts: Sequence[Attempt], *, faulty: frozenset[str] = frozenset(), is_case: bool = True) -> Decision:
+    """Say what follows the last attempt. What happened on cards that are ``faulty`` says nothing of the case.
 
     An ordinary test (``is_case`` false) is not asked twice for an answer that it gave.
     """
@@ -88,8 +88,8 @@ def decide(attempts: Sequence[Attempt], *, sick: frozenset[str] = frozenset(), i
         return Decision.LOST if kills >= KILLS_LIMIT else Decision.AGAIN
     if len(attempts) >= ATTEMPTS_LIMIT:
         return Decision.BLAME if last.end is not End.ANSWERED else Decision.SETTLE
-    telling = [each for each in attempts if each.card not in sick]
-    if not telling or last.card in sick:
+    telling = [each for each in attempts if each.card not in faulty]
+    if not telling or last.card in faulty:
         return Decision.ALONE
     bad = [each for each in telling if each.end in {End.CRASHED, End.HUNG, End.UNPROVEN}]
     if last.end is not End.ANSWERED:

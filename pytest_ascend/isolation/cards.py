@@ -182,7 +182,7 @@ class Assigned:
 
 
 @dataclass(kw_only=True, slots=True)
-class Lane:
+class CardQueue:
     """``assigned`` waits for a child that is ready, ``current`` is what the child is at, ``reserved`` comes next.
 
     ``last`` is what the child was given last: its fixtures are set up for ``reserved``, or for the same once more.

@@ -51,7 +51,7 @@ class Task:
 #: Has a child write the Python stacks of its threads, from a signal handler in C that needs no lock of Python.
 STACKS_SIGNAL = signal.SIGRTMIN + 7
 
-#: Longest message of a child: far over the longest line of a run log. One that is longer comes from a sick process.
+#: Longest message of a child: far over the longest line of a run log. One that is longer comes from a faulty process.
 MESSAGE_LIMIT_BYTES = 64 * 2**20
 
 #: How long a killed process is waited for.

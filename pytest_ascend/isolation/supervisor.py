@@ -11,7 +11,7 @@ from multiprocessing.connection import wait
 from typing import Any, Protocol
 
 from pytest_ascend.isolation.attempts import DOUBTFUL, Attempt, Decision, End, decide, how_it_ended
-from pytest_ascend.isolation.cards import Assigned, Card, Lane
+from pytest_ascend.isolation.cards import Assigned, Card, CardQueue
 from pytest_ascend.isolation.process import Child, Task, native
 
 __all__ = ["Listener", "Settings", "Supervisor", "Task"]
@@ -78,7 +78,7 @@ class Supervisor:
         self._queue = deque(tasks)
         self._again: list[Assigned] = []
         self._attempts = {index: list(attempts) for index, attempts in (earlier or {}).items()}
-        self._lanes = [Lane(card=card) for card in cards]
+        self._lanes = [CardQueue(card=card) for card in cards]
         self._listener = listener
         self._settings = settings
         self._doubts = 0
@@ -122,7 +122,7 @@ class Supervisor:
 
     # --- giving out ---
 
-    def _feed(self, lane: Lane) -> None:
+    def _feed(self, lane: CardQueue) -> None:
         if lane.card.quarantined or lane.current or time.monotonic() < lane.not_before:
             return
         lane.assigned = lane.assigned or self._pick(lane)
@@ -139,7 +139,7 @@ class Supervisor:
             self._reserve(lane)
             lane.give()
 
-    def _pick(self, lane: Lane) -> Assigned | None:
+    def _pick(self, lane: CardQueue) -> Assigned | None:
         for entry in self._again:
             if entry.task is lane.last and not entry.alone and not self._has_other(lane):
                 self._again.remove(entry)
@@ -154,7 +154,7 @@ class Supervisor:
                 return entry
         return Assigned(self._next(lane)) if self._queue else None
 
-    def _next(self, lane: Lane) -> Task:
+    def _next(self, lane: CardQueue) -> Task:
         """Take the next task: of the group that a lane is at, else the first one of a group that no lane is at."""
         at_work = {each.group for each in self._lanes} - {""}
         free = next((place for place, task in enumerate(self._queue) if task.group not in at_work), None)
@@ -164,20 +164,20 @@ class Supervisor:
         del self._queue[place]
         return task
 
-    def _has_other(self, lane: Lane) -> bool:
+    def _has_other(self, lane: CardQueue) -> bool:
         return any(other is not lane and not other.card.quarantined for other in self._lanes)
 
-    def _reserve(self, lane: Lane) -> None:
+    def _reserve(self, lane: CardQueue) -> None:
         """Fixtures of wide scope are kept for the next case, which the child therefore has to know."""
         if lane.assigned and not lane.assigned.alone and not lane.reserved and self._queue:
             lane.reserved = self._next(lane)
 
-    def _take_back(self, lane: Lane) -> None:
+    def _take_back(self, lane: CardQueue) -> None:
         if lane.reserved:
             self._queue.appendleft(lane.reserved)
             lane.reserved = None
 
-    def _put_back(self, lane: Lane) -> None:
+    def _put_back(self, lane: CardQueue) -> None:
         """Release all that a lane holds, in its order."""
         self._take_back(lane)
         for held in (lane.assigned, lane.current):
@@ -195,7 +195,7 @@ class Supervisor:
             if lane.child:
                 self._attend(lane, lane.child)
 
-    def _attend(self, lane: Lane, child: Child) -> None:
+    def _attend(self, lane: CardQueue, child: Child) -> None:
         code = child.code()  # before reading: what a dead child said is all in the pipe
         try:
             for message in child.read():
@@ -211,7 +211,7 @@ class Supervisor:
         elif lane.is_overdue():
             self._hung(lane, child)
 
-    def _hear(self, lane: Lane, message: Mapping[str, Any]) -> None:
+    def _hear(self, lane: CardQueue, message: Mapping[str, Any]) -> None:
         if "ready" in message:
             self._came_up(lane, message)
         elif "report" in message and lane.current:
@@ -221,20 +221,20 @@ class Supervisor:
         else:
             self._listener.heard(lane.card, message)
 
-    def _came_up(self, lane: Lane, message: Mapping[str, Any]) -> None:
+    def _came_up(self, lane: CardQueue, message: Mapping[str, Any]) -> None:
         failure = str(message["ready"])
         self._started(lane, failure)
         if not failure:
             lane.ready = True
             self._listener.heard(lane.card, message)
 
-    def _started(self, lane: Lane, failure: str) -> None:
+    def _started(self, lane: CardQueue, failure: str) -> None:
         lane.not_before = time.monotonic() + lane.card.started(failure)
         if failure:
             self._drop(lane)
             self._look_at(lane.card)
 
-    def _finished(self, lane: Lane, message: Mapping[str, Any]) -> None:
+    def _finished(self, lane: CardQueue, message: Mapping[str, Any]) -> None:
         health = str(message.get("health", ""))
         end = End.UNPROVEN if health else End.ANSWERED
         answer = str(message["answer"])
@@ -242,7 +242,7 @@ class Supervisor:
         detail = lane.child.notes() if health and lane.child else ""
         self._conclude(lane, end, answer=answer, reason=reason, detail=detail)
 
-    def _died(self, lane: Lane, code: int) -> None:
+    def _died(self, lane: CardQueue, code: int) -> None:
         end, reason = how_it_ended(code)
         notes = lane.child.notes() if lane.child else ""
         if lane.current is None and end is End.KILLED and lane.killed_starts < KILLED_STARTS_LIMIT:
@@ -251,12 +251,12 @@ class Supervisor:
         else:
             self._failed(lane, end, reason, notes)
 
-    def _hung(self, lane: Lane, child: Child) -> None:
+    def _hung(self, lane: CardQueue, child: Child) -> None:
         below = native(child.pid)  # first: the signal that asks for Python's stacks may end the very call that hangs
         stacks = f"{child.ask_for_stacks()}\n\n{below}".strip()
         self._failed(lane, End.HUNG, f"no end within {lane.limit_s:g} s", stacks)
 
-    def _failed(self, lane: Lane, end: End, reason: str, detail: str) -> None:
+    def _failed(self, lane: CardQueue, end: End, reason: str, detail: str) -> None:
         """A child is gone: the case that it was at, or its card, has something to do with it."""
         if lane.current:
             self._conclude(lane, end, reason=reason, detail=detail)
@@ -265,13 +265,13 @@ class Supervisor:
         else:
             self._started(lane, f"{reason}, before the first case")
 
-    def _drop(self, lane: Lane) -> None:
+    def _drop(self, lane: CardQueue) -> None:
         self._take_back(lane)
         lane.end(0)
 
     # --- deciding ---
 
-    def _conclude(self, lane: Lane, end: End, *, answer: str = "", reason: str = "", detail: str = "") -> None:
+    def _conclude(self, lane: CardQueue, end: End, *, answer: str = "", reason: str = "", detail: str = "") -> None:
         held, lane.current = lane.current, None
         assert held is not None  # noqa: S101  (callers looked)
         attempt = Attempt(
@@ -294,8 +294,8 @@ class Supervisor:
         self._follow(held.task, attempt, self._decided(held.task, attempts))
 
     def _decided(self, task: Task, attempts: Sequence[Attempt]) -> Decision:
-        sick = frozenset(lane.card.label for lane in self._lanes if lane.card.quarantined)
-        decision = decide(attempts, sick=sick, is_case=task.is_case)
+        faulty = frozenset(lane.card.label for lane in self._lanes if lane.card.quarantined)
+        decision = decide(attempts, faulty=faulty, is_case=task.is_case)
         if decision in {Decision.AGAIN, Decision.ALONE} and attempts[-1].answer in DOUBTFUL:
             self._doubts += 1
             return Decision.SETTLE if self._doubts > self._settings.doubts_limit else decision
@@ -307,7 +307,7 @@ class Supervisor:
             self._again.append(Assigned(task, alone=decision is Decision.ALONE, avoid=attempt.card))
         elif decision is Decision.FLAKY and len(self._lanes) > 1:
             self._listener.attempted(task, attempt)
-            self._open.append(task)  # a card may turn out to be sick, and its answers to mean nothing
+            self._open.append(task)  # a card may turn out to be faulty, and its answers to mean nothing
         else:
             self._settling.append((task, decision))
 
@@ -335,9 +335,9 @@ class Supervisor:
             self._listener.settled(task, decision, self._attempts[task.index])
 
     def _close_open(self) -> None:
-        sick = frozenset(lane.card.label for lane in self._lanes if lane.card.quarantined)
+        faulty = frozenset(lane.card.label for lane in self._lanes if lane.card.quarantined)
         for task in self._open:
-            telling = [each for each in self._attempts[task.index] if each.card not in sick] or self._attempts[
+            telling = [each for each in self._attempts[task.index] if each.card not in faulty] or self._attempts[
                 task.index
             ]
             is_flaky = len({each.said for each in telling if each.counts}) > 1

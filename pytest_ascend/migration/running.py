@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map
 from pytest_ascend.errors import UsageError
 from pytest_ascend.migration.analysis import BACKWARD, OPTIMIZER, Memory
 from pytest_ascend.migration.target import TargetModel, floating, rebatched
-from pytest_ascend.migration.tracing import Recorder, Use, size_bytes, tensors_in
+from pytest_ascend.migration.tracing import OperatorUse, Recorder, size_bytes, tensors_in
 
 #: Optimizers by the name of the option; their state is measured, not assumed.
 OPTIMIZERS: Mapping[str, Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]] = {
@@ -40,7 +40,7 @@ class Traced:
     """What one way of tracing found: uses by (phase, operator), the memory, and how tensors were stood in for."""
 
     way: str
-    uses: Mapping[tuple[str, str], Use]
+    uses: Mapping[tuple[str, str], OperatorUse]
     memory: Memory
     notes: tuple[str, ...] = field(default=())
 

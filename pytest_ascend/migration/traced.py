@@ -16,7 +16,7 @@ from pytest_ascend.environment.chips import Chip, family, objections
 from pytest_ascend.migration.analysis import PHASES, STANDINGS, Analysis, Kind, Operator, standing
 from pytest_ascend.migration.running import Step, Traced, fitting_batch, trace
 from pytest_ascend.migration.target import TargetModel, target_model
-from pytest_ascend.migration.tracing import Use
+from pytest_ascend.migration.tracing import OperatorUse
 
 #: Signatures that are kept of an operator, the most frequent ones.
 SIGNATURES_KEPT = 5
@@ -105,7 +105,7 @@ def _operators(traced: Traced, kind: Kind) -> tuple[Operator, ...]:
     return tuple(sorted(found, key=lambda each: (-order.index(each.standing), -each.all_calls, each.name)))
 
 
-def _operator(name: str, uses: Mapping[tuple[str, str], Use], kind: Kind) -> Operator:
+def _operator(name: str, uses: Mapping[tuple[str, str], OperatorUse], kind: Kind) -> Operator:
     own = {phase: uses[phase, name] for phase in PHASES if (phase, name) in uses}
     signatures: Counter[str] = Counter()
     for use in own.values():

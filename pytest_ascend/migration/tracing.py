@@ -30,7 +30,7 @@ Signature = str
 
 
 @dataclass(kw_only=True, slots=True)
-class Use:
+class OperatorUse:
     """How often an operator was called in one phase, on what, and what that costs.
 
     ``moved_bytes`` is the size of all tensors that went in and came out: what crosses to the host where it falls back.
@@ -43,7 +43,7 @@ class Use:
     signatures: Counter[Signature] = field(default_factory=Counter)
 
 
-class Live:
+class LiveMemory:
     """Memory of the tensors that were made and are still referenced, and its peak, in bytes."""
 
     def __init__(self) -> None:
@@ -78,8 +78,8 @@ class Recorder(EagerDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.phase = "forward"
-        self.uses: dict[tuple[str, str], Use] = {}
-        self.live = Live()
+        self.uses: dict[tuple[str, str], OperatorUse] = {}
+        self.live = LiveMemory()
 
     def __torch_dispatch__(
         self,
@@ -99,7 +99,7 @@ class Recorder(EagerDispatchMode):
     def _note(
         self, name: str, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
     ) -> None:
-        use = self.uses.setdefault((self.phase, name), Use())
+        use = self.uses.setdefault((self.phase, name), OperatorUse())
         given, out = list(tensors_in((args, kwargs))), list(tensors_in(result))
         use.calls += 1
         use.moved_bytes += sum(size_bytes(each) for each in (*given, *out))

@@ -71,7 +71,7 @@ RANDOM = re.compile(r"rand|dropout|bernoulli|multinomial|normal_|normal$|uniform
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Given:
+class TensorSpec:
     """A tensor to make: values are uniform from ``low`` to ``high``, or ``normal`` with this mean and deviation."""
 
     shape: tuple[int, ...]
@@ -189,7 +189,7 @@ def _atk(row: Mapping[str, Any], index: int) -> Call:
     for given in row["inputs"]:
         value = [_atk_value(each) for each in given] if isinstance(given, list) else _atk_value(given)
         first = value[0] if isinstance(value, list) and value else value
-        dtype = dtype or (first.dtype if isinstance(first, Given) else "")
+        dtype = dtype or (first.dtype if isinstance(first, TensorSpec) else "")
         kind = (given[0] if isinstance(given, list) and given else given)["type"]
         if kind.startswith("attr"):
             name_of = str((given[0] if isinstance(given, list) else given).get("name") or f"attribute{len(kwargs)}")
@@ -241,7 +241,7 @@ def _ttk(row: Mapping[str, str], index: int) -> Call:
         if position not in outputs
     ]
     attributes = _literal(row.get("attributes"), {})
-    first = next((each for each in args if isinstance(each, Given)), None)
+    first = next((each for each in args if isinstance(each, TensorSpec)), None)
     return Call(
         name=_plain(row.get("testcase_name") or str(index)),
         functions=_functions(api),
@@ -280,7 +280,7 @@ def _nested(shape: Any, dtype: Any, bounds: Any) -> Any:
 # --- both -------------------------------------------------------------------------------------------------------------
 
 
-def _given(shape: Sequence[int], dtype: str, values: Any) -> Given:
+def _given(shape: Sequence[int], dtype: str, values: Any) -> TensorSpec:
     """Return a tensor to make; ``values`` is a number, two bounds, or ATK's normal distribution with ranges of both."""
     sizes = tuple(int(size) for size in shape or ())
     if min(sizes, default=0) < 0 or math.prod(sizes) > ELEMENTS:
@@ -290,9 +290,9 @@ def _given(shape: Sequence[int], dtype: str, values: Any) -> Given:
     dtype = DTYPES.get(dtype.lower(), dtype.lower())
     if isinstance(values, Mapping):
         mean, deviation = (sum(map(float, values[name])) / 2 for name in ("mean", "std"))
-        return Given(shape=sizes, dtype=dtype, low=mean, high=deviation, normal=True)
+        return TensorSpec(shape=sizes, dtype=dtype, low=mean, high=deviation, normal=True)
     low, high = values if isinstance(values, list | tuple) and len(values) == 2 else (values, values)
-    return Given(shape=sizes, dtype=dtype, low=_number(low), high=_number(high))
+    return TensorSpec(shape=sizes, dtype=dtype, low=_number(low), high=_number(high))
 
 
 def _number(value: Any) -> float:
@@ -369,7 +369,7 @@ def _made(value: Any, generator: torch.Generator) -> Any:
     """Make a tensor of uniform values between its bounds; a nested list of tensors; anything else as it is."""
     if isinstance(value, list | tuple):
         return [_made(each, generator) for each in value]
-    if not isinstance(value, Given):
+    if not isinstance(value, TensorSpec):
         return value
     dtype = getattr(torch, value.dtype, None)
     if not isinstance(dtype, torch.dtype):

@@ -20,7 +20,7 @@ from pytest_ascend.parity.steps import Fit, first_wrong, trace
 from pytest_ascend.parity.training import Batch, Recipe, train
 from pytest_ascend.precision import Samples
 from pytest_ascend.precision.capture import casting
-from pytest_ascend.precision.whole import Both, outputs_and_gradients
+from pytest_ascend.precision.whole import ModuleResults, outputs_and_gradients
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run import inputs
@@ -83,7 +83,7 @@ class ModelParity:
         model = _still(self.target.model).to(dtype)
         args, kwargs = _on(CPU, dtype, (self.target.args, dict(self.target.kwargs)))
         with torch.set_grad_enabled(what == "gradients"):
-            both = Both.of(model, args, kwargs, self.device.torch_device(), autocast)
+            both = ModuleResults.of(model, args, kwargs, self.device.torch_device(), autocast)
             actual, expected = (_judged(what, each) for each in (both.actual, both.expected))
             self.compare(actual, expected, name=what, branching=both.branching and what == "gradients")
 

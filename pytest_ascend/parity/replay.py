@@ -33,7 +33,7 @@ LINES_LIMIT = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class CallVerdict:
     """What became of one call in one direction. ``why`` is the verdict's headline, or why there is none."""
 
     call: str
@@ -69,7 +69,7 @@ def resolve(name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def judge(dump: Dump) -> Iterator[Judged]:
+def judge(dump: Dump) -> Iterator[CallVerdict]:
     """Judge each call on the inputs that the device had, in the order of the run."""
     for call in dump.calls:
         for direction, check in (("forward", _forward), ("backward", _backward)):
@@ -77,15 +77,15 @@ def judge(dump: Dump) -> Iterator[Judged]:
                 yield _judged(call, direction, lambda check=check, call=call: check(dump, call))  # type: ignore[misc]
 
 
-def _judged(call: Call, direction: str, check: Callable[[], precision.Verdict]) -> Judged:
+def _judged(call: Call, direction: str, check: Callable[[], precision.Verdict]) -> CallVerdict:
     try:
         verdict = check()
     except Unreadable as error:
-        return Judged(call.name, direction, NOT_JUDGED, str(error))
+        return CallVerdict(call.name, direction, NOT_JUDGED, str(error))
     except Exception as error:  # noqa: BLE001 - whatever torch raises of a call that the dump does not hold whole
-        return Judged(call.name, direction, NOT_JUDGED, f"the CPU: {type(error).__name__}: {str(error)[:200]}")
+        return CallVerdict(call.name, direction, NOT_JUDGED, f"the CPU: {type(error).__name__}: {str(error)[:200]}")
     state = AGREES if verdict.agrees else DISAGREES
-    return Judged(call.name, direction, state, verdict.headline, verdict.metrics.get("limit_used"))
+    return CallVerdict(call.name, direction, state, verdict.headline, verdict.metrics.get("limit_used"))
 
 
 def _forward(dump: Dump, call: Call) -> precision.Verdict:
@@ -178,14 +178,14 @@ def _double(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
+class Divergence:
     """The first call whose inputs two dumps have alike and whose results they have not."""
 
     name: str
     why: str
 
 
-def part(first: Dump, second: Dump) -> Parting | None:
+def part(first: Dump, second: Dump) -> Divergence | None:
     """Return where two runs of the same program part; None where every result of every call is alike.
 
     Values are compared bit for bit where both dumps have them, else msprobe's statistics.
@@ -194,13 +194,13 @@ def part(first: Dump, second: Dump) -> Parting | None:
     for call in first.calls:
         other = theirs.get(call.name)
         if other is None:
-            return Parting(call.name, "the other dump has no such call")
+            return Divergence(call.name, "the other dump has no such call")
         for direction, inputs in _INPUTS.items():
             mine, its = getattr(call, direction), getattr(other, direction)
             alike = not any(_difference(first, mine.get(each), second, its.get(each)) for each in inputs)
             difference = _difference(first, mine.get("output"), second, its.get("output"))
             if alike and difference:
-                return Parting(f"{call.name}.{direction}", f"the inputs are alike, {difference}")
+                return Divergence(f"{call.name}.{direction}", f"the inputs are alike, {difference}")
     return None
 
 
@@ -254,11 +254,11 @@ def replay(context: click.Context, dump: Path, against: Path | None, *, as_json:
     context.exit(5 if not judged else 1 if any(each.state == DISAGREES for each in judged) else 0)
 
 
-def _parting(found: Parting | None) -> str:
+def _parting(found: Divergence | None) -> str:
     return f"the dumps part at {one_line(found.name)}: {found.why}" if found else "every result of every call is alike"
 
 
-def _as_dict(judged: Judged) -> dict[str, Any]:
+def _as_dict(judged: CallVerdict) -> dict[str, Any]:
     used = judged.limit_used
     return {
         "call": judged.name,
@@ -268,7 +268,7 @@ def _as_dict(judged: Judged) -> dict[str, Any]:
     }
 
 
-def _lines(path: Path, found: Sequence[Judged]) -> Iterator[str]:
+def _lines(path: Path, found: Sequence[CallVerdict]) -> Iterator[str]:
     counts = Counter(each.state for each in found)
     said = ", ".join(f"{counts[name]:,} {name}" for name in (DISAGREES, AGREES, NOT_JUDGED) if counts[name])
     yield f"{one_line(str(path))}: {said or 'no API call'}"

@@ -16,7 +16,7 @@ from pytest_ascend.records.verdict import Limit, Verdict
 STANDARD = "slowdown@1"
 
 #: Measures the same again.
-Again: TypeAlias = Callable[[], Estimate]
+ModuleCopies: TypeAlias = Callable[[], Estimate]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +38,7 @@ class Comparison:
         self,
         case_id: str,
         now: Estimate,
-        again: Again,
+        again: ModuleCopies,
         *,
         remarks: Sequence[str] = (),
         profile: Mapping[str, float] | None = None,

@@ -158,7 +158,7 @@ class Options:
     )
     isolation: str = option(
         "auto",
-        "run cases in child processes, which a sick device may take down: auto (default) does on npu and emulated, and "
+        "run cases in child processes, which a faulty device may crash: auto (default) does on npu and emulated, but "
         "not with --pdb or --trace",
         choices=("auto", "on", "off"),
     )
@@ -253,7 +253,7 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Chosen:
+class PytestSelection:
     """Which tests pytest was told to run: ``paths`` as given, and every option that leaves some out, as written."""
 
     paths: tuple[str, ...] = ()
@@ -404,7 +404,7 @@ def _cards(namespace: argparse.Namespace) -> int | str:
     return "auto" if given in {"auto", "logical"} else int(given or 0)
 
 
-def chosen(namespace: argparse.Namespace) -> Chosen:
+def chosen(namespace: argparse.Namespace) -> PytestSelection:
     """Say what pytest's own options select."""
     values = (
         ("-k", namespace.keyword),
@@ -416,7 +416,7 @@ def chosen(namespace: argparse.Namespace) -> Chosen:
         ("--ignore-glob", " ".join(namespace.ignore_glob or ())),
     )
     narrowed_by = tuple(name if value is True else f"{name} {value}" for name, value in values if value)
-    return Chosen(paths=tuple(namespace.file_or_dir), narrowed_by=narrowed_by)
+    return PytestSelection(paths=tuple(namespace.file_or_dir), narrowed_by=narrowed_by)
 
 
 def _against(given: str | None, invocation_folder: Path) -> Path | None:

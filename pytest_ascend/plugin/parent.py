@@ -32,7 +32,7 @@ from pytest_ascend.records.outcome import Errored, Flaky, Outcome
 from pytest_ascend.records.record import AttemptRecord, ResultRecord
 from pytest_ascend.run import benchmarked
 from pytest_ascend.runlog import codec
-from pytest_ascend.runlog.contents import Attempted, Cards, CardSeen, Event, LeftBehind, Quarantined, SelfTest
+from pytest_ascend.runlog.contents import Attempted, Cards, CardStatus, Event, LeftBehind, Quarantined, SelfTest
 
 #: Where emulated devices are locked too, which otherwise belong to one process each and need no lock.
 LOCKS_VARIABLE = "PYTEST_ASCEND_CARD_LOCKS"
@@ -78,7 +78,7 @@ def _note_cards(host: Host, cards: Sequence[Card], when: str) -> None:
         return
     said = NpuSmi() if prepared.device.emulated else parse(this_machine(limit_s=PATIENT_S).npu_smi().text)
     identified = [prepared.identity(card.index) for card in cards]
-    host.recorder.note(Cards(when=when, cards=convert(observed(identified, said), tuple[CardSeen, ...])))
+    host.recorder.note(Cards(when=when, cards=convert(observed(identified, said), tuple[CardStatus, ...])))
 
 
 def _locks_folder() -> Path | None:

@@ -26,7 +26,7 @@ from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.stack import collect
 from pytest_ascend.errors import AscendError
 from pytest_ascend.performance.settings import NAME, Settings, settings_of
-from pytest_ascend.plugin.options import Chosen, Options
+from pytest_ascend.plugin.options import Options, PytestSelection
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
@@ -35,8 +35,8 @@ from pytest_ascend.run.preparation import Prepared
 from pytest_ascend.runlog.contents import (
     FULL,
     SUBSET,
+    DoctorReport,
     Event,
-    Examined,
     Header,
     Lost,
     Selection,
@@ -76,7 +76,7 @@ class Setup:
     """What is settled before anything is collected. ``suites`` is the bundled folder, ``scope`` what is asked of it."""
 
     options: Options
-    chosen: Chosen
+    chosen: PytestSelection
     scope: str
     suites: Path
     prepared: Prepared
@@ -258,7 +258,7 @@ class RunRecorder:
             selection=selection,
             manifest=mine,
             options=_in_force(setup),
-            doctor=convert(self.diagnosis.to_dict(), Examined),
+            doctor=convert(self.diagnosis.to_dict(), DoctorReport),
             census=_census(setup),
             used=used(setup.suites, setup.options.baselines, setup.expected_by),
             shard=shard,

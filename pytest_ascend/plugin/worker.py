@@ -34,7 +34,7 @@ LEFT_BEHIND_BYTES = 2**20
 
 #: Of a line that C++ writes past all capturing, so much is told.
 SAID_CHARACTERS = 200
-#: Of what a sick device says, its first line, and so much of that.
+#: Of what a faulty device says, its first line, and so much of that.
 HEALTH_CHARACTERS = 300
 
 

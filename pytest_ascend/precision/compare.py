@@ -13,7 +13,7 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.deviations import explained
 from pytest_ascend.precision.floating import judge_floating
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS
-from pytest_ascend.precision.nested import Leaf, Misfit, kind, leaves
+from pytest_ascend.precision.nested import Leaf, StructureMismatch, kind, leaves
 from pytest_ascend.precision.pattern import Sample, map_of, pattern_of, worst_elements
 from pytest_ascend.precision.reference import Reference, plain
 from pytest_ascend.precision.request import Promise, Request, as_tensor, differences, explain
@@ -89,8 +89,8 @@ def compare(
     return _as_one(found, name, request)
 
 
-def _judge(leaf: Leaf | Misfit, request: Request) -> Verdict:
-    if isinstance(leaf, Misfit):
+def _judge(leaf: Leaf | StructureMismatch, request: Request) -> Verdict:
+    if isinstance(leaf, StructureMismatch):
         return _refused(leaf.path, [f"structure: {leaf.text}"], request)
     if _is_plain(leaf.actual) or _is_plain(leaf.expected):
         return _judge_plain(leaf, request)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_ascend.precision.formats import ALLOWANCES, Allowances, Setting
-from pytest_ascend.precision.look import FAR, Few, Look, directions
+from pytest_ascend.precision.look import FAR, Look, SmallTensor, directions
 from pytest_ascend.precision.measure import Measurement, block_size
 from pytest_ascend.precision.model import (
     FEW,
@@ -126,7 +126,7 @@ def judge_look(found: Look, setting: Setting, use: Allowances, *, is_beside: boo
     return Finding(rule="error of one element", value=found.furthest, limit=limit) if found.furthest <= limit else None
 
 
-def judge_few(found: Few, shown: Floats, signed: Floats, setting: Setting, use: Allowances) -> Finding | None:
+def judge_few(found: SmallTensor, shown: Floats, signed: Floats, setting: Setting, use: Allowances) -> Finding | None:
     """Return why reference runs explain the errors of a small tensor; None where it needs a closer look.
 
     ``signed`` are the errors of reference runs in ulp (results, elements), ``shown`` the same without signs. The limits
@@ -143,7 +143,9 @@ def judge_few(found: Few, shown: Floats, signed: Floats, setting: Setting, use: 
     return finding if setting.branching or _even_blocks(found, shown, use) else None
 
 
-def _within_octaves(found: Few, shown: Floats, keep: Floats, setting: Setting, use: Allowances) -> Finding | None:
+def _within_octaves(
+    found: SmallTensor, shown: Floats, keep: Floats, setting: Setting, use: Allowances
+) -> Finding | None:
     """Compare elements, and root mean squares by octave, with the errors of reference runs of neighbouring octaves."""
     error, octave, shown = found.error[keep], found.octave[keep], shown[:, keep]
     if not error.size:
@@ -175,7 +177,7 @@ def _within_octaves(found: Few, shown: Floats, keep: Floats, setting: Setting, u
     return finding
 
 
-def _even_blocks(found: Few, shown: Floats, use: Allowances) -> bool:
+def _even_blocks(found: SmallTensor, shown: Floats, use: Allowances) -> bool:
     """Whether no block of neighbours has a larger error than the same block of a reference run explains."""
     size = found.error.size
     starts = np.arange(0, size, block_size(size))
@@ -188,7 +190,7 @@ def _even_blocks(found: Few, shown: Floats, use: Allowances) -> bool:
     return bool((np.add.reduceat(np.square(found.error), starts) / sizes <= np.square(limit)).all())
 
 
-def _unbiased(found: Few, signed: Floats, shown: Floats, setting: Setting, use: Allowances) -> bool:
+def _unbiased(found: SmallTensor, signed: Floats, shown: Floats, setting: Setting, use: Allowances) -> bool:
     """Whether the mean signed error is one that reference runs have, too, or says nothing beside their errors."""
     size = found.error.size
     if size < BIASED_FROM or _shares_errors(setting, use):
@@ -202,7 +204,7 @@ def _unbiased(found: Few, signed: Floats, shown: Floats, setting: Setting, use: 
     return bias(found.signed) <= use.bias_ulps + use.largest * max(map(bias, signed)) + 6 * 0.3 / math.sqrt(size)
 
 
-def _within_few(found: Few, shown: Floats, setting: Setting, use: Allowances) -> Finding | None:
+def _within_few(found: SmallTensor, shown: Floats, setting: Setting, use: Allowances) -> Finding | None:
     """Compare few elements one by one, with every rule that applies to them; None where they need a closer look.
 
     The limits are :class:`ErrorModel`'s, where one window of octaves holds all errors of reference runs.

@@ -58,7 +58,7 @@ def layers(
     )
     with stand_ins([]):
         _, reference = run(wide, args, named, None, False)
-    again = Again(dict(copy.deepcopy(model).cpu().named_modules()), autocast, standard)
+    again = ModuleCopies(dict(copy.deepcopy(model).cpu().named_modules()), autocast, standard)
     truth = {(call.name, call.number): call for call in reference}
     report = LayerReport(layers=tuple(again.judge(call, truth.get((call.name, call.number))) for call in calls))
     if report.first is None:
@@ -79,7 +79,7 @@ def _within(module: nn.Module, call: Call, device: str | torch.device, autocast:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class ModuleCopies:
     """The modules of a model by name, on the CPU, to compute single calls again."""
 
     modules: Mapping[str, nn.Module]

@@ -33,7 +33,7 @@ FAR = 2.0
 LARGE = 1e150
 
 
-class Few(NamedTuple):
+class SmallTensor(NamedTuple):
     """Every element of a small tensor, each an array of (elements,): what was expected, and the errors."""
 
     expected: Floats
@@ -68,7 +68,7 @@ class Look:
     outward_sum: float = 0.0
     upward_sum: float = 0.0
     #: Of few elements that differ: each of them.
-    few: Few | None = None
+    few: SmallTensor | None = None
     #: The element with the largest error, and both values, where they are known already.
     worst: tuple[int, float, float] | None = None
     #: Whether something is not finite, or too large for the format: another look is needed.
@@ -138,7 +138,7 @@ def look_at_few(actual: Tensor, expected: Tensor, form: Format) -> Look | None:
     octave, inverse = octaves_and_inverse(magnitude, form)
     inverse *= 2.0 ** (form.digits - 2)
     signed = difference * inverse
-    found.few = Few(theirs, magnitude, error, octave, inverse, signed)
+    found.few = SmallTensor(theirs, magnitude, error, octave, inverse, signed)
     found.ulp_max = max(float(signed[signed.argmax()]), -float(signed[signed.argmin()]))
     if error.size >= FEW and found.ulp_max <= FAR:
         found.ulp_square_sum = float(signed.dot(signed))

@@ -24,7 +24,7 @@ from pytest_ascend.precision.formats import ALLOWANCES, Allowances, Format, Sett
 from pytest_ascend.precision.spread import ZERO_EXPONENT, Entries
 
 if TYPE_CHECKING:
-    from pytest_ascend.precision.look import Few
+    from pytest_ascend.precision.look import SmallTensor
 
 Floats: TypeAlias = npt.NDArray[Any]
 Ints: TypeAlias = npt.NDArray[Any]
@@ -306,7 +306,7 @@ class ErrorModel:
         return self._by_window[half_width]
 
 
-def limits_of_few(found: Few, shown: Floats, setting: Setting, use: Allowances) -> Floats:
+def limits_of_few(found: SmallTensor, shown: Floats, setting: Setting, use: Allowances) -> Floats:
     """Return what :meth:`ErrorModel.limits` allows each element, where one window holds all of them.
 
     ``shown`` are these in ulp (results, elements).

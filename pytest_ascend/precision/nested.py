@@ -29,14 +29,14 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class StructureMismatch:
     """A place where two structures differ; ``text`` says how."""
 
     path: str
     text: str
 
 
-def leaves(whole: Leaf, depth: int = 0) -> Iterator[Leaf | Misfit]:
+def leaves(whole: Leaf, depth: int = 0) -> Iterator[Leaf | StructureMismatch]:
     """Walk the structures of ``whole`` together, and give their leaves.
 
     Lists and tuples (named ones too) go by place, mappings and dataclasses by name; a mapping may stand for a
@@ -50,14 +50,16 @@ def leaves(whole: Leaf, depth: int = 0) -> Iterator[Leaf | Misfit]:
         _reject_containers(whole.reference_runs, whole.path)
         yield whole
     elif parts is None or expected is None:
-        yield Misfit(whole.path, f"expected {kind(whole.expected)}, got {kind(whole.actual)}")
+        yield StructureMismatch(whole.path, f"expected {kind(whole.expected)}, got {kind(whole.actual)}")
     else:
         if parts.keys() != expected.keys():
-            yield Misfit(whole.path, _difference(parts, expected))
+            yield StructureMismatch(whole.path, _difference(parts, expected))
         yield from _inner(whole, parts, expected, depth)
 
 
-def _inner(whole: Leaf, parts: dict[Any, Any], expected: dict[Any, Any], depth: int) -> Iterator[Leaf | Misfit]:
+def _inner(
+    whole: Leaf, parts: dict[Any, Any], expected: dict[Any, Any], depth: int
+) -> Iterator[Leaf | StructureMismatch]:
     reference_runs = [_parts_of_run(one, expected, whole.path) for one in whole.reference_runs]
     for key, value in expected.items():
         if key in parts:

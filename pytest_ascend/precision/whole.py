@@ -41,7 +41,7 @@ def whole(
     what is no module, and for a model that draws random numbers in another way.
     """
     check_module(model)
-    both = Both.of(model, inputs, kwargs, torch.device(device), autocast)
+    both = ModuleResults.of(model, inputs, kwargs, torch.device(device), autocast)
     name = type(model).__name__
     verdict = joined([leaf for each in both.judged(standard) for leaf in (each.leaves or (each,))], name)
     if both.dropped:
@@ -53,7 +53,7 @@ def whole(
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
+class ModuleResults:
     """What a device and the CPU make of a module, by part: "output", "grad_input" and "grad"."""
 
     model: nn.Module
@@ -73,7 +73,7 @@ class Both:
         kwargs: Mapping[str, Any],
         device: torch.device,
         autocast: torch.dtype | None,
-    ) -> Both:
+    ) -> ModuleResults:
         """Compute both. Raises :class:`UsageError` for a model that draws random numbers outside dropout modules."""
         initialise(model, inputs, kwargs)
         still, dropped = without_dropout(model)
@@ -83,7 +83,7 @@ class Both:
         branching = bool(names & UNSHOWN_BRANCHING)
         return cls(still, inputs, kwargs, autocast, expected, dropped, branching).on(device)
 
-    def on(self, device: torch.device) -> Both:
+    def on(self, device: torch.device) -> ModuleResults:
         """Return the same with what a device makes of the module now."""
         args, named = (mapped(each, lambda tensor: _moved(tensor, device)) for each in (self.inputs, self.kwargs))
         with torch.random.fork_rng(devices=[]):

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_flatten
 
 from pytest_ascend.device import Device
 from pytest_ascend.errors import GoldenError, UsageError
-from pytest_ascend.golden import Golden, GoldenStore, Made
+from pytest_ascend.golden import Golden, GoldenStore, Provenance
 from pytest_ascend.precision.reference import Source, autocast_of, plain
 
 
@@ -94,7 +94,9 @@ class CpuReference:
         form, tensors = _taken_apart(expected)
         meta = {"form": form, "made_from": made_from}
         how = "cpu_reference: the test's own function, on the CPU in float64"
-        made = Made(how=how, generator="user@1", seed="", torch=torch.__version__, numpy="", machine=platform.machine())
+        made = Provenance(
+            how=how, generator="user@1", seed="", torch=torch.__version__, numpy="", machine=platform.machine()
+        )
         self.store.stage(Golden(id=name, tensors=tensors, meta=meta), made)
         self.store.flush()
 

@@ -74,7 +74,7 @@ class Found(_Found, total=False):
     card: Whole | None
 
 
-class Examined(TypedDict, total=False):
+class DoctorReport(TypedDict, total=False):
     """What the doctor found before the run (see :class:`pytest_ascend.doctor.findings.Diagnosis`)."""
 
     machine: str
@@ -114,7 +114,7 @@ class Header(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t
     selection: Selection
     manifest: tuple[Case, ...]
     options: Mapping[str, Nested] = field(default_factory=empty)
-    doctor: Examined = field(default_factory=Examined)
+    doctor: DoctorReport = field(default_factory=DoctorReport)
     census: Mapping[str, Mapping[str, Count]] = field(default_factory=dict)
     used: Mapping[str, str] = field(default_factory=dict)
     shard: Shard | None = None
@@ -233,7 +233,7 @@ class _Numbered(TypedDict):
     chip: Whole
 
 
-class CardSeen(_Numbered, total=False):
+class CardStatus(_Numbered, total=False):
     """One card in every numbering, and how npu-smi saw it (:func:`pytest_ascend.environment.identity.observed`)."""
 
     logical: Whole
@@ -249,7 +249,7 @@ class Cards(Event, frozen=True, kw_only=True, tag="cards"):
     """The cards of the run, ``when`` it was "before" or "after" it."""
 
     when: str
-    cards: tuple[CardSeen, ...]
+    cards: tuple[CardStatus, ...]
 
 
 class TimeStamped(Event, frozen=True, kw_only=True, tag="time-stamp"):

@@ -10,7 +10,7 @@ import msgspec
 from pytest_ascend.system.bundled import folder
 
 
-class Allowed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WaiverLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The largest shares of a suite's cases that the CPU may compute, that may be waived as defects, and as limits.
 
     A limit is what torch_npu of the version lacks by design: no kernel, a dtype refused, documented. A defect is wrong.
@@ -40,7 +40,7 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     compares: bool = True
     needs_npu: bool = False
     computed_once: bool = False
-    allowed: Allowed = Allowed()
+    allowed: WaiverLimits = WaiverLimits()
 
 
 @cache

@@ -182,7 +182,7 @@ def _split(attention: nn.Module, weight: Tensor, bias: Tensor) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Slip:
+class PlantedMistake:
     """A change that makes another model: in the last block. ``where`` is the module in which it shows first."""
 
     change: Callable[[nn.Module], None]
@@ -204,8 +204,8 @@ def _active_dropout(block: nn.Module) -> None:
 
 
 #: What people write by mistake. Dropout has no counterpart in the original: what comes after it shows it.
-SLIPS: Mapping[str, Slip] = {
-    "tanh-gelu": Slip(_tanh_gelu, "act"),
-    "causal-mask": Slip(_causal_mask, "attend.out"),
-    "active-dropout": Slip(_active_dropout, "down"),
+SLIPS: Mapping[str, PlantedMistake] = {
+    "tanh-gelu": PlantedMistake(_tanh_gelu, "act"),
+    "causal-mask": PlantedMistake(_causal_mask, "attend.out"),
+    "active-dropout": PlantedMistake(_active_dropout, "down"),
 }

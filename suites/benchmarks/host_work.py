@@ -53,7 +53,7 @@ Make: TypeAlias = Callable[[list[Tensor]], torch.optim.Optimizer]
 
 
 @dataclass(frozen=True, slots=True)
-class Stepping:
+class OptimizerVariant:
     """An optimizer in one of the ways in which it is applied; ``fused`` makes one that only an NPU has."""
 
     name: str
@@ -70,12 +70,12 @@ class Stepping:
         return chosen(parameters).step
 
 
-def _ways(name: str, optimizer: Callable[..., torch.optim.Optimizer], fused: str) -> Iterator[Stepping]:
+def _ways(name: str, optimizer: Callable[..., torch.optim.Optimizer], fused: str) -> Iterator[OptimizerVariant]:
     """Yield an optimizer parameter by parameter, with torch's foreach, and as torch_npu's operator over all of them."""
     foreach = partial(optimizer, lr=1e-3, foreach=True)
-    yield Stepping(f"{name}-loop", partial(optimizer, lr=1e-3, foreach=False))
-    yield Stepping(f"{name}-foreach", foreach)
-    yield Stepping(f"{name}-fused", foreach, lambda parameters: npu.optimizer(fused)(parameters, lr=1e-3))
+    yield OptimizerVariant(f"{name}-loop", partial(optimizer, lr=1e-3, foreach=False))
+    yield OptimizerVariant(f"{name}-foreach", foreach)
+    yield OptimizerVariant(f"{name}-fused", foreach, lambda parameters: npu.optimizer(fused)(parameters, lr=1e-3))
 
 
 OPTIMIZERS = (

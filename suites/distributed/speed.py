@@ -39,7 +39,7 @@ BUS: Mapping[str, Callable[[int], float]] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rung:
+class StepVariant:
     """How a step is taken: ``unit`` is what FSDP 2 shards and gathers as one, empty for DDP."""
 
     unit: str = ""
@@ -50,11 +50,11 @@ class Rung:
 #: Each rung adds one thing to the one before. What is sharded as one is gathered before the step and reduced after it;
 #: by layers, one layer's communication runs beside another's computation.
 LADDER = {
-    "plain": Rung(),
-    "sharded": Rung(unit="model"),
-    "amp": Rung(unit="model", amp=True),
-    "fused": Rung(unit="model", amp=True, fused=True),
-    "overlapped": Rung(unit="layer", amp=True, fused=True),
+    "plain": StepVariant(),
+    "sharded": StepVariant(unit="model"),
+    "amp": StepVariant(unit="model", amp=True),
+    "fused": StepVariant(unit="model", amp=True, fused=True),
+    "overlapped": StepVariant(unit="layer", amp=True, fused=True),
 }
 
 
@@ -159,7 +159,7 @@ def _silent(device: torch.device) -> str:
     return f"{device.type}:fake"
 
 
-def _timed(place: Place, rung: Rung, size: Size, group: Any) -> list[float]:
+def _timed(place: Place, rung: StepVariant, size: Size, group: Any) -> list[float]:
     torch.manual_seed(0)
     blocks = (Block(size.width, size.heads) for _ in range(size.layers))
     decoder = nn.Sequential(*blocks, nn.LayerNorm(size.width)).to(place.device)
@@ -177,7 +177,7 @@ def _timed(place: Place, rung: Rung, size: Size, group: Any) -> list[float]:
     return found[WARM:]
 
 
-def _parallel(place: Place, rung: Rung, model: nn.Module, group: Any) -> nn.Module:
+def _parallel(place: Place, rung: StepVariant, model: nn.Module, group: Any) -> nn.Module:
     if not rung.unit:
         ids = [place.device] if place.device.type != "cpu" else None
         wrapped = nn.parallel.DistributedDataParallel(model, device_ids=ids, process_group=group)

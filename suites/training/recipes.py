@@ -157,7 +157,7 @@ ADAM_SETTINGS: dict[str, Any] = {"lr": 1e-3, "eps": EPS, "weight_decay": 0.05}
 
 
 @dataclass(frozen=True, slots=True)
-class Optimizing:
+class OptimizerRecipe:
     """An optimizer of torch, the setting by which only a device computes it, and the schedule of its rate."""
 
     torch: Make
@@ -173,17 +173,17 @@ def _halving(optimizer: Optimizer) -> LRScheduler:
     return StepLR(optimizer, step_size=8, gamma=0.5)
 
 
-OPTIMIZERS: Mapping[str, Optimizing] = {
-    "sgd-steplr": Optimizing(partial(SGD, **SGD_SETTINGS), schedule=_halving),
-    "adamw": Optimizing(partial(AdamW, **ADAM_SETTINGS)),
-    "adamw-loop": Optimizing(partial(AdamW, **ADAM_SETTINGS, foreach=False)),
-    "fused-sgd": Optimizing(partial(SGD, **SGD_SETTINGS), _fused("NpuFusedSGD", SGD_SETTINGS)),
-    "fused-adam": Optimizing(partial(Adam, **ADAM_SETTINGS), _fused("NpuFusedAdam", ADAM_SETTINGS)),
-    "fused-adamw": Optimizing(partial(AdamW, **ADAM_SETTINGS), _fused("NpuFusedAdamW", ADAM_SETTINGS)),
-    "fused-rmsprop": Optimizing(
+OPTIMIZERS: Mapping[str, OptimizerRecipe] = {
+    "sgd-steplr": OptimizerRecipe(partial(SGD, **SGD_SETTINGS), schedule=_halving),
+    "adamw": OptimizerRecipe(partial(AdamW, **ADAM_SETTINGS)),
+    "adamw-loop": OptimizerRecipe(partial(AdamW, **ADAM_SETTINGS, foreach=False)),
+    "fused-sgd": OptimizerRecipe(partial(SGD, **SGD_SETTINGS), _fused("NpuFusedSGD", SGD_SETTINGS)),
+    "fused-adam": OptimizerRecipe(partial(Adam, **ADAM_SETTINGS), _fused("NpuFusedAdam", ADAM_SETTINGS)),
+    "fused-adamw": OptimizerRecipe(partial(AdamW, **ADAM_SETTINGS), _fused("NpuFusedAdamW", ADAM_SETTINGS)),
+    "fused-rmsprop": OptimizerRecipe(
         partial(RMSprop, lr=1e-3, eps=EPS), _fused("NpuFusedRMSprop", {"lr": 1e-3, "eps": EPS})
     ),
-    "fused-adadelta": Optimizing(
+    "fused-adadelta": OptimizerRecipe(
         partial(Adadelta, lr=0.5, eps=EPS), _fused("NpuFusedAdadelta", {"lr": 0.5, "eps": EPS})
     ),
 }

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suites.benchmarks.host_work import OPTIMIZERS, Stepping
+from suites.benchmarks.host_work import OPTIMIZERS, OptimizerVariant
 
 NPU = torch.device("npu")
 
 
-def stepped(row: Stepping, device: torch.device) -> list[torch.Tensor]:
+def stepped(row: OptimizerVariant, device: torch.device) -> list[torch.Tensor]:
     step = row.make(device)
     for _ in range(3):
         step()
@@ -19,7 +19,7 @@ def stepped(row: Stepping, device: torch.device) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("row", OPTIMIZERS, ids=lambda row: row.name)
-def test_an_optimizer_does_the_same_on_the_device_as_its_peer(row: Stepping) -> None:
+def test_an_optimizer_does_the_same_on_the_device_as_its_peer(row: OptimizerVariant) -> None:
     actual, expected = stepped(row, NPU), stepped(row, torch.device("cpu"))
     assert len(actual) == 64
     assert not torch.equal(actual[0], torch.ones(128, 128))

@@ -1,4 +1,4 @@
-"""An emulated device can be sick in each way that the protection against sick devices is made for."""
+"""An emulated device can be faulty in each way that the protection against faulty devices is made for."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ENDS = {
 
 @pytest.fixture(scope="module")
 def ends() -> dict[str, str]:
-    program = Path(__file__).with_name("sick.py")
+    program = Path(__file__).with_name("faulty.py")
     done = subprocess.run(
         [sys.executable, str(program), *ENDS], env=AT_START, capture_output=True, text=True, timeout=180, check=False
     )

@@ -1,4 +1,4 @@
-"""Cases in child processes: a sick one takes its process down, and nothing else."""
+"""Cases in child processes: a faulty one takes its process down, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.forks import apart
 
-SICK = """
+FAULTY = """
 import ctypes, os, signal, warnings
 import pytest, torch
 
@@ -89,7 +89,7 @@ Ran = tuple[pytest.RunResult, dict[str, dict[str, Any]], list[dict[str, Any]]]
 
 @pytest.fixture
 def ran(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Ran:
-    pytester.makepyfile(test_sick=SICK)
+    pytester.makepyfile(test_faulty=FAULTY)
     monkeypatch.setenv("PATH", "/nonexistent")  # without debuggers, which take their time
     options = ("--ascend-device=cpu", "--ascend-isolation=on", "--ascend-case-deadline=3", "-rA")
     result = apart(pytester, "--ascend", *options, "test_sick.py")

@@ -21,7 +21,7 @@ from pytest_ascend.emulator.faults import apply_faults
 from pytest_ascend.emulator.kernels import all_kernels
 from pytest_ascend.errors import AscendError, UsageError
 from pytest_ascend.golden import Golden, GoldenStore
-from pytest_ascend.golden.files import Made
+from pytest_ascend.golden.files import Provenance
 from pytest_ascend.page import html
 from pytest_ascend.plugin.options import _seconds
 from pytest_ascend.precision import standard_of
@@ -257,7 +257,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("good")
     synthetic.write_log(folder / "run.jsonl", synthetic.op_cases(3))
     store = GoldenStore(folder / "goldens")
-    made = Made(how="h", generator="g@1", seed="0", torch="2", numpy="2", machine="m")
+    made = Provenance(how="h", generator="g@1", seed="0", torch="2", numpy="2", machine="m")
     store.stage(Golden("ops/one", {"x": torch.ones(3)}, {"a": 1}), made)
     store.flush()
     (folder / "expectations.json").write_text(json.dumps({"schema": 1, "expectations": [WAIVER]}), encoding="utf-8")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from pytest_ascend.emulator.registry import Absent, Family, aten
+from pytest_ascend.emulator.registry import Family, MissingOperator, aten
 
 T = torch.Tensor
 Optional = T | None
@@ -47,7 +47,7 @@ class Attention:
 
 
 #: torch 2.1 has no fused attention for the CPU: there it is computed by parts.
-_HAS_FUSED = not isinstance(aten._scaled_dot_product_flash_attention_for_cpu, Absent)
+_HAS_FUSED = not isinstance(aten._scaled_dot_product_flash_attention_for_cpu, MissingOperator)
 
 
 def to_bnsd(tensor: T, layout: str, depth: int) -> T:

@@ -384,7 +384,7 @@ MACHINES: dict[str, Box] = {
         smi=smi_a2("910B1", 8, driver="24.1.rc2"),
         finds="python.numpy",
     ),
-    # sick and busy
+    # faulty and busy
     "alarm": Box(files=WELL, environ=sourced(NEW), smi=smi_a2("910B3", 1, health="Alarm"), finds="health.bad"),
     "warning": Box(files=WELL, environ=sourced(NEW), smi=smi_a2("910B3", 1, health="Warning"), finds="health.unsure"),
     "occupied-by-another-container": Box(  # whose processes npu-smi does not list

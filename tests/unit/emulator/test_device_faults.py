@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pytest_ascend.emulator import device_faults
-from pytest_ascend.emulator.device_faults import infect
+from pytest_ascend.emulator.device_faults import inject
 from pytest_ascend.emulator.faults import apply_faults
 from pytest_ascend.emulator.kernels import all_kernels
 from pytest_ascend.errors import UsageError
@@ -79,13 +79,13 @@ def test_a_share_makes_an_operator_longer_in_proportion() -> None:
         time.sleep(0.01)
 
     add = next(kernel for kernel in all_kernels() if kernel.name == "aclnnAdd")
-    sick = infect({"aclnnAdd": replace(add, body=body)}, "slow:operator=Add:share=2")
+    faulty = inject({"aclnnAdd": replace(add, body=body)}, "slow:operator=Add:share=2")
     start = time.perf_counter()
-    sick["aclnnAdd"].body()
+    faulty["aclnnAdd"].body()
     assert time.perf_counter() - start >= 0.03
 
 
-def test_a_sickness_of_one_operator_leaves_the_others_alone() -> None:
+def test_a_fault_of_one_operator_leaves_the_others_alone() -> None:
     kernels = {kernel.name: kernel for kernel in all_kernels()}
-    sick = infect(kernels, "slow:operator=Add:share=2")
-    assert [name for name in kernels if sick[name] is not kernels[name]] == ["aclnnAdd"]
+    faulty = inject(kernels, "slow:operator=Add:share=2")
+    assert [name for name in kernels if faulty[name] is not kernels[name]] == ["aclnnAdd"]

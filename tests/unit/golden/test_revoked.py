@@ -7,11 +7,11 @@ import torch
 from click.testing import CliRunner
 
 from pytest_ascend.errors import GoldenError
-from pytest_ascend.golden import Golden, GoldenStore, Made
+from pytest_ascend.golden import Golden, GoldenStore, Provenance
 from pytest_ascend.golden.commands import baseline
 from pytest_ascend.golden.store import NAME
 
-MADE = Made(how="by hand", generator="ops@1", seed="0", torch="", numpy="", machine="")
+MADE = Provenance(how="by hand", generator="ops@1", seed="0", torch="", numpy="", machine="")
 
 
 def put(root: Path, value: float) -> GoldenStore:

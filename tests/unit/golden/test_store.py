@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from pytest_ascend.errors import GoldenError
-from pytest_ascend.golden import Golden, GoldenStore, Made
+from pytest_ascend.golden import Golden, GoldenStore, Provenance
 from pytest_ascend.golden.files import decode, encode
 from pytest_ascend.system.files import canonical_json
 
-MADE = Made(how="by hand", generator="ops@1", seed="0", torch="2.13.0", numpy="2.0.0", machine="x86_64 AVX2")
+MADE = Provenance(how="by hand", generator="ops@1", seed="0", torch="2.13.0", numpy="2.0.0", machine="x86_64 AVX2")
 
 
 def relu(value: float = 2.5) -> Golden:
@@ -86,14 +86,16 @@ def test_flushing_the_same_again_changes_no_byte(store: GoldenStore) -> None:
 
 def test_another_torch_that_makes_the_same_bytes_changes_nothing(store: GoldenStore) -> None:
     before = contents(store.root)
-    newer = Made(how="by hand", generator="ops@1", seed="0", torch="9.9.9", numpy="9.9.9", machine="aarch64 DEFAULT")
+    newer = Provenance(
+        how="by hand", generator="ops@1", seed="0", torch="9.9.9", numpy="9.9.9", machine="aarch64 DEFAULT"
+    )
     store.stage(relu(), newer)
     store.flush()
     assert contents(store.root) == before
 
 
 def test_another_generator_is_a_change_even_with_the_same_bytes(store: GoldenStore) -> None:
-    store.stage(relu(), Made(how="", generator="ops@2", seed="0", torch="", numpy="", machine=""))
+    store.stage(relu(), Provenance(how="", generator="ops@2", seed="0", torch="", numpy="", machine=""))
     assert store.flush().changed == ("ops/relu",)
 
 

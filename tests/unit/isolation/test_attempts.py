@@ -44,11 +44,11 @@ def test_what_follows(name: str) -> None:
     assert decide(attempts) is decision
 
 
-def test_what_happened_on_a_sick_card_says_nothing_of_the_case() -> None:
-    sick = frozenset({"npu:0"})
-    assert decide((CRASHED, ELSEWHERE), sick=sick) is Decision.SETTLE
-    assert decide((CRASHED, CRASHED), sick=sick) is Decision.ALONE
-    assert decide((CRASHED, CRASHED_ELSEWHERE), sick=sick) is Decision.ALONE
+def test_what_happened_on_a_faulty_card_says_nothing_of_the_case() -> None:
+    faulty = frozenset({"npu:0"})
+    assert decide((CRASHED, ELSEWHERE), faulty=faulty) is Decision.SETTLE
+    assert decide((CRASHED, CRASHED), faulty=faulty) is Decision.ALONE
+    assert decide((CRASHED, CRASHED_ELSEWHERE), faulty=faulty) is Decision.ALONE
 
 
 def test_an_ordinary_test_is_asked_once() -> None:

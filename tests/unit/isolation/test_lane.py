@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_ascend.isolation import Card, Task
-from pytest_ascend.isolation.cards import Assigned, Lane
+from pytest_ascend.isolation.cards import Assigned, CardQueue
 
 
 @dataclass
@@ -22,8 +22,8 @@ class Heard:
         self.messages.append(message)
 
 
-def lane(*, alone: bool = False) -> Lane:
-    made = Lane(card=Card(label="npu:0", index=0))
+def lane(*, alone: bool = False) -> CardQueue:
+    made = CardQueue(card=Card(label="npu:0", index=0))
     made.began(Heard(), alone=alone, limit_s=5)  # type: ignore[arg-type]
     return made
 

@@ -27,7 +27,7 @@ class Recorder:
         self.deterministic: list[bool] = []
         self.pids: list[int] = []
         self.outcomes: dict[int, tuple[Decision, list[str]]] = {}
-        self.sick: list[str] = []
+        self.faulty: list[str] = []
         self.limit: int | None = None
 
     def start(self, card: Card, *, alone: bool, deterministic: bool) -> Child:
@@ -54,7 +54,7 @@ class Recorder:
         self.outcomes[task.index] = (decision, [each.said for each in attempts])
 
     def quarantined(self, card: Card) -> None:
-        self.sick.append(card.label)
+        self.faulty.append(card.label)
 
     def stopping(self) -> bool:
         return self.limit is not None and len(self.outcomes) >= self.limit
@@ -119,16 +119,16 @@ def test_a_case_that_somebody_killed_is_no_flake() -> None:
     assert recorder.outcomes[1] == (Decision.SETTLE, ["killed", "passed"])
 
 
-def test_an_answer_from_a_sick_device_is_no_answer() -> None:
+def test_an_answer_from_a_faulty_device_is_no_answer() -> None:
     recorder = Recorder(lambda index, card, number: "passed/zeros came" if (index, number) == (1, 0) else "failed")
     run(recorder, 2)
     assert recorder.outcomes[1] == (Decision.SETTLE, ["unproven", "failed", "failed"])
 
 
 def test_a_card_that_does_not_come_up_is_quarantined_and_the_others_finish() -> None:
-    recorder = Recorder(lambda index, card, number: "passed", lambda card, number: "sick" if card.index == 1 else "")
+    recorder = Recorder(lambda index, card, number: "passed", lambda card, number: "faulty" if card.index == 1 else "")
     assert run(recorder, 6, cards=2) == ([], "")
-    assert recorder.sick == ["npu:1"]
+    assert recorder.faulty == ["npu:1"]
     assert {decision for decision, _ in recorder.outcomes.values()} == {Decision.SETTLE}
 
 
@@ -146,7 +146,7 @@ def test_a_card_on_which_cases_fail_that_pass_elsewhere_is_quarantined_and_nobod
 
     recorder = Recorder(behave)
     assert run(recorder, 16, cards=2) == ([], "")
-    assert recorder.sick == ["npu:1"]
+    assert recorder.faulty == ["npu:1"]
     assert {decision for decision, _ in recorder.outcomes.values()} == {Decision.SETTLE}
     assert len(recorder.outcomes) == 16
 
@@ -172,7 +172,7 @@ def test_a_card_that_is_busy_for_a_while_is_waited_for(monkeypatch: pytest.Monke
     recorder = Recorder(lambda index, card, number: "passed", lambda card, number: busy if number < 4 else "")
     assert run(recorder, 2) == ([], "")
     assert len(recorder.started) == 5
-    assert not recorder.sick
+    assert not recorder.faulty
 
 
 def test_the_first_task_of_a_subject_in_a_process_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:

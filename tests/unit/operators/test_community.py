@@ -116,10 +116,10 @@ def test_a_wrong_device_is_seen(tmp_path, monkeypatch):
     (call,) = read(tmp_path, 'e,torch.exp,"((64,),)","(\'float32\',)",,,').values()
     assert judged(call)
 
-    def sick(x):
+    def faulty(x):
         return torch.exp(x).half().float()
 
-    monkeypatch.setattr(community, "_found", lambda _: (sick, "torch.exp"))
+    monkeypatch.setattr(community, "_found", lambda _: (faulty, "torch.exp"))
     compared = []
     exact = lambda function, *args, **kwargs: torch.exp(args[0].double())  # noqa: E731
     compute(call, torch.device("cpu"), exact, lambda actual, expected, name: compared.append(compare(actual, expected)))

@@ -15,7 +15,7 @@ from pytest_ascend.doctor import Diagnosis, Finding
 from pytest_ascend.doctor.findings import SEVERITIES
 from pytest_ascend.emulator import EmulatorSettings
 from pytest_ascend.errors import RunLogError
-from pytest_ascend.plugin.options import Chosen, Options
+from pytest_ascend.plugin.options import Options, PytestSelection
 from pytest_ascend.plugin.session import RunRecorder, Setup, header_lines
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Failed, Outcome, Passed
@@ -35,7 +35,7 @@ def setup(tmp_path: Path) -> Setup:
     write(tmp_path, CASES)
     options = Options(baselines=tmp_path, report=tmp_path / "report", emulator=EmulatorSettings(faults=("leak",)))
     prepared = Prepared(device=Cpu(), chip="x86_64", notice="Nothing else is here.")
-    return Setup(options=options, chosen=Chosen(), scope=BUNDLED, suites=tmp_path, prepared=prepared)
+    return Setup(options=options, chosen=PytestSelection(), scope=BUNDLED, suites=tmp_path, prepared=prepared)
 
 
 @pytest.fixture

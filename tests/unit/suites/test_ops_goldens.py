@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pytest_ascend.errors import GoldenError
-from pytest_ascend.golden import Golden, GoldenStore, Made
+from pytest_ascend.golden import Golden, GoldenStore, Provenance
 from pytest_ascend.operators import recorded, stored
 from pytest_ascend.operators.operator import FLOATS, Operator
 from pytest_ascend.operators.reference import Results, computed, differentiated
@@ -21,7 +21,7 @@ from tools.ops.admission import admit
 from tools.ops.goldens import goldens, make
 from tools.ops.names import names
 
-MADE = Made(how="a test", generator="ops@1", seed="", torch="", numpy="", machine="")
+MADE = Provenance(how="a test", generator="ops@1", seed="", torch="", numpy="", machine="")
 
 
 def store_of(root: Path, operator: Operator, meta: dict[str, object] | None = None) -> GoldenStore:
