@@ -183,7 +183,7 @@ def tables(thorough: bool, elements: int) -> Iterator[str]:
     count, alarms = fairness(thorough)
     total, seen, rows = strictness()
     torch.set_num_threads(threads)
-    yield f"| judge | of {count} reference runs rejected | of {total} faults seen |"
+    yield f"| judge | of {count} correct results rejected | of {total} faults seen |"
     yield "|---|---|---|"
     for name in JUDGES:
         yield f"| {name} | {alarms[name]} | {seen[name]} |"

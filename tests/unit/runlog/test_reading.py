@@ -8,7 +8,7 @@ from msgspec import to_builtins
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.page.matrix import scan
 from pytest_ascend.runlog import reading
-from pytest_ascend.runlog.contents import SelfTest
+from pytest_ascend.runlog.contents import SCHEMA, SelfTest
 from pytest_ascend.runlog.writing import read
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
@@ -77,8 +77,8 @@ def test_an_empty_file_is_refused(tmp_path):
 
 
 def test_another_schema_is_refused(path):
-    changed(path, 1, schema=4)
-    assert "line 1: a log of schema 4; this version reads schemas up to 3" in refusal(path)
+    changed(path, 1, schema=SCHEMA + 1)
+    assert f"line 1: a log of schema {SCHEMA + 1}; this version reads schemas up to {SCHEMA}" in refusal(path)
 
 
 def test_a_case_twice_is_refused(path):
