@@ -20,6 +20,18 @@ ROWS, INNER, COLUMNS = 48, 32, 24
 EXPERTS, CHOSEN, TOKENS = 2, 2, 6
 #: Operators that multiply the rows of each expert.
 EXPERT = ("npu_alltoallv_gmm", "npu_gmm_alltoallv")
+#: Operators that bring tokens to their experts, and what brings them back.
+BACK = {
+    "npu_moe_distribute_dispatch": "npu_moe_distribute_combine",
+    "npu_moe_distribute_dispatch_v2": "npu_moe_distribute_combine_v2",
+    "npu_moe_distribute_combine_add_rms_norm": "npu_moe_distribute_combine_add_rms_norm",
+}
+NORMALIZED = "npu_moe_distribute_combine_add_rms_norm"
+FORTH = {NORMALIZED: "npu_moe_distribute_dispatch_v2"}
+#: Kind of weights in int8 -> groups of rows that have a scale and an offset of their own.
+WEIGHTS = {"int8-weight": 1, "int8-weight-groups": 4}
+#: The scales of what is quantized on the way from rank to rank.
+WAY = ("comm_quant_scale_1", "comm_quant_scale_2")
 
 
 def made(rank: int, name: str, dtype: str, *shape: int) -> T:
@@ -54,18 +66,23 @@ def _operator(name: str) -> Callable[..., Any]:
 
 
 def _inner(how: str, count: int) -> int:
-    return INNER * count if how == "npu_all_to_all_matmul" else INNER
+    """Return the length of a sum; groups of rows are of 32 at least."""
+    if how == "npu_all_to_all_matmul":
+        return INNER * count
+    return 32 * WEIGHTS[how.partition(".")[2]] if how.partition(".")[2] in WEIGHTS else INNER
 
 
 def run(place: Place, how: str, dtype: str) -> dict[str, Any]:
     """Call the operator on this rank."""
-    call, name, count = _operator(how.partition(".")[0]), _name(place), place.count
+    call, name, count = _operator(FORTH.get(how, how.partition(".")[0])), _name(place), place.count
     if "." in how:
         given = {each: x.to(place.device) for each, x in quantized(how, dtype, place.rank, count).items()}
-        return {"product": call(given.pop("x1"), given.pop("x2"), name, **given)}
+        groups = WEIGHTS.get(how.partition(".")[2], 1)
+        more = {"antiquant_group_size": _inner(how, count) // groups} if groups > 1 else {}
+        return {"product": call(given.pop("x1"), given.pop("x2"), name, **given, **more)}
     if how in EXPERT:
         return _of_experts(place, call, name, how, dtype)
-    if how.startswith("npu_moe"):
+    if how in BACK:
         return _to_and_fro(place, call, name, how, dtype)
     x1 = made(place.rank, "x1", dtype, ROWS, INNER).to(place.device)
     x2 = made(place.rank, "x2", dtype, _inner(how, count), COLUMNS * count).to(place.device)
@@ -80,19 +97,29 @@ def quantized(how: str, dtype: str, rank: int, count: int) -> dict[str, T]:
     That of a product to be rounded to float16 is in the lower half of an int64, as CANN takes it.
     """
     kind, columns, of = how.partition(".")[2], COLUMNS * count, getattr(torch, dtype)
-    scale = _scale(rank, columns)
-    found = {"x1": _int8(rank, "x1", ROWS, INNER), "x2": _int8(rank, "x2", INNER, columns)}
-    if kind == "int8-weight":
-        offset = 20 * made(rank, "offset", dtype, columns)
+    scale, inner = _scale(rank, columns), _inner(how, count)
+    found = {"x1": _int8(rank, "x1", ROWS, inner), "x2": _int8(rank, "x2", inner, columns)}
+    if kind in WEIGHTS:
+        groups = WEIGHTS[kind]
+        sizes = (groups, columns) if groups > 1 else (columns,)
         return found | {
-            "x1": made(rank, "x1", dtype, ROWS, INNER),
-            "antiquant_scale": scale.to(of),
-            "antiquant_offset": offset,
+            "x1": made(rank, "x1", dtype, ROWS, inner),
+            "antiquant_scale": (scale * torch.arange(1, groups + 1).unsqueeze(1)).view(sizes).to(of),
+            "antiquant_offset": 20 * made(rank, "offset", dtype, *sizes),
         }
-    if kind == "int8-token":
+    if kind in ("int8-token", "int8-way"):
         wide = scale if of is torch.bfloat16 else scale.float()
-        return found | {"dequant_scale": wide, "pertoken_scale": made(rank, "token scale", "float32", ROWS).abs()}
+        found |= {"dequant_scale": wide, "pertoken_scale": made(rank, "token scale", "float32", ROWS).abs()}
+        return found | (dict(zip(WAY, _on_the_way(dtype, count), strict=True)) if kind == "int8-way" else {})
     return found | {"dequant_scale": scale if of is torch.bfloat16 else scale.float().view(torch.int32).long()}
+
+
+@functools.lru_cache(maxsize=2)
+def _on_the_way(dtype: str, count: int) -> tuple[T, T]:
+    """Return one scale a column for what is sent, and one for the sums: int8 has to hold the largest."""
+    parts = torch.stack(_parts("npu_mm_all_reduce_base.int8-token", dtype, count)[0])
+    largest = (parts.abs().amax((0, 1)), parts.sum(0).abs().amax(0))
+    return tuple((each / 120).to(getattr(torch, dtype)) for each in largest)  # type: ignore[return-value]
 
 
 def _scale(rank: int, columns: int) -> T:
@@ -103,21 +130,32 @@ def _int8(rank: int, name: str, *shape: int) -> T:
     return (40 * made(rank, name, "float32", *shape)).round().clamp(-128, 127).to(torch.int8)
 
 
-@functools.lru_cache(maxsize=2)
-def _expected_of_quantized(how: str, dtype: str, count: int) -> Wanted:
-    parts, sizes, weighs = [], [], how.endswith("int8-weight")
+def _parts(how: str, dtype: str, count: int) -> tuple[list[T], list[T]]:
+    """Return what each rank adds, in float64, and the sums of magnitudes behind it."""
+    parts, sizes = [], []
     for rank in range(count):
         given = quantized(how, dtype, rank, count)
         x1, x2 = given["x1"].double(), given["x2"].double()
-        scale = _scale(rank, COLUMNS * count).double()
+        scale = given.get("antiquant_scale", _scale(rank, COLUMNS * count)).double()
         token = given["pertoken_scale"].double().unsqueeze(1) if "pertoken_scale" in given else torch.ones(1).double()
-        offset = given["antiquant_offset"].double() if weighs else torch.zeros(1).double()
+        offset = given.get("antiquant_offset", torch.zeros(1)).double()
+        if scale.ndim > 1:
+            scale, offset = (each.repeat_interleave(len(x2) // len(each), 0) for each in (scale, offset))
         parts.append(x1 @ ((x2 + offset) * scale) * token)
         sizes.append(x1.abs() @ ((x2.abs() + offset.abs()) * scale) * token)
-    exact, allowed = _limit(parts, sizes, dtype, INNER)
+    return parts, sizes
+
+
+@functools.lru_cache(maxsize=2)
+def _expected_of_quantized(how: str, dtype: str, count: int) -> Wanted:
+    parts, sizes = _parts(how, dtype, count)
+    exact, allowed = _limit(parts, sizes, dtype, _inner(how, count))
+    if how.endswith("int8-way"):  # each part, and their sum, is rounded to int8
+        there, back = _on_the_way(dtype, count)
+        return exact, allowed + (count * there.double() + back.double()) / 2
     # Weights that are scaled before the product may be rounded twice: with the offset, and when they are scaled.
     twice = 2.02 * torch.finfo(getattr(torch, dtype)).eps / 2 * sum(sizes[1:], sizes[0])
-    return exact, allowed + twice if weighs else allowed
+    return exact, allowed + twice if how.partition(".")[2] in WEIGHTS else allowed
 
 
 def _of_experts(place: Place, call: Callable[..., Any], name: str, how: str, dtype: str) -> dict[str, Any]:
@@ -142,9 +180,29 @@ def _to_and_fro(place: Place, call: Callable[..., Any], name: str, how: str, dty
     parts = tokens.tolist()
     factors = torch.repeat_interleave(torch.arange(EXPERTS) + EXPERTS * place.rank + 1, torch.tensor(parts))
     rows[: sum(parts)] *= factors.to(rows.device, rows.dtype).unsqueeze(1)
-    combine = _operator(how.replace("dispatch", "combine"))
     more = {"tp_send_counts": received_tp, "expand_scales": spread}
-    return {"product": combine(rows, ids, index, received, scales, **more, **places), "tokens": tokens}
+    if how == NORMALIZED:
+        more |= {name: each.to(place.device) for name, each in _normalizing(place.rank, dtype).items()}
+    made_of = _operator(BACK[how])(rows, ids, index, received, scales, **more, **places)
+    both = torch.cat([made_of[0], made_of[2]], 2).squeeze(1) if how == NORMALIZED else made_of
+    return {"product": both, "tokens": tokens}
+
+
+def _normalizing(rank: int, dtype: str) -> dict[str, T]:
+    return {"residual_x": made(rank, "residual", dtype, TOKENS, 1, INNER), "gamma": made(rank, "gamma", dtype, INNER)}
+
+
+def _normalized(wanted: Wanted, rank: int, dtype: str) -> Wanted:
+    """Return what adding the residual and dividing by the root of the mean square make of it, beside the sum."""
+    given, unit = _normalizing(rank, dtype), torch.finfo(getattr(torch, dtype)).eps / 2
+    gamma, residual = given["gamma"].double(), given["residual_x"].double().squeeze(1)
+    x = wanted[0] + residual
+    off = wanted[1] + 1.01 * unit * (wanted[1] + x.abs())
+    root = (x.square().mean(1, keepdim=True) + 1e-6).sqrt()
+    y = x / root * gamma
+    root_off = (x.abs() * off + off.square()).mean(1, keepdim=True) / root.square()
+    y_off = gamma.abs() * off / root + y.abs() * (1.01 * root_off + 2.02 * unit)
+    return torch.cat([y, x], 1), torch.cat([y_off, off], 1)
 
 
 def _limit(parts: list[T], sizes: list[T], dtype: str, inner: int) -> Wanted:
@@ -176,11 +234,12 @@ def expected(how: str, dtype: str, rank: int, count: int) -> Wanted:
 
 
 def _expected(how: str, dtype: str, rank: int, count: int) -> Wanted:
-    if how.startswith("npu_moe"):
+    if how in BACK:
         x, ids = made(rank, "tokens", dtype, TOKENS, INNER).double(), chosen(rank, count)
         scales = made(rank, "scales", "float32", TOKENS, CHOSEN).abs().double() * (ids + 1)
         exact, size = x * scales.sum(1, keepdim=True), x.abs() * scales.sum(1, keepdim=True)
-        return _limit([exact], [size], dtype, CHOSEN)
+        wanted = _limit([exact], [size], dtype, CHOSEN)
+        return _normalized(wanted, rank, dtype) if how == NORMALIZED else wanted
     parts, sizes = (list(each) for each in zip(*_products(how, dtype, count), strict=True))
     if how == "npu_mm_all_reduce_base":
         return _limit(parts, sizes, dtype, INNER)

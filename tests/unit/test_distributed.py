@@ -196,8 +196,12 @@ def multiplied(rank: int, how: str, dtype: str, count: int, wrong: str = "") -> 
     scale = products._scale(rank, given["x2"].shape[1])
     if wrong == "scale":
         scale = scale.roll(1)
-    if how.endswith("weight"):
+    if "weight" in how:
         offset = torch.zeros(1) if wrong == "offset" else given["antiquant_offset"].float()
+        scale = given["antiquant_scale"].roll(1, -1) if wrong == "scale" else given["antiquant_scale"]
+        if scale.ndim > 1:
+            rows = torch.arange(len(given["x2"])) // 32 if wrong != "group" else torch.arange(len(given["x2"])) % 4
+            scale, offset = scale[rows], offset[rows]
         made = given["x1"].float() @ ((given["x2"].float() + offset) * scale.float())
     else:
         made = (given["x1"].long() @ given["x2"].long()).float() * scale.float()
@@ -209,7 +213,13 @@ def multiplied(rank: int, how: str, dtype: str, count: int, wrong: str = "") -> 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize(
     ("how", "wrongs"),
-    [("int8", ("scale", "rank")), ("int8-token", ("scale", "token", "rank")), ("int8-weight", ("scale", "offset"))],
+    [
+        ("int8", ("scale", "rank")),
+        ("int8-token", ("scale", "token", "rank")),
+        ("int8-way", ("scale", "token", "rank", "way")),
+        ("int8-weight", ("scale", "offset")),
+        ("int8-weight-groups", ("scale", "group")),
+    ],
 )
 def test_a_correct_quantized_product_passes_and_a_wrong_one_does_not(
     how: str, wrongs: tuple[str, ...], dtype: str
@@ -219,6 +229,11 @@ def test_a_correct_quantized_product_passes_and_a_wrong_one_does_not(
 
     def judged(wrong: str) -> float:
         parts = [multiplied(rank, name, dtype, count, wrong) for rank in range(count)]
+        if how == "int8-way":
+            there = products.quantized(name, dtype, 0, count)["comm_quant_scale_1"].float() * (1 + (wrong == "way"))
+            parts = [torch.fake_quantize_per_channel_affine(
+                each.float(), there, torch.zeros(len(there), dtype=torch.int32), 1, -128, 127,
+            ) / (1 + (wrong == "way")) for each in parts]  # fmt: skip
         total = parts[0]
         for each in parts[1 : count - (wrong == "rank")]:
             total = total + each
@@ -226,3 +241,20 @@ def test_a_correct_quantized_product_passes_and_a_wrong_one_does_not(
 
     assert judged("") <= 1
     assert all(judged(wrong) > 1 for wrong in wrongs)
+
+
+def test_what_is_normalized_after_it_was_combined_is_judged_by_both_results() -> None:
+    name, count = products.NORMALIZED, 2
+    wanted, allowed = products.expected(name, "bfloat16", 0, count)
+    normalizing = products._normalizing(0, "bfloat16")
+    residual, gamma = normalizing["residual_x"].squeeze(1), normalizing["gamma"]
+    combined = products.expected("npu_moe_distribute_dispatch_v2", "bfloat16", 0, count)[0].bfloat16()
+
+    def judged(x: torch.Tensor, eps: float = 1e-6, by: torch.Tensor = gamma) -> float:
+        y = torch.nn.functional.rms_norm(x.float(), x.shape[-1:], by.float(), eps).bfloat16()
+        return collectives.worst(torch.cat([y, x], 1), wanted, allowed)
+
+    assert judged(combined + residual) <= 1
+    assert judged(combined) > 1
+    assert judged(combined + residual, eps=0.1) > 1
+    assert judged(combined + residual, by=gamma.roll(1)) > 1

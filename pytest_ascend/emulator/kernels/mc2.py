@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from pytest_ascend.emulator.kernels.normalization import add_rms_norm
 from pytest_ascend.emulator.registry import Family
 
 family = Family("mc2")
@@ -103,15 +104,15 @@ def _product(x1: T, x2: T, bias: T | None = None, *, transposed: tuple[bool, boo
     return (a @ b if bias is None else a @ b + bias.float()).to(x1.dtype)
 
 
-_OPERANDS = "Tensor x1, Tensor x2, Tensor bias"
-_TURNS = "int64 commTurn, int64 streamMode"
+OPERANDS = "Tensor x1, Tensor x2, Tensor bias"
+TURNS = "int64 commTurn, int64 streamMode"
 _SCALES = "Tensor x1Scale, Tensor x2Scale, Tensor quantScale, int64 blockSize"
 
 
-@op(f"aclnnMatmulAllReduce({_OPERANDS}, text group, text reduceOp, {_TURNS}, out Tensor output)")
-@op(f"aclnnMatmulAllReduceV2({_OPERANDS}, Tensor x3, text group, text reduceOp, {_TURNS}, out Tensor output)")
+@op(f"aclnnMatmulAllReduce({OPERANDS}, text group, text reduceOp, {TURNS}, out Tensor output)")
+@op(f"aclnnMatmulAllReduceV2({OPERANDS}, Tensor x3, text group, text reduceOp, {TURNS}, out Tensor output)")
 @op(
-    f"aclnnMatmulAllReduceV3({_OPERANDS}, Tensor x3, text group, text reduceOp, text commMode, {_TURNS},"
+    f"aclnnMatmulAllReduceV3({OPERANDS}, Tensor x3, text group, text reduceOp, text commMode, {TURNS},"
     " out Tensor output)"
 )
 def matmul_all_reduce(x1: T, x2: T, bias: T | None, group: str, x3: T | None = None) -> T:
@@ -119,57 +120,20 @@ def matmul_all_reduce(x1: T, x2: T, bias: T | None, group: str, x3: T | None = N
     return Group(group).all_reduce(made if x3 is None else made + x3)
 
 
-_QUANTIZED = f"{_OPERANDS}, Tensor x3, Tensor scale"
-
-
-@op(f"aclnnQuantMatmulAllReduce({_QUANTIZED}, text group, text reduceOp, {_TURNS}, out Tensor output)")
-@op(
-    f"aclnnQuantMatmulAllReduceV2({_QUANTIZED}, Tensor token_scale, text group, text reduceOp, {_TURNS},"
-    " out Tensor output)"
-)
-def quant_matmul_all_reduce(
-    x1: T, x2: T, bias: T | None, x3: T | None, scale: T, group: str, token_scale: T | None = None
-) -> T:
-    """Multiply int8 exactly, scale by column and by row in float32, round, and sum over ranks.
-
-    A scale in int64 is a float32 in its lower half.
-    """
-    made = x1.double() @ x2.double() + (0 if bias is None else bias.double())
-    wide = scale.contiguous().view(torch.float32)[..., ::2] if scale.dtype is torch.int64 else scale.float()
-    made = made.float() * wide * (1 if token_scale is None else token_scale.unsqueeze(-1))
-    made = made.to(torch.bfloat16 if scale.dtype is torch.bfloat16 else torch.float16)
-    return Group(group).all_reduce(made if x3 is None else made + x3)
-
-
-_WEIGHT = f"{_OPERANDS}, Tensor scale, Tensor offset, Tensor x3, text group, text reduceOp"
-
-
-@op(f"aclnnWeightQuantMatmulAllReduce({_WEIGHT}, {_TURNS}, int64 group_size, out Tensor output)")
-@op(f"aclnnWeightQuantMatmulAllReduceV2({_WEIGHT}, text commMode, {_TURNS}, int64 group_size, out Tensor output)")
-def weight_quant_matmul_all_reduce(
-    x1: T, x2: T, bias: T | None, scale: T, offset: T | None, x3: T | None, group: str, group_size: int
-) -> T:
-    """Multiply by int8 weights, to which the offset is added before they are scaled, by column or all alike."""
-    if group_size:
-        raise NotImplementedError("scales of groups of rows are not implemented")
-    weight = (x2.float() + (0 if offset is None else offset.float())) * scale.float()
-    return matmul_all_reduce(x1, weight, bias, group, x3)
-
-
-@op(f"aclnnMatmulReduceScatter({_OPERANDS}, text group, text reduceOp, {_TURNS}, out Tensor output)")
+@op(f"aclnnMatmulReduceScatter({OPERANDS}, text group, text reduceOp, {TURNS}, out Tensor output)")
 def matmul_reduce_scatter(x1: T, x2: T, bias: T | None, group: str) -> T:
     return Group(group).reduce_scatter(_product(x1, x2, bias))
 
 
 @op(
-    f"aclnnMatmulReduceScatterV2({_OPERANDS}, {_SCALES}, text group, text reduceOp, {_TURNS}, int64 groupSize,"
+    f"aclnnMatmulReduceScatterV2({OPERANDS}, {_SCALES}, text group, text reduceOp, {TURNS}, int64 groupSize,"
     " text commMode, out Tensor output, out Tensor amaxOut)"
 )
 def matmul_reduce_scatter_v2(x1: T, x2: T, bias: T | None, group: str) -> tuple[T, None]:
     return matmul_reduce_scatter(x1, x2, bias, group), None
 
 
-@op(f"aclnnAllGatherMatmul({_OPERANDS}, text group, int64 gathered, {_TURNS}, out Tensor output, out Tensor whole)")
+@op(f"aclnnAllGatherMatmul({OPERANDS}, text group, int64 gathered, {TURNS}, out Tensor output, out Tensor whole)")
 def all_gather_matmul(x1: T, x2: T, bias: T | None, group: str, gathered: int) -> tuple[T, T | None]:
     if gathered:
         raise NotImplementedError("only x1 can be gathered")
@@ -178,7 +142,7 @@ def all_gather_matmul(x1: T, x2: T, bias: T | None, group: str, gathered: int) -
 
 
 @op(
-    f"aclnnAllGatherMatmulV2({_OPERANDS}, {_SCALES}, text group, int64 gathered, {_TURNS}, int64 groupSize,"
+    f"aclnnAllGatherMatmulV2({OPERANDS}, {_SCALES}, text group, int64 gathered, {TURNS}, int64 groupSize,"
     " text commMode, out Tensor output, out Tensor gatherOut, out Tensor amaxOut)"
 )
 def all_gather_matmul_v2(
@@ -191,12 +155,12 @@ def all_gather_matmul_v2(
     return *all_gather_matmul(x1, x2, bias, group, gathered), None
 
 
-_TRANSPOSED = "bool turned1, bool turned2"
+TRANSPOSED = "bool turned1, bool turned2"
 
 
-@op(f"aclnnAlltoAllMatmul({_OPERANDS}, IntArray axes, text group, {_TRANSPOSED}, out Tensor output, out Tensor came)")
+@op(f"aclnnAlltoAllMatmul({OPERANDS}, IntArray axes, text group, {TRANSPOSED}, out Tensor output, out Tensor came)")
 @op(
-    f"aclnnAlltoAllMatmulV2({_OPERANDS}, IntArray axes, text group, text commMode, {_TRANSPOSED}, out Tensor output,"
+    f"aclnnAlltoAllMatmulV2({OPERANDS}, IntArray axes, text group, text commMode, {TRANSPOSED}, out Tensor output,"
     " out Tensor received)"
 )
 def all_to_all_matmul(
@@ -214,8 +178,8 @@ def all_to_all_matmul(
     return _product(received, x2, bias, transposed=(False, turned2)), received
 
 
-@op(f"aclnnMatmulAlltoAll({_OPERANDS}, IntArray axes, text group, {_TRANSPOSED}, out Tensor output)")
-@op(f"aclnnMatmulAlltoAllV2({_OPERANDS}, IntArray axes, text group, text commMode, {_TRANSPOSED}, out Tensor output)")
+@op(f"aclnnMatmulAlltoAll({OPERANDS}, IntArray axes, text group, {TRANSPOSED}, out Tensor output)")
+@op(f"aclnnMatmulAlltoAllV2({OPERANDS}, IntArray axes, text group, text commMode, {TRANSPOSED}, out Tensor output)")
 def matmul_all_to_all(
     x1: T,
     x2: T,
@@ -394,6 +358,28 @@ def combine(
     copies = back.float()[order.argsort()].view(*expert_ids.shape, -1)
     summed = (copies * expert_scales.float().unsqueeze(-1)).sum(1)
     return (summed if shared is None else summed + shared.float()).to(rows.dtype)
+
+
+_NORMALIZED = f"{_COMPUTED}, Tensor residual, Tensor gamma, {_UNUSED}, Tensor shared"
+_NORMALIZED_OUT = "float eps{}, out Tensor y, out Tensor rstd, out Tensor x"
+
+
+@op(f"aclnnMoeDistributeCombineAddRmsNorm({_NORMALIZED}, {_PLACES}, {_HOW}{_AS_SUMS}, {_NORMALIZED_OUT.format('')})")
+@op(
+    f"aclnnMoeDistributeCombineAddRmsNormV2({_NORMALIZED}, {_CONSTANTS}, {_PLACES}, {_HOW}{_AS_SUMS},"
+    f" {_NORMALIZED_OUT.format(_ODD)})"
+)
+def combine_add_rms_norm(
+    rows: T, expert_ids: T, index: T, received: T, expert_scales: T, residual: T, gamma: T, received_tp: T | None,
+    spread_scales: T | None, group: str, experts: int, ranks_tp: int, shared_ranks: int, quantized: int, eps: float,
+    shared: T | None = None,
+) -> tuple[T, T, T]:  # fmt: skip
+    """Combine, add the residual, and normalize."""
+    combined = combine(
+        rows, expert_ids, index, received, expert_scales, received_tp, spread_scales, group, experts, ranks_tp,
+        shared_ranks, quantized, shared,
+    )  # fmt: skip
+    return add_rms_norm(combined.view_as(residual), residual, gamma, eps)
 
 
 @op("aclnnDistributeBarrier(inout Tensor x, text group, int64 worldSize)")

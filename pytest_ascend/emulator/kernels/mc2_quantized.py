@@ -1,0 +1,151 @@
+"""Products and collectives in one operator (MC2) of quantized numbers: int8, and float8 where torch has it."""
+
+from __future__ import annotations
+
+import torch
+
+from pytest_ascend.emulator.kernels.mc2 import OPERANDS, TRANSPOSED, TURNS, Group, L, T, matmul_all_reduce
+from pytest_ascend.emulator.registry import Family
+
+family = Family("mc2_quantized")
+op = family.kernel_of_some
+
+#: How x1 is scaled, by CANN's numbers: by row, with the scales given, or with those that are found on the way.
+_BY_ROW, _FOUND = 3, 7
+#: How x2 is scaled: by column.
+_BY_COLUMN = 2
+#: ACL's dtype -> torch's, of what rows can be quantized to.
+_QUANTIZED = {2: torch.int8, 35: torch.float8_e5m2, 36: torch.float8_e4m3fn}
+
+
+def _scaled_product(x1: T, x2: T, rows: T | None, columns: T, bias: T | None = None) -> T:
+    """Multiply exactly, scale by row and by column in float32.
+
+    A bias in int32 is added before the scales, one in floating point after them. A scale in int64 is a float32 in its
+    lower half.
+    """
+    wide = columns.contiguous().view(torch.float32)[..., ::2] if columns.dtype is torch.int64 else columns.float()
+    before, after = (bias, None) if bias is not None and not bias.is_floating_point() else (None, bias)
+    made = x1.double() @ x2.double() + (0 if before is None else before)
+    return made.float() * wide * (1 if rows is None else rows.unsqueeze(-1)) + (0 if after is None else after.float())
+
+
+def _by_column(x: T, scale: T) -> T:
+    """Quantize to int8 by columns, halves to even."""
+    return (x.float() / scale.float()).round().clamp(-128, 127).to(torch.int8)
+
+
+def _reduced_in_int8(x: T, there: T, back: T, group: str) -> T:
+    """Sum over ranks with int8 on the way: parts of rows with one scale a column, their sums with another."""
+    us, rows = Group(group), x.view(-1, x.shape[-1])
+    padded = torch.nn.functional.pad(_by_column(rows, there), (0, 0, 0, -len(rows) % us.ranks))
+    share = [len(padded) // us.ranks] * us.ranks
+    received = us.exchange(padded, share, share).view(us.ranks, share[0], -1)
+    summed = (received.float() * there.float()).sum(0)
+    return (us.all_gather(_by_column(summed, back))[: len(rows)].float() * back.float()).to(x.dtype).view_as(x)
+
+
+_SUMMED = f"{OPERANDS}, Tensor x3, Tensor scale"
+_WAY = "Tensor there, Tensor back"
+_REDUCED = "text group, text reduceOp"
+_LATER = f"{OPERANDS}, Tensor x3, Tensor token_scale, Tensor scale, {_WAY}, {_REDUCED}"
+
+
+@op(f"aclnnQuantMatmulAllReduce({_SUMMED}, {_REDUCED}, {TURNS}, out Tensor output)")
+@op(f"aclnnQuantMatmulAllReduceV2({_SUMMED}, Tensor token_scale, {_REDUCED}, {TURNS}, out Tensor output)")
+@op(f"aclnnQuantMatmulAllReduceV3({_SUMMED}, Tensor token_scale, {_WAY}, {_REDUCED}, {TURNS}, out Tensor output)")
+@op(f"aclnnQuantMatmulAllReduceV4({_LATER}, {TURNS}, int64 group_size, int64 way, out Tensor output)")
+@op(f"aclnnQuantMatmulAllReduceV5({_LATER}, text commMode, {TURNS}, int64 group_size, int64 way, out Tensor output)")
+def quant_matmul_all_reduce(
+    x1: T, x2: T, bias: T | None, x3: T | None, scale: T, group: str, token_scale: T | None = None,
+    there: T | None = None, back: T | None = None, group_size: int = 0,
+) -> T:  # fmt: skip
+    """Multiply quantized numbers, scale, round, and sum over ranks, quantized for the way where scales say so."""
+    if group_size:
+        raise NotImplementedError("scales of blocks are not implemented")
+    rows = None if token_scale is None else token_scale.view(x1.shape[:-1])
+    made = _scaled_product(x1, x2, rows, scale, bias)
+    made = made.to(torch.bfloat16 if scale.dtype is torch.bfloat16 else torch.float16)
+    made = made if x3 is None else made + x3
+    if there is None or back is None:
+        return Group(group).all_reduce(made)
+    return _reduced_in_int8(made, there, back, group)
+
+
+_WEIGHT = f"{OPERANDS}, Tensor scale, Tensor offset, Tensor x3, {_REDUCED}"
+
+
+@op(f"aclnnWeightQuantMatmulAllReduce({_WEIGHT}, {TURNS}, int64 group_size, out Tensor output)")
+@op(f"aclnnWeightQuantMatmulAllReduceV2({_WEIGHT}, text commMode, {TURNS}, int64 group_size, out Tensor output)")
+def weight_quant_matmul_all_reduce(
+    x1: T, x2: T, bias: T | None, scale: T, offset: T | None, x3: T | None, group: str, group_size: int
+) -> T:
+    """Multiply by int8 weights, to which the offset is added before they are scaled.
+
+    Scales are of a column, of all columns alike, or of ``group_size`` rows of a column.
+    """
+    if group_size:
+        scale = scale.repeat_interleave(group_size, 0)[: len(x2)]
+        offset = None if offset is None else offset.repeat_interleave(group_size, 0)[: len(x2)]
+    weight = (x2.float() + (0 if offset is None else offset.float())) * scale.float()
+    return matmul_all_reduce(x1, weight, bias, group, x3)
+
+
+_SCALES = "Tensor scale1, Tensor scale2, Tensor commScale, Tensor offset1, Tensor offset2"
+_MODES = "int64 mode1, int64 mode2, int64 commQuantMode, int64 commQuantDtype"
+
+
+def _known(mode1: int, mode2: int, group_size: int, *modes: int) -> None:
+    if mode1 not in modes or mode2 != _BY_COLUMN or group_size:
+        raise NotImplementedError(f"quantization of x1 by mode {mode1}, of x2 by mode {mode2}: not implemented")
+
+
+def _found(x: T, to: torch.dtype) -> tuple[T, T]:
+    """Quantize each row by its largest magnitude. Return what comes of it, and the scales."""
+    largest = torch.iinfo(to).max if to is torch.int8 else torch.finfo(to).max
+    scale = x.float().abs().amax(1) / largest
+    scale = torch.where(scale == 0, 1.0, scale)
+    parts = x.float() / scale.unsqueeze(1)
+    return (parts.round() if to is torch.int8 else parts).to(to), scale
+
+
+@op(
+    f"aclnnAlltoAllQuantMatmul({OPERANDS}, {_SCALES}, text group, IntArray axes, {_MODES}, int64 to, int64 group_size,"
+    f" {TRANSPOSED}, out Tensor output, out Tensor received)"
+)
+@op(
+    f"aclnnAlltoAllQuantMatmulV2({OPERANDS}, {_SCALES}, text group, text commMode, IntArray axes, {_MODES}, int64 to,"
+    f" int64 group_size, {TRANSPOSED}, out Tensor output, out Tensor received)"
+)
+def all_to_all_quant_matmul(
+    x1: T, x2: T, bias: T | None, scale1: T | None, scale2: T, group: str, axes: L | None, mode1: int, mode2: int,
+    to: int, group_size: int, turned2: bool,
+) -> tuple[T, T]:  # fmt: skip
+    """Send each rank its part of the rows, put the parts that come side by side, quantize rows, and multiply."""
+    del axes  # there is one way
+    _known(mode1, mode2, group_size, _BY_ROW, _FOUND)
+    us = Group(group)
+    rows = [len(x1) // us.ranks] * us.ranks
+    received = torch.cat(us.exchange(x1, rows, rows).chunk(us.ranks), 1)
+    a, scale = (received, scale1) if mode1 == _BY_ROW else _found(received, _QUANTIZED[to])
+    return _scaled_product(a, x2.T if turned2 else x2, scale, scale2, bias), received
+
+
+@op(
+    f"aclnnQuantMatmulAlltoAll({OPERANDS}, {_SCALES}, IntArray axes, text group, {_MODES}, int64 group_size,"
+    f" {TRANSPOSED}, out Tensor output)"
+)
+@op(
+    f"aclnnQuantMatmulAlltoAllV2({OPERANDS}, {_SCALES}, IntArray axes, text group, text commMode, {_MODES},"
+    f" int64 group_size, {TRANSPOSED}, out Tensor output)"
+)
+def quant_matmul_all_to_all(
+    x1: T, x2: T, bias: T | None, scale1: T, scale2: T, axes: L | None, group: str, mode1: int, mode2: int,
+    group_size: int, turned2: bool,
+) -> T:  # fmt: skip
+    """Multiply and scale, send each rank its part of the columns, and put the parts that come below one another."""
+    del axes  # there is one way
+    _known(mode1, mode2, group_size, _BY_ROW)
+    us, made = Group(group), _scaled_product(x1, x2.T if turned2 else x2, scale1, scale2, bias)
+    rows = [len(made)] * us.ranks
+    return us.exchange(torch.cat(made.chunk(us.ranks, 1)), rows, rows)
