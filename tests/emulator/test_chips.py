@@ -53,6 +53,11 @@ number = ctypes.c_int32()
 for index in range(torch.npu.device_count()):
     ctypes.CDLL("libascendcl.so").aclrtGetPhyDevIdByUserDevId(index, ctypes.byref(number))
     found["physical"].append(number.value)
+torch.npu.config.allow_internal_format = True
+matrix = torch.arange(600.0).reshape(20, 30).half().npu()
+tiled = torch_npu.npu_format_cast(matrix, 29)
+found["format"] = [torch_npu.get_npu_format(tiled).name, tiled.untyped_storage().nbytes()]
+found["format"] += [torch.equal((tiled @ tiled.T).cpu(), (matrix @ matrix.T).cpu())]
 print(json.dumps(found))
 """
 
@@ -126,6 +131,7 @@ def test_a_new_chip_has_infinities_float32_products_and_bfloat16(chip: str, tmp_
     assert (found["moved"], found["overflow"]) == ([True, False], [])
     assert found["must_keep_origin_dtype"] == [[2 + 2**-11]]
     assert isinstance(found["bfloat16"], list)
+    assert found["format"] == ["FRACTAL_NZ", 32 * 32 * 2, True]
 
 
 def test_cards_of_a_container_and_memory_that_another_process_holds() -> None:

@@ -34,6 +34,27 @@ API int aclGetViewShape(const aclTensor *given, int64_t **shape, uint64_t *ndim)
     return EMU_OK;
 }
 
+/* What NPU formats a matrix is kept in, and in what sizes: ND (2) as it is, FRACTAL_NZ (29) in tiles of 16 rows by 32
+ * bytes of int8, 8 int32 or 16 numbers else, of the dtype that the caller names. Other formats go the older way. What is
+ * kept is laid out as ND all the same. The caller frees the shape as above. */
+API int aclnnNpuFormatCastCalculateSizeAndFormat(const aclTensor *given, int format, int dtype, int64_t **shape, uint64_t *ndim,
+                                                 int *actual) {
+    uint64_t axes = (uint64_t)given->ndim;
+    if (format != 2 && (format != 29 || axes < 2)) return EMU_NOT_SUPPORTED;
+    *ndim = format == 2 ? axes : axes + 2;
+    *shape = malloc((size_t)(*ndim ? *ndim : 1) * sizeof(int64_t));
+    if (!*shape) return EMU_OUT_OF_MEMORY;
+    *actual = format;
+    memcpy(*shape, given->shape_and_strides, (size_t)axes * sizeof(int64_t));
+    if (format == 2) return EMU_OK;
+    int64_t width = dtype == 2 ? 32 : dtype == 3 ? 8 : 16, rows = (*shape)[axes - 2], columns = (*shape)[axes - 1];
+    (*shape)[axes - 2] = (columns + width - 1) / width;
+    (*shape)[axes - 1] = (rows + 15) / 16;
+    (*shape)[axes] = 16;
+    (*shape)[axes + 1] = width;
+    return EMU_OK;
+}
+
 static size_t scalar_size(int dtype) {
     switch (dtype) {
         case 2: case 4: case 12: return 1;           /* int8, uint8, bool */
