@@ -255,6 +255,11 @@ def objections(operator: str, dtypes: Iterable[str], family: str) -> tuple[str, 
     return () if not said or any(not each for each in said) else said[0]
 
 
+def documented(operator: str) -> bool:
+    """Whether CANN documents a function that an operator of torch calls."""
+    return bool(_callers().get(operator) or _callers().get(operator.partition(".")[0]))
+
+
 def _against(function: str, dtypes: Iterable[str], family: str) -> Iterable[str]:
     lost = refused(function, family) & {name_in_cann(each) for each in dtypes}
     if lost:

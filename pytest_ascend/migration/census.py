@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pytest_ascend.device import npu
+from pytest_ascend.environment.chips import NPUS, Chip, documented, family, objections
 from pytest_ascend.environment.signs import Sign, signs
 from pytest_ascend.environment.stack import collect
 from pytest_ascend.errors import AscendError, DeviceUnavailable, UsageError
-from pytest_ascend.records.census import Census
+from pytest_ascend.records.census import NATIVE, Census
 from pytest_ascend.system.files import canonical_json, read_regular, strict_json, write_if_new
 
 #: torch's operators, and torch_npu's own.
 NAMESPACES = ("aten", "npu")
+
+#: The dtypes that are looked up of a chip, by torch's names.
+DTYPES = (
+    "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",
+    "complex128",
+)  # fmt: skip
 
 #: A census of torch_npu 2.13 has 0.2 MB.
 LIMIT_BYTES = 16 * 2**20
@@ -64,15 +73,58 @@ def take() -> Census:
     )
 
 
-def encode(census: Census) -> str:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OnChip:
+    """What CANN's documentation says of a census's native operators on a chip.
+
+    ``objections`` are by operator with its namespace, and empty of one that the chip has in all dtypes that others
+    have. Operators whose function has no page are not in it: of them nothing is known. Without ``bfloat16`` the chip
+    has it in no operator, and no objection names it.
+    """
+
+    chip: str
+    bfloat16: bool
+    objections: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, census: Census, chip: Chip) -> OnChip:
+        """Look up every native operator. Raises UsageError for a chip of no known family."""
+        its = family(chip.name)
+        if its is None:
+            message = f"{chip.name}: CANN's documentation has nothing of it"
+            raise UsageError(message, hint=f"choose one of {', '.join(each.name for each in NPUS)}")
+        native = [name for name, kind in census.operators.items() if kind == NATIVE]
+        known = {name: name.partition("::")[2] for name in native if documented(name.partition("::")[2])}
+        dtypes = [each for each in DTYPES if its.bfloat16 or each != "bfloat16"]
+        found = {name: objections(operator, dtypes, its.name) for name, operator in known.items()}
+        return cls(chip=chip.name, bfloat16=its.bfloat16, objections=found)
+
+    @property
+    def objected(self) -> dict[str, tuple[str, ...]]:
+        """Return the operators that something is said against."""
+        return {name: said for name, said in self.objections.items() if said}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return builtins only."""
+        objected = {name: list(said) for name, said in self.objected.items()}
+        return {
+            "chip": self.chip,
+            "bfloat16": self.bfloat16,
+            "documented": len(self.objections),
+            "objections": objected,
+        }
+
+
+def encode(census: Census, on_chip: OnChip | None = None) -> str:
     """Return the one text of a census: the same wheel gives the same bytes on every machine, one line an operator."""
-    return canonical_json(census.to_dict(), indent=1) + "\n"
+    more = {"on_chip": on_chip.to_dict()} if on_chip else {}
+    return canonical_json({**census.to_dict(), **more}, indent=1) + "\n"
 
 
-def write(path: Path, census: Census) -> None:
+def write(path: Path, census: Census, on_chip: OnChip | None = None) -> None:
     """Write a census beside ``path`` and put it there. Raises UsageError where that cannot be."""
     try:
-        write_if_new(path, encode(census).encode())
+        write_if_new(path, encode(census, on_chip).encode())
     except OSError as error:
         message = f"cannot write the census {path}: {error.strerror or error}"
         raise UsageError(message, hint="choose another place: --output FILE") from error

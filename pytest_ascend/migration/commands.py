@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +12,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from pytest_ascend.environment.chips import npu_of
 from pytest_ascend.errors import UsageError
-from pytest_ascend.migration.census import NAMESPACES, bring_up, encode, read, take, write
+from pytest_ascend.migration.census import NAMESPACES, OnChip, bring_up, encode, read, take, write
 from pytest_ascend.records.census import KINDS, PARTS, Census, Difference, compare
 from pytest_ascend.system.files import canonical_json
 
@@ -30,8 +33,11 @@ _file = click.Path(path_type=Path)
 @click.option("-o", "--output", type=_file, help="Write the census as JSON into this file.")
 @click.option("--show", multiple=True, type=click.Choice(list(KINDS)), help="Name the operators of a kind. Repeatable.")
 @click.option("--emulated", is_flag=True, help="Import torch_npu on the emulated CANN, whatever is on this machine.")
+@click.option("--chip", help="Also tell what CANN's documentation has against its native operators on a chip.")
 @click.pass_context
-def census(ctx: click.Context, as_json: bool, output: Path | None, show: tuple[str, ...], emulated: bool) -> None:
+def census(
+    ctx: click.Context, *, as_json: bool, output: Path | None, show: tuple[str, ...], emulated: bool, chip: str | None
+) -> None:
     """Tell who computes each operator of the installed torch_npu: the NPU, other operators, the CPU, or nobody.
 
     Takes seconds and touches no device.
@@ -41,14 +47,16 @@ def census(ctx: click.Context, as_json: bool, output: Path | None, show: tuple[s
         return
     if as_json and show:
         raise UsageError("--json and --show exclude each other", hint="the JSON names every operator with its kind")
+    asked = npu_of(chip) if chip else None
     on_emulated = bring_up(emulated=emulated)
     taken = take()
+    on_chip = OnChip.of(taken, asked) if asked else None
     if output:
-        write(output, taken)
+        write(output, taken, on_chip)
     if as_json:
-        click.echo(encode(taken), nl=False)
+        click.echo(encode(taken, on_chip), nl=False)
         return
-    _print(taken, show, on_emulated=on_emulated)
+    _print(taken, show, on_chip, on_emulated=on_emulated)
     if output:
         click.echo(f"census: {output}")
 
@@ -81,16 +89,32 @@ def _refuse_options(ctx: click.Context) -> None:
         )
 
 
-def _print(taken: Census, show: tuple[str, ...], *, on_emulated: bool) -> None:
+def _print(taken: Census, show: tuple[str, ...], on_chip: OnChip | None, *, on_emulated: bool) -> None:
+    objected = on_chip.objected if on_chip else {}
     for kind in [kind for kind in KINDS if kind in show]:
         names = [name for name, its in taken.operators.items() if its == kind]
-        click.echo("\n".join([*names, f"{len(names):,} {kind}", ""]))
+        lines = (f"{name}  {'; '.join(objected[name])}" if name in objected else name for name in names)
+        click.echo("\n".join([*lines, f"{len(names):,} {kind}", ""]))
     console = Console(highlight=False)
     console.print(_versions(taken), markup=False)
     console.print(_table(taken))
+    if on_chip:
+        console.print(_on_chip(on_chip), markup=False)
     console.print(SCOPE, markup=False)
     if on_emulated:
         console.print(EMULATED, markup=False)
+
+
+def _on_chip(found: OnChip) -> str:
+    """Return how many operators each thing is said against, most first, and where to see which."""
+    said = Counter(re.sub(r"aclnn\w+ ", "", each) for parts in found.objected.values() for each in parts)
+    counts = (f"  {count:>6,} {what}" for what, count in said.most_common())
+    first = (
+        f"On {found.chip}, CANN's documentation says something against {len(found.objected):,} of the"
+        f" {len(found.objections):,} native operators that it documents{':' if said else '.'}"
+    )
+    none = [] if found.bfloat16 else [f"{found.chip} has no bfloat16 at all, which is not counted."]
+    return "\n".join([first, *counts, *none, "Which: --show native"])
 
 
 def _table(taken: Census) -> Table:

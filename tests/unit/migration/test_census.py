@@ -12,6 +12,7 @@ import pytest
 
 from pytest_ascend import emulator
 from pytest_ascend.device import npu
+from pytest_ascend.environment.chips import Chip, npu_of
 from pytest_ascend.environment.signs import Sign
 from pytest_ascend.errors import DeviceUnavailable, EmulatorUnavailable, UsageError
 from pytest_ascend.migration import census
@@ -137,3 +138,30 @@ def test_an_emulated_cann_that_does_not_come_up_speaks_for_itself(
     monkeypatch.setattr(emulator, "activate", _raising(EmulatorUnavailable("no C compiler", hint="get one")))
     with pytest.raises(EmulatorUnavailable, match="no C compiler"):
         census.bring_up(look=lambda: ())
+
+
+def on(chip: str) -> census.OnChip:
+    operators = {"aten::mm": "native", "aten::__lshift__.Tensor": "native", "npu::nobodys": "native"}
+    taken = Census(
+        torch="2.13.0", torch_npu="2.13.0", torch_npu_commit="", operators={**operators, "aten::sin": "fallback"}
+    )
+    return census.OnChip.of(taken, npu_of(chip))
+
+
+def test_native_operators_are_looked_up_on_a_chip() -> None:
+    found = on("310P3")
+    assert set(found.objections) == {"aten::mm", "aten::__lshift__.Tensor"}
+    assert not found.bfloat16
+    assert list(found.objected) == ["aten::__lshift__.Tensor"]
+    assert "is not documented for it" in found.objected["aten::__lshift__.Tensor"][0]
+
+
+def test_what_is_said_of_a_chip_is_in_the_file_and_the_file_is_a_census(tmp_path: Path) -> None:
+    census.write(tmp_path / "census.json", SMALL, on("310P3"))
+    assert census.read(tmp_path / "census.json") == SMALL
+    assert json.loads((tmp_path / "census.json").read_bytes())["on_chip"]["documented"] == 2
+
+
+def test_a_chip_without_documentation_is_one_clear_message() -> None:
+    with pytest.raises(UsageError, match=r"documentation has nothing of it\n  hint: choose one of Ascend910A"):
+        census.OnChip.of(SMALL, Chip(name="Ascend999", memory_bytes=1, source=""))

@@ -61,6 +61,17 @@ def test_names_of_a_kind_are_shown_on_lines_of_their_own() -> None:
     assert lines[:6] == ["aten::add", "npu::rope", "2 native", "", "aten::sin", "1 fallback"]
 
 
+def test_what_is_said_of_a_chip_stands_below_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = Census(**{**TAKEN.stack, "operators": {"aten::__lshift__.Tensor": "native", "aten::mm": "native"}})
+    monkeypatch.setattr(commands, "take", lambda: taken)
+    output = run("--chip", "310P3", "--show", "native").output
+    assert "aten::__lshift__.Tensor  aclnnLeftShift is not documented for it\naten::mm\n" in output
+    said = " ".join(output.split())
+    assert "something against 1 of the 2 native operators that it documents: 1 is not documented for it" in said
+    assert "Ascend310P3 has no bfloat16 at all" in said
+    assert "no bfloat16" not in run("--chip", "910B3").output
+
+
 def test_json_is_the_census_and_nothing_else() -> None:
     assert run("--json").output == encode(TAKEN)
 
