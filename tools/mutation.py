@@ -325,11 +325,14 @@ class Warm:
         items = {item.nodeid: item for item in session.items if item.nodeid in self.room.tests}
         self.room.limit_each(items.values())
         kernels_imported()
+        gc.collect()
+        loaded = [each for each in gc.get_objects() if isinstance(each, FunctionType)]
+        gc.freeze()  # else the collector of each fork would touch, and so copy, all of this
         for number, mutant in enumerate(self.drawn):
             began, noticed = time.monotonic(), None
             with mutated(self.room.copy, mutant) as original:
                 codes = functions(original, mutant.source)
-                functions_live = live(str(self.room.copy / mutant.path), codes)
+                functions_live = live(loaded, str(self.room.copy / mutant.path), codes)
                 names = self.room.near(mutant.path, codes)
                 if functions_live and names is not None:
                     noticed = self._noticed([items[each] for each in names if each in items], functions_live)
@@ -386,13 +389,13 @@ def _own(code: CodeType) -> tuple[object, ...]:
     return code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, constants
 
 
-def live(path: str, codes: Sequence[tuple[CodeType, CodeType]] | None) -> list[tuple[FunctionType, CodeType]]:
-    """Return the functions of this process that have these codes, with the new one; [] where the first is nowhere."""
+def live(
+    loaded: Iterable[FunctionType], path: str, codes: Sequence[tuple[CodeType, CodeType]] | None
+) -> list[tuple[FunctionType, CodeType]]:
+    """Return those functions that have these codes, with the new one; [] where the first is nowhere."""
     new = dict(codes or ())
     found = [
-        (each, new[each.__code__])
-        for each in gc.get_objects()
-        if isinstance(each, FunctionType) and each.__code__.co_filename == path and each.__code__ in new
+        (each, new[each.__code__]) for each in loaded if each.__code__.co_filename == path and each.__code__ in new
     ]
     return found if codes and any(each.__code__ == codes[0][0] for each, _ in found) else []
 

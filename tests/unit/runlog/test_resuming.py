@@ -11,6 +11,7 @@ from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import Header, Lost, Resumed
+from pytest_ascend.runlog.resuming import recorded
 from pytest_ascend.runlog.writing import RunLog, read
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog.synthetic import header, op_cases, replace
@@ -135,3 +136,14 @@ def test_a_log_that_was_altered_is_not_continued(begun: Path, wanted: Header) ->
     begun.write_bytes(begun.read_bytes().replace(b'"x_us":1.0', b'"x_us":2.0', 1))
     with pytest.raises(RunLogError, match="Line 3 does not continue the chain"):
         RunLog.resume(begun, wanted)
+
+
+def test_how_long_cases_took_is_known_of_a_log_that_can_be_read_from_the_same_stack(
+    begun: Path, wanted: Header, tmp_path: Path
+) -> None:
+    took = {case.id: 0.0 for case in wanted.manifest[:3]}
+    assert recorded(begun.parent) == recorded(begun.parent, wanted.stack) == took
+    assert recorded(begun.parent, replace(wanted.stack, cann="9.9.9")) == {}
+    assert recorded(tmp_path / "nowhere") == {}
+    begun.write_text("no log\n", encoding="utf-8")
+    assert recorded(begun.parent) == {}

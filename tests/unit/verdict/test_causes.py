@@ -7,7 +7,7 @@ import pytest
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.verdict.causes import causes_of
+from pytest_ascend.verdict.causes import causes_of, known_causes
 
 OPERATORS = [f"op{index}" for index in range(40)]
 PROPERTIES = ("forward", "backward", "layout", "special")
@@ -62,16 +62,16 @@ def test_errors_are_grouped_by_code_and_by_message_without_its_numbers():
     results += [
         record(f"x{index}", "forward", "float32", "errored", reason=f"lost at 0x{index:x}") for index in range(9)
     ]
-    assert [(cause.title, len(cause.cases)) for cause in causes_of(results)] == [
-        ("error 507899", 48),
-        ("error lost at #", 9),
+    assert [(cause.title, len(cause.cases), cause.ran) for cause in causes_of(results)] == [
+        ("error 507899", 48, 0),  # none that ran well could have it
+        ("error lost at #", 9, 0),
     ]
 
 
 def test_fallbacks_are_grouped_by_the_operator_that_the_cpu_computed():
     results = [record(f"op{index}", "forward", "float32", "fallback", fallbacks=("aten::foo",)) for index in range(5)]
     (cause,) = causes_of(results)
-    assert (cause.title, len(cause.cases)) == ("aten::foo computed on the CPU", 5)
+    assert (cause.title, len(cause.cases), cause.ran) == ("aten::foo computed on the CPU", 5, 0)
 
 
 def test_the_simplest_case_stands_for_its_cause():
@@ -95,3 +95,21 @@ def test_every_deviating_case_is_in_exactly_one_cause_whatever_fails():
 
 def test_nothing_deviates_nothing_is_grouped():
     assert causes_of(run(lambda *_: False)) == ()
+
+
+def test_known_deviations_are_grouped_by_their_cause_defects_first_then_the_larger():
+    def waived(subject, waiver, outcome="waived"):
+        return record(subject, "forward", "float32", outcome, reason="known", waiver=waiver)
+
+    limit = {"cause": "no kernel", "kind": "limit", "expires": "2027-01-01"}
+    few, many = ({"cause": name, "kind": "defect", "reason": "x"} for name in ("few", "many"))
+    results = [waived(f"a{index}", limit) for index in range(5)]
+    results += [waived("b", few), *(waived(f"c{index}", many, "disputed") for index in range(2))]
+    results += [waived("d", {"reason": "only said"}), waived("e", None), record("f", "forward", "float32", "failed")]
+    assert [(each.cause, each.kind, each.waiver, len(each.cases)) for each in known_causes(results)] == [
+        ("many", "defect", many, 2),
+        ("few", "defect", few, 1),
+        ("known", "", {}, 1),
+        ("only said", "", {"reason": "only said"}, 1),
+        ("no kernel", "limit", limit, 5),
+    ]

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ascend.verdict import columns, figures
+from pytest_ascend.verdict.phrase import LANGUAGES
 from tests.unit.runlog import synthetic
 
 
@@ -13,6 +14,14 @@ def test_a_case_that_ran_has_a_time_and_one_that_did_not_has_none():
     record = synthetic.replace(synthetic.passed(case), duration_s=2.5)
     assert shown(record, "") == figures.duration(2.5) != ""
     assert shown(synthetic.replace(record, node_id=""), "") == ""
+
+
+def test_every_column_has_a_heading_of_its_own_and_one_that_is_not_translated_the_english_one():
+    english = columns.headings("en")
+    assert english["column.limit_used"] == "Limit used"
+    assert columns.headings("xx") == english == {f"column.{each.name}": each.heading for each in columns.COLUMNS}
+    for language in LANGUAGES:
+        assert len(set(columns.headings(language).values())) == len(columns.COLUMNS)
 
 
 def test_training_dtypes_come_first_and_unknown_ones_last():

@@ -194,6 +194,13 @@ def test_shards_of_different_years_are_refused(runs, tmp_path):
     assert "started on 2021-03-01" in refusal(runs, tmp_path)
 
 
+def test_shards_are_at_most_two_weeks_apart(runs, tmp_path):
+    """The last one ends at 3:14:05 on January 2nd."""
+    merge([shard(tmp_path / "a", 1, started="2025-12-19T03:14:05+00:00"), *runs[1:]], tmp_path / "run.jsonl")
+    runs[0] = shard(tmp_path / "b", 1, started="2025-12-19T03:14:04+00:00")
+    assert "are at most 14 days apart" in refusal(runs, tmp_path)
+
+
 def test_one_run_cannot_be_two_shards(runs, tmp_path):
     runs[1] = shard(tmp_path / "again", 2, run_id="run-1")
     assert "of the very run that wrote" in refusal(runs, tmp_path)

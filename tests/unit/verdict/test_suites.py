@@ -27,7 +27,11 @@ def test_the_page_begins_with_operators():
 
 
 def test_a_suite_that_is_not_bundled_has_its_name_and_the_lowest_tier():
-    assert describe("mine").title == {"en": "mine"}
+    mine = describe("mine")
+    assert mine.title == {"en": "mine"}
+    assert mine.compares, "a pass has to rest on a comparison"
+    assert not mine.needs_npu, "it runs wherever its user has it run"
+    assert not mine.computed_once
     assert TIERS["operators"].covers("mine")
 
 
