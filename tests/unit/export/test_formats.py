@@ -36,6 +36,10 @@ def test_junit_counts_each_case_once_and_keeps_our_outcome():
     assert int(suite.get("tests")) == len(EVERY) == len(suite.findall("testcase"))
     for kind, name in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
         assert int(suite.get(name)) == len(list(suite.iter(kind))) > 0
+    durations = [float(each.get("time")) for each in suite.iter("testcase")]
+    assert float(suite.get("time")) == pytest.approx(sum(durations), abs=0.01)
+    assert sum(durations) > 0
+    assert suite.get("timestamp") == synthetic.STARTED
     plain = [each for each in suite.iter("testcase") if not {child.tag for child in each} - {"properties"}]
     assert len(plain) == 1, "only a pass may look like one"
 
@@ -57,14 +61,21 @@ def test_json_names_causes_and_the_cases_of_each():
 
 def test_the_relay_gets_texts_within_its_limits():
     many = synthetic.op_cases(1_200)
-    inputs = json.loads(formats.relay(summary(["failed"] * 1_200, cases=many)))
+
+    def tell(result):
+        verdicts = tuple(synthetic.replace(each, message="\u8bef" * 5_000) for each in result.verdicts)
+        return synthetic.replace(result, outcome=OUTCOMES["failed"](reason="\u8bef" * 2_000), verdicts=verdicts)
+
+    inputs = json.loads(formats.relay(summary(["failed"] * 1_200, cases=many, change=tell)))
     detail, counts, triage = (
         json.loads(inputs[name]) for name in ("failed-tests-detail", "test-results", "triage-verdict")
     )
     assert inputs["conclusion"] == "failure"
     assert counts == {"passed": 0, "failed": 1_200, "skipped": 0}
     assert len(detail) == 1_000
-    assert all(len(each["message"].encode()) <= 1_000 and len(each["stacktrace"].encode()) <= 4_000 for each in detail)
+    sizes = [tuple(len(each[name].encode()) for name in ("message", "stacktrace")) for each in detail]
+    assert max(sizes) <= (1_000, 4_000)
+    assert min(sizes) > (900, 3_900), "and cut no further, and between characters"
     assert (triage["schema_version"], triage["category"], triage["confidence"]) == (1, "backend", 1.0)
     assert 1 <= len(triage["evidence"]) <= 10
 
@@ -73,6 +84,35 @@ def test_a_clean_run_blames_nobody():
     inputs = json.loads(formats.relay(summary(["passed"] * 4)))
     assert inputs["conclusion"] == "success"
     assert json.loads(inputs["triage-verdict"])["category"] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind", "side"),
+    [
+        ("failed", "", "backend"),
+        ("fallback", "", "backend"),
+        ("unsupported", "", "backend"),
+        ("flaky", "", "flake"),
+        ("not-run", "", "infra"),
+        ("errored", "", "unknown"),
+        ("errored", "kernel", "unknown"),
+        ("errored", "device-lost", "infra"),
+        ("errored", "hccl", "infra"),
+        ("errored", "tool-missing", "infra"),
+        ("errored", "version-mismatch", "infra"),
+    ],
+)
+def test_the_relay_says_who_has_to_look_and_whether_it_came_back(outcome, kind, side):
+    def same(result):
+        if result.outcome.name != outcome:
+            return result
+        codes = {"kind": kind, "codes": [{"code": "1", "says": "", "source": ""}]}
+        return synthetic.replace(result, outcome=OUTCOMES[outcome](reason="so it was"), diagnosis=codes if kind else {})
+
+    found = summary(["passed", outcome, outcome, outcome], change=same)
+    triage = json.loads(json.loads(formats.relay(found))["triage-verdict"])
+    told = (triage["category"], triage["confidence"], triage["reproduced_on_retry"])
+    assert told == (side, 1.0, outcome != "flaky")
 
 
 def test_annotations_are_one_a_line_whatever_the_cases_are_called(hostile):
