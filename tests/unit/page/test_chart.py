@@ -1,10 +1,13 @@
 """Pictures: every point has its place, whatever the figures."""
 
+import itertools
 import json
 import math
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_ascend.page import chart, svg
 from pytest_ascend.page.html import render
@@ -20,6 +23,62 @@ from .test_html import Reader
 
 def numbers(drawn):
     return [float(each) for shape in drawn.shapes for each in re.findall(r"-?\d+(?:\.\d+)?", shape.path)]
+
+
+def points(path):
+    """Return the places that a path goes through, of SVG's commands M, L, H, V and h (SVG 1.1, chapter 8.3)."""
+    x, y, found = 0.0, 0.0, []
+    for command, rest in re.findall(r"([MLHVhZ])([^MLHVhZ]*)", path):
+        given = list(map(float, rest.split()))
+        if command in "ML":
+            x, y = given
+        elif command in "Hh":
+            x = given[0] + (x if command == "h" else 0)
+        elif command == "V":
+            y = given[0]
+        found.append((x, y))
+    return found
+
+
+@given(st.lists(st.floats(1, 1e3), min_size=2, max_size=60), st.lists(st.floats(1, 1e3), min_size=1, max_size=60))
+def test_columns_are_as_high_as_their_share_and_as_wide_as_the_outline_beside_them(values, baseline):
+    drawn = chart.distribution("b", "#b", "latency_us", values, baseline)
+    rows = json.loads(drawn.numbers)["rows"]
+    edges = [svg.LEFT + (svg.WIDTH - svg.LEFT - svg.RIGHT) * place / len(rows) for place in range(len(rows) + 1)]
+    most, foot = max(share for row in rows for share in row[1:]), svg.HEIGHT - svg.BOTTOM
+    tops = [
+        [foot - (foot - svg.TOP) * share / most for share in column] for column in list(zip(*rows, strict=True))[1:]
+    ]
+    bars = [points(shape.path) for shape in drawn.shapes if shape.looks == "bar s1"]
+    assert [bar[0][0] for bar in bars] == pytest.approx(
+        [edge for edge, row in zip(edges, rows, strict=False) if row[1]], abs=0.1
+    )
+    assert [bar[1][1] for bar in bars] == pytest.approx([top for top in tops[0] if top < foot], abs=0.1)
+    assert all(bar[2][0] - bar[0][0] == pytest.approx(edges[1] - edges[0] - 1, abs=0.1) for bar in bars)
+    assert {bar[0][1] for bar in bars} == {bar[3][1] for bar in bars} == {foot}
+    (outline,) = (points(shape.path) for shape in drawn.shapes if shape.looks == "line s2")
+    assert outline[0] == (svg.LEFT, foot)
+    assert [each for each, _ in outline[2::2]] == pytest.approx(edges[1:], abs=0.3)
+    assert [each for _, each in outline[1::2]] == pytest.approx(tops[1], abs=0.1)
+
+
+def test_rows_of_benchmarks_do_not_touch_and_the_picture_holds_them():
+    found = [chart.Slowdown(str(each), True, each / 10, each / 10 - 0.05, each / 10 + 0.1) for each in range(-2, 4)]
+    drawn = chart.slowdowns("benchmarks", found)
+    *names, low, high = drawn.texts
+    rows = [points(shape.path) for shape in drawn.shapes if shape.looks == "line s1"]
+    assert {second[0][1] - first[0][1] for first, second in itertools.pairwise(rows)} == {chart.SLOWDOWN_ROW}
+    assert all(row[0][1] - 12 < float(name.y) < row[0][1] for row, name in zip(rows, names, strict=True))
+    assert rows[-1][0][1] + 12 < float(low.y) == float(high.y) < drawn.height
+    assert (low.words, high.words) == ("-25 %", "+40 %")
+    scale = [
+        (x, share)
+        for row, each in zip(rows, found, strict=True)
+        for (x, _), share in zip(row, (each.low, each.high), strict=True)
+    ]
+    unit = (svg.WIDTH - svg.RIGHT - 12) / 0.65
+    assert [x for x, _ in scale] == pytest.approx([12 + (share + 0.25) * unit for _, share in scale], abs=0.1)
+    assert points(drawn.rules[0])[0][0] == pytest.approx(12 + 0.25 * unit, abs=0.1)
 
 
 def test_a_curve_has_both_lines_and_says_how_far_they_part():
