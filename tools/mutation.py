@@ -50,7 +50,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "records": ("tests/unit/records", "tests/unit/system", "tests/unit/runlog", "tests/unit/verdict"),
     "runlog": ("tests/unit/runlog", "tests/unit/coverage", "tests/unit/verdict/test_merge.py"),
     "verdict": ("tests/unit/verdict", "tests/unit/export"),
-    "page": ("tests/unit/page",),
+    "page": ("tests/unit/page", "tests/unit/verdict/test_scan.py"),
     "export": ("tests/unit/export", "tests/unit/verdict"),
     "certificate": ("tests/unit/certificate",),
     "isolation": ("tests/unit/isolation", "tests/integration/test_isolation.py"),

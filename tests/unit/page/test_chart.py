@@ -14,6 +14,7 @@ from pytest_ascend.page.html import render
 from pytest_ascend.page.tables import charts
 from pytest_ascend.records.case import Case
 from pytest_ascend.runlog.contents import Run
+from pytest_ascend.verdict.phrase import say
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
 from tests.unit.runlog.synthetic import replace
@@ -28,7 +29,9 @@ def numbers(drawn):
 def points(path):
     """Return the places that a path goes through, of SVG's commands M, L, H, V and h (SVG 1.1, chapter 8.3)."""
     x, y, found = 0.0, 0.0, []
-    for command, rest in re.findall(r"([MLHVhZ])([^MLHVhZ]*)", path):
+    for command, rest in re.findall(r"([MLHVhaZ])([^MLHVhaZ]*)", path):
+        if command == "a":  # of a dot, which ends where it began
+            continue
         given = list(map(float, rest.split()))
         if command in "ML":
             x, y = given
@@ -60,6 +63,56 @@ def test_columns_are_as_high_as_their_share_and_as_wide_as_the_outline_beside_th
     assert outline[0] == (svg.LEFT, foot)
     assert [each for each, _ in outline[2::2]] == pytest.approx(edges[1:], abs=0.3)
     assert [each for _, each in outline[1::2]] == pytest.approx(tops[1], abs=0.1)
+
+
+FEW = [3.0, 2.0, 1.5, 1.0]
+PICTURES = {
+    "curve": chart.curve("m", "", "loss", FEW, FEW[::-1], spread=([0.9] * 4, [3.1] * 4)),
+    "distribution": chart.distribution("b", "", "latency_us", [1.0, *FEW, 90.0], FEW),
+    "slowdowns": chart.slowdowns("b", [chart.Slowdown("add", True, 0.2, -0.1, math.inf)] * 3),
+    "row": chart.row(
+        "b", "", say("chart.now"), "memory_bytes", [("", each) for each in FEW], over="x", labels=["1"] * 4
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_lines_points_and_words_are_inside_the_picture(name):
+    drawn = PICTURES[name]
+    places = [place for path in (*drawn.rules, *(each.path for each in drawn.shapes)) for place in points(path)]
+    places += [(float(each.x), float(each.y)) for each in drawn.texts]
+    assert all(0 <= x <= drawn.width and 0 < y < drawn.height for x, y in places)
+    ends = {"start": 1, "middle": 0, "end": -1}
+    assert all(0 < float(each.x) + 6 * ends[each.anchor] < drawn.width for each in drawn.texts)
+    for one, other in itertools.combinations(drawn.texts, 2):
+        assert (one.x, one.y, one.anchor) != (other.x, other.y, other.anchor), "words upon words"
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 12, 13, 40])
+def test_words_below_an_axis_are_each_below_its_place_and_the_last_ends_there(count):
+    axis, words = svg.across(max(count - 1, 1)), [str(each) for each in range(count)]
+    found = svg.x_labels(axis, words)
+    assert len(found) <= svg.LABELS_LIMIT
+    assert [float(each.x) for each in found] == pytest.approx([axis.at(int(each.words)) for each in found], abs=0.05)
+    assert [each.anchor == "end" for each in found] == [each.words == str(count - 1) != "0" for each in found]
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.booleans())
+def test_an_axis_has_a_few_round_numbers_from_one_end_to_the_other(low, length, binary):
+    axis = svg.Axis(low, low + length, 0, 1)
+    found = svg.ticks(axis, binary=binary)
+    step = min(found[1:], default=math.inf) - found[0] if len(found) > 1 else length
+    assert 1 <= len(found) <= 5
+    assert all(low - 1e-6 <= each <= low + length + 1e-6 for each in found)
+    assert found[0] - step < low + 1e-6
+    assert found[-1] + step > low + length - 1e-6
+    if len(found) > 1:
+        digits = math.frexp(step)[0] * 10 if binary else float(f"{step:.6e}".partition("e")[0])
+        assert (
+            digits == pytest.approx(5)
+            if binary
+            else digits == pytest.approx(min((1, 2, 5, 10), key=lambda each: abs(each - digits)))
+        )
 
 
 def test_rows_of_benchmarks_do_not_touch_and_the_picture_holds_them():

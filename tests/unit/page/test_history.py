@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from pytest_ascend.cli import cli
 from pytest_ascend.errors import UsageError
+from pytest_ascend.page.history import Point, _benchmarks, _causes
 from tests.unit.runlog import synthetic
 
 from .test_html import Reader
@@ -58,3 +59,52 @@ def test_a_folder_without_runs_is_one_clear_message(tmp_path):
     done = CliRunner().invoke(cli, ["report", "history", str(tmp_path)])
     assert isinstance(done.exception, UsageError)
     assert "no run log in" in str(done.exception)
+
+
+def point(day, causes=(), benchmarks=(), label=""):
+    """Return a run in short: ``causes`` are (id, cases), ``benchmarks`` (name, us)."""
+    return Point(
+        run_id=day,
+        started=f"2026-01-{day}T00:00:00+00:00",
+        combination="",
+        level="smoke",
+        label=label,
+        opening="",
+        kind="conforms",
+        passed=1,
+        total=1,
+        causes={name: (cases, f"title of {name}", "failed") for name, cases in causes},
+        benchmarks={(name, "latency_us"): (value, "slower") for name, value in benchmarks},
+        page="",
+    )
+
+
+def test_causes_of_the_latest_run_come_first_and_then_the_larger():
+    runs = [
+        point("01", [("gone", 90), ("small", 1)]),
+        point("02", [("also gone", 100), ("small", 3)]),
+        point("03", [("small", 2), ("large", 7), ("as large", 7)]),
+    ]
+    assert [
+        (each.title, each.cases, each.runs, each.first[8:10], each.last[8:10], each.is_gone) for each in _causes(runs)
+    ] == [
+        ("title of as large", "7", "1 / 3", "03", "03", False),
+        ("title of large", "7", "1 / 3", "03", "03", False),
+        ("title of small", "2", "3 / 3", "01", "03", False),
+        ("title of also gone", "100", "1 / 3", "02", "02", True),
+        ("title of gone", "90", "1 / 3", "01", "01", True),
+    ]
+
+
+def test_benchmarks_of_two_runs_are_drawn_and_no_emulated_ones():
+    runs = [
+        point("01", benchmarks=[("add", 0.5), ("once", 1.0), ("odd", 1.0), ("below", -1.0)]),
+        point("02", benchmarks=[("add", 7.0)], label="emulated"),
+        point("03", benchmarks=[("add", 2.0), ("odd", float("inf")), ("below", 1.0), ("none", 0.0)]),
+        point("04", benchmarks=[("none", 0.0)]),
+    ]
+    drawn = {each.title: each for each in _benchmarks(runs)}
+    assert list(drawn) == ["add", "none"]
+    assert [row[1] for row in json.loads(drawn["add"].numbers)["rows"]] == [0.5, 2.0]
+    assert str(drawn["add"].said).startswith("latency")
+    assert [each.words for each in drawn["add"].texts][-2:] == ["01-01", "01-03"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
 import msgspec
 import pytest
+import torch
 
 from pytest_ascend.coverage.expectations import Expectation, Known
 from pytest_ascend.errors import UsageError
@@ -14,7 +16,7 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Unsupported
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import HALVES, SATURATES, Verdict, told
-from pytest_ascend.run.case_context import OVERFLOWED, CaseContext, watching
+from pytest_ascend.run.case_context import OVERFLOWED, REASON_CHARACTERS, CaseContext, watching
 
 AGREES = Verdict(path="output", agrees=True, standard="", headline="agrees")
 DISAGREES = Verdict(path="output", agrees=False, standard="", headline="output: 3 of 4 differ", message="all lines")
@@ -119,6 +121,101 @@ def test_a_failure_says_that_something_overflowed_where_the_npu_remembers_it() -
     assert OVERFLOWED in trial(verdicts=[DISAGREES], overflowed=True).outcome().detail
     assert OVERFLOWED not in trial(verdicts=[DISAGREES]).outcome().detail
     assert trial(verdicts=[AGREES], overflowed=True).outcome().name == "passed"
+
+
+@pytest.mark.parametrize(
+    ("patterns", "explained"),
+    [
+        ((told([HALVES]),), True),
+        ((told([HALVES]), told([SATURATES])), True),  # each by one of them
+        ((told([HALVES]), "rows are exchanged"), False),
+    ],
+)
+def test_a_case_deviates_by_design_where_all_that_disagrees_is_explained(
+    patterns: tuple[str, ...], explained: bool
+) -> None:
+    leaves = tuple(
+        Verdict(path=str(place), agrees=False, standard="", headline="differs", pattern=each)
+        for place, each in enumerate(patterns)
+    )
+    whole = Verdict(path="output", agrees=False, standard="", headline="differs", leaves=(AGREES, *leaves))
+    assert (trial(verdicts=[AGREES, whole])._deviations() != frozenset()) is explained
+    assert (trial(verdicts=list(leaves))._deviations() != frozenset()) is explained
+
+
+def test_looser_limits_than_the_standards_are_a_waiver_that_gives_each_reason_once() -> None:
+    loose = [replace(AGREES, waiver=why) for why in ("too strict", "", "old chip", "too strict")]
+    record = trial(verdicts=loose).record()
+    assert record.outcome.name == "waived"
+    assert record.outcome.reason == "judged by looser limits than the standard's: too strict; old chip"
+    assert record.waiver == {"reason": "too strict; old chip"}
+    assert trial(verdicts=[AGREES]).record().waiver == {}
+
+
+def test_a_program_is_asked_for_where_something_is_wrong_with_what_was_wrong_first() -> None:
+    asked: list[Verdict | None] = []
+
+    def reproduce(verdict: Verdict | None) -> str:
+        asked.append(verdict)
+        return "import torch"
+
+    second = replace(DISAGREES, path="another")
+    assert trial(verdicts=[AGREES, DISAGREES, second], reproduce=reproduce).record().snippet == "import torch"
+    assert trial(interrupted=Unsupported(reason="no"), reproduce=reproduce).record().snippet == "import torch"
+    assert trial(verdicts=[AGREES], reproduce=reproduce).record().snippet == ""
+    assert trial(verdicts=[DISAGREES]).record().snippet == ""
+    assert asked == [DISAGREES, None]
+
+
+def test_why_there_is_no_program_is_one_line_of_a_comment() -> None:
+    def reproduce(_: Verdict | None) -> str:
+        raise ValueError("a lambda\n" + 300 * "x")
+
+    said = trial(verdicts=[DISAGREES], reproduce=reproduce).record().snippet
+    assert said.startswith("# no program: a lambda")
+    assert "\n" not in said
+    assert len(said) == len("# no program: ") + REASON_CHARACTERS
+
+
+def test_everything_that_was_gathered_is_in_the_record() -> None:
+    codes = {"kind": "hccl", "codes": [{"code": "1", "says": "", "source": ""}]}
+    record = trial(verdicts=[AGREES], fallbacks=["aten::lgamma"], duration_s=2.5, diagnosis=codes).record()
+    assert (record.node_id, record.fallbacks, record.duration_s, record.diagnosis) == (
+        "test_x.py::test_y", ("aten::lgamma",), 2.5, codes,
+    )  # fmt: skip
+
+
+class Fallible:
+    """A device whose operators may fall back, as the watch of this test says; it raises when it is waited for."""
+
+    kind, falls_back = "cpu", True
+
+    def overflowed(self) -> bool:
+        raise RuntimeError("a dead device")
+
+    def synchronize(self) -> None:
+        raise RuntimeError("507015")
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_a_case_that_is_not_timed_is_watched_and_its_device_raises_within_it(
+    timed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_ascend.device.fallback.falls_back", lambda operator: "mul" in str(operator))
+    monkeypatch.setattr(Fallible, "overflowed", lambda self: False)
+    case = trial()
+    x = torch.ones(2, 2)
+    with pytest.raises(RuntimeError, match="507015"), watching(case, Fallible(), timed=timed):  # type: ignore[arg-type]
+        torch.mm(x * x, x)
+    assert (case.fallbacks, case.multiplied) == (([], None) if timed else (["aten::mul.Tensor"], True))
+
+
+def test_a_dead_device_is_what_the_test_raised_first() -> None:
+    device = Fallible()
+    device.overflowed = iter((False,)).__next__  # type: ignore[method-assign]
+    with pytest.raises(KeyError, match="first"), watching(trial(), device, timed=True):  # type: ignore[arg-type]  # noqa: PT012
+        device.overflowed = Fallible().overflowed  # type: ignore[method-assign]
+        raise KeyError("first")
 
 
 class Remembering:

@@ -9,7 +9,7 @@ import torch
 
 from pytest_ascend.errors import GoldenError, UsageError
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.run.reference import CpuReference, cpu_reference
+from pytest_ascend.run.reference import CpuReference, cpu_reference, latencies_us
 
 
 def test_a_module_is_computed_in_float64_and_left_as_it_is() -> None:
@@ -92,3 +92,38 @@ def test_a_golden_of_other_weights_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_tensor_cannot_be_stored(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be stored"):
         CpuReference(GoldenStore(tmp_path), stores=True)(lambda x: 3, torch.ones(1), golden="mine/block")
+
+
+def test_what_is_stored_is_of_the_inputs_in_any_layout_and_of_their_shape(tmp_path: Path) -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    stored = CpuReference(GoldenStore(tmp_path), stores=True)(torch.neg, x.t().contiguous().t(), golden="mine/block")
+    assert torch.equal(CpuReference(GoldenStore(tmp_path))(torch.neg, x, golden="mine/block"), stored)
+    for other in (x.reshape(3, 2), x.double(), x[:, :2], x.view(torch.int32)):
+        with pytest.raises(GoldenError, match="other weights or inputs"):
+            CpuReference(GoldenStore(tmp_path))(torch.neg, other, golden="mine/block")
+
+
+def test_a_missing_golden_says_how_to_store_it(tmp_path: Path) -> None:
+    with pytest.raises(GoldenError) as raised:
+        CpuReference(GoldenStore(tmp_path))(torch.neg, torch.ones(1), golden="mine/block")
+    assert "--ascend-store-goldens" in raised.value.hint
+
+
+class Clocked:
+    """A device on which work takes as long as it is waited for: 7 us each time, after a call of 3 us."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_ns = 0
+        monkeypatch.setattr("pytest_ascend.run.reference.time.perf_counter_ns", lambda: self.now_ns)
+
+    def call(self) -> None:
+        self.now_ns += 3_000
+
+    def synchronize(self) -> None:
+        self.now_ns += 7_000
+
+
+def test_a_round_is_a_call_and_the_wait_for_it_after_two_to_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Clocked(monkeypatch)
+    assert latencies_us(device.call, device, rounds=3) == (10.0, 10.0, 10.0)  # type: ignore[arg-type]
+    assert device.now_ns == 2 * 3_000 + 7_000 + 3 * 10_000

@@ -27,6 +27,7 @@ def test_the_verdict_is_that_of_the_whole_log(tmp_path, stack, shape, outcomes):
     path = synthetic.write_log(tmp_path / "run.jsonl", CASES, outcomes=outcomes, stack=stack, **shape)
     whole, found = summarise(read(path)), scan(path).summary
     assert (found.verdict, found.counts, found.executed) == (whole.verdict, whole.counts, whole.executed)
+    assert found.run == synthetic.replace(whole.run, records=(), lines=(), problems=found.run.problems)
 
 
 def test_a_subject_is_tallied_over_all_its_cases(log):
