@@ -14,7 +14,7 @@ from pytest_ascend.run.program import DIFFERENCE, ending, worst_leaf
 
 T = torch.tensor
 #: What the CPU computes in; where the device's result is given in float64, float32.
-_HONEST = {torch.float64: torch.float32}
+_REFERENCE = {torch.float64: torch.float32}
 NAN, INF = math.nan, math.inf
 
 
@@ -23,12 +23,12 @@ def judged(
 ) -> str:
     """Run the end of a program and return what it says before it exits with 1 where it failed, else with 0."""
     said: list[str] = []
-    program = DIFFERENCE + ending(0, index, rule, allowed, honest="honest", **named)
+    program = DIFFERENCE + ending(0, index, rule, allowed, reference_runs="reference_runs", **named)
     held = {
         "torch": torch,
         "actual": [actual],
         "expected": [expected],
-        "honest": [expected.to(_HONEST.get(actual.dtype, actual.dtype))],
+        "reference_runs": [expected.to(_REFERENCE.get(actual.dtype, actual.dtype))],
     }
     with pytest.raises(SystemExit) as left:
         exec(compile(program, "ending", "exec"), {**held, "print": said.append})  # noqa: S102  (it was written by us)
@@ -78,9 +78,9 @@ def test_nan_and_infinity_have_their_places(actual: tuple[float, ...], expected:
 
 def test_by_any_other_rule_ten_times_what_the_cpu_is_off_is_allowed() -> None:
     expected = torch.linspace(1, 2, 1000, dtype=torch.float64)
-    honest = float((expected.float() - expected).square().mean().sqrt())
+    apart = float((expected.float() - expected).square().mean().sqrt())
     for times, word in ((9.5, "passed"), (10.5, "FAILED")):
-        said = judged(expected + times * honest, expected, "share of elements beyond 32 ulp", 0.05)
+        said = judged(expected + times * apart, expected, "share of elements beyond 32 ulp", 0.05)
         assert said.startswith("root mean square error, beside ten times the CPU's own: ")
         assert said.endswith(word)
     assert judged(expected.float(), expected, "error of one element", 0.0, None).endswith("passed")
@@ -95,9 +95,14 @@ def test_equal_tensors_pass_whatever_they_are_of(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize(("shape", "code"), [((2,), True), ((0,), False)])
 def test_another_shape_fails_and_no_elements_pass(shape: tuple[int, ...], code: bool) -> None:
-    held = {"torch": torch, "actual": [torch.ones(shape)], "expected": [torch.ones(0)], "honest": [torch.ones(0)]}
+    held = {
+        "torch": torch,
+        "actual": [torch.ones(shape)],
+        "expected": [torch.ones(0)],
+        "reference_runs": [torch.ones(0)],
+    }
     with pytest.raises(SystemExit) as left:
-        exec(DIFFERENCE + ending(0, None, "x", 0.0, honest="honest"), held)  # noqa: S102  (it was written by us)
+        exec(DIFFERENCE + ending(0, None, "x", 0.0, reference_runs="reference_runs"), held)  # noqa: S102  (it was written by us)
     assert left.value.code is code
 
 
