@@ -1,5 +1,91 @@
-"""Where cases run: one small protocol, and an implementation for each kind of device."""
+"""Where cases run: what a run needs from a device. A module for each kind of device implements it."""
 
-from pytest_ascend.device.protocol import Device, Request, parse
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pytest_ascend.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Device", "Request", "parse"]
+
+#: Whether each kind of device takes an index.
+KINDS = {"auto": False, "npu": True, "emulated": True, "cuda": True, "cpu": False}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """A kind of :data:`KINDS`, and the index of the device among its kind."""
+
+    kind: str
+    index: int = 0
+
+
+def parse(text: str) -> Request:
+    """Read "auto", "npu", "npu:1", "emulated", "cuda:0", "cpu". Raises UsageError on anything else."""
+    kind, colon, index = text.partition(":")
+    if kind not in KINDS or (colon and not (KINDS[kind] and index.isascii() and index.isdigit())):
+        raise UsageError(
+            f"--ascend-device={text}: there is no such device",
+            hint="give auto, npu, npu:N, emulated, emulated:N, cuda, cuda:N or cpu",
+        )
+    return Request(kind=kind, index=int(index or 0))
+
+
+class Device(Protocol):
+    """A place where cases run. Making one imports no torch; using one does."""
+
+    @property
+    def kind(self) -> str:
+        """Return torch's device type: "npu", "cuda" or "cpu"."""
+        ...
+
+    @property
+    def label(self) -> str:
+        """Return the name by which terminals and pages call it, such as "npu:0" or "emulated npu:0"."""
+        ...
+
+    @property
+    def emulated(self) -> bool:
+        """Whether no hardware computes anything."""
+        ...
+
+    @property
+    def falls_back(self) -> bool:
+        """Whether torch may compute an operator on the CPU where the device lacks it."""
+        ...
+
+    def torch_device(self) -> torch.device:
+        """Return the device as torch knows it, with its index."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until everything that was launched is done. Raises what the device has to complain about."""
+        ...
+
+    def overflowed(self) -> bool:
+        """Whether something overflowed since this was asked last, where the device keeps a status of that."""
+        ...
+
+    def events(self) -> tuple[Any, Any] | None:
+        """Return two events with ``record()`` and ``elapsed_time()`` in ms; None where only the host has a clock."""
+        ...
+
+    def chip(self) -> str:
+        """Return the name of the chip, "" where none is known."""
+        ...
+
+    def allocated_bytes(self) -> int:
+        """Return how much memory tensors hold now, 0 where the device cannot tell."""
+        ...
+
+    def reset_peak_memory(self) -> None:
+        """Begin to measure the peak of memory anew."""
+        ...
+
+    def peak_memory_bytes(self) -> int:
+        """Return the most memory that tensors held at a time since the last reset, 0 where the device cannot tell."""
+        ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import os
 import subprocess
 import sys
@@ -12,8 +13,11 @@ from pathlib import Path
 import click
 
 from pytest_ascend.distributed import finding
-from pytest_ascend.distributed.finding import Finding
+from pytest_ascend.distributed.finding import Finding, Line
 from pytest_ascend.errors import UsageError
+from pytest_ascend.system.files import read_regular
+
+_LARGEST_BYTES = 1 << 30
 
 
 @click.group()
@@ -51,10 +55,10 @@ def distributed(output: Path, against: Path | None, command: tuple[str, ...]) ->
         raise UsageError(
             f"{command[0]} cannot be started: {error.strerror}", hint="give a program on the PATH"
         ) from error
-    ranks = finding.read(output)
+    ranks = read(output)
     found = finding.findings(ranks)
     if against:
-        found += finding.against(ranks, finding.read(against))
+        found += finding.against(ranks, read(against))
     cost = finding.cost(ranks)
     for line in said(found, len(ranks), cost):
         click.echo(line)
@@ -62,6 +66,28 @@ def distributed(output: Path, against: Path | None, command: tuple[str, ...]) ->
     page.write_text(rendered(found, len(ranks), cost), encoding="utf-8")
     click.echo(f"page: {page}")
     sys.exit(1 if any(not each.is_note for each in found) else code)
+
+
+def read(folder: Path) -> dict[int, list[Line]]:
+    """Return the lines of each rank. Raises UsageError where there are none, or they cannot be read."""
+    found = {}
+    for path in sorted(folder.glob("rank-*.jsonl")):
+        found[int(path.stem.removeprefix("rank-"))] = _lines(path)
+    if not found:
+        raise UsageError(
+            f"nothing was recorded in {folder}",
+            hint="is the command started by torchrun (or another launcher that sets RANK), and does it get to a step?",
+        )
+    return found
+
+
+def _lines(path: Path) -> list[Line]:
+    """Return what a rank wrote. The last line of a rank that was killed may be incomplete."""
+    try:
+        lines = read_regular(path, _LARGEST_BYTES).splitlines()
+        return [json.loads(each) for each in lines if each.endswith(b"}")]
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} is no record of a rank: {error}", hint="run the diagnosis again") from error
 
 
 def _clear(folder: Path) -> None:

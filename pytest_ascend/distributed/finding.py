@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from pytest_ascend.errors import UsageError
-from pytest_ascend.system.files import read_regular
-
-LARGEST_BYTES = 1 << 30
 #: Half the distance between numbers, by dtype: what one rounding may do.
 UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 #: Roundings that a reduction may cost beside one for each rank.
@@ -36,28 +30,6 @@ class Finding:
     words: str
     remedy: str
     is_note: bool = False
-
-
-def read(folder: Path) -> dict[int, list[Line]]:
-    """Return the lines of each rank. Raises UsageError where there are none, or they cannot be read."""
-    found = {}
-    for path in sorted(folder.glob("rank-*.jsonl")):
-        found[int(path.stem.removeprefix("rank-"))] = _lines(path)
-    if not found:
-        raise UsageError(
-            f"nothing was recorded in {folder}",
-            hint="is the command started by torchrun (or another launcher that sets RANK), and does it get to a step?",
-        )
-    return found
-
-
-def _lines(path: Path) -> list[Line]:
-    """Return what a rank wrote; of one that was killed, the last line is not whole."""
-    try:
-        lines = read_regular(path, LARGEST_BYTES).splitlines()
-        return [json.loads(each) for each in lines if each.endswith(b"}")]
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} is no record of a rank: {error}", hint="run the diagnosis again") from error
 
 
 def findings(ranks: Mapping[int, Sequence[Line]]) -> list[Finding]:
@@ -231,15 +203,7 @@ def _wrongly_reduced(step: int, by_name: Mapping[str, Mapping[int, Line]], ranks
     if scale is None:
         return None
     if any(abs(scale * ranks - factor) < 1e-3 * factor for factor in (float(ranks), 1.0 / ranks)):
-        summed = scale * ranks > 1
-        return Finding(
-            cause="norm scaled by the number of ranks",
-            step=step,
-            where="all parameters",
-            words=f"in step {step} all gradients are {'the sum over ranks' if summed else 'divided by ranks twice'}:"
-            f" their norm is off by the number of ranks, {ranks}",
-            remedy="divide once: DDP averages by itself; after all_reduce with SUM divide by the world size",
-        )
+        return _scaled_by_ranks(step, ranks, is_sum=scale * ranks > 1)
     bad = {}
     for name, (locals_, used) in first.items():
         unit = UNITS.get(used["dtype"], 2.0**-24)
@@ -254,14 +218,7 @@ def _wrongly_reduced(step: int, by_name: Mapping[str, Mapping[int, Line]], ranks
     for dtype in ("float16", "bfloat16"):
         coarse = [_reduced(of, to, scale, 4 * UNITS[dtype]) for _, _, of, to in bad.values()]
         if used["dtype"] == "float32" and is_everywhere and all(all(p) and all(t) for p, t in coarse):
-            return Finding(
-                cause="dtype of the reduction",
-                step=step,
-                where=f"parameter {name}",
-                words=f"in step {step} gradients in float32 are reduced in {dtype}: they are the mean of all"
-                " ranks' to its rounding, and no better",
-                remedy="take the compressing hook or reduce_dtype away, or accept what it costs",
-            )
+            return _reduced_in(dtype, step, name)
     where = (
         "the last elements"
         if not all(tail) and sum(pieces) >= len(pieces) - 1
@@ -276,6 +233,28 @@ def _wrongly_reduced(step: int, by_name: Mapping[str, Mapping[int, Line]], ranks
         words=f"in step {step} all ranks use the same gradient of {name}, and it is not the mean of theirs:"
         f" {where} of it ({len(bad)} of {len(first)} parameters are wrong): a bucket's all_reduce is wrong",
         remedy="test the collectives: pytest --ascend suites/distributed; no loss curve shows this",
+    )
+
+
+def _scaled_by_ranks(step: int, ranks: int, *, is_sum: bool) -> Finding:
+    return Finding(
+        cause="norm scaled by the number of ranks",
+        step=step,
+        where="all parameters",
+        words=f"in step {step} all gradients are {'the sum over ranks' if is_sum else 'divided by ranks twice'}:"
+        f" their norm is off by the number of ranks, {ranks}",
+        remedy="divide once: DDP averages by itself; after all_reduce with SUM divide by the world size",
+    )
+
+
+def _reduced_in(dtype: str, step: int, name: str) -> Finding:
+    return Finding(
+        cause="dtype of the reduction",
+        step=step,
+        where=f"parameter {name}",
+        words=f"in step {step} gradients in float32 are reduced in {dtype}: they are the mean over all ranks only to"
+        f" the rounding of {dtype}",
+        remedy="remove the compressing hook or reduce_dtype, or accept the loss of precision",
     )
 
 

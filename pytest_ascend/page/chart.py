@@ -100,24 +100,14 @@ def curve(
     band = [[each - right for each, right in zip(side, expected, strict=False)] for side in (low, high)]
     largest = max((abs(each) for each in (*apart, *band[0], *band[1]) if math.isfinite(each)), default=0.0) or 1.0
     below = Axis(-largest * 1.05, largest * 1.05, HEIGHT + DIFFERENCE - BOTTOM, HEIGHT)
-    bands = (
-        [Shape(_band(low, high, x, y), "spread"), Shape(_band(band[0], band[1], x, below), "spread")]
-        if low and high
-        else []
-    )
-    outside = sum(not least <= each <= most for least, each, most in zip(band[0], apart, band[1], strict=False))
-    said = {
-        "name": figures.words(stem),
-        "n": f"{len(actual):,}",
-        "distance": figures.quantity(stem, max(map(abs, apart), default=0.0)),
-    }
+    bands = [_band(low, high, x, y), _band(band[0], band[1], x, below)] if low and high else []
     return Chart(
         title=title,
         href=href,
-        said=say("chart.curve-spread", outside=f"{outside:,}", **said) if bands else say("chart.curve", **said),
+        said=_curve_in_words(stem, len(actual), apart, *(band if bands else ())),
         rules=(*rules(y), horizontal(below.at(0))),
         shapes=(
-            *bands,
+            *(Shape(each, "spread") for each in bands),
             Shape(polyline(expected, x, y), "line wide s2"),
             Shape(polyline(actual, x, y), "line s1"),
             Shape(polyline(apart, x, below), "line s1"),
@@ -138,6 +128,19 @@ def curve(
         legend=((say("chart.actual"), 1), (say("chart.expected"), 2), *([(say("chart.spread"), 3)] if bands else [])),
         height=HEIGHT + DIFFERENCE,
     )
+
+
+def _curve_in_words(stem: str, steps: int, differences: Sequence[float], *band: Sequence[float]) -> Phrase:
+    """Return the caption of a curve; ``band`` is empty, or the least and the largest difference of reference runs."""
+    said = {
+        "name": figures.words(stem),
+        "n": f"{steps:,}",
+        "distance": figures.quantity(stem, max(map(abs, differences), default=0.0)),
+    }
+    if not band:
+        return say("chart.curve", **said)
+    outside = sum(not least <= each <= most for least, each, most in zip(band[0], differences, band[1], strict=False))
+    return say("chart.curve-spread", outside=f"{outside:,}", **said)
 
 
 def _band(low: Sequence[float], high: Sequence[float], x: Axis, y: Axis) -> str:

@@ -163,15 +163,19 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> Page:
         standards=tuple(_standards(results)),
         options=tuple(Fact(evidence.line(key), _option(value)) for key, value in header.options.items()),
         log=log,
-        data={
-            **index_of(summary, numbered),
-            "causes": [[figures.one_line(each), figures.one_line(title)] for each, title in titles],
-            "arguments": evidence.again(header, "").removesuffix("''").rstrip(),
-            "log": log,
-            "changes": change_data(diff) if diff else [],
-        },
+        data={**_data(summary, titles, numbered, log), "changes": change_data(diff) if diff else []},
         details=details_of(summary),
     )
+
+
+def _data(summary: Summary, titles: Sequence[tuple[str, str]], numbered: Mapping[str, int], log: str) -> dict[str, Any]:
+    """Return what the page's script reads."""
+    return {
+        **index_of(summary, numbered),
+        "causes": [[figures.one_line(each), figures.one_line(title)] for each, title in titles],
+        "arguments": evidence.again(summary.run.header, "").removesuffix("''").rstrip(),
+        "log": log,
+    }
 
 
 def _numbered(causes: Sequence[Cause], known: Sequence[KnownCause]) -> tuple[list[tuple[str, str]], Mapping[str, int]]:

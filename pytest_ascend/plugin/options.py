@@ -1,4 +1,4 @@
-"""The options of ``pytest --ascend``: declared here, and read here only, once, into something that cannot change."""
+"""The options of ``pytest --ascend``: declared here, and read once into an immutable record."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from pytest_ascend.emulator import settings as emulated
 from pytest_ascend.emulator.settings import EmulatorSettings
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records import LEVELS
-from pytest_ascend.records.text import parse_share
+from pytest_ascend.records.text import parse_duration, parse_seconds, parse_share
 from pytest_ascend.system.bundled import folder
 
 if TYPE_CHECKING:
     from pytest_ascend.coverage.shards import Shard
 
-#: One year: nobody means a longer time.
-LONGEST_S = 366 * 86400
 #: Digits of a challenge: more than anybody can have tried all runs for.
 CHALLENGE_DIGITS = 18
 #: Cards of one machine.
@@ -35,29 +33,12 @@ def _shard(text: str) -> Shard:
     return parse(text)
 
 
-def _seconds(text: str) -> float:
-    """Read a time of up to a year."""
-    try:
-        value = float(text) if text.isascii() else 0.0
-    except ValueError:
-        value = 0.0
-    if not 0 < value < LONGEST_S:
-        raise UsageError(f"{text}: invalid duration", hint="give seconds, such as 600")
-    return value
-
-
 def _challenge(text: str) -> int:
     if not text.isdecimal() or not text.isascii() or len(text) > CHALLENGE_DIGITS:
         raise UsageError(
             f"{text[:40]} is no challenge", hint=f"give a whole number of at most {CHALLENGE_DIGITS} digits"
         )
     return int(text)
-
-
-def _duration(text: str) -> float:
-    """Read a time in seconds, minutes or hours: 90, 90s, 30m, 1h."""
-    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
-    return _seconds(text[:-1] if unit else text) * (unit or 1)
 
 
 def _whole(text: str) -> int:
@@ -68,7 +49,7 @@ def _whole(text: str) -> int:
 
 
 def _ranks(text: str) -> int:
-    """Read how many ranks: processes of this machine, each with a card."""
+    """Read a number of ranks: processes on this machine, each with its own card."""
     if not (text.isascii() and text.isdigit() and 2 <= int(text[:6]) <= RANKS_LIMIT):
         raise UsageError(f"{text}: invalid number of ranks", hint=f"give a number from 2 to {RANKS_LIMIT}")
     return int(text)
@@ -88,10 +69,10 @@ def option(default: Any, text: str, *, name: str = "", read: Callable[[str], Any
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the user asked for. The one table of the options: each field is declared to pytest as it stands here.
+    """All options, one field each, with default, help and reader; pytest is told of them from this table.
 
-    All of them do nothing without ``--ascend``. Where nothing was said, texts are "", and deadlines of 0 are those that
-    are worked out. ``cards`` is how many devices to use, or "auto": what pytest-xdist's ``-n`` says, 0 for nothing.
+    They do nothing without ``--ascend``. A text that was not given is ""; a deadline of 0 is derived from earlier runs.
+    ``cards`` is the number of devices to use or "auto", as given by pytest-xdist's ``-n``; 0 if it was not given.
     """
 
     device: str = option(
@@ -115,32 +96,32 @@ class Options:
     )
     against: Path | None = option(
         None,
-        "an earlier run, as its run.jsonl or the folder of it: the page says what changed since",
+        "an earlier run (its folder or run.jsonl): the page shows what changed since",
         read=Path,
         metavar="RUN",
     )
     shard: Shard | None = option(
         None,
-        "run part K of N, divided by recorded durations; pytest-ascend report merge puts the logs together",
+        "run part K of N, balanced by recorded durations; pytest-ascend report merge combines the logs",
         read=_shard,
         metavar="K/N",
     )
     standard: str = option("", "the rule by which numbers are judged (default: the project's own)", metavar="NAME")
     expectations: tuple[Path, ...] = option(
         (),
-        "known deviations beside the bundled ones, as JSON (docs/expectations.md); may be repeated",
+        "further known deviations, as JSON (docs/expectations.md); may be repeated",
         read=Path,
         metavar="FILE",
     )
     slowdown: float = option(
         0.05,
-        "slow-down that a benchmark must exclude to be called not slower than its baseline (default: 5%%)",
+        "slow-down to rule out before a benchmark counts as not slower than its baseline (default: 5%%)",
         read=parse_share,
         metavar="SHARE",
     )
     challenge: int | None = option(
         None,
-        "seed the generated calls of the suites by this number, which whoever is to verify the run gives before it",
+        "seed for the generated calls of the suites: a number that whoever verifies the run chooses before it",
         read=_challenge,
         metavar="NUMBER",
     )
@@ -151,8 +132,8 @@ class Options:
     )
     ranks: int = option(
         0,
-        "how many ranks the distributed suite runs on (default: all cards; emulated 2, at level full 4); with "
-        "one device, the suite runs with this option only",
+        "number of ranks of the distributed suite (default: all cards; emulated 2, at level full 4); with one "
+        "device, the suite runs only if this option is given",
         read=_ranks,
         metavar="N",
     )
@@ -164,55 +145,55 @@ class Options:
     )
     case_deadline_s: float = option(
         0.0,
-        "time that a case may take (default: by what it took in the run before, and at least a minute)",
+        "time limit of one case (default: derived from the previous run, at least a minute)",
         name="--ascend-case-deadline",
-        read=_seconds,
+        read=parse_seconds,
         metavar="SECONDS",
     )
     deadline_s: float = option(
         0.0,
-        "time that the whole run may take; what is left can be done with --ascend-resume",
+        "time limit of the whole run; --ascend-resume runs the rest",
         name="--ascend-deadline",
-        read=_seconds,
+        read=parse_seconds,
         metavar="SECONDS",
     )
     suites: tuple[str, ...] = option(
         (),
-        "run these of the bundled suites only, as in fusion,models; from any folder",
+        "run only these bundled suites, such as fusion,models; works in any folder",
         name="--ascend-suite",
         metavar="NAMES",
     )
     explore_s: float = option(
         0.0,
-        "instead of the suites, generate calls of every operator with new seeds for this long, as in 30m; each wrong "
-        "one is a file in the report folder, which pytest-ascend keep makes a case of",
+        "instead of the suites, generate calls of every operator from new seeds for this long, such as 30m; each "
+        "wrong call is saved in the report folder, and pytest-ascend keep turns it into a case",
         name="--ascend-explore",
-        read=_duration,
+        read=parse_duration,
         metavar="TIME",
     )
-    seed: int = option(1, "what --ascend-explore begins with: the same seed asks the same calls", read=_whole)
-    resume: bool = option(False, "continue the run whose log is in the report folder; what it proved is not run again")
+    seed: int = option(1, "first seed of --ascend-explore: the same seed generates the same calls", read=_whole)
+    resume: bool = option(False, "continue the run whose log is in the report folder; finished cases are not run again")
     model: str = option(
         "", "test your own model, package.module:factory, instead of the bundled suites", metavar="NAME"
     )
     model_input: str = option(
-        "", "what it is called with: package.module:function, or shapes as in 8x3x224x224", metavar="NAME"
+        "", "inputs of the model: package.module:function, or shapes such as 8x3x224x224", metavar="NAME"
     )
     cases: Path | None = option(
         None,
-        "run the operator cases in a folder, ATK's JSON and TTK's CSV, instead of the bundled suites",
+        "run the operator cases of a folder (JSON of ATK, CSV of TTK) instead of the bundled suites",
         read=Path,
         metavar="DIR",
     )
     store_goldens: bool = option(
         False,
-        "store what cpu_reference(..., golden=NAME) computes in --ascend-baselines, instead of reading it",
+        "store results of cpu_reference(..., golden=NAME) in --ascend-baselines instead of reading them",
     )
     cards: int | str = 0
     emulator: EmulatorSettings = EmulatorSettings()
 
     def arguments(self, *, is_emulated: bool) -> list[str]:
-        """Return what decides what a case computes, as one writes it: by these, a case is run again."""
+        """Return the options that decide what a case computes, as command-line arguments, to run a case again."""
         device = "emulated" if is_emulated and self.device == "auto" else self.device
         given = replace(self, device=device)
         usual = replace(Options(), baselines=folder("baselines"))
@@ -243,7 +224,7 @@ _OF_A_CASE = (
 
 
 def _plain(value: Any) -> Any:
-    """Return builtins; a path below the folder that pytest was started in is named from there."""
+    """Return builtins. Paths below the current folder become relative."""
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     if isinstance(value, Path):
@@ -252,16 +233,8 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PytestSelection:
-    """Which tests pytest was told to run: ``paths`` as given, and every option that leaves some out, as written."""
-
-    paths: tuple[str, ...] = ()
-    narrowed_by: tuple[str, ...] = ()
-
-
 def declare(parser: pytest.Parser) -> None:
-    """Tell pytest of the options."""
+    """Declare the options to pytest."""
     group = parser.getgroup("ascend", "conformance of Ascend NPUs")
     group.addoption(
         "--ascend",
@@ -291,12 +264,12 @@ def names() -> tuple[str, ...]:
 
 
 def _given(namespace: argparse.Namespace, name: str) -> Any:
-    """Return what was written for an option; None where nothing was."""
+    """Return an option as it was given, None if it was not."""
     return getattr(namespace, name.lstrip("-").replace("-", "_"))
 
 
 def is_on(namespace: argparse.Namespace) -> bool:
-    """Whether this run tests an Ascend stack, and is not only about pytest's help."""
+    """Whether this run tests an Ascend stack: ``--ascend`` is given, ``--help`` and ``--version`` are not."""
     return bool(getattr(namespace, "ascend", False)) and not (namespace.help or namespace.version)
 
 
@@ -314,12 +287,11 @@ def only_looks(namespace: argparse.Namespace) -> bool:
 
 
 def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
-    """Check what was given and return it as :class:`Options`. Raises UsageError with one clear message."""
+    """Check the given options and return them as :class:`Options`. Raises UsageError with one clear message."""
     found = {each.name: _value(each, _given(namespace, _name(each)), invocation_folder) for each in _declared()}
     settings = emulated.read({each.name: _given(namespace, each.metadata["option"]) for each in emulated.OPTIONS})
     cards = _cards(namespace)
-    _refuse_inputs_without_model(namespace)
-    _refuse_exploring_beside(namespace)
+    _refuse_clashes(namespace)
     found |= {
         "baselines": _baselines(namespace.ascend_baselines, invocation_folder, stores=namespace.ascend_store_goldens),
         "against": _against(namespace.ascend_against, invocation_folder),
@@ -331,7 +303,7 @@ def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
 
 
 def _value(option: Field[Any], given: Any, invocation_folder: Path) -> Any:
-    """Return the value of an option as its field wants it. A path is one from where pytest was started."""
+    """Return the value for the field of an option. Relative paths start where pytest was started."""
     as_value = option.metadata["read"]
     if isinstance(given, list):
         return tuple(_placed(as_value(each), invocation_folder) for each in given)
@@ -349,14 +321,13 @@ def _placed(value: Any, invocation_folder: Path) -> Any:
     return invocation_folder / value if isinstance(value, Path) else value
 
 
-def _refuse_inputs_without_model(namespace: argparse.Namespace) -> None:
+def _refuse_clashes(namespace: argparse.Namespace) -> None:
     if namespace.ascend_model_input and not namespace.ascend_model:
-        raise UsageError("--ascend-model-input says nothing without a model", hint="add --ascend-model=package:factory")
-
-
-def _refuse_exploring_beside(namespace: argparse.Namespace) -> None:
+        raise UsageError(
+            "--ascend-model-input has no effect without a model", hint="add --ascend-model=PACKAGE:FACTORY"
+        )
     if namespace.ascend_seed and not namespace.ascend_explore:
-        raise UsageError("--ascend-seed says nothing without --ascend-explore", hint="add --ascend-explore=10m")
+        raise UsageError("--ascend-seed has no effect without --ascend-explore", hint="add --ascend-explore=10m")
     path = any("exploring.py" not in each for each in namespace.file_or_dir)
     others = {"--ascend-model": namespace.ascend_model, "--ascend-suite": namespace.ascend_suite, "a path": path}
     for what, other in others.items():
@@ -394,29 +365,14 @@ def _isolation(namespace: argparse.Namespace, wanted: str) -> str:
     """Return auto, on or off. A debugger needs the terminal, and so this process."""
     debugs = [name for name, on in (("--pdb", namespace.usepdb), ("--trace", namespace.trace)) if on]
     if debugs and wanted == "on":
-        raise UsageError(f"{debugs[0]} cannot look into child processes", hint="leave --ascend-isolation=on out")
+        raise UsageError(f"{debugs[0]} cannot debug child processes", hint="remove --ascend-isolation=on")
     return "off" if debugs else wanted
 
 
 def _cards(namespace: argparse.Namespace) -> int | str:
-    """Return what pytest-xdist's -n says, where it is installed: with isolation, it is the number of devices."""
+    """Return the number of devices: with isolation, what pytest-xdist's -n says, if it is installed."""
     given = getattr(namespace, "numprocesses", None)
     return "auto" if given in {"auto", "logical"} else int(given or 0)
-
-
-def chosen(namespace: argparse.Namespace) -> PytestSelection:
-    """Say what pytest's own options select."""
-    values = (
-        ("-k", namespace.keyword),
-        ("-m", namespace.markexpr),
-        ("--lf", getattr(namespace, "lf", False)),
-        ("--sw", getattr(namespace, "stepwise", False)),
-        ("--deselect", " ".join(namespace.deselect or ())),
-        ("--ignore", " ".join(namespace.ignore or ())),
-        ("--ignore-glob", " ".join(namespace.ignore_glob or ())),
-    )
-    narrowed_by = tuple(name if value is True else f"{name} {value}" for name, value in values if value)
-    return PytestSelection(paths=tuple(namespace.file_or_dir), narrowed_by=narrowed_by)
 
 
 def _against(given: str | None, invocation_folder: Path) -> Path | None:
@@ -425,7 +381,7 @@ def _against(given: str | None, invocation_folder: Path) -> Path | None:
     path = invocation_folder / given
     log = path / "run.jsonl" if path.is_dir() else path
     if not log.is_file():
-        raise UsageError(f"--ascend-against={given}: there is no run log {log}", hint="name an earlier run's folder")
+        raise UsageError(f"--ascend-against={given}: there is no run log {log}", hint="give an earlier report folder")
     return log
 
 

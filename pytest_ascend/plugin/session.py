@@ -26,7 +26,7 @@ from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.stack import collect
 from pytest_ascend.errors import AscendError
 from pytest_ascend.performance.settings import NAME, Settings, settings_of
-from pytest_ascend.plugin.options import Options, PytestSelection
+from pytest_ascend.plugin.options import Options
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
@@ -69,6 +69,14 @@ PYTEST_ONLY = (2, 3, 4)
 DISTRIBUTED = "distributed"
 #: Emulated ranks by level: two show almost everything, four what only shows where a neighbour is not the only other.
 EMULATED_RANKS = {"smoke": 2, "standard": 2, "full": 4}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PytestSelection:
+    """Which tests pytest was told to run: ``paths``, and the options that leave tests out, both as given."""
+
+    paths: tuple[str, ...] = ()
+    narrowed_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

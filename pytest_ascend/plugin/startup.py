@@ -15,7 +15,7 @@ import pytest
 from pytest_ascend.coverage import expectations, selection
 from pytest_ascend.errors import AscendError, DeviceUnavailable
 from pytest_ascend.plugin import options
-from pytest_ascend.plugin.session import Setup
+from pytest_ascend.plugin.session import PytestSelection, Setup
 from pytest_ascend.records.text import visible
 from pytest_ascend.run.preparation import prepare
 from pytest_ascend.system.bundled import folder
@@ -46,13 +46,28 @@ def without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
+def selected(namespace: argparse.Namespace) -> PytestSelection:
+    """Return what pytest's own options select."""
+    values = (
+        ("-k", namespace.keyword),
+        ("-m", namespace.markexpr),
+        ("--lf", getattr(namespace, "lf", False)),
+        ("--sw", getattr(namespace, "stepwise", False)),
+        ("--deselect", " ".join(namespace.deselect or ())),
+        ("--ignore", " ".join(namespace.ignore or ())),
+        ("--ignore-glob", " ".join(namespace.ignore_glob or ())),
+    )
+    narrowed_by = tuple(name if value is True else f"{name} {value}" for name, value in values if value)
+    return PytestSelection(paths=tuple(namespace.file_or_dir), narrowed_by=narrowed_by)
+
+
 @without_garbage_collection()
 def set_up(config: pytest.Config, args: list[str]) -> Setup:
     """Read what was asked for and bring the device up; without a path in ``args``, put the bundled suites there."""
     namespace, here = config.known_args_namespace, config.invocation_params.dir
     with one_clear_message():
         settings, suites = options.read(namespace, here), folder("suites").resolve()
-        chosen = options.chosen(namespace)
+        chosen = selected(namespace)
         if settings.model and not chosen.paths:
             chosen = replace(chosen, paths=_put(namespace, args, suites / "user" / "model.py"))
         if settings.cases and not chosen.paths:

@@ -54,10 +54,10 @@ def compare(
 
     ``expected`` is a float64 reference (of any floating ``actual``), or has the dtype that ``actual`` must have.
     ``reference_runs`` is the result of a correct implementation (the CPU) for the same inputs in the same dtype, or
-    several as :class:`Samples`. A reference of :func:`cpu_reference` brings its own.
-    ``accumulation`` is the number of terms in each sum (1: none, each element is
-    computed by itself), ``scale`` the usual sum of their magnitudes; ``branching`` says that this is a gradient through
-    ReLU, max pooling or other comparisons, which may fall the other way on a correct device.
+    several as :class:`Samples`; a reference of :func:`cpu_reference` brings its own. ``accumulation`` is the number of
+    terms in each sum (1: each element is computed by itself), ``scale`` the usual sum of their magnitudes. With
+    ``branching`` it is a gradient through ReLU, max pooling or other comparisons, which a correct device may decide
+    otherwise.
     ``dtype``, ``device``, ``stride`` (True: as ``expected`` has it) and ``requires_grad`` are what PyTorch promises.
     ``limits`` replaces numbers of the standard; a looser one needs a ``waiver``, the reason for it.
 
@@ -78,15 +78,14 @@ def compare(
         branching=branching,
         promise=promise,
     )
-    samples = (
-        ()
-        if reference_runs is None
-        else tuple(reference_runs)
-        if isinstance(reference_runs, Samples)
-        else (reference_runs,)
-    )
-    found = [_judge(leaf, request) for leaf in leaves(Leaf(name, actual, expected, samples))]
+    found = [_judge(leaf, request) for leaf in leaves(Leaf(name, actual, expected, _each(reference_runs)))]
     return _as_one(found, name, request)
+
+
+def _each(reference_runs: Any) -> tuple[Any, ...]:
+    if isinstance(reference_runs, Samples):
+        return tuple(reference_runs)
+    return () if reference_runs is None else (reference_runs,)
 
 
 def _judge(leaf: Leaf | StructureMismatch, request: Request) -> Verdict:

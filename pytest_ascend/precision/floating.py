@@ -29,7 +29,7 @@ from pytest_ascend.precision.measure import (
 from pytest_ascend.precision.pattern import Sample, causes, map_of, pattern_of, worst_elements
 from pytest_ascend.precision.request import explain
 from pytest_ascend.precision.rules import RULES
-from pytest_ascend.precision.spread import EXACT_UP_TO, Entries
+from pytest_ascend.precision.spread import EXACT_UP_TO, percentiles
 from pytest_ascend.precision.standards import ANY, DEFAULT, STANDARDS, Standard, adjusted
 from pytest_ascend.precision.sums import SHARES, Sums, pieces
 from pytest_ascend.records.verdict import Limit, Verdict, Worst
@@ -321,10 +321,6 @@ def _shown(value: torch.Tensor) -> str:
     return f"{value.item():.{SHOWN_DIGITS.get(value.dtype, 6)}g}"
 
 
-PERCENTILES = (50.0, 99.0, 99.9)
-_NAMES = tuple(f"ulp_p{each:g}" for each in PERCENTILES)
-_RANKS = np.array(PERCENTILES) / 100
-_PLACES = tuple(zip(_NAMES, _RANKS.tolist(), strict=True))
 _SHARES = tuple(f"within_{share:g}" for share in SHARES)
 
 
@@ -402,17 +398,3 @@ def cosine(sums: Sums) -> float:
     if norm == 0:
         return 1.0 if sums.actual_square_sum == sums.expected_square_sum else 0.0
     return max(-1.0, min(1.0, sums.product_sum / norm))
-
-
-def percentiles(entries: Entries) -> dict[str, float]:
-    """Error in ulp that so many per cent of the elements do not exceed, rounded up to a bin of the table."""
-    if not entries.counts.size:
-        return dict.fromkeys(_NAMES, 0.0)
-    if entries.upper is entries.lower:  # element by element
-        values = np.sort(entries.upper)
-        return {name: float(values[math.ceil(rank * values.size) - 1]) for name, rank in _PLACES}
-    order = np.argsort(entries.upper)
-    below = np.cumsum(entries.counts[order])
-    ranks = np.ceil(_RANKS * below[-1])
-    values = entries.upper[order][np.searchsorted(below, ranks)]
-    return dict(zip(_NAMES, values.tolist(), strict=True))

@@ -1,8 +1,8 @@
 """The CPU's operators in another order of their sums: a second way to be right, in the same dtype.
 
-What is summed is turned round before an operator sees it, and its result is turned back; functions such as exp are
-rounded faithfully, not to the nearest. Both are what a correct device may do, so that two results tell more of the size
-of errors of reference runs than one: where the CPU's own happen to be small, the others need not be.
+Inputs of a sum are reversed or shuffled, and its result is put back in order; functions such as exp are rounded
+faithfully, not to the nearest. A correct device may do both. Several such results show the size of errors better than
+one, whose errors may be small by chance.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ SHORT = (torch.float16, torch.bfloat16)
 
 #: Computes an operator another way: the operator, its arguments and keywords.
 Way: TypeAlias = Callable[..., Any]
-
-
 #: Number of the order that is in force: 0 turns round what is summed, others shuffle it.
 _order: ContextVar[int] = ContextVar("order", default=0)
 

@@ -6,6 +6,7 @@ holds all that an error model asks for, and the percentiles too. Small tensors a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -153,3 +154,24 @@ def _keys(octaves: Ints, ulps: Floats) -> Ints:
     bins = (ulps.view(np.int64) >> 49) - ((1023 + LOWEST_ULP_EXPONENT) << 3)
     keys: Ints = np.minimum(np.maximum(bins, 0), BINS - 1) + octaves * BINS
     return keys
+
+
+#: Percentiles of the error that every verdict shows.
+PERCENTILES = (50.0, 99.0, 99.9)
+_NAMES = tuple(f"ulp_p{each:g}" for each in PERCENTILES)
+_RANKS = np.array(PERCENTILES) / 100
+_PLACES = tuple(zip(_NAMES, _RANKS.tolist(), strict=True))
+
+
+def percentiles(entries: Entries) -> dict[str, float]:
+    """Return by name the error in ulp at each of :data:`PERCENTILES`, rounded up to a bin of the table."""
+    if not entries.counts.size:
+        return dict.fromkeys(_NAMES, 0.0)
+    if entries.upper is entries.lower:  # element by element
+        values = np.sort(entries.upper)
+        return {name: float(values[math.ceil(rank * values.size) - 1]) for name, rank in _PLACES}
+    order = np.argsort(entries.upper)
+    below = np.cumsum(entries.counts[order])
+    ranks = np.ceil(_RANKS * below[-1])
+    values = entries.upper[order][np.searchsorted(below, ranks)]
+    return dict(zip(_NAMES, values.tolist(), strict=True))

@@ -155,14 +155,17 @@ def binary(
             yield call(*both(left, right), group=SHAPES)
         # How a negative number becomes unsigned is nobody's promise.
         least = 0 if make.dtype is torch.uint8 else -math.inf
-        for each in scalars:
-            if make.dtype.is_floating_point or (make.dtype is not torch.bool and each == int(each) and each >= least):
-                yield call(both((257,), ())[0], each)
+        legal = [each for each in scalars if each >= least]
+        yield from (call(both((257,), ())[0], each) for each in legal if _holds(make.dtype, each))
         if partners:
             yield from mixed((max(low, least), high), (max(other[0], least), other[1]), partners)
-            yield from (call(both((3, 5), ())[0], each, group=PROMOTION) for each in scalars if each >= least)
+            yield from (call(both((3, 5), ())[0], each, group=PROMOTION) for each in legal)
 
     return samples
+
+
+def _holds(dtype: torch.dtype, number: float) -> bool:
+    return dtype.is_floating_point or (dtype is not torch.bool and number == int(number))
 
 
 def mixed(first: tuple[float, float], other: tuple[float, float], partners: Iterable[str]) -> Iterator[Sample]:

@@ -53,7 +53,7 @@ def test_a_fault_of_large_tensors_is_found_shrunk_and_written_down(
     ("options", "says"),
     [
         (["--ascend-explore=never"], "*--ascend-explore=never: invalid duration*"),
-        (["--ascend-seed=3"], "*--ascend-seed says nothing without --ascend-explore*"),
+        (["--ascend-seed=3"], "*--ascend-seed has no effect without --ascend-explore*"),
         (["--ascend-explore=1m", "--ascend-seed=-1"], "*--ascend-seed=-1: not a seed*"),
         (["--ascend-explore=1m", "--ascend-suite=ops"], "*--ascend-explore and --ascend-suite exclude each other*"),
     ],

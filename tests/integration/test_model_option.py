@@ -119,7 +119,7 @@ def test_the_first_wrong_layer_of_a_rewritten_model_is_named(pytester: pytest.Py
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--ascend-model-input=2x3",), "says nothing without a model"),
+        (("--ascend-model-input=2x3",), "has no effect without a model"),
         (("--ascend-model=tests.nowhere:model",), "cannot be imported"),
         (("--ascend-model=tests.architectures:tagger",), "nothing says what"),
     ],

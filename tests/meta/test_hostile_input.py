@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_ascend.coverage import expectations, shards
-from pytest_ascend.device.protocol import parse as parse_device
+from pytest_ascend.device import parse as parse_device
 from pytest_ascend.emulator.faults import apply_faults
 from pytest_ascend.emulator.kernels import all_kernels
 from pytest_ascend.errors import AscendError, UsageError

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pytest_ascend.distributed import finding
-from pytest_ascend.distributed.commands import rendered, said
+from pytest_ascend.distributed.commands import read, rendered, said
 from pytest_ascend.distributed.rank import Place
 from pytest_ascend.distributed.ranks import RankFailed, Ranks
 from pytest_ascend.distributed.recorder import fingerprint
@@ -174,7 +174,7 @@ def test_a_page_shows_names_as_text() -> None:
 
 def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing was recorded"):
-        finding.read(tmp_path)
+        read(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["hccl-nonsense", "hccl-crash:rank", "hccl-crash:rank=x", "hccl-crash:wrong=1"])

@@ -20,15 +20,9 @@ L = list[int]
 
 #: torch's dtype -> HcclDataType.
 _CODES = {
-    torch.int8: 0,
-    torch.int16: 1,
-    torch.int32: 2,
-    torch.float16: 3,
-    torch.float32: 4,
-    torch.int64: 5,
-    torch.uint8: 7,
+    torch.int8: 0, torch.int16: 1, torch.int32: 2, torch.float16: 3, torch.float32: 4, torch.int64: 5, torch.uint8: 7,
     torch.bfloat16: 11,
-}
+}  # fmt: skip
 _BYTES, _SUM = 7, 0
 
 

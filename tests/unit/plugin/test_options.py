@@ -10,7 +10,8 @@ import pytest
 
 from pytest_ascend.emulator.settings import OPTIONS
 from pytest_ascend.errors import UsageError
-from pytest_ascend.plugin.options import chosen, given_in_vain, is_on, names, only_looks, read
+from pytest_ascend.plugin.options import given_in_vain, is_on, names, only_looks, read
+from pytest_ascend.plugin.startup import selected
 
 
 def given(**values: object) -> argparse.Namespace:
@@ -117,7 +118,7 @@ def test_collecting_only_executes_nothing() -> None:
     ],
 )
 def test_what_narrows_a_run_is_named(values: dict[str, object], expected: tuple[str, ...]) -> None:
-    assert chosen(given(**values)).narrowed_by == expected
+    assert selected(given(**values)).narrowed_by == expected
 
 
 def test_inputs_without_a_model_are_refused() -> None:

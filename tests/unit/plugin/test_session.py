@@ -15,8 +15,8 @@ from pytest_ascend.doctor import Diagnosis, Finding
 from pytest_ascend.doctor.findings import SEVERITIES
 from pytest_ascend.emulator import EmulatorSettings
 from pytest_ascend.errors import RunLogError
-from pytest_ascend.plugin.options import Options, PytestSelection
-from pytest_ascend.plugin.session import RunRecorder, Setup, header_lines
+from pytest_ascend.plugin.options import Options
+from pytest_ascend.plugin.session import PytestSelection, RunRecorder, Setup, header_lines
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Failed, Outcome, Passed
 from pytest_ascend.records.record import ResultRecord
