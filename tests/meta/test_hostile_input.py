@@ -23,9 +23,8 @@ from pytest_ascend.errors import AscendError, UsageError
 from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.golden.files import Provenance
 from pytest_ascend.page import html
-from pytest_ascend.plugin.options import _seconds
 from pytest_ascend.precision import standard_of
-from pytest_ascend.records.text import parse_share, parse_size
+from pytest_ascend.records.text import parse_seconds, parse_share, parse_size
 from pytest_ascend.runlog.resuming import whole_part
 from pytest_ascend.runlog.writing import read
 from pytest_ascend.verdict.summary import summarise
@@ -218,7 +217,7 @@ OPTIONS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "--ascend-emulated-memory": (parse_size, (*TEXTS, "0", "1Q", "1e9G", "8 G B")),
     "--ascend-slowdown": (parse_share, (*TEXTS, "0", "100%", "5%%")),
     "--ascend-shard": (shards.parse, (*TEXTS, "0/2", "3/2", "1/0", "1/2/3")),
-    "--ascend-deadline": (_seconds, (*TEXTS, "0", "inf", "1 s")),
+    "--ascend-deadline": (parse_seconds, (*TEXTS, "0", "inf", "1 s")),
     "--ascend-standard": (standard_of, (*TEXTS[1:], "error-model@99", "__class__")),
     "--ascend-fault": (
         lambda text: apply_faults(all_kernels(), [text]),

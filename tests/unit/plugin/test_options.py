@@ -122,7 +122,7 @@ def test_what_narrows_a_run_is_named(values: dict[str, object], expected: tuple[
 
 
 def test_inputs_without_a_model_are_refused() -> None:
-    with pytest.raises(UsageError, match="nothing without a model"):
+    with pytest.raises(UsageError, match="has no effect without a model"):
         read(given(ascend_model_input="2x3"), Path())
 
 
