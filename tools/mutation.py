@@ -60,7 +60,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "operators": ("tests/unit/operators", "tests/unit/suites/test_ops*.py", "tests/meta/test_properties.py"),
     "emulator/kernels": ("tests/emulator",),
 }
-#: What calls the kernels, from threads of torch's own (those of backward) too, which no profile function reaches.
+#: What calls the kernels, from threads of torch's own (those of backward) too, which no trace function reaches.
 DISPATCH = "pytest_ascend.emulator.dispatch"
 #: Seconds for the tests of a mutant, beside ten times what they take unchanged: who takes longer hangs, and is noticed.
 LIMIT_S = 60
@@ -228,8 +228,10 @@ class Recorder:
     def __init__(self, package: Path) -> None:
         self.package = f"{package}{os.sep}"
         self.tests: dict[str, dict[str, Any]] = {}
-        self._called: set[CodeType] = set()
+        #: By their number in memory, as to hash a code takes longer than most calls.
+        self._called: dict[int, CodeType] = {}
         self._starts = False
+        os.register_at_fork(before=self._forks)
         self._listen()
 
     def pytest_collection_finish(self) -> None:
@@ -244,12 +246,12 @@ class Recorder:
         """Hear what a function calls in whatever thread it is called."""
 
         def run(*given: Any) -> Any:
-            before = sys.getprofile()
-            sys.setprofile(self._hear)
+            before = sys.gettrace()
+            sys.settrace(self._hear)
             try:
                 return call(*given)
             finally:
-                sys.setprofile(before)
+                sys.settrace(before)
 
         return run
 
@@ -268,25 +270,26 @@ class Recorder:
             test.update(self._heard())
 
     def _listen(self) -> None:
-        sys.setprofile(self._hear)
-        threading.setprofile(self._hear)
+        sys.settrace(self._hear)
+        threading.settrace(self._hear)
 
     def _heard(self) -> dict[str, Any]:
-        sys.setprofile(None)
-        threading.setprofile(None)
-        inside = [each for each in self._called if each.co_filename.startswith(self.package)]
+        sys.settrace(None)
+        threading.settrace(None)
+        inside = [each for each in self._called.values() if each.co_filename.startswith(self.package)]
         return {"functions": sorted({self._place(each) for each in inside}), "starts": self._starts}
 
     def _place(self, code: CodeType) -> str:
         name = "pytest_ascend/" + code.co_filename.removeprefix(self.package)
         return place(name, code)
 
-    def _hear(self, frame: Any, event: str, argument: Any) -> None:
-        if event == "call":
-            self._called.add(frame.f_code)
-            self._starts |= frame.f_code.co_name == "_execute_child"
-        elif event == "c_call":
-            self._starts |= argument is os.fork
+    def _hear(self, frame: Any, event: str, argument: Any) -> None:  # noqa: ARG002  (as sys.settrace calls it)
+        code = frame.f_code
+        self._called[id(code)] = code
+        self._starts |= code.co_name == "_execute_child"
+
+    def _forks(self) -> None:
+        self._starts = True
 
 
 def kernels_imported() -> Any:
