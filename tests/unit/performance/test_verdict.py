@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import statistics
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.performance.estimate import ALONE, PAIRED, Estimate, estimate, quantile, tail
@@ -22,6 +26,8 @@ from pytest_ascend.performance.verdict import (
     line_through,
     noise_of,
 )
+
+scipy_special, scipy_stats = pytest.importorskip("scipy.special"), pytest.importorskip("scipy.stats")
 
 
 def at(value: float, error: float = 0.0) -> Estimate:
@@ -172,3 +178,101 @@ def test_a_line_takes_runs_of_several_paces() -> None:
 def test_senseless_times_are_refused(times: list[float]) -> None:
     with pytest.raises(UsageError, match="cannot be estimated"):
         estimate(times)
+
+
+rounds = st.lists(st.floats(1, 1e4), min_size=2, max_size=200)
+
+
+@given(rounds)
+def test_alone_a_run_is_its_quickest_tenth_and_its_error_the_spread_of_the_calmer_blocks(times: list[float]) -> None:
+    found, logs = estimate(times), [math.log(each) for each in times]
+
+    def tenth(part: list[float]) -> float:
+        return statistics.fmean(sorted(part)[: max(1, round(len(part) / 10))])
+
+    assert found.value == pytest.approx(tenth(logs), abs=1e-12)
+    count = min(8, len(logs) // 2)
+    if count < 2:
+        assert found.error == math.inf
+        return
+    longer = len(logs) % count  # blocks that have a round more than the others
+    size = len(logs) // count
+    ends = [place * size + min(place, longer) for place in range(count + 1)]
+    blocks = [tenth(logs[a:b]) for a, b in itertools.pairwise(ends)]
+    apart = sorted(abs(each - statistics.median(blocks)) for each in blocks)[: max(2, count // 2)]
+    error = math.sqrt(statistics.fmean(each**2 for each in apart) / count)
+    assert found.error == pytest.approx(error, abs=1e-12)
+    assert (found.scale, found.pace) == (ALONE, 0)
+
+
+@given(st.lists(st.tuples(st.floats(1, 1e4), st.floats(1, 1e4)), min_size=3, max_size=200))
+def test_beside_a_peer_a_run_is_the_median_over_its_places(pairs: list[tuple[float, float]]) -> None:
+    work, peers = zip(*pairs, strict=True)
+    found = estimate(work, peers)
+    count = max(1, min(32, len(pairs) // 3))
+    longer, size = len(pairs) % count, len(pairs) // count
+    ends = [place * size + min(place, longer) for place in range(count + 1)]
+    ratios = [math.log(a) - math.log(b) for a, b in pairs]
+    places = [statistics.median(ratios[a:b]) for a, b in itertools.pairwise(ends)]
+    middle = statistics.median(places)
+    assert (found.value, found.scale) == (pytest.approx(middle, abs=1e-12), PAIRED)
+    assert found.pace == pytest.approx(statistics.median(map(math.log, peers)), abs=1e-12)
+    deviation = 1.4826 * statistics.median(abs(each - middle) for each in places)
+    error = deviation * math.sqrt(math.pi / 2 / count) if count > 1 else math.inf
+    assert found.error == pytest.approx(error, rel=1e-4, abs=1e-12)
+
+
+def test_rounds_and_peers_go_in_pairs() -> None:
+    with pytest.raises(UsageError, match="3 rounds and 2 of the peer"):
+        estimate([1.0, 2.0, 3.0], [1.0, 2.0])
+
+
+def test_noise_is_what_regression_leaves_and_grows_with_the_distance_from_the_paces_that_were() -> None:
+    rng = np.random.default_rng(5)
+    paces = rng.normal(7, 0.1, 12)
+    values = 1 + 0.3 * paces + rng.normal(0, 0.01, 12)
+    measured = [Estimate(value=v, error=0, scale=PAIRED, pace=p) for v, p in zip(values, paces, strict=True)]
+    noise = noise_of({"one": measured})["one"]
+    fit = scipy_stats.linregress(paces, values)
+    left = values - fit.intercept - fit.slope * paces
+    assert noise.variance == pytest.approx(left @ left / 10)
+    assert noise.degrees_of_freedom == 10
+    for pace in (6.9, 7.0, 7.5):
+        assert noise.line.at(pace) == pytest.approx(fit.intercept + fit.slope * pace)
+        beyond = (pace - paces.mean()) ** 2 / ((paces - paces.mean()) ** 2).sum()
+        assert noise.line.uncertainty(pace) == pytest.approx(1 + 1 / 12 + beyond)
+
+
+def test_few_runs_leave_the_variance_around_their_mean() -> None:
+    noise = noise_of({"one": [at(each) for each in (0.0, 0.01, 0.03)]})["one"]
+    assert noise.variance == pytest.approx(np.var([0, 0.01, 0.03], ddof=1))
+    assert noise.degrees_of_freedom == 2
+    assert noise.line.uncertainty(99.0) == pytest.approx(1 + 1 / 3)
+    calm = noise_of({"one": [at(0.0)] * 4})["one"]
+    assert calm.variance == pytest.approx(5e-4**2), "a clock's resolution is no calm"
+
+
+@pytest.mark.parametrize(("prior", "deviation"), [(4.0, 0.01), (20.0, 0.002)])
+def test_what_is_usual_on_a_machine_is_found_from_its_benchmarks(prior: float, deviation: float) -> None:
+    """Variances of 400 benchmarks, drawn as the model says: scaled inverse chi-square around what is usual."""
+    rng = np.random.default_rng(6)
+    own = deviation * np.sqrt(prior / rng.chisquare(prior, 400))
+    drawn = {str(place): list(map(at, each * rng.standard_normal(8))) for place, each in enumerate(own)}
+    found = noise_of(drawn)
+    known_with = {noise.degrees_of_freedom - 7 for noise in found.values()}
+    assert len(known_with) == 1
+    (known,) = known_with
+    assert prior * 0.6 < known < prior * 1.8
+    variances = np.array([np.var([each.value for each in runs], ddof=1) for runs in drawn.values()])
+    moderated = np.array([found[name].variance for name in drawn])
+    usual = (moderated * (7 + known) - 7 * np.maximum(variances, 5e-4**2)) / known
+    assert usual == pytest.approx(np.full(400, usual[0]))
+    assert usual[0] == pytest.approx(deviation**2, rel=0.25)
+
+
+def test_variances_that_are_alike_count_as_one() -> None:
+    found = noise_of({str(place): list(map(at, (0.0, 0.01, 0.02, 0.03))) for place in range(5)})
+    logs_mean_is_low_by = scipy_special.digamma(1.5) - math.log(1.5)  # of three degrees of freedom
+    usual = np.var([0, 0.01, 0.02, 0.03], ddof=1) / math.exp(logs_mean_is_low_by)
+    assert [noise.variance for noise in found.values()] == pytest.approx([usual] * 5, rel=1e-3)
+    assert all(noise.degrees_of_freedom > 1e5 for noise in found.values())
