@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pytest_ascend.device.cpu_and_cuda import Cpu
 from pytest_ascend.performance import benchmarking, timing
@@ -16,6 +19,7 @@ from pytest_ascend.performance.benchmarking import AscendBenchmark, Work, clock_
 from pytest_ascend.performance.comparison import Comparison
 from pytest_ascend.performance.profiling import Profile
 from pytest_ascend.performance.timing import Timing, time_rounds
+from pytest_ascend.records.record import SERIES_POINTS_LIMIT
 from pytest_ascend.records.stack import Stack
 from pytest_ascend.records.verdict import Verdict
 
@@ -221,3 +225,102 @@ def test_what_is_achieved_is_the_work_over_the_median_of_the_clock_that_counts()
     assert shares
     found = benchmarking.achieved(taken, Work(flop=3e9, moved_bytes=5e6, dtype="float16"), "Ascend310P3")
     assert {name: found[name] for name in shares} == pytest.approx(shares)
+
+
+class Simulated(Cpu):
+    """A device on a clock of the test's: its work takes ``work_us`` a call, to wait for it ``wait_us``."""
+
+    now_us: float
+    work_us: float
+    wait_us: float
+
+    def __new__(cls, kind: str, work_us: float, wait_us: float) -> Simulated:
+        return super().__new__(cls)
+
+    def __init__(self, kind: str, work_us: float, wait_us: float) -> None:
+        super().__init__(kind=kind, emulated=kind == "sharing")
+        for name, value in {"now_us": 0.0, "work_us": work_us, "wait_us": wait_us}.items():
+            object.__setattr__(self, name, value)
+
+    def spend(self, us: float) -> None:
+        object.__setattr__(self, "now_us", self.now_us + us)
+
+    def synchronize(self) -> None:
+        self.spend(self.wait_us)
+
+    def events(self) -> Any:
+        if self.kind != "clocked":
+            return None
+        return SimulatedEvent(self), SimulatedEvent(self)
+
+
+class SimulatedEvent:
+    def __init__(self, device: Simulated) -> None:
+        self.device, self.at_us = device, 0.0
+
+    def record(self) -> None:
+        self.at_us = self.device.now_us
+
+    def elapsed_time(self, stop: SimulatedEvent) -> float:
+        return (stop.at_us - self.at_us) / 1e3
+
+
+@given(
+    kind=st.sampled_from(["cpu", "sharing", "clocked", "without"]),
+    work_us=st.floats(5, 1e4),
+    wait_us=st.floats(0, 50),
+    peer_us=st.floats(5, 1e4),
+    budget_s=st.floats(0.002, 0.02),
+    preparations=st.integers(1, 6),
+)
+@settings(deadline=None, max_examples=40)
+def test_on_a_calm_machine_every_figure_is_what_it_should_be(
+    kind: str, work_us: float, wait_us: float, peer_us: float, budget_s: float, preparations: int
+) -> None:
+    device, made = Simulated(kind, work_us, wait_us), list[str]()
+
+    def make(on: torch.device) -> Callable[[], object]:
+        made.append(str(on))
+        is_peer = kind == "sharing" and len(made) % 2 == 0
+        return lambda: device.spend(peer_us if is_peer else work_us)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing.time, "perf_counter", lambda: device.now_us * 1e-6)
+        patch.setattr(timing.time, "perf_counter_ns", lambda: device.now_us * 1e3)
+        patch.setattr(timing.gc, "collect", lambda: 0)  # of all that the tests hold
+        found = time_rounds(make, device, budget_s=budget_s, preparations=preparations)
+    calls = max(1, math.ceil(200 / (work_us + wait_us) - 1e-9))
+    assert found.first_us == pytest.approx(work_us + wait_us)
+    assert found.calls == pytest.approx(calls, abs=1 if calls > 1 else 0)
+    round_us = found.calls * work_us + wait_us
+    assert found.latencies_us == pytest.approx([round_us / found.calls] * len(found.latencies_us))
+    has_peer = kind == "sharing"
+    assert found.peers_us == pytest.approx([peer_us] * len(found.latencies_us) if has_peer else [])
+    assert found.device_us == pytest.approx([work_us] * len(found.latencies_us) if kind == "clocked" else [])
+    whole_us = round_us + (found.calls * peer_us if has_peer else 0)
+    assert len(found.latencies_us) == pytest.approx(max(5, budget_s * 1e6 / whole_us), abs=1.001)
+    if has_peer:
+        every = math.ceil(len(found.peers_us) / preparations)
+        assert len(made) == 2 * (math.ceil(len(found.peers_us) / every) if preparations > 1 else 1)
+
+
+def test_a_run_log_takes_no_more_rounds_than_are_timed() -> None:
+    assert timing._count(1e-6, 1.0) == timing.MOST == SERIES_POINTS_LIMIT
+    assert timing._count(10.0, 1.0) == timing.FEWEST == 5
+
+
+@pytest.mark.parametrize(("slow_rounds", "least"), [(0, 10), (3, 12), (40, 25)])
+def test_a_device_is_warm_when_its_rounds_no_longer_become_quicker(slow_rounds: int, least: int) -> None:
+    """Five rounds are compared with the five before, within 2 %, for three tenths of the time at most."""
+    device, done = Simulated("without", 1000, 0), list[float]()
+
+    def work() -> None:
+        done.append(device.now_us)
+        device.spend(1000 * (1 + max(0, slow_rounds + 4 - len(done)) * 0.1))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing.time, "perf_counter", lambda: device.now_us * 1e-6)
+        patch.setattr(timing.time, "perf_counter_ns", lambda: device.now_us * 1e3)
+        rounds = timing.Rounds(call=work, device=device)
+        timing._warm_up(rounds, 0.1)
+    assert least <= len(done) <= least + 3

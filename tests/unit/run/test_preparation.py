@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import warnings
+from typing import Any
 
 import pytest
+import torch
 
+from pytest_ascend.device.cpu_and_cuda import Cuda
 from pytest_ascend.device.npu import Npu
 from pytest_ascend.device.probe import Answer
 from pytest_ascend.emulator import EmulatorSettings
+from pytest_ascend.environment.identity import Identity
 from pytest_ascend.environment.signs import Sign
 from pytest_ascend.errors import DeviceUnavailable, UsageError
 from pytest_ascend.run import preparation
@@ -173,3 +177,47 @@ def test_on_the_cpu_torch_does_not_load_torch_npu_by_itself(monkeypatch: pytest.
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "torch_npu")
     assert prepare("cpu").device.label == "cpu"
     assert os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "devices", "prepared"),
+    [("emulated", 0, 2), ("emulated:1", 1, 2), ("emulated:4", 3, 5), ("emulated", 3, 3)],
+)
+def test_there_are_at_least_two_emulated_devices_and_the_one_asked_for(
+    asked_for: str, devices: int, prepared: int, emulated: list[tuple[Any, ...]]
+) -> None:
+    prepare(asked_for, look=tuple, settings=EmulatorSettings(devices=devices))
+    ((request, settings),) = emulated
+    assert settings.devices == prepared > request.index
+
+
+@pytest.mark.parametrize(
+    ("device", "isolation", "isolated"),
+    [("cpu", "off", False), ("cpu", "auto", False), ("cpu", "on", True), ("npu", "off", False)],
+)
+def test_children_alone_use_a_device_that_can_die(
+    device: str, isolation: str, isolated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Npu, "pin_numerics", lambda self: {})
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        prepared = prepare(device, isolation=isolation, look=tuple, probe=well)
+        assert (prepared.isolated, torch.get_num_threads()) == (isolated, 1 if isolated else 3)
+        assert prepared.threads == (3 if isolated else 1)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_the_device_that_was_asked_for_is_the_first_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Npu, "pin_numerics", lambda self: {})
+    prepared = prepare("npu:2", look=tuple, probe=lambda _: Answer(chip="Ascend910B3", count=4))
+    assert prepared.indices == (2, 0, 1, 3)
+    assert prepared.identity(99) == Identity(index=99, logical=99)
+
+
+def test_a_gpu_is_the_only_device_of_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_ascend.device.cpu_and_cuda.open_cuda", Cuda)
+    monkeypatch.setattr(Cuda, "chip", lambda self: f"GPU {self.index}")
+    prepared = prepare("cuda:3", look=tuple, probe=never)
+    assert (prepared.device, prepared.chip, prepared.indices) == (Cuda(3), "GPU 3", (3,))
