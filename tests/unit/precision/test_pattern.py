@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from pytest_ascend.precision import compare
-from pytest_ascend.precision.pattern import Sample, map_of, worst_elements
+from pytest_ascend.precision.pattern import Sample, causes, map_of, pattern_of, worst_elements
 
 torch.manual_seed(0)
 EXPECTED = torch.randn(64, 512, dtype=torch.float64)
@@ -77,3 +77,169 @@ def test_a_picture_of_all_elements_is_full():
     sample = Sample.of(torch.zeros(5, 7))
     sample.add(np.arange(35), np.ones(35), np.zeros(35))
     assert map_of(sample.of_total(35)) == ("9999999",) * 5
+
+
+def cause(actual, expected, dtype="float32"):
+    return "; ".join(causes(np.array(actual, np.float64), np.array(expected, np.float64), dtype))
+
+
+WAVE = np.array([1.0, -2.0, 3.0, -5.0, 8.0, -13.0, 21.0, -34.0] * 4)
+SMALL = np.array([1.0, 3.0, 2.0, 5.0])
+#: The numbers 1, 2, 4, 8 have all products with other signs apart.
+ACROSS = np.tile([1.0, 1.0, -1.0, -1.0], 8), np.tile([1.0, -1.0, 1.0, -1.0], 8)
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "text"),
+    [
+        (0 * SMALL, SMALL, "zeros instead of values"),
+        ([0, 0, 0, 1e-9], [1, 2, 4, 1e-9], ""),
+        ([7, 7, 7, 7], [1, 3, 2, 5], "one value for all"),
+        ([7, 7, 7], [1, 3, 2], ""),
+        (-1.009 * SMALL, SMALL, "the sign is wrong"),
+        (-1.02 * SMALL, SMALL, "off by one factor"),
+        (1.011 * SMALL, SMALL, "off by one factor"),
+        (0.5 * SMALL, SMALL, "off by one factor"),
+        (0.5 * SMALL[:3], SMALL[:3], ""),
+        (1.009 * SMALL, SMALL, ""),
+        (SMALL * [1.5, 1.5, 1.513, 1.5], SMALL, "off by one factor"),
+        (SMALL * [1.5, 1.5, 1.517, 1.5], SMALL, ""),
+        (SMALL + 1, SMALL, "off by one amount"),
+        (SMALL[:3] + 1, SMALL[:3], ""),
+        (SMALL + np.array([1, 1, 1.04, 1]), SMALL, "off by one amount"),
+        (SMALL + np.array([1, 1, 1.06, 1]), SMALL, ""),
+        (np.roll(WAVE, 1), WAVE, "values of the neighbours"),
+        (np.roll(WAVE, -1), WAVE, "values of the neighbours"),
+        (np.where(np.arange(32) % 16 == 9, 99.0, np.roll(WAVE, 1)), WAVE, "values of the neighbours"),
+        (np.where(np.arange(32) % 8 == 5, 99.0, np.roll(WAVE, 1)), WAVE, ""),
+        (np.roll(WAVE, 3) * 1.009, WAVE, "right values in the wrong places"),
+        (np.sort(SMALL[:3]), SMALL[:3], ""),
+        (ACROSS[0] + 0.5 * ACROSS[1], ACROSS[1], "hardly related"),
+        (ACROSS[0] + 0.62 * ACROSS[1], ACROSS[1], ""),
+        ((ACROSS[0] + 0.5 * ACROSS[1])[:15], ACROSS[1][:15], ""),
+    ],
+)
+def test_a_cause_is_told_up_to_its_limit_and_not_beyond(actual, expected, text):
+    found = cause(actual, expected)
+    assert (text in found) if text else (found == ""), found
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "text"),
+    [
+        ([1.0, 2.0], [np.nan, 2.0], "NaN was dropped"),
+        ([np.nan, 2.0], [1.0, 2.0], "NaN where there is none"),
+        ([1.0, 2.0], [np.inf, 2.0], "a finite number for Inf"),
+        ([np.inf, 2.0], [1.0, 2.0], "Inf where there is none"),
+        ([np.nan, 1.0], [1.0, np.nan], "NaN was dropped"),
+        ([-np.inf, 2.0], [np.inf, 2.0], "Inf where there is none"),
+    ],
+)
+def test_nan_and_infinity_are_told_alone(actual, expected, text):
+    assert cause(actual, expected).startswith(text)
+    assert ";" not in cause(actual, expected)
+
+
+def uneven(count, relative, dtype=np.float32):
+    """Return values with errors of about this relative size to both sides, of all digits that the dtype has."""
+    expected = np.random.default_rng(1).uniform(1, 2, count).astype(dtype).astype(np.float64)
+    off = relative * np.where(np.arange(count) % 2, 1, -1) * np.random.default_rng(2).uniform(0.9, 1.1, count)
+    return (expected * (1 + off)).astype(dtype), expected
+
+
+@pytest.mark.parametrize(
+    ("count", "relative", "dtype", "text"),
+    [
+        (16, 2.0**-12, "float32", "as large as those of a 16-bit format"),
+        (15, 2.0**-12, "float32", ""),
+        (64, 2.0**-15.5, "float32", "as large as those of a 16-bit format"),
+        (64, 2.0**-16.5, "float32", ""),
+        (64, 2.0**-8.4, "float32", "as large as those of a 16-bit format"),
+        (64, 2.0**-7.5, "float32", ""),
+        (16, 0.2, "bfloat16", "errors of many ulp"),
+        (15, 0.2, "bfloat16", ""),
+        (64, 0.27, "bfloat16", ""),
+        (64, 2.0**-5.5, "bfloat16", "errors of many ulp"),
+        (64, 2.0**-6.5, "bfloat16", ""),
+        (64, 2.0**-8.5, "float16", "errors of many ulp"),
+        (64, 2.0**-9.5, "float16", ""),
+    ],
+)
+def test_the_size_of_errors_tells_the_format_that_was_computed_in(count, relative, dtype, text):
+    found = cause(*uneven(count, relative), dtype)
+    assert (text in found) if text else (found == ""), found
+
+
+@pytest.mark.parametrize(("count", "ulps", "opposite", "told_"), [
+    (32, 1, 0, True), (31, 1, 0, False), (64, 3.5, 0, True), (64, 5, 0, False), (64, 1, 3, True), (64, 1, 4, False),
+])  # fmt: skip
+@pytest.mark.parametrize("side", [1, -1])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_roundings_to_one_side_are_another_rounding_mode(count, ulps, opposite, told_, side, sign):
+    _, expected = uneven(count, 0)
+    sides = np.where(np.arange(count) >= count - opposite, -side, side)
+    found = cause(sign * expected * (1 + 2.0**-23 * ulps * sides), sign * expected)
+    assert found.startswith("all away from zero" if side > 0 else "all towards zero") is told_, found
+
+
+@pytest.mark.parametrize(("count", "kept"), [(16, True), (15, False)])
+@pytest.mark.parametrize(("bits", "name"), [(8, "bfloat16"), (11, "float16 or a 10-bit"), (12, "an 11-bit")])
+def test_low_bits_that_are_never_used_tell_a_rounding(count, kept, bits, name):
+    _, expected = uneven(count, 0)
+    short = np.round(expected * 2.0 ** (bits - 1)) / 2.0 ** (bits - 1)
+    short[0] += 2.0 ** (1 - bits) if not round(short[0] * 2.0 ** (bits - 1)) % 2 else 0  # the last bit is used
+    found = cause(short, expected)
+    assert (f"only {bits} significant bits: rounded to {name}" in found) is kept
+    assert "significant bits" not in cause(short, expected, {8: "bfloat16", 11: "float16", 12: "float16"}[bits])
+
+
+def where(shape, places, total=None):
+    sample = Sample.of(torch.zeros(shape))
+    wrong = np.flatnonzero(places) if np.asarray(places).dtype == bool else np.array(places)
+    sample.add(wrong, np.full(wrong.size, np.nan), np.zeros(wrong.size))
+    return pattern_of(sample.of_total(wrong.size if total is None else total)).partition(";")[0]
+
+
+def of_cells(shape, *cells):
+    """Return a picture of a tensor in which these slices are wrong."""
+    picture = np.zeros(shape, bool)
+    for each in cells:
+        picture[each] = True
+    return picture.reshape(-1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "places", "text"),
+    [
+        ((10,), range(10), "all elements"),
+        ((1000,), range(5, 1000), "nearly all elements (995 of 1000)"),
+        ((1000,), [each for each in range(1000) if each % 100], "scattered over the tensor"),
+        ((10,), [4], "a single element"),
+        ((10,), range(3), "the first 3 elements"),
+        ((10,), range(7, 10), "the last 3 elements: a tail that was not computed or not written"),
+        ((10,), range(4, 7), "one block of 3 elements from element 4"),
+        ((10,), [1, 4, 7], "every 3th element from element 1"),
+        ((30,), [4, 10, 16], "every 6th element from element 4"),
+        ((30,), [4, 10], "scattered over the tensor"),
+        ((30,), [4, 10, 17], "scattered over the tensor"),
+        ((8, 10), of_cells((8, 10), np.s_[:, 3]), "everything at index 3 of dimension 1"),
+        ((8, 10), of_cells((8, 10), np.s_[:, 3:5]), "everything at index 3 to 4 of dimension 1"),
+        ((8, 10), of_cells((8, 10), np.s_[:, 3:6]), "the block [0:8, 3:6]"),
+        ((20, 10), of_cells((20, 10), np.s_[:18, 3]), "everything at index 3 of dimension 1"),
+        ((20, 10), of_cells((20, 10), np.s_[1:18, 3]), "the block [1:18, 3:4]"),
+        ((20, 10), of_cells((20, 10), np.s_[1:6, 3:5]), "the block [1:6, 3:5]"),
+        ((20, 10), [13, 14, 23, 24, 33, 34, 43, 44, 53], "the block [1:6, 3:5]"),
+        ((20, 10), [13, 14, 23, 24, 33, 44, 53, 54], "scattered over the tensor"),
+        ((20, 10), [33, 35, 36, 39], "only at index 3 of dimension 0"),
+        ((20, 10), [33, 35, 36], "scattered over the tensor"),
+        ((3, 1), [0, 2], "scattered over the tensor"),
+    ],
+)
+def test_where_wrong_elements_are_is_told_up_to_its_limit(shape, places, text):
+    assert where(shape, places if isinstance(places, np.ndarray) else list(places)) == text
+
+
+def test_of_some_of_the_wrong_elements_no_shape_is_told():
+    assert where((10,), [3, 4, 5], total=4) == "scattered over the tensor"
+    assert where((8, 10), of_cells((8, 10), np.s_[:, 3]), total=9) == "every 10th element from element 3"
+    assert where((8, 10), [], total=0) == ""
