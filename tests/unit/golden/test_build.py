@@ -166,11 +166,24 @@ def test_the_commands_build_show_and_verify(suites: Path, tmp_path: Path) -> Non
     assert run(baseline, ["show"]).output == "ops/relu\n"
     shown = run(baseline, ["show", "ops/relu"]).output
     assert all(each in shown for each in ("ops@1", torch.__version__, "float32", "[2]", "sha256"))
-    assert run(baseline, ["verify"]).exit_code == 0
+    result = run(baseline, ["verify"])
+    assert (result.exit_code, result.output) == (0, f"1 goldens in {tmp_path / 'golden'} are what the manifest says\n")
     (tmp_path / "golden" / "ops" / "relu.safetensors").write_bytes(b"")
     result = run(baseline, ["verify"])
     assert result.exit_code == 1
     assert "relu.safetensors is damaged" in result.output
+
+
+def test_a_suite_is_told_when_its_bundled_goldens_were_built(suites: Path, tmp_path: Path) -> None:
+    offer(suites, "ops/relu")
+    file = suites / "ops" / "goldens.py"
+    tells = "\n\ndef built(store):\n    (store.root / 'told').write_text(' '.join(store.ids()))\n"
+    file.write_text(file.read_text(encoding="utf-8") + tells, encoding="utf-8")
+    (tmp_path / "mine").mkdir()
+    CliRunner().invoke(baseline, ["build", "--baselines", str(tmp_path / "mine")])
+    assert not list(tmp_path.rglob("told")), "a user's goldens are nothing that a suite keeps"
+    CliRunner().invoke(baseline, ["build"], catch_exceptions=False)
+    assert (tmp_path / "golden" / "told").read_text(encoding="utf-8") == "ops/relu"
 
 
 def test_the_folder_of_baselines_can_be_chosen(suites: Path, tmp_path: Path) -> None:
