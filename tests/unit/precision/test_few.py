@@ -9,7 +9,7 @@ import torch
 from pytest_ascend.precision import Samples, compare
 from pytest_ascend.precision.floating import judge_floating
 from pytest_ascend.precision.formats import FORMATS
-from pytest_ascend.precision.model import cancelled, octaves
+from pytest_ascend.precision.model import ErrorModel, cancelled, joined, limits_of_few, octaves
 from pytest_ascend.precision.request import Request
 from pytest_ascend.precision.spread import Entries
 from pytest_ascend.precision.standards import standard_of
@@ -111,3 +111,29 @@ def test_octaves_that_hold_but_the_noise_of_zero_are_one():
     assert merged.error_square[0] == pytest.approx(44 * 2.0**-60)
     exact = octaves(Entries(exponents, 0 * ulps, 0 * ulps, np.ones(80, np.int64)), FORMATS[torch.float32], -60, 20)
     assert cancelled(exact) == 0
+
+
+def test_the_limits_of_a_few_elements_are_those_of_the_whole_model(monkeypatch):
+    seen = []
+
+    def noted(*arguments):
+        seen.append(arguments)
+        return limits_of_few(*arguments)
+
+    monkeypatch.setattr("pytest_ascend.precision.judge.limits_of_few", noted)
+    for seed in range(160):
+        judge_floating("it", *drawn(seed))
+    compared = []
+    for found, shown, setting, use in seen:
+        exponents = np.frexp(found.magnitude)[1] - 1
+        lowest, length = int(exponents.min()), int(np.ptp(exponents)) + 1
+        ones = np.ones(exponents.size, np.int64)
+        runs = [octaves(Entries(exponents, each, each, ones), setting.format, lowest, length) for each in shown]
+        if cancelled(joined(runs)) and setting.accumulation != 1:
+            continue
+        model = ErrorModel(joined(runs), setting, np.arange(lowest, lowest + length), use, runs)
+        limits = model.limits(found.error.size).of(found.expected)
+        np.testing.assert_allclose(limits_of_few(found, shown, setting, use), limits, rtol=1e-9)
+        compared.append((setting.sampled, setting.accumulation, setting.branching))
+    assert {each[0] for each in compared} == {each[2] for each in compared} == {True, False}
+    assert {each[1] for each in compared} == {None, 1, 64}

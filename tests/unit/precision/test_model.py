@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Setting
-from pytest_ascend.precision.model import ErrorModel, chance_of, few, octaves
-from pytest_ascend.precision.spread import EXACT_UP_TO, Spread, octaves_and_inverse, percentile
+from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Allowances, Setting
+from pytest_ascend.precision.model import (
+    FEW,
+    ErrorModel,
+    Limits,
+    Octaves,
+    chance_of,
+    few,
+    inner_by_model,
+    is_cancelled,
+    largest_of,
+    octaves,
+    sliding_max,
+    sliding_sum,
+    times_shown,
+    with_rounding,
+)
+from pytest_ascend.precision.spread import EXACT_UP_TO, Entries, Spread, octaves_and_inverse, percentile
 
 scipy_stats = pytest.importorskip("scipy.stats")
 SINGLE = FORMATS[torch.float32]
@@ -97,3 +118,121 @@ def test_what_an_octave_sums_up_is_what_its_elements_have() -> None:
     assert seen.excess_square.tolist() == pytest.approx([0, (2 * ulp) ** 2, (7 * ulp) ** 2])
     assert seen.error_max.tolist() == pytest.approx([0, 2.5 * ulp, 8 * ulp])
     assert seen.error_square.tolist() == pytest.approx([0, (0.25**2 + 2.5**2) * ulp**2, (8 * ulp) ** 2])
+
+
+USE = Allowances(
+    element_ulps=2, rms_ulps=0.7, approximation_ulps=5, largest=3, sampled_largest=2, sampled_few=1.5, sampled_ulps=4,
+    rms=2.5, independent=64, sums=6, sums_rms=0.25, terms=900, short_roundings=7, branch_element=0.3, branch_rms=0.01,
+)  # fmt: skip
+
+
+def of(**fields: Any) -> Setting:
+    return Setting(**{"format": SINGLE, "root_mean_square": 3.0, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "inner", "allowed"),
+    [
+        ({}, 0.5, 2 + 0.5),
+        ({"approximated": True}, 0.5, 5 + 0.5),
+        ({"sampled": True}, 0.5, 2),  # a rounding alone explains as much
+        ({"sampled": True}, 1.5, 1 + 1.5),
+        ({"sampled": True, "approximated": True}, 1.5, 4),
+        ({"sampled": True, "approximated": True}, 3.5, 1 + 3.5),
+        ({}, np.inf, sys.float_info.max),
+    ],
+)
+def test_a_rounding_is_added_to_an_inner_error(fields: dict[str, bool], inner: float, allowed: float) -> None:
+    assert with_rounding(np.array([1.0]), np.array([inner]), of(**fields), USE) == [allowed]
+
+
+@pytest.mark.parametrize("count", [1, 7, 1000])
+def test_the_largest_of_more_normal_errors_may_be_larger(count: int) -> None:
+    """In 2n + 1 draws of a normal variable none is expected above sqrt(2 log(2n + 1)); one more is slack."""
+    assert chance_of(count, USE) == pytest.approx(2.5 * (np.sqrt(2 * np.log(2 * count + 1)) + 1))
+
+
+def test_what_sampled_references_show_is_allowed_less_often() -> None:
+    many = few(np.array([64.0]), USE)[0]
+    assert times_shown(of(), USE) == pytest.approx(2.5 * many)
+    assert times_shown(of(sampled=True), USE) == pytest.approx(2.5 * 1.5)
+    assert (largest_of(of(), USE), largest_of(of(sampled=True), USE)) == (3, 2)
+
+
+@pytest.mark.parametrize("factor", [6, 0.25])
+@pytest.mark.parametrize("finer", [True, False])
+def test_sums_may_be_off_by_the_root_of_their_terms(factor: float, finer: bool) -> None:
+    """In units of their accumulator, float32's 2**-24 or a finer one; 16-bit formats round on the way as well."""
+
+    def limit(exponent: int = 0, **fields: Any) -> float:
+        found = inner_by_model(of(finer=finer, **fields), np.array([exponent]), USE, factor)
+        return float(found[0]) / (1 if finer else 2) / factor
+
+    assert limit() == pytest.approx(30 * 2.0**-24 * 3)
+    assert limit(exponent=4) == pytest.approx(30 * 2.0**-24 * 32)
+    assert limit(accumulation=16) == pytest.approx(4 * 2.0**-24 * 3)
+    assert limit(accumulation=16, scale=100.0) == pytest.approx(4 * 2.0**-24 * 100)
+    assert limit(format=FORMATS[torch.float64]) == pytest.approx(30 * 2.0**-53 * 3)
+    half, steps = FORMATS[torch.float16], 7 / 6 * 2.0**-11 * 3
+    assert limit(format=half) == pytest.approx(30 * 2.0**-24 * 3 + steps)
+    assert limit(format=half, accumulation=16) == pytest.approx(4 * 2.0**-24 * 3)
+    assert np.isfinite(limit(exponent=1023))
+
+
+def of_octaves(*errors: Sequence[float], lowest: int = 0) -> Octaves:
+    """Return octaves with these excesses over half an ulp, in ulp."""
+    exponents = np.repeat(np.arange(lowest, lowest + len(errors)), list(map(len, errors)))
+    ulps = np.array([0.5 + each for octave in errors for each in octave])
+    return octaves(Entries(exponents, ulps, ulps, np.ones(ulps.size, np.int64)), SINGLE, lowest, len(errors))
+
+
+@pytest.mark.parametrize("accumulation", [None, 1])
+def test_errors_of_reference_runs_are_taken_in_the_unit_that_the_rule_has(accumulation: int | None) -> None:
+    """Of sums in size, whatever the value; of functions of one element in ulp. The largest counts three times."""
+    seen = of_octaves([0.0] * 200, [5.0] * 200)
+    model = ErrorModel(seen, of(accumulation=accumulation, distinct=400), np.arange(2), USE, [seen])
+    ulp = np.array([1.0, 2.0]) * 2.0**-23
+    many = few(np.array([64.0]), USE)[0]
+    unit = ulp if accumulation == 1 else np.ones(2)
+    root = np.sqrt(0.5) * (5 if accumulation == 1 else 10 * 2.0**-23)
+    largest = 3 * (5 if accumulation == 1 else 10 * 2.0**-23)
+    inner = np.maximum(largest, chance_of(400, USE) * many * root) * unit
+    assert model.limits(400).element == pytest.approx(2 * ulp + inner, rel=1e-6)
+    rms = model.root_mean_square(0, seen.count)
+    own = np.array([0, 5]) * (1 if accumulation == 1 else 2.0**-22) * unit
+    wide = np.where(2.5 * many * own > 2.5 * ulp, 2.5 * many * np.maximum(own, root * unit), 2.5 * many * own)
+    assert rms[1] == pytest.approx(0.7 * ulp[1] + wide[1], rel=1e-6)
+
+
+def test_without_reference_runs_the_model_of_sums_is_the_limit() -> None:
+    setting = of(accumulation=16, branching=True)
+    model = ErrorModel(None, setting, np.arange(2), USE)
+    ulp, sums = np.array([1.0, 2.0]) * 2.0**-23, np.array([3.0, 4.0]) * 4 * 2.0**-24
+    assert model.limits(5).element == pytest.approx(2 * ulp + 6 * sums + 0.3 * 3)
+    counts = np.array([3.0, 1.0])
+    assert model.root_mean_square(0, counts) == pytest.approx(0.7 * ulp + 0.25 * sums + 0.01 * 3)
+    both = np.sqrt((counts * np.square([0.7 * ulp, 0.25 * sums])).sum(1) / 4)
+    assert model.root_mean_square(1, counts) == pytest.approx([both.sum() + 0.01 * 3] * 2)
+    coarse = ErrorModel(None, of(distinct=FEW - 1), np.arange(1), USE).root_mean_square(0, np.ones(1))
+    assert coarse == pytest.approx(2 * 2.0**-23 + 0.25 * 30 * 2.0**-24 * 3)
+
+
+@given(st.lists(st.floats(0, 9), min_size=1, max_size=30), st.integers(0, 40))
+def test_windows_reach_as_far_to_both_sides(values: list[float], reach: int) -> None:
+    windows = [values[max(0, place - reach) : place + reach + 1] for place in range(len(values))]
+    assert sliding_sum(np.array(values), reach) == pytest.approx(list(map(sum, windows)))
+    assert sliding_max(np.array(values), reach).tolist() == list(map(max, windows))
+
+
+def test_a_limit_is_that_of_the_values_octave_or_of_the_nearest_known() -> None:
+    limits = Limits(lowest=-1, element=np.array([1.0, 2.0, 4.0]), zero=7.0)
+    assert limits.of(np.array([0.0, -0.5, 0.99, 1.0, -2.0, 3.9, 1e9, 1e-9])).tolist() == [7, 1, 1, 2, 4, 4, 4, 1]
+
+
+@pytest.mark.parametrize(
+    ("inner", "exponent", "is_noise"), [(16, 0, True), (15.9, 0, False), (16, 1, False), (2.0**1009, 1004, False)]
+)
+def test_what_is_eight_times_smaller_than_its_error_is_what_larger_numbers_left(
+    inner: float, exponent: int, is_noise: bool
+) -> None:
+    assert is_cancelled(inner, exponent) is is_noise
