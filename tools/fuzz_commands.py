@@ -297,7 +297,7 @@ def _run(line: list[str]) -> tuple[int, str]:
 
 def table(all_tried: list[Tried]) -> Iterator[str]:
     """Yield rows of Markdown: each command with its files, how many it took and refused, and the longest time."""
-    yield "| command | hostile files | taken | refused in words | findings | longest |"
+    yield "| command | hostile files | accepted | refused with a message | findings | longest |"
     yield "|---|---|---|---|---|---|"
     for name in sorted({each.command for each in all_tried}):
         mine = [each for each in all_tried if each.command == name]

@@ -1,4 +1,4 @@
-"""Whom the judge accuses as people call it: small functions and whole models, in four modes, on devices that are right.
+"""Count false alarms of the judge on correct devices: small functions and whole models, in four modes.
 
     python tools/judge_accused.py [--sample 60] [--seed 0] [--results DIR] [--write]
 

@@ -1,4 +1,4 @@
-"""Whom the operator suite accuses of a device that is right, and not the CPU: nobody, whatever the seed.
+"""Count false alarms of the operator suite on a correct device that is not the CPU, by seed.
 
     python tools/operator_numerics.py chip:1 [--level standard] [--part 1/1]
 

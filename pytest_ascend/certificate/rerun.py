@@ -15,9 +15,9 @@ from random import Random, SystemRandom
 from pytest_ascend.certificate.judgement import disagreements
 from pytest_ascend.certificate.words import counted_cases, named
 from pytest_ascend.errors import AscendError, UsageError
+from pytest_ascend.records.case import Stack
 from pytest_ascend.records.outcome import NotEmulated, NotRun
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.stack import Stack
 from pytest_ascend.records.text import visible
 from pytest_ascend.runlog.writing import read
 from pytest_ascend.system.bundled import folder

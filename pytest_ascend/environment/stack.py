@@ -16,7 +16,7 @@ from pytest_ascend.environment.machine import PATIENT_S, Machine, Package, insta
 from pytest_ascend.environment.npu_smi import NpuSmi, parse
 from pytest_ascend.environment.signs import EMULATED_CANN_VARIABLE
 from pytest_ascend.environment.versions import Version, is_version
-from pytest_ascend.records.stack import Stack
+from pytest_ascend.records.case import Stack
 
 #: What set_env.sh sets: the process's own word, which counts before anything on the disk.
 VARIABLES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")

@@ -19,9 +19,8 @@ from pytest_ascend.page.changes import name_of
 from pytest_ascend.page.chart import Chart
 from pytest_ascend.page.page import label_of
 from pytest_ascend.page.svg import is_plottable
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Stack
 from pytest_ascend.records.outcome import NotRun, Passed
-from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog.contents import Run
 from pytest_ascend.runlog.reading import LogReader, opened
 from pytest_ascend.verdict import evidence, figures

@@ -14,10 +14,10 @@ from pytest_ascend.page.casedata import details_of, index_of
 from pytest_ascend.page.changes import Changes, change_data, changes_of, name_of
 from pytest_ascend.page.sections import FIRST_LIMIT, ROWS_LIMIT, SEEN_LIMIT, CauseCard, SuiteSection, Waiver
 from pytest_ascend.records.bounds import moment
+from pytest_ascend.records.case import Stack
 from pytest_ascend.records.census import KINDS
 from pytest_ascend.records.outcome import Disputed, NotEmulated, NotRun, Waived
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog.contents import SUBSET
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import Cause, KnownCause, causes_of, known_causes, not_emulated

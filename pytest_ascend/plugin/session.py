@@ -27,10 +27,9 @@ from pytest_ascend.environment.stack import collect
 from pytest_ascend.errors import AscendError
 from pytest_ascend.performance.settings import NAME, Settings, settings_of
 from pytest_ascend.plugin.options import Options
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Stack
 from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.stack import Stack
 from pytest_ascend.run.preparation import Prepared
 from pytest_ascend.runlog.contents import (
     FULL,

@@ -1,7 +1,8 @@
-"""The unit that a conformance suite counts: one subject, one property, one dtype."""
+"""What is tested: a case (one subject, one property, one dtype), and the stack that it runs on."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -48,3 +49,25 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def is_in(self, level: str) -> bool:
         """Whether a run at ``level`` has to run this case."""
         return LEVELS.index(self.level) <= LEVELS.index(level)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stack:
+    """The combination under test. An empty string means that a version is not known.
+
+    ``device`` is the kind ("npu", "cuda", "cpu"); ``emulated`` is true where no hardware computed anything.
+    """
+
+    device: str
+    emulated: bool
+    chip: str = ""
+    driver: str = ""
+    firmware: str = ""
+    cann: str = ""
+    torch: str = ""
+    torch_npu: str = ""
+    torch_npu_commit: str = ""
+    python: str = ""
+    os: str = ""
+    host: str = ""
+    pytest_ascend: str = ""

@@ -10,9 +10,8 @@ from typing import Annotated, Literal, TypeAlias, TypedDict
 from msgspec import Meta, Struct, field
 
 from pytest_ascend.records.bounds import Count, Nested, Plain, Whole, empty, moment, one_of
-from pytest_ascend.records.case import Case, Level
+from pytest_ascend.records.case import Case, Level, Stack
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.stack import Stack
 
 #: Form of the log, raised whenever an older reader would misread it.
 #: 1: header with the manifest, one record a case, footer with the verdict; ``left_to_cpu`` in the header lists further

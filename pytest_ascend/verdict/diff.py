@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import median, quantiles
 
+from pytest_ascend.records.case import Stack
 from pytest_ascend.records.outcome import OUTCOMES, Disputed, NotEmulated, NotRun, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog.contents import FULL
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import Cause, causes_of

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.bounds import moment
-from pytest_ascend.records.stack import Stack
+from pytest_ascend.records.case import Stack
 from pytest_ascend.runlog.contents import Found, Header, Part, Run, Shard, TimeStamped, digest
 from pytest_ascend.runlog.reading import broken_chain
 from pytest_ascend.runlog.writing import RunLog

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Stack
 from pytest_ascend.records.outcome import (
     Disputed,
     Errored,
@@ -25,7 +25,6 @@ from pytest_ascend.records.outcome import (
     Waived,
 )
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.stack import Stack
 from pytest_ascend.records.text import one_line
 from pytest_ascend.runlog.contents import SUBSET, Footer, FooterVerdict, Run
 from pytest_ascend.runlog.reading import broken_chain

@@ -18,10 +18,9 @@ from pytest_ascend.certificate.tiers import TIERS
 from pytest_ascend.doctor import Diagnosis
 from pytest_ascend.doctor.examination import RULES
 from pytest_ascend.environment.chips import pinned
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Stack
 from pytest_ascend.records.outcome import OUTCOMES, Passed
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.stack import Stack
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.runlog.contents import FULL, Cards, Event, Header, Selection, SelfTest
 from pytest_ascend.runlog.writing import RunLog

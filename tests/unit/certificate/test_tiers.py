@@ -17,10 +17,9 @@ from pytest_ascend.certificate.statement import limits
 from pytest_ascend.certificate.tiers import TIERS
 from pytest_ascend.coverage import manifest
 from pytest_ascend.coverage.expectations import NAME, Expectation, Expectations, load
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Stack
 from pytest_ascend.records.outcome import OUTCOMES, Waived
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.stack import Stack
 from pytest_ascend.runlog.contents import Header, Run, Selection
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.verdict.summary import summarise

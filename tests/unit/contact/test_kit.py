@@ -19,8 +19,8 @@ from pytest_ascend.coverage import expectations
 from pytest_ascend.diagnosis.codes import codes_in
 from pytest_ascend.environment import chips, measured
 from pytest_ascend.errors import UsageError
+from pytest_ascend.records.case import Stack
 from pytest_ascend.records.outcome import Failed, Passed
-from pytest_ascend.records.stack import Stack
 from pytest_ascend.system import bundled
 
 #: A case of which a deviation is expected, by the cause that names it, and one of which none is.

@@ -10,10 +10,9 @@ import pytest
 from pytest_ascend.coverage import manifest
 from pytest_ascend.coverage.expectations import NAME, load
 from pytest_ascend.coverage.selection import BUNDLED, CollectedCases, concerns, plan
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Stack
 from pytest_ascend.records.outcome import Errored, Fallback, Outcome, Unsupported
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.stack import Stack
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.case_context import CaseContext
 from pytest_ascend.runlog.contents import Run

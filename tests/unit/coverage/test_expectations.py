@@ -13,8 +13,8 @@ import pytest
 from pytest_ascend.coverage.expectations import NAME, Expectations, load
 from pytest_ascend.coverage.manifest import load as load_manifest
 from pytest_ascend.errors import UsageError
+from pytest_ascend.records.case import Stack
 from pytest_ascend.records.outcome import Errored, Failed, Fallback, NotEmulated, Outcome, Passed, Unsupported
-from pytest_ascend.records.stack import Stack
 from pytest_ascend.system.bundled import folder
 
 STACK = Stack(device="npu", emulated=False, chip="Ascend910B1", cann="8.0.RC3", torch_npu="2.5.1.post1")

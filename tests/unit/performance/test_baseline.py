@@ -14,7 +14,7 @@ from pytest_ascend.performance import baseline as files
 from pytest_ascend.performance.baseline import Baseline, MeasuredRun
 from pytest_ascend.performance.comparison import Comparison
 from pytest_ascend.performance.estimate import Estimate, estimate
-from pytest_ascend.records.stack import Stack
+from pytest_ascend.records.case import Stack
 
 STACK = Stack(
     device="npu", emulated=False, chip="Ascend910B3", cann="8.3.RC1", torch_npu="2.7.1", torch="2.7.1", host="h"

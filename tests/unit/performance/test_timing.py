@@ -19,8 +19,8 @@ from pytest_ascend.performance.benchmarking import AscendBenchmark, Work, clock_
 from pytest_ascend.performance.comparison import Comparison
 from pytest_ascend.performance.profiling import Profile
 from pytest_ascend.performance.timing import Timing, time_rounds
+from pytest_ascend.records.case import Stack
 from pytest_ascend.records.record import SERIES_POINTS_LIMIT
-from pytest_ascend.records.stack import Stack
 from pytest_ascend.records.verdict import Verdict
 
 

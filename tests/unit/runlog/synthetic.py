@@ -13,10 +13,9 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Stack
 from pytest_ascend.records.outcome import OUTCOMES, Passed
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.stack import Stack
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.runlog.contents import Header, Selection
 from pytest_ascend.runlog.writing import RunLog
