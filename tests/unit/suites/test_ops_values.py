@@ -1,11 +1,29 @@
 """Descriptions of inputs give the tensors that they promise, and layouts place them without changing a number."""
 
+import math
+
 import pytest
 import torch
+from hypothesis import given as given_
+from hypothesis import strategies as st
 
 from pytest_ascend.operators.calling import LAYOUTS, OFFSET, changes, contiguous, steps, surrounded
 from pytest_ascend.operators.samples import call
-from pytest_ascend.operators.values import Values, distinct, few, given, integers, mask, normal, uniform
+from pytest_ascend.operators.values import (
+    CHANGES,
+    NAMED,
+    StoredTensor,
+    Values,
+    Variant,
+    distinct,
+    few,
+    given,
+    integers,
+    mask,
+    normal,
+    range_of,
+    uniform,
+)
 
 CPU = torch.device("cpu")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.uint8, torch.bool)
@@ -83,3 +101,126 @@ def test_poison_lies_between_the_elements(dtype: torch.dtype) -> None:
     beside = whole[1::2] if dtype.is_floating_point else whole[0::2]
     assert whole[0].isnan() if dtype.is_floating_point else whole[0] == 77
     assert beside.numel()
+
+
+INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bool)
+
+
+def ends(dtype: torch.dtype) -> tuple[int, int]:
+    return (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@given_(st.floats(-(2.0**62), 2.0**62), st.floats(0, 2.0**62))
+def test_integers_cover_what_the_dtype_holds_of_a_range(dtype: torch.dtype, low: float, length: float) -> None:
+    """All of them, or as many at one distance as 32 bits can number; the last is within a distance of the end."""
+    least, most = max(math.ceil(low), ends(dtype)[0]), min(math.floor(low + length), ends(dtype)[1])
+    if least > most:
+        return
+    first, step, count = range_of(uniform(1, low=low, high=low + length), dtype)
+    last = first + (count - 1) * step
+    assert (first, most - step < last <= most) == (least, True)
+    assert count <= 2**32
+    assert step == 1 or count > 2**30
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_normal_integers_are_a_quarter_of_what_the_dtype_holds(dtype: torch.dtype) -> None:
+    first, step, count = range_of(normal(1), dtype)
+    quarter = 1 if dtype is torch.bool else min(2**40, ends(dtype)[1] // 4)
+    assert first == max(-quarter, ends(dtype)[0])
+    assert quarter - step < first + (count - 1) * step <= quarter
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_every_named_number_is_what_its_name_says(dtype: torch.dtype) -> None:
+    info, named = torch.finfo(dtype), {name: given(name).make("key", dtype) for name in NAMED}
+    zero, one, top = (torch.tensor([each], dtype=dtype) for each in (0.0, 1.0, info.max))
+    endless = torch.tensor(torch.inf, dtype=dtype)
+    assert named["max"].equal(top)
+    assert named["max"].nextafter(endless).isinf().all()
+    assert named["least"].equal(zero.nextafter(one))
+    assert named["1+eps"].equal(one.nextafter(top))
+    assert named["tiny"].equal(torch.tensor([info.smallest_normal], dtype=dtype))
+    assert 0 < named["denormal"] * 2 < named["tiny"]
+    assert all(named[f"-{name}"].equal(-named[name]) for name in ("max", "tiny", "denormal"))
+
+
+@pytest.mark.parametrize(
+    ("values", "label", "repeats", "differentiable"),
+    [
+        (uniform(3, 5), "3x5", True, True),
+        (uniform(3, 5, grad=False), "3x5", True, False),
+        (uniform(3, 5, dtype="float16"), "3x5 float16", True, False),
+        (normal(), "0-d", False, True),
+        (normal(1, 5), "1x5", False, True),
+        (normal(5), "5", False, True),
+        (integers(4, low=0, high=3), "4 int64", False, False),
+        (mask(2, 2), "2x2 bool", True, False),
+        (distinct(3, 5), "3x5 distinct", True, True),
+        (distinct(3, 5, grad=False), "3x5 distinct", True, False),
+        (few(2, 2), "2x2 few", True, False),
+        (given(1, 2, 3), "3", False, False),
+        (given(1, 2, shape=(2, 1), grad=True), "2x1", True, True),
+        (StoredTensor(tensor=torch.ones(2, 3), grad=True), "2x3", True, True),
+        (StoredTensor(tensor=torch.ones(2, 3)), "2x3", True, False),
+        (StoredTensor(tensor=torch.ones(2, 3), grad=True, stride=(1, 2)), "2x3 strided", True, True),
+        (StoredTensor(tensor=torch.ones(2, dtype=torch.int64), follows=False, grad=True), "2 int64", False, False),
+        (StoredTensor(tensor=torch.ones(2, 2), follows=False), "2x2 float32", False, False),
+        (StoredTensor(tensor=torch.ones(2, 2), follows=False, number=0), "2x2 float32", True, False),
+        (StoredTensor(tensor=torch.ones(())), "0-d", False, False),
+        (Variant(values=uniform(3, 5), how="sorted"), "3x5 (sorted)", False, True),
+    ],
+)
+def test_what_a_description_says_of_itself(
+    values: Values | StoredTensor | Variant, label: str, repeats: bool, differentiable: bool
+) -> None:
+    assert (values.label, values.can_repeat) == (label, repeats)
+    assert values.wants_grad(torch.float32) is differentiable
+    assert values.wants_grad(torch.int64) is False
+    assert values.wants_grad(torch.complex64) is (differentiable and isinstance(values, StoredTensor))
+
+
+@pytest.mark.parametrize("made_of", [uniform(2, 3, 4), StoredTensor(tensor=torch.arange(24.0).reshape(2, 3, 4))])
+def test_nonfinite_numbers_are_first_in_the_middle_and_last(made_of: Values | StoredTensor) -> None:
+    plain, made = (each.make("key", torch.float32).view(-1) for each in (made_of, made_of.with_nonfinite()))
+    assert made[0].isnan()
+    assert (made[12].item(), made[23].item()) == (torch.inf, -torch.inf)
+    kept = [each for each in range(24) if each not in (0, 12, 23)]
+    assert made[kept].equal(plain[kept])
+    assert not plain.isinf().any()
+
+
+def test_the_program_of_nonfinite_numbers_makes_them() -> None:
+    values = StoredTensor(tensor=torch.arange(24.0).reshape(2, 3, 4), expression="torch.arange(24.).reshape(2, 3, 4)")
+    for changed in (values.with_nonfinite(), values.expanded()):
+        made = eval(changed.expression, {"torch": torch})  # noqa: S307  (it was written by us)
+        assert made.nan_to_num(7).equal(changed.make("", torch.float32).nan_to_num(7))
+    assert values.picked((2,), "key").expression == values.cut((1, 1, 1)).expression == ""
+    assert StoredTensor(tensor=torch.ones(2, 2)).with_nonfinite().expression == ""
+
+
+def test_variants_change_the_numbers_as_they_are_called() -> None:
+    plain = normal(4, 6).make("key", torch.float32)
+    made = {how: Variant(values=normal(4, 6), how=how).make("key", torch.float32) for how in CHANGES if how != "edges"}
+    assert {(each.shape, each.dtype) for each in made.values()} == {(plain.shape, torch.float32)}
+    assert set(made["few"].view(-1).tolist()) == set(plain.view(-1)[:3].tolist())
+    assert set(made["equal"].view(-1).tolist()) == {plain[0, 0].item()}
+    assert made["sorted"].equal(plain.sort(-1).values)
+    assert made["reversed"].equal(plain.sort(-1).values.flip(-1))
+    assert made["far"].equal(plain * 64)
+    odd = {how: made[how].isfinite().logical_not().view(-1).nonzero().view(-1).tolist() for how in made}
+    assert {how: places for how, places in odd.items() if places} == {
+        "special at the head": [0],
+        "special within": [8, 12],
+        "special in the tail": [23],
+    }
+    assert Variant(values=normal(), how="far").make("key", torch.float32).equal(normal().make("key", torch.float32))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64], ids=str)
+def test_edges_are_where_a_float_or_32_bits_hold_no_more(dtype: torch.dtype) -> None:
+    made = set(Variant(values=uniform(4000, low=0, high=1), how="edges").make("key", dtype).tolist())
+    least, most = ends(dtype)
+    steps = {s * 2**bits + by for bits in (7, 8, 15, 24, 31, 53) for s in (1, -1) for by in (-1, 0, 1, 3)}
+    assert made == {each for each in (*steps, 0, 1, most, most - 1, least + 1) if least < each <= most}
