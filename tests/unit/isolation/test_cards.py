@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 import subprocess
@@ -117,3 +118,37 @@ def test_a_card_that_stays_busy_is_told_from_a_dead_one() -> None:
     card = Card(label="npu:0", index=0, busy_limit_s=0)
     card.started(BUSY)
     assert card.quarantined.startswith("busy for")
+
+
+@pytest.mark.parametrize("limit_s", [300.0, 100.0, 7.0, 0.5])
+def test_a_busy_card_is_asked_for_its_whole_time_and_then_given_up(
+    limit_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, asked = 1000.0, []
+    monkeypatch.setattr("pytest_ascend.isolation.cards.time.monotonic", lambda: now)
+    card = Card(label="npu:0", index=0, busy_limit_s=limit_s)
+    while not card.quarantined:
+        asked.append(now - 1000)
+        now += card.started(BUSY)
+    assert asked[-1] == pytest.approx(limit_s)
+    assert card.quarantined == f"busy for {limit_s:.0f} s, in {len(asked)} fresh processes: {BUSY}"
+    pauses = [after - before for before, after in itertools.pairwise(asked)]
+    assert pauses[:-1] == [min(2.0**place, 30.0) for place in range(len(pauses) - 1)]
+
+
+def test_a_card_that_is_dead_is_asked_twice_after_a_pause() -> None:
+    card = Card(label="npu:0", index=0)
+    assert (card.started("zeros came"), card.quarantined) == (2.0, "")
+    assert card.started("") == 0.0
+    card.started("zeros came")
+    card.started("nothing came")
+    assert card.quarantined == "in 2 fresh processes one after the other: nothing came"
+
+
+def test_three_cases_that_go_well_elsewhere_are_the_cards_fault() -> None:
+    card = Card(label="npu:0", index=0)
+    for task in (1, 1, 2, 2, 1):
+        card.suspect(task)
+    assert card.quarantined == ""
+    card.suspect(3)
+    assert card.quarantined == "3 cases went wrong here and well on another card"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -86,3 +87,73 @@ def test_only_who_is_at_something_can_be_late() -> None:
     assert made.is_overdue()
     made.current = None
     assert [made.is_busy, setattr(made, "reserved", Task(1, 1.0)), made.is_busy] == [False, None, True]
+
+
+@dataclass
+class Ending(Heard):
+    """A child that ends when it was drained so often after it was told to; one that cannot be killed stays."""
+
+    drains: float = 0
+    can_be_killed: bool = True
+    done: list[str] = field(default_factory=list)
+    pid: int = 12
+
+    def code(self) -> int | None:
+        return 0 if self.done.count("drain") >= self.drains else None
+
+    def drain(self) -> None:
+        assert self.messages == [{"end": True}]
+        self.done.append("drain")
+
+    def kill(self) -> bool:
+        self.done.append("kill")
+        return self.can_be_killed
+
+    def close(self) -> None:
+        self.done.append("close")
+
+
+@pytest.mark.parametrize(
+    ("drains", "patience_s", "told", "drained"),
+    [(3, 20, True, 3), (0, 20, False, 0), (1, 0, False, 0), (math.inf, 0.05, True, math.inf)],
+    ids=["ends", "dead", "at once", "does not end"],
+)
+def test_a_child_is_let_clean_up_for_a_while_and_is_gone(
+    drains: float, patience_s: float, told: bool, drained: float
+) -> None:
+    made, child = lane(), Ending(drains=drains)
+    made.child, made.ready = child, True  # type: ignore[assignment]
+    made.end(patience_s)
+    assert (made.child, made.ready) == (None, False)
+    assert bool(child.messages) is told
+    assert min(child.done.count("drain"), 4) == min(drained, 4) or drained == math.inf
+    assert child.done[-2:] == ["kill", "close"]
+    assert not made.card.quarantined
+    made.end(patience_s)  # again, of none
+
+
+def test_a_child_that_the_driver_holds_costs_the_card() -> None:
+    made, child = lane(), Ending(can_be_killed=False)
+    made.child = child  # type: ignore[assignment]
+    made.end(0)
+    assert made.card.quarantined == "process 12 cannot be ended, as the driver holds it"
+    assert child.done == ["kill", "close"]
+
+
+def test_the_group_at_work_is_that_of_what_comes_next_or_was_last() -> None:
+    made = lane()
+    assert made.group == ""
+    last, current, assigned, following = (Task(place, 1.0, group=each) for place, each in enumerate("abcd"))
+    for name, value in (
+        ("last", last), ("current", Assigned(current)), ("assigned", Assigned(assigned)), ("reserved", following),
+    ):  # fmt: skip
+        setattr(made, name, value)
+        assert made.group == (value.task if isinstance(value, Assigned) else value).group
+
+
+@pytest.mark.parametrize("asked_for", [True, False])
+def test_a_process_is_fit_for_determinism_where_it_was_started_with_it(asked_for: bool) -> None:
+    made = lane()
+    made.began(Heard(), alone=False, limit_s=5, deterministic=True)  # type: ignore[arg-type]
+    made.assigned = Assigned(Task(0, 1.0, deterministic=asked_for))
+    assert made.is_unfit() is not asked_for
