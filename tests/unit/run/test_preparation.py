@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from typing import Any
 
@@ -59,6 +60,7 @@ def test_auto_takes_the_npu_where_there_is_a_sign_and_it_answers(monkeypatch: py
     assert prepared.device.label == "npu:0"
     assert not prepared.device.emulated
     assert prepared.chip == "Ascend910B3"
+    assert prepared.numerics == {"conv.allow_hf32": False}
 
 
 def test_an_npu_that_answers_another_process_only_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,6 +179,38 @@ def test_on_the_cpu_torch_does_not_load_torch_npu_by_itself(monkeypatch: pytest.
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "torch_npu")
     assert prepare("cpu").device.label == "cpu"
     assert os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"
+
+
+@pytest.mark.parametrize("has_cann", [True, False])
+def test_libraries_that_look_for_torch_npu_find_none_where_it_cannot_be_loaded(
+    has_cann: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(name: str) -> None:
+        assert name == "libhccl.so"
+        if not has_cann:
+            raise OSError(name)
+
+    monkeypatch.setattr(preparation.ctypes, "CDLL", load)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "torch_npu")
+    monkeypatch.setitem(sys.modules, "torch_npu", None)
+    monkeypatch.delitem(sys.modules, "torch_npu")
+    prepare("cpu")
+    assert ("torch_npu" in sys.modules) is not has_cann
+    assert sys.modules.pop("torch_npu", None) is None
+
+
+def test_emulated_devices_are_known_by_all_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[EmulatorSettings] = []
+    said = {"chip": "Ascend910B3", "numerics": {"conv.allow_hf32": False}, "physical": [4, 5], "buses": ["C1", "C2"]}
+    monkeypatch.setattr("pytest_ascend.emulator.activate", asked.append)
+    monkeypatch.setattr(preparation, "_told", lambda *_: said)
+    monkeypatch.delenv("ASCEND_RT_VISIBLE_DEVICES", raising=False)
+    prepared = prepare("emulated:1", look=tuple, probe=never)
+    assert [each.devices for each in asked] == [2]
+    assert (prepared.device.label, prepared.device.emulated, prepared.indices) == ("emulated npu:1", True, (1, 0))
+    assert (prepared.chip, prepared.numerics, prepared.notice) == ("Ascend910B3", said["numerics"], "")
+    assert [(each.index, each.physical, each.bus) for each in prepared.identities] == [(0, 4, "C1"), (1, 5, "C2")]
+    assert prepare("auto", look=tuple, probe=never).notice == "This machine shows no sign of Ascend."
 
 
 @pytest.mark.parametrize(
