@@ -38,7 +38,7 @@ from pytest_ascend.records.text import one_line
 from pytest_ascend.system.files import read_regular
 
 _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "cyan", UNKNOWN: "magenta"}
-_PLURALS = {ERROR: "errors", WARNING: "warnings", NOTE: "notes", UNKNOWN: "not found out"}
+_PLURALS = {ERROR: "errors", WARNING: "warnings", NOTE: "notes", UNKNOWN: "unknown"}
 #: As many digits of a commit as people quote.
 _COMMIT = 12
 #: Longest version or place that is shown in whole; --json has all.

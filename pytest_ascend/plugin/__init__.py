@@ -70,7 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_pycollect_makeitem(collector: pytest.Module, name: str, obj: object) -> list[pytest.Item] | None:
-    """Build nothing of a test none of whose cases can be selected."""
+    """Skip building a test if none of its cases can be selected."""
     if not hasattr(obj, "pytestmark"):
         return None
     from pytest_ascend.plugin.collection import cases_to_build
@@ -79,7 +79,7 @@ def pytest_pycollect_makeitem(collector: pytest.Module, name: str, obj: object) 
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrise tests marked ``ascend_cases`` with their cases, those of a user's model with its cases."""
+    """Parametrise tests marked ``ascend_cases`` with their cases, and tests of a user's model with the model's cases."""
     if metafunc.definition.get_closest_marker("ascend_cases"):
         from pytest_ascend.plugin import collection
 
@@ -119,7 +119,7 @@ def ascend_community_case(
     cpu_reference: CpuReference,
     precision_compare: PrecisionCompare,
 ) -> Callable[[], None]:
-    """Run one case of the folder that ``--ascend-cases`` names."""
+    """Run one case of the folder given by ``--ascend-cases``."""
     from pytest_ascend.plugin import user_model
 
     return user_model.community_case(request, npu_device, cpu_reference, precision_compare)
@@ -139,7 +139,7 @@ def model_parity(
 
 @pytest.fixture(scope="session")
 def ascend_device(pytestconfig: pytest.Config) -> Device:
-    """Return the device under test: its ``label``, ``synchronize()`` and peak of memory. Skips without ``--ascend``."""
+    """Return the device under test, with ``label``, ``synchronize()`` and peak memory. Skips without ``--ascend``."""
     setup = pytestconfig.stash.get(SETUP, None)
     if setup is None:
         pytest.skip("needs --ascend")
@@ -154,16 +154,16 @@ def npu_device(ascend_device: Device) -> torch.device:
 
 @pytest.fixture(scope="session")
 def ascend_ranks(pytestconfig: pytest.Config) -> Iterator[tuple[Ranks, int]]:
-    """Return processes with a card each, started once for a run, and how many of them a case uses.
+    """Return the ranks of this run, processes with a card each that are started once, and how many of them a case uses.
 
-    ``ranks.run(count, function, name=value)`` calls ``function(place, name=value)`` on each. Skips where there is but
-    one device, and without ``--ascend``.
+    ``ranks.run(count, function, name=value)`` calls ``function(place, name=value)`` on each rank. Skips on a single
+    device and without ``--ascend``.
     """
     setup = pytestconfig.stash.get(SETUP, None)
     if setup is None:
         pytest.skip("needs --ascend")
     if not setup.ranks:
-        pytest.skip("needs two devices; --ascend-ranks=N asks for as many ranks")
+        pytest.skip("needs two devices, or --ascend-ranks=N")
     from pytest_ascend.distributed.ranks import Ranks
 
     ranks = pytestconfig.stash.get(RANKS, None) or Ranks(setup.prepared.device.kind)
@@ -184,7 +184,7 @@ def golden_store(pytestconfig: pytest.Config) -> GoldenStore:
 def cpu_reference(pytestconfig: pytest.Config, golden_store: GoldenStore) -> CpuReference:
     """Call a function or module on the CPU in float64; ``golden="name"`` reads a stored result instead.
 
-    ``expected = cpu_reference(block, x)`` leaves ``block`` and ``x`` as they are.
+    ``expected = cpu_reference(block, x)`` does not change ``block`` or ``x``.
     """
     from pytest_ascend.run.reference import CpuReference
 
@@ -194,7 +194,7 @@ def cpu_reference(pytestconfig: pytest.Config, golden_store: GoldenStore) -> Cpu
 
 @pytest.fixture(scope="session")
 def ascend_sweep_seed(pytestconfig: pytest.Config) -> str:
-    """Return what generated calls follow from: the seed of the manifest, and ``--ascend-challenge`` where given."""
+    """Return the seed of generated calls: the manifest's seed, and ``--ascend-challenge`` if given."""
     from pytest_ascend.coverage.manifest import SWEEP_SEED
 
     setup = pytestconfig.stash.get(SETUP, None)
@@ -204,11 +204,11 @@ def ascend_sweep_seed(pytestconfig: pytest.Config) -> str:
 
 @pytest.fixture
 def precision_compare(request: pytest.FixtureRequest) -> PrecisionCompare:
-    """Compare what the device computed with what was expected, by dtype; raises where they disagree.
+    """Compare a result of the device with the expected one, by dtype; raises if they disagree.
 
-    Which standard judges is said by the call, else by the marker ``ascend_standard``, else by ``--ascend-standard``.
+    The standard is that of the call, of the marker ``ascend_standard``, or of ``--ascend-standard``, in this order.
 
-    ``precision_compare(actual, expected)`` gives the verdict; see :func:`pytest_ascend.precision.compare`.
+    ``precision_compare(actual, expected)`` returns the verdict; see :func:`pytest_ascend.precision.compare`.
     ``precision_compare.layers(model, *inputs)`` judges every module of a model and names the first wrong one;
     ``precision_compare.models(model, original, *inputs, names={...})`` compares a rewritten model with its original.
     """
@@ -226,9 +226,9 @@ def precision_compare(request: pytest.FixtureRequest) -> PrecisionCompare:
 
 @pytest.fixture
 def ascend_measure(request: pytest.FixtureRequest) -> Callable[[str, float | Sequence[float]], None]:
-    """Keep a figure with the case: ``ascend_measure("latency_us", 12.5)``. The unit belongs into the name.
+    """Record a figure of the case: ``ascend_measure("latency_us", 12.5)``. The name ends with the unit.
 
-    A list is kept as a series: samples, or one line of a curve (``loss_actual`` beside ``loss_expected``).
+    A list is recorded as a series: samples, or one line of a curve (``loss_actual`` beside ``loss_expected``).
     """
     trial = _trial(request)
     return trial.measure if trial else _forget
@@ -236,10 +236,10 @@ def ascend_measure(request: pytest.FixtureRequest) -> Callable[[str, float | Seq
 
 @pytest.fixture
 def ascend_reproduce(request: pytest.FixtureRequest) -> Callable[[Reproduce], None]:
-    """Say how to write a program that shows what is wrong with the case: ``ascend_reproduce(write)``.
+    """Register a function that writes a program to reproduce a failure of the case: ``ascend_reproduce(write)``.
 
-    Where the case does not pass, ``write`` gets the verdict that disagreed, or None, and gives Python to be pasted; it
-    stands in the run log and on the page. It may raise ValueError with the reason why there is none.
+    If the case does not pass, ``write`` gets the verdict that disagreed, or None, and returns Python source for the run
+    log and the page. It may raise ValueError with the reason why there is none.
     """
     trial = _trial(request)
 
@@ -252,7 +252,7 @@ def ascend_reproduce(request: pytest.FixtureRequest) -> Callable[[Reproduce], No
 
 @pytest.fixture(scope="session")
 def ascend_baseline(pytestconfig: pytest.Config) -> Comparison:
-    """Return what the benchmarks of this run are compared with: the measured baseline that fits best, if any."""
+    """Return the measured baseline that fits this run best, if any; its benchmarks are compared with it."""
     from pytest_ascend.performance.baseline import choose
     from pytest_ascend.performance.comparison import Comparison
 

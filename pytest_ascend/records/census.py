@@ -22,12 +22,12 @@ MISSING = "missing"
 #: What can become of an operator on an NPU's tensors. The composites are named as torch's dispatcher names them.
 KINDS = {
     NATIVE: "torch_npu has a kernel for it",
-    IMPLICIT: "made of others, gradient included",
-    EXPLICIT: "made of others, but for its gradient",
-    NONFUNCTIONAL: "made of its variant with out=",
+    IMPLICIT: "composed of other operators, gradient included",
+    EXPLICIT: "composed of other operators, except for its gradient",
+    NONFUNCTIONAL: "computed by its out= variant",
     OTHER_LAYOUT: "kernel for sparse or quantized only",
     FALLBACK: "computed on the CPU",
-    MISSING: "no kernel, on the CPU neither: raises",
+    MISSING: "no kernel, not even on the CPU: raises an error",
 }
 
 #: Kinds that torch_npu does not leave to the CPU.

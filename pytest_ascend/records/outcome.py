@@ -1,4 +1,4 @@
-"""What can become of a case. Each outcome is a type, so that none can be misspelt or confused with another."""
+"""The outcomes of a case. Each is a type, so that none can be misspelt or confused with another."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Passed(Outcome):
 
 
 class Failed(Outcome):
-    """Ran on the device and computed something else than PyTorch promises."""
+    """Ran on the device, and the result is not what PyTorch promises."""
 
     name = "failed"
 
 
 class Unsupported(Outcome):
-    """The device says that it cannot do this."""
+    """The device reports that it does not support this."""
 
     name = "unsupported"
 
@@ -47,7 +47,7 @@ class Fallback(Outcome):
 
 
 class Waived(Outcome):
-    """Executed and deviating, for a reason that somebody owns until a date."""
+    """Executed and deviating, for a known reason with an owner and an expiry date."""
 
     name = "waived"
     conforms = True
@@ -67,7 +67,7 @@ class NotEmulated(Outcome):
 
 
 class Flaky(Outcome):
-    """Gave one answer, and another when it was asked again. ``reason`` has both."""
+    """Gave different results when it ran again. ``reason`` has both."""
 
     name = "flaky"
 
@@ -79,7 +79,7 @@ class Errored(Outcome):
 
 
 class NotRun(Outcome):
-    """Was to run and did not."""
+    """Should have run and did not."""
 
     name = "not-run"
 

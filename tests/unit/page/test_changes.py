@@ -21,7 +21,7 @@ def diff():
 
 
 def test_the_sentence_has_the_worst_first():
-    said = "Since Ascend910B1 · CANN 9.0.0 · torch_npu 2.13.0: 1 regression, 2 errors grew, 1 case run in one only."
+    said = "Since Ascend910B1 · CANN 9.0.0 · torch_npu 2.13.0: 1 regression, 2 errors grew, 1 case run in only one."
     assert str(changes.sentence(diff())) == said
 
 
