@@ -1,6 +1,6 @@
-"""Cases in child processes, so that a device can hang or kill the one that uses it and the run goes on.
+"""Cases in child processes, so that the run continues when a device hangs or kills the process that uses it.
 
-Free of pytest and torch: what a child does, and what becomes of its answers, is given from above.
+Imports neither pytest nor torch. The caller says what a child does and receives its answers.
 """
 
 from __future__ import annotations

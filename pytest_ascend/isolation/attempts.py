@@ -1,4 +1,4 @@
-"""What an attempt at a case came to, and what follows: another attempt, or an end."""
+"""How an attempt at a case ended, and what follows: another attempt, or a decision."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pytest_ascend.records.record import AttemptRecord
 
 
 class End(str, Enum):
-    """How one attempt ended. Only an answer from a device that is well says what the case computes."""
+    """How one attempt ended. Only an answer from a healthy device counts as the result of the case."""
 
     ANSWERED = "answered"
     CRASHED = "crashed"
     HUNG = "hung"
-    #: Somebody else ended the process: the kernel for want of memory, or a person.
+    #: The process was killed from outside: by the kernel, out of memory, or by a person.
     KILLED = "killed"
-    #: The device failed its known answer afterwards.
+    #: The device failed the health check afterwards.
     UNPROVEN = "unproven"
 
 
@@ -28,7 +28,7 @@ class Decision(str, Enum):
 
     SETTLE = "settle"
     FLAKY = "flaky"
-    #: The case is to blame: it took the process or the device down twice.
+    #: The case is to blame: it crashed the process or the device twice.
     BLAME = "blame"
     #: Infrastructure failure: nothing is known of the case.
     LOST = "lost"
@@ -37,19 +37,19 @@ class Decision(str, Enum):
     ALONE = "alone"
 
 
-#: An answer that is asked for once more: a second one of another kind makes the case flaky.
+#: Run again: a different second answer makes the case flaky.
 DOUBTFUL = ("failed", "errored")
 
-#: Attempts that somebody from outside may end before the case is given up.
+#: Attempts that may be killed from outside before the case is given up.
 KILLS_LIMIT = 3
 ATTEMPTS_LIMIT = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
-    """One attempt: on which card, how it ended, with which answer ("" for none), and what is known beside.
+    """One attempt: its card, how it ended, its answer ("" for none), and further details.
 
-    ``payloads`` are the reports of an answer, for whoever asked.
+    ``payloads`` are the reports of an answer, for the caller.
     """
 
     card: str
@@ -62,25 +62,25 @@ class Attempt:
 
     @property
     def said(self) -> str:
-        """Return what two attempts are compared by: the answer, or how the process ended."""
+        """Return the value by which attempts are compared: the answer, or how the process ended."""
         return self.answer if self.end is End.ANSWERED else self.end.value
 
     @property
     def counts(self) -> bool:
-        """Whether this says something of the case."""
+        """Whether this attempt says something about the case."""
         return self.end in {End.ANSWERED, End.CRASHED, End.HUNG}
 
     def record(self) -> AttemptRecord:
-        """Return the attempt as it stands in a record."""
+        """Return the attempt in the form of a record."""
         return AttemptRecord(
             card=self.card, end=self.end.value, outcome=self.answer, reason=self.reason, alone=self.alone
         )
 
 
 def decide(attempts: Sequence[Attempt], *, faulty: frozenset[str] = frozenset(), is_case: bool = True) -> Decision:
-    """Say what follows the last attempt. What happened on cards that are ``faulty`` says nothing of the case.
+    """Return what follows the last attempt. Attempts on ``faulty`` cards say nothing about the case.
 
-    An ordinary test (``is_case`` false) is not asked twice for an answer that it gave.
+    An ordinary test (``is_case`` false) does not run again once it gave an answer.
     """
     last = attempts[-1]
     if last.end is End.KILLED:
@@ -107,7 +107,7 @@ def _after_answer(answers: Sequence[Attempt], *, is_case: bool) -> Decision:
 
 
 def how_it_ended(code: int) -> tuple[End, str]:
-    """Read an exit code: who ended the process, and a sentence on it."""
+    """Interpret an exit code: return how the process ended, and a sentence about it."""
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         if -code in {signal.SIGKILL, signal.SIGTERM}:

@@ -1,4 +1,4 @@
-"""The devices that a run uses, each by one process at a time, of whatever run on this machine; and its child."""
+"""The devices of a run and their child processes. Only one process on the machine uses a device at a time."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from typing import Any
 from pytest_ascend.errors import DeviceUnavailable
 from pytest_ascend.isolation.process import Child, Task
 
-#: A card that fails its first known answer in so many fresh processes in a row is quarantined.
+#: A card that fails the first health check in so many fresh processes in a row is quarantined.
 STARTS_LIMIT = 2
 #: Pause before a card that failed is tried again.
 PAUSE_S = 2.0
-#: How a driver says that a card is not free yet, or is being reset, as it does for a while after a process was killed.
+#: How a driver reports that a card is not free yet, or is being reset, for a while after a process was killed.
 #: Source: EL0005 in CANN's table of error codes (hicann/runtime@681ef761, src/dfx/error_manager/error_code.json).
 BUSY = re.compile(r"EL0005|resources? (?:is|are) busy", re.IGNORECASE)
-#: Such a card is asked again after this long, then after twice as long, and so on up to the longest pause.
+#: Pause before such a card is tried again; it doubles each time, up to the longest pause.
 BUSY_FIRST_S, BUSY_LONGEST_S = 1.0, 30.0
-#: So is one on which so many cases went wrong that went well on another card.
+#: So is a card on which so many cases failed that passed on another card.
 SUSPICIONS_LIMIT = 3
 
 
 @dataclass(kw_only=True, slots=True)
 class Card:
-    """A device: ``index`` among its kind, and what speaks against it. ``quarantined`` says why it is used no more.
+    """A device: ``index`` among its kind, and its failures. ``quarantined`` is the reason why it is no longer used.
 
-    One that is busy for longer than ``busy_limit_s`` does not come up.
+    A card that stays busy longer than ``busy_limit_s`` has failed to start.
     """
 
     label: str
@@ -47,9 +47,9 @@ class Card:
     quarantined: str = ""
 
     def started(self, failure: str) -> float:
-        """Note how a fresh process found the card; return the seconds to wait before the next one.
+        """Note the health check of a fresh process; return the seconds to wait before the next one.
 
-        ``failure`` is "" where the known answer came.
+        ``failure`` is "" if it passed.
         """
         if failure and BUSY.search(failure):
             return self._was_busy(failure)
@@ -70,7 +70,7 @@ class Card:
         return min(pause_s, max(0.0, self.busy_limit_s - waited_s))
 
     def suspect(self, task: int) -> None:
-        """Note a case that went wrong here, and well on another card."""
+        """Note a case that failed here and passed on another card."""
         self.suspicions.add(task)
         if len(self.suspicions) >= SUSPICIONS_LIMIT:
             self.quarantined = f"{len(self.suspicions)} cases went wrong here and well on another card"
@@ -79,10 +79,10 @@ class Card:
 class Locks:
     """Cards that this process holds, by names that mean the same card to every process that can reach it.
 
-    A card has one name or several, as not everybody knows all; two runs that share one exclude each other. Each name is
-    held twice. A file in ``folder`` excludes whoever sees that folder: all users of the machine, and
-    containers into which it is mounted. An abstract socket excludes whoever shares the network, as containers that
-    are started with the host's do. The kernel gives both back when the process ends, in whatever way.
+    A card may have several names, not all of which every process knows; two runs that share a name exclude each other.
+    Each name is locked twice: by a file in ``folder``, for all users of the machine and for containers that mount it,
+    and by an abstract socket, for all who share the network, such as containers on the host's. The kernel releases
+    both however the process ends.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -91,9 +91,9 @@ class Locks:
         self._held: list[int] = []
 
     def take(self, cards: Sequence[Sequence[str]], wanted: int) -> tuple[int, ...]:
-        """Take up to ``wanted`` of the cards, each given by its names, that no other run holds; return their places.
+        """Lock up to ``wanted`` of the cards, each given by its names, that are free; return their indices.
 
-        Raises DeviceUnavailable where the folder cannot be used.
+        Raises DeviceUnavailable if the folder cannot be used.
         """
         taken: list[int] = []
         try:
@@ -118,7 +118,7 @@ class Locks:
     def _hold(self, names: Sequence[str]) -> bool:
         held: list[int] = []
         for name in names:
-            # A folder that was named says who shares the cards: emulated ones of two tests are not the same.
+            # A given folder says who shares the cards: emulated cards of two tests are different ones.
             held.append(_lock_file(self.folder / f"{name}.lock"))
             held += [] if self._named else [_claim_name(name)]
         if -1 in held:
@@ -131,14 +131,14 @@ class Locks:
 
 
 def _make_for_all(folder: Path) -> None:
-    """Make a folder in which every user may make files, and nobody may remove another's."""
+    """Make a folder in which every user may create files, but not remove those of others."""
     with contextlib.suppress(FileExistsError):
         folder.mkdir(parents=True)
         folder.chmod(0o1777)
 
 
 def _lock_file(path: Path) -> int:
-    """Return an open file that is locked, -1 where another process holds it. Raises OSError where it cannot be opened.
+    """Return an open, locked file, -1 if another process holds it. Raises OSError if it cannot be opened.
 
     A file of another user in a folder with the sticky bit must not be opened with O_CREAT (fs.protected_regular), and
     a lock needs no right to write.
@@ -162,7 +162,7 @@ def _lock_file(path: Path) -> int:
 
 
 def _claim_name(name: str) -> int:
-    """Return a socket that has this card's name in the network's namespace, -1 where another process has it."""
+    """Return a socket with this card's name in the network namespace, -1 if another process holds it."""
     claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         claim.bind(f"\0pytest-ascend-card-{name}")
@@ -174,7 +174,7 @@ def _claim_name(name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A task for a card. One that is ``alone`` gets a process of its own; ``avoid`` is the card that it was on."""
+    """A task for a card. If ``alone``, it gets its own process; ``avoid`` is the card of an earlier attempt."""
 
     task: Task
     alone: bool = False
@@ -183,10 +183,10 @@ class Assigned:
 
 @dataclass(kw_only=True, slots=True)
 class CardQueue:
-    """``assigned`` waits for a child that is ready, ``current`` is what the child is at, ``reserved`` comes next.
+    """A card with its child: ``assigned`` waits for its start, ``current`` is running, ``reserved`` comes next.
 
-    ``last`` is what the child was given last: its fixtures are set up for ``reserved``, or for the same once more.
-    ``met`` are the subjects that the child had tasks of; before ``not_before`` (of ``time.monotonic``) none is started.
+    ``last`` is the child's latest task; its fixtures are set up for ``reserved``, or for another run of the same.
+    ``met`` are the subjects of the child's tasks; no child starts before ``not_before`` (of ``time.monotonic``).
     """
 
     card: Card
@@ -209,24 +209,24 @@ class CardQueue:
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything is not yet done here."""
+        """Whether there is unfinished work here."""
         return bool(self.assigned or self.current or self.reserved)
 
     @property
     def group(self) -> str:
-        """The group of tasks that is worked at here, "" for none."""
+        """The group of the current tasks, "" for none."""
         assigned = self.assigned or self.current
         task = self.reserved or (assigned.task if assigned else self.last)
         return task.group if task else ""
 
     def is_unfit(self) -> bool:
-        """Whether what is assigned needs another process than the one that is here."""
+        """Whether the assigned task needs a different process."""
         alone = bool(self.assigned and self.assigned.alone)
         deterministic = bool(self.assigned and self.assigned.task.deterministic)
         return (alone, deterministic) != (self.alone, self.deterministic) or (alone and self.runs > 0)
 
     def is_overdue(self) -> bool:
-        """Whether the child had its time, for its start or its case; one that waits for work has all of it."""
+        """Whether the child exceeded the time for its start or its case. Waiting for work has no limit."""
         return bool(self.current or not self.ready) and time.monotonic() > self.deadline
 
     def began(self, child: Child, *, alone: bool, limit_s: float, deterministic: bool = False) -> None:
@@ -237,7 +237,7 @@ class CardQueue:
         self._allow(limit_s)
 
     def give(self) -> None:
-        """Tell the child to run what is assigned."""
+        """Tell the child to run the assigned task."""
         assert self.child is not None  # noqa: S101  (callers looked)
         assert self.assigned is not None  # noqa: S101
         self.current, self.assigned = self.assigned, None
@@ -250,7 +250,7 @@ class CardQueue:
         self.child.send(run=self.current.task.index, next=self.reserved.index if self.reserved else -1)
 
     def end(self, patience_s: float) -> None:
-        """Let the child clean up for so long, and see that it is gone; a card whose driver holds it is given up."""
+        """Let the child clean up for this long, and end it; give up a card whose driver does not release it."""
         child, self.child, self.ready = self.child, None, False
         if child is None:
             return

@@ -1,7 +1,7 @@
-"""One child process: forked, so that it begins with everything imported and collected, and nothing of the device.
+"""One child process: a fork, in which everything is imported and collected and the device is unused.
 
-A fork of a process that never touched the device costs milliseconds; a new interpreter that imports torch and
-collects the suites again costs ten seconds, at every crash.
+Forking a process that never used the device takes milliseconds. A new interpreter that imports torch and collects the
+suites again would take ten seconds at every crash.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from pytest_ascend.system.files import open_regular
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A test by its ``index`` among those collected, and the seconds that it may take.
+    """A test by its ``index`` among those collected, and its time limit in seconds.
 
-    ``is_case`` is false for an ordinary test, whose answer is taken as it comes. The first task of a ``subject`` in a
+    ``is_case`` is false for an ordinary test, whose answer is final. The first task of a ``subject`` in a
     process may take ``first_s`` longer: an operator is loaded, and maybe compiled, when it is called first.
-    ``deterministic`` asks for a process in which determinism was asked for before its first operator. Tasks of one
-    ``group`` follow each other, and one process does them all where it can: they share what the first one makes.
+    ``deterministic`` needs a process that enabled determinism before its first operator. Tasks of one ``group`` run one
+    after another, in one process if possible: they share the results of the first.
     """
 
     index: int
@@ -48,13 +48,13 @@ class Task:
     group: str = ""
 
 
-#: Has a child write the Python stacks of its threads, from a signal handler in C that needs no lock of Python.
+#: The signal for which a child writes the Python stacks of its threads, from a C handler that needs no GIL.
 STACKS_SIGNAL = signal.SIGRTMIN + 7
 
-#: Longest message of a child: far over the longest line of a run log. One that is longer comes from a faulty process.
+#: Longest message of a child: far above the longest line of a run log. A longer one means a broken process.
 MESSAGE_LIMIT_BYTES = 64 * 2**20
 
-#: How long a killed process is waited for.
+#: Seconds to wait for a killed process.
 KILL_LIMIT_S = 10.0
 
 _PR_SET_PDEATHSIG = 1
@@ -63,20 +63,20 @@ _PTRACER_ANY = ctypes.c_ulong(-1)
 
 
 class Channel:
-    """The child's end: messages are objects of JSON, one a line."""
+    """The child's end. Messages are JSON objects, one per line."""
 
     def __init__(self, reading: int, writing: int) -> None:
         self._reading = os.fdopen(reading, "rb")
         self._writing = os.fdopen(writing, "wb", buffering=0)
 
     def send(self, **message: Any) -> None:
-        """Tell the parent. What JSON cannot hold is sent as its text."""
+        """Send a message to the parent. Values that JSON cannot hold are sent as text."""
         data = json.dumps(message, default=repr).encode() + b"\n"
         while data:
             data = data[self._writing.write(data) :]
 
     def receive(self) -> dict[str, Any]:
-        """Wait for what the parent says. Ends the process where there is no parent any more."""
+        """Wait for a message of the parent. Ends the process if the parent is gone."""
         line = self._reading.readline()
         if not line:
             os._exit(0)
@@ -98,12 +98,12 @@ class Child:
         os.set_blocking(reading, False)
 
     def send(self, **message: Any) -> None:
-        """Tell the child; one that is dead does not listen, which is found by :meth:`code`."""
+        """Send a message to the child. A dead child is noticed by :meth:`code`."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._writing, json.dumps(message).encode() + b"\n")
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the whole messages that have come. Raises ValueError for what no child in its senses would send."""
+        """Return the complete messages received so far. Raises ValueError for an invalid one."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self.reading, 1 << 20):
                 self._buffer += data
@@ -113,13 +113,13 @@ class Child:
         return [_object(line) for line in lines]
 
     def drain(self) -> None:
-        """Take what comes and forget it, so that a child that ends does not wait for a reader."""
+        """Read and discard messages, so that an ending child does not wait for a reader."""
         with contextlib.suppress(BlockingIOError):
             while os.read(self.reading, 1 << 20):
                 pass
 
     def result(self, limit_s: float) -> dict[str, Any]:
-        """Wait for the only message of a process that does one thing, and see it gone; {"failure": why} if none."""
+        """Wait for the only message of a process and for its end; {"failure": why} if there is none."""
         limit = time.monotonic() + limit_s
         found: list[dict[str, Any]] = []
         while not found and time.monotonic() < limit:
@@ -143,12 +143,12 @@ class Child:
         return self._code
 
     def notes(self) -> str:
-        """Return the stacks and messages that the process left behind, and what CANN wrote into its log of it."""
+        """Return the stacks and messages that the process left behind, and CANN's log of it."""
         said = self._notes.read_text(encoding="utf-8", errors="replace").strip()
         return "\n\n".join(filter(None, (said, *plogs(self.pid, self._started))))
 
     def ask_for_stacks(self, patience_s: float = 2.0) -> str:
-        """Have the process write where it is, and wait for that a little; "" where it does not."""
+        """Return the Python stacks of the process, "" if it does not write them in time."""
         before = self._notes.stat().st_size
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, STACKS_SIGNAL)
@@ -159,7 +159,7 @@ class Child:
         return self.notes()
 
     def kill(self, limit_s: float = KILL_LIMIT_S) -> bool:
-        """End the process and those that it started; whether it is gone within ``limit_s``.
+        """End the process and its descendants; return whether it is gone within ``limit_s``.
 
         A process inside a driver call cannot be ended by any signal until that call returns.
         """
@@ -174,7 +174,7 @@ class Child:
         return True
 
     def close(self) -> None:
-        """Release what the parent holds for a child that is gone."""
+        """Release the parent's resources of a child that is gone."""
         os.close(self.reading)
         os.close(self._writing)
         self._notes.unlink(missing_ok=True)
@@ -185,7 +185,7 @@ def start(main: Callable[[Channel], None]) -> Child:
     handle, name = tempfile.mkstemp(prefix="pytest-ascend-child-")
     to_parent, to_child = os.pipe(), os.pipe()
     parent = os.getpid()
-    gc.freeze()  # else the child's collector would touch, and so copy, every page of what it inherited
+    gc.freeze()  # otherwise garbage collection in the child would touch, and so copy, every inherited page
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # numpy's threads take care of themselves
         pid = os.fork()
@@ -197,12 +197,12 @@ def start(main: Callable[[Channel], None]) -> Child:
     for each in (to_parent[1], to_child[0], handle):
         os.close(each)
     with contextlib.suppress(OSError):
-        os.setpgid(pid, pid)  # here and in the child: whoever comes first
+        os.setpgid(pid, pid)  # here and in the child, whichever is first
     return Child(pid, to_parent[0], to_child[1], Path(name))
 
 
 def _live(main: Callable[[Channel], None], channel: Channel, parent: int, notes: int) -> NoReturn:
-    """Be the child, to the end: nothing of the parent's clean-up may run here a second time."""
+    """Run the child to its end. The parent's clean-up must not run here a second time."""
     code = 70
     try:
         _become_a_child(parent, notes)
@@ -250,7 +250,7 @@ LIMIT_THREADS = 64
 
 
 def native(pid: int) -> str:
-    """Return the native stacks of a process, or what its threads wait for where no tool can tell."""
+    """Return the native stacks of a process or, without a tool, what its threads wait for."""
     return next(filter(None, (_by_tool(pid, tool) for tool in TOOLS)), "") or "\n".join(_from_kernel(pid))
 
 
@@ -282,18 +282,18 @@ def _text(path: Path) -> str:
     return ""
 
 
-#: Of CANN's log of a process both ends are kept, each so long: the cause, and what came of it.
+#: Both ends of CANN's log of a process are kept, each of this length: the cause and its consequences.
 PLOG_END_BYTES = 10_000
-#: CANN begins a new file when one is full; nobody's process needs as many as this.
+#: CANN begins a new file when one is full; no process needs this many.
 MOST_PLOGS = 4
-#: A process's own file, or, where it was forked from one that had its file open already, lines with its number.
+#: A process's own file or, for a fork of a process with an open file, the lines with its pid.
 _PLOG = re.compile(r"(?:plog|device)-(\d{1,9})_\d+\.log(\.\d+)?")
 
 
 def plogs(pid: int, since: float, environ: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """Yield what CANN wrote of a process into files touched after ``since`` (of ``time.time``), below their names.
+    """Yield CANN's log of a process, by file name, from files changed after ``since`` (of ``time.time``).
 
-    Source: CANN documentation, log reference: plog-PID_TIME.log in debug/plog, and what the card said for the process,
+    Source: CANN documentation, log reference: plog-PID_TIME.log in debug/plog, and the card's messages for the process,
     device-PID_TIME.log in debug/device-N, below ASCEND_PROCESS_LOG_PATH, else below ASCEND_WORK_PATH/log, else below
     ~/ascend/log; each line of the former begins with "[LEVEL] MODULE(PID,name)".
     """
@@ -321,7 +321,7 @@ def _log_folder(environ: Mapping[str, str]) -> Path:
 
 
 def _plog(path: Path, mark: str) -> str:
-    """Return both ends of a log, of those lines that have ``mark``; what no terminal should get is written as ``?``."""
+    """Return both ends of a log, only lines that contain ``mark``; characters unsafe for a terminal become ``?``."""
     with open_regular(path, sys.maxsize, follow=False) as file:
         head = file.read(PLOG_END_BYTES)
         left_out = max(0, os.fstat(file.fileno()).st_size - 2 * PLOG_END_BYTES)

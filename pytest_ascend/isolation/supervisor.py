@@ -1,4 +1,4 @@
-"""The parent's loop: it gives out cases, waits with a deadline, kills, decides, and never touches a device."""
+"""The parent's loop: it hands out cases, enforces deadlines, kills and decides. It never uses a device."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pytest_ascend.isolation.process import Child, Task, native
 
 __all__ = ["Listener", "Settings", "Supervisor", "Task"]
 
-#: A dead child is noticed after this long even where somebody else keeps its pipe open.
+#: Seconds after which a dead child is noticed even if another process keeps its pipe open.
 TICK_S = 0.2
-#: Processes of one card that somebody ends before their first case, until the card counts as not coming up.
+#: Processes of a card that may be killed before their first case until the card has failed to start.
 KILLED_STARTS_LIMIT = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """``start_limit_s`` is the time for a fresh process to use its card, ``end_limit_s`` to clean up when it is done.
+    """Time limits: ``start_limit_s`` for a fresh process to use its card, ``end_limit_s`` for its clean-up.
 
-    ``deadline`` is the time (of ``time.monotonic``) at which the run has to be over; ``doubts_limit`` how many answers
-    are asked for twice in a run.
+    ``deadline`` is the time (of ``time.monotonic``) at which the run must be over; ``doubts_limit`` the number of
+    failures that run a second time.
     """
 
     start_limit_s: float = 180.0
@@ -37,35 +37,35 @@ class Settings:
 
 
 class Listener(Protocol):
-    """Who starts the children and hears what became of the tasks."""
+    """Starts the children and receives the results of the tasks."""
 
     def start(self, card: Card, *, alone: bool, deterministic: bool) -> Child:
         """Return a fresh process for a card; ``alone`` asks for blocking launches, ``deterministic`` for equal bits."""
         ...
 
     def heard(self, card: Card, message: Mapping[str, Any]) -> None:
-        """Take a message that is none of the supervisor's."""
+        """Receive a message that is not for the supervisor."""
         ...
 
     def attempted(self, task: Task, attempt: Attempt) -> None:
-        """Take an attempt that is not the last one, and keep it safe."""
+        """Receive and record an attempt that is not the last one."""
         ...
 
     def settled(self, task: Task, decision: Decision, attempts: Sequence[Attempt]) -> None:
-        """Take what became of a task."""
+        """Receive the decision on a task."""
         ...
 
     def quarantined(self, card: Card) -> None:
-        """Hear that a card is used no more."""
+        """Receive the quarantine of a card."""
         ...
 
     def stopping(self) -> bool:
-        """Whether no more tasks are to be given out."""
+        """Whether to stop handing out tasks."""
         ...
 
 
 class Supervisor:
-    """Runs tasks on cards. ``earlier`` has attempts of tasks (by index) that another run made, which this continues."""
+    """Runs tasks on cards. ``earlier`` has attempts at tasks (by index) of the run that this one continues."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Supervisor:
         self._open: list[Task] = []
 
     def run(self) -> tuple[list[Task], str]:
-        """Run until all is settled; return the tasks that are left, and why they are."""
+        """Run until every task is decided; return the tasks that are left, with the reason."""
         why, patience_s = "", 0.0
         try:
             while not why and self._has_work():
@@ -155,7 +155,7 @@ class Supervisor:
         return Assigned(self._next(lane)) if self._queue else None
 
     def _next(self, lane: CardQueue) -> Task:
-        """Take the next task: of the group that a lane is at, else the first one of a group that no lane is at."""
+        """Take the next task: of the lane's group, or else the first of a group that no lane works on."""
         at_work = {each.group for each in self._lanes} - {""}
         free = next((place for place, task in enumerate(self._queue) if task.group not in at_work), None)
         own = (place for place, task in enumerate(islice(self._queue, free)) if task.group == lane.group)
@@ -168,7 +168,7 @@ class Supervisor:
         return any(other is not lane and not other.card.quarantined for other in self._lanes)
 
     def _reserve(self, lane: CardQueue) -> None:
-        """Fixtures of wide scope are kept for the next case, which the child therefore has to know."""
+        """Fixtures of wide scope are kept for the next case; so the child must know that case."""
         if lane.assigned and not lane.assigned.alone and not lane.reserved and self._queue:
             lane.reserved = self._next(lane)
 
@@ -196,7 +196,7 @@ class Supervisor:
                 self._attend(lane, lane.child)
 
     def _attend(self, lane: CardQueue, child: Child) -> None:
-        code = child.code()  # before reading: what a dead child said is all in the pipe
+        code = child.code()  # before reading: the pipe holds all messages of a dead child
         try:
             for message in child.read():
                 self._hear(lane, message)
@@ -252,12 +252,12 @@ class Supervisor:
             self._failed(lane, end, reason, notes)
 
     def _hung(self, lane: CardQueue, child: Child) -> None:
-        below = native(child.pid)  # first: the signal that asks for Python's stacks may end the very call that hangs
+        below = native(child.pid)  # first: the signal for Python's stacks may interrupt the very call that hangs
         stacks = f"{child.ask_for_stacks()}\n\n{below}".strip()
         self._failed(lane, End.HUNG, f"no end within {lane.limit_s:g} s", stacks)
 
     def _failed(self, lane: CardQueue, end: End, reason: str, detail: str) -> None:
-        """A child is gone: the case that it was at, or its card, has something to do with it."""
+        """Handle the end of a child: its case, or its card, may be the reason."""
         if lane.current:
             self._conclude(lane, end, reason=reason, detail=detail)
         elif lane.ready:
@@ -286,7 +286,7 @@ class Supervisor:
         if end is not End.ANSWERED:
             self._drop(lane)
         elif answer == "errored" and self._doubts < self._settings.doubts_limit:
-            self._take_back(lane)  # nobody knows what the error left behind in this process
+            self._take_back(lane)  # the error may have left this process in a bad state
             lane.end(self._settings.end_limit_s)
         attempts = self._attempts.setdefault(held.task.index, [])
         attempts.append(attempt)
@@ -307,12 +307,12 @@ class Supervisor:
             self._again.append(Assigned(task, alone=decision is Decision.ALONE, avoid=attempt.card))
         elif decision is Decision.FLAKY and len(self._lanes) > 1:
             self._listener.attempted(task, attempt)
-            self._open.append(task)  # a card may turn out to be faulty, and its answers to mean nothing
+            self._open.append(task)  # a card may turn out to be faulty, which invalidates its answers
         else:
             self._settling.append((task, decision))
 
     def _suspect(self, task: Task, attempts: Sequence[Attempt]) -> None:
-        """A case that goes well here speaks against every card on which it did not."""
+        """A case that passes here counts against every card on which it failed."""
         last = attempts[-1]
         if last.said != "passed":
             return

@@ -1,6 +1,6 @@
 """The pytest plugin: its options, its start, and the fixtures.
 
-Nothing heavier than a table of options is imported before ``--ascend`` is on or a fixture is asked for.
+Only the table of options is imported until ``--ascend`` is given or a fixture is requested.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
-    """Bring the device up before any conftest can import torch; without ``--ascend``, see that it can."""
+    """Start the device before any conftest imports torch; without ``--ascend``, make sure that torch can be imported."""
     namespace = early_config.known_args_namespace
     if not options.is_on(namespace):
         if vain := options.given_in_vain(namespace):
@@ -49,7 +49,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers, and all the rest where ``--ascend`` is on."""
+    """Register the markers and, with ``--ascend``, everything else."""
     config.addinivalue_line("markers", "ascend_case(case): the pytest_ascend Case that a test decides")
     config.addinivalue_line(
         "markers", "ascend_cases(suite, *properties): a test with the parameter `case` decides all of these cases"
@@ -79,7 +79,7 @@ def pytest_pycollect_makeitem(collector: pytest.Module, name: str, obj: object) 
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrise tests marked ``ascend_cases`` with their cases, and tests of a user's model with the model's cases."""
+    """Parametrise tests marked ``ascend_cases`` with their cases, and tests of a user's model with its cases."""
     if metafunc.definition.get_closest_marker("ascend_cases"):
         from pytest_ascend.plugin import collection
 
@@ -214,11 +214,11 @@ def precision_compare(request: pytest.FixtureRequest) -> PrecisionCompare:
     """
     from pytest_ascend.run.comparing import PrecisionCompare, marked_settings
 
-    setup, trial = request.config.stash.get(SETUP, None), _trial(request)
-    note = trial.note if trial else _forget
+    setup, context = request.config.stash.get(SETUP, None), _case_context(request)
+    note = context.note if context else _forget
     marker = request.node.get_closest_marker("ascend_standard")
     marked = marked_settings(marker.args, marker.kwargs, request.node.nodeid) if marker else {}
-    digests = trial.digests if trial else {}
+    digests = context.digests if context else {}
     if setup is None:
         return PrecisionCompare(note, marked=marked, digests=digests)
     return PrecisionCompare(note, setup.options.standard, str(setup.prepared.device.torch_device()), marked, digests)
@@ -230,8 +230,8 @@ def ascend_measure(request: pytest.FixtureRequest) -> Callable[[str, float | Seq
 
     A list is recorded as a series: samples, or one line of a curve (``loss_actual`` beside ``loss_expected``).
     """
-    trial = _trial(request)
-    return trial.measure if trial else _forget
+    context = _case_context(request)
+    return context.measure if context else _forget
 
 
 @pytest.fixture
@@ -241,11 +241,11 @@ def ascend_reproduce(request: pytest.FixtureRequest) -> Callable[[Reproduce], No
     If the case does not pass, ``write`` gets the verdict that disagreed, or None, and returns Python source for the run
     log and the page. It may raise ValueError with the reason why there is none.
     """
-    trial = _trial(request)
+    context = _case_context(request)
 
     def keep(write: Reproduce) -> None:
-        if trial:
-            trial.reproduce = write
+        if context:
+            context.reproduce = write
 
     return keep
 
@@ -265,42 +265,42 @@ def ascend_baseline(pytestconfig: pytest.Config) -> Comparison:
 
 @pytest.fixture
 def ascend_benchmark(request: pytest.FixtureRequest, ascend_device: Device) -> AscendBenchmark:
-    """Time what ``make(device)`` gives, a call without arguments, through pytest-benchmark, and judge it.
+    """Time the callable that ``make(device)`` returns, through pytest-benchmark, and judge it.
 
-    ``ascend_benchmark(make, Work(items=8))`` keeps latencies, throughput and the verdict against the baseline with the
-    case. Skips with ``--benchmark-disable`` and without ``--ascend``.
+    ``ascend_benchmark(make, Work(items=8))`` records latencies, throughput and the verdict against the baseline with
+    the case. Skips with ``--benchmark-disable`` and without ``--ascend``.
     """
     from pytest_ascend.performance.benchmarking import AscendBenchmark
 
-    trial = _trial(request)
-    if trial is None or request.config.getoption("benchmark_disable"):
+    context = _case_context(request)
+    if context is None or request.config.getoption("benchmark_disable"):
         pytest.skip("needs --ascend, and no --benchmark-disable")
     benchmark = request.getfixturevalue("benchmark")
     return AscendBenchmark(
         device=ascend_device,
-        case_id=trial.case.id,
+        case_id=context.case.id,
         comparison=request.getfixturevalue("ascend_baseline"),
-        measure=trial.measure,
-        note=trial.note,
+        measure=context.measure,
+        note=context.note,
         benchmark=benchmark if benchmark.enabled else None,
         card=_card(request, ascend_device),
     )
 
 
 def _card(request: pytest.FixtureRequest, device: Device) -> Identity | None:
-    """Return the card under test in every numbering, None where there is none."""
+    """Return the card under test in every numbering, None if there is none."""
     called = getattr(device, "called", -1)
     index = called if called >= 0 else getattr(device, "index", 0)
     return request.config.stash[SETUP].prepared.identity(index) if device.kind == "npu" else None
 
 
-def _trial(request: pytest.FixtureRequest) -> CaseContext | None:
-    """Return where the test's evidence is gathered; None without ``--ascend``."""
+def _case_context(request: pytest.FixtureRequest) -> CaseContext | None:
+    """Return the test's :class:`CaseContext`; None without ``--ascend``."""
     if SETUP not in request.config.stash:
         return None
-    trial: CaseContext | None = request.node.stash.get(CONTEXT, None)
-    return trial
+    context: CaseContext | None = request.node.stash.get(CONTEXT, None)
+    return context
 
 
 def _forget(*_: Any) -> None:
-    """Take what nobody keeps without ``--ascend``."""
+    """Ignore what is recorded without ``--ascend``."""

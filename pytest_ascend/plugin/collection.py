@@ -1,4 +1,4 @@
-"""Which tests are cases, and which case each decides."""
+"""Which tests are cases, and the case that each test decides."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _KNOWN_PLUGINS = (
 #: The cases to build, by the node id of the test function.
 _TO_BUILD: pytest.StashKey[dict[str, tuple[Case, ...] | None]] = pytest.StashKey()
 
-#: A test that uses one of these is a case, even if nobody marked it as one.
+#: A test that uses one of these fixtures is a case, even without a marker.
 CASE_FIXTURES = {"npu_device", "precision_compare", "ascend_measure", "ascend_benchmark", "model_parity"}
 
 
 def case_of(item: pytest.Item) -> Case | None:
-    """Return the case a test decides: by its marker or parameter, or the test itself where it uses the fixtures."""
+    """Return the case that a test decides: from its marker or parameter, or of the test if it uses the fixtures."""
     marker = item.get_closest_marker("ascend_case")
     if marker is not None:
         return _marked(marker, item)
@@ -61,7 +61,7 @@ def case_known(item: pytest.Item) -> Case | None:
 
 
 def take_cases(items: list[pytest.Item]) -> None:
-    """Attach each test's case to it. Raises UsageError where two tests claim the same one."""
+    """Attach its case to each test. Raises UsageError if two tests claim the same case."""
     owners: dict[str, str] = {}
     for item in items:
         case = case_of(item)
@@ -76,8 +76,8 @@ def take_cases(items: list[pytest.Item]) -> None:
 def cases_to_build(collector: pytest.Collector, name: str, function: object) -> tuple[Case, ...] | None:
     """Return the cases of a test marked ``ascend_cases`` that the run may select; None for any other test.
 
-    Building an item costs more than most cases take: those of a higher level, those that a node id leaves out and those
-    that ``-k`` leaves out are not built. Whatever cannot be decided here is kept, and pytest decides.
+    Building an item takes longer than running most cases. Items of a higher level, and those that node ids or ``-k``
+    exclude, are therefore not built. What cannot be decided here is left to pytest.
     """
     marks = [mark for mark in _marks_of(function) if mark.name == MARK]
     if not marks:
@@ -90,7 +90,7 @@ def cases_to_build(collector: pytest.Collector, name: str, function: object) -> 
 
 
 def explored(metafunc: pytest.Metafunc) -> None:
-    """Parametrise a test marked ``ascend_explores`` with its cases, of what ``-k`` may select, and the time of each."""
+    """Parametrise a test marked ``ascend_explores`` with the cases that ``-k`` may select, and the time of each."""
     from pytest_ascend.operators.exploring import cases  # noqa: PLC0415  (loads torch)
 
     definition, setup = metafunc.definition, metafunc.config.stash[SETUP]
@@ -152,21 +152,21 @@ def _named(collector: pytest.Collector, name: str) -> set[str] | None:
 
 
 class _Unbuilt:
-    """What ``-k`` looks at of a test that is not built."""
+    """The part of a test that ``-k`` matches against, for a test that is not built."""
 
     def __init__(self, collector: pytest.Collector, name: str, function: object) -> None:
         self.parent, self.name, self.function = collector, name, function
 
     def listchain(self) -> list[Any]:
-        """Return the test and what it stands in, from the outermost on."""
+        """Return the test and its parents, the outermost first."""
         return [*self.parent.listchain(), self]
 
     def listextrakeywords(self) -> set[str]:
-        """Return keywords that were added to what it stands in."""
+        """Return keywords that were added to its parents."""
         return self.parent.listextrakeywords()
 
     def iter_markers(self) -> Iterator[pytest.Mark]:
-        """Return its markers, and those of what it stands in."""
+        """Return its markers and those of its parents."""
         yield pytest.mark.parametrize.mark
         yield from _marks_of(self.function)
         yield from self.parent.iter_markers()
@@ -175,8 +175,8 @@ class _Unbuilt:
 def _rule_of_k(collector: pytest.Collector, function: object) -> Callable[[str], bool]:
     """Return whether ``-k`` may select a test of a function, by the test's name.
 
-    Pytest's own rule is asked, once for what all these tests share; everything may match where another plugin could
-    have a say, and where the expression is wrong, which pytest explains.
+    Uses pytest's own rule, once for what these tests share. Everything may match if another plugin could change names,
+    or if the expression is invalid, which pytest reports.
     """
     expression = collector.config.option.keyword.strip()
     if not expression or _others_choose(collector.config):
@@ -194,7 +194,7 @@ def _rule_of_k(collector: pytest.Collector, function: object) -> Callable[[str],
 
 
 def _others_choose(config: pytest.Config) -> bool:
-    """Whether a plugin that is not known here may give tests other names or keywords."""
+    """Whether an unknown plugin may change names or keywords of tests."""
     hooks = config.hook.pytest_itemcollected, config.hook.pytest_collection_modifyitems
     modules = (each.function.__module__ for hook in hooks for each in hook.get_hookimpls())
     return any(module.partition(".")[0] not in _KNOWN_PLUGINS for module in modules)
@@ -216,7 +216,7 @@ def is_open(device: Device) -> bool:
 
 
 def refuse_open(opened_by: str) -> None:
-    """Raise UsageError where a file used the device while it was collected; CANN hangs or fails in forks after that."""
+    """Raise UsageError if a file used the device during collection: CANN then hangs or fails in forks."""
     if opened_by:
         raise UsageError(
             f"{opened_by} uses the NPU while it is imported: the processes that run the tests could not use it "
@@ -227,7 +227,7 @@ def refuse_open(opened_by: str) -> None:
 
 
 class Sharding:
-    """Keeps the cases of one shard. ``collected`` says what a list of tests comes to, ``case_of`` what one decides."""
+    """Keeps the cases of one shard. ``collected`` summarises a list of tests, ``case_of`` returns a test's case."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class Sharding:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Divide what is left when all others have chosen."""
+        """Divide the tests that are left after all other selection."""
         planned = whole(self._setup, self._collected(items))
         mine = shards.part(planned.cases, shards.load(self._setup.suites), self._shard)
         cases = {item: self._case_of(item) for item in items}
@@ -256,5 +256,5 @@ class Sharding:
         return crc32(item.nodeid.encode()) % self._shard.count == self._shard.index - 1
 
     def completed(self, collected: CollectedCases) -> CollectedCases:
-        """Return what was collected, with what the other shards have of it."""
+        """Return what was collected, including the cases of other shards."""
         return replace(collected, elsewhere=self._elsewhere)

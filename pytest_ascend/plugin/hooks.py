@@ -1,4 +1,4 @@
-"""The hooks of a run with ``--ascend``: each a thin adapter. Loaded only where that is on."""
+"""The hooks of a run with ``--ascend``, each a thin adapter. Loaded only with that option."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from pytest_ascend.run.case_context import CaseContext, watching
 
 __all__ = ["register", "set_up"]
 
-#: What a run ends with when its log cannot be written: an infrastructure failure, not the device's.
+#: Exit code if the log cannot be written: an infrastructure failure, not the device's.
 CANNOT_WRITE = 7
 
 #: A test that uses one of these is timed.
@@ -46,7 +46,7 @@ TIMED_FIXTURES = {"benchmark", "ascend_benchmark"}
 
 
 def register(config: pytest.Config, setup: Setup | None) -> None:
-    """Let the run be tested. ``setup`` is None where pytest came to know this plugin too late to bring a device up."""
+    """Register the hooks of the run. ``setup`` is None if pytest loaded this plugin too late to start a device."""
     if setup is None:
         message = "pytest-ascend was loaded after the conftests, too late for --ascend"
         raise pytest.UsageError(f"{message}\n  hint: load it on the command line: -p pytest_ascend.plugin")
@@ -65,9 +65,9 @@ def register(config: pytest.Config, setup: Setup | None) -> None:
 
 
 def _plugins(config: pytest.Config, run: RunState) -> dict[str, object]:
-    """Return what takes part in the run, by name; who is registered last is told first of each result."""
+    """Return the plugins of the run by name. pytest calls the last registered one first."""
     found: dict[str, object] = {}
-    if run.recorder:  # where results come together
+    if run.recorder:  # in the process that collects the results
         durations, recorder = partial(shards.load, run.setup.suites), run.recorder
         is_bundled = run.setup.scope != selection.OWN
         found["integrations"] = Integrations()
@@ -96,13 +96,13 @@ def _case_id(item: pytest.Item) -> str:
 
 
 class CollectionHooks:
-    """What is collected, left out and planned."""
+    """Hooks that collect, deselect and plan."""
 
     def __init__(self, run: RunState) -> None:
         self.run = run
 
     def pytest_report_header(self) -> list[str]:
-        """Say what is going to be tested."""
+        """Report what will be tested."""
         return list(
             header_lines(
                 self.run.setup, self.run.setup.stack(), self.run.recorder.diagnosis if self.run.recorder else None
@@ -111,33 +111,33 @@ class CollectionHooks:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Generator[None, Any, Any]:
-        """Spend no time on looking for garbage."""
+        """Collect without Python's garbage collection, to save time."""
         with without_garbage_collection():
             return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        """Look into every folder of the bundled suites, whatever is left out elsewhere."""
+        """Collect every folder of the bundled suites, whatever is ignored elsewhere."""
         is_cache = collection_path.name == "__pycache__"
         return False if collection_path.is_relative_to(self.run.setup.suites) and not is_cache else None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, Any]:
-        """See which file uses the device while it is imported: no process that is forked after that can."""
+        """Note the file that uses the device during its import: processes forked later cannot use it."""
         report = yield
         if self.run.setup.prepared.isolated and not self.run.opened_by and is_open(self.run.device):
             self.run.opened_by = collector.nodeid or "a conftest.py or plugin"
         return report
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
-        """Keep what the configuration of some other folder does with warnings away from the bundled suites."""
+        """Keep the warning filters of another folder's configuration away from the bundled suites."""
         if isinstance(collector, pytest.Module) and collector.path.is_relative_to(self.run.setup.suites):
             filters = ("default", *_not_the_users_doing(self.run.setup))
             collector.add_marker(pytest.mark.filterwarnings(*filters), append=False)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Find the cases, and leave those of higher levels and of other devices out."""
+        """Find the cases, and deselect those of higher levels and other devices."""
         with one_clear_message():
             take_cases(items)
         above = [item for item in items if CASE in item.stash and not self.run.setup.concerns(item.stash[CASE])]
@@ -147,16 +147,16 @@ class CollectionHooks:
             self.run.config.hook.pytest_deselected(items=above)
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        """Count what somebody else left out."""
+        """Count what others deselected."""
         self.run.deselected += sum(
             1 for item in items if CASE in item.stash and self.run.setup.concerns(item.stash[CASE])
         )
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Write the plan down, or tell the process that does; then leave out what a run that is resumed has proved."""
+        """Record the plan, or pass it to the process that does; then deselect what a resumed run has finished."""
         if sys.exc_info()[0] is not None:
-            return  # pytest says so too where a path does not exist: nothing will run, and the last report stays
+            return  # also for a path that does not exist: nothing will run, and the last report stays
         suites = self.run.setup.suites
         self.run.bundled = frozenset(each.nodeid for each in session.items if each.path.is_relative_to(suites))
         collected = self.run.collected(session.items)
@@ -175,13 +175,13 @@ class CollectionHooks:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker of xdist where to say what it collected, and what an earlier part of this run has proved."""
+        """Tell an xdist worker where to report what it collected, and what an earlier part of this run has finished."""
         node.workerinput["ascend_messages"] = self.run.messages.name
         node.workerinput["ascend_done"] = sorted(self.run.proved)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any) -> None:
-        """Write the plan down when the first worker knows it; all of them collect the same."""
+        """Record the plan of the first worker; all workers collect the same."""
         path = Path(self.run.messages.name, f"{node.workerinput['workerid']}.json")
         collected = msgspec.json.decode(path.read_bytes(), type=CollectedCases)
         if self.run.recorder:
@@ -189,13 +189,13 @@ class CollectionHooks:
 
 
 class ExecutionHooks:
-    """How one test runs, and in which process."""
+    """Hooks that run a test."""
 
     def __init__(self, run: RunState) -> None:
         self.run = run
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Run the tests in child processes, where the device may take the process that uses it down."""
+        """Run the tests in child processes if the device may crash the process that uses it."""
         has_errors = session.testsfailed and not session.config.option.continue_on_collection_errors
         if (
             not self.run.setup.prepared.isolated
@@ -210,12 +210,12 @@ class ExecutionHooks:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Run nothing more when the time of the run is over; children have a parent who ends them in the middle."""
+        """Run no further test after the deadline. (With child processes, the parent enforces it.)"""
         return True if time.monotonic() > self.run.setup.deadline(len(item.session.items)) else None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Begin with an empty context, and not at all on a device that is lost."""
+        """Begin with an empty context; do not run on a lost device."""
         if CASE in item.stash:
             case = item.stash[CASE]
             known = self.run.setup.expectations.known(case.id)
@@ -239,7 +239,7 @@ class ExecutionHooks:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Say in pytest's report what became of the case."""
+        """Put the record of the case into pytest's report."""
         report = yield
         if CONTEXT in item.stash:
             self._conclude(item, item.stash[CONTEXT], call, report)
@@ -264,15 +264,15 @@ class ExecutionHooks:
 
 
 class ReportingHooks:
-    """What becomes of results: the log, the terminal, the exit code."""
+    """Hooks for results: the log, the terminal, the exit code."""
 
     def __init__(self, run: RunState) -> None:
         self.run = run
 
     def pytest_report_teststatus(self, report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, str] | None:
-        """Return outcomes that pytest has no word for a category of their own.
+        """Return a separate category for outcomes that pytest does not have.
 
-        The report of the teardown says the outcome once more, for JUnit XML, and is not another case.
+        The teardown's report repeats the outcome, for JUnit XML; it is not another case.
         """
         if getattr(report, "when", "") == "teardown" and report.passed:
             return None
@@ -280,14 +280,14 @@ class ReportingHooks:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Write the record of a case down as soon as it is known."""
+        """Write the record of a case as soon as it is known."""
         try:
             if self.run.recorder and (record := record_of(report)):
                 self.run.recorder.take(record)
             elif self.run.recorder and report.when not in ("setup", "call", "teardown"):
                 self.run.recorder.take_crash(report.nodeid, report.longreprtext)
         except RunLogError as error:
-            self.run.recorder = None  # what stands in the log is whole, and can be continued
+            self.run.recorder = None  # the log so far is complete and can be continued
             pytest.exit(f"{error}\n  then continue with --ascend-resume", returncode=CANNOT_WRITE)
 
     @pytest.hookimpl(tryfirst=True)
@@ -300,7 +300,7 @@ class ReportingHooks:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-        """Say last what came out and where the report is, by cause instead of a traceback for each case."""
+        """Print the result by cause, instead of a traceback for each case, and the path of the report."""
         if not self.run.recorder or not self.run.recorder.summary:
             return (yield)
         bundled = self.run.bundled if self.run.tells_little else frozenset()

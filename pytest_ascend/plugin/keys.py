@@ -1,4 +1,4 @@
-"""Where the plugin keeps what belongs to a run or to a test. Imports nothing that is heavy."""
+"""Stash keys for the data of a run or a test. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from pytest_ascend.records.case import Case
     from pytest_ascend.run.case_context import CaseContext
 
-#: What is settled before anything is collected; in the configuration of a run with ``--ascend``.
+#: What is known before collection; in the config of a run with ``--ascend``.
 SETUP: pytest.StashKey[Setup] = pytest.StashKey()
 #: What this process knows of its run.
 STATE: pytest.StashKey[RunState] = pytest.StashKey()
-#: The case that a test decides, and what is gathered while it runs.
+#: The case that a test decides, and the context that its run fills.
 CASE: pytest.StashKey[Case] = pytest.StashKey()
 CONTEXT: pytest.StashKey[CaseContext] = pytest.StashKey()
-#: The ranks that distributed cases run on, where a process was forked for them in time.
+#: The ranks of distributed cases, if their process was forked in time.
 RANKS: pytest.StashKey[Ranks] = pytest.StashKey()
-#: How many cases of the level were left out before tests were made of them.
+#: How many cases of the level were deselected before their tests were built.
 NOT_BUILT: pytest.StashKey[int] = pytest.StashKey()

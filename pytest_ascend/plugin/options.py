@@ -21,7 +21,7 @@ from pytest_ascend.system.bundled import folder
 if TYPE_CHECKING:
     from pytest_ascend.coverage.shards import Shard
 
-#: Digits of a challenge: more than anybody can have tried all runs for.
+#: Digits of a challenge: too many to have prepared a run for each.
 CHALLENGE_DIGITS = 18
 #: Cards of one machine.
 RANKS_LIMIT = 16
@@ -42,7 +42,7 @@ def _challenge(text: str) -> int:
 
 
 def _whole(text: str) -> int:
-    """Read an integer from 0 on, of at most 32 bits."""
+    """Read a non-negative integer of at most 32 bits."""
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 1 << 32):
         raise UsageError(f"{text}: not a seed", hint="give an integer from 0 to 4294967295")
     return int(text)
@@ -58,7 +58,7 @@ def _ranks(text: str) -> int:
 def option(default: Any, text: str, *, name: str = "", read: Callable[[str], Any] = str, **declared: Any) -> Any:
     """Declare an option as a field of :class:`Options`: its default, its line of help, how its text is read.
 
-    ``name`` is needed where it is not the field's; ``declared`` is what argparse has to know beside that.
+    ``name`` is needed if it differs from the field's; ``declared`` are further arguments for argparse.
     """
     if default is False:
         declared["action"] = "store_true"
@@ -336,7 +336,7 @@ def _refuse_clashes(namespace: argparse.Namespace) -> None:
 
 
 def _suites(given: tuple[str, ...], namespace: argparse.Namespace) -> tuple[str, ...]:
-    """Return the names of suites. Raises UsageError for an unknown one, and beside paths or a model."""
+    """Return the names of suites. Raises UsageError for an unknown one, or together with paths or a model."""
     wanted = tuple(name.strip() for each in given for name in each.split(",") if name.strip())
     known = suite_names()
     for name in wanted:
@@ -362,7 +362,7 @@ def suite_names() -> tuple[str, ...]:
 
 
 def _isolation(namespace: argparse.Namespace, wanted: str) -> str:
-    """Return auto, on or off. A debugger needs the terminal, and so this process."""
+    """Return auto, on or off. A debugger needs the terminal, and therefore this process."""
     debugs = [name for name, on in (("--pdb", namespace.usepdb), ("--trace", namespace.trace)) if on]
     if debugs and wanted == "on":
         raise UsageError(f"{debugs[0]} cannot debug child processes", hint="remove --ascend-isolation=on")

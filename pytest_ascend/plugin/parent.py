@@ -1,4 +1,4 @@
-"""A run in which child processes use the device: what the child does, and what the parent tells pytest and the log."""
+"""A run in which child processes use the device: the parent's side, which reports to pytest and the log."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from pytest_ascend.run import benchmarked
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import Attempted, Cards, CardStatus, Event, LeftBehind, Quarantined, SelfTest
 
-#: Where emulated devices are locked too, which otherwise belong to one process each and need no lock.
+#: If set, emulated devices are locked too. Otherwise each belongs to one process and needs no lock.
 LOCKS_VARIABLE = "PYTEST_ASCEND_CARD_LOCKS"
 
-#: Of the bundled suites' cases, so many seconds are worth a second process, which takes one to start.
+#: Seconds of bundled cases that justify a second process, which takes a second to start.
 WORTH_ANOTHER_S = 4.0
 
-#: Of stacks, so many lines are shown on the terminal; the log and the page have all.
+#: Number of lines of stacks on the terminal; the log and the page have all.
 SHOWN_LINES = 30
 
 
 class Host(Protocol):
-    """What an isolated run needs of the plugin that runs it: its settings, its account, and the way into a child."""
+    """What an isolated run needs from the plugin: settings, recorder, and how to run a test in a child."""
 
     setup: Setup
     recorder: RunRecorder | None
@@ -60,7 +60,7 @@ def run(host: Host, session: pytest.Session) -> bool:
         cards = _cards(host.setup, locks, host.setup.options.cards or _of_emulated(host, session.items))
         _note_cards(host, cards, "before")
         Parent(host, session, cards).run()
-        gc.freeze()  # no test ran in this process: pytest need not look for what one left among all that torch made
+        gc.freeze()  # no test ran in this process: pytest need not look for leaks among torch's objects
         _note_cards(host, cards, "after")
     finally:
         locks.release()
@@ -72,7 +72,7 @@ def run(host: Host, session: pytest.Session) -> bool:
 
 
 def _note_cards(host: Host, cards: Sequence[Card], when: str) -> None:
-    """Write down which cards these are, and whether anybody else uses them."""
+    """Record which cards these are, and whether other processes use them."""
     prepared = host.setup.prepared
     if host.recorder is None or prepared.device.kind != "npu":
         return
@@ -87,9 +87,9 @@ def _locks_folder() -> Path | None:
 
 
 def _of_emulated(host: Host, items: Sequence[pytest.Item]) -> int:
-    """Return how many emulated devices to use where nobody said: as many as there are processors for, in a long run.
+    """Return the default number of emulated devices: in a long run, as many as the processors allow.
 
-    One where a test is not of the bundled suites, as its fixtures may be made for one process, and on any other device.
+    One if a test is not of the bundled suites, whose fixtures may expect one process, and on any other device.
     """
     setup, durations = host.setup, host.recorder.durations if host.recorder else {}
     if not setup.prepared.device.emulated or not all(_is_bundled(host, item) for item in items):
@@ -103,7 +103,7 @@ def _is_bundled(host: Host, item: pytest.Item) -> bool:
 
 
 def _cards(setup: Setup, locks: Locks, wanted: int | str) -> list[Card]:
-    """Take as many cards as are wanted, of those that no other run holds. Raises DeviceUnavailable for none."""
+    """Lock the wanted number of cards, or as many as are free. Raises DeviceUnavailable if none is."""
     device, indices = setup.prepared.device, setup.prepared.indices
     if wanted == 1 and ":" in setup.options.device:
         indices = indices[:1]
@@ -123,7 +123,7 @@ def _cards(setup: Setup, locks: Locks, wanted: int | str) -> list[Card]:
 
 
 class Parent:
-    """Hears of attempts and settles cases, as pytest reports and as records."""
+    """Receives attempts, and turns decided cases into pytest reports and records."""
 
     def __init__(self, host: Host, session: pytest.Session, cards: Sequence[Card]) -> None:
         self._host = host
@@ -134,7 +134,7 @@ class Parent:
         self._has_self_test = False
 
     def run(self) -> None:
-        """Run everything, and say what became of what could not be run."""
+        """Run everything, and report what could not be run."""
         recorder, deadline = self._host.recorder, self._host.setup.deadline(len(self._session.items))
         supervisor = Supervisor(
             self._tasks(), self._cards, self, Settings(deadline=deadline), earlier=self._earlier_attempts()
@@ -144,10 +144,10 @@ class Parent:
             self._lose(left, why)
             recorder.stopped = why
 
-    # --- what the supervisor tells ---
+    # --- called by the supervisor ---
 
     def start(self, card: Card, *, alone: bool, deterministic: bool) -> Child:
-        """Fork a child that has everything but the device."""
+        """Fork a child, which has everything but the device."""
         work = Work(
             session=self._session,
             setup=self._host.setup,
@@ -160,7 +160,7 @@ class Parent:
         return start(work.live)
 
     def heard(self, card: Card, message: Mapping[str, Any]) -> None:
-        """Take what a child says beside its answers."""
+        """Receive a child's other messages."""
         if message.get("self_test") and not self._has_self_test:
             self._has_self_test = True
             self._note(codec.converted(message["self_test"], SelfTest, "self-test"))
@@ -178,7 +178,7 @@ class Parent:
             self._session.shouldstop = str(message["stop"])
 
     def attempted(self, task: Task, attempt: Attempt) -> None:
-        """Keep an attempt that another one follows: who resumes the run must not take the next one for the first."""
+        """Record an attempt that another one follows, so that a resumed run counts it."""
         item = self._session.items[task.index]
         if CASE in item.stash:
             said = structs.asdict(attempt.record())
@@ -201,7 +201,7 @@ class Parent:
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
     def quarantined(self, card: Card) -> None:
-        """Write down that a card is used no more."""
+        """Record that a card is quarantined."""
         self._note(Quarantined(card=card.label, reason=card.quarantined))
 
     def stopping(self) -> bool:
@@ -232,20 +232,20 @@ class Parent:
                 )
             )
         ordered = self._longest_first(tasks, durations) if len(self._cards) > 1 else tasks
-        # What needs a process of another kind goes last, so that few processes are started.
+        # Tests that need another kind of process go last, so that few processes are started.
         return sorted(ordered, key=lambda task: task.deterministic)
 
     def _group(self, item: pytest.Item) -> str:
-        """Return what a test of the bundled suites shares with others: its operator or model, or the ranks."""
+        """Return the group of a bundled test, whose tests share results: its operator or model, or the ranks."""
         if not _is_bundled(self._host, item):
             return ""
         case = item.stash[CASE]
         return case.suite if case.suite == DISTRIBUTED else f"{case.suite}/{case.subject}"
 
     def _longest_first(self, tasks: list[Task], durations: Mapping[str, float]) -> list[Task]:
-        """Put the long groups of the bundled suites first, so that no card waits for another in the end.
+        """Put long groups of the bundled suites first, so that no card waits for another at the end.
 
-        Tests of one's own keep their order: their fixtures may be made for it.
+        A user's tests keep their order, which their fixtures may rely on.
         """
         lengths: defaultdict[str, float] = defaultdict(float)
         for task in tasks:
@@ -254,7 +254,7 @@ class Parent:
         return sorted(tasks, key=lambda task: (-lengths[task.group], task.group))
 
     def _earlier_attempts(self) -> dict[int, list[Attempt]]:
-        """Return the attempts that an earlier part of this run made at cases which it did not settle."""
+        """Return the attempts of an earlier part of this run at cases that it did not decide."""
         found: dict[int, list[Attempt]] = {}
         indices = {item.stash[CASE].id: i for i, item in enumerate(self._session.items) if CASE in item.stash}
         for event in self._recorder.events if self._recorder else ():
@@ -266,7 +266,7 @@ class Parent:
         return found
 
     def _crashed(self, item: pytest.Item, attempts: Sequence[Attempt]) -> pytest.TestReport:
-        """Make the report and the record of a case that took its process or the device down."""
+        """Make the report and the record of a case that crashed its process or the device."""
         reason = "; then: ".join(_told(each) for each in attempts)
         detail = "\n\n".join(f"{_told(each)}\n{each.detail}".strip() for each in attempts)
         case, record = item.stash.get(CASE, None), None
@@ -278,7 +278,7 @@ class Parent:
         return _report(item, f"errored: {reason}\n{shown}", "errored" if case else "", record)
 
     def _lose(self, tasks: Sequence[Task], why: str) -> None:
-        """Write down which cases did not run."""
+        """Record which cases did not run."""
         items = (self._session.items[task.index] for task in tasks)
         if self._recorder:
             self._recorder.lose([item.stash[CASE].id for item in items if CASE in item.stash], why)
@@ -289,7 +289,7 @@ class Parent:
 
 
 def _warn(config: pytest.Config, message: Mapping[str, Any]) -> None:
-    """List a warning of a child in pytest's summary. Its category is known by name only."""
+    """Show a child's warning in pytest's summary. Only the name of its category is known."""
     told, place_of = message["warning"], message["location"]
     known = getattr(builtins, told["category"], UserWarning)
     warning = warnings.WarningMessage(known(told["text"]), known, told["filename"], told["lineno"])
@@ -313,7 +313,7 @@ def _listed(attempts: Sequence[Attempt]) -> tuple[AttemptRecord, ...]:
 
 
 def _amend(reports: Sequence[pytest.TestReport], decision: Decision, attempts: Sequence[Attempt]) -> None:
-    """Write earlier attempts into the record, and make a flaky case what it is, in pytest's eyes too."""
+    """Add earlier attempts to the record, and make a flaky case flaky for pytest too."""
     is_flaky = decision is Decision.FLAKY
     said = "; then: ".join(f"{each.said}{_colon(each.reason)}" for each in attempts if each.counts)
     outcome: Outcome | None = Flaky(reason=f"changed its answer: {said}") if is_flaky else None
@@ -335,7 +335,7 @@ def _colon(text: str) -> str:
 
 
 def _report(item: pytest.Item, text: str, outcome: str, record: ResultRecord | None) -> pytest.TestReport:
-    """Make the report of a test that no process lived to report."""
+    """Make the report of a test whose process died before reporting."""
     properties: list[tuple[str, Any]] = [(OUTCOME_PROPERTY, outcome)] if outcome else []
     if record:
         properties.append((RECORD_PROPERTY, record))
@@ -350,16 +350,16 @@ def _report(item: pytest.Item, text: str, outcome: str, record: ResultRecord | N
     )
 
 
-#: A case of which nothing is known: the first one on a fresh NPU may compile its operators for minutes.
+#: Limit for a case without a known duration: the first one on a fresh NPU may compile operators for minutes.
 UNKNOWN_S = 900.0
-#: Machines are shared and kernels are compiled anew: what took t seconds may take this much.
+#: Limit for a case that took t seconds: machines are shared, and kernels may be compiled again.
 SPARE_S = 60.0
 FACTOR = 20.0
-#: What the first call of an operator in a process may take more: it is loaded, and one that is called by its name is
-#: compiled, which takes a minute or more.
+#: Additional time for the first call of an operator in a process: it is loaded and, if called by its name, compiled,
+#: which takes a minute or more.
 FIRST_CALL_S = 240.0
 
 
 def limit_s(recorded_s: float | None) -> float:
-    """Return the time for a case from what it took in an earlier run of this stack, in seconds; None without one."""
+    """Return the time limit of a case in seconds, from an earlier run of this stack; None without one."""
     return UNKNOWN_S if recorded_s is None else SPARE_S + FACTOR * recorded_s

@@ -1,4 +1,4 @@
-"""Progress on the terminal: one live line where somebody looks on, a line now and then in the log of a CI job."""
+"""Progress on the terminal: one live line on a screen, an occasional line in the log of a CI job."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.summary import ORDER
 
-#: Seconds, and share of the expected time, after which the time that is left can be told.
+#: Seconds, and share of the expected time, after which the remaining time is shown.
 LEAST_S, LEAST_SHARE = 10.0, 0.05
-#: Outcomes that nobody waits to hear of.
+#: Outcomes that are not reported at once.
 _EXPECTED = ("passed", "waived", "not-emulated")
 
 

@@ -124,11 +124,11 @@ class Integrations:
 
 
 def interrupt(
-    trial: CaseContext, error: BaseException, report: pytest.TestReport, device: Device, missing: Sequence[str]
+    context: CaseContext, error: BaseException, report: pytest.TestReport, device: Device, missing: Sequence[str]
 ) -> None:
     """Note in ``trial`` what ``error`` made of it; ``missing`` are operators that the emulated device lacked."""
-    trial.interrupted = _outcome(error, report, device, missing)
-    _diagnose(trial, error, device.kind)
+    context.interrupted = _outcome(error, report, device, missing)
+    _diagnose(context, error, device.kind)
 
 
 def _outcome(error: BaseException, report: pytest.TestReport, device: Device, missing: Sequence[str]) -> Outcome:
@@ -140,15 +140,15 @@ def _outcome(error: BaseException, report: pytest.TestReport, device: Device, mi
     return Errored(reason=outcome.reason, detail=report.longreprtext) if outcome.name == Errored.name else outcome
 
 
-def _diagnose(trial: CaseContext, error: BaseException, device_type: str) -> None:
+def _diagnose(context: CaseContext, error: BaseException, device_type: str) -> None:
     """Say what an error means, in the record and before the raw message, which stays."""
-    outcome = trial.interrupted
+    outcome = context.interrupted
     if isinstance(error, AscendError) or not isinstance(outcome, (Errored, Unsupported)):
         return
     found = _diagnosis(error, device_type)
-    trial.diagnosis = found.to_dict()
+    context.diagnosis = found.to_dict()
     said = "\n".join(found.lines())
-    trial.interrupted = type(outcome)(reason=f"{found.kind}: {outcome.reason}", detail=f"{said}\n\n{outcome.detail}")
+    context.interrupted = type(outcome)(reason=f"{found.kind}: {outcome.reason}", detail=f"{said}\n\n{outcome.detail}")
 
 
 def _diagnosis(error: BaseException, device_type: str) -> Diagnosis:

@@ -150,32 +150,32 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 
 @contextlib.contextmanager
-def watching(trial: CaseContext, device: Device, *, timed: bool) -> Iterator[None]:
+def watching(context: CaseContext, device: Device, *, timed: bool) -> Iterator[None]:
     """Note the operators that fall back to the CPU, and let the device raise what it has to, within the test.
 
     A ``timed`` test is not watched: watching costs some microseconds an operator. A status of overflow that an earlier
     case left is cleared.
     """
     device.overflowed()
-    with _noting_fallbacks(trial, device) if device.falls_back and not timed else contextlib.nullcontext():
+    with _noting_fallbacks(context, device) if device.falls_back and not timed else contextlib.nullcontext():
         try:
             yield
         finally:
             with contextlib.suppress(RuntimeError):  # of a device that raised already
-                trial.overflowed = device.overflowed()
+                context.overflowed = device.overflowed()
         device.synchronize()
 
 
 @contextlib.contextmanager
-def _noting_fallbacks(trial: CaseContext, device: Device) -> Iterator[None]:
+def _noting_fallbacks(context: CaseContext, device: Device) -> Iterator[None]:
     from pytest_ascend.device.fallback import FallbackWatch
 
     with FallbackWatch(device.kind) as watch:
         try:
             yield
         finally:
-            trial.fallbacks.extend(watch.seen)
-            trial.multiplied = watch.multiplied
+            context.fallbacks.extend(watch.seen)
+            context.multiplied = watch.multiplied
 
 
 def lost(device: Device) -> str:
