@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
-    """Start the device before any conftest imports torch; without ``--ascend``, make sure that torch can be imported."""
+    """Start the device before any conftest imports torch; without ``--ascend``, make torch importable."""
     namespace = early_config.known_args_namespace
     if not options.is_on(namespace):
         if vain := options.given_in_vain(namespace):
