@@ -23,6 +23,7 @@ import contextlib
 import gc
 import importlib
 import json
+import math
 import os
 import random
 import shutil
@@ -35,7 +36,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -411,6 +412,8 @@ class Room:
     copy: Path
     tests: Mapping[str, Mapping[str, Any]]
     at_import: frozenset[str]
+    #: Seconds of the longest test that is asked.
+    longest_s: float = math.inf
 
     def near(self, path: str, codes: Sequence[tuple[CodeType, CodeType]] | None) -> list[str] | None:
         """Return the tests that may notice a change of these functions, those that call them first.
@@ -432,8 +435,9 @@ class Room:
         return near, [each for each in passing if each not in known]
 
     def passing(self) -> list[str]:
-        """Return the tests that pass unchanged, quick ones first."""
-        return sorted((each for each in self.tests if self.tests[each]["passed"]), key=self._seconds)
+        """Return the tests that pass unchanged and take no longer than they may, quick ones first."""
+        found = (each for each in self.tests if self.tests[each]["passed"] and self._seconds(each) <= self.longest_s)
+        return sorted(found, key=self._seconds)
 
     def limit(self, names: Sequence[str]) -> float:
         """Return the seconds that tests may take."""
@@ -598,6 +602,7 @@ def main() -> int:
     parser.add_argument("--rooms", default=",".join(ROOMS))
     parser.add_argument("--json", type=Path, help="where each mutant and what noticed it is kept, as it goes")
     parser.add_argument("--again", type=Path, help="try the survivors of such a file again, where they still apply")
+    parser.add_argument("--longest", type=float, default=math.inf, metavar="S", help="leave tests of more seconds out")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="on the disk of the checkout")
     given = parser.parse_args()
     os.environ.update(OMP_NUM_THREADS="1", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
@@ -620,7 +625,7 @@ def main() -> int:
         copy = copied(folder / "copy")
         for room in rooms:
             here = [each for each in drawn if each.room == room]
-            for mutant, noticed, seconds in answers(copy, room, here) if here else ():
+            for mutant, noticed, seconds in answers(copy, room, here, given.longest) if here else ():
                 told = {name: value for name, value in asdict(mutant).items() if name != "source"}
                 found.append({**told, "noticed": noticed, "seconds": round(seconds, 1)})
                 print(f"{len(found)} {mutant.path}:{mutant.line} {mutant.before[:60]!r} -> {mutant.after[:60]!r}: "  # noqa: T201
@@ -633,9 +638,11 @@ def main() -> int:
     return int(sum(bool(each["noticed"]) for each in found) < 0.92 * len(found))
 
 
-def answers(copy: Path, name: str, drawn: Sequence[Mutant]) -> Iterator[tuple[Mutant, str, float]]:
+def answers(
+    copy: Path, name: str, drawn: Sequence[Mutant], longest_s: float = math.inf
+) -> Iterator[tuple[Mutant, str, float]]:
     """Try the mutants of a room: each, what noticed it ("" where nothing did), and the seconds."""
-    room, left = unchanged(copy, name), dict(enumerate(drawn))
+    room, left = replace(unchanged(copy, name), longest_s=longest_s), dict(enumerate(drawn))
     for answer in warmly(room, drawn):
         if answer["noticed"] is not None:
             yield left.pop(answer["number"]), answer["noticed"], answer["seconds"]

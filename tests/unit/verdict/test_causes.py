@@ -7,7 +7,8 @@ import pytest
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.verdict.causes import causes_of, known_causes
+from pytest_ascend.records.verdict import Verdict
+from pytest_ascend.verdict.causes import causes_of, features, known_causes
 
 OPERATORS = [f"op{index}" for index in range(40)]
 PROPERTIES = ("forward", "backward", "layout", "special")
@@ -113,3 +114,18 @@ def test_known_deviations_are_grouped_by_their_cause_defects_first_then_the_larg
         ("only said", "", {"reason": "only said"}, 1),
         ("no kernel", "limit", limit, 5),
     ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kind"),
+    [
+        ("a single element; the sign is wrong", "the sign is wrong"),
+        ("the last 77 elements; all off by one factor; more", "all off by one factor; more"),
+        ("every 16th element from element 3", "every #th element from element #"),
+        ("", None),
+    ],
+)
+def test_failures_are_alike_by_the_usual_cause_and_else_by_where_they_are(pattern, kind):
+    right = Verdict(path="a", agrees=True, standard="", headline="", pattern="no pattern of a failure")
+    wrong = Verdict(path="b", agrees=False, standard="", headline="", pattern=pattern)
+    assert features(record("relu", "forward", "float32", "failed", verdicts=(right, wrong))).get("pattern") == kind
