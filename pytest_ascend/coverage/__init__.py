@@ -1,1 +1,1 @@
-"""What has to run, what is known to deviate, and which part of it a run takes."""
+"""What must run, what is known to deviate, and which part a run executes."""

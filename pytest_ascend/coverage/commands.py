@@ -17,12 +17,12 @@ from pytest_ascend.system.files import write_if_new
 
 @click.command()
 @click.option("--check", is_flag=True, help="Write nothing; exit code 1 where the manifest is not up to date.")
-@click.option("--durations", type=click.Path(path_type=Path), help="Only: note how long the cases of this run took.")
+@click.option("--durations", type=click.Path(path_type=Path), help="Only record how long the cases of this run took.")
 def manifest(check: bool, durations: Path | None) -> None:
     """Freeze the list of all cases that the bundled suites offer.
 
-    A run has to account for every case in it, so that none is lost in silence. With --durations, note instead how long
-    each case of a run took, by which --ascend-shard divides.
+    A run must account for every case in it, so that none is lost silently. With --durations, record instead how long
+    each case of a run took, which --ascend-shard uses to balance its parts.
     """
     if durations:
         _note_durations(durations)

@@ -18,8 +18,8 @@ from pytest_ascend.records.text import one_line
 #: 1: a list of ``expectations``, each with one pattern. 2: a list of ``causes``, each with all its patterns.
 SCHEMAS = {1: "expectations", 2: "causes"}
 
-#: What can be expected. Of errors one that is known by what it ``says``: a crash or a hang is no known deviation, as
-#: nobody knows what it leaves behind.
+#: Outcomes that can be expected. An error is identified by what it ``says``; a crash or a hang is never a known
+#: deviation, because its consequences are unknown.
 EXPECTED = (Failed.name, Unsupported.name, Fallback.name, Errored.name, Disputed.name)
 #: Parts of a stack that an expectation can be limited to by a range of versions (PEP 440).
 RANGES = ("torch_npu", "cann", "torch")
@@ -127,19 +127,19 @@ def _range(text: Any, place: str) -> SpecifierSet:
         raise ValueError(f"{place} is {text!r}, expected a range of versions as >=2.1,<2.14") from None
 
 
-#: How CANN's operators refuse a dtype (the macro OP_CHECK_DTYPE_NOT_SUPPORT of its operator sources).
+#: CANN's message for a refused dtype (the macro OP_CHECK_DTYPE_NOT_SUPPORT of its operator sources).
 _REFUSED = re.compile(r"Tensor \w+ not implemented for DT_(\w+), should be in dtype support list")
-#: And how they refuse to multiply float32 where the matrix unit takes none (the function CheckSocSupportDtype there).
+#: And for a product of float32 that the matrix unit does not support (the function CheckSocSupportDtype there).
 _REFUSED_TO_MULTIPLY = "does not support bf16 / fp32 for calculations"
 _OPERATOR = re.compile(r"\b(aclnn\w+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """What is known of a case beside its outcome: ``fallbacks`` are operators that the CPU computed, as "aten::lcm".
+    """Evidence beside an outcome: ``fallbacks`` are operators that the CPU computed, such as "aten::lcm".
 
-    ``chip`` is the device's, as "Ascend310P3"; ``deviations`` the documented ones of some chips that explain all that
-    is wrong, as :mod:`pytest_ascend.records.verdict` names them, and none where anything is left.
+    ``chip`` is the device's, such as "Ascend310P3"; ``deviations`` are the documented deviations of chips that together
+    explain every error, by the names of :mod:`pytest_ascend.records.verdict`; none if any error is left.
     """
 
     fallbacks: Sequence[str] = ()
@@ -148,7 +148,7 @@ class Evidence:
 
 
 def lacking(source: str, found: Outcome, evidence: Evidence) -> str:
-    """Return what the stack lacks that explains the outcome of a case, "" for nothing.
+    """Return the gap of the stack that explains the outcome of a case, "" for none.
 
     ``source`` is one of ``SOURCES``.
     """
@@ -156,7 +156,7 @@ def lacking(source: str, found: Outcome, evidence: Evidence) -> str:
 
 
 def _kernels(_: Outcome, evidence: Evidence) -> str:
-    """Name the operators that the CPU computed, where torch's dispatcher has no kernel of torch_npu's for any."""
+    """Name the operators that the CPU computed, if torch's dispatcher has a torch_npu kernel for none of them."""
     from pytest_ascend.device import dispatcher  # noqa: PLC0415  (loads torch)
 
     fallbacks = evidence.fallbacks
@@ -165,7 +165,7 @@ def _kernels(_: Outcome, evidence: Evidence) -> str:
 
 
 def _dtypes(found: Outcome, evidence: Evidence) -> str:
-    """Name CANN's operator and the dtype that it refuses, where CANN's own list for the chip has not got it."""
+    """Name CANN's operator and the dtype that it refuses, if CANN's own list for the chip does not have it."""
     from pytest_ascend.emulator import dtype_support  # noqa: PLC0415  (loads torch)
 
     text = f"{found.reason}\n{found.detail}"
@@ -177,17 +177,17 @@ def _dtypes(found: Outcome, evidence: Evidence) -> str:
 
 
 def _numbers(_: Outcome, evidence: Evidence) -> str:
-    """Name the deviations that explain all that is wrong."""
+    """Name the deviations that explain every error."""
     return ", ".join(sorted(evidence.deviations))
 
 
 def _message(found: Outcome, _: Evidence) -> str:
-    """Return what the outcome says; the cause has the part by which it is known."""
+    """Return the outcome's message; the cause has the part that identifies it."""
     return one_line(found.reason)
 
 
-#: Whom to ask: torch's dispatcher about kernels of torch_npu, CANN's lists of dtypes about an operator of its own, the
-#: judge about numbers that are right on some chips, the outcome about what it says of itself.
+#: Sources of derived entries: torch's dispatcher for kernels of torch_npu, CANN's lists of dtypes for its operators,
+#: the judge for numbers that are right on some chips, and the outcome's own message.
 SOURCES: Mapping[str, Callable[[Outcome, Evidence], str]] = {
     "dispatcher": _kernels,
     "dtypes": _dtypes,

@@ -1,8 +1,8 @@
-"""Known deviations, as data: one table, grouped by cause, of what comes to something else than a pass, why, until when.
+"""Known deviations: one table, grouped by cause, of cases that do not pass, with reason and expiry date.
 
-What is known is executed all the same. As long as it happens the case is waived. What passes in spite of an entry that
-was confirmed on hardware makes the run fail, so that no entry is kept longer than its reason; where the entry was seen
-on the emulated device only, the case passes with a note.
+These cases run like any other. If they deviate as expected, they are waived. If one passes although its entry was
+confirmed on hardware, the run fails, so that stale entries are removed; if the entry was seen on the emulated device
+only, the case passes with a note.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from pytest_ascend.records.outcome import (
 from pytest_ascend.system.files import read_regular, strict_json
 
 NAME = "expectations.json"
-#: Some hundred causes with some thousand patterns; a file that is larger is none of ours.
+#: Enough for some hundred causes with some thousand patterns; larger files are refused.
 LIMIT_BYTES = 4 * 2**20
 
-#: How the reason of a pass begins where something else was expected, of the emulated device.
+#: Beginning of the reason of a pass on the emulated device where a deviation was expected.
 BETTER = "better than expected"
 
-#: What torch_npu of a version does not have by design, and what somebody has to mend.
+#: A limit is what a version of torch_npu lacks by design; a defect has to be fixed.
 LIMIT, DEFECT = "limit", "defect"
 
 
@@ -50,12 +50,12 @@ class Expectation:
 
     ``cause`` is its id; ``cases`` and ``chips`` are patterns (``*`` and ``?``) of case ids and names of chips;
     ``devices`` kinds of device, with "emulated" for the emulated NPU, empty for all; ``versions`` maps parts of the
-    stack to ranges. ``says`` is a part of what the outcome says of itself. ``source`` says where the deviation is
-    documented or was seen; ``confirmed`` whether that was on hardware; ``file`` where this entry stands. ``kind`` is
+    stack to ranges. ``says`` is a part of the outcome's message. ``source`` says where the deviation is documented
+    or was seen; ``confirmed`` whether that was on hardware; ``file`` is the file of this entry. ``kind`` is
     "limit" for what torch_npu lacks by design, "defect" for what is wrong.
 
-    ``derived`` names what is asked, case by case, whether the cause applies: see
-    :mod:`pytest_ascend.coverage.expectation_files`. Then ``cases`` only says where it may.
+    ``derived`` names the source that decides case by case whether the cause applies: see
+    :mod:`pytest_ascend.coverage.expectation_files`. ``cases`` then only limits where it may.
     """
 
     cause: str
@@ -76,7 +76,7 @@ class Expectation:
     file: str = ""
 
     def applies(self, stack: Stack) -> bool:
-        """Whether it is about this combination. A version that is not known is in no range."""
+        """Whether it applies to this combination. An unknown version is in no range."""
         device = "emulated" if stack.emulated else stack.device
         if self.devices and device not in self.devices:
             return False
@@ -85,11 +85,11 @@ class Expectation:
         return all(_contains(allowed, getattr(stack, part)) for part, allowed in self.versions.items())
 
     def matches(self, case_id: str) -> bool:
-        """Whether it is about this case."""
+        """Whether it applies to this case."""
         return any(_matches(pattern, case_id) for pattern in self.cases)
 
     def judge(self, found: Outcome, today: date) -> Outcome:
-        """Return what becomes of a case of which this was expected. What the emulated device lacks stays as it is."""
+        """Return the outcome of a case with this expectation. ``not-emulated`` stays as it is."""
         if self.outcome == Disputed.name:
             return self._disputed(found)
         if found.name == self.outcome and self.says in f"{found.reason}\n{found.detail}":
@@ -101,7 +101,7 @@ class Expectation:
         return found
 
     def waiver(self, found: Outcome) -> dict[str, str]:
-        """Return what a reader of the run log needs to look after it; ``found`` is the outcome below the waiver."""
+        """Return the waiver for the run log; ``found`` is the outcome without it."""
         return {
             "cause": self.cause,
             "kind": self.kind,
@@ -126,7 +126,7 @@ class Expectation:
         return Failed(reason=reason, detail=where)
 
     def _disputed(self, found: Outcome) -> Outcome:
-        """A case that fails on some devices that may be right: passing is no surprise, and failing no defect yet."""
+        """A case where the device may be right: a pass is no surprise, and a failure no defect yet."""
         said = f"{found.name}: {found.reason}\n{found.detail}".rstrip()
         return Disputed(reason=self.reason, detail=said) if isinstance(found, (Failed, Unsupported)) else found
 
@@ -136,7 +136,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of one case: an entry that names it, or none, and the entries that may apply to it."""
+    """Known deviations of one case: an entry that names it, or none, and entries that may apply."""
 
     entry: Expectation | None
     derived: tuple[Expectation, ...] = ()
@@ -145,8 +145,8 @@ class Known:
     def judge(
         self, found: Outcome, fallbacks: Sequence[str], today: date, deviations: frozenset[str] = frozenset()
     ) -> tuple[Outcome, dict[str, str]]:
-        """Return what becomes of the case, and its waiver, empty for none. ``fallbacks`` are operators on the CPU,
-        ``deviations`` those documented ones of some chips that explain all that is wrong.
+        """Return the outcome of the case and its waiver, empty for none. ``fallbacks`` are operators on the CPU,
+        ``deviations`` the documented deviations of chips that explain every error.
         """
         is_known_here = deviations <= {each.says for each in self.derived}
         evidence = Evidence(
@@ -165,23 +165,23 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """All that is known of one combination. Where several entries are about one case, the last one counts."""
+    """Known deviations of one combination. If several entries name one case, the last one counts."""
 
     entries: tuple[Expectation, ...] = ()
     chip: str = ""
 
     def find(self, case_id: str) -> Expectation | None:
-        """Return the entry that names a case, None where it is to pass."""
+        """Return the entry that names a case, None if it should pass."""
         return next((each for each in reversed(self.entries) if not each.derived and each.matches(case_id)), None)
 
     def known(self, case_id: str) -> Known | None:
-        """Return all that is known of a case, None for nothing."""
+        """Return the known deviations of a case, None if there are none."""
         entry = self.find(case_id)
         derived = tuple(each for each in reversed(self.entries) if each.derived and each.matches(case_id))
         return Known(entry, derived, self.chip) if entry or derived else None
 
     def refuse_unmatched(self, case_ids: Iterable[str]) -> None:
-        """Raise UsageError where a pattern is about no case at all: a slip of the pen, or its case is gone."""
+        """Raise UsageError if a pattern matches no case: it is misspelt, or its case is gone."""
         known = tuple(case_ids)
         hint = "correct it, or remove it; 'pytest --ascend --ascend-level=full --collect-only -q' lists the cases"
         for each in self.entries:
@@ -190,22 +190,22 @@ class Expectations:
                     raise UsageError(f"{each.file}: an expectation matches no case: {pattern!r}", hint=hint)
 
     def said(self) -> list[str]:
-        """Return each in a few words, for the run log."""
+        """Return a short form of each, for the run log."""
         return [f"{case}: {each.outcome} until {each.expires}" for each in self.entries for case in each.cases]
 
 
 def load(files: Sequence[Path], stack: Stack) -> Expectations:
-    """Read what these files expect of a combination. Raises UsageError for a file that is missing or malformed."""
+    """Read the known deviations of a combination from files. Raises UsageError for a missing or malformed file."""
     return _applying((entry for file in files for entry in _read(file)), stack)
 
 
 def parse(content: bytes, stack: Stack) -> Expectations:
-    """Read what the bytes of a file expect of a combination. Raises ValueError where they are malformed."""
+    """Read the known deviations of a combination from the bytes of a file. Raises ValueError if they are malformed."""
     return _applying(_entries(content, NAME), stack)
 
 
 def today() -> date:
-    """Return the day by which expectations expire, the same all over the world."""
+    """Return today's date in UTC, for expiry."""
     return datetime.now(timezone.utc).date()
 
 
@@ -240,7 +240,7 @@ def _matches(pattern: str, case_id: str) -> bool:
 
 @functools.cache
 def _pattern(text: str) -> tuple[str, re.Pattern[str]]:
-    """Return what every match begins with, and the pattern itself: hundreds for each of thousands of cases."""
+    """Return the fixed prefix of a pattern and the compiled pattern: hundreds are tried for each of thousands of cases."""
     return re.split(r"[*?\[]", text, maxsplit=1)[0], re.compile(fnmatch.translate(text))
 
 

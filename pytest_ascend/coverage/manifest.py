@@ -1,4 +1,4 @@
-"""The frozen list of all cases of the bundled suites, so that none can be lost without being missed."""
+"""The frozen list of all cases of the bundled suites, so that a missing case is noticed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_ascend.system.bundled import module
 from pytest_ascend.system.files import read_regular, write_if_new
 
 SCHEMA = 1
-#: What the calls of the cases ``sweep`` are generated from; in the manifest, as the same seed gives the same calls.
+#: Seed of the generated calls of the cases ``sweep``; part of the manifest, because it determines the calls.
 SWEEP_SEED = 1
 NAME = "manifest.json"
 COMMAND = "pytest-ascend manifest"
@@ -33,7 +33,7 @@ def load(suites: Path) -> tuple[Case, ...]:
 
 @functools.lru_cache(maxsize=4)
 def _loaded(path: Path, _changed_ns: int) -> tuple[Case, ...]:
-    """Read a manifest, once as long as it is not changed: a run asks for it at each step of its plan."""
+    """Read a manifest; cached until the file changes, as every step of the plan needs it."""
     try:
         data = json.loads(read_regular(path, LARGEST_BYTES))
         if data["schema"] != SCHEMA:
@@ -59,7 +59,7 @@ def names(suites: Path) -> tuple[str, ...]:
 
 
 def encode(cases: Iterable[Case]) -> str:
-    """Return the text of the manifest: one case a line, sorted, so that a change shows as what it is."""
+    """Return the text of the manifest: one case per line, sorted, for readable diffs."""
     lines = sorted(json.dumps(to_builtins(case), sort_keys=True) for case in cases)
     body = ",\n".join(lines)
     return f'{{"schema": {SCHEMA}, "sweep_seed": {SWEEP_SEED}, "cases": [\n{body}\n]}}\n'

@@ -1,4 +1,4 @@
-"""What a run has to execute, and whether that is everything."""
+"""What a run must execute, and whether that is everything."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.verdict.suites import describe
 from pytest_ascend.verdict.summary import OWN_MODEL
 
-#: What the paths on the command line come to.
+#: What the paths on the command line select.
 BUNDLED = "bundled"
 PART = "part of the bundled suites"
 OWN = "tests of one's own"
-#: Tests that an option chooses -> what is said instead of their path.
+#: Tests selected by an option -> their description instead of a path.
 NAMED = {"user/model.py": OWN_MODEL, "user/cases.py": "cases of --ascend-cases", "ops/exploring.py": "exploring"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollectedCases:
-    """What one process collected: cases by node id, and how many that belong to the level were deselected.
+    """What one process collected: cases by node id, and the number of deselected cases of the level.
 
-    ``places`` gives, by node id, what to tell pytest to run that test again. ``elsewhere`` are cases, by node id, that
-    other shards of the same run have.
+    ``places`` has, by node id, the argument with which pytest runs that test again. ``elsewhere`` are cases, by node
+    id, of other shards of the same run.
     """
 
     cases: Mapping[str, Case]
@@ -34,22 +34,22 @@ class CollectedCases:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """The cases that must run, each once; ``narrowed`` says why they are not everything, and is "" where they are."""
+    """The cases that must run; ``narrowed`` says why they are not all cases, "" if they are."""
 
     cases: tuple[Case, ...]
     narrowed: str = ""
 
 
 def concerns(case: Case, level: str, device: str) -> bool:
-    """Whether a run at ``level`` on a kind of device, as "npu" or "cpu", has to run a case.
+    """Whether a run at ``level`` on a kind of device, such as "npu" or "cpu", must run a case.
 
-    Operators of torch_npu's own, which no other device has, are not in the manifest of a run on one.
+    torch_npu's own operators are not in the manifest of a run on another device.
     """
     return case.is_in(level) and (device == "npu" or not describe(case.suite).needs_npu)
 
 
 def scope(paths: Sequence[str], suites: Path, invocation_folder: Path) -> str:
-    """Tell whether the paths or node ids given to pytest are the bundled suites, a part of them, or something else."""
+    """Return whether the paths or node ids given to pytest are the bundled suites, a part of them, or other tests."""
     places = [(invocation_folder / path.partition("::")[0]).resolve() for path in paths]
     if all(place == suites and "::" not in path for place, path in zip(places, paths, strict=True)):
         return BUNDLED
@@ -57,7 +57,7 @@ def scope(paths: Sequence[str], suites: Path, invocation_folder: Path) -> str:
 
 
 def place(path: Path, node_id: str, invocation_folder: Path) -> str:
-    """Return what to tell pytest to run a test again: pytest's own ids of files outside its root lead nowhere."""
+    """Return the argument with which pytest runs a test again; its node ids of files outside its root do not work."""
     shown = path.relative_to(invocation_folder) if path.is_relative_to(invocation_folder) else path
     _, colons, name = node_id.partition("::")
     return f"{shown}{colons}{name}"
@@ -72,10 +72,10 @@ def plan(
     paths: Sequence[str],
     narrowed_by: Sequence[str],
 ) -> Plan:
-    """Set what was collected against the frozen manifest.
+    """Compare the collected cases with the frozen manifest, and return the plan.
 
-    All of the manifest that belongs to ``level`` has to run; where the user narrowed the run, what was collected has.
-    Cases of the user's own tests have to run in any case.
+    All cases of ``level`` in the manifest must run; if the user narrowed the run, all collected cases. Cases of the
+    user's own tests must always run.
     """
     found = {case.id: case for case in (*collected.cases.values(), *collected.elsewhere.values())}
     due = {case.id: case for case in frozen if case.is_in(level)}

@@ -1,7 +1,6 @@
-"""Dividing a run among machines: each takes a part of the cases, and the parts are of about equal length.
+"""Dividing a run among machines, into parts of about equal duration.
 
-Every shard works the division out for itself, from the cases alone and from the durations that come with the suites, so
-that all of them come to the same one.
+Every shard computes the same division by itself, from the cases and the durations that come with the suites.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.system.files import read_regular
 
 SCHEMA = 1
-#: The file beside the manifest, and what writes it.
+#: The file beside the manifest, and the command that writes it.
 NAME, COMMAND = "durations.json", "pytest-ascend manifest --durations=RUN"
-#: What a case takes that is not in the file; only cases that take longer are.
+#: Duration of cases that are not in the file, which lists only longer ones.
 USUAL_S = 0.05
 COUNT_LIMIT = 1000
 LARGEST_BYTES = 64 << 20
@@ -48,14 +47,14 @@ def parse(text: str) -> Shard:
 
 
 def unit(case: Case) -> str:
-    """Name what stays together: the cases of one operator or model in one dtype share what they compute."""
+    """Return the unit of a case: cases of one operator or model in one dtype share results and stay together."""
     return "/".join((case.suite, case.subject, case.dtype))
 
 
 def part(cases: Iterable[Case], durations_s: Mapping[str, float], shard: Shard) -> frozenset[str]:
-    """Return the ids of the cases that a shard has to run. Every case is in exactly one of the ``count`` shards.
+    """Return the ids of the cases that a shard must run. Every case is in exactly one of the ``count`` shards.
 
-    The longest unit goes to the shard that has least to do, and so on (R. L. Graham, "Bounds on multiprocessing timing
+    The longest unit goes to the shard with the least work, and so on (R. L. Graham, "Bounds on multiprocessing timing
     anomalies", SIAM Journal on Applied Mathematics 17, 1969: at most a third longer than the best division).
     """
     units: dict[str, list[Case]] = {}
@@ -87,7 +86,7 @@ def load(suites: Path) -> Mapping[str, float]:
 
 
 def encode(records: Iterable[ResultRecord]) -> str:
-    """Return the text of the file of durations: one case a line, sorted, those that take longer than most."""
+    """Return the text of the file of durations: one case per line, sorted, only those that take longer than usual."""
     found = {record.case.id: record.duration_s for record in records if record.duration_s > USUAL_S}
     lines = [f"{json.dumps(case_id)}: {found[case_id]:.2g}" for case_id in sorted(found)]
     body = ",\n".join(lines)

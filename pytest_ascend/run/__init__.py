@@ -1,1 +1,1 @@
-"""From a case to its record: what has to run, on what, and what became of it."""
+"""From a case to its record: devices, inputs, references, outcomes."""

@@ -1,4 +1,4 @@
-"""What pytest-benchmark measured in a test: in the names and units of a run log, and on its way between processes."""
+"""Results of pytest-benchmark, in the names and units of a run log, and their way between processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAMES = {"latency_min_us": "min", "latency_median_us": "median", "latency_mean_
 
 
 def figures(fixture: Any) -> dict[str, float]:
-    """Return the figures of the fixture ``benchmark``, in us; none where it measured nothing or is None."""
+    """Return the figures of the fixture ``benchmark`` in us; none if it measured nothing or is None."""
     metadata = getattr(fixture, "stats", None)
     if metadata is None:
         return {}
@@ -20,7 +20,7 @@ def figures(fixture: Any) -> dict[str, float]:
 
 
 def samples(fixture: Any) -> dict[str, tuple[float, ...]]:
-    """Return each round that was timed, in us, as far as a run log takes them."""
+    """Return the time of each round in us, up to the run log's limit."""
     metadata = getattr(fixture, "stats", None)
     found = [float(each) * 1e6 for each in metadata.stats.data[:SERIES_POINTS_LIMIT]] if metadata else []
     return {"latency_us": tuple(found)} if found else {}
@@ -64,6 +64,6 @@ def put_back(config: Any, item: Any, data: dict[str, Any]) -> None:
     metadata: Any = Metadata(fixture, data["iterations"], dict(session.options))  # type: ignore[no-untyped-call]
     for each in data["seconds"]:
         metadata.stats.update(float(each))
-    # Of a case that was tried again, the last attempt stands.
+    # the last attempt of a case counts
     session.benchmarks[:] = [each for each in session.benchmarks if each.fullname != item.nodeid]
     session.benchmarks.append(metadata)

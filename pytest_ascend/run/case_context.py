@@ -1,4 +1,4 @@
-"""What is gathered while a case runs, and what becomes of it in the end."""
+"""The data collected while a case runs, and its outcome at the end."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from pytest_ascend.records.text import one_line
 from pytest_ascend.records.verdict import HALVES, Verdict, named_in
 from pytest_ascend.verdict.suites import describe
 
-#: Of a case that failed on a chip that keeps a status of overflow in place of Inf and NaN.
+#: Note for a case that failed on a chip with an overflow status instead of Inf and NaN.
 OVERFLOWED = "the NPU's status says that something overflowed in this case"
 
-#: Of the reason why there is no program, so much is kept.
+#: Longest reason that is kept for a missing program.
 REASON_CHARACTERS = 200
 
-#: Takes the verdict that disagreed, None where none did, and gives a program. May raise ValueError with the reason why
-#: there is none.
+#: Takes the verdict that disagreed, or None, and returns a program. May raise ValueError with the reason why there is
+#: none.
 Reproduce: TypeAlias = Callable[[Verdict | None], str]
 
 
 @dataclass(kw_only=True, slots=True)
 class CaseContext:
-    """A case on its way through its test. ``interrupted`` is the outcome of whatever ended the test early.
+    """A case during its test. ``interrupted`` is the outcome of whatever ended the test early.
 
-    ``known`` are the known deviations of the case, None where it is to pass. ``reproduce`` writes a program that shows
-    what is wrong; it is asked only where something is. ``multiplied`` is whether the device computed a product of
-    matrices or a convolution, None where nobody watched; ``overflowed`` whether its status of overflow was set.
+    ``known`` are the known deviations of the case, None if it should pass. ``reproduce`` writes a program that
+    reproduces a failure, and is called only for one. ``multiplied`` is whether the device computed a matrix product or
+    a convolution, None if that was not watched; ``overflowed`` whether its overflow status was set.
     """
 
     case: Case
@@ -53,11 +53,11 @@ class CaseContext:
     digests: dict[str, CallDigests] = field(default_factory=dict)
 
     def note(self, verdict: Verdict) -> None:
-        """Keep a comparison, with all of its figures: the tensors that they are of go."""
+        """Record a comparison with all its figures, which are computed now, before the tensors are freed."""
         self.verdicts.append(verdict.in_full())
 
     def measure(self, name: str, value: float | Sequence[float]) -> None:
-        """Keep a figure, or a series of them. Raises UsageError for what is no number, or a name that stands already.
+        """Record a figure or a series. Raises UsageError if it is not a number, or the name exists already.
 
         A series is a list of samples, or one of the two lines of a curve: ``loss_actual`` and ``loss_expected``.
         """
@@ -73,20 +73,20 @@ class CaseContext:
             raise UsageError(said, hint="give one int or float, or a list of them")
 
     def outcome(self) -> Outcome:
-        """Judge by the evidence, and by what is known of the case."""
+        """Return the outcome by the evidence and the known deviations."""
         return self._judged()[0]
 
     def _judged(self) -> tuple[Outcome, dict[str, str]]:
-        """Return the outcome with its waiver, empty for none."""
+        """Return the outcome and its waiver, which is empty for none."""
         found = self._found()
         if self.overflowed and isinstance(found, Failed):
             found = replace(found, detail=f"{found.detail}\n{OVERFLOWED}".lstrip())
         return self.known.judge(found, self.fallbacks, today(), self._deviations()) if self.known else (found, {})
 
     def _deviations(self) -> frozenset[str]:
-        """Return the documented deviations of some chips by which all that disagrees is explained, or none.
+        """Return the documented deviations of chips that together explain every disagreement, or none.
 
-        That products are of halves explains nothing where nothing was multiplied, in this case or before it.
+        Products in half precision explain nothing if nothing was multiplied, in this case or before it.
         """
         wrong = [leaf for each in self.verdicts for leaf in each.leaves or (each,) if not leaf.agrees]
         named = [named_in(each.pattern) for each in wrong]
@@ -96,7 +96,7 @@ class CaseContext:
         return found
 
     def _found(self) -> Outcome:
-        """Return the outcome as it is: a test that ended well passes only if it compared or measured on the device."""
+        """Return the outcome without waivers. A test passes only if it compared or measured something on the device."""
         if self.interrupted is not None:
             return self.interrupted
         disagreeing = [verdict for verdict in self.verdicts if not verdict.agrees]
@@ -111,11 +111,11 @@ class CaseContext:
         return Passed()
 
     def _waivers(self) -> list[str]:
-        """Return the reasons for which comparisons were judged by looser limits than their standard's."""
+        """Return the reasons for comparisons with looser limits than their standard's."""
         return list(dict.fromkeys(verdict.waiver for verdict in self.verdicts if verdict.waiver))
 
     def snippet(self) -> str:
-        """Return the program that shows what is wrong with a case, or a comment on why there is none; "" for a pass."""
+        """Return the program that reproduces a failure, or a comment on why there is none; "" for a pass."""
         if self.reproduce is None or self.outcome().name == Passed.name:
             return ""
         disagreeing = next((verdict for verdict in self.verdicts if not verdict.agrees), None)
@@ -151,10 +151,10 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 @contextlib.contextmanager
 def watching(context: CaseContext, device: Device, *, timed: bool) -> Iterator[None]:
-    """Note the operators that fall back to the CPU, and let the device raise what it has to, within the test.
+    """Note operators that fall back to the CPU, and synchronise, so that device errors are raised within the test.
 
-    A ``timed`` test is not watched: watching costs some microseconds an operator. A status of overflow that an earlier
-    case left is cleared.
+    A ``timed`` test is not watched, because watching takes some microseconds an operator. The overflow status of an
+    earlier case is cleared.
     """
     device.overflowed()
     with _noting_fallbacks(context, device) if device.falls_back and not timed else contextlib.nullcontext():
@@ -179,7 +179,7 @@ def _noting_fallbacks(context: CaseContext, device: Device) -> Iterator[None]:
 
 
 def lost(device: Device) -> str:
-    """Ask the device for a known answer after it raised: "" where it still gives it, else what is wrong with it."""
+    """Check the device's health after it raised an error: "" if it is fine, else what is wrong."""
     from pytest_ascend.device.probe import known_answer
 
     try:

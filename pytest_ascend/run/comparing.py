@@ -1,4 +1,4 @@
-"""The fixture ``precision_compare``: judge, keep the verdict, raise where it disagrees."""
+"""The fixture ``precision_compare``: judge, record the verdict, raise if it disagrees."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pytest_ascend import precision
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.record import CallDigests
 
-#: Says where it began that a verdict disagrees.
+#: Returns where the disagreement of a verdict begins.
 Locate: TypeAlias = Callable[[precision.Verdict], str]
 
 
 class Disagreement(AssertionError):
-    """The device computed something else than was expected. The message says where, how much, how much was allowed."""
+    """The result is not the expected one. The message says where, by how much, and how much is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrecisionCompare:
     """Compares within one test. ``note`` takes each verdict as builtins; ``standard`` is "" for the default rule.
 
-    ``device`` is where :meth:`layers` and :meth:`models` run a model. ``marked`` are settings of the test's marker:
-    what a call says itself comes before them, and they before ``standard``. ``digests`` keeps, by the name of a
-    generated call, the digests of its inputs and outputs.
+    ``device`` is where :meth:`layers` and :meth:`models` run a model. ``marked`` are settings of the test's marker;
+    those of a call take precedence over them, and they over ``standard``. ``digests`` has the digests of inputs and
+    outputs by the name of a generated call.
     """
 
     note: Callable[[precision.Verdict], None]
@@ -43,9 +43,9 @@ class PrecisionCompare:
         self, actual: Any, expected: Any, *, locate: Locate | None = None, **settings: Any
     ) -> precision.Verdict:
         """Judge ``actual`` of the device by ``expected``, and return the verdict; ``settings`` are those of
-        :func:`pytest_ascend.precision.compare`. Of a disagreement ``locate`` says where it began, as the message does.
+        :func:`pytest_ascend.precision.compare`. ``locate`` returns where a disagreement begins, for the message.
 
-        Raises Disagreement, an AssertionError, where they disagree, and UsageError on senseless arguments.
+        Raises Disagreement, an AssertionError, if they disagree, and UsageError for invalid arguments.
         """
         __tracebackhide__ = True
         verdict = precision.compare(actual, expected, **self._settled(settings))
@@ -60,8 +60,8 @@ class PrecisionCompare:
         """Judge outputs, gradients of inputs and gradients of parameters of ``model`` on the device, and return the
         verdict; ``settings`` are those of :func:`pytest_ascend.precision.whole`, and keywords of the model.
 
-        Raises Disagreement that names the first wrong layer, and UsageError for what is no module, and for a model
-        that draws random numbers other than by dropout modules, which are switched off and named.
+        Raises Disagreement that names the first wrong layer, and UsageError for anything but a module, and for a
+        model that uses random numbers outside of dropout modules, which are switched off and named.
         """
         __tracebackhide__ = True
         settings.setdefault("standard", self._settled({}).get("standard"))
@@ -75,7 +75,7 @@ class PrecisionCompare:
         """Judge every module of ``model`` on the device, forward and backward, and return the report with its table.
 
         ``settings`` are those of :func:`pytest_ascend.precision.layers`. Raises Disagreement that names the first
-        wrong layer, and UsageError for what is no model.
+        wrong layer, and UsageError for anything but a model.
         """
         __tracebackhide__ = True
         settings.setdefault("standard", self._settled({}).get("standard"))
@@ -87,7 +87,7 @@ class PrecisionCompare:
         """Compare a rewritten ``model`` on the device with its ``original``, by modules that ``names`` pairs.
 
         ``settings`` are those of :func:`pytest_ascend.precision.layers`. Raises Disagreement that names the first
-        wrong layer, and UsageError for what is no model.
+        wrong layer, and UsageError for anything but a model.
         """
         __tracebackhide__ = True
         settings.setdefault("standard", self._settled({}).get("standard"))
@@ -103,20 +103,20 @@ class PrecisionCompare:
         return report
 
     def _settled(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a call says and, of the marker's settings, those that go with the same standard."""
+        """Return the settings of a call, and those of the marker for the same standard."""
         if "standard" in settings:
             return dict(settings)
         return {**({"standard": self.standard} if self.standard else {}), **self.marked, **settings}
 
 
 def _located(verdict: precision.Verdict, where: str) -> precision.Verdict:
-    """Return the verdict that begins with where things went wrong."""
+    """Return the verdict with the place where the error begins in front."""
     rest = verdict.message.partition("\n")[2]
     headline = f"{where}; {verdict.headline}"
     return replace(verdict, headline=headline, message=f"{verdict.path}: {headline}\n{rest}")
 
 
-#: What the marker ascend_standard can say besides the name of the standard.
+#: Arguments of the marker ascend_standard besides the name of the standard.
 MARKED = ("limits", "waiver")
 
 

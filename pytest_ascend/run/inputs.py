@@ -24,11 +24,11 @@ Words: TypeAlias = npt.NDArray[np.uint64]
 STEP = np.uint64(0x9E3779B97F4A7C15)
 MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
-#: Words made at a time: the temporaries stay in a core's cache.
+#: Words per chunk, so that temporaries stay in a core's cache.
 CHUNK = 1 << 15
 #: The standard deviation of the sum of four independent integers that are even below 2**16.
 STD_OF_SUM = math.sqrt((2**32 - 1) / 3)
-#: Numpy's kinds that are drawn, by torch's names.
+#: Numpy's types by torch's names.
 _TORCH = {np.float32: torch.float32, np.int64: torch.int64}
 #: The lower half of each half of a word.
 LOW_HALVES = np.uint64(0x0000FFFF0000FFFF)
@@ -55,7 +55,7 @@ def mix(words: Words) -> Words:
 def uniform(
     key: str, shape: Sequence[int], *, low: float = -1.0, high: float = 1.0, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """Return values spread evenly over [low, high], on the CPU.
+    """Return uniformly distributed values in [low, high], on the CPU.
 
     They are multiples of 2**-23 of half the range, computed in float32 with one multiplication and one addition, then
     rounded to ``dtype``. With the default range they are exact, and never 1.
@@ -72,7 +72,7 @@ def uniform(
 
 
 def normal(key: str, shape: Sequence[int], *, std: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return values of mean 0 that are spread almost normally: each the sum of four even ones, so none above 3.47 std.
+    """Return almost normally distributed values of mean 0: each is the sum of four uniform ones, at most 3.47 std.
 
     The sum is an exact integer; one float32 multiplication scales it, then it is rounded to ``dtype``.
     """
@@ -100,14 +100,14 @@ def integers(key: str, shape: Sequence[int], *, low: int, high: int, dtype: torc
 
 
 def signs(key: str, count: int) -> Tensor:
-    """Return float64 values that are 1 or -1, each as likely as the other: one bit of the stream for each."""
+    """Return float64 values 1 or -1 with equal probability, one bit of the stream for each."""
     data = words(key, -(-count // 64)).astype("<u8").view(np.uint8)
     bits = torch.frombuffer(np.unpackbits(data, bitorder="little"), dtype=torch.uint8)
     return 1.0 - 2.0 * bits[:count].double()
 
 
 def _tensor(key: str, shape: Sequence[int], kind: Any, fill: Any) -> Tensor:
-    """Let ``fill(out, words)`` write an array chunk by chunk, one word an element."""
+    """Fill an array chunk by chunk with ``fill(out, words)``, one word for each element."""
     array = np.empty(math.prod(shape), dtype=kind)
     dtype = _TORCH[kind]
     for start in range(0, array.size, CHUNK):

@@ -1,4 +1,4 @@
-"""From what a test raised to what became of its case. Tables of phrases, as devices say much in prose."""
+"""From an exception to the outcome of its case, by tables of phrases: devices describe much in prose."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pytest_ascend.errors import AscendError
 from pytest_ascend.records.outcome import Errored, Failed, NotEmulated, Outcome, Unsupported
 
-#: How torch, torch_npu and CANN say that they do not have an operator, or not for these arguments.
+#: Messages of torch, torch_npu and CANN for an operator that is missing, or missing for these arguments.
 UNSUPPORTED = (
     r"not in libopapi\.so",
     r"GetWorkspaceSize not (found|in)",
@@ -31,7 +31,7 @@ UNSUPPORTED = (
     r"\bEZ3003\b|\bEZ9010\b",  # no operator for these dtypes and formats
 )
 
-#: How the emulated device says that it lacks an operator, and torch_npu above it.
+#: Messages of the emulated device, and of torch_npu, for an operator that is not emulated.
 NOT_EMULATED = (
     r"(?:(?P<name>\w+) )?is not emulated|(?P<operator>aclnn\w+) or \w+ not (?:in libopapi\.so|found)"
     r"|GetApiFuncAddr not found (?P<atb>Atb\w+?)(?:GetWorkspaceSize)?\b"
@@ -41,10 +41,10 @@ OUT_OF_MEMORY = r"out of memory"
 
 
 def classify(error: BaseException, *, emulated: bool, missing: Sequence[str] = ()) -> Outcome:
-    """Tell what an exception says about its case.
+    """Return the outcome that an exception means.
 
-    ``emulated`` is true on the emulated device; ``missing`` are the operators that were asked of it during the case
-    and that it lacks. Only a comparison or an assertion says that a device computes wrongly.
+    ``emulated`` is true on the emulated device; ``missing`` are operators that the case called and that it lacks. Only
+    a comparison or an assertion means that a device computes wrongly.
     """
     text = f"{type(error).__name__}: {error}".strip()
     if isinstance(error, AssertionError):
@@ -65,6 +65,6 @@ def _absent(text: str, missing: Sequence[str]) -> tuple[str, ...]:
 
 
 def _headline(text: str, limit_characters: int = 300) -> str:
-    """Return the first line that says something."""
+    """Return the first line that is not empty."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= limit_characters else f"{line[: limit_characters - 1]}…"

@@ -27,7 +27,7 @@ from pytest_ascend.errors import DeviceUnavailable, UsageError
 if TYPE_CHECKING:
     from pytest_ascend.device.npu import Npu
 
-#: What is seen when an NPU does not come up, and what to do about it; the first match counts.
+#: Symptoms of an NPU that does not start, and what to do; the first match counts.
 REMEDIES = (
     (
         r"libascend_hal\.so",
@@ -52,24 +52,24 @@ REMEDIES = (
 )
 OTHERWISE = "see that 'python -c \"import torch_npu\"' works and that npu-smi info lists the device"
 
-#: What the emulated runtime has room for.
+#: Limit of the emulated runtime.
 EMULATED_DEVICES = 16
 
 NOTHING_SET = EmulatorSettings()
 
-#: Nothing of this is needed where the emulated device is what is wanted.
+#: Hint for users who want the emulated device.
 EMULATE = "to test without an NPU, say so: --ascend-device=emulated"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prepared:
-    """A device that works. ``chip`` is its name, "" where nobody asked it yet; ``notice`` is to be said loudly.
+    """A working device. ``chip`` is its name, "" if not asked yet; ``notice`` is a prominent message.
 
-    ``numerics``: what changes numbers on a chip, as it is pinned; ``emulator``: the settings in force on the emulated
-    device, None for one that is real.
-    ``isolated``: only child processes may use it; this one has not touched it. ``indices`` are the devices that a run
-    may take, the preferred one first; ``threads`` is how many torch would use by itself. ``identities`` are the cards
-    by torch's index, in every numbering; none where they have no other number.
+    ``numerics``: the pinned settings that change numbers on a chip; ``emulator``: the settings of the emulated device,
+    None for a real one.
+    ``isolated``: only child processes use it; this process has not. ``indices`` are the devices that a run may use, the
+    preferred one first; ``threads`` is torch's own number of threads. ``identities`` are the cards by torch's index, in
+    every numbering; none if they have no other number.
     """
 
     device: Device
@@ -83,7 +83,7 @@ class Prepared:
     identities: tuple[Identity, ...] = ()
 
     def identity(self, index: int) -> Identity:
-        """Return the card with this index, in every numbering that is known."""
+        """Return the card with this index in every known numbering."""
         return self.identities[index] if index < len(self.identities) else Identity(index=index, logical=index)
 
 
@@ -97,8 +97,8 @@ def prepare(
 ) -> Prepared:
     """Make the device that ``--ascend-device`` names usable in this process and in its children.
 
-    With ``isolation`` "on", and with "auto" on devices that can die, this process does not touch it itself.
-    ``settings`` are those of the emulated device; how many devices there have to be, they say for every kind. ``look``
+    With ``isolation`` "on", and with "auto" on devices that may crash, this process does not use the device.
+    ``settings`` are those of the emulated device; their number of devices applies to every kind. ``look``
     and ``probe`` find signs of Ascend and ask an NPU. Raises UsageError for a device that does not exist or faults on
     one that is real, DeviceUnavailable where the device, or one that the machine has signs of, does not work.
     """
@@ -119,7 +119,7 @@ def prepare(
 
 
 def _calm() -> int:
-    """Have torch compute in one thread, and return how many it had: a fork does not survive a pool of threads."""
+    """Limit torch to one thread and return the former number: a thread pool does not survive a fork."""
     import torch
 
     threads = torch.get_num_threads()
@@ -128,12 +128,12 @@ def _calm() -> int:
 
 
 def _in_order(request: Request, count: int) -> tuple[int, ...]:
-    """Return all devices, the one that was asked for first."""
+    """Return all devices, the requested one first."""
     return (request.index, *(index for index in range(count) if index != request.index))
 
 
 def _resolved(kind: str, found: Sequence[Sign]) -> str:
-    """Return the kind of device to use. What runs on the emulated CANN already is never taken for an NPU."""
+    """Return the kind of device to use. A process on the emulated CANN never takes its device for an NPU."""
     is_emulated = os.environ.get(EMULATED_VARIABLE) == "1"
     if kind == "npu" and is_emulated:
         raise DeviceUnavailable(
@@ -183,12 +183,12 @@ def _emulated(request: Request, settings: EmulatorSettings, *, isolated: bool) -
 
 
 def _told(npu: Npu, count: int) -> dict[str, Any]:
-    """Ask the device for its name and its numbers, and pin its arithmetic."""
+    """Read the device's name and numbers, and pin its arithmetic."""
     return {"chip": npu.chip(), "numerics": npu.pin_numerics(), **numbering(count)}
 
 
 def _asked_apart(npu: Npu, count: int) -> dict[str, Any]:
-    """Have a child process ask the device, and pin its arithmetic as every process of the run will."""
+    """Query the device in a child process, with the arithmetic pinned as in every process of the run."""
     from pytest_ascend.isolation import Channel, start
 
     def ask(channel: Channel) -> None:
@@ -230,9 +230,9 @@ def _identities(answer: Answer) -> tuple[Identity, ...]:
 
 @contextlib.contextmanager
 def _comes_up(name: str, *, hint: str) -> Iterator[None]:
-    """Turn whatever a stack raises in this process into DeviceUnavailable.
+    """Turn any exception of the stack in this process into DeviceUnavailable.
 
-    What it warns of while it is imported is no failure, also where the tests have warnings raised.
+    Warnings during import are no failures, even if the tests turn warnings into errors.
     """
     try:
         with warnings.catch_warnings():
@@ -244,7 +244,7 @@ def _comes_up(name: str, *, hint: str) -> Iterator[None]:
 
 
 def _causes(error: BaseException | None) -> Iterator[str]:
-    """Yield what an error says, and those behind it: of a backend torch says only that it does not load."""
+    """Yield the messages of an error and its causes: torch itself says only that a backend does not load."""
     while error is not None:
         yield f"{type(error).__name__}: {error}"
         error = error.__cause__
@@ -277,7 +277,7 @@ def _other(request: Request, devices: int) -> Prepared:
 
 
 def _hide_torch_npu() -> None:
-    """Let libraries that look for torch_npu find none, where it cannot be loaded: they would import it, and fail."""
+    """Hide a torch_npu that cannot be loaded from libraries that would import it and fail."""
     if "torch_npu" not in sys.modules and not _has_cann():
         sys.modules["torch_npu"] = None  # type: ignore[assignment]  # as Python marks what cannot be imported
 

@@ -1,10 +1,10 @@
-"""The end of a program that shows why a case failed: what decided, what was allowed, exit code 0 or 1."""
+"""The end of a program that reproduces a failure: the rule, the limit, exit code 0 or 1."""
 
 from __future__ import annotations
 
 from pytest_ascend.records.verdict import Verdict
 
-#: A function that every program has: how far two tensors lie apart, element by element. Equal infinities and NaN agree.
+#: A function of every program: the difference of two tensors by element. Equal infinities and NaN agree.
 DIFFERENCE = """\
 def difference(one, other):
     same = (one == other) | ((one != one) & (other != other))
@@ -23,7 +23,7 @@ print(f"{{rule}}: {{found:.6g}}, allowed {{allowed:.6g}}: {{'passed' if found <=
 raise SystemExit(not found <= allowed)
 """
 
-#: The judge's rules that a program can follow by itself -> the figure that it compares with what was allowed.
+#: The judge's rules that a program can apply by itself -> the figure that it compares with the limit.
 _RULES = {
     "error of one element": "apart[{index}].item()",
     "error where zero is expected": "apart[{index}].item()",
@@ -32,7 +32,7 @@ _RULES = {
     "elements that are not bitwise equal": "float((apart != 0).sum())",
 }
 
-#: Of any other rule: the error is compared with the CPU's own in that dtype.
+#: For any other rule, the error is compared with the CPU's own in that dtype.
 _ANY_RULE = """\
 reference = difference({reference_runs}[{place!r}], other)
 rule = "root mean square error, beside ten times the CPU's own"
@@ -53,9 +53,9 @@ def ending(
 ) -> str:
     """Return the last lines of a program that has ``actual`` and ``expected``, tensors by place.
 
-    ``index`` is the worst element of the tensor at ``place``, None where the judge named none; ``rule`` is what decided
-    and ``allowed`` its limit, ``reference_runs`` an expression for the CPU's results in the dtype. With ``repeats`` the
-    device is compared with itself, bit by bit.
+    ``index`` is the worst element of the tensor at ``place``, None if the judge named none; ``rule`` is the rule that
+    decided and ``allowed`` its limit, ``reference_runs`` an expression for the CPU's results in the dtype.
+    With ``repeats`` the device is compared with itself, bit by bit.
     """
     if repeats:
         rule, allowed = "elements that are not equal", 0.0
@@ -70,7 +70,7 @@ def ending(
 
 
 def worst_leaf(verdict: Verdict) -> Verdict:
-    """Return the part of a verdict that its own figures are those of."""
+    """Return the part whose figures a verdict repeats."""
     wrong = [each for each in verdict.leaves if not each.agrees]
     same = (each for each in wrong if each.worst == verdict.worst)
     return next(same, wrong[0] if wrong else verdict)

@@ -1,4 +1,4 @@
-"""What is computed on the CPU in float64, to hold a device against."""
+"""Expected results, computed on the CPU in float64."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def cpu_reference(subject: Callable[..., Any], *inputs: Any, autocast: torch.dty
 
     A module is copied, so that the original keeps its place, dtype, gradients and statistics; so are tensors, anywhere
     in the arguments. Floating-point tensors become float64, complex ones complex128, the rest keep their dtype. A
-    function that holds tensors of its own has to bring them as arguments.
+    function that holds tensors of its own must take them as arguments.
 
-    Each tensor of the result knows what the CPU makes of the same inputs in their own dtype, in two orders of
-    summation: ``precision_compare`` judges beside these. Where the device computes under autocast, they are the
-    CPU's under autocast; say ``autocast=torch.bfloat16`` where a function or a later call hides it.
+    Each tensor of the result has reference runs: the CPU's results for the same inputs in their own dtype, in two
+    orders of summation. If the device computes under autocast, so do the reference runs; say
+    ``autocast=torch.bfloat16`` where a function or a later call hides it.
     """
     return source_of(subject, inputs, kwargs, autocast).exact()
 
@@ -35,7 +35,7 @@ def cpu_reference(subject: Callable[..., Any], *inputs: Any, autocast: torch.dty
 def source_of(
     subject: Callable[..., Any], inputs: Any, kwargs: Mapping[str, Any], autocast: torch.dtype | None = None
 ) -> Source:
-    """Return what computes a function on the CPU in float64 and as reference runs."""
+    """Return the :class:`Source` that computes a function on the CPU, in float64 and as reference runs."""
     around = (autocast_of(each) for each in ("npu", "cuda", "cpu"))
     return Source(subject, tuple(inputs), dict(kwargs), autocast or next(filter(None, around), None))
 
@@ -44,7 +44,7 @@ def source_of(
 class CpuReference:
     """The fixture ``cpu_reference``: calls :func:`cpu_reference`, or reads what an earlier call stored as a golden.
 
-    ``stores`` is true under ``--ascend-store-goldens``; only then anything is written.
+    ``stores`` is true under ``--ascend-store-goldens``; only then are files written.
     """
 
     store: GoldenStore
@@ -129,7 +129,7 @@ def _assemble(golden: Golden) -> Any:
 
 
 def _digest(subject: Any, inputs: Any, kwargs: Any) -> str:
-    """Return a hash of every tensor that goes in, weights included."""
+    """Return a hash of all input tensors, including weights."""
     state = subject.state_dict() if isinstance(subject, torch.nn.Module) else {}
     digest = hashlib.sha256()
     for tensor in _tensors((state, inputs, kwargs)):
@@ -144,9 +144,9 @@ def _tensors(tree: Any) -> Iterator[torch.Tensor]:
 
 
 def latencies_us(call: Callable[[], object], device: Device, *, rounds: int, warm_ups: int = 2) -> tuple[float, ...]:
-    """Call ``call`` so often and return the time of each round in us, the wait for the device included.
+    """Call ``call`` repeatedly and return the time of each round in us, including synchronisation.
 
-    The ``warm_ups`` before are not counted: the first calls load or compile kernels.
+    The first ``warm_ups`` calls, which load or compile kernels, are not counted.
     """
     for _ in range(warm_ups):
         call()

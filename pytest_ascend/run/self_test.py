@@ -1,6 +1,6 @@
-"""Planted errors that the judge of this very run has to see, and correct results that it has to accept.
+"""Planted errors that the judge of this run must detect, and correct results that it must accept.
 
-A judge that was loosened, broken or replaced says so before the first case, in the log, with every run.
+A loosened, broken or replaced judge is noticed before the first case, and the log of every run says so.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T: TypeAlias = torch.Tensor
 
 
 def _with(index: int, value: float) -> Callable[[T], T]:
-    """Put another value in one place."""
+    """Return a change of one element."""
 
     def change(x: T) -> T:
         changed = x.clone()
@@ -27,7 +27,7 @@ def _with(index: int, value: float) -> Callable[[T], T]:
     return change
 
 
-#: Name -> dtype of the result, and what an unfaithful device makes of it.
+#: Name -> dtype of the result, and the planted error.
 PLANTED: Mapping[str, tuple[torch.dtype, Callable[[T], T]]] = {
     "one element of 1,000 is wrong": (torch.float32, _with(617, 12.5)),
     "the last element is left over": (torch.float32, _with(-1, 0.0)),
@@ -47,7 +47,7 @@ PLANTED: Mapping[str, tuple[torch.dtype, Callable[[T], T]]] = {
 }
 _WITH_NAN, _WITH_INFINITY = "a NaN is dropped", ("an infinity has the other sign", "an infinity is saturated")
 
-#: Results that are right, each of another dtype.
+#: Correct results, each of another dtype.
 CORRECT = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool)
 
 
@@ -70,9 +70,7 @@ def score(standard: str) -> SelfTest:
 def _agrees(dtype: torch.dtype, name: str, change: Callable[[T], T], standard: str) -> bool:
     expected = _expected(dtype, name)
     actual = change(expected.to(dtype))
-    reference_runs = expected.to(
-        dtype
-    )  # some standards compare with what a second device makes of it, which is right here
+    reference_runs = expected.to(dtype)  # some standards compare with a second device, which is correct here
     return precision.compare(
         actual, expected, reference_runs=reference_runs, standard=standard or None, dtype=dtype
     ).agrees

@@ -1,1 +1,1 @@
-"""The run log: its form, its writer, its readers."""
+"""The run log: schema, writer and readers."""

@@ -1,7 +1,7 @@
 """JSON that holds every float and nothing ambiguous.
 
-``json`` writes bare NaN and Infinity, which no other JSON reader accepts, and reads an object that says the same key
-twice without a word. Here a non-finite float travels as ``{"$float": "nan"}``, and anything odd is refused.
+``json`` writes bare NaN and Infinity, which other JSON readers reject, and silently accepts an object with a duplicate
+key. Here, a non-finite float is written as ``{"$float": "nan"}``, and anything ambiguous is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VALUES_LIMIT = 2_500_000
 def encode(value: Any) -> Any:
     """Return ``value`` with each non-finite float replaced by ``{"$float": name}``.
 
-    Raises ValueError for a mapping that has the key "$float" itself, since it could not be told apart afterwards.
+    Raises ValueError for a mapping that has the key "$float" itself, which would be ambiguous.
     """
     if isinstance(value, float):
         return value if math.isfinite(value) else {_KEY: str(float(value))}
@@ -51,7 +51,7 @@ def dumps(value: Any) -> str:
 def loads(text: str, *, depth_limit: int = DEPTH_LIMIT) -> Any:
     """Read what :func:`dumps` wrote.
 
-    Raises ValueError for anything else: bare NaN or Infinity, a key said twice, nesting deeper than ``depth_limit``.
+    Raises ValueError for anything else: bare NaN or Infinity, a duplicate key, nesting deeper than ``depth_limit``.
     """
     if text.count(",") + text.count("[") + text.count("{") > VALUES_LIMIT:
         raise ValueError(f"more than {VALUES_LIMIT} values")
@@ -65,7 +65,7 @@ def loads(text: str, *, depth_limit: int = DEPTH_LIMIT) -> Any:
     return value
 
 
-#: What each line of a chained log names the one before it by; its last key.
+#: The last key of each line in a chained log: the digest of the line before.
 PREVIOUS = "previous"
 _NAMED = re.compile(rb',\s*"previous":\s*"([0-9a-f]{64})"\s*}\s*$')
 
@@ -81,7 +81,7 @@ def chained(text: bytes, previous: str) -> bytes:
 
 
 def previous_of(text: bytes) -> str:
-    """Return the digest by which a line names the one before it, "" where it names none."""
+    """Return the digest of the line before that a line names, "" if it names none."""
     found = _NAMED.search(text[-200:])
     return found[1].decode() if found else ""
 
@@ -99,7 +99,7 @@ def line(value: msgspec.Struct) -> bytes:
 
 
 def parsed(text: bytes, kind: type[T], name: str) -> T:
-    """Read JSON as a ``kind``, whose types bound what is believed; ``name`` is what messages call the whole.
+    """Read JSON as a ``kind``, whose types define the bounds; ``name`` is its name in messages.
 
     Raises ValueError as :func:`loads` does, and for a field of another form, by its path.
     """
@@ -107,7 +107,7 @@ def parsed(text: bytes, kind: type[T], name: str) -> T:
         raise ValueError(f"more than {VALUES_LIMIT} values")
     with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
         found = msgspec.json.decode(text, type=kind)
-        # What stands there is what this version writes for it: no key twice, none unknown, nothing nested deeply.
+        # It is exactly what this version would write: no duplicate or unknown key, no deep nesting.
         said, before = _ascii(msgspec.json.encode(found)), previous_of(text)
         if (chained(said, before) if before else said) == text:
             return found
@@ -131,7 +131,7 @@ def _ascii(text: bytes) -> bytes:
 
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 
-#: What msgspec calls types, and what people call them.
+#: msgspec's names of types, and plain ones.
 _WORDS = {
     "`bool | int | float | str | null`": "text, a number, true, false or null",
     "`int | float | null`": "a number or null",
@@ -149,7 +149,7 @@ _MISSING = re.compile(r"Object missing required field `(\w+)`")
 
 
 def _explained(message: str, name: str) -> str:
-    """Say what msgspec says in the words of the log: "record.reason: expected text, got null"."""
+    """Return msgspec's message in the terms of the log: "record.reason: expected text, got null"."""
     problem, _, place = message.partition(" - at `$")
     place = place.rstrip("`")
     if missing := _MISSING.fullmatch(problem):

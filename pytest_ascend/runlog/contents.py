@@ -1,4 +1,4 @@
-"""What a run log holds: the schema of its lines, written once. msgspec checks what is read against these types."""
+"""The schema of a run log, written once. msgspec checks what is read against these types."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pytest_ascend.records.bounds import Count, Nested, Plain, Whole, empty, mom
 from pytest_ascend.records.case import Case, Level, Stack
 from pytest_ascend.records.record import ResultRecord
 
-#: Form of the log, raised whenever an older reader would misread it.
+#: Schema number, raised whenever an older reader would misread the log.
 #: 1: header with the manifest, one record a case, footer with the verdict; ``left_to_cpu`` in the header lists further
-#: cases that did not run, which nothing is concluded of.
+#: cases that did not run, and do not count.
 #: 2: every case is in the manifest; the outcome "disputed".
 #: 3: the event "canaries" is called "self-test".
 #: 4: the self-test's ``honest`` is called ``correct``; the metrics ``honest_...`` are called ``reference_...``.
 SCHEMA = 4
-#: Forms that can be read.
+#: Schemas that can be read.
 SCHEMAS = (1, 2, 3, 4)
 
 #: How the lines of a log are chained: each names the SHA-256 of the one before it.
@@ -32,19 +32,19 @@ Kind: TypeAlias = Annotated[str, one_of(FULL, SUBSET)]
 
 
 def digest(case_ids: Iterable[str]) -> str:
-    """Return a hash of a set of cases, by which shards of the same whole know each other."""
+    """Return a hash of a set of cases, by which shards of one run are recognised."""
     return sha256("\n".join(sorted(case_ids)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Selection(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether the manifest is everything that the level asks for. ``reason`` says what narrowed it ("-k relu")."""
+    """Whether the manifest has all cases of the level. ``reason`` says what narrowed it ("-k relu")."""
 
     kind: Kind
     reason: str = ""
 
 
 class Shard(Struct, frozen=True, kw_only=True):
-    """Which part of a whole this run is: ``index`` of ``count``; of the whole, its ``cases``, their ``digest``, why."""
+    """Which part this run is, ``index`` of ``count``; and ``cases``, ``digest`` and ``selection`` of the whole."""
 
     index: Count
     count: Count
@@ -53,7 +53,7 @@ class Shard(Struct, frozen=True, kw_only=True):
     selection: Selection
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a part that is beyond its whole."""
+        """Raise ValueError for an index beyond the count."""
         if not 1 <= self.index <= self.count:
             raise ValueError(f"expected a part of {self.count}, got {self.index}")
 
@@ -85,7 +85,7 @@ class DoctorReport(TypedDict, total=False):
 
 
 class Part(Struct, frozen=True, kw_only=True):
-    """A part of a log that was put together; ``finished`` is "" where it was stopped, ``head`` hashes its last line."""
+    """A part of a merged log; ``finished`` is "" if it was stopped, ``head`` the hash of its last line."""
 
     run_id: str
     started: str
@@ -97,12 +97,12 @@ class Part(Struct, frozen=True, kw_only=True):
 class Header(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="header"):
     """The first line: what computes, and every case that must run.
 
-    ``started`` is a time in ISO 8601 with its offset; ``manifest`` has no case twice; ``options`` are builtins that
-    a reader may want to see. ``doctor`` is empty where it was not asked. ``census`` counts operators by namespace
+    ``started`` is a time in ISO 8601 with its offset; ``manifest`` has no case twice; ``options`` are all options of
+    the run, as builtins. ``doctor`` is empty if it did not run. ``census`` counts operators by namespace
     ("aten", "npu") and kind (see :mod:`pytest_ascend.records.census`), empty without torch_npu. ``used`` has the
-    SHA-256 of what the run was judged by: ``manifest``, ``goldens``, ``expectations`` and ``rules``. ``shard`` is what
-    a part of a run is of its whole; None for a run of its own. ``chain`` says how the lines that follow are chained,
-    empty for a log of a version that did not; ``merged`` names the parts of a log that was put together.
+    SHA-256 of what the run was judged by: ``manifest``, ``goldens``, ``expectations`` and ``rules``. ``shard`` says
+    which part of a run this is; None for a whole run. ``chain`` says how the following lines are chained, empty for
+    logs of versions that did not; ``merged`` are the parts of a merged log.
     """
 
     schema: int = field(default_factory=lambda: SCHEMA)
@@ -135,7 +135,7 @@ class Header(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t
 
 
 class FooterVerdict(Struct, frozen=True):
-    """What the footer says of the run as a whole."""
+    """The verdict on the run as a whole."""
 
     kind: str
     conforms: bool
@@ -163,7 +163,7 @@ def _expect_moment(name: str, text: str) -> None:
 
 
 class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """What happened beside the records. Each kind is a type of its own."""
+    """An event beside the records. Each kind has its own type."""
 
     type: Literal["event"] = field(default_factory=lambda: "event")
 
@@ -201,7 +201,7 @@ class FormerSelfTest(SelfTest, frozen=True, kw_only=True, tag="canaries"):
 
 
 class Quarantined(Event, frozen=True, kw_only=True, tag="quarantined"):
-    """A card that is used no more."""
+    """A card that is no longer used."""
 
     card: str
     reason: str
@@ -216,7 +216,7 @@ class LeftBehind(Event, frozen=True, kw_only=True, tag="left-behind"):
 
 
 class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
-    """A continuation, and how many records there were by then."""
+    """A continuation of the run, with the number of records at that time."""
 
     at: str
     records: Count
@@ -254,7 +254,7 @@ class Cards(Event, frozen=True, kw_only=True, tag="cards"):
 class TimeStamped(Event, frozen=True, kw_only=True, tag="time-stamp"):
     """The ``answer`` of a time-stamp authority (RFC 3161, base64) about the line before, by its ``digest``.
 
-    Where the authority gave none, it is "", and ``reason`` says why.
+    Without an answer it is "", and ``reason`` says why.
     """
 
     authority: str
@@ -275,11 +275,11 @@ Line: TypeAlias = Header | ResultRecord | Event | Footer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """A run log in memory: all that a page, a terminal summary or a comparison of versions is made from.
+    """A run log in memory, from which pages, terminal summaries and comparisons are made.
 
-    ``ended`` says that the run came to its own end; ``problems`` are sentences on what is missing from the log;
-    ``path`` names the file, empty for none. ``events`` are what happened beside the records, each of its kind.
-    ``lines`` gives the line of each record in the file; without it, record ``i`` stands in line ``i + 2``.
+    ``ended`` says whether the run ended by itself; ``problems`` are sentences on what is missing from the log; ``path``
+    is the file, "" for none. ``lines`` has the line of each record in the file; without it, record ``i`` is in line
+    ``i + 2``.
     ``broken`` is the first line that does not continue the chain of hashes, 0 for none; ``head`` is the digest of the
     last line.
     """
@@ -296,17 +296,17 @@ class Run:
     head: str = ""
 
     def line(self, index: int) -> int:
-        """Return the line of the file in which record ``index`` stands."""
+        """Return the line of record ``index`` in the file."""
         return self.lines[index] if index < len(self.lines) else index + 2
 
     @property
     def lost(self) -> Mapping[str, str]:
-        """Return by case id why the machine, not the case, is the reason that there is no record."""
+        """Return, by case id, the infrastructure failures because of which there is no record."""
         known = {record.case.id for record in self.records}
         found = (event for event in self.events if isinstance(event, Lost))
         return {case: event.reason for event in found for case in event.cases if case not in known}
 
     @property
     def missed_faults(self) -> tuple[str, ...]:
-        """Name the planted faults that the judge of this run did not see."""
+        """Return the names of planted faults that the judge of this run did not detect."""
         return tuple(each for event in self.events if isinstance(event, SelfTest) for each in event.missed)

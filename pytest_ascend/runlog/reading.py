@@ -34,9 +34,9 @@ _RERUN = "run the suite again; the page cannot be made from a log that cannot be
 def read(path: Path) -> Run:
     """Read the run log ``path``.
 
-    A log without its footer, with fewer records than its manifest, or whose chain of hashes is broken, is given with
-    ``problems``. Raises RunLogError, naming file and line, for one that is missing, damaged, cut within a line, of
-    another schema, or that has a case twice or one that its manifest lacks.
+    A log without footer, with fewer records than its manifest, or with a broken chain of hashes is returned with
+    ``problems``. Raises RunLogError, naming file and line, for a log that is missing, damaged, cut within a line, of
+    another schema, or has a case twice or one that is not in its manifest.
     """
     with opened(path) as file:
         return LogReader(path, file).run()
@@ -62,7 +62,7 @@ def read_from(path: Path, file: BinaryIO) -> Run:
 
 
 class LogReader:
-    """Goes through the lines of one file once, and knows where it is for the sake of the messages.
+    """Reads the lines of one file once, and knows the current line for messages.
 
     After :meth:`records`, ``events`` and ``lines`` (the line of each record) are complete; ``footer`` may be None.
     """
@@ -96,7 +96,7 @@ class LogReader:
         )
 
     def records(self) -> Iterator[ResultRecord]:
-        """Read what follows the header, and yield the records, each of another case of the manifest."""
+        """Read the lines after the header and yield the records, each of another case of the manifest."""
         expected = {case.id for case in self.header.manifest}
         while self.footer is None and (line := self._line(RECORD_LIMIT_BYTES)):
             found = self._checked(_after_header, line)
@@ -168,7 +168,7 @@ class LogReader:
 
 
 class _Beginning(msgspec.Struct):
-    """What tells a log of this form from anything else."""
+    """The keys that identify a run log."""
 
     type: Any = None
     schema: Any = None

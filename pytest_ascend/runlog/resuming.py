@@ -1,4 +1,4 @@
-"""Whether and where a run log that was cut short can be continued."""
+"""Whether and where an unfinished run log can be continued."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_ascend.runlog.contents import Header, Run
 from pytest_ascend.runlog.reading import SIZE_LIMIT_BYTES, broken_chain, read_from
 from pytest_ascend.system.files import read_regular
 
-#: What of the options decides results.
+#: Options that affect results.
 DECIDING_OPTIONS = (
     *("standard", "faults", "numerics", "expectations", "challenge"),
     *("emulated_memory_bytes", "emulated_numerics", "emulated_cann", "emulated_chip"),
@@ -23,10 +23,9 @@ _FOOTER = b'{"type":"footer"'
 
 
 def whole_part(path: Path) -> tuple[Run, int] | None:
-    """Return what a log holds up to its last whole line, its footer left out, and how many bytes that is.
+    """Return the content of a log up to its last complete line, without footer, and its length in bytes.
 
-    None where there is no log, or not even its header was written whole. Raises RunLogError for one that is damaged
-    before its end.
+    None if there is no log, or its header is incomplete. Raises RunLogError for one that is damaged before its end.
     """
     if not path.exists():
         return None
@@ -39,13 +38,13 @@ def whole_part(path: Path) -> tuple[Run, int] | None:
 
 
 def recorded(folder: Path, stack: Stack | None = None) -> dict[str, float]:
-    """Return how long each case took in the last run of a report folder, in seconds; nothing where there was none.
+    """Return the duration of each case in the last run of a report folder, in seconds; nothing without one.
 
-    With a ``stack``, another one's run does not count: what takes a second there may be compiled for a minute here.
+    With a ``stack``, a run of another stack does not count: a case of a second there may be compiled for a minute here.
     """
     try:
         found = whole_part(folder / "run.jsonl")
-    except (RunLogError, OSError):  # the limits of a run must not hang on a log that is going to be replaced
+    except (RunLogError, OSError):  # a damaged log, which is about to be replaced, must not stop the run
         return {}
     if not found or (stack is not None and found[0].header.stack != stack):
         return {}
@@ -53,7 +52,7 @@ def recorded(folder: Path, stack: Stack | None = None) -> dict[str, float]:
 
 
 def refuse_another(path: Path, run: Run, wanted: Header) -> None:
-    """Raise RunLogError where a run may not be continued by this one, naming what differs."""
+    """Raise RunLogError, naming the difference, if this run may not continue another."""
     if run.broken:
         hint = "begin a new run without --ascend-resume: a log that was altered cannot be continued"
         raise RunLogError(

@@ -1,4 +1,4 @@
-"""Write a run log: a header, one line a case, a footer, each on the disk before the next.
+"""Write a run log: a header, one line per case, a footer, each on disk before the next.
 
 A crash of the process, the driver or the machine loses at most the case that was running.
 """
@@ -23,7 +23,7 @@ from pytest_ascend.runlog.resuming import refuse_another, whole_part
 
 __all__ = ["RunLog", "read"]
 
-#: Longest ``detail`` that is written; of a longer one both ends are kept.
+#: Longest ``detail`` that is written; a longer one keeps both ends.
 DETAIL_LIMIT_CHARACTERS = 200_000
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
@@ -39,7 +39,7 @@ class RunLog:
         self._lock = lock
         self._durable = durable
         self._head = run.head
-        #: The last line without its end: what a time-stamp is taken of.
+        #: The last line without its end, for time-stamps.
         self.last_line = b""
         self._records = list(run.records)
         self._lines = [run.line(index) for index in range(len(run.records))]
@@ -50,8 +50,8 @@ class RunLog:
     def create(cls, path: Path, header: Header, *, durable: bool = True) -> RunLog:
         """Begin the log ``path``; an earlier one is kept beside it as previous-NAME, and older ones by number.
 
-        Raises RunLogError where another run is writing there, the folder cannot be written, or the header is
-        malformed (a case twice in the manifest). What is not ``durable`` can be made again, and waits for no disk.
+        Raises RunLogError if another run is writing there, the folder cannot be written, or the header is
+        malformed (a case twice in the manifest). A log that is not ``durable`` is not forced to disk.
         """
         header = structs.replace(header, chain=CHAIN)
         line = _header_line(header, path)
@@ -68,7 +68,7 @@ class RunLog:
 
     @classmethod
     def resume(cls, path: Path, header: Header) -> RunLog:
-        """Continue the log ``path``, of which a footer and a torn last line are cut off; begin it where there is none.
+        """Continue the log ``path`` without its footer and an incomplete last line; begin it if there is none.
 
         Raises RunLogError for the log of another run than ``header`` describes, and as :meth:`create` and ``read`` do.
         """
@@ -92,10 +92,11 @@ class RunLog:
         return cls.create(path, header)
 
     def append(self, record: ResultRecord) -> ResultRecord:
-        """Write what became of one case, and return the record as it was written.
+        """Write the record of one case, and return it as written.
 
-        One that cannot be written (too long, not builtins) is written as ``errored`` and says why: a run goes on, and
-        nothing is lost in silence. Raises RunLogError for a case that has a record or that the manifest lacks.
+        A record that cannot be written (too long, not builtins) becomes ``errored`` with the reason, so that the run
+        continues and no case is lost silently. Raises RunLogError for a case that has a record, or
+        that is not in the manifest.
         """
         case_id = record.case.id
         if case_id not in self._waiting:
@@ -112,7 +113,7 @@ class RunLog:
         return written
 
     def note(self, event: Event) -> None:
-        """Write an event. Raises RunLogError where it is not of the form that a reader expects."""
+        """Write an event. Raises RunLogError if a reader would refuse it."""
         if isinstance(event, Attempted):
             event = structs.replace(event, detail=event.detail[:DETAIL_LIMIT_CHARACTERS])
         try:
@@ -123,7 +124,7 @@ class RunLog:
         self._events.append(event)
 
     def waits_for(self, case_id: str) -> bool:
-        """Whether a case has to run and has no record yet."""
+        """Whether a case must run and has no record yet."""
         return case_id in self._waiting
 
     def waiting(self) -> frozenset[str]:
@@ -131,7 +132,7 @@ class RunLog:
         return frozenset(self._waiting)
 
     def contents(self, *, ended: bool = True) -> Run:
-        """Return what was written so far, for a summary; ``ended`` says that nothing more will come."""
+        """Return the log so far, for a summary; ``ended`` says that it is complete."""
         return Run(
             header=self.header,
             records=tuple(self._records),
@@ -149,14 +150,14 @@ class RunLog:
             self.close()
 
     def close(self) -> None:
-        """Close the log as it stands. Does nothing when called again."""
+        """Close the log. Does nothing when called again."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
         self._lock.release()
 
     def _write(self, line: bytes, *, chains: bool = True) -> None:
-        """Write the whole line or none of it, as far as the disk allows; it names the line before it by its hash."""
+        """Write the whole line or none of it, as far as the disk allows, with the hash of the line before."""
         if self._file < 0:
             raise RunLogError(f"the run log {self.path} is closed", path=str(self.path), hint="begin a new run")
         before = os.fstat(self._file).st_size
@@ -215,7 +216,7 @@ def _header_line(header: Header, path: Path) -> bytes:
 
 
 def _lock(path: Path) -> FileLock:
-    """Take the folder for this run, at once or not at all."""
+    """Lock the folder for this run, without waiting."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path.with_name(f".{path.name}.lock"))
@@ -232,7 +233,7 @@ def _lock(path: Path) -> FileLock:
 
 
 def _set_aside(path: Path) -> None:
-    """Move an earlier log out of the way by renaming only, so that at no moment a log is lost."""
+    """Move an earlier log out of the way by renaming only, so that no log is ever lost."""
     if not path.exists():
         return
     previous = path.with_name(f"previous-{path.name}")
