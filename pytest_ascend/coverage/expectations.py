@@ -240,7 +240,7 @@ def _matches(pattern: str, case_id: str) -> bool:
 
 @functools.cache
 def _pattern(text: str) -> tuple[str, re.Pattern[str]]:
-    """Return the fixed prefix of a pattern and the compiled pattern: hundreds are tried for each of thousands of cases."""
+    """Return the fixed prefix of a pattern, for quick rejection, and the compiled pattern."""
     return re.split(r"[*?\[]", text, maxsplit=1)[0], re.compile(fnmatch.translate(text))
 
 
