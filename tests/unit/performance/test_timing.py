@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -102,6 +103,7 @@ class Pedantic:
     def pedantic(self, run: Callable[[], object], *, setup: Callable[[], object], rounds: int) -> None:
         for _ in range(rounds):
             setup()
+            assert not gc.isenabled()
             run()
             self.stats.stats.data.append(1.0)
 
@@ -119,6 +121,7 @@ def test_what_pytest_benchmark_timed_is_what_counts() -> None:
         budget_s=0.01,
     )
     timed = benchmark(counting([]))
+    assert gc.isenabled()
     assert fixture.extra_info == {"calls_per_round": timed.calls}
     assert len(fixture.stats.stats.data) >= timing.FEWEST
     assert kept["latency_us"] == pytest.approx([1e6 / timed.calls] * len(fixture.stats.stats.data))
@@ -324,3 +327,46 @@ def test_a_device_is_warm_when_its_rounds_no_longer_become_quicker(slow_rounds: 
         rounds = timing.Rounds(call=work, device=device)
         timing._warm_up(rounds, 0.1)
     assert least <= len(done) <= least + 3
+
+
+def test_garbage_is_collected_before_the_rounds_and_not_during_them() -> None:
+    collecting: list[bool] = []
+    time_rounds(lambda _: lambda: collecting.append(gc.isenabled()), Cpu(), budget_s=0.005)
+    assert gc.isenabled()
+    assert collecting[-timing.FEWEST :] == [False] * timing.FEWEST
+    gc.disable()
+    try:
+        time_rounds(counting([]), Cpu(), budget_s=0.001)
+        assert not gc.isenabled(), "as it was before"
+    finally:
+        gc.enable()
+
+
+def test_memory_is_looked_at_after_warm_steps_on_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    done, elsewhere = list[str](), iter(({1: 100, 2: 50, 3: 9}, {1: 100, 2: 80, 3: 4}))
+    held = iter((10, 20, 30))
+    device = SimpleNamespace(
+        synchronize=lambda: done.append("wait"),
+        reset_peak_memory=lambda: done.append("reset"),
+        allocated_bytes=lambda: next(held),
+        peak_memory_bytes=lambda: 99,
+    )
+    monkeypatch.setattr(benchmarking, "_others", lambda _: next(elsewhere))
+    found = benchmarking.use_of(lambda: done.append("step"), device, steps=3)  # type: ignore[arg-type]
+    assert done == ["step"] * 3 + ["wait", "reset"] + ["step", "wait"] * 3
+    assert (found.peak_bytes, found.by_step, found.steady_bytes, found.elsewhere) == (99, (10, 20, 30), 30, {2: 30})
+
+
+@pytest.mark.parametrize(
+    ("by_step", "leaked"),
+    [
+        ((0, 5000, 3000, 3500), 0.0),  # it swings
+        ((0, 1000, 1511, 3000), 0.0),  # what allocators round up to
+        ((0, 1000, 1512, 3000), 1000.0),
+        ((0, 1000, 2000), 1000.0),
+        ((7,), 0.0),
+        ((), 0.0),
+    ],
+)
+def test_a_leak_is_what_is_never_given_back(by_step: tuple[int, ...], leaked: float) -> None:
+    assert benchmarking.leak(by_step) == leaked

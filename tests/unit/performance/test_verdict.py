@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ascend.errors import UsageError
@@ -276,3 +276,12 @@ def test_variances_that_are_alike_count_as_one() -> None:
     usual = np.var([0, 0.01, 0.02, 0.03], ddof=1) / math.exp(logs_mean_is_low_by)
     assert [noise.variance for noise in found.values()] == pytest.approx([usual] * 5, rel=1e-3)
     assert all(noise.degrees_of_freedom > 1e5 for noise in found.values())
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0.5, 0.9999), st.one_of(st.floats(1, 200), st.floats(1e4, 1e6)))
+def test_quantiles_and_tails_are_students(probability: float, freedom: float) -> None:
+    expected = scipy_stats.t.ppf(probability, freedom)
+    assert quantile(probability, freedom) == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    for t in (expected, -expected):
+        assert tail(t, freedom) == pytest.approx(scipy_stats.t.sf(t, freedom), rel=1e-4, abs=1e-7)
