@@ -370,3 +370,13 @@ def test_memory_is_looked_at_after_warm_steps_on_all_devices(monkeypatch: pytest
 )
 def test_a_leak_is_what_is_never_given_back(by_step: tuple[int, ...], leaked: float) -> None:
     assert benchmarking.leak(by_step) == leaked
+
+
+@pytest.mark.parametrize(
+    ("processors", "load", "busy"), [(4, 0.74, False), (4, 0.76, True), (1, 1.49, False), (None, 1.51, True)]
+)
+def test_a_machine_is_busy_where_others_want_half_of_it_beside_the_processor_that_is_ours(
+    processors: int | None, load: float, busy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmarking.os, "cpu_count", lambda: processors)
+    assert bool(benchmarking.remarks({"host_load_per_cpu": load})) is busy
