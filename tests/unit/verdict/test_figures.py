@@ -135,3 +135,12 @@ def test_beside_an_axis_times_are_brief(value, written):
 )
 def test_a_share_is_all_or_nothing_only_where_it_is(part: int, said: str) -> None:
     assert figures.share(part, 10000) == said
+
+
+def test_whole_numbers_are_written_out_up_to_what_a_script_holds_exactly():
+    below, from_there = 999_999_999_999_999.0, 1e15
+    assert (figures.number(below), figures.number(from_there)) == ("999,999,999,999,999", "1e+15")
+    assert (repr(figures.rounded(below)), repr(figures.rounded(from_there))) == (
+        "999999999999999",
+        "1000000000000000.0",
+    )
