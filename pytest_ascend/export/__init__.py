@@ -1,1 +1,1 @@
-"""What other programs and people at a terminal get of a run."""
+"""A run for terminals and other programs."""

@@ -1,6 +1,6 @@
-"""A run in the forms that other programs read: JUnit XML, CSV, JSON, annotations, and PyTorch's cross-repository relay.
+"""A run in formats of other programs: JUnit XML, CSV, JSON, annotations, and PyTorch's cross-repository relay.
 
-Everything that stands in a log is foreign text: bounded, with nothing invisible in it, and escaped for its form.
+Texts of a log are untrusted: bounded, with invisible characters escaped, and quoted for each format.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def properties(record: ResultRecord) -> Iterator[tuple[str, str]]:
 
 
 def attachment(record: ResultRecord) -> str:
-    """Return all that was found of a case as text; empty for a pass, whose figures the columns have."""
+    """Return the findings of a case as text; empty for a pass, whose figures are in the columns."""
     if record.outcome.name == "passed":
         return ""
     parts = [f"{record.case.id}: {record.outcome.name}", record.outcome.reason, record.outcome.detail]
@@ -61,7 +61,7 @@ RELAY_TESTS, RELAY_MESSAGE, RELAY_TRACE, RELAY_EVIDENCE = 1_000, 1_000, 4_000, 1
 #: GitHub shows ten annotations of each kind for a step.
 ANNOTATIONS_LIMIT = 10
 
-#: How JUnit calls our outcomes; what is not named here is a plain pass.
+#: JUnit's names of our outcomes; others are a plain pass.
 _JUNIT = {
     "failed": "failure",
     "fallback": "failure",
@@ -73,9 +73,9 @@ _JUNIT = {
     "waived": "skipped",
     "not-emulated": "skipped",
 }
-#: Who is to look at a case with this outcome, in the relay's terms.
+#: The relay's category of an outcome.
 _TRIAGE = {"failed": "backend", "fallback": "backend", "unsupported": "backend", "flaky": "flake", "not-run": "infra"}
-#: Kinds of errors (:mod:`pytest_ascend.diagnosis.codes`) that are the machine's.
+#: Kinds of errors (:mod:`pytest_ascend.diagnosis.codes`) caused by the machine.
 _INFRASTRUCTURE = ("device-lost", "hccl", "tool-missing", "version-mismatch")
 
 _COLUMNS = columns_of("export")
@@ -120,7 +120,7 @@ def _testcase(suite: ET.Element, result: ResultRecord) -> None:
 
 
 def table(summary: Summary) -> str:
-    """Return CSV with a row for each case; what a spreadsheet would take for a formula begins with an apostrophe."""
+    """Return CSV with a row for each case; texts that look like formulas begin with an apostrophe."""
     causes = _cause_by_case(summary)
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -224,7 +224,7 @@ def _class_name(result: ResultRecord) -> str:
 
 
 def _triage(causes: tuple[Cause, ...]) -> dict[str, Any]:
-    """Return who should look: the side that most of the deviating cases speak for, and how clearly they do."""
+    """Return the triage category of most of the deviating cases, and how clear it is."""
     votes: Counter[str] = Counter()
     for cause in causes:
         votes[_side(cause)] += len(cause.cases)

@@ -1,4 +1,4 @@
-"""Markdown that shows foreign text for what it is: in the summary of a CI job, nothing in it can act."""
+"""Markdown for the summary of a CI job, in which untrusted text cannot act."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_ascend.verdict.causes import Cause, causes_of
 from pytest_ascend.verdict.phrase import say
 from pytest_ascend.verdict.summary import ORDER, Summary
 
-#: What Markdown or the HTML in it would take for its own.
+#: Characters with a meaning in Markdown or HTML.
 _ACTIVE = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@:$])")
 #: Rows of the table of deviations.
 ROWS_LIMIT = 30
@@ -20,7 +20,7 @@ CAUSE_COLUMNS = ("outcome", "cause", "cases", "for example", "finding")
 
 
 def cell(text: str) -> str:
-    """Return foreign text as one line of Markdown in which nothing acts: no tag, link, mention, emphasis or cell."""
+    """Return untrusted text as one line of Markdown without tags, links, mentions, emphasis or cells."""
     return _ACTIVE.sub(lambda match: f"&#{ord(match[0])};", figures.one_line(text))
 
 
@@ -61,7 +61,7 @@ def _parts(summary: Summary, limit: int) -> Iterator[str]:
 
 
 def _deviations(summary: Summary, limit: int) -> Iterator[str]:
-    """Yield a table of what ran and deviates: one row a cause, the worst outcome and the largest cause first."""
+    """Yield a table of deviations: one row per cause, the worst outcome and the largest cause first."""
     found = [cause for cause in causes_of(summary.results) if cause.representative.node_id]
     if found:
         yield causes_table(found[:limit])

@@ -1,4 +1,4 @@
-"""The last lines on the terminal: what deviates, the verdict, and where to read on."""
+"""The last lines on the terminal: deviations, the verdict, and where to read on."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Line:
 
 
 def lines(summary: Summary, *, page: Path | None = None, limit: int = CAUSES_LIMIT) -> Iterator[Line]:
-    """Yield the closing lines of a run. Foreign text in them cannot steer the terminal."""
+    """Yield the closing lines of a run. Untrusted text in them cannot control the terminal."""
     yield from _causes(summary, limit)
     yield Line(str(tally(summary.results)) or "no cases")
     yield from _known(summary)
@@ -58,7 +58,7 @@ def lines(summary: Summary, *, page: Path | None = None, limit: int = CAUSES_LIM
 
 
 def _known(summary: Summary) -> Iterator[Line]:
-    """Count the cases of each known cause, and those that are better than known."""
+    """Count the cases of each known cause, and those that are better than expected."""
     causes = known_causes(summary.results)
     if causes:
         said = [f"{len(each.cases):,} {each.cause}" for each in causes[:KNOWN_LIMIT]]
@@ -74,7 +74,7 @@ def _known(summary: Summary) -> Iterator[Line]:
 def beside(
     run: Run, stopped: str = "", *, warned: int = 0, said: Mapping[str, int] = MappingProxyType({})
 ) -> Iterator[Line]:
-    """Say what happened beside the cases: cards that were given up, memory left behind, why the run ``stopped``.
+    """Report events beside the cases: quarantined cards, memory left behind, why the run ``stopped``.
 
     ``warned`` counts warnings that are not shown, ``said`` lines that C++ wrote past all capturing.
     """
@@ -95,7 +95,7 @@ def beside(
 
 
 def _causes(summary: Summary, limit: int) -> Iterator[Line]:
-    """Name what ran and deviates, by cause, the worst outcome and the largest cause first."""
+    """List deviations by cause, the worst outcome and the largest cause first."""
     found = [cause for cause in causes_of(summary.results) if cause.representative.node_id]
     for cause in found[:limit]:
         yield from _named(cause, summary)

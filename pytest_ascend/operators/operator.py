@@ -1,4 +1,4 @@
-"""What a table of operators holds: what runs on the device, what it has to compute, and what to call it with."""
+"""A row in a table of operators: the function on the device, its definition, and its inputs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class InputFactory:
     dtype: torch.dtype
     sizes: Mapping[int, int] = field(default_factory=dict)
     _count: int = field(default=0, init=False)
-    #: Tensors that were made, by their identity, with the Python that makes them.
+    #: Python expressions of the tensors that were made, by the tensor's id.
     _expressions: dict[int, tuple[torch.Tensor, str]] = field(default_factory=dict, init=False)
 
     def normal(
         self, *shape: int, std: float = 1.0, dtype: torch.dtype | None = None, grad: bool = True
     ) -> torch.Tensor:
-        """Spread around 0, almost normally."""
+        """Return almost normally distributed values of mean 0."""
         return self._floating("normal", shape, dtype, grad=grad, std=std)
 
     def uniform(
@@ -45,19 +45,19 @@ class InputFactory:
         dtype: torch.dtype | None = None,
         grad: bool = True,
     ) -> torch.Tensor:
-        """Spread evenly over [low, high)."""
+        """Return uniformly distributed values in [low, high)."""
         return self._floating("uniform", shape, dtype, grad=grad, low=low, high=high)
 
     def integers(self, *shape: int, low: int = 0, high: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
-        """Integers in [low, high): indices, targets, counts."""
+        """Return integers in [low, high): indices, targets, counts."""
         return self._made("integers", shape, dtype, low=low, high=high)
 
     def mask(self, *shape: int) -> torch.Tensor:
-        """True and False, each as often as the other."""
+        """Return True and False with equal probability."""
         return self.integers(*shape, high=2, dtype=torch.bool)
 
     def given(self, numbers: Sequence[Any], dtype: torch.dtype | None = None, *, grad: bool = False) -> torch.Tensor:
-        """These numbers, nested as they are."""
+        """Return a tensor of these numbers, nested as given."""
         return self._finished(torch.tensor(numbers, dtype=torch.float64).to(dtype or self.dtype), dtype, grad=grad)
 
     def expression(self, tensor: torch.Tensor) -> str:
@@ -80,7 +80,7 @@ class InputFactory:
         return made
 
     def _finished(self, made: torch.Tensor, dtype: torch.dtype | None, *, grad: bool) -> torch.Tensor:
-        """Have a tensor of the dtype of the case ask for a gradient."""
+        """Let a tensor of the case's dtype require a gradient."""
         return made.requires_grad_(grad and dtype is None and made.is_floating_point())
 
 
@@ -90,12 +90,12 @@ INTS = ("int64", "int32", "int16", "int8", "uint8")
 BOOL = ("bool",)
 ALL = (*FLOATS, *INTS, *BOOL)
 
-#: How exact a correct device is, see judging.py.
+#: The exactness of a correct device, see judging.py.
 MOVE, ARITHMETIC, FUNCTION = "move", "arithmetic", "function"
 
 #: The value of ``grad_outputs`` by which every output that can have a gradient gets one.
 ALL_OUTPUTS = -1
-#: Layouts that are asked of an operator which does not take channels last.
+#: Layouts of an operator that does not support channels last.
 DENSE = ("transposed", "stepped", "shifted")
 
 #: Yields the samples for the dtype of the InputFactory.
@@ -106,9 +106,9 @@ Inputs: TypeAlias = Callable[[InputFactory], Iterable[Sample]]
 class Operator:
     """One line of a table of operators: bundled, of torch_npu, or of a user.
 
-    ``function`` runs on the device. ``inputs`` gives the calls to make, from the :class:`InputFactory` that it gets.
-    ``definition`` takes the same arguments and is run on the CPU in float64: it says what is right; without one, that
-    is what ``function`` gives there.
+    ``function`` runs on the device. ``inputs`` yields the calls, made with the :class:`InputFactory` that it gets.
+    ``definition`` takes the same arguments and computes the expected result on the CPU in float64; without one,
+    ``function`` does.
 
     ``dtypes`` are names of torch's dtypes. ``exactness`` is MOVE (nothing is computed: every bit is promised),
     ARITHMETIC (one correct rounding) or FUNCTION (``ulps`` units in the last place); ``exact=True`` is short for MOVE.
@@ -120,9 +120,9 @@ class Operator:
     whether it takes ``out=``; ``in_place`` is the variant that changes its first argument, or True where that is
     ``Tensor.NAME_``. None asks the schema of a function of ``torch.ops``. ``signed_zero`` tells that IEEE 754 promises
     a zero's sign, ``strides`` that the strides of the result are promised: it is a view or a copy. ``deterministic`` is
-    false where calls need not repeat bit for bit, ``nonfinite`` where nothing is promised of NaN and infinities.
-    ``sweep`` has more calls generated from its own: any that the CPU takes counts as legal. ``one_set_of_inputs`` tells
-    that recorded inputs serve all floating dtypes.
+    false if calls need not repeat bit for bit, ``nonfinite`` if results for NaN and infinities are undefined.
+    With ``sweep``, more calls are generated from these: any call that the CPU accepts counts as legal. With
+    ``one_set_of_inputs``, recorded inputs serve all floating dtypes.
     """
 
     name: str
@@ -149,7 +149,7 @@ class Operator:
     sweep: bool = False
 
     def __post_init__(self) -> None:
-        """Settle what may be said in two ways, or follows from the schema of a function of ``torch.ops``."""
+        """Fill in arguments that have two forms, or follow from the schema of a function of ``torch.ops``."""
         if self.exact:
             object.__setattr__(self, "exactness", MOVE)
         if self.out is None:
@@ -158,11 +158,11 @@ class Operator:
             object.__setattr__(self, "in_place", _in_place_of(self.function))
 
     def samples(self, dtype: str) -> tuple[Sample, ...]:
-        """Return all samples for a dtype, each with a name of its own. Raises UsageError where there is none."""
+        """Return all samples for a dtype, with unique names. Raises UsageError if there are none."""
         return _samples(self, dtype)
 
     def sampled(self, dtype: str, key: str, sizes: Mapping[int, int]) -> tuple[Sample, ...]:
-        """Return the samples with other numbers, and with these sizes in place of others."""
+        """Return the samples with other numbers and replaced sizes."""
         make = InputFactory(key, getattr(torch, dtype), sizes)
         return tuple(_described(sample, make) for sample in self.inputs(make))
 

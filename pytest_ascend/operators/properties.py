@@ -1,4 +1,4 @@
-"""The properties that every operator is asked for, and which of them apply to it. Each is one check in checks.py."""
+"""The properties of an operator, and which of them apply. Each is one check in checks.py."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pytest_ascend.operators.operator import FLOATS, FUNCTION, Operator
 from pytest_ascend.operators.samples import FORWARD, LAYOUT, PROMOTION, SHAPES, SPECIAL, Sample
 from pytest_ascend.records.case import Case
 
-#: Calls that are made twice to see whether they repeat bit for bit.
+#: Calls that run twice, to check that they repeat bit for bit.
 _REPEATED = 4
 
 
 @functools.cache
 def chosen(operator: Operator, property_: str, dtype: str) -> tuple[Sample, ...]:
-    """Return the samples that a property is shown with."""
+    """Return the samples of a property."""
     return PROPERTIES[property_](operator, dtype)
 
 
 def applies(operator: Operator, property_: str, dtype: str) -> bool:
-    """Whether there is anything to show."""
+    """Whether there are any samples."""
     return bool(chosen(operator, property_, dtype))
 
 
@@ -34,7 +34,7 @@ def cases_of(
     """Return the cases of these operators, of each dtype and each property that applies.
 
     ``level`` gives the lowest level that runs a property of an operator in a dtype. Raises UsageError for an unknown
-    dtype, for an operator without calls, and where two operators have one name.
+    dtype, for an operator without calls, and if two operators have the same name.
     """
     names = [each.name for each in operators]
     if twice := sorted({each for each in names if names.count(each) > 1}):
@@ -120,7 +120,7 @@ def _with_out(operator: Operator, dtype: str) -> tuple[Sample, ...]:
 
 
 def _in_place(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    """Where a result is floating and its input is not, nothing can be written in place."""
+    """A floating result cannot be written in place into an input of integers."""
     keeps_dtype = dtype in FLOATS or operator.exactness != FUNCTION
     if not operator.in_place or not keeps_dtype:
         return ()
@@ -133,11 +133,11 @@ def _repeated(operator: Operator, dtype: str) -> tuple[Sample, ...]:
 
 
 def _swept(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    """The calls that others are generated from."""
+    """The calls from which others are generated."""
     return tuple(each for each in _of_group(FORWARD)(operator, dtype) if each.values()) if operator.sweep else ()
 
 
-#: Property -> the samples of an operator that show it, for a dtype.
+#: Property -> the samples of an operator for a dtype.
 PROPERTIES: Mapping[str, Callable[[Operator, str], tuple[Sample, ...]]] = {
     "forward": _of_group(FORWARD),
     "special": _special,

@@ -1,4 +1,4 @@
-"""What was found of every module of a model, and the table of it."""
+"""The verdicts on every module of a model, and their table."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pytest_ascend.records.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One call of one module. Errors are root mean squares relative to the reference; NaN where there is nothing.
+    """One call of one module. Errors are root mean squares relative to the reference; NaN if there is none.
 
     ``input_error`` and ``output_error`` are against a float64 run of the whole model; the verdicts are of this layer
-    alone. A verdict is None where the layer could not be judged by itself; ``note`` then says why.
+    alone. A verdict is None if the layer could not be judged by itself; ``note`` says why.
     """
 
     label: str
@@ -31,7 +31,7 @@ class Layer:
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing wrong was found."""
+        """Whether the layer agrees."""
         return all(each is None or each.agrees for each in (self.forward, self.backward))
 
 
@@ -40,17 +40,17 @@ class LayerReport:
     """Every layer in the order in which the calls ended: inner modules before the ones that they are part of."""
 
     layers: tuple[Layer, ...] = field(default=())
-    #: What is said of the operators of the first wrong layer.
+    #: The finding on the operators of the first wrong layer.
     within: str = ""
 
     @property
     def agrees(self) -> bool:
-        """Whether every layer does."""
+        """Whether every layer agrees."""
         return all(layer.agrees for layer in self.layers)
 
     @property
     def first(self) -> Layer | None:
-        """The first layer that is wrong: forwards the earliest, else backwards the latest, where gradients start."""
+        """The first wrong layer: the earliest in the forward pass, else the latest one in the backward pass."""
         for layer in self.layers:
             if layer.forward is not None and not layer.forward.agrees:
                 return layer
@@ -59,7 +59,7 @@ class LayerReport:
         return leaves[-1] if leaves else None
 
     def explain(self) -> Iterator[str]:
-        """Yield what was found, and the table."""
+        """Yield the finding and the table."""
         if self.first is None:
             yield f"all {len(self.layers)} layers agree"
         else:
@@ -94,7 +94,7 @@ def relative_error(actual: Any, expected: Any) -> float:
     return (gap / norm) ** 0.5 if norm else float("nan")
 
 
-#: Height of the drawing and of its margin, and width for each layer, in pixels.
+#: Height of the plot and of its margin, and width for each layer, in pixels.
 HEIGHT, MARGIN, STEP = 240, 40, 14
 COLOURS = {True: "#2a6f4e", False: "#c0392b"}
 

@@ -1,7 +1,7 @@
-"""Which layer of a model goes wrong: every module is judged on the inputs that the device gave it.
+"""Which layer of a model is wrong: every module is judged on the device's own inputs to it.
 
-What a module makes of the device's own inputs is computed again on the CPU, in float64 and in the same dtype. So the
-errors of earlier layers are no part of a layer's verdict: it is wrong if its error is more than its inputs explain.
+Each module is computed again on the CPU from the device's inputs, in float64 and in the same dtype. Errors of earlier
+layers are therefore no part of a layer's verdict: it is wrong only if it adds an error of its own.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def layers(
 ) -> LayerReport:
     """Run ``model`` on ``device`` and judge every module's output and gradients; ``kwargs`` go to the model.
 
-    The model is copied, and left as it is. Gradients start from fixed random ones. Modules with active dropout are not
-    judged by themselves: put the model into evaluation mode. Raises :class:`UsageError` for a model without modules.
+    The model is copied and not changed. Gradients start from fixed random numbers. Modules with active dropout are not
+    judged by themselves: switch the model to evaluation mode. Raises :class:`UsageError` for a model without modules.
     """
     check_module(model)
     if autocast is not None and not isinstance(autocast, torch.dtype):
@@ -68,7 +68,7 @@ def layers(
 
 
 def _within(module: nn.Module, call: Call, device: str | torch.device, autocast: torch.dtype | None) -> str:
-    """Say which operator of a wrong layer is the first that is wrong by itself."""
+    """Return the first operator of a wrong layer that is wrong by itself."""
     try:
         name, count = first_wrong_operator(module, call, device, autocast)
     except RuntimeError as error:
@@ -87,7 +87,7 @@ class ModuleCopies:
     standard: str | None
 
     def judge(self, call: Call, truth: Call | None) -> Layer:
-        """Judge one call, beside what the CPU makes of the inputs that the device had."""
+        """Judge one call by the CPU's results for the device's inputs."""
         layer = Layer(
             label=call.label,
             kind=call.kind,
@@ -148,12 +148,12 @@ def gradients_of(call: Call) -> Gradients:
 
 
 def moved(original: Tensor, tensor: Tensor) -> Tensor:
-    """Return a leaf that asks for a gradient where the original does."""
+    """Return a leaf that requires a gradient if the original does."""
     return tensor.clone().requires_grad_(original.requires_grad)
 
 
 def check_module(model: object) -> None:
-    """Raise :class:`UsageError` for what is no module."""
+    """Raise :class:`UsageError` for anything but a module."""
     if not isinstance(model, nn.Module):
         raise UsageError(f"{type(model).__name__} is not a torch.nn.Module", hint="give a module and its inputs")
 
@@ -167,11 +167,11 @@ def models(
     standard: str | None = None,
     **kwargs: Any,
 ) -> LayerReport:
-    """Compare a rewritten model with its original, by what the modules give that ``names`` maps to each other.
+    """Compare a rewritten model with its original, by the outputs of the modules that ``names`` pairs.
 
     ``names`` goes from the model's names to the original's; without it, modules of equal names are compared. The model
     runs on ``device``, its original on the CPU: in float64 (expected) and as it is (reference run). Raises
-    :class:`UsageError` for unknown names, and where nothing is there to compare.
+    :class:`UsageError` for unknown names, and if there is nothing to compare.
     """
     check_module(model)
     check_module(original)

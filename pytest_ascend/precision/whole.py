@@ -35,10 +35,10 @@ def whole(
 ) -> Verdict:
     """Judge a module on ``device``: its outputs, and the gradients of its floating inputs and of its parameters.
 
-    Gradients start from the output's ``loss`` where it has one, else from fixed random gradients of every output. The
-    model is copied, and left as it is. Dropout modules are switched off in the copies, and named in the verdict. Of a
-    disagreement the message names the first wrong layer, unless ``locate`` is False. Raises :class:`UsageError` for
-    what is no module, and for a model that draws random numbers in another way.
+    Gradients start from the output's ``loss`` if it has one, else from fixed random gradients of every output. The
+    model is copied and not changed. Dropout modules are switched off in the copies and named in the verdict. A
+    disagreement's message names the first wrong layer, unless ``locate`` is False. Raises :class:`UsageError` for
+    anything but a module, and for a model that uses random numbers in another way.
     """
     check_module(model)
     both = ModuleResults.of(model, inputs, kwargs, torch.device(device), autocast)
@@ -54,7 +54,7 @@ def whole(
 
 @dataclass(frozen=True, slots=True)
 class ModuleResults:
-    """What a device and the CPU make of a module, by part: "output", "grad_input" and "grad"."""
+    """The results of a module on a device and on the CPU, by part: "output", "grad_input" and "grad"."""
 
     model: nn.Module
     inputs: tuple[Any, ...]
@@ -84,7 +84,7 @@ class ModuleResults:
         return cls(still, inputs, kwargs, autocast, expected, dropped, branching).on(device)
 
     def on(self, device: torch.device) -> ModuleResults:
-        """Return the same with what a device makes of the module now."""
+        """Return the same with new results of a device."""
         args, named = (mapped(each, lambda tensor: _moved(tensor, device)) for each in (self.inputs, self.kwargs))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
@@ -99,7 +99,7 @@ class ModuleResults:
             yield self.compare(self.actual[part], self.expected[part], name=name, standard=standard, part=part)
 
     def compare(self, actual: Any, expected: Any, *, part: str = "grad", **keywords: Any) -> Verdict:
-        """Judge something of a part, given another value perhaps."""
+        """Judge a part, or another value in its place."""
         return compare(actual, expected, branching=self.branching and part != "output", **keywords)
 
 
@@ -114,7 +114,7 @@ def outputs_and_gradients(
             return tensor
         own = tensor.detach().clone().requires_grad_()
         inputs[str(len(inputs))] = own
-        return own.clone()  # what a model does in place is no leaf's business
+        return own.clone()  # in-place changes of a model must not reach the leaves
 
     args, kwargs = mapped((args, dict(kwargs)), leaf)
     model.zero_grad(set_to_none=True)

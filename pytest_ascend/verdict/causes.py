@@ -1,7 +1,7 @@
 """Failures grouped by what they have in common, so that 921 failures of one operator are one line to read.
 
 A cause is a set of features that the cases share (operator, dtype, property, error, operator computed by the CPU).
-Causes are chosen greedily: each time the one that explains most of the cases that are not explained yet.
+Causes are chosen greedily: each time the one that explains the most unexplained cases.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Features: TypeAlias = tuple[Feature, ...]
 #: Outcomes that are grouped, the worst first.
 GROUPED = (Failed.name, Errored.name, Flaky.name, Fallback.name, Unsupported.name, NotRun.name)
 _DID_NOT_RUN = (NotRun.name, NotEmulated.name)
-#: What may describe a cause. A shorter description is preferred where two explain as much.
+#: Features that may describe a cause. Of two that explain as much, the shorter description is preferred.
 _DESCRIPTIONS = (
     ("error",),
     ("cpu",),
@@ -50,13 +50,13 @@ _DESCRIPTIONS = (
     ("pattern", "dtype"),
     ("subject", "property", "dtype"),
 )
-#: What only a case that deviates has: no passing case can speak against such a description.
+#: Features that only deviating cases have: no passing case can contradict such a description.
 _ONLY_OF_DEVIATIONS = ("error", "cpu", "pattern")
 #: Where wrong elements are is a weaker sign of a common cause than an operator or an error code.
 _PATTERN_WEIGHT = 0.5
-#: A description that most cases which fit it do not bear out explains little, however many it covers.
+#: A description explains little if most of the cases that fit it pass, however many deviating ones it covers.
 _MOST = 0.5
-#: Simple cases stand for their cause: these properties and dtypes come first.
+#: The simplest case represents a cause: these properties and dtypes come first.
 _PLAIN = ("forward", "outputs", "float32")
 
 
@@ -64,8 +64,8 @@ _PLAIN = ("forward", "outputs", "float32")
 class Cause:
     """Cases with one ``outcome`` that share ``features``, the simplest case first.
 
-    ``id`` is the same in every run in which the same features deviate. ``ran`` counts all cases of the run with these
-    features that were executed, whatever became of them; 0 where only deviating cases can have them.
+    ``id`` is the same in every run in which the same features deviate. ``ran`` counts all executed cases with these
+    features, whatever their outcome; 0 if only deviating cases can have them.
     """
 
     id: str
@@ -88,7 +88,7 @@ class Cause:
 
     @property
     def finding(self) -> str:
-        """What was found of the representative, in one line."""
+        """The finding of the representative, in one line."""
         return evidence.finding(self.representative)
 
 
@@ -109,7 +109,7 @@ def causes_of(results: Iterable[ResultRecord]) -> tuple[Cause, ...]:
 
 @dataclass(frozen=True, slots=True)
 class KnownCause:
-    """Cases that deviate as known, by one cause. ``kind`` is "limit", by design, or "defect"; "" where nobody said."""
+    """Cases that deviate as known, by one cause. ``kind`` is "limit" (by design), "defect" or "" (not stated)."""
 
     cause: str
     kind: str
@@ -134,7 +134,7 @@ def known_causes(results: Iterable[ResultRecord]) -> tuple[KnownCause, ...]:
 
 
 def not_emulated(results: Iterable[ResultRecord]) -> tuple[Cause, ...]:
-    """Return the cases that the emulated device lacks an operator for, by what it said, the largest group first."""
+    """Return the cases for which the emulated device lacks an operator, by its message, the largest group first."""
     found: dict[str, list[ResultRecord]] = {}
     for each in results:
         if each.outcome.name == NotEmulated.name:
@@ -172,7 +172,7 @@ def _error(record: ResultRecord) -> str:
 
 
 def _kind_of_pattern(text: str) -> str:
-    """Return what a pattern says beside places: the usual cause where there is one, else where the elements are."""
+    """Return the essence of a pattern: the usual cause if there is one, else where the wrong elements are."""
     return _without_numbers(text.partition("; ")[2] or text)
 
 
@@ -219,7 +219,7 @@ def _grouped(found: Sequence[ResultRecord], executed: Mapping[Features, int]) ->
 
 
 def _score(key: Features, left: int, total: int, executed: Mapping[Features, int]) -> float:
-    """Return how well a description explains: the cases it covers, less where others that fit it do well."""
+    """Return how well a description explains: the cases that it covers, reduced if other cases that fit it pass."""
     names = {name for name, _ in key}
     if "pattern" in names:
         return left * _PATTERN_WEIGHT
@@ -247,7 +247,7 @@ def _cause(key: Features, cases: Sequence[ResultRecord], ran: int) -> Cause:
 
 def _simplicity(record: ResultRecord) -> tuple[bool, int, bool, str]:
     case = record.case
-    # Of a model's cases, the one that names the first wrong layer says most.
+    # of a model's cases, the one that names the first wrong layer is the most informative
     names_no_layer = not case.property.endswith("layers")
     plain = sum(each in _PLAIN for each in (case.property, case.dtype))
     return names_no_layer, -plain, not record.snippet, case.id

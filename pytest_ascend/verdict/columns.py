@@ -20,7 +20,7 @@ from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.phrase import Phrase, commas
 from pytest_ascend.verdict.summary import ORDER, counted_outcome
 
-#: What a program reads in a cell.
+#: Values of a cell, for programs.
 Cell: TypeAlias = "str | float"
 
 
@@ -28,8 +28,7 @@ Cell: TypeAlias = "str | float"
 class Column:
     """One column. ``value`` is for programs, ``shown`` for people; ``cause`` of a case is the id of its cause, or "".
 
-    ``places`` names where it stands: "page", "export" (CSV and JSON) and "pytest-html". ``title`` has its heading by
-    language.
+    ``places`` are "page", "export" (CSV and JSON) and "pytest-html". ``title`` has its heading by language.
     """
 
     name: str
@@ -105,7 +104,7 @@ COLUMNS = (
 
 
 def columns_of(place: str) -> tuple[Column, ...]:
-    """Return the columns that stand in a place, in their order."""
+    """Return the columns of a place, in order."""
     return tuple(each for each in COLUMNS if place in each.places)
 
 
@@ -114,7 +113,7 @@ def headings(language: str) -> dict[str, str]:
     return {f"column.{each.name}": each.title.get(language, each.heading) for each in COLUMNS}
 
 
-#: Floating point first, from the one that training uses most; what is not named here comes after, by name.
+#: Floating point first, the most used in training in front; others follow by name.
 DTYPE_ORDER = (
     "float32",
     "float16",
@@ -148,7 +147,7 @@ def tally(results: Iterable[ResultRecord]) -> Phrase:
 
 
 def abbreviations(names: list[str]) -> dict[str, str]:
-    """Return each name its initials, lengthened or numbered where two would be the same."""
+    """Return the initials of each name, lengthened or numbered to be unique."""
     found: dict[str, str] = {}
     for name in names:
         found[name] = next(short for short in _candidates(name) if short not in found.values())

@@ -1,4 +1,4 @@
-"""Two runs side by side: what became worse, better, new or absent, and what drifts while it still passes."""
+"""The comparison of two runs: what became worse, better, new or absent, and what drifts while it still passes."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import Cause, causes_of
 from pytest_ascend.verdict.summary import Summary
 
-#: A case drifts when it uses this many times the share of its limit that it used, and at least this share of it: below,
-#: rounding alone moves it.
+#: A case drifts if it uses this many times the earlier share of its limit, and at least this share: below, rounding
+#: alone changes it.
 ERROR_FACTOR, LEAST_SHARE = 2.0, 0.1
-#: Change of a time, throughput or size that is worth a line, as a share of what it was.
+#: Relative change of a time, throughput or size that is reported.
 SPEED_SHARE = 0.1
-#: Samples from which on the spread of two measurements is held against their difference.
+#: Number of samples from which the spread of two measurements is considered.
 LEAST_SAMPLES = 5
 
 REGRESSION, FIX, OTHER, NEW, VANISHED = "regression", "fix", "other", "new", "vanished"
 ERROR_DRIFT, SLOWER, FASTER = "error-drift", "slower", "faster"
-#: What only one of the runs executed; and what the stack did in both, with another entry of the known deviations.
+#: Executed in only one of the runs; and same behaviour in both, with another known deviation.
 NOT_RUN, NOT_EMULATED, KNOWN = NotRun.name, NotEmulated.name, "known"
-#: Every kind of change, in the order in which people want to hear of them.
+#: Every kind of change, the most important first.
 KINDS = (REGRESSION, VANISHED, ERROR_DRIFT, SLOWER, NEW, OTHER, FASTER, FIX, NOT_RUN, NOT_EMULATED, KNOWN)
 #: Kinds for which the later stack may not replace the earlier one.
 FAILS_ON = (REGRESSION, NEW, VANISHED)
@@ -35,13 +35,13 @@ FAILS_ON = (REGRESSION, NEW, VANISHED)
 #: May the later stack replace the earlier one?
 YES, NO, CANNOT_TELL = "yes", "no", "cannot-tell"
 
-#: What ends the name of a figure -> whether less of it is better.
+#: Ending of a figure's name -> whether less is better.
 _LESS_IS_BETTER = {"_per_s": False, "_us": True, "_ms": True, "_s": True, "_bytes": True}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """One case that is not what it was. ``before`` and ``after`` are outcomes, or figures of ``name`` as text."""
+    """One changed case. ``before`` and ``after`` are outcomes, or figures of ``name`` as text."""
 
     kind: str
     id: str
@@ -64,14 +64,14 @@ class Diff:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether both runs had to execute everything of one level, so that absence means something."""
+        """Whether both runs covered everything of one level, so that absence is significant."""
         one, other = self.before.run.header, self.after.run.header
         return one.level == other.level and one.selection.kind == other.selection.kind == FULL
 
     def failures(self, kinds: Sequence[str]) -> list[Change]:
         """Return the changes for which a comparison fails: those of ``kinds``, and new cases only if they deviate.
 
-        Cases vanish without blame where one of the runs had to execute less.
+        Vanished cases do not count if one of the runs covered less.
         """
         found = [change for kind in kinds for change in self.changes[kind]]
         found = [each for each in found if each.kind != NEW or _deviates(each.after)]
@@ -157,14 +157,14 @@ def _kind(before: str, after: str) -> str:
     if missing := [each for each in (after, before) if each in (NOT_RUN, NOT_EMULATED)]:
         return missing[0]
     if before in (Waived.name, Disputed.name) and not OUTCOMES[after].conforms:
-        return REGRESSION  # the log does not say what was below: it was accepted, and this is not
+        return REGRESSION  # the log does not have the outcome below the waiver: it was accepted, and this one is not
     passing = (before == Passed.name, after == Passed.name)
     is_clear = OUTCOMES[before].conforms <= passing[0] and OUTCOMES[after].conforms <= passing[1]
     return {(True, False): REGRESSION, (False, True): FIX}.get(passing, OTHER) if is_clear else OTHER
 
 
 def _entry(result: ResultRecord) -> str:
-    """Return the outcome with the cause by which it is known."""
+    """Return the outcome with its known cause."""
     cause = (result.waiver or {}).get("cause", "")
     return f"{result.outcome.name} ({cause})" if cause else result.outcome.name
 
@@ -175,7 +175,7 @@ def _bare(result: ResultRecord) -> ResultRecord:
 
 
 def _deviates(outcome: str) -> bool:
-    """Whether a case was executed, and did not come out as it should."""
+    """Whether a case was executed and deviates."""
     return not OUTCOMES[outcome].conforms and outcome not in (NOT_RUN, NOT_EMULATED)
 
 
@@ -220,7 +220,7 @@ def _direction(name: str) -> bool | None:
 
 
 def _is_beyond_spread(name: str, old: ResultRecord, new: ResultRecord) -> bool:
-    """Whether the samples behind a figure, where both runs kept them, tell the two apart.
+    """Whether the samples of a figure, if both runs have them, show a difference.
 
     By notches, median ± 1.57 IQR / sqrt(n), which must not overlap (R. McGill, J. W. Tukey, W. A. Larsen, "Variations
     of box plots", The American Statistician 32, 1978).

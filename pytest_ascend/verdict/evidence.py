@@ -1,4 +1,4 @@
-"""One case as a page shows it in full: what was found, where, how much, how much was allowed, how to see it again."""
+"""One case in full, for a page: the finding, where, how much, how much is allowed, how to run it again."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.runlog.contents import Header
 from pytest_ascend.verdict import figures
 
-#: Longest texts that a page repeats; the log has them whole.
+#: Longest texts on a page; the log has them in full.
 LINE_LIMIT = 400
 TEXT_LIMIT = 6_000
 #: A model's gradients are a few hundred tensors.
 LEAVES_LIMIT = 400
 #: Elements that are shown of one comparison, and cells of the picture of its errors in each direction.
 ELEMENTS_LIMIT, MAP_LIMIT = 8, 64
-#: A longer program is none that this package wrote.
+#: A longer program was not written by this package.
 PROGRAM_LIMIT = 20_000
 
 
@@ -32,7 +32,7 @@ class Measure(NamedTuple):
 
 
 def finding(result: ResultRecord) -> str:
-    """Say in one line what there is to say of a case; empty for an unremarkable pass."""
+    """Return the finding of a case in one line; empty for an ordinary pass."""
     if result.outcome.reason:
         return line(result.outcome.reason)
     disagreeing = next((verdict for verdict in result.verdicts if not verdict.agrees), None)
@@ -40,11 +40,11 @@ def finding(result: ResultRecord) -> str:
 
 
 def decided(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    """Yield the limit that decided, as pairs of a key and a figure: by what, what was found, what was allowed."""
+    """Yield the decisive limit as pairs of a key and a figure: the rule, the value found, the value allowed."""
     limit = verdict.limit
     if limit:
         yield "by", figures.words(line(limit.name))
-        # The figure itself stands in the headline; of a pass, the share of the limit tells it.
+        # the headline has the figure itself; for a pass, the share of the limit says it
         told = _FOUND.search(verdict.headline)
         share = verdict.metrics.get("limit_used")
         if told:
@@ -58,7 +58,7 @@ _FOUND = re.compile(r": ([^\s:,]+), allowed ")
 
 
 def elements(verdict: Verdict) -> list[list[str]]:
-    """Return the worst elements as index, actual and expected, the worst first; logs of old have one."""
+    """Return the worst elements as index, actual and expected, the worst first; old logs have one."""
     found = verdict.worst_elements or ((verdict.worst,) if verdict.worst else ())
     return [[_index(each.index), line(each.actual), line(each.expected)] for each in found[:ELEMENTS_LIMIT]]
 
@@ -73,38 +73,38 @@ def _index(position: Sequence[int]) -> str:
 
 
 def measures(result: ResultRecord) -> tuple[Measure, ...]:
-    """Put the measurements of a case into words."""
+    """Return the measurements of a case in words."""
     return tuple(
         Measure(figures.words(name), figures.quantity(name, value)) for name, value in result.measurements.items()
     )
 
 
 def below(result: ResultRecord) -> str:
-    """Return the outcome of a case below its waiver: what the stack did, whatever is known of it."""
+    """Return the outcome of a case without its waiver: what the stack did."""
     outcome = result.outcome.name
     if outcome not in ("waived", "disputed"):
         return outcome
-    # Logs of schema 1 say it at the beginning of the detail only.
+    # logs of schema 1 have it only at the beginning of the detail
     known = str((result.waiver or {}).get("outcome") or result.outcome.detail.partition(":")[0])
     return known if known in OUTCOMES else outcome
 
 
 def limit_used(result: ResultRecord) -> float | None:
-    """Return the largest share of its limit that any comparison of a case used, above 1 where it disagrees.
+    """Return the largest share of its limit that any comparison of a case used, above 1 if it disagrees.
 
-    None where the judge gave no such figure.
+    None if the judge gave no such figure.
     """
     found = [verdict.metrics.get("limit_used") for verdict in result.verdicts]
     return max((each for each in found if each is not None), default=None)
 
 
 def program(result: ResultRecord) -> str:
-    """Return the program that shows what is wrong with a case, with nothing in it that cannot be seen; "" for none."""
+    """Return the program that reproduces a failure, with invisible characters escaped; "" for none."""
     return figures.visible(result.snippet) if len(result.snippet) <= PROGRAM_LIMIT else ""
 
 
 def loosened(result: ResultRecord) -> str:
-    """Return the reason for judging a case by a looser limit than the standard's; empty where nothing was loosened."""
+    """Return the reason for judging a case by a looser limit than the standard's; empty if none was loosened."""
     return next((line(verdict.waiver) for verdict in result.verdicts if verdict.waiver), "")
 
 
@@ -114,7 +114,7 @@ def again(header: Header, node_id: str) -> str:
 
 
 def arguments(header: Header) -> list[str]:
-    """Return the options that decide what a case computes, as they were given; logs of old do not say all of them."""
+    """Return the options that decide what a case computes, as given; old logs lack some."""
     options = header.options
     given = options.get("arguments")
     if isinstance(given, list):
@@ -127,7 +127,7 @@ def arguments(header: Header) -> list[str]:
     return found
 
 
-#: What logs call the options that decide what a case computes.
+#: Names in logs of the options that decide what a case computes.
 _ARGUMENTS = {
     "standard": "--ascend-standard",
     "model": "--ascend-model",
@@ -144,7 +144,7 @@ def line(foreign: str) -> str:
 
 
 def text(foreign: str, limit: int = TEXT_LIMIT) -> str:
-    """Return foreign text of many lines with both of its ends, and say where it was cut."""
+    """Return both ends of a long foreign text, with a note where it was cut."""
     if len(foreign) <= limit:
         return figures.visible(foreign)
     half = limit // 2

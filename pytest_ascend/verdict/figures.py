@@ -55,7 +55,7 @@ def rounded(value: float) -> float | str:
 
 
 def words(name: str) -> str:
-    """Return a name with its unit as people say it: "latency_us" -> "latency"."""
+    """Return a name without its unit: "latency_us" -> "latency"."""
     return one_line(name.removesuffix(_ending(name))).replace("_", " ")
 
 
@@ -70,14 +70,14 @@ def quantity(name: str, value: float) -> str:
 
 
 def brief(name: str, value: float) -> str:
-    """Write a measurement in few letters, for beside an axis: ("latency_us", 400000.0) -> "400 ms"."""
+    """Write a measurement briefly, for an axis: ("latency_us", 400000.0) -> "400 ms"."""
     if unit(name) == "µs" and abs(value) >= 1000:
         return quantity("_s", value / 1e6) if abs(value) >= 1e6 else quantity("_ms", value / 1e3)
     return quantity(name, value)
 
 
 def unit(name: str) -> str:
-    """Return the unit that a name carries in its ending; empty for none."""
+    """Return the unit at the end of a name; empty for none."""
     return UNITS.get(_ending(name), "")
 
 
@@ -86,7 +86,7 @@ def _ending(name: str) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """Write a part of a whole in percent; what is not all or nothing is never written as 100 % or 0 %."""
+    """Write a share in percent. Only all is 100 %, and only nothing is 0 %."""
     if part in (0, whole) or not whole:
         return "100 %" if part and whole else "0 %"
     percent = 100 * part / whole

@@ -1,4 +1,4 @@
-"""Putting the logs of shards together again: a merged log is that of a full run, or there is none."""
+"""Merging the logs of shards into that of the whole run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pytest_ascend.verdict import figures
 from pytest_ascend.verdict.diff import components
 from pytest_ascend.verdict.summary import Summary, summarise
 
-#: Options that may differ from shard to shard, since nothing is judged by them.
+#: Options that may differ between shards, because they do not affect results.
 _OWN = (
     *("device", "cards", "emulated_devices", "isolation", "shard"),
     *("report", "against", "baselines", "resume", "deadline_s", "case_deadline_s"),
 )
-#: A run takes hours; one that is continued, or divided among machines, days.
+#: A run takes hours; a continued or divided run may take days.
 LONGEST = timedelta(days=14)
 #: Characters of a value that a message repeats.
 VALUE_LIMIT = 80
@@ -35,9 +35,9 @@ VALUE_LIMIT = 80
 def merge(runs: Sequence[Run], target: Path) -> Summary:
     """Write the log of the whole that ``runs`` are the shards of, and return its summary.
 
-    A shard that was stopped before its end makes a whole that was. Raises RunLogError, and writes nothing, where a
-    shard is missing or given twice, where shards differ in stack, manifest or rules, where one was altered, or where
-    they are more than 14 days apart; the message names them.
+    If a shard was stopped early, so is the whole. Raises RunLogError and writes nothing if a shard is missing, given
+    twice or altered, if shards differ in stack, manifest or rules, or if they are more than 14 days apart; the message
+    names them.
     """
     header = _whole(runs)
     log = RunLog.create(target, header, durable=False)
@@ -56,7 +56,7 @@ def merge(runs: Sequence[Run], target: Path) -> Summary:
 
 
 def _whole(runs: Sequence[Run]) -> Header:
-    """Return the header of the whole, once all shards are known to belong to it."""
+    """Return the header of the whole run, after checking that the shards belong together."""
     _refuse_gaps(runs)
     _refuse_other_times(runs)
     for run in runs[1:]:
@@ -91,7 +91,7 @@ def _part(run: Run) -> Part:
 
 
 def _shard(run: Run) -> Shard:
-    """Return what a run is a part of. Raises RunLogError for a run of its own, or one whose log was altered."""
+    """Return the shard of a run. Raises RunLogError for a whole run, or an altered log."""
     if run.header.shard is None:
         _refuse(run, "it is no shard of a run", hint="give the logs of runs with --ascend-shard=K/N")
     if run.broken:
@@ -110,7 +110,7 @@ def _findings(runs: Sequence[Run]) -> list[Found]:
 
 
 def _devices(runs: Sequence[Run]) -> list[Any]:
-    """Return the devices of all machines; none where those of one are not known, and so not known to be well."""
+    """Return the devices of all machines; none if those of one machine are unknown, and may be unhealthy."""
     found = [list(run.header.doctor.get("devices", ())) for run in runs]
     return [device for devices in found for device in devices] if all(found) else []
 
@@ -137,7 +137,7 @@ def _refuse_gaps(runs: Sequence[Run]) -> None:
 
 
 def _refuse_other_times(runs: Sequence[Run]) -> None:
-    """Raise RunLogError where shards are of different weeks: a stack that stands for years is another one."""
+    """Raise RunLogError if shards are too far apart in time."""
     first = min(runs, key=lambda run: moment(run.header.started))
     last = max(runs, key=lambda run: moment(run.footer.finished if run.footer else run.header.started))
     ended = last.footer.finished if last.footer else last.header.started
@@ -156,7 +156,7 @@ def _refuse_difference(one: Run, other: Run) -> None:
 
 
 def _differences(one: Run, other: Run) -> Iterator[str]:
-    """Say in what two shards differ that may not, the names of their machines aside."""
+    """Return the forbidden differences of two shards; machine names may differ."""
     left, right = one.header, other.header
     for name, (first, second) in components(_without_host(left.stack), _without_host(right.stack)).items():
         yield f"another stack, {name} {first or 'unknown'} and {second or 'unknown'}"
@@ -180,7 +180,7 @@ def _other_rules(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[s
 
 
 def _apart(one: Any, other: Any) -> tuple[str, str]:
-    """Return two values as text, of lists only what the other lacks, and of either no more than tells them apart."""
+    """Return two values as text: of lists only what the other lacks, shortened to what differs."""
     if isinstance(one, list) and isinstance(other, list):
         one, other = [each for each in one if each not in other], [each for each in other if each not in one]
     return _short(one), _short(other)

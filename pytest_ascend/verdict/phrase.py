@@ -1,6 +1,6 @@
-"""What pages and terminals say, as data: a key into a table of words for each language, and the values it mentions.
+"""Sentences of pages and terminals, as data: a key into a table of words for each language, and its values.
 
-Only the interface is translated. What a device, a judge or a test said stands as it is in the log.
+Only the interface is translated. Messages of devices, judges and tests appear as in the log.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import TypeAlias
 from pytest_ascend.verdict import figures
 from pytest_ascend.verdict.suites import suites
 
-#: Code of a language (BCP 47) -> its own name. English is what logs and terminals speak.
+#: Code of a language (BCP 47) -> its own name. Logs and terminals are in English.
 LANGUAGES: Mapping[str, str] = {"en": "English", "zh": "中文"}
 ENGLISH = "en"
 
-#: A value is text as it stands, another phrase, or a list that the language joins ("a, b and c").
+#: A value is text, another phrase, or a list that the language joins ("a, b and c").
 Value: TypeAlias = "str | Phrase | tuple[str | Phrase, ...]"
 
 
@@ -42,7 +42,7 @@ class Phrase:
         return words[self.key].format_map({name: _text(each, language) for name, each in self.values.items()})
 
     def to_data(self) -> str | list[object]:
-        """Return builtins from which the script of a page writes the phrase in the language that its reader chose."""
+        """Return builtins for the script of a page, which writes the phrase in the reader's language."""
         return [self.key, {name: _data(each) for name, each in self.values.items()}] if self.values else self.key
 
 
@@ -51,7 +51,7 @@ def say(key: str, **values: Value) -> Phrase:
     return Phrase(key, values)
 
 
-#: Nothing to say.
+#: An empty phrase.
 SILENCE = Phrase("")
 
 
@@ -64,12 +64,12 @@ def table(language: str) -> Mapping[str, str]:
 
 
 def counted(key: str, count: int) -> Phrase:
-    """Return "1 case" or "12 cases": ``key`` stands for several, ``key`` and ".one" for one."""
+    """Return "1 case" or "12 cases": ``key`` is the plural, ``key`` with ".one" the singular."""
     return say(f"{key}.one") if count == 1 else say(key, n=f"{count:,}")
 
 
 def commas(parts: Sequence[Phrase]) -> Phrase:
-    """Join phrases by commas alone, as in a list that claims no end."""
+    """Join phrases with commas only, without "and"."""
     *most, last = parts or (SILENCE,)
     return reduce(lambda rest, part: say("list.pair", first=part, rest=rest), reversed(most), last)
 

@@ -1,4 +1,4 @@
-"""What each bundled suite says of itself: its title, place and layout on the page, and the certificate's tier."""
+"""The description of each bundled suite: its title, place and layout on the page, and the certificate's tier."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pytest_ascend.system.bundled import folder
 
 
 class WaiverLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The largest shares of a suite's cases that the CPU may compute, that may be waived as defects, and as limits.
+    """The largest shares of a suite's cases that may be computed by the CPU, waived as defects, and waived as limits.
 
-    A limit is what torch_npu of the version lacks by design: no kernel, a dtype refused, documented. A defect is wrong.
-    One case in a hundred may be left to the CPU, with right numbers: programs run, slower. Waivers of defects are
-    public and have a last day; a twentieth of a suite at most. By design torch_npu 2.13 lacks 6 % of the cases of
-    operators at level standard and 16 % at full; what lacks a quarter is no PyTorch.
+    A limit is what this version of torch_npu lacks by design: no kernel, a refused dtype, documented. A defect is an
+    error. One case in a hundred may be computed by the CPU with right numbers: programs run, but slower. Waivers of
+    defects are public and expire; at most a twentieth of a suite. By design, torch_npu 2.13 lacks 6 % of the cases of
+    operators at level standard and 16 % at full; the limit is a quarter.
     """
 
     fallbacks: float = 0.01
@@ -28,9 +28,9 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The file ``suites/NAME/suite.json``.
 
     ``title`` by language; ``order`` on the page, small numbers first; ``grid``: many cases of a kind, laid out as
-    subjects by dtype, not as a list; ``tier``: the first tier of the certificate that asks for it, the lowest where
-    nothing is said; ``compares``: a pass rests on a comparison; ``needs_npu``: no other device has what it tests;
-    ``computed_once``: cases look at what one of them computed.
+    subjects by dtype, not as a list; ``tier``: the first tier of the certificate that requires it, by default
+    the lowest; ``compares``: a pass needs a comparison; ``needs_npu``: it cannot run on other devices;
+    ``computed_once``: its cases share one computation.
     """
 
     title: Mapping[str, str]
@@ -52,5 +52,5 @@ def suites() -> Mapping[str, Suite]:
 
 
 def describe(name: str) -> Suite:
-    """Return what a suite says of itself; for one that is not bundled, a description with its name as the title."""
+    """Return the description of a suite; for one that is not bundled, its name is the title."""
     return suites().get(name) or Suite(title={"en": name})

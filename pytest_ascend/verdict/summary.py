@@ -1,4 +1,4 @@
-"""From a run log to what it means: counts, the verdict, the exit code. All judging of a run as a whole is done here.
+"""From a run log to counts, verdict and exit code. A run as a whole is judged only here.
 
 The closed world: every case of the manifest has exactly one outcome, and a case without a record is ``not-run``.
 """
@@ -32,7 +32,7 @@ from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
 
 
 def verified(record: ResultRecord, stack: Stack) -> ResultRecord:
-    """Return the record with the outcome that its own evidence allows: nobody is taken at their word."""
+    """Return the record with the outcome that its own evidence supports."""
     outcome = _contradicted(record, stack)
     return record.but(outcome_name=outcome.name, reason=outcome.reason) if outcome else record
 
@@ -47,7 +47,7 @@ def _contradicted(record: ResultRecord, stack: Stack) -> Outcome | None:
 
 
 def _unearned(record: ResultRecord) -> Outcome | None:
-    """Return what a recorded pass really is, or None where it was earned."""
+    """Return the true outcome of a recorded pass, None if it is justified."""
     if any(not verdict.agrees for verdict in record.verdicts):
         return Failed(reason="recorded as passed, but a comparison disagrees")
     if not record.verdicts and not record.measurements:
@@ -65,7 +65,7 @@ PARTIAL = "subset"
 #: The reason why a run of --ascend-model is a subset.
 OWN_MODEL = "a model of your own"
 
-#: Outcomes in the order in which people want to hear of them: what is wrong, what is missing, what is well.
+#: Outcomes in the order of reports: wrong, missing, fine.
 ORDER = tuple(
     kind.name for kind in (Failed, Errored, Flaky, Fallback, Unsupported, NotRun, NotEmulated, Disputed, Waived, Passed)
 )
@@ -75,7 +75,7 @@ _NOT_EXECUTED = (NotRun.name, NotEmulated.name)
 
 @dataclass(frozen=True, slots=True)
 class RunVerdict:
-    """What a run as a whole says: its ``kind``, whether the combination ``conforms``, and a sentence for people.
+    """The verdict on a run: its ``kind``, whether the combination ``conforms``, and a sentence.
 
     The sentence is made of ``notice`` (nothing on an NPU), ``opening`` ("Conforms") and ``body`` ("all 60 cases ...").
     """
@@ -88,17 +88,17 @@ class RunVerdict:
 
     @property
     def sentence(self) -> str:
-        """Return the whole sentence in English, with the notice before it where there is one."""
+        """Return the whole sentence in English, after the notice, if any."""
         return f"{self.notice} {self.opening}: {self.body}".strip()
 
     def in_footer(self) -> FooterVerdict:
-        """Return what the footer of a log says of it."""
+        """Return the verdict in the form of the log's footer."""
         return FooterVerdict(self.kind, self.conforms, self.sentence)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """All that is known of a run when it is over.
+    """The result of a finished run.
 
     ``results`` has one record for each case of the manifest, in its order.
     ``counts`` has every outcome, zeros included, in the order of ``ORDER``. ``executed`` counts the cases that the
