@@ -43,6 +43,12 @@ class Call:
     kwargs: Mapping[str, Any]
     goes_back: bool = False
 
+    @property
+    def text(self) -> str:
+        """What is called, with sizes and strides in place of tensors."""
+        name = getattr(self.function, "__name__", self.operator)
+        return f"{name}{on_tensors(_described, (self.args, dict(self.kwargs)))}"[:600]
+
     def on(self, device: torch.device, change: Callable[[torch.Tensor], torch.Tensor] | None = None) -> list[Any]:
         """Call there; return results, or gradients by every floating tensor, on the CPU."""
         given = (self.args, dict(self.kwargs))
@@ -55,6 +61,13 @@ class Call:
             incoming = [_upstream(each) for each in attached]
             found = list(torch.autograd.grad(attached, leaves, incoming, allow_unused=True))
         return [None if each is None else each.detach().cpu() for each in found]
+
+
+def _described(tensor: torch.Tensor) -> str:
+    numbers = tensor.reshape(-1)[:4].tolist()
+    return (
+        f"{str(tensor.dtype)[6:]} {tuple(tensor.shape)} by {tensor.stride()} from {tensor.storage_offset()}: {numbers}"
+    )
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:

@@ -5,11 +5,15 @@ Imported after the emulated device is activated, and before anything else import
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import click
 import torch
 import torch_npu  # noqa: F401
+from operator_switch import SWITCH
 
 from pytest_ascend.coverage import expectations
 from pytest_ascend.device.npu import Npu
@@ -62,3 +66,59 @@ def complaint(case: Case, target: Target | None = None) -> str:
 
 def _forget(_: Mapping[str, Any]) -> None:
     """Keep no verdict."""
+
+
+class Suite:
+    """The cases of the suite, and what is known of them: which kernels they call, and whether they pass as it is."""
+
+    def __init__(self) -> None:
+        self.cases = asked()
+        self.of_subject: dict[str, list[Case]] = defaultdict(list)
+        for case in self.cases:
+            self.of_subject[case.subject].append(case)
+        self.calls: dict[str, set[str]] = {}
+        self._passes: dict[str, bool] = {}
+
+    def watch(self, levels: Sequence[str]) -> None:
+        """Run the cases of these levels as they are: who calls what. Of the others their operators are known by it."""
+        with click.progressbar([case for case in self.cases if case.level in levels], label="cases") as cases:
+            for case in cases:
+                self._passes[case.id] = not self.complaint(case)
+
+    def complaint(self, case: Case) -> str:
+        """Run a case; return what is said against it, and remember what kernels it calls."""
+        SWITCH.called.clear()
+        said = complaint(case)
+        self.calls.setdefault(case.id, set()).update(SWITCH.called)
+        return said
+
+    def passes(self, case: Case) -> bool:
+        """Whether a case passes with every kernel right."""
+        if case.id not in self._passes:
+            kernel, SWITCH.kernel = SWITCH.kernel, ""
+            self._passes[case.id] = not self.complaint(case)
+            SWITCH.kernel = kernel
+        return self._passes[case.id]
+
+    def cases_of(self, kernel: str, names: Iterable[str], shown: str, chance: random.Random) -> list[Case]:
+        """Return the cases that call a kernel, or may: those of the operator that shows a fault first.
+
+        Only cases of level full may call what is not known of them.
+        """
+        subjects = {case.subject for case in self.cases if kernel in self.calls.get(case.id, ())}
+        subjects.update(name for name in names if name in self.of_subject)
+        found = [case for name in sorted(subjects) for case in self.of_subject[name]]
+        # Generated calls change more often than what is known of them.
+        found = [case for case in found if kernel in self.calls.get(case.id, {kernel}) or "sweep" in case.property]
+        chance.shuffle(found)
+        name, dtype = shown.split()[:2]
+
+        def order(case: Case) -> tuple[object, ...]:
+            return (
+                case.subject not in {name, name.rpartition(".")[2]},
+                case.dtype != dtype,
+                "sweep" not in case.property,
+                len(self.calls.get(case.id, ())),
+            )
+
+        return sorted(found, key=order)

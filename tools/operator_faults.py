@@ -3,10 +3,11 @@
     python tools/operator_faults.py --results DIR [--faults 2000] [--seed 0] [--minutes 30] [--explore 60] [--write]
 
 A fault is an effect, a condition and a kernel (:mod:`operator_effects`). It counts where a random call that is drawn
-without the suite shows it (:mod:`operator_calls`). Then the cases of those operators run that call the kernel, at
-level smoke, standard and full, until one complains, and then generated calls for ``--explore`` seconds. Each trial is
-a line in DIR, and those that are there are not made again; ``--part 0/2`` takes every other fault. ``--write`` puts
-the table of all that is there into docs/operators.md. Needs the extra ``corpus``.
+without the suite shows it (:mod:`operator_calls`). Then the cases run that call the kernel, at level smoke, standard
+and full, until one complains: those first of the operator that shows it. Then generated calls for ``--explore``
+seconds. Each trial is a line in DIR, and those that are there are not made again; ``--part 0/2`` takes every other
+fault. ``--again`` tries the faults of another folder anew, which show what they showed then. ``--write`` puts the
+table of all that is there into docs/operators.md. Needs the extra ``corpus``.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -33,7 +35,7 @@ os.environ["PYTEST_ASCEND_FAULTS"] = "operator_switch:EVERY_KERNEL"
 import torch  # noqa: E402  (after the activation)
 import torch_npu  # noqa: E402, F401  (which torch loads by itself only where nobody forbids it)
 from operator_calls import DTYPES, NPU, TIES, Call, Calls, is_wrong  # noqa: E402
-from operator_cases import asked, complaint, emulated  # noqa: E402
+from operator_cases import Suite, emulated  # noqa: E402
 from operator_effects import CONDITIONS, EFFECTS, Seen  # noqa: E402
 from operator_switch import SWITCH  # noqa: E402
 from ops.database import database  # noqa: E402
@@ -41,7 +43,6 @@ from ops.database import database  # noqa: E402
 from pytest_ascend.operators import sweep  # noqa: E402
 from pytest_ascend.operators.exploring import CALLS, EXPLORE  # noqa: E402
 from pytest_ascend.operators.sweep import Sweep  # noqa: E402
-from pytest_ascend.records.case import Case  # noqa: E402
 from pytest_ascend.run.comparing import PrecisionCompare  # noqa: E402
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "operators.md"
@@ -51,8 +52,10 @@ PLUMBING = {"aclnnInplaceCopy", "aclnnCast"}
 LEVELS = ("smoke", "standard", "full")
 #: In the place of a level, where there was no time for generated calls.
 NOT_EXPLORED = "not explored"
-#: Seconds that are spent on one fault at a level; cases come in the order of how few kernels they call, then at random.
-SECONDS = {"smoke": 10.0, "standard": 25.0, "full": 40.0}
+#: Seconds of a processor for one fault at a level. What is not through by then is not counted at this level or above.
+SECONDS = {"smoke": 60.0, "standard": 180.0, "full": 300.0}
+#: In the place of a level, where the time was up before all cases had run.
+NOT_FINISHED = "not finished at "
 #: What a call may ask for: tensors of 2^20 elements, many times over.
 MEMORY_BYTES = 4 << 30
 #: Tries, and seconds, to find a call that shows a fault.
@@ -73,8 +76,9 @@ class Fault:
 class Trial:
     """What came of a fault.
 
-    ``shown`` is the operator and dtype of a call that shows it, "" where none was found. ``level`` is the lowest that
-    complains, with the case and its words; "missed" where none does.
+    ``shown`` is the operator and dtype of a call that shows it, "" where none was found, and ``call`` that call.
+    ``level`` is the lowest that complains, with the case and its words; "missed" where none does. ``reached`` counts
+    the calls of the suite until then that gave something else.
     """
 
     fault: Fault
@@ -82,6 +86,8 @@ class Trial:
     level: str = ""
     case: str = ""
     complaint: str = ""
+    call: str = ""
+    reached: int = 0
 
 
 @cache
@@ -168,9 +174,9 @@ def plant(fault: Fault, seed: int) -> bool:
     return True
 
 
-def shown(fault: Fault, seed: int, callers: Sequence[tuple[str, object]]) -> str:
-    """Look for a legal call that shows a planted fault; return its operator and dtype."""
-    chance, until = random.Random(f"{seed} {fault.number} calls"), time.monotonic() + LOOKING_S  # noqa: S311  (no secret)
+def shown(fault: Fault, seed: int, callers: Sequence[tuple[str, object]]) -> tuple[str, str]:
+    """Look for a legal call that shows a planted fault; return its operator and dtype, and the call."""
+    chance, until = random.Random(f"{seed} {fault.number} calls"), time.thread_time() + LOOKING_S  # noqa: S311  (no secret)
     allowed = [each for each in callers if fault.effect != "wrong tie" or each[0] in TIES]
     for _ in range(TRIES if allowed else 0):
         name, dtype = chance.choice(allowed)
@@ -183,70 +189,33 @@ def shown(fault: Fault, seed: int, callers: Sequence[tuple[str, object]]) -> str
             wrong = _silently(lambda: is_wrong(call, result if isinstance(result, list) else []))  # noqa: B023
             SWITCH.kernel = kernel
             if wrong:
-                return f"{name} {str(dtype).removeprefix('torch.')}{' backward' if call.goes_back else ''}"
-        if time.monotonic() > until:
+                way = " backward" if call.goes_back else ""
+                return f"{name} {str(dtype).removeprefix('torch.')}{way}", call.text
+        if time.thread_time() > until:
             break
-    return ""
+    return "", ""
 
 
-class Suite:
-    """The cases of the suite, and what is known of them: which kernels they call, and whether they pass as it is."""
-
-    def __init__(self) -> None:
-        self.cases = asked()
-        self.of_subject: dict[str, list[Case]] = defaultdict(list)
-        for case in self.cases:
-            self.of_subject[case.subject].append(case)
-        self.calls: dict[str, set[str]] = {}
-        self._passes: dict[str, bool] = {}
-
-    def watch(self) -> None:
-        """Run the cases of level smoke as it is: who calls what."""
-        with click.progressbar([case for case in self.cases if case.level == "smoke"], label="cases") as cases:
-            for case in cases:
-                self.complaint(case)
-
-    def complaint(self, case: Case) -> str:
-        """Run a case; return what is said against it, and remember what kernels it calls."""
-        SWITCH.called.clear()
-        said = complaint(case)
-        self.calls.setdefault(case.id, set()).update(SWITCH.called)
-        return said
-
-    def passes(self, case: Case) -> bool:
-        """Whether a case passes with every kernel right."""
-        if case.id not in self._passes:
-            kernel, SWITCH.kernel = SWITCH.kernel, ""
-            self._passes[case.id] = not self.complaint(case)
-            SWITCH.kernel = kernel
-        return self._passes[case.id]
-
-    def cases_of(self, kernel: str, names: Iterable[str], chance: random.Random) -> list[Case]:
-        """Return the cases of the operators that call a kernel; those first which call few kernels."""
-        subjects = {case.subject for case in self.cases if kernel in self.calls.get(case.id, ())}
-        subjects.update(name for name in names if name in self.of_subject)
-        found = [case for name in sorted(subjects) for case in self.of_subject[name]]
-        found = [case for case in found if kernel in self.calls.get(case.id, {kernel})]
-        chance.shuffle(found)
-        return sorted(found, key=lambda case: len(self.calls.get(case.id, ())) or 9)
-
-
-def judged(suite: Suite, fault: Fault, seed: int, names: Iterable[str], explore_s: float) -> tuple[str, str, str]:
-    """Run the cases of a planted fault's operators, level by level; return who complains, and what is said."""
-    cases = suite.cases_of(fault.kernel, names, random.Random(f"{seed} {fault.number} cases"))  # noqa: S311
-    for level in LEVELS:
+def judged(suite: Suite, trial: Trial, seed: int, names: Iterable[str], levels: Sequence[str]) -> Trial:
+    """Run the cases that call the kernel of a planted fault until one complains; return what came of it."""
+    fault = trial.fault
+    cases = suite.cases_of(fault.kernel, names, trial.shown, random.Random(f"{seed} {fault.number} cases"))  # noqa: S311
+    SWITCH.effects = 0
+    for level in levels:
         until = time.thread_time() + SECONDS[level]
         for case in (each for each in cases if each.level == level):
-            said = suite.complaint(case)
-            if said and suite.passes(case):
-                return level, case.id, said
             if time.thread_time() > until:
-                break
-    return _explored(cases, explore_s)
+                return replace(trial, level=f"{NOT_FINISHED}{level}", reached=SWITCH.effects)
+            said, reached = suite.complaint(case), SWITCH.effects
+            if said and suite.passes(case):
+                return replace(trial, level=level, case=case.id, complaint=said[:300], reached=reached)
+    return replace(trial, level=NOT_EXPLORED, reached=SWITCH.effects)
 
 
-def _explored(cases: Sequence[Case], seconds: float) -> tuple[str, str, str]:
+def explored(suite: Suite, trial: Trial, names: Iterable[str], seconds: float) -> Trial:
     """Ask generated calls of the operators with sweeps, in turns, for so long."""
+    chance = random.Random(trial.fault.number)  # noqa: S311  (no secret)
+    cases = suite.cases_of(trial.fault.kernel, names, trial.shown, chance)
     swept = [case for case in cases if case.property == "sweep"]
     until, turn = time.thread_time() + seconds, 0
     while swept and time.thread_time() < until:
@@ -256,11 +225,75 @@ def _explored(cases: Sequence[Case], seconds: float) -> tuple[str, str, str]:
             try:
                 sweep.run(target, PrecisionCompare(note=lambda _: None))
             except Exception as error:  # noqa: BLE001  (a kernel may fail as well as be wrong)
-                return EXPLORE, case.id, f"{error}".partition("\n")[0]
+                return replace(trial, level=EXPLORE, case=case.id, complaint=f"{error}".partition("\n")[0][:300])
             if time.thread_time() > until:
                 break
         turn += 1
-    return ("missed" if seconds else NOT_EXPLORED), "", ""
+    return replace(trial, level="missed")
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    """What trials have in common: the suite, the seed of the faults, who calls each kernel, and how far they go."""
+
+    suite: Suite
+    seed: int
+    callers: Mapping[str, list[tuple[str, object]]]
+    levels: Sequence[str]
+    explore_s: float
+
+    @classmethod
+    def of(cls, results: Path, seed: int, levels: Sequence[str], explore_s: float, only: Sequence[str]) -> Bank:
+        """Find out who calls each kernel, or read it where it is known already."""
+        suite, file = Suite(), results / "calls.json"
+        if file.exists():
+            callers, suite.calls = read(file)
+        else:
+            callers = reached(only)
+            suite.watch(LEVELS[:1] if only else LEVELS[:2])
+            saved(file, callers, suite.calls)
+        return cls(suite, seed, callers, levels, explore_s)
+
+    def trials(
+        self, drawn: Iterable[Fault], results: Path, name: str, before: Mapping[int, Trial] | None
+    ) -> Iterator[Trial]:
+        """Try faults that were not tried yet, and yield each when it is written down."""
+        known, begun = all_trials(results, self.seed), results / f"begun-{name}.json"
+        with (results / f"faults-{name}.jsonl").open("a", encoding="utf-8") as lines:
+            if begun.exists():  # a wrong kernel may end the process: it is not tried again
+                fault = Fault(**json.loads(begun.read_text(encoding="utf-8")))
+                if fault.number not in known:
+                    known[fault.number] = Trial(fault, "", "crashed")
+                    lines.write(json.dumps(asdict(known[fault.number])) + "\n")
+            for fault in drawn:
+                if fault.number in known or (before is not None and fault.number not in before):
+                    continue
+                begun.write_text(json.dumps(asdict(fault)), encoding="utf-8")
+                trial = self.tried(fault, before)
+                lines.write(json.dumps(asdict(trial)) + "\n")
+                lines.flush()
+                yield trial
+
+    def tried(self, fault: Fault, before: Mapping[int, Trial] | None) -> Trial:
+        """Try a planted fault; what showed it, where it was tried before, is known."""
+        if before:
+            trial = replace(before[fault.number], level="", case="", complaint="", reached=0)
+        else:
+            found, call = shown(fault, self.seed, self.callers[fault.kernel])
+            trial = Trial(fault, found, call=call)
+        plant(fault, self.seed)
+        if trial.shown:
+            names = {name for name, _ in self.callers[fault.kernel]}
+            trial = judged(self.suite, trial, self.seed, names, self.levels)
+            if trial.level == NOT_EXPLORED and self.explore_s:
+                trial = explored(self.suite, trial, names, self.explore_s)
+        SWITCH.clear()
+        return trial
+
+
+def all_trials(results: Path, seed: int) -> dict[int, Trial]:
+    """Read what was tried of a seed, by number."""
+    return {n: each for file in sorted(results.glob(f"faults-{seed}-*.jsonl")) for n, each in trials(file).items()}
 
 
 def trials(file: Path) -> dict[int, Trial]:
@@ -270,13 +303,17 @@ def trials(file: Path) -> dict[int, Trial]:
     return {row["fault"]["number"]: Trial(**{**row, "fault": Fault(**row["fault"])}) for row in rows}
 
 
-def table(found: Iterable[Trial], sampled: int) -> Iterator[str]:
-    """Yield the lines of the table: by effect, by condition, and of all."""
-    tried = list(found)
+def table(results: Path, count: int) -> Iterator[str]:
+    """Yield the lines of the table, of all seeds in a folder: by effect, by condition, and of all."""
+    seeds = sorted({int(file.name.split("-")[1]) for file in results.glob("faults-*-*.jsonl")})
+    tried = [each for seed in seeds for each in all_trials(results, seed).values()]
+    drawn = count * len(seeds)
     visible = [each for each in tried if each.shown]
+    unfinished = sum(each.level.startswith(NOT_FINISHED) for each in visible)
     yield (
-        f"{len(tried):,} of {sampled:,} faults were tried; {len(visible):,} of them show in a legal call. "
-        f"{len({each.fault.kernel for each in visible})} kernels are among them."
+        f"{len(tried):,} of {drawn:,} faults were tried; {len(visible):,} of them show in a legal call. "
+        f"{len({each.fault.kernel for each in visible})} kernels are among them. "
+        f"Of {unfinished} not all cases could be run in the time: they count at the levels below."
     )
     yield ""
     yield "| faults | visible | caught at smoke | standard | full | exploring |"
@@ -288,12 +325,16 @@ def table(found: Iterable[Trial], sampled: int) -> Iterator[str]:
 
 
 def _row(name: str, trials: Sequence[Trial]) -> str:
-    shares, known = [], len(trials)
-    for place, _ in enumerate((*LEVELS, EXPLORE)):
-        caught = sum(each.level in (*LEVELS, EXPLORE)[: place + 1] for each in trials)
-        is_known = known and (place < len(LEVELS) or all(each.level != NOT_EXPLORED for each in trials))
-        shares.append(f"{caught / known:.0%}" if is_known else "")
-    return f"| {name} | {known} | {' | '.join(shares)} |"
+    shares, levels = [], (*LEVELS, EXPLORE)
+    for place, level in enumerate(levels):
+        unknown = {NOT_FINISHED + each for each in levels[: place + 1]} | (
+            {NOT_EXPLORED} if level == EXPLORE else set()
+        )
+        known = [each for each in trials if each.level not in unknown]
+        caught = sum(each.level in levels[: place + 1] for each in known)
+        is_known = known and (level != EXPLORE or len(known) == len(trials))
+        shares.append(f"{caught / len(known):.0%}" if is_known else "")
+    return f"| {name} | {len(trials)} | {' | '.join(shares)} |"
 
 
 def write(lines: Iterable[str], page: Path) -> None:
@@ -312,6 +353,8 @@ def write(lines: Iterable[str], page: Path) -> None:
 @click.option("--explore", "explore_s", default=60.0, show_default=True, help="Seconds to explore what is missed.")
 @click.option("--part", default="0/1", help="Which of how many parts of the faults.")
 @click.option("--operator", "only", multiple=True, help="Only kernels of these operators of torch's database.")
+@click.option("--level", type=click.Choice(LEVELS), default="full", show_default=True, help="The last to be run.")
+@click.option("--again", type=click.Path(path_type=Path), help="Folder of earlier trials: only what showed there.")
 @click.option("--write", "is_written", is_flag=True, help="Put the table into docs/operators.md.")
 def main(  # noqa: PLR0917
     results: Path,
@@ -321,47 +364,29 @@ def main(  # noqa: PLR0917
     explore_s: float,
     part: str,
     only: tuple[str, ...],
+    level: str,
+    again: Path | None,
     *,
     is_written: bool,
 ) -> None:
     """Try faults, print what came of them, and write where asked to."""
     warnings.simplefilter("ignore")
     results.mkdir(parents=True, exist_ok=True)
-    files = sorted(results.glob(f"faults-{seed}-*.jsonl"))
-    known = {number: each for file in files for number, each in trials(file).items()}
     if minutes:
         bound_memory()
         until = time.monotonic() + minutes * 60
-        suite, file = Suite(), results / "calls.json"
-        if file.exists():
-            callers, suite.calls = read(file)
-        else:
-            callers = reached(only)
-            suite.watch()
-            saved(file, callers, suite.calls)
+        bank = Bank.of(results, seed, LEVELS[: LEVELS.index(level) + 1], explore_s, only)
         place, parts = map(int, part.split("/"))
-        begun = results / f"begun-{seed}-{place}.json"
-        if begun.exists():  # a wrong kernel may end the process: it is not tried again
-            fault = Fault(**json.loads(begun.read_text(encoding="utf-8")))
-            known.setdefault(fault.number, Trial(fault, "", "crashed"))
-        with (results / f"faults-{seed}-{place}.jsonl").open("a", encoding="utf-8") as lines_of:
-            for index, fault in enumerate(faults(seed, callers)):
-                if index >= count or time.monotonic() > until:
-                    break
-                if index % parts != place or fault.number in known:
-                    continue
-                begun.write_text(json.dumps(asdict(fault)), encoding="utf-8")
-                call = shown(fault, seed, callers[fault.kernel])
-                plant(fault, seed)
-                names = {name for name, _ in callers[fault.kernel]}
-                level, case, said = judged(suite, fault, seed, names, explore_s) if call else ("", "", "")
-                SWITCH.clear()
-                known[fault.number] = Trial(fault, call, level, case, said[:300])
-                lines_of.write(json.dumps(asdict(known[fault.number])) + "\n")
-                lines_of.flush()
-                if call:
-                    click.echo(f"{fault.number} {fault.kernel}: {fault.effect}, by {fault.condition}: {level} {case}")
-    lines = list(table(known.values(), count))
+        drawn = (each for i, each in enumerate(islice(faults(seed, bank.callers), count)) if i % parts == place)
+        before = all_trials(again, seed) if again else None
+        for trial in bank.trials(drawn, results, f"{seed}-{place}", before):
+            fault = trial.fault
+            if trial.shown:
+                said = f"{fault.effect}, by {fault.condition}: {trial.level} {trial.case}"
+                click.echo(f"{fault.number} {fault.kernel}: {said}")
+            if time.monotonic() > until:
+                break
+    lines = list(table(results, count))
     click.echo("\n".join(lines))
     if is_written:
         write(lines, PAGE)

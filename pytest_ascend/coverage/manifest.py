@@ -20,6 +20,8 @@ from pytest_ascend.system.files import read_regular, write_if_new
 SCHEMA = 1
 #: Seed of the generated calls of the cases ``sweep``; part of the manifest, because it determines the calls.
 SWEEP_SEED = 1
+#: Counts how calls are generated from a seed: another one makes other calls of the same seed.
+SWEEP_GENERATION = 2
 NAME = "manifest.json"
 COMMAND = "pytest-ascend manifest"
 LARGEST_BYTES = 64 << 20
@@ -40,6 +42,8 @@ def _loaded(path: Path, _changed_ns: int) -> tuple[Case, ...]:
             raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA}")
         if data["sweep_seed"] != SWEEP_SEED:
             raise ValueError(f"its sweeps are of seed {data['sweep_seed']!r}, not {SWEEP_SEED}")
+        if data["sweep_generation"] != SWEEP_GENERATION:
+            raise ValueError(f"its sweeps are of generation {data['sweep_generation']!r}, not {SWEEP_GENERATION}")
         return _checked(codec.converted(data["cases"], tuple[Case, ...], "cases"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
@@ -62,7 +66,8 @@ def encode(cases: Iterable[Case]) -> str:
     """Return the text of the manifest: one case per line, sorted, for readable diffs."""
     lines = sorted(json.dumps(to_builtins(case), sort_keys=True) for case in cases)
     body = ",\n".join(lines)
-    return f'{{"schema": {SCHEMA}, "sweep_seed": {SWEEP_SEED}, "cases": [\n{body}\n]}}\n'
+    head = f'"schema": {SCHEMA}, "sweep_seed": {SWEEP_SEED}, "sweep_generation": {SWEEP_GENERATION}'
+    return f'{{{head}, "cases": [\n{body}\n]}}\n'
 
 
 def write(suites: Path, cases: Iterable[Case]) -> Path:

@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from pytest_ascend.operators.operator import FUNCTION, Operator
-from pytest_ascend.operators.samples import FORWARD, SHAPES, Sample, Source, call
+from pytest_ascend.operators.samples import FORWARD, SHAPES, Sample, Source, call, leaves
 from pytest_ascend.operators.values import StoredTensor, Values, Variant
 from pytest_ascend.run import inputs
 
@@ -30,11 +31,15 @@ LARGE = (65_535, 65_536, 65_537)
 USUAL, LARGEST = 1 << 13, 1 << 17
 
 AS_THEY_ARE = "as they are"
+EDGY = "edges"
 #: What is done to the numbers of a call, in turn, where anything is promised of such numbers.
 NUMBERS = (
-    *("special in the tail", "edges", "few", AS_THEY_ARE, "far", "sorted"),
-    *("special at the head", "reversed", "special within", "equal"),
+    *("special in the tail", EDGY, "few", "special at the head", "far", "special within", "sorted"),
+    *(AS_THEY_ARE, "reversed", "equal"),
 )
+#: Which of its tensors have them, in turn, where it may be others than the first.
+FIRST, SECOND, ALL = "first", "second", "all"
+_WHICH = (FIRST, SECOND, ALL)
 #: What is done to the sizes of three calls, in turn.
 SIZES = ("edge", "one", "large", "empty", "edge", "many", "as the table has them", "edge")
 #: Layouts of the second call of three, in turn; "expanded" is how the tensors are made.
@@ -45,11 +50,23 @@ LAYOUTS = ("transposed", "stepped", EXPANDED, "shifted", "")
 AXES = ("size", "values", "layout")
 
 #: Families whose operators take integers of any size.
-_ANY_INTEGER = ("arithmetic", "comparison", "elementwise", "reduction", "sorting", "movement", "indexing", "activation")
+_ANY_INTEGER = (
+    *("arithmetic", "comparison", "elementwise", "reduction", "sorting", "movement", "indexing", "activation"),
+    *("foreach", "other"),
+)
 #: Families whose operators give the same for equal elements, wherever these stand in memory: none has to come first.
 _ANY_ROWS = ("arithmetic", "comparison", "elementwise", "activation", "movement", "linear algebra", "loss", "network")
-#: Families of functions of one number that are defined far from zero where they are on both sides of it.
-_FAR = ("elementwise", "activation")
+#: Families that are not asked for numbers far from zero: there the result is a difference, or beyond the dtype.
+_NEAR = ("other", "linalg", "masked")
+#: Families whose operators take any number of dimensions, and broadcast.
+POINTWISE = ("arithmetic", "comparison", "elementwise", "activation", "foreach")
+#: Dimensions of three calls of these, in turn; 0 leaves them as the table has them.
+DEPTHS = (0, 2, 3, 0, 5, 1, 2)
+#: Families whose operators take one dimension more, in the first place, mostly; and its size.
+_DEEPER = ("reduction", "sorting")
+_MORE = 6
+#: Sizes of the dimensions of a call of which all have one size, from the last on.
+_APART = (9, 7, 5, 3, 2, 4, 10)
 
 Each = TypeVar("Each")
 
@@ -95,35 +112,124 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
     """Yield ``count`` calls, three at a time: one, another of the same sizes, and the first with other numbers.
 
     Between the first and the third another call with the same sizes comes, with other arguments where the operator has
-    some, and in another layout: what is kept by shape alone shows there. Not all of them are legal.
+    some. Each has a layout of its own: what is kept by shape alone shows there. Not all of them are legal. Every dtype
+    has its own place in all turns, so that together they ask more pairs of a size, numbers, arguments and a layout.
     """
-    templates = templates_of(operator, dtype)
+    templates, shift = templates_of(operator, dtype), shift_of(operator, dtype)
     for number in range(-(-count // 3) if templates else 0):
-        chance = Chance(f"sweep/{operator.name}/{dtype}/{seed}/{number}")
+        # Every third size is that of the other dtypes as well: what is kept from one for another shows there.
+        is_shared = number % 3 == 2
+        chance = Chance(f"sweep/{operator.name}/{'' if is_shared else dtype}/{seed}/{number}")
+        ahead = 0 if is_shared else shift
         # One further on each turn of the sizes: so every template comes in every size.
-        place, first = templates[(number + number // len(SIZES)) % len(templates)]
-        alike = [each for each in templates if _sizes(each[1]) == _sizes(first)]
-        second = alike[([each[0] for each in alike].index(place) + 1) % len(alike)]
+        place, first = templates[(number + number // len(SIZES) + ahead) % len(templates)]
+        if operator.family in POINTWISE:
+            first = _with_grads(first, templates)
+        alike = [(index, made) for index, each in templates if (made := _with_arguments(operator, first, each))]
+        turn = [index for index, _ in alike].index(place) + number // 2
+        (place, first), second = (
+            (index, _deepened(operator, each, number + ahead))
+            for index, each in (alike[turn % len(alike)], alike[(turn + 1) % len(alike)])
+        )
         sizes, axis = _resized(first, chance, number)
         if _elements(second[1], sizes) > LARGEST:  # it has those sizes more often
             second = (place, first)
-        numbers, layout = numbers_of(operator, first, dtype), LAYOUTS[number % len(LAYOUTS)]
+        numbers, turn = numbers_of(operator, first, dtype), number + shift
+        how = numbers[turn % len(numbers)]
+        again = how if (number // 2 + shift) % 2 else AS_THEY_ARE
         three = (
-            ((place, first), numbers[number % len(numbers)], ""),
-            (second, chance.of(numbers_of(operator, second[1], dtype)), layout),
-            ((place, first), AS_THEY_ARE, ""),
+            ((place, first), how, ""),
+            (second, chance.of(numbers_of(operator, second[1], dtype)), LAYOUTS[turn % len(LAYOUTS)]),
+            ((place, first), EDGY if EDGY in numbers and how != EDGY else again, LAYOUTS[(turn + 2) % len(LAYOUTS)]),
         )
         for position, ((index, template), how, placed) in enumerate(three):
             key = f"sweep/{operator.name}/{dtype}/{seed}/{number}/{position}"
-            if any(isinstance(each, StoredTensor) for each in template.values()) and not operator.one_set_of_inputs:
+            if _draws_anew(operator, template):
                 template = operator.sampled(dtype, key, sizes)[index]  # noqa: PLW2901
-            sample = _changed(operator, template, sizes, how, dtype, key)
+            sample = _changed(operator, template, sizes, (how, _WHICH[(turn + position) % 3]), dtype, key)
             if placed == EXPANDED and operator.family in _ANY_ROWS and operator.layouts:
                 sample = sample.expanded()
             name = f"call {3 * number + position} of seed {seed}: {sample.name}"
             axes = (axis, how, placed or "contiguous")
             given = replace(sample, name=name, group=FORWARD)
             yield Generated(given, placed, axes, seed, 3 * number + position, template=index)
+
+
+def _draws_anew(operator: Operator, template: Sample) -> bool:
+    """Whether the tensors of a call are a user's own, who draws them in other sizes."""
+    return any(isinstance(each, StoredTensor) for each in template.values()) and not operator.one_set_of_inputs
+
+
+def shift_of(operator: Operator, dtype: str) -> int:
+    """Return the place of a dtype in all turns: by how much it is ahead of the first dtype."""
+    return operator.dtypes.index(dtype) if dtype in operator.dtypes else 0
+
+
+def _deepened(operator: Operator, template: Sample, number: int) -> Sample:
+    """Return the call with tensors of more dimensions, or fewer, where the operator takes any."""
+    sources = template.values()
+    most = max((len(each.shape) for each in sources), default=0)
+    if (
+        _draws_anew(operator, template)
+        or not most
+        or any(isinstance(each, Values) and each.kind == "given" for each in sources)
+    ):
+        return template
+    depth = DEPTHS[number % len(DEPTHS)]
+    try:
+        np.broadcast_shapes(*(each.shape for each in sources))
+    except ValueError:  # a weight of each channel
+        return template
+    if operator.family not in POINTWISE:
+        depth = most + 1 if operator.family in _DEEPER and depth == DEPTHS[1] else 0
+
+    # Where all dimensions are of one size none could be changed alone.
+    is_apart = operator.family in POINTWISE or (operator.one_set_of_inputs and number % 2 == 1)
+    own = dict(enumerate(_APART, 1)) if is_apart and len({*_sizes(template)}) == 1 else {}
+
+    def deepened(leaf: Any) -> Any:
+        if not isinstance(leaf, (Values, StoredTensor)) or (depth and len(leaf.shape) < min(depth, most)):
+            return leaf
+        added = (_MORE, *range(2, 1 + depth - most))[: depth - most] if depth > most else ()
+        shape = (*added, *leaf.shape)[-depth:] if depth else leaf.shape
+        shape = tuple(own.get(len(shape) - i, size) if size > 1 else size for i, size in enumerate(shape))
+        if shape == leaf.shape:
+            return leaf
+        if isinstance(leaf, Values):
+            return replace(leaf, shape=shape)
+        return leaf.picked(shape, f"{operator.name}/{number}/deepened")
+
+    return template.with_sources(deepened)
+
+
+def _with_arguments(operator: Operator, template: Sample, other: Sample) -> Sample | None:
+    """Return the call with the arguments of another one beside its tensors, None where these are not as many.
+
+    What a user's own operator draws is taken as it is, where it has the same sizes.
+    """
+    ranks, is_pointwise = [len(each.shape) for each in template.values()], operator.family in POINTWISE
+    # Sizes of several tensors go with arguments, as the channels of a convolution go with its groups.
+    if _draws_anew(operator, template) or (len(ranks) > 1 and not is_pointwise):
+        return other if _sizes(template) == _sizes(other) else None
+    if len(template.args) != len(other.args):
+        return None
+    pairs = [
+        *zip(template.args, other.args, strict=True),
+        *((template.kwargs.get(key), other.kwargs.get(key)) for key in {**template.kwargs, **other.kwargs}),
+    ]
+    if any(_count(mine) != _count(its) for mine, its in pairs):
+        return None
+    is_free = is_pointwise and "dim" not in other.kwargs
+    if not is_free and ranks != [len(each.shape) for each in other.values()]:
+        return None
+    args = tuple(mine if _count(mine) else its for mine, its in pairs[: len(template.args)])
+    kwargs = {key: template.kwargs[key] if _count(its) else its for key, its in other.kwargs.items()}
+    return replace(template, args=args, kwargs=kwargs)
+
+
+def _count(argument: Any) -> int:
+    """Return how many tensors are in an argument."""
+    return sum(isinstance(leaf, Source) for leaf in leaves(argument))
 
 
 def templates_of(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:
@@ -136,7 +242,8 @@ def templates_of(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:
         and (each.group == FORWARD or (each.group == SHAPES and len(_sizes(each)) > 1 and len(each.values()) > 1))
     ]
     with_given = [(place, each) for place, each in usual if each.group == FORWARD]
-    return kept or [each for each in with_given if _sizes(each[1])] or with_given
+    # Numbers without dimensions have one size: they are asked as the table has them.
+    return [each for each in kept if _sizes(each[1])] or kept or [e for e in with_given if _sizes(e[1])] or with_given
 
 
 def _sizes(sample: Sample) -> tuple[int, ...]:
@@ -157,10 +264,16 @@ def _resized(template: Sample, chance: Chance, number: int) -> tuple[Mapping[int
     if axis in {"empty", "one"}:  # in one position
         return {chance.of(sizes): 0 if axis == "empty" else 1}, axis
     if axis == "large":
-        return _fitting(template, {chance.of(sizes): chance.of(LARGE)}, LARGEST), axis
+        # A long row where the last dimension is free, every other time; else wherever it comes.
+        rows = [each.shape[-1] for each in template.values() if each.shape and each.shape[-1] in sizes]
+        which = rows[0] if rows and chance.below(3) else chance.of(sizes)
+        found = dict(_fitting(template, {which: chance.of(LARGE)}, LARGEST))
+        # Halved, it would be a power of two in most calls.
+        found[which] -= chance.of((0, 1, 3)) if found[which] not in LARGE else 0
+        return found, axis
     if axis == "many":  # rows, images, heads: the first size is none that the others have
         first = next((each.shape[0] for each in template.values() if each.shape and each.shape[0] in sizes), sizes[0])
-        return _fitting(template, {first: chance.of(EDGES[:5]) + chance.of((0, 1))}, USUAL), axis
+        return _fitting(template, {first: chance.of(EDGES[2:5]) + chance.of((0, 1, 3))}, USUAL), axis
     wanted = {chance.of(sizes): chance.of(EDGES) + chance.of((-1, 0, 1)), chance.of(sizes): chance.of(EDGES)}
     wanted |= {size: chance.of(ODD) for size in sizes if size not in wanted and chance.below(2)}
     return _fitting(template, wanted, USUAL), "edge"
@@ -169,14 +282,14 @@ def _resized(template: Sample, chance: Chance, number: int) -> tuple[Mapping[int
 def numbers_of(operator: Operator, template: Sample, dtype: str) -> tuple[str, ...]:
     """Return what may be done to the numbers of a call."""
     kind, data = getattr(torch, dtype), [each for each in template.values() if not _is_index(each)]
-    varied = data if _varies_all(operator) else data[:1]
+    varied = data if _varies_others(operator) else data[:1]
     found = (how for how in NUMBERS if any(_may_vary(operator, each, how, kind) for each in varied))
     return tuple(found) or (AS_THEY_ARE,)
 
 
-def _varies_all(operator: Operator) -> bool:
-    """Whether numbers of all inputs are changed, not those of the first alone."""
-    return operator.family == "comparison" or operator.name in {"maximum", "minimum"}
+def _varies_others(operator: Operator) -> bool:
+    """Whether numbers of other inputs than the first are changed as well."""
+    return operator.family in {"comparison", "arithmetic", "linear algebra"}
 
 
 def _fitting(template: Sample, wanted: Mapping[int, int], most: int) -> Mapping[int, int]:
@@ -197,29 +310,46 @@ def _elements(template: Sample, sizes: Mapping[int, int]) -> int:
 
 
 def _changed(  # noqa: PLR0917  (an operator, its call, and what is changed)
-    operator: Operator, template: Sample, sizes: Mapping[int, int], how: str, dtype: str, key: str
+    operator: Operator, template: Sample, sizes: Mapping[int, int], how: tuple[str, str], dtype: str, key: str
 ) -> Sample:
-    """Return the call in these sizes, with its numbers changed."""
-    kind = getattr(torch, dtype)
-    is_first, varies_all, places = True, _varies_all(operator), itertools.count()
+    """Return the call in these sizes, with numbers changed: how, and of which tensors."""
+    kind, (change, which) = getattr(torch, dtype), how
+    data = [each for each in template.values() if not _is_index(each)]
+    # Equal numbers are to meet equal ones where they are compared.
+    which = ALL if _is_compared(operator) else which if _varies_others(operator) and len(data) > 1 else FIRST
+    varied = {FIRST: data[:1], SECOND: data[1:2], ALL: data}[which]
+    places = itertools.count()
 
     def changed(leaf: Any) -> Any:
-        nonlocal is_first
         if not isinstance(leaf, (Values, StoredTensor)):
             return leaf
         own = leaf
         if isinstance(leaf, Values):
-            own = replace(leaf, shape=tuple(sizes.get(size, size) for size in leaf.shape))
+            own = replace(
+                leaf, shape=tuple(sizes.get(size, size) for size in leaf.shape), high=_last(leaf, template, sizes)
+            )
         elif operator.one_set_of_inputs:
             own = leaf.picked(tuple(sizes.get(size, size) for size in leaf.shape), f"{key}/{next(places)}")
-        varies = how != AS_THEY_ARE and (is_first or varies_all) and _may_vary(operator, leaf, how, kind)
-        is_first &= _is_index(leaf)
-        return Variant(values=own, how=how) if varies else own
+        varies = any(leaf is each for each in varied) and change != AS_THEY_ARE
+        return Variant(values=own, how=change) if varies and _may_vary(operator, leaf, change, kind) else own
 
     sample = template.with_sources(changed)
     args, kwargs = _with_sizes(sample.args, sizes), _with_sizes(dict(sample.kwargs), sizes)
     resized = call(*args, **kwargs)
     return replace(sample, args=args, kwargs=kwargs, name=resized.name)
+
+
+def _is_compared(operator: Operator) -> bool:
+    return operator.family == "comparison" or operator.name in {"maximum", "minimum"}
+
+
+def _last(leaf: Values, template: Sample, sizes: Mapping[int, int]) -> float:
+    """Return the end of the numbers: an index reaches the end of the smallest dimension that it may be of."""
+    if not _is_index(leaf) or leaf.kind != "uniform" or leaf.low or leaf.dtype == "bool":
+        return leaf.high
+    indexed = (size for each in template.values() if not _is_index(each) for size in each.shape)
+    reached = [sizes.get(size, size) for size in indexed if size > leaf.high]
+    return max(min(reached, default=0) - 1, 0) if reached else leaf.high
 
 
 def _with_sizes(tree: Any, sizes: Mapping[int, int]) -> Any:
@@ -233,6 +363,28 @@ def _with_sizes(tree: Any, sizes: Mapping[int, int]) -> Any:
     return tree
 
 
+def _with_grads(template: Sample, alike: Sequence[tuple[int, Sample]]) -> Sample:
+    """Return the call with the tensors differentiated by that are in another one, where none of its own is.
+
+    The table leaves large ones out, as gradients have to be stored there.
+    """
+    mine = template.values()
+    if any(each.grad for each in mine if isinstance(each, (Values, StoredTensor))):
+        return template
+    for _, each in alike:
+        grads = [isinstance(its, Values) and its.grad for its in each.values()]
+        if any(grads) and len(grads) == len(mine):
+            given = iter(grads)
+            return template.with_sources(
+                lambda leaf: replace(leaf, grad=next(given)) if isinstance(leaf, Values) else leaf  # noqa: B023
+            )
+    return template
+
+
+def _has_negative(leaf: StoredTensor) -> bool:
+    return not leaf.tensor.is_complex() and leaf.tensor.dtype is not torch.bool and bool((leaf.tensor < 0).any())
+
+
 def _is_index(leaf: Source) -> bool:
     """Whether a tensor has a dtype of its own: an index, a mask."""
     return bool(leaf.dtype) if isinstance(leaf, Values) else isinstance(leaf, StoredTensor) and not leaf.follows
@@ -243,13 +395,13 @@ def _may_vary(operator: Operator, leaf: Source, how: str, dtype: torch.dtype) ->
     if _is_index(leaf) or dtype is torch.bool:
         return False
     # An integer that is to be positive, as a count of bits to shift by, is to be small as well.
-    is_free = isinstance(leaf, Values) and leaf.low < 0
+    is_free = leaf.low < 0 if isinstance(leaf, Values) else isinstance(leaf, StoredTensor) and _has_negative(leaf)
     if how == "edges":
         return not dtype.is_floating_point and is_free and operator.family in _ANY_INTEGER
     if how.startswith("special"):
         return operator.nonfinite and dtype.is_floating_point
     if how == "far":
-        return dtype.is_floating_point and is_free and operator.family in _FAR
+        return dtype.is_floating_point and is_free and operator.family not in _NEAR
     # The spread of equal numbers is 0, and what is computed in its place is rounding alone.
     is_level = operator.one_set_of_inputs or (operator.exactness == FUNCTION and operator.terms > 1)
     return how == AS_THEY_ARE or not (how in {"few", "equal"} and is_level)

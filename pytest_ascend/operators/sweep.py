@@ -15,9 +15,9 @@ import torch
 from pytest_ascend.coverage.manifest import SWEEP_SEED
 from pytest_ascend.dispatching import EagerDispatchMode, undisturbed, unseen
 from pytest_ascend.operators.calling import Layout, as_it_is, forward, on_tensors, tensors
-from pytest_ascend.operators.generator import AXES, EXPANDED, USUAL, Generated, generate
+from pytest_ascend.operators.generator import AXES, EXPANDED, POINTWISE, USUAL, Generated, generate, shift_of
 from pytest_ascend.operators.judging import alike, digest, expected, settings
-from pytest_ascend.operators.operator import MOVE, Operator
+from pytest_ascend.operators.operator import FUNCTION, MOVE, Operator
 from pytest_ascend.operators.reference import CPU, Definition, Results, Tensors, computed, differentiated, own_gradients
 from pytest_ascend.operators.samples import USUAL_TERMS, Sample, call
 from pytest_ascend.operators.target import Target, in_dtype
@@ -33,10 +33,10 @@ DIGESTS = 60
 BACKWARD, IN_PLACE = "backward", "in place"
 #: Of so many calls one goes back as well, and one changes its first tensor.
 _BACKWARD_EVERY, _IN_PLACE_EVERY = 2, 4
-#: Families of functions whose gradient at NaN and infinities is that of each element by itself.
-_POINTWISE = ("arithmetic", "elementwise", "activation")
 #: Elements of the largest result.
 _LARGEST = 1 << 19
+#: Results of one call: a row cut into single elements takes as long as all other calls together.
+_MOST = 1 << 10
 #: Operators whose time goes with the product of the sizes of their first two tensors, and the largest product.
 _PRODUCTS = (torch.ops.aten.convolution.default, torch.ops.aten._trilinear.default)  # noqa: SLF001
 _MULTIPLIED = 1 << 24
@@ -163,6 +163,8 @@ class _Bounded(EagerDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = func(*args, **(kwargs or {}))
+        if isinstance(found, (list, tuple)) and len(found) > _MOST:
+            raise _TooMuchError
         if sum(each.numel() for each in tensors(found)) > _LARGEST:
             raise _TooMuchError
         if func in _PRODUCTS and args[0].numel() * args[1].numel() > _MULTIPLIED:
@@ -273,8 +275,13 @@ def _ways(target: Target, each: Generated) -> Iterator[str]:
     is_empty = any(0 in values.shape for values in each.sample.values())
     is_asked = not operator.one_set_of_inputs or not (each.layout or is_empty)
     # Of a product the gradient is that of the others, or the whole through NaN: nobody promises either.
-    is_asked &= operator.family in _POINTWISE or not any(axis.startswith("special") for axis in each.axes)
-    if operator.grad and target.dtype.is_floating_point and wants and is_asked and each.number % _BACKWARD_EVERY == 1:
+    is_asked &= operator.family in POINTWISE or not any(axis.startswith("special") for axis in each.axes)
+    if operator.exactness == FUNCTION:
+        # Over one element the gradient of a normalization is rounding alone; that of few numbers is as wrong as the
+        # worst of them in all its elements, where a judge takes the mean.
+        is_asked &= not {"few", "equal"} & {*each.axes} and not (operator.terms > 1 and "one" in each.axes)
+    is_asked &= (each.number + shift_of(operator, target.case.dtype)) % _BACKWARD_EVERY == 1
+    if operator.grad and target.dtype.is_floating_point and wants and is_asked:
         yield BACKWARD
     if operator.in_place and each.layout != EXPANDED and each.number % _IN_PLACE_EVERY == 0:
         yield IN_PLACE
@@ -303,7 +310,10 @@ def _asked(target: Target, reference: Sweep, each: Generated, way: str) -> tuple
     if usual is None:
         return None
     if way == BACKWARD:
-        return target.go_back(sample, layout), usual
+        found = target.go_back(sample, layout)
+        # Where nothing depends on an input that is empty, there is a gradient of nothing or none.
+        pairs = zip(found, usual, strict=True)
+        return [None if mine is not None and its is None and not mine.numel() else mine for mine, its in pairs], usual
     return list(target.change(sample, layout) if way else target.run(sample, layout)), usual
 
 

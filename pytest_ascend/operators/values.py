@@ -215,7 +215,8 @@ CHANGES: Mapping[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
     "sorted": lambda made, _: made.sort(-1).values,
     "reversed": lambda made, _: made.sort(-1, descending=True).values,
     "edges": _edges,
-    "far": lambda made, _: made * 64,
+    # Far enough for any threshold; half precision ends at 65,504.
+    "far": lambda made, _: made * (64 if made.dtype is torch.float16 else 4096),
     "special at the head": lambda made, _: _with(made, 0),
     "special within": lambda made, _: _with(_with(made, made.numel() // 2, float("inf")), made.numel() // 3),
     "special in the tail": lambda made, _: _with(made, -1),

@@ -18,6 +18,11 @@ from .table import ELEMENT_BY_ELEMENT, FINDINGS, OPERATORS, RECORDED, is_recorde
 
 #: Integers beside the usual ones: tested for their values, and for the rest at level full.
 NARROW = INTS[2:]
+#: The dtype of recorded operators that has generated calls beside the first: kernels for it are others.
+SECOND = "int32"
+#: Recorded operators without generated calls in that dtype: the CPU takes next to none of the first two, and gives
+#: the product of an empty matrix, added to a tensor that is broadcast, the shape of that tensor.
+_NOT_IN_SECOND = ("_foreach_mm", "sum_to_size", "addmv")
 #: Families of recorded operators without generated calls: what torch_npu leaves to the CPU, and what takes no tensor.
 _NOT_SWEPT_FAMILIES = ("linalg", "fft", "special", "creation")
 #: Recorded operators without generated calls, and why.
@@ -68,10 +73,7 @@ def _recorded() -> Iterator[Case]:
         family = OPERATORS[entry.name].family if entry.name in OPERATORS else entry.family
         for dtype in (each for each in entry.properties if is_recorded(entry.name, each)):
             first = entry.name not in OPERATORS and dtype == entry.first_dtype
-            # What has sums is asked at standard alone: exploring goes on from there.
-            swept = tuple(CALLS)[: None if entry.family in ELEMENT_BY_ELEMENT else 1]
-            swept = swept if first and _is_swept(entry, dtype) else ()
-            for property_ in (*_properties(entry, dtype), *swept):
+            for property_ in (*_properties(entry, dtype), *_swept(entry, dtype, first=first)):
                 yield Case(
                     suite="ops",
                     subject=entry.name,
@@ -82,9 +84,21 @@ def _recorded() -> Iterator[Case]:
                 )
 
 
+def _swept(entry: Entry, dtype: str, *, first: bool) -> tuple[str, ...]:
+    """Return the properties of generated calls that a recorded operator has: in its first dtype, and in integers.
+
+    What has sums is asked at standard alone, and so are integers: exploring goes on from there.
+    """
+    is_second = dtype == SECOND and entry.name not in _NOT_IN_SECOND
+    if not (first or is_second) or not _is_swept(entry, dtype):
+        return ()
+    return tuple(CALLS) if first and entry.family in ELEMENT_BY_ELEMENT else ("sweep",)
+
+
 def _is_swept(entry: Entry, dtype: str) -> bool:
     """Whether calls are generated of a recorded operator: its numbers may come in any order and size."""
-    is_free = entry.family not in _NOT_SWEPT_FAMILIES and entry.name not in {*NOT_REPEATED, *OPERATORS, *NOT_SWEPT}
+    is_free = entry.family not in _NOT_SWEPT_FAMILIES and entry.name not in {*NOT_REPEATED, *NOT_SWEPT}
+    is_free &= entry.name not in OPERATORS or OPERATORS[entry.name].sweep
     return is_free and "forward" in entry.properties[dtype] and not getattr(torch, dtype).is_complex
 
 
