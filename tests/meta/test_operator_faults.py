@@ -20,7 +20,15 @@ def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_faults_at_random_are_noticed(tmp_path: Path) -> None:
     few = [f"--operator={name}" for name in ("add", "sum", "nn.functional.gelu")]
-    done = run("operator_faults.py", f"--results={tmp_path}", "--faults=12", "--seed=5", "--explore=0", *few)
+    done = run(
+        "operator_faults.py",
+        f"--results={tmp_path}",
+        "--faults=12",
+        "--seed=5",
+        "--explore=0",
+        "--level=standard",
+        *few,
+    )
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (tmp_path / "faults-5-0.jsonl").read_text(encoding="utf-8").splitlines()]
     visible = [each for each in rows if each["shown"]]
