@@ -140,7 +140,7 @@ def _few_up_to(most: int, luck: float) -> Floats:
 
 
 def unseen(count: Floats | float, ulp: Floats) -> Floats:
-    """Return the inner error that ``count`` honest results may have though they show none: less of more than 8."""
+    """Return the inner error that ``count`` reference runs may have though they show none: less of more than 8."""
     error: Floats = 0.3 * ulp * np.minimum(1, 8 / count)
     return error
 

@@ -123,10 +123,9 @@ def binary(
     partners: tuple[str, ...] = PARTNERS,
     second_grad: bool = True,
 ) -> Inputs:
-    """Two tensors, the other's elements from ``second``; broadcast; ``scalars`` in place of the other; dtypes mixed.
+    """Make samples of two tensors, the second from ``second``: broadcast, with ``scalars`` instead, of mixed dtypes.
 
-    ``whole`` is the range of the first where it holds integers; ``second_grad`` tells whether the second is
-    differentiated by.
+    ``whole`` is the first one's range for integers; ``second_grad`` says whether the second one gets a gradient.
     """
     other = second or (low, high)
 
