@@ -60,8 +60,8 @@ class Finding:
     @property
     def used(self) -> float:
         """The share of the limit that is used up: above 1 where the rule is broken."""
-        if math.isnan(self.value) or math.isnan(self.limit):
-            return math.inf  # nobody knows: no reason to accept
+        if math.isnan(self.value) or math.isnan(self.limit) or self.value == math.inf:
+            return math.inf  # nobody knows, or it is beyond measure: no reason to accept
         if self.limit == 0:
             return math.inf if self.value > 0 else 0.0
         return self.value / self.limit

@@ -19,6 +19,7 @@ from pytest_ascend.precision.judge import (
     _rounding,
     _shares_errors,
     _with_zero,
+    _within_reference_runs,
     biases,
     judge_by_model,
     judge_look,
@@ -34,7 +35,17 @@ NAN, INF = math.nan, math.inf
 
 @pytest.mark.parametrize(
     ("value", "limit", "used"),
-    [(1, 2, 0.5), (2, 2, 1), (3, 2, 1.5), (0, 0, 0), (1e-300, 0, INF), (NAN, 1, INF), (1, NAN, INF), (1, INF, 0)],
+    [
+        (1, 2, 0.5),
+        (2, 2, 1),
+        (3, 2, 1.5),
+        (0, 0, 0),
+        (1e-300, 0, INF),
+        (NAN, 1, INF),
+        (1, NAN, INF),
+        (1, INF, 0),
+        (INF, INF, INF),
+    ],
 )
 def test_how_much_of_a_limit_is_used_up(value: float, limit: float, used: float) -> None:
     found = Finding(rule="x", value=value, limit=limit)
@@ -84,7 +95,7 @@ def test_a_first_look_accepts_what_sums_explain_where_no_reference_run_decides(c
         found = judge_look(seen, setting, USE, is_beside=False)
         assert (found is not None) is (by < 1)
         assert judge_look(seen, setting, USE, is_beside=True) is None
-    near = look(count=count, furthest=limit * 0.5, ulp_max=1.99)  # where a shared direction would be seen
+    near = look(count=count, furthest=limit * 0.5, ulp_max=2.0)  # where a shared direction would be seen
     assert (judge_look(near, setting, USE, is_beside=False) is None) is (count >= FEW)
     rounded = judge_look(look(count=count, ulp_max=1.8), setting, USE, is_beside=True)
     assert rounded is not None
@@ -111,6 +122,12 @@ def table(*octave_counts: int, zero_ulps: float = 0.0) -> Entries:
     exponents = np.append(exponents, -ZERO_EXPONENT)
     ulps = np.append(np.ones(exponents.size - 1), zero_ulps)
     return Entries(exponents, ulps, ulps, np.ones(exponents.size, np.int64))
+
+
+def test_an_infinite_error_of_a_reference_run_explains_nothing() -> None:
+    ulps = np.array([1.0, 3.0])
+    assert not _within_reference_runs(ulps, np.array([0.5, 2.5]), of(), USE).is_broken
+    assert _within_reference_runs(ulps, np.array([INF, INF]), of(), USE).is_broken
 
 
 @pytest.mark.parametrize(
