@@ -52,6 +52,8 @@ PLUMBING = {"aclnnInplaceCopy", "aclnnCast"}
 LEVELS = ("smoke", "standard", "full")
 #: In the place of a level, where there was no time for generated calls.
 NOT_EXPLORED = "not explored"
+#: In the place of a level, where not all levels were to be run.
+NOT_RUN = "not run above"
 #: Seconds of a processor for one fault at a level. What is not through by then is not counted at this level or above.
 SECONDS = {"smoke": 60.0, "standard": 180.0, "full": 300.0}
 #: In the place of a level, where the time was up before all cases had run.
@@ -209,7 +211,7 @@ def judged(suite: Suite, trial: Trial, seed: int, names: Iterable[str], levels: 
             said, reached = suite.complaint(case), SWITCH.effects
             if said and suite.passes(case):
                 return replace(trial, level=level, case=case.id, complaint=said[:300], reached=reached)
-    return replace(trial, level=NOT_EXPLORED, reached=SWITCH.effects)
+    return replace(trial, level=NOT_EXPLORED if len(levels) == len(LEVELS) else NOT_RUN, reached=SWITCH.effects)
 
 
 def explored(suite: Suite, trial: Trial, names: Iterable[str], seconds: float) -> Trial:
@@ -327,12 +329,11 @@ def table(results: Path, count: int) -> Iterator[str]:
 def _row(name: str, trials: Sequence[Trial]) -> str:
     shares, levels = [], (*LEVELS, EXPLORE)
     for place, level in enumerate(levels):
-        unknown = {NOT_FINISHED + each for each in levels[: place + 1]} | (
-            {NOT_EXPLORED} if level == EXPLORE else set()
-        )
-        known = [each for each in trials if each.level not in unknown]
+        # Of what was not to be run nothing is known; what had no time to end is left out.
+        left_open = {"full": {NOT_RUN}, EXPLORE: {NOT_RUN, NOT_EXPLORED}}.get(level, set())
+        known = [each for each in trials if each.level not in {NOT_FINISHED + each for each in levels[: place + 1]}]
         caught = sum(each.level in levels[: place + 1] for each in known)
-        is_known = known and (level != EXPLORE or len(known) == len(trials))
+        is_known = known and not any(each.level in left_open for each in trials)
         shares.append(f"{caught / len(known):.0%}" if is_known else "")
     return f"| {name} | {len(trials)} | {' | '.join(shares)} |"
 
