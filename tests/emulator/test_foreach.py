@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -79,3 +80,18 @@ def test_norms_powers_of_a_number_copies_and_zeros(dtype: torch.dtype) -> None:
 def test_integers_and_a_fraction() -> None:
     assert_same(_foreach("mul"), [torch.arange(4), torch.arange(3)], 0.5)
     assert_same(_foreach("div"), [torch.arange(4), torch.arange(3)], 2)
+
+
+def test_half_precision_is_rounded_at_each_step_as_chips_do_it_on_lists() -> None:
+    a, b, c = (torch.randn(40, 33, generator=torch.Generator().manual_seed(seed)).half() for seed in (1, 2, 3))
+    x, y, z = (each.numpy() for each in (a, b, c))
+    device = [[each.npu()] for each in (a, b, c)]
+    number = np.float16(0.3)
+    for made, expected in (
+        (torch._foreach_add(device[0], device[1], alpha=5.0)[0], x + y * np.float16(5)),
+        (torch._foreach_sub(device[0], device[1], alpha=0.3)[0], x - y * number),
+        (torch._foreach_addcdiv(*device, 0.3)[0], x + y / z * number),
+        (torch._foreach_addcmul(*device, 0.3)[0], x + y * z * number),
+    ):
+        ulps = (made.cpu().view(torch.int16).int() - torch.from_numpy(expected).view(torch.int16).int()).abs()
+        assert int(ulps.max()) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -134,6 +135,10 @@ def watch() -> Watch:
     return seen
 
 
+#: Operators on lists that CANN computes step by step in float16.
+STEPWISE = re.compile(r"aclnnForeach((Add|Sub)List(V2)?|Addc(div|mul)(Scalar(V2)?|List|ScalarList))")
+
+
 def _run_drawn(kernel: Kernel, generator: torch.Generator) -> None:
     for dtype in NARROW:
         for given, out in drawn(kernel, dtype, generator):
@@ -144,7 +149,8 @@ def _run_drawn(kernel: Kernel, generator: torch.Generator) -> None:
 def test_every_kernel_rounds_once(watch: Watch) -> None:
     families = {each.name: each.family for each in (*all_kernels(), *all_named())}
     off = {name: worst for name, worst in watch.excess.items() if worst > 1 and families[name] != "random"}
-    assert off == {}
+    assert {name: worst for name, worst in off.items() if not STEPWISE.fullmatch(name)} == {}
+    assert any(STEPWISE.fullmatch(name) for name in off)
 
 
 def test_nearly_every_kernel_was_watched_in_half_precision(watch: Watch) -> None:

@@ -220,3 +220,29 @@ def ps_roi_pooling_grad(
         if not pooled.requires_grad:  # no region has a pixel
             return leaf.detach()
         return torch.autograd.grad(pooled, leaf, grad.float().clone())[0]
+
+
+@family.kernel_named("BatchMultiClassNonMaxSuppression")
+def batch_non_max_suppression(
+    boxes: T, scores: T, *, score_threshold: float, iou_threshold: float, max_size_per_class: int, max_total_size: int,
+    transpose_box: bool = False, **_: bool,
+) -> tuple[T, T, T, T]:  # fmt: skip
+    """Return for each image the best boxes of all classes, their scores and classes, filled up with 0; how many.
+
+    ``boxes`` is (images, boxes, classes or 1, 4), with 4 before boxes where transposed; ``scores`` has no last axis.
+    """
+    places = boxes.permute(0, 3, 1, 2) if transpose_box else boxes
+    found = torch.zeros(len(places), max_total_size, 6)
+    for image, (its_boxes, its_scores) in enumerate(zip(places.float(), scores.float(), strict=True)):
+        rows = []
+        for index, marks in enumerate(its_scores.T):
+            its = its_boxes[:, min(index, its_boxes.shape[1] - 1)]
+            kept, count = non_max_suppression(
+                its, marks, torch.tensor(max_size_per_class), torch.tensor(iou_threshold), torch.tensor(score_threshold)
+            )
+            best = kept[: int(count)].long()
+            rows.append(torch.cat([its[best], marks[best, None], torch.full((len(best), 1), float(index))], 1))
+        merged = torch.cat(rows)
+        best = merged[:, 4].argsort(descending=True, stable=True)[:max_total_size]
+        found[image, : len(best)] = merged[best]
+    return found[..., :4], found[..., 4], found[..., 5], (found[..., 4] > 0).sum(1)

@@ -124,3 +124,36 @@ for _version, _more, _last in (
 ):
     _declaration = f"aclnnFusedInferAttentionScore{_version}({_INFER}{_more}, {_INFER_HOW}{_last}, {_INFER_OUT})"
     family.kernel_of_some(_declaration)(fused_infer_attention_score)
+
+
+@family.kernel(
+    "aclnnRingAttentionUpdateV2(Tensor out1, Tensor max1, Tensor sum1, Tensor out2, Tensor max2, Tensor sum2,"
+    " Tensor lengths, text layout, text statisticsLayout, out Tensor attention, out Tensor max, out Tensor sum)"
+)
+def ring_attention_update(
+    out1: T,
+    max1: T,
+    sum1: T,
+    out2: T,
+    max2: T,
+    sum2: T,
+    lengths: Optional,  # noqa: ARG001
+    layout: str,
+    statistics: str,
+) -> tuple[T, T, T]:
+    """Merge two parts of attention over different keys, by what each softmax was divided by.
+
+    Statistics are (..., 8), all eight alike: (batch, heads, length) for layout SBH, (tokens, heads) for TND, where
+    ``lengths`` makes no difference.
+    """
+    if layout == "TND" != statistics:
+        raise NotImplementedError(f"statistics in the layout {statistics} for attention in {layout}: not implemented")
+    most = torch.maximum(max1.float(), max2.float())
+    weights = [total.float() * (each.float() - most).exp() for total, each in ((sum1, max1), (sum2, max2))]
+    total = weights[0] + weights[1]
+    shares = [(each / total)[..., 0] for each in weights]
+    if layout == "SBH":
+        shares = [each.permute(2, 0, 1) for each in shares]
+    shape = (*shares[0].shape, -1)
+    parts = [x.float().view(shape) * share.unsqueeze(-1) for x, share in zip((out1, out2), shares, strict=True)]
+    return (parts[0] + parts[1]).view(out1.shape), most, total

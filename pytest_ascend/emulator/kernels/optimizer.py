@@ -15,16 +15,12 @@ from pytest_ascend.emulator.registry import Family, aten
 #: Those that torch's CPU would round inside.
 _WIDE = (
     "ApplyAdamWV2",
-    "ForeachAddList",
-    "ForeachAddListV2",
     "ForeachAddScalarList",
     "ForeachAddScalarV2",
     "ForeachMulScalarList",
     "ForeachMulScalarV2",
     "ForeachPowScalarList",
     "ForeachPowScalarV2",
-    "ForeachSubList",
-    "ForeachSubListV2",
     "ForeachSubScalarList",
     "ForeachSubScalarV2",
 )
@@ -254,8 +250,40 @@ def _plain(name: str) -> _Body:
     return lambda *lists, out: _apply(name, *lists, out=out)
 
 
+def _stepwise(name: str, numbers: Callable[[Any], Any], steps: Callable[..., Lists], *, by_name: str = "") -> _Body:
+    """Return a kernel that rounds after each of its steps in float16, and computes bfloat16 in float32.
+
+    So do CANN's on lists: in float16 they multiply by a number of that dtype (Muls, Axpy), and then add. Other dtypes
+    are torch's, which takes the number as its last argument or ``by_name``.
+    """
+
+    def body(*given: Any, out: Lists) -> None:
+        *lists, scalars = given
+        dtype, value = lists[0][0].dtype, numbers(scalars)
+        if dtype is torch.float16:
+            _copy(out, steps(*lists, torch.tensor(value, dtype=dtype).tolist()))
+            return
+        wide = [[each.float() for each in some] if dtype is torch.bfloat16 else some for some in lists]
+        _apply(name, *wide, *([] if by_name else [value]), out=out, **({by_name: value} if by_name else {}))
+
+    return body
+
+
 def _with_alpha(name: str) -> _Body:
-    return lambda x1, x2, alpha, out: _apply(name, x1, x2, alpha=_number(alpha), out=out)
+    combined = getattr(torch, f"_foreach_{name}")
+    return _stepwise(
+        name,
+        _number,
+        lambda a, b, alpha: combined(a, b if alpha == 1 else torch._foreach_mul(b, alpha)),
+        by_name="alpha",
+    )
+
+
+def _of_three(name: str, numbers: Callable[[Any], Any]) -> _Body:
+    combined = torch._foreach_div if name == "addcdiv" else torch._foreach_mul
+    return _stepwise(
+        name, numbers, lambda a, b, c, scale: list(torch._foreach_add(a, torch._foreach_mul(combined(b, c), scale)))
+    )
 
 
 def _with_number(name: str) -> _Body:
@@ -287,9 +315,9 @@ for _cann in _BINARY:
 _THREE = "TensorList x1, TensorList x2, TensorList x3"
 for _cann in _TERNARY:
     _name = _cann.lower()
-    _declare(f"{_cann}Scalar", f"{_THREE}, Tensor scalar", _with_number(_name))
-    _declare(f"{_cann}ScalarV2", f"{_THREE}, Scalar scalar", _with_number(_name))
-    _declare(f"{_cann}ScalarList", f"{_THREE}, Tensor scalars", _with_numbers(_name))
+    _declare(f"{_cann}Scalar", f"{_THREE}, Tensor scalar", _of_three(_name, _number))
+    _declare(f"{_cann}ScalarV2", f"{_THREE}, Scalar scalar", _of_three(_name, _number))
+    _declare(f"{_cann}ScalarList", f"{_THREE}, Tensor scalars", _of_three(_name, _numbers))
 
 
 def _round_off(x: Lists, mode: Any, out: Lists) -> None:

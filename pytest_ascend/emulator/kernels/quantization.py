@@ -68,23 +68,95 @@ def anti_quant(x: T, scale: T, offset: Optional, _: torch.dtype, sqrt_mode: bool
     return wide * (factor * factor if sqrt_mode else factor)
 
 
-def _by_rows(x: T, smooth: Optional) -> tuple[T, T]:
-    wide = x.float() if smooth is None else x.float() * smooth.float()
-    scale = wide.abs().amax(-1) / 127
-    return _rounded(wide / scale.unsqueeze(-1), torch.int8), scale
+#: What is quantized by one scale -> the axes that its largest magnitude is taken over.
+_TOGETHER: dict[str, list[int]] = {"pertoken": [-1], "perchannel": [-2], "pertensor": []}
 
 
-op("aclnnDynamicQuant(Tensor x, Tensor smoothScalesOptional, out Tensor yOut, out Tensor scaleOut)", _by_rows)
+def _smoothed(x: T, smooth: Optional, groups: Optional, mode: str) -> T:
+    """Multiply by smoothing factors: of each column (row, by channel), or of each column for groups of rows.
+
+    ``groups`` says of each group where it ends.
+    """
+    if smooth is None:
+        return x.float()
+    factors = smooth.float()
+    if groups is not None:
+        rows = torch.arange(x.numel() // x.shape[-1])
+        group = torch.bucketize(rows, groups.to(rows.dtype), right=True).clamp(max=len(factors) - 1)
+        return x.float() * factors[group].view(x.shape)
+    return x.float() * (factors.view(-1, 1) if mode == "perchannel" else factors)
 
 
-@family.kernel(
-    "aclnnDynamicQuantV2(Tensor x, Tensor smoothScales, Tensor groupIndex, dtype dstType, out Tensor yOut,"
-    " out Tensor scaleOut, out Tensor offsetOut)"
+def _packed(x: T) -> T:
+    """Put eight numbers of four bits into an int32 each, the first one lowest."""
+    bits = (x.long() & 0xF).view(*x.shape[:-1], -1, 8) << torch.arange(0, 32, 4)
+    return bits.sum(-1).to(torch.uint32).view(torch.int32)
+
+
+def _dynamic_quant(
+    x: T,
+    smooth: Optional,
+    groups: Optional = None,
+    to: torch.dtype | None = None,  # noqa: ARG001  (the output's says it, and int32 says eight numbers of four bits)
+    symmetric: bool = True,
+    mode: str | None = None,
+    largest: float = 0,
+    *,
+    out: tuple[T, T, Optional],
+) -> None:
+    """Quantize with scales that are found from the numbers, and offsets where they are asked for."""
+    y, scale, offset = out
+    symmetric, mode = symmetric and offset is None, mode or "pertoken"
+    wide, axes = _smoothed(x, smooth, groups, mode), _TOGETHER[mode]
+    limits = torch.finfo(y.dtype) if y.dtype.is_floating_point else torch.iinfo(torch.int8)
+    low, high = (-8.0, 7.0) if y.dtype is torch.int32 else (float(limits.min), largest or float(limits.max))
+    if symmetric:
+        found, shift = wide.abs().amax(axes, keepdim=True) / high, torch.zeros(())
+    else:
+        most = wide.amax(axes, keepdim=True)
+        found = (most - wide.amin(axes, keepdim=True)) / (high - low)
+        shift = high - torch.where(found == 0, 0, most / found)
+    made = (torch.where(found == 0, 0, wide / found) + shift).clamp(low, high)
+    made = made if y.dtype.is_floating_point else made.round()
+    y.copy_(_packed(made) if y.dtype is torch.int32 else made)
+    scale.copy_(found.view(scale.shape))
+    if offset is not None:
+        offset.copy_(shift.view(offset.shape))
+
+
+_RESULTS = "out Tensor yOut, out Tensor scaleOut"
+_DYNAMIC = "Tensor x, Tensor smoothScales, Tensor groupIndex, dtype dstType"
+_CHOSEN = f"{_DYNAMIC}, bool isSymmetrical, text quantMode"
+op(
+    f"aclnnDynamicQuant(Tensor x, Tensor smoothScales, {_RESULTS})",
+    lambda x, smooth, out: _dynamic_quant(x, smooth, out=(*out, None)),
+    into=True,
 )
-def dynamic_quant_v2(x: T, smooth: Optional, groups: Optional, dtype: torch.dtype) -> tuple[T, T, None]:
-    if groups is not None or dtype is not torch.int8:
-        raise NotImplementedError("quantization by groups and to other dtypes than int8 is not implemented")
-    return *_by_rows(x, smooth), None
+op(f"aclnnDynamicQuantV2({_DYNAMIC}, {_RESULTS}, out Tensor offsetOut)", _dynamic_quant, into=True)
+op(f"aclnnDynamicQuantV3({_CHOSEN}, {_RESULTS}, out Tensor offsetOut)", _dynamic_quant, into=True)
+op(f"aclnnDynamicQuantV4({_CHOSEN}, float dstTypeMax, {_RESULTS}, out Tensor offsetOut)", _dynamic_quant, into=True)
+
+
+@family.kernel("aclnnTransQuantParamV2(Tensor scale, Tensor offset, out Tensor out)")
+def trans_quant_param(scale: T, offset: Optional) -> T:
+    """Put a scale into 64 bits as the matrix unit takes it: 19 bits of its float32, a mark, nine bits of the offset."""
+    bits = scale.float().contiguous().view(torch.int32).long() & 0xFFFFE000
+    whole = bits | 1 << 46
+    if offset is None:
+        return whole
+    return whole | (offset.float().round().clamp(-256, 255).long() & 0x1FF) << 37
+
+
+op(
+    "aclnnTransQuantParamV3(Tensor scale, Tensor offset, int64 roundMode, out Tensor out)",
+    lambda scale, offset, mode: trans_quant_param(_to_19_bits(scale) if mode else scale, offset),
+)
+
+
+def _to_19_bits(x: T) -> T:
+    """Round float32 to the 19 bits that are kept, halves to even."""
+    bits = x.float().contiguous().view(torch.int32)
+    return (bits + 0xFFF + (bits >> 13 & 1)).view(torch.float32)
 
 
 @family.kernel(

@@ -122,6 +122,18 @@ def dropout_gen_mask_v2(_: list[int], probability: float, seed: int, offset: int
     out.copy_(_mask(probability, out.numel(), seed, offset))
 
 
+@family.kernel_named("DropOutGenMaskV3")
+def dropout_gen_mask_by_name(shape: T, keep: T, *, seed: int, seed2: int) -> T:
+    """Return a byte for each element, 1 where it is kept; the seeds are one of 128 bits."""
+    kept = torch.empty(shape.tolist(), dtype=torch.uint8)
+    return kept.bernoulli_(float(keep), generator=generator(seed, seed2))
+
+
+@family.kernel_named("DropOutDoMaskV3")
+def dropout_by_bytes(x: T, kept: T, keep: T) -> T:
+    return x.float() * kept / float(keep)
+
+
 @family.kernel("aclnnDropoutDoMask(Tensor self, Tensor mask, double probability, out Tensor out)")
 def dropout_do_mask(x: T, mask: T, probability: float) -> T:
     keep = _BITS[mask.int()].view(-1)[: x.numel()].view(x.shape)
