@@ -220,6 +220,8 @@ def _write_dynamic(target: torch.Tensor, value: torch.Tensor, descriptor: int) -
 BY_NAME = -1
 
 _UNDEFINED = -1
+#: Operators of the older kind whose results have sizes that depend on data.
+_DYNAMIC = ("NonZero", "UniqueWithCountsAndSorting")
 _COUNTED = ctypes.c_int64 * 2
 _ATTRIBUTE = ctypes.c_int64 * 4  # address of the name, kind, count, address of the items
 
@@ -237,8 +239,13 @@ def named_call(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -
         made = kernel.body(
             *(_tensor(each, memory) for each in _items(inputs, n)), **dict(_attributes(attributes, count))
         )
-        targets = [_tensor(each, memory) for each in _items(outputs, m)]
-        for target, value in zip(targets, made if isinstance(made, tuple) else (made,), strict=True):
+        descriptors = _items(outputs, m)
+        targets = [_tensor(each, memory) for each in descriptors]
+        results = made if isinstance(made, tuple) else (made,)
+        for target, value, descriptor in zip(targets, results, descriptors, strict=True):
+            if target is not None and value is not None and kernel.name in _DYNAMIC:
+                _write_dynamic(target, value, descriptor)
+                continue
             if target is not None and value is not None and target.numel() == value.numel() == 1:
                 value = value.reshape(target.shape)  # noqa: PLW2901  a scalar may be one element of any shape
             write(target, value)

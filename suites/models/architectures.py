@@ -90,8 +90,8 @@ class SelfAttention(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.in_proj_weight = nn.Parameter(torch.empty(3 * WIDTH, WIDTH))
-        self.in_proj_bias = nn.Parameter(torch.empty(3 * WIDTH))
+        self.in_proj_weight = nn.Parameter(0.02 * torch.randn(3 * WIDTH, WIDTH))
+        self.in_proj_bias = nn.Parameter(torch.zeros(3 * WIDTH))
         self.out_proj = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -127,7 +127,7 @@ class Encoder(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pos_embedding = nn.Parameter(torch.empty(1, TOKENS, WIDTH))
+        self.pos_embedding = nn.Parameter(0.02 * torch.randn(1, TOKENS, WIDTH))
         layers = ((f"encoder_layer_{index}", EncoderLayer()) for index in range(LAYERS))
         self.layers = nn.Sequential(OrderedDict(layers))
         self.ln = nn.LayerNorm(WIDTH, eps=EPS)
@@ -142,7 +142,7 @@ class VisionTransformer(nn.Module):
 
     def __init__(self, classes: int = 1000) -> None:
         super().__init__()
-        self.class_token = nn.Parameter(torch.empty(1, 1, WIDTH))
+        self.class_token = nn.Parameter(0.02 * torch.randn(1, 1, WIDTH))
         self.conv_proj = nn.Conv2d(3, WIDTH, PATCH, PATCH)
         self.encoder = Encoder()
         self.heads = nn.Sequential(OrderedDict(head=nn.Linear(WIDTH, classes)))

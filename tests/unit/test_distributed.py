@@ -19,7 +19,7 @@ from pytest_ascend.distributed.ranks import RankFailed, Ranks
 from pytest_ascend.distributed.recorder import fingerprint
 from pytest_ascend.emulator.faults import check
 from pytest_ascend.errors import UsageError
-from suites.distributed import collectives, products, test_failures
+from suites.distributed import collectives, products, test_failures, training
 
 
 @pytest.fixture(scope="module")
@@ -258,3 +258,17 @@ def test_what_is_normalized_after_it_was_combined_is_judged_by_both_results() ->
     assert judged(combined) > 1
     assert judged(combined + residual, eps=0.1) > 1
     assert judged(combined + residual, by=gamma.roll(1)) > 1
+
+
+@pytest.mark.parametrize("name", ["resnet50", "vit_b_16"])
+def test_a_model_of_the_suite_is_the_same_numbers_on_every_rank(name: str) -> None:
+    # torch.empty gives what was in memory: NaN now and then, and something else on each rank.
+    filled = torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    try:
+        first, again = (dict(training.vision(name)[0].state_dict()) for _ in range(2))
+    finally:
+        torch.utils.deterministic.fill_uninitialized_memory = filled
+        torch.use_deterministic_algorithms(False)
+    assert all(x.isfinite().all() and torch.equal(x, again[key]) for key, x in first.items())

@@ -56,6 +56,14 @@ def _product(x: T, dims: Any, keepdim: bool) -> T:
     return x
 
 
+def _spread_by_name(
+    x: T, _: T, *, dim: L, keepdim: bool, unbiased: bool = True, correction: int = 1, if_std: bool = True, **__: Any
+) -> T:
+    """Return the deviation or the variance; what the caller found as the mean is not needed."""
+    spread = torch.std if if_std else torch.var
+    return spread(x, dim or None, correction=correction if unbiased else 0, keepdim=keepdim)
+
+
 _BY_NAME: Table = {
     "ReduceAll": torch.all,
     "ReduceAny": torch.any,
@@ -69,6 +77,9 @@ _BY_NAME: Table = {
 for _name, _function in _BY_NAME.items():
     family.named(_name, _reduce_by_name(_function), wide=True)
 
+family.named("ReduceMeanD", lambda x, axes, keep_dims: x.mean(axes or None, keep_dims), wide=True)
+family.named("ReduceStdWithMean", _spread_by_name, wide=True)
+family.named("ReduceStdV2Update", _spread_by_name, wide=True)
 family.named("ArgMaxV2", lambda x, dim, keep_dims=False, **_: x.argmax(int(dim), keep_dims))
 family.named("ArgMin", lambda x, dim, keep_dims=False, **_: x.argmin(int(dim), keep_dims))
 family.named("ArgMaxWithValue", lambda x, dimension, keep_dims: x.max(dimension, keep_dims)[::-1])
@@ -272,6 +283,11 @@ def _asked(found: tuple[T, T, T], inverse: bool, counts: bool) -> Distinct:
 )
 def unique2(x: T, order: bool, inverse: bool, counts: bool) -> Distinct:
     return _asked(aten._unique2(x, order, inverse, counts), inverse, counts)
+
+
+@family.kernel_named("UniqueWithCountsAndSorting")
+def unique_by_name(x: T, *, sorted: bool, return_inverse: bool, return_counts: bool) -> Distinct:  # noqa: A002
+    return unique2(x, sorted, return_inverse, return_counts)
 
 
 @family.kernel(
