@@ -313,9 +313,9 @@ def table(results: Path, count: int) -> Iterator[str]:
     visible = [each for each in tried if each.shown]
     unfinished = sum(each.level.startswith(NOT_FINISHED) for each in visible)
     yield (
-        f"{len(tried):,} of {drawn:,} faults were tried; {len(visible):,} of them show in a legal call. "
-        f"{len({each.fault.kernel for each in visible})} kernels are among them. "
-        f"Of {unfinished} not all cases could be run in the time: they count at the levels below."
+        f"{len(tried):,} of {drawn:,} faults were tried; {len(visible):,} of them, "
+        f"in {len({each.fault.kernel for each in visible})} kernels, show in a legal call. "
+        f"For {unfinished} of these, not all cases finished in time: they count only at the levels below."
     )
     yield ""
     yield "| faults | visible | caught at smoke | standard | full | exploring |"
