@@ -1,4 +1,4 @@
-"""Judging what a device computed: figures, standards, verdicts, and the layer where a model goes wrong."""
+"""Judge what a device computed: figures, standards, verdicts, and the layer in which a model goes wrong."""
 
 from pytest_ascend.precision.compare import PassRate, Samples, compare, pass_rate
 from pytest_ascend.precision.layer_report import Layer, LayerReport, plot

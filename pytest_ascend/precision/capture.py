@@ -1,4 +1,4 @@
-"""What every module of a model took and gave in one run, forwards and backwards."""
+"""Record the inputs, outputs and gradients of every module of a model in one run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kept(tensor: Tensor) -> Tensor:
 
 
 def widened(tensor: Tensor) -> Tensor:
-    """Return a floating tensor as float64, a complex one as complex128, and any other as it is."""
+    """Return a floating tensor as float64, a complex one as complex128, any other unchanged."""
     if tensor.is_complex():
         return tensor.to(torch.complex128)
     return tensor.double() if tensor.is_floating_point() else tensor
@@ -31,9 +31,9 @@ def widened(tensor: Tensor) -> Tensor:
 class Call:
     """One call of one module. Tensors are copies on the CPU; gradients are None where there was none.
 
-    ``number`` counts the calls of the same module from 0. ``grad_outputs`` and ``grad_inputs`` go by the order in which
-    :func:`tensors_in` gives the output's and the inputs' tensors; ``grad_parameters`` go by name, each what this call
-    adds to the gradient. They are the module's own, and those of parts that it uses without calling them.
+    ``number`` counts the calls of the same module from 0. ``grad_outputs`` and ``grad_inputs`` have the order in which
+    :func:`tensors_in` yields the tensors. ``grad_parameters`` maps a name to what this call adds to the gradient; it
+    holds the module's own parameters, and those of parts that it uses without calling them.
     """
 
     name: str
@@ -48,11 +48,11 @@ class Call:
 
     @property
     def label(self) -> str:
-        """The name, with the number of the call where the module is called again."""
+        """The name, followed by the number of the call if the module is called repeatedly."""
         return f"{self.name or '(model)'}" + (f" (call {self.number + 1})" if self.number else "")
 
     def is_repeated_by(self, other: Call) -> bool:
-        """Whether another call is of the same module and gave the same."""
+        """Whether another call is of the same module and returned the same."""
         ours, theirs = tensors_in(self.output), tensors_in(other.output)
         return (
             self.name == other.name
@@ -61,7 +61,7 @@ class Call:
         )
 
 
-#: Parameters that were replaced for one call: the module, their name, and what stood there before.
+#: Parameters that were replaced for one call: the module, the name, and the original parameter.
 Lent: TypeAlias = list[tuple[nn.Module, str, Any]]
 
 
@@ -70,7 +70,7 @@ def _either(ours: Sequence[Tensor | None], theirs: Sequence[Tensor | None]) -> l
 
 
 class Recorder:
-    """Hooks on every module of a model, while the context lasts. ``calls`` come in the order in which they ended."""
+    """Hooks on every module of a model within the context. ``calls`` are in the order in which they ended."""
 
     def __init__(self, model: nn.Module) -> None:
         self.calls: list[Call] = []
@@ -82,7 +82,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Recorder]:
-        """Put the hooks on, and take them off."""
+        """Install the hooks, and remove them at the end."""
         handles = []
         for name, module in self._model.named_modules():
             handles.append(module.register_forward_pre_hook(self._entering(name), with_kwargs=True))
@@ -118,7 +118,7 @@ class Recorder:
         return output
 
     def join_repeated(self) -> None:
-        """Assign to calls of checkpointed blocks the gradients that went through their repetition, where any did."""
+        """Assign the gradients of recomputed (checkpointed) blocks to their first calls."""
         pending = list(self._repeated)
         for call in self.calls:
             again = next((each for each in pending if call.is_repeated_by(each)), None)
@@ -139,7 +139,7 @@ class Recorder:
                     call.grad_parameters[name] = kept(parameter.grad)
 
     def _lend(self, module: nn.Module, call: Call) -> Lent:
-        """Let the module use an alias of each parameter, whose gradient is what this call adds to the parameter's."""
+        """Give the module an alias of each parameter: the alias's gradient is what this call alone adds."""
         lent: Lent = []
         if not torch.is_grad_enabled():
             return lent
@@ -165,7 +165,7 @@ class Recorder:
         return keep
 
     def _returning(self, _module: nn.Module, _args: Any, _output: Any) -> None:
-        """Put the parameters of a module back: also where its forward ends early, as in a checkpointed block."""
+        """Restore a module's parameters, even if its forward ends early, as in a checkpointed block."""
         for part, key, before in reversed(self._lent.pop()):
             if before is None:
                 del part.__dict__[key]
@@ -174,7 +174,7 @@ class Recorder:
 
     @staticmethod
     def _watch(values: Any, gradients: list[Tensor | None]) -> None:
-        """Keep the gradients of tensors; not of those in caches and the like, which reach other modules as well."""
+        """Keep the gradients of tensors, except those in caches and the like, which other modules use too."""
         tensors, handed = tensors_in(values), {id(each) for each in tensors_in(values, into_objects=False)}
         gradients.extend([None] * len(tensors))
         for place, tensor in enumerate(tensors):
@@ -191,14 +191,14 @@ def _into(gradients: list[Tensor | None], place: int) -> Callable[[Tensor], None
 
 
 def _own(tensor: Tensor) -> Tensor:
-    """A copy for one module, so that its gradient is not that of every user of the tensor."""
+    """Return a copy for one module, so that its gradient does not include other users of the tensor."""
     return tensor.clone() if tensor.requires_grad and torch.is_grad_enabled() else tensor
 
 
 def run(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], autocast: torch.dtype | None, backward: bool
 ) -> tuple[Any, list[Call]]:
-    """Run a model and record every call; backwards from fixed random gradients of its outputs, where asked for."""
+    """Run a model and record every call; on request also backwards, from fixed random gradients of its outputs."""
     recorder = Recorder(model)
     device = next((each.device.type for each in tensors_in((args, kwargs, list(model.parameters())))), "cpu")
     with recorder.recording():
@@ -214,7 +214,7 @@ def run(
 
 
 def seed_gradient(result: Tensor) -> Tensor:
-    """Return the gradient that backward passes start from: the same on every device and in every dtype."""
+    """Return the gradient that a backward pass starts from: the same on every device and in every dtype."""
     with unseen():
         values = torch.randn(result.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
     return values.to(dtype=result.dtype, device=result.device)

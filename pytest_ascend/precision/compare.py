@@ -1,4 +1,4 @@
-"""Comparing what a device computed with what was expected of it."""
+"""Compare what a device computed with what was expected."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from pytest_ascend.precision.standards import Standard, standard_of
 from pytest_ascend.precision.sums import pieces
 from pytest_ascend.records.verdict import Limit, Verdict, Worst
 
-#: Rules that hold a device against reference runs.
+#: Rules that compare a device with reference runs.
 NEED_REFERENCE_RUNS = ("model", "ratio")
-#: Up to this share of its limit, a rejection is narrow. Correct layers have reached 1.2.
+#: A rejection below this multiple of the limit is narrow. Correct layers have reached 1.2.
 NARROWLY = 1.5
-#: Wrong parts of a nested output that a message shows in full.
+#: How many wrong parts of a nested output a message shows in full.
 SHOWN = 8
 
 
@@ -99,7 +99,7 @@ def _judge(leaf: Leaf | StructureMismatch, request: Request) -> Verdict:
 
 
 def _judge_reference(leaf: Leaf, request: Request) -> Verdict:
-    """Judge beside a reference's own reference runs; before they reject anything, beside more of them."""
+    """Judge with the reference's own reference runs; before rejecting, compute more of them."""
     expected, notes = leaf.expected, leaf.expected.source.notes
     own = replace(leaf, expected=plain(expected))
     actual = leaf.actual
@@ -144,7 +144,7 @@ def _judge_numbers(leaf: Leaf, request: Request, beside: Callable[[], str]) -> V
 
 
 def _beside(reference_runs: int, request: Request) -> str:
-    """Say what besides the expected value decided, and what would make that sharper."""
+    """Say which reference runs were used, and what would make the judgement sharper."""
     if request.standard.rule not in NEED_REFERENCE_RUNS:
         return ""
     if reference_runs:
@@ -200,7 +200,7 @@ def _refused(path: str, wrong: Sequence[str], request: Request) -> Verdict:
 
 
 def joined(found: Sequence[Verdict], name: str) -> Verdict:
-    """Return one verdict of several parts, none of them nested."""
+    """Return one verdict for several parts, none of which is nested."""
     return _as_one(found, name, Request(standard=standard_of(None)))
 
 
@@ -221,7 +221,7 @@ def _as_one(found: Sequence[Verdict], name: str, request: Request) -> Verdict:
 
 
 def _badness(verdict: Verdict) -> float:
-    """Order leaves from good to bad: attributes and places of NaN before values, then by how far over the limit."""
+    """Sort key, larger is worse: wrong attributes and places of NaN, then how far a value exceeds its limit."""
     if verdict.agrees:
         return verdict.metrics.get("limit_used", 0.0)
     if verdict.limit is None or not verdict.metrics:
@@ -229,7 +229,7 @@ def _badness(verdict: Verdict) -> float:
     return verdict.metrics.get("limit_used", 1.0)
 
 
-#: Elements compared at a time, and the most of the unequal ones that are looked at for a pattern.
+#: Elements compared at a time, and how many unequal ones are searched for a pattern.
 CHUNK, LOOKED_AT = 1 << 18, 1 << 16
 
 
@@ -240,9 +240,9 @@ def judge_exact(
     standard: Standard,
     reference_runs: Sequence[torch.Tensor] = (),
 ) -> Verdict:
-    """Judge tensors of one exact dtype and shape; an element may also be what a reference run has there.
+    """Judge tensors of one exact dtype and shape; an element may also equal that of a reference run.
 
-    Which of nearly equal values is the largest, as of the experts for a token, correct devices decide differently.
+    Correct devices may choose differently among nearly equal values, as when picking the experts for a token.
     """
     unequal, start, sample = 0, 0, Sample.of(actual)
     for ours, theirs, *others in pieces([actual, expected, *reference_runs], CHUNK):
@@ -275,7 +275,7 @@ def judge_exact(
 
 
 def _largest(sample: Sample) -> Worst:
-    """The element that is furthest off; in Python's integers, which do not overflow."""
+    """Return the element that is furthest off. Python's integers are used, since they do not overflow."""
     shown = min(sample.size, 4096)
     gaps = [abs(int(a) - int(e)) for a, e in zip(sample.actual[:shown], sample.expected[:shown], strict=True)]
     place = int(np.argmax(np.array(gaps, dtype=np.float64)))
@@ -287,16 +287,16 @@ def _largest(sample: Sample) -> Worst:
     )
 
 
-#: Figures whose distribution is told, and at which percentiles.
+#: Figures whose distribution is reported, and at which percentiles.
 TOLD = ("limit_used", "max_abs", "rmse", "ulp_mean", "ulp_max", "cosine")
-#: What a sample is to be.
+#: The form of a sample.
 SAMPLE = "give (actual, expected) or (actual, expected, reference_run) for each"
 PERCENTILES = (0, 50, 90, 99, 100)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PassRate:
-    """``verdicts`` go by sample. ``figures`` gives, for each figure, its value at each of :data:`PERCENTILES`."""
+    """One verdict per sample; ``figures`` maps each figure to its values at :data:`PERCENTILES`."""
 
     verdicts: tuple[Verdict, ...]
     figures: Mapping[str, tuple[float, ...]]

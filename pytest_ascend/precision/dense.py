@@ -1,8 +1,8 @@
-"""Every figure of a large chunk of finite pairs, by vector operations on arrays that stay in a core's cache.
+"""Compute every figure of a large chunk of finite pairs, with vector operations on arrays that fit a core's cache.
 
-numpy and torch share the arrays: each step is done by the one that is faster at it (torch: sums, bounds and
-counting; numpy: the rest). Neither holds the interpreter's lock meanwhile, so that threads run side by side.
-Sums are over float32 where the inputs are; where these under- or overflow, they are computed again in float64.
+numpy and torch share the arrays; each step uses the faster one (torch: sums, bounds and counting; numpy: the rest).
+Neither holds the interpreter's lock meanwhile, so threads run in parallel. Sums are over float32 where the inputs are;
+where these under- or overflow, they are computed again in float64.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from pytest_ascend.precision.sums import SHARES, Sums
 Floats: TypeAlias = npt.NDArray[Any]
 Ints: TypeAlias = npt.NDArray[Any]
 
-#: Sums of squares of float32 between these have lost nothing that counts.
+#: Sums of float32 squares between these bounds are accurate enough.
 SAFE = (1e-20, 1e30)
-#: Elements of a dot product that stays in one thread.
+#: The longest dot product that BLAS computes in one thread.
 PART = 1 << 13
-#: Errors in ulp that the table of the spread tells apart.
+#: The range of errors in ulp that the spread's table resolves.
 SPREAD_RANGE = (2.0**LOWEST_ULP_EXPONENT, 2.0 ** (LOWEST_ULP_EXPONENT + BINS // 8) * (1 - 2.0**-24))
 
 
 class Word(NamedTuple):
-    """How a float is laid out: its integer type, the bits of the significand, the bias of the exponent."""
+    """The layout of a float: its integer type, the bits of the significand, the bias of the exponent."""
 
     integer: type[Any]
     shift: int
@@ -64,7 +64,7 @@ class Buffer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FirstLook:
-    """What the first look at a chunk shows: the largest error, and the ends of the expected values' magnitudes."""
+    """The first look at a chunk: the largest error, and the smallest and largest expected magnitude."""
 
     furthest: float
     lowest: float
@@ -72,7 +72,7 @@ class FirstLook:
 
 
 class Dense:
-    """Takes chunks of ``size`` elements of one dtype (float32 or float64) into sums; used by one thread."""
+    """Adds chunks of ``size`` elements of one dtype (float32 or float64) to sums; used by one thread."""
 
     def __init__(self, size: int, dtype: torch.dtype) -> None:
         self.size = size
@@ -108,7 +108,7 @@ class Dense:
         return True
 
     def _note_beyond(self, sums: Sums, seen: FirstLook) -> None:
-        """Keep errors that are too large for the spread's bins: only where much less is expected than is wrong."""
+        """Keep errors too large for the spread's bins: the expected value is then much smaller than the error."""
         _, error, magnitude, octaves, *_ = self._buffers
         bound = seen.furthest * 2.0**sums.format.digits / BEYOND_ULPS
         if seen.lowest < bound:
@@ -212,7 +212,7 @@ def _dot(one: Floats, other: Floats) -> float:
 
 
 def products(one: Floats, other: Floats) -> float:
-    """Sum the products in parts that no BLAS shares among threads, which would stand in the way of ours."""
+    """Sum the products in parts too small for BLAS to use threads of its own, which would slow down ours."""
     whole = one.size // PART * PART
     parts = np.matmul(one[:whole].reshape(-1, 1, PART), other[:whole].reshape(-1, PART, 1))
     return float(np.add.reduce(parts, axis=None, dtype=np.float64)) + float(one[whole:].dot(other[whole:]))
@@ -225,7 +225,7 @@ def _sum(values: Tensor) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A chunk of expected values (float64, not empty), and what every comparison with them needs."""
+    """A chunk of expected values (float64, not empty), and what every comparison with it needs."""
 
     values: Floats
     magnitude: Floats

@@ -1,7 +1,7 @@
-"""What a wrong result would be right on: chips that compute otherwise than PyTorch promises, as their makers document.
+"""Known deviations of chips from what PyTorch promises, as documented by their makers.
 
-The judge says so beside its verdict, which stays what it is. On which chips a deviation is documented stands among the
-known ones (``baselines/expectations.json``).
+If one explains a wrong result, the judge says so; the verdict stays the same. ``baselines/expectations.json`` lists the
+chips for which each deviation is documented.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pytest_ascend.precision.formats import ALLOWANCES
 from pytest_ascend.precision.request import Request, explain
 from pytest_ascend.records.verdict import FLUSHES, HALVES, SATURATES, Verdict, told
 
-#: Judges a result by what is expected and by reference runs: path, actual, expected, reference_runs, how.
+#: Judges a result. Arguments: path, actual, expected, reference_runs, how.
 Judge: TypeAlias = Callable[[str, Tensor, Tensor, Sequence[Tensor], Request], Verdict]
 
-#: How much larger a rounding of float16 is than one of float32.
+#: The ratio of a float16 rounding to a float32 rounding.
 _WIDER = 2.0**13
-#: The error model's limits that are multiples of a rounding, or of an error of a reference run.
+#: Limits of the error model that are multiples of a rounding, or of a reference run's error.
 _OF_ROUNDINGS = (
     *("element_ulps", "rms_ulps", "bias_ulps", "approximation_ulps", "sampled_ulps"),
     *("largest", "sampled_largest", "block", "rms"),
 )
-#: And those of sums, in which factors are rounded once, however many are added up in float32.
+#: Limits for sums: the factors are rounded once, however many are added up in float32.
 _OF_SUMS = ("sums", "sums_rms")
 
 
@@ -44,16 +44,16 @@ def _flushed(actual: Tensor, expected: Tensor) -> Tensor:
     return (actual == 0) & (expected != 0) & (expected.abs() < torch.finfo(actual.dtype).tiny)
 
 
-#: Deviation -> where, of actual and expected, it may show: there nothing else is expected.
+#: Deviation -> the elements (of actual and expected) in which it may show.
 PLACES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {SATURATES: _finite, FLUSHES: _flushed}
 
 
-#: Dtypes, and the most elements, that are looked at: looking needs tensors of the same size.
+#: The dtypes that are examined, and up to how many elements: examining needs tensors of the same size.
 LOOKED_AT, ELEMENTS = (torch.float16, torch.bfloat16, torch.float32), 1 << 24
 
 
 def explained(verdict: Verdict, tensors: Sequence[Tensor], request: Request, judge: Judge) -> Verdict:
-    """Return a verdict that disagrees, with the fewest deviations that explain all of it, if any, in its pattern.
+    """Return a disagreeing verdict; its pattern names the fewest deviations that explain all of it, if any do.
 
     ``tensors`` are the actual result, the expected one and the reference runs, of one shape.
     """
@@ -76,7 +76,7 @@ def explained(verdict: Verdict, tensors: Sequence[Tensor], request: Request, jud
 
 
 def _in_halves(request: Request) -> Request:
-    """Return how to judge float32 by what would be allowed in float16."""
+    """Return a request that judges float32 by float16's limits."""
     usual = request.standard.numbers("float32")
     limits = {name: usual[name] * _WIDER for name in _OF_ROUNDINGS}
     limits |= {name: usual[name] * _WIDER / sqrt(request.accumulation or ALLOWANCES.terms) for name in _OF_SUMS}

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Floats: TypeAlias = npt.NDArray[Any]
 
-#: The numbers of the default standard, for dtypes that have no others.
+#: The limits of the default standard for dtypes without their own.
 _USUAL = STANDARDS[f"{DEFAULT}@1"].limits[ANY]
 #: The most wrong elements that are looked at for a pattern.
 LOOKED_AT = 1 << 16
@@ -71,7 +71,7 @@ def judge_floating(
 def _at_first_sight(
     path: str, tensors: Sequence[torch.Tensor], form: Format, request: Request, standard: Standard
 ) -> Verdict | None:
-    """Accept large tensors that are equal, or that rounding or sums explain; None where figures have to decide."""
+    """Accept large tensors that are equal, or whose errors rounding or sums explain; None if figures must decide."""
     actual, expected, *reference_runs = tensors
     size = actual.numel()
     if not size or not all(each.device.type == "cpu" and each.is_contiguous() for each in tensors):
@@ -90,7 +90,7 @@ def _at_first_sight(
         accumulation=request.accumulation,
         scale=request.scale,
         finer=FORMATS[expected.dtype].digits > form.digits,
-        # Of small tensors it is quicker to judge as if all values differed, which is never looser.
+        # For small tensors it is quicker to assume that all values differ, which is never looser.
         distinct=size if size <= EXACT_UP_TO else _distinct(expected),
         branching=request.branching,
         sampled=request.sampled,
@@ -121,7 +121,7 @@ def _at_first_sight(
 
 
 def _figures_when_read(tensors: Sequence[torch.Tensor], form: Format, found: Look, finding: Finding) -> Figures:
-    """Return figures that are computed from the tensors when somebody reads them; of tensors changed since, few."""
+    """Return figures that are computed from the tensors on reading; only a few if the tensors have changed since."""
     versions = [each._version for each in tensors]  # noqa: SLF001 - no public name exists
     actual, expected, *reference_runs = tensors
 
@@ -163,12 +163,12 @@ def _setting(found: Measurement, expected: torch.Tensor, form: Format, request: 
 
 
 def _is_approximated(request: Request, reference_runs: Iterable[float]) -> bool:
-    """Whether the largest error in ulp of reference runs says that they are not all rounded exactly."""
+    """Whether the largest error of reference runs, in ulp, shows that not all are rounded exactly."""
     return (request.accumulation or 1) == 1 and any(0.51 < each < 4 for each in reference_runs)
 
 
 def _distinct(expected: torch.Tensor) -> int:
-    """How many different values, zero aside, a sample of at most 1024 elements holds."""
+    """Count the different nonzero values in a sample of at most 1024 elements."""
     if expected.numel() < 32:
         return expected.numel()
     flat = expected.reshape(-1) if expected.is_contiguous() else expected.flatten()[:: 1 + expected.numel() // 1024]
@@ -219,7 +219,7 @@ def _broken(verdict: Verdict, tensors: Sequence[torch.Tensor], found: Measuremen
 
 
 def _at(tensors: Sequence[torch.Tensor], worst: int, finding: Finding) -> Finding:
-    """Return the figures of the worst element itself, where they are known only to an octave."""
+    """Return the exact figures of the worst element, where they are known only to an octave."""
     if worst < 0 or finding.allowed is None or finding.rule != "error of one element":
         return finding
     index = np.unravel_index(worst, tuple(tensors[0].shape)) if tensors[0].dim() else ()
@@ -228,7 +228,7 @@ def _at(tensors: Sequence[torch.Tensor], worst: int, finding: Finding) -> Findin
     return replace(finding, value=abs(actual - expected), limit=limit)
 
 
-#: What it usually means when no element is far off, but all of them together are.
+#: The usual cause when no single element is far off, but all of them together are.
 ALTOGETHER = {
     "mean signed error in ulp": "no element is far off, but they are all off to one side: another rounding mode",
     "root mean square error": "no element is far off, but on the whole more than reference runs",
@@ -247,7 +247,7 @@ def _pattern_of_all(tensors: Sequence[torch.Tensor], found: Measurement, finding
 
 
 def _wrong_elements(tensors: Sequence[torch.Tensor], found: Measurement, finding: Finding) -> tuple[Sample, int]:
-    """Go over the tensors again: which elements are beyond the limit, and which of them most."""
+    """Go over the tensors again, to find the elements beyond the limit and the worst of them."""
     sample, total, worst, start, furthest = Sample.of(tensors[0]), 0, -1, 0, 0.0
     for arrays in _float64(tensors):
         with np.errstate(all="ignore"):
@@ -264,7 +264,7 @@ def _wrong_elements(tensors: Sequence[torch.Tensor], found: Measurement, finding
 
 
 def _beyond(arrays: Sequence[Floats], found: Measurement, finding: Finding) -> Floats:
-    """Return each element's error as a multiple of what is allowed; Inf where NaN or Inf are out of place."""
+    """Return each element's error as a multiple of its limit; Inf where NaN or Inf is in the wrong place."""
     actual, expected, *reference_runs = arrays
     form = found.actual.format
     is_number = classes_in(expected, form) == FINITE
@@ -313,7 +313,7 @@ def _worst(tensors: Sequence[torch.Tensor], place: int) -> Worst | None:
     return Worst(index=index, actual=ours, expected=theirs)
 
 
-#: Digits that tell neighbouring values apart; of shorter formats six.
+#: Digits that distinguish neighbouring values; six for shorter formats.
 SHOWN_DIGITS = {torch.float64: 17, torch.float32: 9}
 
 
@@ -325,7 +325,7 @@ _SHARES = tuple(f"within_{share:g}" for share in SHARES)
 
 
 class Figures(Mapping[str, float]):
-    """Figures that are computed when they are read; those that the judge has found already are ``known``."""
+    """Figures that are computed on reading; ``known`` are those that the judge has computed already."""
 
     def __init__(self, known: Mapping[str, float], compute: Callable[[], Mapping[str, float]]) -> None:
         self._known, self._compute = dict(known), compute
@@ -344,22 +344,22 @@ class Figures(Mapping[str, float]):
         return len(self._computed())
 
     def __bool__(self) -> bool:
-        """Say that there are some, without computing them."""
+        """Return True without computing anything."""
         return True
 
     def __repr__(self) -> str:
-        """Show what a dictionary would."""
+        """Return what a dictionary shows."""
         return repr(dict(self))
 
     def _computed(self) -> Mapping[str, float]:
         if self._all is None:
             self._all = {**self._compute(), **self._known}
-            self._compute = dict  # what it held is not needed any more
+            self._compute = dict  # its contents are no longer needed
         return self._all
 
 
 def figures(found: Measurement) -> dict[str, float]:
-    """Return every figure by name. Relative errors are Inf where zero was expected and something else came."""
+    """Return every figure by name. Relative errors are Inf where zero was expected and the value is not zero."""
     sums, special = found.actual, found.nonfinite
     count = max(sums.count, 1)
     result = {
@@ -393,7 +393,7 @@ def figures(found: Measurement) -> dict[str, float]:
 
 
 def cosine(sums: Sums) -> float:
-    """Cosine of the angle between both; 1 for two zero vectors, 0 for one."""
+    """Return the cosine of the angle between two vectors; 1 if both are zero, 0 if one is."""
     norm = math.sqrt(sums.actual_square_sum) * math.sqrt(sums.expected_square_sum)
     if norm == 0:
         return 1.0 if sums.actual_square_sum == sums.expected_square_sum else 0.0

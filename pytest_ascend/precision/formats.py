@@ -1,4 +1,4 @@
-"""Number formats: what one unit in the last place is, and where a format ends."""
+"""Number formats: their range, and their unit in the last place."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Format:
 
     @property
     def has_short_range(self) -> bool:
-        """Whether squares and sums of ordinary numbers overflow: of float16 and 8-bit formats, not of bfloat16."""
+        """Whether squares and sums of ordinary numbers overflow: True for float16 and 8-bit formats, not bfloat16."""
         return self.emax < 64
 
     def ulp(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -86,31 +86,31 @@ class Allowances:
     element_ulps: float = 1.9
     rms_ulps: float = 0.75
     bias_ulps: float = 0.2
-    #: The same as ``element_ulps`` for functions that reference runs do not round exactly: exp, tanh, erf.
+    #: As ``element_ulps``, for functions that reference runs do not round exactly: exp, tanh, erf.
     approximation_ulps: float = 3.0
-    #: Times the largest inner error that a reference run shows.
+    #: Multiple of the largest inner error that a reference run shows.
     largest: float = 3.5
-    #: The same of a reference of :func:`cpu_reference`, which computes more reference runs before it rejects one.
+    #: The same for a reference of :func:`cpu_reference`, which computes more reference runs before rejecting.
     sampled_largest: float = 2.25
-    #: The correction for few elements of such a reference, which is 1.65 of others at least.
+    #: The correction for few elements of such a reference; for others it is at least 1.65.
     sampled_few: float = 1.25
-    #: And the least that is allowed of functions that reference runs do not round exactly.
+    #: The smallest multiple for functions that reference runs do not round exactly.
     sampled_ulps: float = 2.75
-    #: Times the root mean square error of the worst block of reference runs: one row's normaliser may be most of it.
+    #: Multiple of the RMS error of the reference runs' worst block: one row's normaliser may cause most of it.
     block: float = 4.0
-    #: Times the root mean square of the inner errors, before the correction for few elements.
+    #: Multiple of the root mean square of the inner errors, before the correction for few elements.
     rms: float = 2.2
-    #: Chance that so few elements understate the errors of reference runs, for the correction for few elements.
+    #: Correction for few elements: the probability that they understate the errors of reference runs.
     luck: float = 1e-6
-    #: More elements than this count as no more than this, since errors of one tensor are not independent.
+    #: Element counts are capped at this, since the errors of one tensor are not independent.
     independent: int = 64
-    #: Inner error of one sum of ``n`` terms of size ``s``: this, times unit roundoff, times sqrt(n), times s.
+    #: Inner error of a sum of ``n`` terms of size ``s``: this * unit roundoff * sqrt(n) * s.
     sums: float = 4.0
-    #: The same as root mean square.
+    #: The same for the root mean square.
     sums_rms: float = 0.5
-    #: Terms in a sum, where nobody says how many.
+    #: Terms in a sum, if not given.
     terms: int = 1024
-    #: Roundings of 16-bit and shorter formats inside an operator or model, where nobody says.
+    #: Roundings of 16-bit and shorter formats inside an operator or model, if not given.
     short_roundings: float = 4.0
     #: Error of one element, and root mean square, that a comparison which falls the other way may cause in a gradient,
     #: as a share of the root mean square of the expected values.
@@ -123,7 +123,7 @@ ALLOWANCES = Allowances()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """What is known of a result besides its values.
+    """What is known about a result besides its values.
 
     ``accumulation`` is the number of terms in each sum (None: not known); ``scale`` the size of those terms' sum of
     magnitudes (None: taken from the expected values); ``finer`` whether the expected values are of a finer format than

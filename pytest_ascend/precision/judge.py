@@ -1,4 +1,4 @@
-"""Judging a measurement by the error model: is what the device shows of the size that reference runs show?"""
+"""Judge a measurement by the error model: are the device's errors as large as those of reference runs?"""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ from pytest_ascend.precision.sums import Sums
 Floats: TypeAlias = npt.NDArray[Any]
 
 
-#: From so many elements on, their mean signed error says something.
+#: The mean signed error is meaningful from this many elements on.
 BIASED_FROM = 256
-#: Below every octave that a value can be in.
+#: An octave below that of any value.
 LOWEST = np.array([-4 * ZERO_EXPONENT])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """What a rule looked at: the value, and the limit that it must not exceed."""
+    """The result of a rule: the value it measured, and the limit."""
 
     rule: str
     value: float
     limit: float
-    #: Error allowed at each of the given expected values, where the rule is one about elements.
+    #: Error allowed at each of the given expected values, if the rule judges elements.
     allowed: Callable[[Floats], Floats] | None = None
-    #: The number of the block that the rule is about.
+    #: The number of the block that the rule judges.
     block: int | None = None
 
     @property
     def used(self) -> float:
-        """The share of the limit that is used up: above 1 where the rule is broken."""
+        """The value divided by the limit: above 1 if the rule is broken."""
         if math.isnan(self.value) or math.isnan(self.limit) or self.value == math.inf:
-            return math.inf  # nobody knows, or it is beyond measure: no reason to accept
+            return math.inf  # unknown, or beyond measure: no reason to accept
         if self.limit == 0:
             return math.inf if self.value > 0 else 0.0
         return self.value / self.limit
@@ -73,7 +73,8 @@ class Finding:
 
 
 def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOWANCES) -> Finding:
-    """Return the rule of which the device's errors use up most; broken where they do not look like reference runs."""
+    """Return the rule that the device's errors come closest to breaking; broken if they exceed those of reference
+    runs."""
     if not all(each.count for each in found.reference_runs):
         found = replace(found, reference_runs=[each for each in found.reference_runs if each.count])
     rounding = _rounding(found.actual, setting, use)
@@ -85,7 +86,7 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
     entries = found.actual.spread.entries()
     run_entries = [each.spread.entries() for each in found.reference_runs]
     lowest, highest = exponents_of(entries, setting.format)
-    # Where the device overflows, reference runs may have numbers above all of its own.
+    # Where the device overflows, reference runs may have larger numbers than any of its own.
     highest = max(highest, *(exponents_of(each, setting.format)[1] for each in run_entries), lowest)
     results = _by_octave(run_entries, setting, lowest, highest)
     reference_runs = joined(results) if results else None
@@ -107,15 +108,15 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
 
 
 def _by_octave(reference_runs: Sequence[Entries], setting: Setting, lowest: int, highest: int) -> list[Octaves]:
-    """Return what each reference run shows; of those that show no element but zeros nothing, which say nothing."""
+    """Return each reference run's errors by octave, without the runs that hold zeros only."""
     found = (octaves(_nonzero(each), setting.format, lowest, highest - lowest + 1) for each in reference_runs)
     return [each for each in found if each.count.any()]
 
 
 def judge_look(found: Look, setting: Setting, use: Allowances, *, is_beside: bool) -> Finding | None:
-    """Return why a first look is enough to accept a result: no error, rounding, or sums; None where it is not.
+    """Return why a first look suffices to accept a result (no error, rounding, or sums), or None.
 
-    ``is_beside`` says that reference runs decide about what rounding does not explain.
+    ``is_beside``: reference runs decide what rounding does not explain.
     """
     is_near, few = found.ulp_max <= FAR, found.count < FEW
     if is_near and not (rounding := _rounding(found, setting, use)).is_broken:
@@ -127,10 +128,10 @@ def judge_look(found: Look, setting: Setting, use: Allowances, *, is_beside: boo
 
 
 def judge_few(found: SmallTensor, shown: Floats, signed: Floats, setting: Setting, use: Allowances) -> Finding | None:
-    """Return why reference runs explain the errors of a small tensor; None where it needs a closer look.
+    """Return why reference runs explain the errors of a small tensor, or None if a closer look is needed.
 
     ``signed`` are the errors of reference runs in ulp (results, elements), ``shown`` the same without signs. The limits
-    are those of :func:`judge_by_model` or lower, so that nothing is accepted that it rejects.
+    are at most those of :func:`judge_by_model`: whatever it rejects is rejected here.
     """
     if found.error.size < FEW:
         return _within_few(found, shown, setting, use)
@@ -146,7 +147,7 @@ def judge_few(found: SmallTensor, shown: Floats, signed: Floats, setting: Settin
 def _within_octaves(
     found: SmallTensor, shown: Floats, keep: Floats, setting: Setting, use: Allowances
 ) -> Finding | None:
-    """Compare elements, and root mean squares by octave, with the errors of reference runs of neighbouring octaves."""
+    """Compare elements, and root mean squares by octave, with reference runs' errors in neighbouring octaves."""
     error, octave, shown = found.error[keep], found.octave[keep], shown[:, keep]
     if not error.size:
         return None
@@ -178,7 +179,7 @@ def _within_octaves(
 
 
 def _even_blocks(found: SmallTensor, shown: Floats, use: Allowances) -> bool:
-    """Whether no block of neighbours has a larger error than the same block of a reference run explains."""
+    """Whether each block's error is explained by the same block of a reference run."""
     size = found.error.size
     starts = np.arange(0, size, block_size(size))
     sizes = np.diff(np.append(starts, size))
@@ -191,7 +192,7 @@ def _even_blocks(found: SmallTensor, shown: Floats, use: Allowances) -> bool:
 
 
 def _unbiased(found: SmallTensor, signed: Floats, shown: Floats, setting: Setting, use: Allowances) -> bool:
-    """Whether the mean signed error is one that reference runs have, too, or says nothing beside their errors."""
+    """Whether the mean signed error is one that reference runs have too, or is negligible beside their errors."""
     size = found.error.size
     if size < BIASED_FROM or _shares_errors(setting, use):
         return True
@@ -205,7 +206,7 @@ def _unbiased(found: SmallTensor, signed: Floats, shown: Floats, setting: Settin
 
 
 def _within_few(found: SmallTensor, shown: Floats, setting: Setting, use: Allowances) -> Finding | None:
-    """Compare few elements one by one, with every rule that applies to them; None where they need a closer look.
+    """Compare few elements one by one by every rule that applies; None if they need a closer look.
 
     The limits are :class:`ErrorModel`'s, where one window of octaves holds all errors of reference runs.
     """
@@ -221,7 +222,7 @@ def _within_few(found: SmallTensor, shown: Floats, setting: Setting, use: Allowa
 
 
 def _within_reference_runs(ulps: Floats, shown: Floats, setting: Setting, use: Allowances) -> Finding:
-    """Compare few errors in ulp with what reference runs show at the same elements."""
+    """Compare few errors in ulp with those of reference runs at the same elements."""
     allowed = use.element_ulps + largest_of(setting, use) * np.maximum(shown - 0.5, 0)
     used = ulps / allowed
     place = int(used.argmax())
@@ -230,7 +231,7 @@ def _within_reference_runs(ulps: Floats, shown: Floats, setting: Setting, use: A
 
 
 def _rounding(sums: Sums | Look, setting: Setting, use: Allowances) -> Finding:
-    """The errors, if rounding alone is to explain them: the quick way out for most results."""
+    """Judge the errors as if rounding alone caused them, which settles most results quickly."""
     count = max(sums.count, 1)
     element = Finding(rule="largest error in ulp", value=sums.ulp_max, limit=use.element_ulps)
     if setting.distinct < FEW:
@@ -246,7 +247,7 @@ def _rounding(sums: Sums | Look, setting: Setting, use: Allowances) -> Finding:
 
 
 def _few_elements(found: Measurement, setting: Setting, use: Allowances) -> Finding:
-    """What is certainly within the limits of every rule: the second quick way out.
+    """Accept what is certainly within the limits of every rule: the second shortcut.
 
     Below what the model of sums allows in the lowest octave (of few elements, of which no mean is taken: for one
     element), or, of few elements, below what the errors of reference runs of the same elements allow.
@@ -269,7 +270,7 @@ def _nonzero(entries: Entries) -> Entries:
 
 
 def _zero_errors(entries: Entries, setting: Setting) -> tuple[float, float]:
-    """Return the largest error where zero was expected: at least, and at most."""
+    """Return a lower and an upper bound of the largest error where zero was expected."""
     zeros = entries.exponents == -ZERO_EXPONENT
     tiniest = setting.format.tiniest
     return (
@@ -281,10 +282,10 @@ def _zero_errors(entries: Entries, setting: Setting) -> tuple[float, float]:
 def _with_zero(
     allowed: Limits, reference_runs: Sequence[Entries], device: Octaves, setting: Setting, use: Allowances
 ) -> Limits:
-    """Where zero is expected, allow what reference runs show there, and what is allowed for the smallest values.
+    """Where zero is expected, allow the errors of reference runs there, and those allowed for the smallest values.
 
-    Of few elements that is the lowest octave; of many the lowest 64 elements, since a small value cut off at zero
-    (by a ReLU, a mask) may have the error of values that were not.
+    The smallest values are the lowest octave of few elements, or the lowest 64 of many: a value cut off at zero (by a
+    ReLU, a mask) may have the error of values that were not.
     """
     shown = max((_zero_errors(each, setting)[1] for each in reference_runs), default=0.0)
     reach = 1
@@ -306,7 +307,7 @@ def _elements(device: Octaves, allowed: Limits) -> Finding:
 
 
 def _root_mean_square(device: Octaves, model: ErrorModel) -> Finding:
-    """Compare over the narrowest window around each octave that holds enough elements for a mean to say something."""
+    """Compare over the narrowest window around each octave with enough elements for a meaningful mean."""
     worst = Finding(rule="root mean square error", value=0.0, limit=1.0)
     pending = device.count > 0
     if device.count.sum() < model.use.independent:
@@ -327,7 +328,7 @@ def _root_mean_square(device: Octaves, model: ErrorModel) -> Finding:
 
 
 def _blocks(found: Measurement, setting: Setting, use: Allowances) -> Finding:
-    """Compare the root mean square of each block of neighbours with reference runs' largest of its magnitude."""
+    """Compare each block's root mean square error with the largest of reference runs at its magnitude."""
     rule = "root mean square error of one block"
     nothing = Finding(rule=rule, value=0.0, limit=math.inf)
     if not found.reference_runs or setting.distinct < FEW or not found.actual.blocks or setting.branching:
@@ -354,9 +355,9 @@ def _blocks(found: Measurement, setting: Setting, use: Allowances) -> Finding:
 
 
 def _bias(found: Measurement, setting: Setting, use: Allowances) -> Finding:
-    """Many results that are rounded, and hardly wrong otherwise, must not all be rounded the same way.
+    """Reject many results that are rounded in the same direction, and hardly wrong otherwise.
 
-    Nothing is said where inner errors are as large as roundings: one error may be shared by a whole row of results.
+    Not judged where inner errors are as large as roundings: a whole row of results may share one error.
     """
     value = max(map(abs, biases(found.actual)))
     rule = "mean signed error in ulp"
@@ -371,12 +372,12 @@ def _bias(found: Measurement, setting: Setting, use: Allowances) -> Finding:
 
 
 def _says_nothing_on_bias(found: Measurement, setting: Setting, use: Allowances) -> bool:
-    """Whether there are too few values for a mean, or sums whose errors are shared."""
+    """Whether there are too few values for a mean, or the sums share their errors."""
     return setting.distinct < FEW or found.actual.count < BIASED_FROM or _shares_errors(setting, use)
 
 
 def _shares_errors(setting: Setting, use: Allowances) -> bool:
-    """Whether sums of a known length may err as much as a rounding, all of them in one direction."""
+    """Whether sums of a known length may all be off in one direction, by as much as a rounding."""
     terms = setting.accumulation or 1
     return terms > 1 and use.sums_rms * math.sqrt(terms) * 2.0 ** (setting.format.digits - 24) > use.bias_ulps / 4
 
@@ -386,11 +387,11 @@ def _reference_inner_ulps(found: Measurement) -> float:
 
 
 def biases(sums: Sums | Look) -> tuple[float, float]:
-    """Return the mean signed error in ulp: away from zero, and upwards."""
+    """Return the mean signed errors in ulp: away from zero, and upwards."""
     count = max(sums.count, 1)
     return sums.outward_sum / count, sums.upward_sum / count
 
 
 def _inner_ulps(sums: Sums) -> float:
-    """Return the error beyond rounding, in ulp, that nine of ten elements do not exceed: few may have cancelled."""
+    """Return the 90th percentile of the error beyond rounding, in ulp: a few elements may have cancelled."""
     return max(percentile(sums.spread.entries(), 0.9) - 0.5, 0.0)
