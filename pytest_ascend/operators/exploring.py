@@ -19,13 +19,14 @@ import click
 from pytest_ascend.coverage import manifest
 from pytest_ascend.errors import UsageError
 from pytest_ascend.operators import sweep
-from pytest_ascend.operators.generator import Chance, Generated, generate
+from pytest_ascend.operators.generator import Generated, generate
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.sweep import Sweep, WrongCall
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.comparing import PrecisionCompare
+from pytest_ascend.run.inputs import Chance
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.files import read_regular, strict_json, write_if_new
 

@@ -1,8 +1,8 @@
 """Generated calls of an operator: its own calls, in other sizes, numbers and layouts, as they break real kernels.
 
-A call of the table serves as a template. Equal sizes in it are taken for the same size, so that another one put in the
-place of both keeps the call a legal one; whether it is one is asked of the CPU, which is called first in any case. All
-that is chosen follows from the operator, the dtype and a seed: the same calls on every machine and version of torch.
+A call of the table serves as a template. Equal sizes in it are replaced together, which usually keeps the call legal;
+the CPU runs it first and decides. Every choice follows from the operator, the dtype and a seed: the calls are the same
+on every machine and version of torch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,34 +19,34 @@ import torch
 from pytest_ascend.operators.operator import FUNCTION, Operator
 from pytest_ascend.operators.samples import FORWARD, SHAPES, Sample, Source, call, leaves
 from pytest_ascend.operators.values import StoredTensor, Values, Variant
-from pytest_ascend.run import inputs
+from pytest_ascend.run.inputs import Chance
 
-#: Sizes at which kernels take another way: vectors, tiles, blocks and buffers end there.
+#: Sizes at which kernels switch code paths: vectors, tiles, blocks and buffers end there.
 EDGES = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 #: Sizes that divide nothing, and sums of edges.
 ODD = (3, 5, 7, 11, 13, 48, 96, 80, 100, 1000)
-#: A tensor of more elements than 16 bits count.
+#: Sizes around the largest number of 16 bits.
 LARGE = (65_535, 65_536, 65_537)
-#: Elements of all tensors of a usual call, and of the largest.
+#: Most elements of all tensors together: of a usual call, and of the largest.
 USUAL, LARGEST = 1 << 13, 1 << 17
 
 AS_THEY_ARE = "as they are"
 EDGY = "edges"
-#: What is done to the numbers of a call, in turn, where anything is promised of such numbers.
+#: How the numbers of a call are changed, in turn, where results for such numbers are defined.
 NUMBERS = (
     *("special in the tail", EDGY, "few", "special at the head", "far", "special within", "sorted"),
     *(AS_THEY_ARE, "reversed", "equal"),
 )
-#: Which of its tensors have them, in turn, where it may be others than the first.
+#: Which tensors get these numbers, in turn, where it need not be the first.
 FIRST, SECOND, ALL = "first", "second", "all"
 _WHICH = (FIRST, SECOND, ALL)
-#: What is done to the sizes of three calls, in turn.
+#: How the sizes of three calls are changed, in turn.
 SIZES = ("edge", "one", "large", "empty", "edge", "many", "as the table has them", "edge")
 #: Layouts of the second call of three, in turn; "expanded" is how the tensors are made.
 EXPANDED = "expanded"
 LAYOUTS = ("transposed", "stepped", EXPANDED, "shifted", "")
 
-#: What a call varies, one thing of each kind.
+#: What a call varies: one value on each axis.
 AXES = ("size", "values", "layout")
 
 #: Families whose operators take integers of any size.
@@ -54,49 +54,27 @@ _ANY_INTEGER = (
     *("arithmetic", "comparison", "elementwise", "reduction", "sorting", "movement", "indexing", "activation"),
     *("foreach", "other"),
 )
-#: Families whose operators give the same for equal elements, wherever these stand in memory: none has to come first.
+#: Families in which equal elements give equal results wherever they lie in memory: there are no ties to break.
 _ANY_ROWS = ("arithmetic", "comparison", "elementwise", "activation", "movement", "linear algebra", "loss", "network")
-#: Families that are not asked for numbers far from zero: there the result is a difference, or beyond the dtype.
+#: Families not tested far from zero: the result would be a small difference, or beyond the dtype.
 _NEAR = ("other", "linalg", "masked")
 #: Families whose operators take any number of dimensions, and broadcast.
 POINTWISE = ("arithmetic", "comparison", "elementwise", "activation", "foreach")
 #: Dimensions of three calls of these, in turn; 0 leaves them as the table has them.
 DEPTHS = (0, 2, 3, 0, 5, 1, 2)
-#: Families whose operators take one dimension more, in the first place, mostly; and its size.
+#: Families whose operators mostly take one more leading dimension; and its size.
 _DEEPER = ("reduction", "sorting")
 _MORE = 6
-#: Sizes of the dimensions of a call of which all have one size, from the last on.
+#: Sizes for a call whose dimensions are all equal, from the last dimension on.
 _APART = (9, 7, 5, 3, 2, 4, 10)
-
-Each = TypeVar("Each")
-
-
-class Chance:
-    """Choices that follow from a key alone."""
-
-    def __init__(self, key: str) -> None:
-        self._words = _words(key)
-
-    def below(self, count: int) -> int:
-        """Return an integer from 0 to ``count`` - 1."""
-        return (next(self._words) >> 33) % count
-
-    def of(self, choices: Sequence[Each]) -> Each:
-        """Return one of these."""
-        return choices[self.below(len(choices))]
-
-
-def _words(key: str, block: int = 32) -> Iterator[int]:
-    for start in itertools.count(0, block):
-        yield from inputs.words(key, block, start=start).tolist()
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
     """A generated call: the sample, the layout of its tensors ("" for the usual one), and what it varies.
 
-    ``number`` counts the calls of a ``seed``, ``template`` is the place of the call of the table that it comes from;
-    ``resized`` are the sizes that were replaced since, to make it smaller.
+    ``number`` counts the calls of a ``seed``; ``template`` is the index of the table's call that it was made from;
+    ``resized`` are the sizes that were replaced later, to make it smaller.
     """
 
     sample: Sample
@@ -111,17 +89,17 @@ class Generated:
 def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) -> Iterator[Generated]:
     """Yield ``count`` calls, three at a time: one, another of the same sizes, and the first with other numbers.
 
-    Between the first and the third another call with the same sizes comes, with other arguments where the operator has
-    some. Each has a layout of its own: what is kept by shape alone shows there. Not all of them are legal. Every dtype
-    has its own place in all turns, so that together they ask more pairs of a size, numbers, arguments and a layout.
+    The second has the sizes of the first and, if possible, other arguments. Each has its own layout, which exposes
+    caches that are keyed by shape alone. Not all calls are legal. Each dtype starts at another place of every cycle, so
+    that together they cover more pairs of sizes, numbers, arguments and layouts.
     """
     templates, shift = templates_of(operator, dtype), shift_of(operator, dtype)
     for number in range(-(-count // 3) if templates else 0):
-        # Every third size is that of the other dtypes as well: what is kept from one for another shows there.
+        # Every third size is shared by all dtypes, which exposes caches that ignore the dtype.
         is_shared = number % 3 == 2
         chance = Chance(f"sweep/{operator.name}/{'' if is_shared else dtype}/{seed}/{number}")
         ahead = 0 if is_shared else shift
-        # One further on each turn of the sizes: so every template comes in every size.
+        # One further in each cycle of the sizes, so that every template gets every size.
         place, first = templates[(number + number // len(SIZES) + ahead) % len(templates)]
         if operator.family in POINTWISE:
             first = _with_grads(first, templates)
@@ -132,7 +110,7 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
             for index, each in (alike[turn % len(alike)], alike[(turn + 1) % len(alike)])
         )
         sizes, axis = _resized(first, chance, number)
-        if _elements(second[1], sizes) > LARGEST:  # it has those sizes more often
+        if _elements(second[1], sizes) > LARGEST:  # it has those sizes in more dimensions
             second = (place, first)
         numbers, turn = numbers_of(operator, first, dtype), number + shift
         how = numbers[turn % len(numbers)]
@@ -156,12 +134,12 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
 
 
 def _draws_anew(operator: Operator, template: Sample) -> bool:
-    """Whether the tensors of a call are a user's own, who draws them in other sizes."""
+    """Whether the call's tensors come from a user's function, which can draw them in other sizes."""
     return any(isinstance(each, StoredTensor) for each in template.values()) and not operator.one_set_of_inputs
 
 
 def shift_of(operator: Operator, dtype: str) -> int:
-    """Return the place of a dtype in all turns: by how much it is ahead of the first dtype."""
+    """Return by how much a dtype is ahead of the first one in every cycle."""
     return operator.dtypes.index(dtype) if dtype in operator.dtypes else 0
 
 
@@ -183,7 +161,7 @@ def _deepened(operator: Operator, template: Sample, number: int) -> Sample:
     if operator.family not in POINTWISE:
         depth = most + 1 if operator.family in _DEEPER and depth == DEPTHS[1] else 0
 
-    # Where all dimensions are of one size none could be changed alone.
+    # If all dimensions have the same size, none could be changed alone.
     is_apart = operator.family in POINTWISE or (operator.one_set_of_inputs and number % 2 == 1)
     own = dict(enumerate(_APART, 1)) if is_apart and len({*_sizes(template)}) == 1 else {}
 
@@ -203,12 +181,12 @@ def _deepened(operator: Operator, template: Sample, number: int) -> Sample:
 
 
 def _with_arguments(operator: Operator, template: Sample, other: Sample) -> Sample | None:
-    """Return the call with the arguments of another one beside its tensors, None where these are not as many.
+    """Return the call with another one's arguments but its own tensors; None if their numbers of tensors differ.
 
-    What a user's own operator draws is taken as it is, where it has the same sizes.
+    For a user's operator, return the other call itself if it has the same sizes.
     """
     ranks, is_pointwise = [len(each.shape) for each in template.values()], operator.family in POINTWISE
-    # Sizes of several tensors go with arguments, as the channels of a convolution go with its groups.
+    # The sizes of several tensors may depend on arguments, as a convolution's channels on its groups.
     if _draws_anew(operator, template) or (len(ranks) > 1 and not is_pointwise):
         return other if _sizes(template) == _sizes(other) else None
     if len(template.args) != len(other.args):
@@ -242,19 +220,19 @@ def templates_of(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:
         and (each.group == FORWARD or (each.group == SHAPES and len(_sizes(each)) > 1 and len(each.values()) > 1))
     ]
     with_given = [(place, each) for place, each in usual if each.group == FORWARD]
-    # Numbers without dimensions have one size: they are asked as the table has them.
+    # Numbers without dimensions cannot be resized: they are used as in the table.
     return [each for each in kept if _sizes(each[1])] or kept or [e for e in with_given if _sizes(e[1])] or with_given
 
 
 def _sizes(sample: Sample) -> tuple[int, ...]:
-    """Return the sizes that a call has, each once, without 0 and 1; those of given numbers cannot be others."""
+    """Return the sizes of a call that can be changed, each once: not 0 and 1, and not those of given numbers."""
     given = [each for each in sample.values() if isinstance(each, Values) and each.kind == "given"]
     fixed = {size for each in given for size in each.shape}
     return tuple(sorted({size for each in sample.values() for size in each.shape if size > 1} - fixed))
 
 
 def _resized(template: Sample, chance: Chance, number: int) -> tuple[Mapping[int, int], str]:
-    """Return the size to put in place of each, and the name of what this varies."""
+    """Return the replacement for each size, and the name of what this varies."""
     sizes = _sizes(template)
     if not any(each.shape for each in template.values()):
         return {}, "0-d"
@@ -264,14 +242,14 @@ def _resized(template: Sample, chance: Chance, number: int) -> tuple[Mapping[int
     if axis in {"empty", "one"}:  # in one position
         return {chance.of(sizes): 0 if axis == "empty" else 1}, axis
     if axis == "large":
-        # A long row where the last dimension is free, every other time; else wherever it comes.
+        # Two times of three a long last dimension, if that can be changed; else any dimension.
         rows = [each.shape[-1] for each in template.values() if each.shape and each.shape[-1] in sizes]
         which = rows[0] if rows and chance.below(3) else chance.of(sizes)
         found = dict(_fitting(template, {which: chance.of(LARGE)}, LARGEST))
         # Halved, it would be a power of two in most calls.
         found[which] -= chance.of((0, 1, 3)) if found[which] not in LARGE else 0
         return found, axis
-    if axis == "many":  # rows, images, heads: the first size is none that the others have
+    if axis == "many":  # rows, images, heads: many of the first dimension
         first = next((each.shape[0] for each in template.values() if each.shape and each.shape[0] in sizes), sizes[0])
         return _fitting(template, {first: chance.of(EDGES[2:5]) + chance.of((0, 1, 3))}, USUAL), axis
     wanted = {chance.of(sizes): chance.of(EDGES) + chance.of((-1, 0, 1)), chance.of(sizes): chance.of(EDGES)}
@@ -280,7 +258,7 @@ def _resized(template: Sample, chance: Chance, number: int) -> tuple[Mapping[int
 
 
 def numbers_of(operator: Operator, template: Sample, dtype: str) -> tuple[str, ...]:
-    """Return what may be done to the numbers of a call."""
+    """Return the ways in which the numbers of a call may be changed."""
     kind, data = getattr(torch, dtype), [each for each in template.values() if not _is_index(each)]
     varied = data if _varies_others(operator) else data[:1]
     found = (how for how in NUMBERS if any(_may_vary(operator, each, how, kind) for each in varied))
@@ -293,7 +271,7 @@ def _varies_others(operator: Operator) -> bool:
 
 
 def _fitting(template: Sample, wanted: Mapping[int, int], most: int) -> Mapping[int, int]:
-    """Return the sizes with the others, or else these, made smaller until the tensors have few enough elements."""
+    """Return the wanted sizes, shrinking the others first, until all tensors have at most ``most`` elements."""
     sizes = {size: size for size in _sizes(template)} | dict(wanted)
     for size in sorted(sizes, key=lambda each: each in wanted):
         if _elements(template, sizes) > most and size not in wanted:
@@ -305,7 +283,7 @@ def _fitting(template: Sample, wanted: Mapping[int, int], most: int) -> Mapping[
 
 
 def _elements(template: Sample, sizes: Mapping[int, int]) -> int:
-    """Return how many elements the tensors of a call have in these sizes, all together."""
+    """Return how many elements all tensors of a call have together in these sizes."""
     return sum(math.prod(sizes.get(size, size) for size in each.shape) for each in template.values())
 
 
@@ -315,7 +293,7 @@ def _changed(  # noqa: PLR0917  (an operator, its call, and what is changed)
     """Return the call in these sizes, with numbers changed: how, and of which tensors."""
     kind, (change, which) = getattr(torch, dtype), how
     data = [each for each in template.values() if not _is_index(each)]
-    # Equal numbers are to meet equal ones where they are compared.
+    # In a comparison, equal numbers have to meet.
     which = ALL if _is_compared(operator) else which if _varies_others(operator) and len(data) > 1 else FIRST
     varied = {FIRST: data[:1], SECOND: data[1:2], ALL: data}[which]
     places = itertools.count()
@@ -344,7 +322,7 @@ def _is_compared(operator: Operator) -> bool:
 
 
 def _last(leaf: Values, template: Sample, sizes: Mapping[int, int]) -> float:
-    """Return the end of the numbers: an index reaches the end of the smallest dimension that it may be of."""
+    """Return the upper bound of the numbers; an index ends with the smallest dimension it may index."""
     if not _is_index(leaf) or leaf.kind != "uniform" or leaf.low or leaf.dtype == "bool":
         return leaf.high
     indexed = (size for each in template.values() if not _is_index(each) for size in each.shape)
@@ -353,7 +331,7 @@ def _last(leaf: Values, template: Sample, sizes: Mapping[int, int]) -> float:
 
 
 def _with_sizes(tree: Any, sizes: Mapping[int, int]) -> Any:
-    """Return arguments with the sizes changed in lists of sizes, as the shape that layer_norm is given."""
+    """Return arguments with the sizes replaced in lists of sizes, such as the shape given to layer_norm."""
     if isinstance(tree, dict):
         return {key: _with_sizes(each, sizes) for key, each in tree.items()}
     if isinstance(tree, (list, tuple)):
@@ -364,9 +342,9 @@ def _with_sizes(tree: Any, sizes: Mapping[int, int]) -> Any:
 
 
 def _with_grads(template: Sample, alike: Sequence[tuple[int, Sample]]) -> Sample:
-    """Return the call with the tensors differentiated by that are in another one, where none of its own is.
+    """If none of the call's tensors requires a gradient, return it with those of another call requiring one.
 
-    The table leaves large ones out, as gradients have to be stored there.
+    The table has no gradients for large tensors, since they would have to be stored.
     """
     mine = template.values()
     if any(each.grad for each in mine if isinstance(each, (Values, StoredTensor))):
@@ -391,10 +369,10 @@ def _is_index(leaf: Source) -> bool:
 
 
 def _may_vary(operator: Operator, leaf: Source, how: str, dtype: torch.dtype) -> bool:
-    """Whether anything is promised of an input with such numbers."""
+    """Whether results for an input with such numbers are defined."""
     if _is_index(leaf) or dtype is torch.bool:
         return False
-    # An integer that is to be positive, as a count of bits to shift by, is to be small as well.
+    # An integer that must be positive, such as a count of bits to shift by, must be small as well.
     is_free = leaf.low < 0 if isinstance(leaf, Values) else isinstance(leaf, StoredTensor) and _has_negative(leaf)
     if how == "edges":
         return not dtype.is_floating_point and is_free and operator.family in _ANY_INTEGER
@@ -402,6 +380,6 @@ def _may_vary(operator: Operator, leaf: Source, how: str, dtype: torch.dtype) ->
         return operator.nonfinite and dtype.is_floating_point
     if how == "far":
         return dtype.is_floating_point and is_free and operator.family not in _NEAR
-    # The spread of equal numbers is 0, and what is computed in its place is rounding alone.
+    # The spread of equal numbers is 0: a result scaled by it would be rounding errors alone.
     is_level = operator.one_set_of_inputs or (operator.exactness == FUNCTION and operator.terms > 1)
     return how == AS_THEY_ARE or not (how in {"few", "equal"} and is_level)

@@ -8,15 +8,17 @@ logarithm or cosine, whose last bits differ between libraries.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+Each = TypeVar("Each")
 Words: TypeAlias = npt.NDArray[np.uint64]
 
 #: SplitMix64: the step of its counter, then the two multipliers and three shifts of its finaliser. Source: G. Steele,
@@ -41,6 +43,26 @@ def words(key: str, count: int, *, start: int = 0) -> Words:
     counter *= STEP
     counter += first
     return mix(counter)
+
+
+class Chance:
+    """Choices that follow from a key alone."""
+
+    def __init__(self, key: str) -> None:
+        self._words = _endless(key)
+
+    def below(self, count: int) -> int:
+        """Return an integer from 0 to ``count`` - 1."""
+        return (next(self._words) >> 33) % count
+
+    def of(self, choices: Sequence[Each]) -> Each:
+        """Return one of these."""
+        return choices[self.below(len(choices))]
+
+
+def _endless(key: str, block: int = 32) -> Iterator[int]:
+    for start in itertools.count(0, block):
+        yield from words(key, block, start=start).tolist()
 
 
 def mix(words: Words) -> Words:
