@@ -26,10 +26,10 @@ from pytest_ascend.runlog.reading import read_from
 from pytest_ascend.system.files import write_if_new
 from pytest_ascend.verdict.summary import summarise
 
-#: Where the passphrase of a key is taken from: nothing secret belongs on a command line, which others can see.
+#: The variable that holds a key's passphrase: others can see a command line.
 PASSPHRASE = "PYTEST_ASCEND_PASSPHRASE"  # noqa: S105 (the name of a variable)
 
-#: Disagreements of a re-execution that are named.
+#: How many disagreements of a re-execution are listed.
 _SHOWN = 10
 
 _path = click.Path(path_type=Path)
@@ -157,7 +157,7 @@ def _stamps_that_do_not_hold(found: Verified, roots: Sequence[x509.Certificate])
 
 
 def _rerun(found: Verified, count: int, device: str) -> Iterator[str]:
-    """Execute cases of the run again, say how that went, and yield what disagrees."""
+    """Execute cases of the run again, report the result, and yield what disagrees."""
     done = rerun(found.summary, count, device=device)
     where = f"{done.stack.chip or done.stack.device}, CANN {done.stack.cann}, driver {done.stack.driver or 'unknown'}"
     click.echo(f"re-execution: {done.executed:,} of {done.of:,} cases, drawn at random, on {one_line(where)}")

@@ -1,6 +1,6 @@
-"""Whether the records of a log agree with themselves and with the release: what they say is worked out again.
+"""Check that the records of a log agree with themselves and with the release, by deriving them again.
 
-A log is the issuer's own account. Nothing here shows that it is true; it shows that it is not made up in part.
+A log is the issuer's own account. These checks cannot show that it is true, only that no part contradicts another.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ MEASURED = {
     ("random", "distribution"): "p_value_corrected",
     ("stability", "batch-invariance"): "differing_elements_share",
 }
-#: Errors that the judge plants in every run, and results that are right (``run/self_test.py``).
+#: Planted errors and correct results that the judge is tested with in every run (``run/self_test.py``).
 PLANTED, CORRECT = 15, 5
 #: Rules whose figure stands among the metrics of a comparison: the share of the limit is that figure over the limit.
 FIGURES = {"largest error in ulp": "ulp_max", "error where zero is expected": "max_abs"}
-#: Figures of which none is larger than the one after it.
+#: Figures in ascending order: none may exceed the next.
 ASCENDING = (("ulp_p50", "ulp_p99", "ulp_p99.9", "ulp_max"), ("within_0.001", "within_0.005", "within_0.01"))
 #: Functions that are approximated or summed up: their last bits are a chip's own. On the emulated device all of them
 #: have the CPU's; with the numerics of a chip none has (docs/certification.md). With fewer of them nothing is said.
@@ -142,7 +142,7 @@ RECORD_CHECKS: Mapping[str, Callable[[ResultRecord], Iterator[str]]] = {
 
 
 def _of_records(check: Callable[[ResultRecord], Iterator[str]]) -> Callable[[Candidate], Iterator[str]]:
-    """Ask one thing of every record; the first that contradicts itself stands for all."""
+    """Run one check on every record, and report the first one that contradicts itself."""
 
     def look(candidate: Candidate) -> Iterator[str]:
         found = [(each.case.id, why) for each in candidate.results for why in check(each)]
@@ -154,7 +154,7 @@ def _of_records(check: Callable[[ResultRecord], Iterator[str]]) -> Callable[[Can
 
 
 def attempts(candidate: Candidate) -> Iterator[str]:
-    """What a case came to follows from its attempts, and each but the last one was written down when it was made."""
+    """A case's outcome follows from its attempts, and all but the last were recorded when they were made."""
     noted = Counter(each.case for each in candidate.summary.run.events if isinstance(each, Attempted))
     wrong = [each.case.id for each in candidate.results if not _follows(each, noted[each.case.id])]
     if wrong:
@@ -180,7 +180,7 @@ def _attempt(given: AttemptRecord) -> Attempt:
 
 
 def known_deviations(candidate: Candidate) -> Iterator[str]:
-    """What is waived is what the release waives, in its words; what the release expects to fail has not passed."""
+    """Waivers are those of the release, word for word; what the release expects to fail has not passed."""
     known = parse(candidate.release.parts["expectations"], candidate.summary.run.header.stack)
     found = [(each.case.id, why) for each in candidate.results for why in _waived_otherwise(each, known)]
     by_why: dict[str, list[str]] = {}
@@ -210,7 +210,7 @@ def _waived_otherwise(result: ResultRecord, known: Expectations) -> Iterator[str
 
 
 def invented(candidate: Candidate) -> Iterator[str]:
-    """Every case of the log is one of the release, as it is there."""
+    """Every case of the log is one of the release, unchanged."""
     frozen = set(candidate.frozen)
     strange = [case.id for case in candidate.summary.run.header.manifest if case not in frozen]
     if strange:
@@ -253,7 +253,7 @@ def _said(verdict: Verdict) -> str:
 
 
 def _contradicted(verdict: Verdict) -> Iterator[str]:
-    """Yield why a comparison cannot be what it says it is."""
+    """Yield the contradictions in a comparison."""
     agrees, metrics, limit = verdict.agrees, verdict.metrics, verdict.limit
     used, differing = metrics.get("limit_used"), metrics.get("mismatches", 0)
     if agrees != verdict.headline.startswith("agrees"):

@@ -1,4 +1,4 @@
-"""Make a certificate of a run, and judge one that somebody shows."""
+"""Issue a certificate for a run, and verify one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Refused(AscendError):
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A certificate that is what was signed and is earned: what it says, and the run behind it."""
+    """A certificate that is unaltered and earned: its statement, and the run behind it."""
 
     said: Mapping[str, Any]
     summary: Summary
@@ -77,7 +77,7 @@ def certify(issue: Issue, release: Release, *, on: date) -> dict[str, Any]:
 
 
 def _confirmed(issue: Issue, key: str, candidate: Candidate, release: Release) -> dict[str, str]:
-    """Name the certificate that a run is to confirm. Raises CertificateError where the run does not bear it out."""
+    """Name the certificate that a run confirms. Raises CertificateError if the run does not support it."""
     assert issue.confirms and issue.confirms_key  # noqa: S101,PT018  (the command asks for both)
     theirs = _verified(issue.confirms, issue.confirms_key, release)
     if (issue.confirms / package.CONFIRMED).exists():
@@ -90,7 +90,7 @@ def _confirmed(issue: Issue, key: str, candidate: Candidate, release: Release) -
 def verify(
     folder: Path, key: Ed25519PublicKey, release: Release, *, others: Sequence[Ed25519PublicKey] = ()
 ) -> Verified:
-    """Check a certificate in full: its bytes, that they are judged by this release, and that the run earns it.
+    """Check a certificate in full: its bytes, its release (which must be this one), and that the run earns it.
 
     One that confirms another issuer's is checked together with that one, whose public key is among ``others``.
     Raises CertificateError, which says what is wrong and in which part. Whether it still holds is :func:`ended`.
@@ -131,14 +131,14 @@ def _verified(folder: Path, key: Ed25519PublicKey, release: Release) -> tuple[Pa
         return found, _check_evidence(found, release)
 
 
-#: What must be the same in both for one run to confirm another.
+#: Fields that must be equal for one run to confirm another.
 _SAME = ("chip", "driver", "cann", "torch", "torch_npu", "torch_npu_commit")
-#: No two runs take the same time, to the microsecond, for so many of their cases.
+#: Two different runs never have this many cases with equal times, to the microsecond.
 _COPIED = 0.5
 
 
 def _refuse_unconfirmed(theirs: tuple[Package, Candidate], key: str, candidate: Candidate) -> None:
-    """Raise CertificateError where a run does not bear another issuer's certificate out, or is no other run."""
+    """Raise CertificateError if a run does not support another issuer's certificate, or is the same run."""
     said, other = theirs[0].said, theirs[1]
     mine, run = candidate.summary.run.header, other.summary.run.header
     here = {each.case.id: each.duration_s for each in candidate.results}
@@ -158,7 +158,7 @@ def _refuse_unconfirmed(theirs: tuple[Package, Candidate], key: str, candidate: 
 
 
 def ended(said: Any, *, on: date, compatibility: Compatibility, revocations: Revocations | None) -> Iterator[str]:
-    """Yield the reasons for which a certificate does not hold any more, or not yet, on a day."""
+    """Yield why a certificate is not valid on a day: expired, revoked or not yet valid."""
     if date.fromisoformat(said["issued"]) > on:
         yield f"it was issued on {said['issued']}, which is still to come"
     if date.fromisoformat(said["expires"]) < on:
@@ -200,7 +200,7 @@ def _first_difference(theirs: bytes, mine: bytes) -> str:
 
 
 def _check_evidence(found: Package, release: Release) -> Candidate:
-    """Judge the run anew, by the day on which the certificate was issued, and compare what comes out of it."""
+    """Judge the run again, as of the day of issue, and compare the results."""
     said = found.said
     try:
         candidate = _candidate(found, release)
@@ -225,14 +225,14 @@ def _check_evidence(found: Package, release: Release) -> Candidate:
 def _candidate(found: Package, release: Release) -> Candidate:
     found.log.seek(0)
     summary = summarise(read_from(Path(LOG), found.log))
-    # An unknown tier is a KeyError, which says that the evidence does not give it.
+    # An unknown tier raises KeyError: the evidence does not support it.
     tier, issued = TIERS[found.said["tier"]], date.fromisoformat(found.said["issued"])
     return Candidate(summary=summary, tier=tier, release=release, on=issued)
 
 
-#: Share by which a speed may be less than what another run of the same stack said, beyond the spread of its samples.
+#: Share by which a speed may fall short of another run's on the same stack, beyond the spread of its samples.
 SPEED_SHARE = 0.25
-#: Kinds of change from what is claimed to what was found, with what is wrong then.
+#: Kinds of change from the claimed result to the one found, with a description of each.
 _WRONG = {
     REGRESSION: "says {before}, and is {after} here",
     FIX: "says {before}, and is {after} here",
@@ -265,7 +265,7 @@ def _sentence(change: Change) -> str:
 
 
 def _other_bits(claimed: ResultRecord, found: ResultRecord) -> Iterator[str]:
-    """Yield the outputs that must be equal, and are not."""
+    """Yield the outputs that must be equal but are not."""
     if evidence.below(found) == "not-run" or not found.digests:
         return
     if not claimed.digests:

@@ -28,7 +28,7 @@ from pytest_ascend.runlog.reading import SIZE_LIMIT_BYTES
 from pytest_ascend.system.files import canonical_json, open_regular, read_regular, strict_json
 
 STATEMENT, SIGNATURE, LOG = "certificate.json", "certificate.sig", "run.jsonl"
-#: The statement in words: file -> language.
+#: The statement as text: file -> language.
 WORDS = {"certificate.txt": "en", "certificate.zh.txt": "zh"}
 #: Parts of a release -> their file.
 EVIDENCE = {
@@ -158,7 +158,7 @@ def date_of(text: str) -> date | None:
 
 
 def _check_signature(statement: bytes, signature: bytes, key: Ed25519PublicKey) -> None:
-    """Tell an altered statement from an altered signature and from another's key."""
+    """Distinguish an altered statement, an altered signature and another key."""
     actual, mine = hashlib.sha256(statement).hexdigest(), signing.fingerprint(key)
     said = _signature(signature)
     holds = signing.is_signed(key, _PURPOSE, said["sha256"], said["signature"])
@@ -268,7 +268,7 @@ def _copied(file: BinaryIO, copy: BinaryIO | None) -> dict[str, Any]:
 
 
 def _write(folder: Path, files: Mapping[str, bytes], log: BinaryIO, confirmed: Path | None) -> None:
-    """Write beside, then rename: there is a whole certificate, or none."""
+    """Write to a temporary folder, then rename it, so that no incomplete certificate is left."""
     beside = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
         if folder.exists():

@@ -1,4 +1,4 @@
-"""Whether a log agrees with itself in where it comes from: the machine, its stack, the options, the clock."""
+"""Check that a log is consistent about its origin: the machine, its stack, the options, the clock."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from pytest_ascend.verdict.merge import LONGEST
 if TYPE_CHECKING:
     from pytest_ascend.certificate.requirements import Candidate
 
-#: Between one clock and another; the log has whole seconds.
+#: Tolerance between two clocks; the log has whole seconds.
 SLACK_S = 60.0
-#: Between the clock of an authority and that of a machine.
+#: Tolerance between an authority's clock and a machine's.
 STAMP_SLACK = timedelta(minutes=10)
 ROUNDING_S = 2.0
 #: Findings that a machine with an NPU in use cannot have.
 _ELSEWHERE = {"emulated": "the run was on the emulated CANN", "ascend.absent": "the machine has no sign of Ascend"}
-#: Parts of a stack -> the components in which the doctor sees them.
+#: Part of a stack -> the doctor's component for it.
 _SEEN: Mapping[str, tuple[str, ...]] = {
     "driver": (evidence.DRIVER,),
     "firmware": (evidence.FIRMWARE,),
@@ -72,9 +72,9 @@ def time_stamps(candidate: Candidate) -> Iterator[str]:
 
 
 def clock(candidate: Candidate) -> Iterator[str]:
-    """Time passes forwards, and no faster than the cases took."""
+    """Times increase, and leave enough time for the cases."""
     run, now = candidate.summary.run, datetime.now(timezone.utc)
-    if run.footer is None:  # which is refused by itself
+    if run.footer is None:  # refused by a check of its own
         return
     started, finished = moment(run.header.started), moment(run.footer.finished)
     if finished < started:

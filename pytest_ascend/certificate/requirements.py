@@ -1,4 +1,5 @@
-"""Why a run cannot be certified: one small function a reason, all of them asked, so that all are given at once."""
+"""Why a run cannot be certified. Each reason is one small function; all are evaluated, to report all reasons at
+once."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from pytest_ascend.runlog.reading import broken_chain
 from pytest_ascend.verdict.suites import WaiverLimits, describe
 from pytest_ascend.verdict.summary import Summary
 
-#: Findings of the doctor that are no error of the device or the stack, and spoil figures of speed.
+#: Findings of the doctor that are no error of the device or the stack, but make measured speeds unreliable.
 _DISTURBING = ("devices.occupied",)
 _MIXED = ("cann.mixed", "version.disagreement", "cann.other-operators", "cann.library-path", "chip.several")
 
@@ -43,7 +44,7 @@ class Candidate:
 
     @cached_property
     def results(self) -> tuple[ResultRecord, ...]:
-        """The cases of the suites that the tier is about, each with what became of it."""
+        """The cases of the tier's suites, each with its outcome."""
         bundled = {case.suite for case in self.frozen}
         return tuple(
             each for each in self.summary.results if each.case.suite in bundled and self.tier.covers(each.case.suite)
@@ -73,7 +74,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One reason: ``id`` stays the same over releases, ``says`` is for people."""
+    """One reason: ``id`` is stable across releases, ``says`` is for people."""
 
     id: str
     says: str
@@ -109,7 +110,7 @@ def not_an_npu(candidate: Candidate) -> Iterator[str]:
 
 
 def a_subset(candidate: Candidate) -> Iterator[str]:
-    """Everything must have been asked for."""
+    """The run must not be restricted to a selection of cases."""
     selection, level = candidate.summary.run.header.selection, candidate.summary.run.header.level
     if selection.kind != FULL:
         yield f"the run was a subset ({selection.reason})"
@@ -118,7 +119,7 @@ def a_subset(candidate: Candidate) -> Iterator[str]:
 
 
 def not_ended(candidate: Candidate) -> Iterator[str]:
-    """The run must have come to its own end, and its log must not contradict itself."""
+    """The run must be complete, and its log consistent."""
     if not candidate.summary.run.ended or candidate.summary.run.footer is None:
         yield "the run was stopped before its end"
     broken = broken_chain(candidate.summary.run.broken)  # which is refused by its own name
@@ -174,7 +175,7 @@ def limits(candidate: Candidate) -> Iterator[str]:
 
 
 def is_limit(result: ResultRecord) -> bool:
-    """Whether a waived case is waived for what torch_npu lacks by design, and not for a defect."""
+    """Whether a case is waived because torch_npu lacks something by design, not because of a defect."""
     return (result.waiver or {}).get("kind") == LIMIT
 
 
@@ -260,7 +261,7 @@ def disturbed(candidate: Candidate) -> Iterator[str]:
 
 
 def blind(candidate: Candidate) -> Iterator[str]:
-    """The judge of the run must have shown that it sees errors, and the devices that they were well all the time."""
+    """The run's judge must have detected the planted errors, and its devices must have been healthy throughout."""
     events = candidate.summary.run.events
     scores = [each for each in events if isinstance(each, SelfTest)]
     if not scores:

@@ -1,4 +1,4 @@
-"""Cases of a certified run, drawn at random and executed again on the device at hand: what agrees is no invention."""
+"""Execute randomly chosen cases of a certified run again, on the device at hand."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SHOWN_LINES = 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rerun:
-    """What a re-execution showed: the stack it was on, how many cases were executed, and what disagrees."""
+    """The result of a re-execution: its stack, how many cases were executed, and what disagrees."""
 
     stack: Stack
     executed: int

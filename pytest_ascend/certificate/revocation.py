@@ -1,4 +1,4 @@
-"""The list of certificates that hold no more, signed with the key that issued them."""
+"""The list of revoked certificates, signed with the key that issued them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LARGEST_BYTES = 16 << 20
 class Revocations:
     """A list whose signature was checked: ``entries`` have ``id``, ``since`` and ``reason``.
 
-    Beyond the day ``stale_after`` nobody can rely on it: a newer one may say more.
+    Do not rely on it after the day ``stale_after``: a newer list may have more entries.
     """
 
     as_of: str

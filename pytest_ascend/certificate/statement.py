@@ -1,4 +1,4 @@
-"""What a certificate says, worked out of a run and a release: the same evidence always gives the same statement."""
+"""Derive a certificate's statement from a run and a release: the same evidence always gives the same statement."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def time_stamps(run: Run) -> list[dict[str, str]]:
 
 
 def _challenge(run: Run) -> str:
-    """Return the number by which whoever verifies had generated calls seeded, "" for none."""
+    """Return the seed that the verifier chose for generated calls, "" for none."""
     found = run.header.options.get("challenge")
     return "" if found is None else str(int(found))
 
@@ -110,7 +110,7 @@ def limits(candidate: Candidate) -> list[dict[str, Any]]:
 
 
 def not_covered(candidate: Candidate) -> list[str]:
-    """Say what nobody may read out of the certificate."""
+    """Return what the certificate does not cover."""
     outside = [tier for tier in TIERS.values() if tier not in included(candidate.tier)]
     said = [f"the tier {tier.name}: that {tier.means}" for tier in outside]
     if candidate.summary.run.header.level != "full":
@@ -128,7 +128,7 @@ def identity(content: Mapping[str, Any]) -> str:
 
 
 def expiry(finished: str) -> date:
-    """Return the last day: the end of the run and twelve months."""
+    """Return the last day of validity: twelve months after the end of the run."""
     day = moment(finished).astimezone(timezone.utc).date()
     months = day.year * 12 + day.month - 1 + MONTHS
     year, month = divmod(months, 12)
@@ -143,5 +143,5 @@ def newer_releases(cann: str, compatibility: Compatibility) -> tuple[str, ...]:
 
 
 def today() -> date:
-    """Return the day, the same all over the world."""
+    """Return today's date in UTC."""
     return datetime.now(timezone.utc).date()

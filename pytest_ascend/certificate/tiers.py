@@ -55,9 +55,9 @@ TIERS: Mapping[str, Tier] = {
 #: Parts of a stack without which nobody would know what was certified.
 NEEDED = ("chip", "driver", "cann", "torch", "torch_npu", "torch_npu_commit", "python")
 
-#: How long a certificate holds, from the end of its run.
+#: How long a certificate is valid, from the end of its run.
 MONTHS = 12
-#: And how many newer releases of CANN end it before.
+#: It ends earlier when this many newer releases of CANN exist.
 NEWER_CANN = 4
 
 

@@ -176,7 +176,7 @@ def _figures(figures: Mapping[str, Mapping[str, float]], nothing: str) -> Iterat
         yield f"  {case}: {', '.join(f'{name} {value:.6g}' for name, value in measured.items()) or nothing}"
 
 
-#: How many names a reason gives.
+#: How many names a reason lists.
 _NAMED = 3
 
 
