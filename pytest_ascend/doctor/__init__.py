@@ -1,4 +1,4 @@
-"""The doctor: what is installed on a machine, whether it belongs together, and why an NPU does not come up."""
+"""The doctor: what is installed on a machine, whether the versions match, and why an NPU does not work."""
 
 from pytest_ascend.doctor.examination import RULES, examine, in_short
 from pytest_ascend.doctor.findings import Diagnosis, Finding

@@ -13,7 +13,7 @@ from pytest_ascend.environment.versions import satisfies
 
 SOURCE = "source set_env.sh of the CANN that you want, in a fresh shell and before any other of the kind"
 
-#: A folder of compiled operators with fewer has the few that come with the toolkit, and none of the operators package.
+#: A folder with fewer compiled operators holds only the toolkit's, none of the operators package.
 _FEWEST_KERNELS = 20
 
 _REQUIRED = re.compile(r"^required_package_([\w.-]+?)_version\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE)

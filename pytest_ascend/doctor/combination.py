@@ -72,7 +72,7 @@ def ambiguous(survey: Survey) -> Iterator[Observation]:
 
 
 def incompatible(survey: Survey) -> Iterator[Observation]:
-    """Said to be incompatible, or said to belong to other CANNs only."""
+    """Versions documented as incompatible, or as belonging to other CANNs only."""
     npu, cann = _base(survey.version(TORCH_NPU)), survey.cann
     said = _statements(survey)
     fitting = [each for each in said if each.says != INCOMPATIBLE and speaks_of(each, cann)]
@@ -82,7 +82,7 @@ def incompatible(survey: Survey) -> Iterator[Observation]:
 
 
 def disputed(survey: Survey) -> Iterator[Observation]:
-    """Said to be incompatible in one place, and compatible in another."""
+    """Versions documented as incompatible in one place and as compatible in another."""
     cann = survey.cann
     here = [each for each in _statements(survey) if speaks_of(each, cann)]
     if {each.says == INCOMPATIBLE for each in here} == {True, False} and not any(each.says == PAIRED for each in here):
@@ -91,7 +91,7 @@ def disputed(survey: Survey) -> Iterator[Observation]:
 
 
 def unpaired(survey: Survey) -> Iterator[Observation]:
-    """Said to work, and not the pair that is recommended."""
+    """Versions documented to work, but not the recommended pair."""
     cann = survey.cann
     here = [each for each in _statements(survey) if speaks_of(each, cann)]
     says = {each.says for each in here}
@@ -119,7 +119,7 @@ def wrong_python(survey: Survey) -> Iterator[Observation]:
 
 
 def nearest(survey: Survey) -> str:
-    """Name the official pairs that ask for the least change: the same torch, the same CANN, best both."""
+    """Name the official pairs that need the fewest changes: the same torch, the same CANN, ideally both."""
     torch, cann = _base(survey.version(TORCH)), survey.cann
     both = survey.compatibility.paired(torch=torch, cann=cann) if torch and cann else ()
     same_cann = survey.compatibility.paired(cann=cann)[:2] if cann else ()

@@ -39,13 +39,13 @@ from pytest_ascend.system.files import read_regular
 
 _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "cyan", UNKNOWN: "magenta"}
 _PLURALS = {ERROR: "errors", WARNING: "warnings", NOTE: "notes", UNKNOWN: "unknown"}
-#: As many digits of a commit as people quote.
+#: How many digits of a commit are shown.
 _COMMIT = 12
 #: Longest version or place that is shown in whole; --json has all.
 _WIDEST = 32
 
 
-#: Gives a sentence in the language of the reader.
+#: Translates a sentence into the reader's language.
 Say: TypeAlias = Callable[[str], str]
 
 
@@ -66,7 +66,7 @@ def show(console: Console, diagnosis: Diagnosis, language: str = ENGLISH) -> Non
 
 
 def closing(diagnosis: Diagnosis) -> str:
-    """Count the findings, and say by what the stack was judged."""
+    """Count the findings, and name the compatibility data that was used."""
     counts = Counter(finding.severity for finding in diagnosis.findings)
     said = [_counted(each, counts[each]) for each in SEVERITIES if counts[each]]
     return f"{', '.join(said) or 'nothing wrong was found'}. Judged by {diagnosis.judged_by}."
@@ -80,7 +80,7 @@ def _stack(diagnosis: Diagnosis, say: Say) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     known = [each for each in diagnosis.components if each["version"]]
     rows = [(say(str(each["name"])), _version(each), _sources(each, say)) for each in known]
-    # Where the terminal is narrow, the places give way.
+    # On a narrow terminal the places are shortened.
     table.add_column(no_wrap=True, min_width=max((cell_len(name) for name, _, _ in rows), default=0))
     table.add_column(style="bold", no_wrap=True, min_width=max((len(version) for _, version, _ in rows), default=0))
     table.add_column(style="dim", no_wrap=True, overflow="ellipsis")
@@ -94,7 +94,7 @@ def _stack(diagnosis: Diagnosis, say: Say) -> Table:
 
 
 def _version(component: Mapping[str, Any]) -> str:
-    """Return a version as it is, and as much of a commit as names it."""
+    """Return a version unchanged, a commit shortened."""
     version = one_line(str(component["version"]))
     return version[:_COMMIT] if component["name"] == COMMIT else version[:_WIDEST]
 

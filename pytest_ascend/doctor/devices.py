@@ -1,4 +1,4 @@
-"""Rules on what must be there before anything else works: devices, their driver, and the right to use them."""
+"""Rules on what everything else needs: devices, their driver, and permission to use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a machine to a diagnosis: every rule is asked once."""
+"""From a machine to a diagnosis: apply every rule once."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ RULES: tuple[Rule, ...] = (
     *files.RULES,
 )
 
-#: No machine has as many; damaged output may.
+#: No machine has this many; damaged output may.
 _MOST_DEVICES = 256
-#: Where one rule finds the same many times over, the rest is counted.
+#: How many findings of one rule are listed; the rest are counted.
 MOST_OF_ONE = 20
 
 
@@ -58,9 +58,9 @@ def _without_emulated(machine: Machine) -> Machine:
 
 
 def in_short(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Return the errors in a line each, where an NPU does not come up; where there is none, what is said instead."""
-    said = [f"{finding.what}; {finding.remedy} [{finding.id}]" for finding in diagnosis.errors]
-    return tuple(said) or ("nothing that it knows to look for; 'pytest-ascend doctor' shows what it saw",)
+    """If an NPU does not work, return the errors, one per line, or a sentence that there are none."""
+    lines = [f"{finding.what}; {finding.remedy} [{finding.id}]" for finding in diagnosis.errors]
+    return tuple(lines) or ("nothing that it knows to look for; 'pytest-ascend doctor' shows what it saw",)
 
 
 def _findings(survey: Survey) -> Iterator[Finding]:

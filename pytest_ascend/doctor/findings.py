@@ -1,4 +1,4 @@
-"""What a doctor says: findings, each with its evidence, why it matters and what to do."""
+"""The doctor's findings: each with its evidence, why it matters and what to do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SEVERITIES = (ERROR, WARNING, NOTE, UNKNOWN)
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """That a rule applies: ``what`` in a sentence, the ``evidence`` line by line, and a remedy of its own, if any.
+    """What a rule found: ``what`` in a sentence, the ``evidence`` line by line, and a specific remedy, if any.
 
     ``card`` is torch's index of the device that it is about, -1 for one that torch does not see, None for the machine.
     """
@@ -45,7 +45,7 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """One row of a table: what is looked for, how grave it is, why it matters, what to do about it."""
+    """One row of a table: what to look for, its severity, why it matters, what to do."""
 
     id: str
     severity: str

@@ -88,7 +88,7 @@ def numbers(survey: Survey) -> Iterator[Observation]:
 
 
 def order(survey: Survey) -> Iterator[Observation]:
-    """Settings that change what happens when."""
+    """Settings that change the order of events."""
     return changed(survey, ORDER)
 
 

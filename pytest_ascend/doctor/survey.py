@@ -1,4 +1,4 @@
-"""The facts of one machine that the rules look at, each found out once, when the first rule asks."""
+"""The facts about one machine that the rules use, each determined once, on first use."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _CONTAINER = ("/.dockerenv", "/run/.containerenv")
 
 @dataclass(frozen=True)
 class Survey:
-    """One machine, and what its stack is judged by."""
+    """One machine, and the compatibility data for its stack."""
 
     machine: Machine
     compatibility: Compatibility
 
     @cached_property
     def memory(self) -> dict[str, Any]:
-        """What modules of rules have found out, by name."""
+        """Results that rule modules keep, by name."""
         return {}
 
     def remembered(self, name: str, find_out: Callable[[], T]) -> T:
-        """Return what ``find_out`` gave the first time."""
+        """Return the result of ``find_out``, which is called once."""
         if name not in self.memory:
             self.memory[name] = find_out()
         found: T = self.memory[name]
@@ -96,7 +96,7 @@ class Survey:
 
     @cached_property
     def said(self) -> NpuSmi:
-        """What npu-smi said, understood."""
+        """The parsed output of npu-smi."""
         return parse(self.reply.text)
 
     @cached_property
@@ -115,7 +115,7 @@ class Survey:
         return self.components[name].version
 
     def source(self, name: str) -> str:
-        """Say what a component's version is, and where that stands."""
+        """Return a component's version, and where it was found."""
         return next((f"{each.source}: {name} {each.value}" for each in self.components[name].evidence), "")
 
     @property
