@@ -63,11 +63,11 @@ class Device(Protocol):
         ...
 
     def synchronize(self) -> None:
-        """Wait until everything that was launched is done. Raises what the device has to complain about."""
+        """Wait until all launched work is done. Raises the device's errors."""
         ...
 
     def overflowed(self) -> bool:
-        """Whether something overflowed since this was asked last, where the device keeps a status of that."""
+        """Whether anything overflowed since the last call, if the device keeps a status of that."""
         ...
 
     def events(self) -> tuple[Any, Any] | None:
@@ -83,7 +83,7 @@ class Device(Protocol):
         ...
 
     def reset_peak_memory(self) -> None:
-        """Begin to measure the peak of memory anew."""
+        """Restart measuring peak memory."""
         ...
 
     def peak_memory_bytes(self) -> int:

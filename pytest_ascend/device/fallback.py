@@ -1,6 +1,6 @@
 """Which operators the CPU computed although their tensors are on the device, and whether the device multiplied.
 
-The dispatcher is asked, as torch_npu's own warning comes once a process, and can be turned off.
+The dispatcher is queried, since torch_npu's own warning appears once per process and can be turned off.
 """
 
 from __future__ import annotations

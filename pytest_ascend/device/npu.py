@@ -1,4 +1,4 @@
-"""The NPU, real or emulated: the only place outside of the emulator that imports torch_npu."""
+"""The NPU, real or emulated: the only module outside the emulator that imports torch_npu."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _mode(npu: Any, name: str) -> Mode:
         return bool(getattr(getattr(npu, part), attribute))
     if name == _DETERMINISTIC_LEVEL and not hasattr(npu, "set_deterministic_level"):
         raise NotImplementedError("this torch_npu has no set_deterministic_level")
-    return pinned(str(npu.get_device_name())).get(name, 0)  # these cannot be asked
+    return pinned(str(npu.get_device_name())).get(name, 0)  # these cannot be queried
 
 
 def _set_mode(npu: Any, name: str, value: Mode) -> None:
@@ -107,7 +107,7 @@ def _set_mode(npu: Any, name: str, value: Mode) -> None:
     elif name == PRECISION_MODE:
         npu.set_option({name: value})
     elif name == _DETERMINISTIC_LEVEL:
-        with warnings.catch_warnings():  # that torch's own setting follows, which is what is wanted
+        with warnings.catch_warnings():  # torch's own setting follows, as intended
             warnings.simplefilter("ignore")
             npu.set_deterministic_level(value)
     else:
@@ -231,7 +231,7 @@ class Npu:
         return modes
 
     def reset_peak_memory(self) -> None:
-        """Begin to measure the peak of memory anew."""
+        """Restart measuring peak memory."""
         _npu().reset_peak_memory_stats(self.index)
 
     def peak_memory_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Whether an NPU answers, asked in a process of its own: a faulty device hangs or kills whoever asks it.
+"""Test in a separate process whether an NPU works: a faulty device may hang or kill the process.
 
 Run as a module, it asks and prints the answer as one line of JSON.
 """
@@ -81,7 +81,7 @@ def _question(index: int) -> dict[str, Any]:
 
 
 def numbering(count: int) -> dict[str, list[Any]]:
-    """Ask CANN's runtime what it calls its devices; nothing where it is too old to tell."""
+    """Return the device names of CANN's runtime; nothing if it is too old to tell."""
     found: dict[str, list[Any]] = {"physical": [], "buses": []}
     try:
         runtime = ctypes.CDLL("libascendcl.so")
@@ -97,7 +97,7 @@ def numbering(count: int) -> dict[str, list[Any]]:
 
 
 def known_answer(device: Any) -> str:
-    """Compute what is known beforehand; "" where the device gets it right, else what it gave.
+    """Run a computation with a known result; return "" if the device gets it right, else what it returned.
 
     After a fatal error an NPU's queue turns every operator into one that does nothing, with no error to be seen. The
     numbers are others each time: the memory that a result is expected in may still hold the one of the last time.

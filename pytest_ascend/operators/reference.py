@@ -126,8 +126,8 @@ class Definition:
 
     def _dtypes(self, expected: Tensors, dtype: torch.dtype) -> list[torch.dtype]:
         """Return the dtype that each output has to have."""
-        said = [getattr(torch, each) if each else dtype for each in self.operator.outputs]
-        return said or [each.dtype if each is not None and not each.is_floating_point() else dtype for each in expected]
+        own = [getattr(torch, each) if each else dtype for each in self.operator.outputs]
+        return own or [each.dtype if each is not None and not each.is_floating_point() else dtype for each in expected]
 
 
 def _cast(found: Tensors, dtypes: Sequence[torch.dtype]) -> Tensors:

@@ -232,8 +232,8 @@ def _numbers(tensor: torch.Tensor) -> Sequence[str]:
     plain = tensor.detach().reshape(-1)
     if tensor.dtype in (torch.float32, torch.float16):
         short = [str(each) for each in plain.numpy()]  # the fewest digits that tell a number from its neighbours
-        said = [each if each[-1].isdigit() or each[-1] == "." else f'float("{each}")' for each in short]
+        numbers = [each if each[-1].isdigit() or each[-1] == "." else f'float("{each}")' for each in short]
         back = torch.tensor([float(each) for each in short], dtype=tensor.dtype)
         if torch.equal(back.nan_to_num(0.5), plain.nan_to_num(0.5)):
-            return said
+            return numbers
     return [number(each) if isinstance(each, float | complex) else repr(each) for each in plain.tolist()]

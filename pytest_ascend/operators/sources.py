@@ -107,16 +107,16 @@ class Source:
         elif isinstance(value, FunctionType) and value.__name__ == name and not _public_name(value):
             self.function(value)
         elif value is not torch.Tensor or name != "torch":
-            said = "torch.Tensor" if value is torch.Tensor else self.value(value)
-            self.definitions[name] = f"{name} = {said}"
+            text = "torch.Tensor" if value is torch.Tensor else self.value(value)
+            self.definitions[name] = f"{name} = {text}"
 
 
 def number(value: complex) -> str:
     """Write a number so that Python reads the same one: infinities and NaN have no literal."""
     if isinstance(value, complex):
         return f"complex({number(value.real)}, {number(value.imag)})"
-    said = repr(value)
-    return said if said[-1].isdigit() else f'float("{said}")'
+    text = repr(value)
+    return text if text[-1].isdigit() else f'float("{text}")'
 
 
 @functools.cache

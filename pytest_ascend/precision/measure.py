@@ -32,7 +32,7 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Observer(Protocol):
-    """Something that looks at every chunk, too."""
+    """Something that also processes every chunk."""
 
     def add(self, actual: Floats, expected: Floats, *reference_runs: Floats) -> None:
         """Take in a chunk of finite pairs (float64), with what reference runs have there, finite or not."""
@@ -172,7 +172,7 @@ def add_chunk(found: Measurement, tensors: Sequence[torch.Tensor], start: int, d
 
 
 def _finite(actual: torch.Tensor, expected: torch.Tensor, form: Format) -> torch.Tensor:
-    """Return the places where both are finite, in ``form``."""
+    """Return where both are finite in ``form``."""
     return torch.nonzero(torch.isfinite(actual) & (expected.abs() <= form.largest)).reshape(-1)
 
 
@@ -298,7 +298,7 @@ class Nonfinite:
 
 
 def accepts(actual: Floats, expected: Floats, reference_runs: Sequence[Floats], form: Format) -> Mask:
-    """Say where the kind of value is right: as expected, or as a reference run has it, or a rounding from it.
+    """Return where the kind of value is right: as expected, as in a reference run, or one rounding away from it.
 
     A reference run counts because a float64 reference knows no overflow of intermediate values. Whether NaN is right
     where a number is expected, which reference runs share, :meth:`Nonfinite.settle` says.

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from pytest_ascend.dispatching import EagerDispatchMode
 
-#: Formats of which a model rounds to one again and again.
+#: Formats that a model rounds to repeatedly.
 SHORT = (torch.float16, torch.bfloat16)
 
 #: Computes an operator another way: the operator, its arguments and keywords.
@@ -56,7 +56,7 @@ def _all(value: Any, *, back: bool = False) -> Any:
 
 
 def _product(left: int, right: int) -> Way:
-    """Turn the contracted dimension of two factors round; ``left`` and ``right`` are their places."""
+    """Reverse the contracted dimension of two factors; ``left`` and ``right`` are their argument indices."""
 
     def compute(func: Any, *args: Any, **kwargs: Any) -> Any:
         given = list(args)
@@ -68,7 +68,7 @@ def _product(left: int, right: int) -> Way:
 
 
 def _reduction(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Turn round what is summed over: the dimensions given second, or all."""
+    """Reverse the dimensions that are summed over: the second argument, or all."""
     dims = args[0] if args else kwargs.get("dim")
     dims = [dims] if isinstance(dims, int) else dims
     return func(_flipped(x, dims or range(x.dim())), *args, **kwargs)
@@ -158,7 +158,7 @@ def _convolution(func: Any, x: Tensor, weight: Tensor, *rest: Any) -> Any:
 
 
 def _convolution_backward(func: Any, grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> Any:
-    """Turn round the batch and, without groups, the channels of the output."""
+    """Reverse the batch and, without groups, the channels of the output."""
     if rest[6] != 1:
         grad_input, *others = func(_flipped(grad, [0]), _flipped(x, [0]), weight, *rest)
         return (_back(grad_input, [0]), *others)
@@ -172,7 +172,7 @@ def _embedding_backward(func: Any, grad: Tensor, indices: Tensor, *rest: Any) ->
 
 
 def _attention(func: Any, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **kwargs: Any) -> Any:
-    """Turn round the keys; that a query sees only earlier ones becomes a mask."""
+    """Reverse the keys; causal attention becomes a mask."""
     dropout, is_causal = (*rest, 0.0, False)[:2] if rest else (0.0, False)
     mask = _mask(q, k, is_causal, kwargs.pop("attn_mask", None))
     return func(q, _flipped(k, [-2]), _flipped(v, [-2]), dropout, False, attn_mask=_flipped(mask, [-1]), **kwargs)
