@@ -1,1 +1,1 @@
-"""How fast a device is, and whether that is slower than it was: timing, baselines and the verdict."""
+"""How fast a device is, and whether it became slower: timing, baselines and the verdict."""

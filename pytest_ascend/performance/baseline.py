@@ -27,7 +27,7 @@ from pytest_ascend.runlog import codec
 from pytest_ascend.system.files import read_regular, write_if_new
 
 SCHEMA = 1
-#: Far above a file of 200 benchmarks in 20 runs; a file that claims more is not read.
+#: Far above the size for 200 benchmarks in 20 runs; larger files are not read.
 LARGEST_BYTES = 64 * 1024 * 1024
 #: Each run keeps the percentiles 0 to 100 of its latencies: enough to draw it, and always of one size.
 PERCENTILES = 101
@@ -162,7 +162,7 @@ def place(stack: Stack) -> Path:
 
 
 def chip_folder(stack: Stack) -> str:
-    """Return the folder of a chip; emulated ones are called so."""
+    """Return the folder of a chip; the name says whether it is emulated."""
     return ("emulated-" if stack.emulated else "") + _slug(stack.chip or stack.device)
 
 
@@ -229,7 +229,7 @@ def _older(baselines: Sequence[Baseline], stack: Stack) -> Baseline | None:
 
 
 def _by_version(baselines: Sequence[Baseline]) -> Iterator[Baseline]:
-    """Yield the newest first."""
+    """Yield in descending order of version."""
     yield from sorted(baselines, key=lambda each: _order(each.stack), reverse=True)
 
 
@@ -238,6 +238,6 @@ def _order(stack: Stack) -> tuple[Version, ...]:
 
 
 def _version(text: str) -> Version:
-    """Read a version without its build ("+cpu"); what is none is older than all that are."""
+    """Parse a version without its build ("+cpu"); invalid ones sort below all others."""
     plain = text.partition("+")[0]
     return Version(plain if is_version(plain) else "0")

@@ -107,7 +107,7 @@ class AscendBenchmark:
             return _estimate(timed())
 
     def _card(self, make: Make) -> dict[str, float]:
-        """Ask how the card is while it works: an idle one has a lower clock than it computes with."""
+        """Query the card's condition under load: an idle card has a lower clock."""
         if self.device.kind != "npu" or self.device.emulated or self.card is None:
             return {}
         work = make(self.device.torch_device())
@@ -155,7 +155,7 @@ def achieved(timing: Timing, work: Work, chip: str) -> dict[str, float]:
 
 
 def clock_remarks(timing: Timing) -> tuple[str, ...]:
-    """Say where the device's clock tells more than the host waited: one of them is wrong."""
+    """Return a remark if the device's clock shows more time than the host waited: one of them is wrong."""
     if not timing.device_us:
         return ()
     device, host = float(np.median(timing.device_us)), float(np.median(timing.latencies_us))
@@ -233,7 +233,7 @@ def _is_ours(pid: int) -> bool:
 
 
 def remarks(conditions: Mapping[str, float]) -> tuple[str, ...]:
-    """Say what makes times of such a machine doubtful, in sentences."""
+    """Return sentences on what makes times on such a machine unreliable."""
     found = []
     load = conditions.get("host_load_per_cpu", 0.0)
     # One processor is ours.
@@ -247,7 +247,7 @@ def remarks(conditions: Mapping[str, float]) -> tuple[str, ...]:
     return tuple(found)
 
 
-#: Steps before memory is looked at: optimizers make their state in the first, caches fill.
+#: Steps before memory is measured: optimizers create their state in the first, caches fill.
 WARM_STEPS = 3
 #: Allocators round up to this; less is nothing (torch's caching allocators: 512 bytes).
 SMALLEST_BYTES = 512
@@ -289,7 +289,7 @@ def leak(by_step: Sequence[int]) -> float:
 
 
 def use_of(step: Callable[[], object], device: Device, *, steps: int) -> MemoryUse:
-    """Run ``step`` so often after WARM_STEPS more, and return what it took."""
+    """Run ``step`` WARM_STEPS times and then ``steps`` times, and return the memory used."""
     for _ in range(WARM_STEPS):
         step()
     device.synchronize()

@@ -28,9 +28,9 @@ from pytest_ascend.runlog.reading import read
 from pytest_ascend.system.bundled import folder
 
 LOG = "run.jsonl"
-#: With fewer runs nothing is known of how much they differ.
+#: Fewer runs do not show how much runs differ.
 FEWEST_RUNS = 3
-#: With so many a variance is known well enough to see a slow-down of ten per cent (docs/benchmarks.md).
+#: This many runs give the variance well enough to detect a slow-down of ten per cent (docs/benchmarks.md).
 GOOD_RUNS = 12
 
 

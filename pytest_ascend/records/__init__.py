@@ -1,4 +1,4 @@
-"""What the other parts hand to each other, as frozen data."""
+"""The frozen data types that the other packages exchange."""
 
 #: How thorough a run is, from the quickest. A level includes the ones before it.
 LEVELS = ("smoke", "standard", "full")

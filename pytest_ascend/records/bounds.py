@@ -27,14 +27,14 @@ Number: TypeAlias = Whole | float
 #: A duration in seconds.
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 
-if TYPE_CHECKING:  # who reads these looks at what there is
+if TYPE_CHECKING:  # readers of these handle whatever they find
     Metric: TypeAlias = float
     Plain: TypeAlias = Any
     Nested: TypeAlias = Any
 else:
     #: A figure of a comparison, which may be unknown.
     Metric = Number | None
-    #: Builtins that nothing is decided by, nested so deeply and no deeper.
+    #: Builtins that decide nothing, of bounded nesting.
     Plain = str | Whole | float | bool | None
     _Flat = Plain | Sequence[Plain] | Mapping[str, Plain]
     Nested = Plain | Sequence[_Flat] | Mapping[str, _Flat]

@@ -1,4 +1,4 @@
-"""Foreign text in a form in which it can neither hide nor act."""
+"""Make untrusted text visible and harmless."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNSEEN = re.compile(
 
 def visible(text: str) -> str:
     """Return ``text`` with everything unseen written as Python escapes it, so that it can neither hide nor act."""
-    # What is printable, nearly all there is, is known to be so without a search.
+    # Printable text, which nearly all is, needs no search.
     return text if text.isprintable() else _UNSEEN.sub(_escaped, text)
 
 

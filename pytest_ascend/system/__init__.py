@@ -1,1 +1,1 @@
-"""What the operating system gives, taken with care: bounded files, programs that may hang, sizes."""
+"""Careful access to the operating system: bounded files, programs that may hang, sizes."""

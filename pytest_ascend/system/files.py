@@ -1,4 +1,4 @@
-"""Files, read as what anybody may have written, and written so that nothing is lost.
+"""Read files as untrusted input, and write them so that nothing is lost.
 
 Every reader of a file that is not the package's own goes through here: regular files only, of a bounded size, and JSON
 of a bounded shape.
@@ -76,7 +76,7 @@ def canonical_json(data: Any, *, indent: int | None = None) -> str:
 
 
 def strict_json(text: str | bytes, *, constants: bool = False) -> Any:
-    """Return what JSON says. Raises ValueError for everything that two readers might take for two things, or choke on.
+    """Return parsed JSON. Raises ValueError for whatever two parsers may read differently, or fail on.
 
     That is: NaN and infinities, numbers beyond float64 or with more than 20 digits, a key twice in one object, nesting
     deeper than 32, text that is not UTF-8. ``constants`` allows NaN and infinities, which Python's own writer makes.

@@ -1,4 +1,4 @@
-"""Programs that ask a driver, which may hang: they are waited for so long and no longer."""
+"""Run programs that query a driver and may hang, with a time limit."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-#: How long a killed program is given to be gone.
+#: How long to wait for a killed program to end.
 _KILLED_S = 0.2
 #: Longest time that starting up may take.
 _STARTING_S = 180.0
-#: More than the output for the largest machines, by far; of complaints, the last ones.
+#: Far more than the output on the largest machines; of stderr the end is kept.
 _MOST_OUTPUT, _MOST_COMPLAINTS = 1 << 20, 4096
 
 
@@ -36,7 +36,7 @@ def process_began() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a program printed, or why there is nothing; ``late`` where it was not waited for any longer."""
+    """What a program printed, or why it printed nothing; ``late`` if it exceeded its time limit."""
 
     text: str = ""
     failure: str = ""
@@ -62,7 +62,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], limit_s: float) -> R
 
 
 def _leave(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program and do not wait for its end: inside a driver that hangs, nothing can be killed."""
+    """Kill a program without waiting: inside a hanging driver, nothing can be killed."""
     process.kill()
     try:
         process.communicate(timeout=_KILLED_S)
