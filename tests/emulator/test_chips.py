@@ -57,7 +57,7 @@ torch.npu.config.allow_internal_format = True
 matrix = torch.arange(600.0).reshape(20, 30).half().npu()
 tiled = torch_npu.npu_format_cast(matrix, 29)
 found["format"] = [torch_npu.get_npu_format(tiled).name, tiled.untyped_storage().nbytes()]
-found["format"] += [torch.equal((tiled @ tiled.T).cpu(), (matrix @ matrix.T).cpu())]
+found["format"] += [torch.equal(torch_npu.npu_format_cast(tiled, 2).cpu(), matrix.cpu())]
 print(json.dumps(found))
 """
 

@@ -92,7 +92,7 @@ def ran(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Ran:
     pytester.makepyfile(test_faulty=FAULTY)
     monkeypatch.setenv("PATH", "/nonexistent")  # without debuggers, which take their time
     options = ("--ascend-device=cpu", "--ascend-isolation=on", "--ascend-case-deadline=3", "-rA")
-    result = apart(pytester, "--ascend", *options, "test_sick.py")
+    result = apart(pytester, "--ascend", *options, "test_faulty.py")
     lines = [
         json.loads(line)
         for line in Path(pytester.path, "ascend-report/run.jsonl").read_text(encoding="utf-8").splitlines()
@@ -155,7 +155,7 @@ def test_a_debugger_needs_this_process(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_small=SMALL)
     result = apart(pytester, "--ascend", "--ascend-device=cpu", "--ascend-isolation=on", "--pdb", ".")
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["*--pdb cannot look into child processes*"])
+    result.stderr.fnmatch_lines(["*--pdb cannot debug child processes*"])
 
 
 @pytest.mark.parametrize("option", ["--ascend-case-deadline=soon", "--ascend-deadline=-1", "--ascend-deadline=nan"])

@@ -208,7 +208,8 @@ def test_variants_change_the_numbers_as_they_are_called() -> None:
     assert set(made["equal"].view(-1).tolist()) == {plain[0, 0].item()}
     assert made["sorted"].equal(plain.sort(-1).values)
     assert made["reversed"].equal(plain.sort(-1).values.flip(-1))
-    assert made["far"].equal(plain * 64)
+    assert made["far"].equal(plain * 4096)
+    assert Variant(values=normal(4, 6), how="far").make("key", torch.float16).equal(plain.half() * 64)
     odd = {how: made[how].isfinite().logical_not().view(-1).nonzero().view(-1).tolist() for how in made}
     assert {how: places for how, places in odd.items() if places} == {
         "special at the head": [0],
