@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +17,9 @@ from pytest_ascend import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
 PIP = [getattr(sys, "_base_executable", sys.executable), "-m", "pip"]
+#: Without the machine's own indexes and constraints.
+BARE = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+BARE["PIP_CONFIG_FILE"] = os.devnull
 
 
 def stub(folder, name, version, requires=()):
@@ -65,7 +69,7 @@ def planned(environment, index, tmp_path, torch):
     zipfile.ZipFile(stub(tmp_path, "torch", torch)).extractall(site)
     command = [*PIP, "--python", environment / "bin" / "python", "install", "--dry-run", "--quiet", "--no-index"]
     command += ["--find-links", index, "--report", tmp_path / "report.json", "pytest-ascend"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    ran = subprocess.run(command, env=BARE, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
     return {each["metadata"]["name"]: each["metadata"]["version"] for each in report["install"]}
