@@ -80,6 +80,16 @@ class Group:
         self._call("HcclAlltoAllV", _at(x), *there, _BYTES, _at(out), *back, _BYTES)
         return out
 
+    def rows_to_columns(self, x: T) -> T:
+        """Send each rank its part of the rows, and return the parts that came side by side."""
+        rows = [len(x) // self.ranks] * self.ranks
+        return torch.cat(self.exchange(x, rows, rows).chunk(self.ranks), 1)
+
+    def columns_to_rows(self, x: T) -> T:
+        """Send each rank its part of the columns, and return the parts that came below one another."""
+        rows = [len(x)] * self.ranks
+        return self.exchange(torch.cat(x.chunk(self.ranks, 1)), rows, rows)
+
 
 def _at(x: T) -> ctypes.c_void_p:
     return ctypes.c_void_p(x.data_ptr())
@@ -166,9 +176,7 @@ def all_to_all_matmul(
     turned2: bool,
 ) -> tuple[T, T]:
     """Send each rank its part of the rows, and put the parts that come side by side."""
-    us = Group(group)
-    rows = [len(x1) // us.ranks] * us.ranks
-    received = torch.cat(us.exchange(x1, rows, rows).chunk(us.ranks), 1)
+    received = Group(group).rows_to_columns(x1)
     return _product(received, x2, bias, transposed=(False, turned2)), received
 
 
@@ -183,9 +191,7 @@ def matmul_all_to_all(
     turned2: bool,
 ) -> T:
     """Send each rank its part of the columns, and put the parts that come below one another."""
-    us, made = Group(group), _product(x1, x2, bias, transposed=(False, turned2))
-    rows = [len(made)] * us.ranks
-    return us.exchange(torch.cat(made.chunk(us.ranks, 1)), rows, rows)
+    return Group(group).columns_to_rows(_product(x1, x2, bias, transposed=(False, turned2)))
 
 
 # --- products by expert: counts say for each rank (row) and expert of one rank (column) how many rows go or come ---

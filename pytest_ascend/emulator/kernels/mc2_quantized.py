@@ -124,9 +124,7 @@ def all_to_all_quant_matmul(
     """Send each rank its part of the rows, put the parts that come side by side, quantize rows, and multiply."""
     del axes  # there is one way
     _known(mode1, mode2, group_size, _BY_ROW, _FOUND)
-    us = Group(group)
-    rows = [len(x1) // us.ranks] * us.ranks
-    received = torch.cat(us.exchange(x1, rows, rows).chunk(us.ranks), 1)
+    received = Group(group).rows_to_columns(x1)
     a, scale = (received, scale1) if mode1 == _BY_ROW else _found(received, _QUANTIZED[to])
     return _scaled_product(a, x2.T if turned2 else x2, scale, scale2, bias), received
 
@@ -146,6 +144,4 @@ def quant_matmul_all_to_all(
     """Multiply and scale, send each rank its part of the columns, and put the parts that come below one another."""
     del axes  # there is one way
     _known(mode1, mode2, group_size, _BY_ROW)
-    us, made = Group(group), _scaled_product(x1, x2.T if turned2 else x2, scale1, scale2, bias)
-    rows = [len(made)] * us.ranks
-    return us.exchange(torch.cat(made.chunk(us.ranks, 1)), rows, rows)
+    return Group(group).columns_to_rows(_scaled_product(x1, x2.T if turned2 else x2, scale1, scale2, bias))

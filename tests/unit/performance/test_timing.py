@@ -79,16 +79,22 @@ def test_a_device_with_a_clock_is_timed_by_it() -> None:
     assert clock_remarks(timing) != ()
 
 
-def test_what_is_measured_is_kept_with_the_case() -> None:
-    kept: dict[str, Any] = {}
-    benchmark = AscendBenchmark(
+def keeping(kept: dict[str, Any], **options: Any) -> AscendBenchmark:
+    """Return a benchmark of a case on the CPU that puts its figures into ``kept``."""
+    return AscendBenchmark(
         device=Cpu(),
         case_id="x",
         comparison=Comparison(choice=None, tolerance=0.05),
         measure=kept.__setitem__,
         note=lambda _: None,
         budget_s=0.01,
+        **options,
     )
+
+
+def test_what_is_measured_is_kept_with_the_case() -> None:
+    kept: dict[str, Any] = {}
+    benchmark = keeping(kept)
     benchmark(counting([]), Work(items=4))
     assert {"latency_us", "latency_p50_us", "latency_p99_us", "first_call_us", "throughput_items_per_s"} <= set(kept)
 
@@ -111,15 +117,7 @@ class Pedantic:
 def test_what_pytest_benchmark_timed_is_what_counts() -> None:
     kept: dict[str, Any] = {}
     fixture = Pedantic()
-    benchmark = AscendBenchmark(
-        device=Cpu(),
-        case_id="x",
-        comparison=Comparison(choice=None, tolerance=0.05),
-        measure=kept.__setitem__,
-        note=lambda _: None,
-        benchmark=fixture,
-        budget_s=0.01,
-    )
+    benchmark = keeping(kept, benchmark=fixture)
     timed = benchmark(counting([]))
     assert gc.isenabled()
     assert fixture.extra_info == {"calls_per_round": timed.calls}
