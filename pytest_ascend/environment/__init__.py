@@ -1,1 +1,1 @@
-"""What this machine is and has, each statement with the evidence for it."""
+"""What is known about this machine, each statement with its evidence."""

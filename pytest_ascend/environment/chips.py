@@ -1,4 +1,4 @@
-"""What is known of chips: the families in which they compute alike, their memory, and what they can do at best."""
+"""Chips: families that compute alike, memory, and peak performance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GB = 2**30
 class Family:
     """Chips that compute alike.
 
-    ``pattern`` fits their SoC names. ``kernels`` is the folder of CANN's compiled operators for them. ``halves``:
+    ``pattern`` matches their SoC names. ``kernels`` is the folder of CANN's compiled operators for them. ``halves``:
     float32 convolutions and matrix products run in float16 unless told otherwise. ``saturates``: infinities become
     the largest number.
     """
@@ -34,7 +34,7 @@ class Family:
 
 
 #: Source: NpuVariables.{h,cpp}, OpCommand and the environment variable pages of Ascend/pytorch@9e73e708ab93.
-#: A bare 910B is of the first generation; only 910B with a digit is an Atlas A2.
+#: A 910B without a digit is of the first generation; only 910B with a digit is an Atlas A2.
 FAMILIES = (
     Family(name="A2", pattern=r"Ascend910B\d.*", kernels="ascend910b", bfloat16=True, halves=False, saturates=False),
     Family(
@@ -54,11 +54,11 @@ FAMILIES = (
 )
 
 
-#: What a mode of torch_npu that changes numbers can be set to.
+#: The values of a torch_npu setting that changes numbers.
 Mode: TypeAlias = bool | int | str
 
 PRECISION_MODE = "ACL_PRECISION_MODE"
-#: The modes that every run sets, so that float32 is computed as float32, by operators that are compiled kernels.
+#: The settings of every run, so that float32 is computed as float32, by operators that are compiled kernels.
 _PINNED: Mapping[str, Mode] = {
     "conv.allow_hf32": False,
     "matmul.allow_hf32": False,
@@ -69,9 +69,9 @@ _PINNED: Mapping[str, Mode] = {
 
 
 def pinned(chip: str) -> dict[str, Mode]:
-    """Return the modes that a run sets on a chip, such as "Ascend910B3".
+    """Return the torch_npu settings of a run on a chip, such as "Ascend910B3".
 
-    A chip whose matrix unit takes no float32 refuses a product that must keep it (CANN, aclnnMatmul: cubeMathType).
+    A chip whose matrix unit does not take float32 refuses products that must keep it (CANN, aclnnMatmul: cubeMathType).
     """
     kind = family(chip)
     return {**_PINNED, PRECISION_MODE: "allow_fp32_to_fp16"} if kind and kind.halves else dict(_PINNED)
@@ -79,11 +79,11 @@ def pinned(chip: str) -> dict[str, Mode]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chip:
-    """A chip by the name that npu-smi and torch_npu give it, or a GPU; ``pattern`` fits what else drivers call it.
+    """A chip by its name in npu-smi and torch_npu, or a GPU; ``pattern`` matches other names used by drivers.
 
-    ``memory_bytes`` is what one device of torch.npu has, nominal: the driver keeps some. ``half_flop_per_s`` is its
-    best in dense products of matrices in half precision, ``bytes_per_s`` that of its memory. 0 is not known: a figure
-    without a source would be worse than none.
+    ``memory_bytes`` is the nominal memory of one torch.npu device: the driver keeps some. ``half_flop_per_s`` is the
+    peak of dense half-precision matrix products, ``bytes_per_s`` the memory bandwidth. 0 means unknown: no figure is
+    better than one without a source.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Chip:
 
     @property
     def is_ascend(self) -> bool:
-        """Whether it is an NPU, and not another maker's chip to set beside."""
+        """Whether it is an NPU. Other makers' chips are listed for comparison."""
         return self.name.startswith("Ascend")
 
 
@@ -108,7 +108,7 @@ def _gpu(name: str, pattern: str, half_flop_per_s: float, bytes_per_s: float) ->
     return Chip(name=name, pattern=pattern, half_flop_per_s=half_flop_per_s, bytes_per_s=bytes_per_s, source=source)
 
 
-#: One row a chip. A2: Ascend910B1 to B4-1; A3 has two of these dies on a card, each a device of its own.
+#: One row per chip. A2: Ascend910B1 to B4-1; a card of an A3 has two of these dies, each a device of its own.
 CHIPS = (
     Chip(
         name="Ascend910A",
@@ -149,18 +149,18 @@ CHIPS = (
     _gpu("H100 (SXM)", r".*H100.*", 989e12, 3350e9),
     _gpu("H200 (SXM)", r".*H200.*", 989e12, 4800e9),
 )
-#: The NPUs whose memory is known, by the names that a user may give.
+#: The NPUs with known memory, by the names that a user may give.
 NPUS = tuple(each for each in CHIPS if each.is_ascend and each.memory_bytes)
 DEFAULT = "Ascend910B3"
 
 
 def family(soc: str) -> Family | None:
-    """Return the family of a SoC such as "Ascend910B3"; None for one that nobody knows."""
+    """Return the family of a SoC such as "Ascend910B3"; None if unknown."""
     return next((each for each in FAMILIES if re.fullmatch(each.pattern, soc)), None)
 
 
 def npu_of(name: str) -> Chip:
-    """Find an NPU, with or without "Ascend" and in any case. Raises UsageError, listing the known ones."""
+    """Return an NPU by its name in any case, with or without "Ascend". Raises UsageError, listing the known ones."""
     wanted = name.lower().removeprefix("ascend")
     for chip in NPUS:
         if chip.name.lower().removeprefix("ascend") == wanted:
@@ -171,7 +171,7 @@ def npu_of(name: str) -> Chip:
 
 
 def chip_of(driver_name: str) -> Chip | None:
-    """Return the chip that a driver calls so, None for one that is not known."""
+    """Return the chip with this driver name; None if unknown."""
     named = (each for each in CHIPS if each.name == driver_name)
     alike = (each for each in CHIPS if each.pattern and re.fullmatch(each.pattern, driver_name))
     return next(named, None) or next(alike, None)
@@ -179,7 +179,7 @@ def chip_of(driver_name: str) -> Chip | None:
 
 DATA = Path(__file__).with_name("chip_operators.json")
 
-#: How CANN names dtypes that are not called as torch's are.
+#: CANN's names of dtypes, where they differ from torch's.
 NAMES = {"float32": "FLOAT", "float64": "DOUBLE"}
 
 _BFLOAT16 = "BFLOAT16"
@@ -191,12 +191,12 @@ def _data() -> Mapping[str, Any]:
 
 
 def sources() -> tuple[str, ...]:
-    """Return what was read, and when."""
+    """Return the sources, and when they were read."""
     return tuple(_data()["sources"])
 
 
 def name_in_cann(dtype: str) -> str:
-    """Return CANN's name of a dtype of torch, given without "torch."."""
+    """Return CANN's name of a torch dtype, given without "torch."."""
     return NAMES.get(dtype, dtype.upper())
 
 
@@ -206,18 +206,18 @@ def undocumented(operator: str, family: str) -> bool:
 
 
 def refused(operator: str, family: str) -> frozenset[str]:
-    """Return the dtypes, as CANN names them, that others take for an operator and a family of chips does not.
+    """Return the dtypes, by CANN's names, that other families support for an operator and this family does not.
 
-    Families without bfloat16 have it in no operator, whether or not its page says so.
+    Families without bfloat16 have it in no operator, whatever the operator's page says.
     """
     has_none = any(each.name == family and not each.bfloat16 for each in FAMILIES)
-    said = _data()["operators"].get(operator, {}).get("without", {}).get(family, ())
-    return frozenset({*said, _BFLOAT16} if has_none else said)
+    unsupported = _data()["operators"].get(operator, {}).get("without", {}).get(family, ())
+    return frozenset({*unsupported, _BFLOAT16} if has_none else unsupported)
 
 
 @functools.cache
 def _callers() -> Mapping[str, tuple[str, ...]]:
-    """Return the functions of CANN that an operator of torch calls, without ``aclnn``, by its name and overload."""
+    """Return the CANN functions (without ``aclnn``) that a torch operator calls, by its name and overload."""
     found: dict[str, list[str]] = {}
     for function, page in _data()["operators"].items():
         for name in page.get("used_by", ()):
@@ -225,18 +225,18 @@ def _callers() -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(functions) for name, functions in found.items()}
 
 
-#: Operators of the matrix unit whose pages list no cubeMathType, or that torch decomposes below its dispatcher.
+#: Operators of the matrix unit whose pages do not list cubeMathType, or that torch decomposes below its dispatcher.
 _MULTIPLYING = re.compile(r"conv|lstm|gru|rnn|attention|matmul|linear|einsum|pinv|(^|_)b?mm")
 
 
 @functools.cache
 def multiplies(operator: str) -> bool:
-    """Whether an operator of torch, such as "mm.out", has the chip's matrix unit multiply.
+    """Whether a torch operator, such as "mm.out", multiplies on the chip's matrix unit.
 
-    It does where it may call a function of CANN's that takes a ``cubeMathType``, and where its name says so.
+    It does if it may call a CANN function that takes a ``cubeMathType``, or if its name says so.
     """
     packet, data = operator.partition(".")[0], _data()["operators"]
-    if packet.startswith("upsample"):  # "linear" is how it interpolates
+    if packet.startswith("upsample"):  # here "linear" is the kind of interpolation
         return False
     functions = _callers().get(operator) or _callers().get(packet) or ()
     return bool(_MULTIPLYING.search(packet)) or any(
@@ -245,18 +245,18 @@ def multiplies(operator: str) -> bool:
 
 
 def objections(operator: str, dtypes: Iterable[str], family: str) -> tuple[str, ...]:
-    """Return what the documentation has against an operator of torch ("add.Tensor") with some dtypes on a family.
+    """Return why, by the documentation, a family does not support a torch operator ("add.Tensor") in some dtypes.
 
-    ``dtypes`` are torch's names, without "torch.". Where torch_npu may call one of several functions, one that has
-    nothing against it is enough.
+    ``dtypes`` are torch's names, without "torch.". If torch_npu may call one of several functions, it is enough
+    that one of them is supported.
     """
     functions = _callers().get(operator) or _callers().get(operator.partition(".")[0]) or ()
-    said = [tuple(_against(each, dtypes, family)) for each in functions]
-    return () if not said or any(not each for each in said) else said[0]
+    against = [tuple(_against(each, dtypes, family)) for each in functions]
+    return () if not against or any(not each for each in against) else against[0]
 
 
 def documented(operator: str) -> bool:
-    """Whether CANN documents a function that an operator of torch calls."""
+    """Whether CANN documents a function that a torch operator calls."""
     return bool(_callers().get(operator) or _callers().get(operator.partition(".")[0]))
 
 

@@ -1,6 +1,6 @@
-"""What is publicly said of which versions belong together, with who says it.
+"""Public statements on which versions belong together, each with its source.
 
-Sources disagree with each other; every statement is kept as it was made, and judged as what it is.
+Sources disagree with each other; every statement is kept as published and weighed by its kind.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ SCHEMA = 1
 BUNDLED = Path(__file__).with_name("compatibility.json")
 LARGEST_BYTES = 8 << 20
 
-#: What a statement can say, the strongest first.
+#: The kinds of statements, the strongest first.
 PAIRED, INCOMPATIBLE, COMPATIBLE, TESTED = "paired", "incompatible", "compatible", "tested"
 PRERELEASE, SUPERSEDED = "prerelease", "superseded"
 SAYINGS = (PAIRED, INCOMPATIBLE, COMPATIBLE, TESTED, PRERELEASE, SUPERSEDED)
 
-#: Sections of the file, and the fields that each of their rows has: texts, and lists of texts.
+#: Sections of the file, and the fields of their rows: strings, and lists of strings.
 SECTIONS: Mapping[str, Mapping[str, type]] = {
     "combinations": {"torch_npu": str, "torch": str, "cann": list, "line": str, "says": str, "source": str},
     "lines": {"line": str, "cann": list, "says": str, "source": str},
@@ -38,9 +38,9 @@ SECTIONS: Mapping[str, Mapping[str, type]] = {
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """That a torch_npu goes with some CANNs, or does not: ``says`` is one of :data:`SAYINGS`.
+    """That a torch_npu works with some CANNs, or does not: ``says`` is one of :data:`SAYINGS`.
 
-    ``subject`` is what the source speaks of: a version of torch_npu, or a line of them.
+    ``subject`` is what the statement is about: a version of torch_npu, or a line of versions.
     """
 
     subject: str
@@ -66,43 +66,43 @@ class Compatibility:
 
     @cached_property
     def cann_releases(self) -> tuple[Version, ...]:
-        """Every release of CANN that a torch_npu was made for, the oldest first."""
+        """Every release of CANN that a torch_npu was made for, oldest first."""
         return tuple(sorted(Version(each) for each in self.data["cann_releases"]))
 
     def statements(self, torch_npu: str) -> tuple[Statement, ...]:
-        """Return all that is said of a version of torch_npu, by its own number and by the lines that it belongs to."""
+        """Return all statements on a version of torch_npu, by its number and by the lines that it belongs to."""
         rows = [row for row in self.data["combinations"] if row["torch_npu"] == torch_npu]
-        # A row that was corrected says where a number was once placed, and not where it belongs.
+        # A corrected row says where a number was once placed, and not where it belongs.
         lines = {row["line"] for row in rows if row["line"] and row["says"] == PAIRED}
         lines |= {line for row in self.data["packages"] if row["torch_npu"] == torch_npu for line in row["lines"]}
-        said = [_statement(f"torch_npu {torch_npu}", row, self.where(row["source"])) for row in rows]
+        statements = [_statement(f"torch_npu {torch_npu}", row, self.where(row["source"])) for row in rows]
         rows = [row for row in self.data["lines"] if any(_is_of(line, row["line"]) for line in lines)]
-        said += [_statement(f"line {row['line']}", row, self.where(row["source"])) for row in rows]
-        return tuple(sorted(dict.fromkeys(said), key=lambda each: SAYINGS.index(each.says)))
+        statements += [_statement(f"line {row['line']}", row, self.where(row["source"])) for row in rows]
+        return tuple(sorted(dict.fromkeys(statements), key=lambda each: SAYINGS.index(each.says)))
 
     def knows(self, torch_npu: str) -> bool:
-        """Whether this torch_npu was published when the data was collected."""
+        """Whether this torch_npu had been published when the data was collected."""
         rows = (*self.data["combinations"], *self.data["packages"])
         return any(row["torch_npu"] == torch_npu for row in rows)
 
     def lines(self, torch_npu: str) -> tuple[str, ...]:
-        """Return the lines ("7.3.0") from which this number was published: some numbers were given twice."""
+        """Return the lines ("7.3.0") that published this version: some version numbers were used twice."""
         found = (row["lines"] for row in self.data["packages"] if row["torch_npu"] == torch_npu)
         return tuple(line for lines in found for line in lines)
 
     def paired(self, *, torch: str = "", cann: str = "") -> tuple[Mapping[str, Any], ...]:
-        """Return the official pairs that have this torch, or this CANN, or both."""
+        """Return the official pairs with this torch, this CANN, or both."""
         rows = (row for row in self.data["combinations"] if row["says"] == PAIRED)
         rows = (row for row in rows if not torch or row["torch"] == torch)
         return tuple(row for row in rows if not cann or any(matches(cann, each) for each in row["cann"]))
 
     def python(self, torch: str) -> tuple[tuple[str, ...], str]:
-        """Return the Pythons that torch_npu has wheels for, for a torch, and who says so."""
+        """Return the Python versions for which torch_npu has wheels for this torch, and the source."""
         rows = (row for row in self.data["python"] if row["torch"] == torch)
         return next(((tuple(row["python"]), self.where(row["source"])) for row in rows), ((), ""))
 
     def hdk(self, cann: str) -> tuple[tuple[str, ...], str]:
-        """Return the drivers that a CANN was released with, and who says so."""
+        """Return the drivers that were released with a CANN, and the source."""
         rows = (row for row in self.data["hdk"] if matches(cann, row["cann"]))
         return next(((tuple(row["hdk"]), self.where(row["source"])) for row in rows), ((), ""))
 
@@ -115,19 +115,19 @@ class Compatibility:
         )
 
     def where(self, source: str) -> str:
-        """Say where a source is."""
+        """Return the address of a source."""
         return str(self.data["sources"].get(source, {}).get("where", source))
 
 
 def load(path: Path = BUNDLED) -> Compatibility:
-    """Read compatibility data, of this package or newer. Raises UsageError for what is not of its form."""
+    """Read compatibility data, bundled or newer. Raises UsageError if it is malformed."""
     try:
         data = strict_json(read_regular(path, LARGEST_BYTES))
         _check(data)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        said = error.strerror if isinstance(error, OSError) else str(error)
+        reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(
-            f"the compatibility data {path} cannot be used: {said}",
+            f"the compatibility data {path} cannot be used: {reason}",
             hint="docs/doctor.md describes the file; leave --compatibility out to use the one of this release",
         ) from error
     return Compatibility(data, path)
@@ -147,7 +147,7 @@ def _check(data: Any) -> None:
 
 
 def _is(value: object, kind: type) -> bool:
-    """Whether a value is a text, or a list of texts."""
+    """Whether a value is a string, or a list of strings."""
     return isinstance(value, kind) and all(isinstance(each, str) for each in (value if isinstance(value, list) else ()))
 
 
@@ -161,7 +161,7 @@ def _statement(subject: str, row: Mapping[str, Any], where: str) -> Statement:
 
 
 def _is_of(line: str, pattern: str) -> bool:
-    """Whether a line is what a statement means: 7.3.0 and its correction 7.3.0.1 by 7.3.0, 7.3.1 too by 7.3.x."""
+    """Whether a statement's pattern covers a line: 7.3.0 covers its correction 7.3.0.1, and 7.3.x covers 7.3.1 too."""
     if pattern.endswith(".x"):
         return line.startswith(pattern[:-1]) and "-" not in line
     return re.fullmatch(rf"{re.escape(pattern)}(\.\d+)?", line) is not None

@@ -1,7 +1,7 @@
-"""Versions of every component, each statement with where it was read. Several may speak of one component.
+"""Versions of every component, each statement with where it was read. A component may have several.
 
-Nothing is imported or started but npu-smi: what a component says of itself stands in files, and a broken one must not
-be loaded to be named.
+Nothing is imported, and no program started but npu-smi: versions are in files, and a broken component must not be
+loaded to be identified.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pytest_ascend.environment.versions import is_version
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One statement: of which ``component`` ("CANN toolkit"), which version, and who says so.
+    """One statement: the version of a ``component`` ("CANN toolkit"), and its source.
 
     ``internal`` numbers are CANN's own count (7.6.0.1.220); they cannot be compared with the public ones.
     """
@@ -28,7 +28,7 @@ class Evidence:
     internal: bool = False
 
 
-#: Components in the order in which people ask for them.
+#: Components in the order in which users ask for them.
 CHIP, DRIVER, FIRMWARE = "chip", "driver", "firmware"
 TOOLKIT, OPS, RUNTIME, COMPILER, HCCL = "CANN toolkit", "CANN ops", "CANN runtime", "CANN compiler", "CANN hccl"
 OPP, KERNELS, NNAL = "CANN opp", "CANN opp_kernel", "NNAL (ATB)"
@@ -39,7 +39,7 @@ COMPONENTS = (
     *(TORCH, TORCH_NPU, COMMIT, PYTHON, SYSTEM, ARCH),
 )
 
-#: Parts of CANN, as they are called in version.cfg.
+#: Parts of CANN, by their names in version.cfg.
 PARTS = {
     "toolkit": TOOLKIT,
     "runtime": RUNTIME,
@@ -49,7 +49,7 @@ PARTS = {
     "opp_kernel": KERNELS,
 }
 
-#: Names in ``ascend_NAME_install.info`` and what they are the record of. A chip's operators are ``ascend_910b-ops``.
+#: Components by their names in ``ascend_NAME_install.info``. A chip's operators are ``ascend_910b-ops``.
 _INSTALLED = {"toolkit": TOOLKIT, "nnae": TOOLKIT, "nnrt": TOOLKIT, "ops": OPS}
 _RUNNING = re.compile(r"^(\w+)_running_version=\[([^:\]\n]*):([^\]\n]+)\]", re.MULTILINE)
 
@@ -58,13 +58,13 @@ ATB = (f"{ASCEND}/nnal/atb/latest/version.info", f"{ASCEND}/nnal/atb/version.inf
 
 
 def field(text: str, name: str) -> str:
-    """Return what stands behind ``name=`` in an installer's file, quotes taken off; "" where there is no such line."""
+    """Return the value of ``name=`` in an installer's file, without quotes; "" if there is no such line."""
     found = re.search(rf"^{re.escape(name)}\s*[=:]\s*(.*?)\s*$", text, re.MULTILINE)
     return found[1].strip("\"'") if found else ""
 
 
 def driver(machine: Machine, folder: str) -> Iterator[Evidence]:
-    """Read what driver and firmware say of themselves. Releases are named by ``package_version``, if there is one."""
+    """Yield the versions in the files of driver and firmware. Releases have a ``package_version``."""
     path = f"{folder}/driver/version.info"
     text = machine.tree.read(path).content
     yield from _known(DRIVER, field(text, "package_version") or field(text, "Version"), path)
@@ -73,7 +73,7 @@ def driver(machine: Machine, folder: str) -> Iterator[Evidence]:
 
 
 def cann(machine: Machine, home: str) -> Iterator[Evidence]:
-    """Read what one CANN says of its parts: records of the installer, version.cfg, and each part's own file."""
+    """Yield the versions of a CANN's parts: from the installer's records, version.cfg, and each part's own file."""
     yield from _records(machine, home)
     path = f"{home}/version.cfg"
     running = _RUNNING.findall(machine.tree.read(path).content)
@@ -87,12 +87,12 @@ def cann(machine: Machine, home: str) -> Iterator[Evidence]:
 
 
 def part_files(home: str, part: str) -> tuple[str, str]:
-    """Return where a part of CANN says its version: before 8.5, and from then on."""
+    """Return the files with the version of a part of CANN: before 8.5, and from 8.5 on."""
     return f"{home}/{part}/version.info", f"{home}/share/info/{part}/version.info"
 
 
 def atb(machine: Machine) -> Iterator[Evidence]:
-    """Read the version of ATB, which writes ``Ascend-cann-atb Version : 8.0.0``."""
+    """Yield the version of ATB, which writes ``Ascend-cann-atb Version : 8.0.0``."""
     named = machine.environ.get("ATB_HOME_PATH", "")
     for path in (*((f"{named.rstrip('/')}/../version.info",) if named else ()), *ATB):
         text = machine.tree.read(path).content
@@ -101,7 +101,7 @@ def atb(machine: Machine) -> Iterator[Evidence]:
 
 
 def python_packages(machine: Machine, packages: dict[str, Package]) -> Iterator[Evidence]:
-    """Read the versions of torch and torch_npu from their metadata and from the file that they carry."""
+    """Yield the versions of torch and torch_npu, from their metadata and their version files."""
     for component, name, module in ((TORCH, "torch", "torch"), (TORCH_NPU, "torch-npu", "torch_npu")):
         package = packages.get(name)
         if package:
@@ -119,10 +119,10 @@ def _of_module(machine: Machine, component: str, path: str) -> Iterator[Evidence
         yield Evidence(COMMIT, commit[1], path)
 
 
-def told_by_npu_smi(said: NpuSmi) -> Iterator[Evidence]:
-    """Yield what npu-smi knows: the driver that runs, and the chips."""
-    yield from _known(DRIVER, said.driver, "npu-smi info")
-    for name in dict.fromkeys(chip.name for chip in said.chips):
+def of_npu_smi(output: NpuSmi) -> Iterator[Evidence]:
+    """Yield what npu-smi shows: the running driver, and the chips."""
+    yield from _known(DRIVER, output.driver, "npu-smi info")
+    for name in dict.fromkeys(chip.name for chip in output.chips):
         if re.fullmatch(r"[\w-]{1,32}", name, re.ASCII):
             yield Evidence(CHIP, soc(name), "npu-smi info")
 
@@ -153,7 +153,7 @@ def _records(machine: Machine, home: str) -> Iterator[Evidence]:
 
 
 def _of_part(machine: Machine, component: str, path: str, public_of: dict[str, str]) -> Iterator[Evidence]:
-    """Read a part's file. Before 9.0 its ``Version`` is internal; version_dir or version.cfg have the public."""
+    """Read a part's file. Before 9.0 its ``Version`` is internal; version_dir or version.cfg have the public one."""
     text = machine.tree.read(path).content
     number = field(text, "Version")
     public = field(text, "version_dir") or public_of.get(number, "")
@@ -164,6 +164,6 @@ def _of_part(machine: Machine, component: str, path: str, public_of: dict[str, s
 
 
 def _known(component: str, value: str, source: str) -> Iterator[Evidence]:
-    """Yield the statement where it is one: what is no version is none, and is said elsewhere."""
+    """Yield the statement if its value is a version; other values are reported elsewhere."""
     if is_version(value.partition("+")[0]) and re.fullmatch(r"[\w.+-]{1,80}", value, re.ASCII):
         yield Evidence(component, value, source)

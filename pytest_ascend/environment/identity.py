@@ -1,4 +1,4 @@
-"""Which card is which: torch, the runtime, the driver and npu-smi each count in their own way."""
+"""Which card is which: torch, the runtime, the driver and npu-smi number them differently."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
-    """One device in every numbering; -1 and "" where a number is not known.
+    """One device in every numbering; -1 or "" if a number is unknown.
 
     ``index`` is torch's (the runtime's user id, after ASCEND_RT_VISIBLE_DEVICES), ``logical`` the runtime's own,
-    counted inside of a container; ``physical`` is the N of /dev/davinciN on the machine, the same in all containers.
+    counted inside a container; ``physical`` is the N of /dev/davinciN on the machine, the same in all containers.
     ``npu`` and ``chip`` are npu-smi's -i and -c: a card of an Atlas A3 is one NPU with two chips.
     """
 
@@ -29,45 +29,45 @@ class Identity:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Return names of the card that are the same for whoever can reach it, for locks."""
+        """Return names of the card, for locks, that are the same for every process that can reach it."""
         named = [f"davinci{self.physical}"] if self.physical >= 0 else []
         named += [f"bus-{self.bus.lower().replace(':', '-')}"] if self.bus else []
         return tuple(named) or (f"npu-{max(self.logical, 0)}",)
 
     @property
     def label(self) -> str:
-        """Return the device in all numberings that are known, as in "npu:0 (NPU 5 chip 0, /dev/davinci5)"."""
+        """Return the device in all known numberings, as in "npu:0 (NPU 5 chip 0, /dev/davinci5)"."""
         known = [f"NPU {self.npu}{f' chip {self.chip}' if self.chip >= 0 else ''}"] if self.npu >= 0 else []
         known += [f"/dev/davinci{self.physical}"] if self.physical >= 0 else []
         known += [f"bus {self.bus}"] if self.bus else []
         return f"npu:{self.index} ({', '.join(known)})" if known else f"npu:{self.index}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return builtins only."""
+        """Return it as builtins."""
         return asdict(self)
 
 
-def observed(cards: Sequence[Identity], said: NpuSmi) -> list[dict[str, Any]]:
-    """Return each card in every numbering, with what npu-smi says of it now, as far as it is known there."""
-    return [{**card.to_dict(), **_state(card, said)} for card in cards]
+def observed(cards: Sequence[Identity], npu_smi: NpuSmi) -> list[dict[str, Any]]:
+    """Return each card in every numbering, with its current state from npu-smi where known."""
+    return [{**card.to_dict(), **_state(card, npu_smi)} for card in cards]
 
 
-def _state(card: Identity, said: NpuSmi) -> dict[str, Any]:
-    chip = next((each for each in said.chips if each.npu == card.npu and each.chip in (card.chip, -1)), None)
+def _state(card: Identity, npu_smi: NpuSmi) -> dict[str, Any]:
+    chip = next((each for each in npu_smi.chips if each.npu == card.npu and each.chip in (card.chip, -1)), None)
     if chip is None:
         return {}
     return {
         "health": chip.health,
         "memory_used_mb": chip.memory_used_mb,
         "memory_total_mb": chip.memory_total_mb,
-        "in_use": in_use(chip, said.processes),
+        "in_use": in_use(chip, npu_smi.processes),
     }
 
 
 def visible(environ: Mapping[str, str], count: int) -> tuple[int, ...]:
-    """Return the logical ids that the runtime shows, in torch's order, of ``count`` devices.
+    """Return the logical ids that the runtime shows, in torch's order, out of ``count`` devices.
 
-    The runtime takes ASCEND_RT_VISIBLE_DEVICES up to the first entry that is not a device, or is named twice.
+    The runtime reads ASCEND_RT_VISIBLE_DEVICES up to the first entry that is not a device or is repeated.
     """
     if VISIBLE not in environ:
         return tuple(range(count))
@@ -83,7 +83,7 @@ def visible(environ: Mapping[str, str], count: int) -> tuple[int, ...]:
 def identities(
     environ: Mapping[str, str],
     numbers: Sequence[int],
-    said: NpuSmi,
+    npu_smi: NpuSmi,
     mapped: Sequence[Mapped] = (),
     *,
     physical: Sequence[int] = (),
@@ -91,18 +91,18 @@ def identities(
 ) -> tuple[Identity, ...]:
     """Return every device that torch sees, by its index.
 
-    ``numbers`` are the N of the files /dev/davinciN, sorted; ``said`` and ``mapped`` are what npu-smi prints of all
-    devices (``info`` and ``info -m``). ``physical`` and ``buses`` are what the runtime says, by torch's index, which
-    goes before everything else.
+    ``numbers`` are the N of the files /dev/davinciN, sorted; ``npu_smi`` and ``mapped`` are npu-smi's output on all
+    devices (``info`` and ``info -m``). ``physical`` and ``buses`` come from the runtime, by torch's index, and take
+    precedence.
     """
     numbers = sorted(numbers)
-    count = len(numbers) or len(mapped) or len(said.chips)
+    count = len(numbers) or len(mapped) or len(npu_smi.chips)
     found = []
     for index, logical in enumerate(visible(environ, count)):
         row = _row(logical, mapped)
         known = (_at(physical, index, -1), row.physical if row else -1, _at(numbers, logical, -1))
         number = next((each for each in known if each >= 0), -1)
-        chip = _chip(row, logical, number, said, count)
+        chip = _chip(row, logical, number, npu_smi, count)
         named = row or chip
         found.append(
             Identity(
@@ -110,7 +110,7 @@ def identities(
                 logical=logical,
                 physical=number,
                 npu=named.npu if named else -1,
-                # The 950's map counts chips and has no logical ids, and its npu-smi takes no -c.
+                # The 950's map counts chips and has no logical ids, and its npu-smi has no -c.
                 chip=named.chip if named and not (row and row.logical < 0) else -1,
                 bus=_at(buses, index, "") or (chip.bus if chip else ""),
             )
@@ -119,18 +119,18 @@ def identities(
 
 
 def _row(logical: int, mapped: Sequence[Mapped]) -> Mapped | None:
-    """Find a device in npu-smi's own map; the 950's has no logical ids, and is in their order."""
+    """Return a device's row in npu-smi's map; the 950's map has no logical ids, but is in their order."""
     by_number = next((each for each in mapped if each.logical == logical), None)
     counted = [each for each in mapped if each.logical < 0]
     return by_number or _at(counted, logical, None)
 
 
-def _chip(row: Mapped | None, logical: int, physical: int, said: NpuSmi, count: int) -> Chip | None:
-    """Find a device in the table: by its numbers, or by its place where the table lists as many as there are."""
+def _chip(row: Mapped | None, logical: int, physical: int, npu_smi: NpuSmi, count: int) -> Chip | None:
+    """Return a device's row in the table: by its numbers, or by position if the table lists all devices."""
     if row:
-        return next((each for each in said.chips if each.npu == row.npu and each.chip in (row.chip, -1)), None)
-    by_number = next((each for each in said.chips if each.physical == physical >= 0), None)
-    return by_number or (_at(said.chips, logical, None) if len(said.chips) == count else None)
+        return next((each for each in npu_smi.chips if each.npu == row.npu and each.chip in (row.chip, -1)), None)
+    by_number = next((each for each in npu_smi.chips if each.physical == physical >= 0), None)
+    return by_number or (_at(npu_smi.chips, logical, None) if len(npu_smi.chips) == count else None)
 
 
 def _at(found: Sequence[Any], place: int, otherwise: Any) -> Any:

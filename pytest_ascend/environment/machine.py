@@ -1,4 +1,4 @@
-"""A machine to look at: this one, or a copy of another's files, variables and npu-smi output."""
+"""A machine to examine: this one, or a copy of another's files, variables and npu-smi output."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pathlib import Path, PurePosixPath
 from pytest_ascend.system.files import read_regular
 from pytest_ascend.system.programs import Reply, run
 
-#: Version files have a few hundred bytes, install logs some kilobytes. What claims more is none of them.
+#: Version files have a few hundred bytes, install logs some kilobytes. Anything larger is neither.
 LARGEST_BYTES = 1 << 20
 #: As many links as Linux follows.
 MOST_LINKS = 40
-#: Most entries of a folder that are looked at.
+#: The most entries of a folder that are read.
 MOST_ENTRIES = 4096
 
-#: What keeps a file that is there from being read.
+#: Why a file that exists was not read.
 UNREADABLE = "no permission"
 LOOP = "a loop of links"
 TOO_LARGE = f"larger than {LARGEST_BYTES >> 20} MiB"
@@ -35,7 +35,7 @@ BINARY = "binary, no text"
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What a file says, or why it says nothing. ``problem`` is "" also for a file that is not there."""
+    """The content of a file, or why there is none. ``problem`` is also "" for a file that does not exist."""
 
     content: str = ""
     problem: str = ""
@@ -43,20 +43,20 @@ class Text:
 
 
 class LoopError(OSError):
-    """Links that lead to themselves."""
+    """Symbolic links that form a loop."""
 
 
 class Tree:
-    """The files below ``root``, named by the absolute paths that they have on their own machine."""
+    """The files below ``root``, named by their absolute paths on their own machine."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root.resolve()
-        #: What kept files that were asked for from being read, by path.
+        #: Why requested files were not read, by path.
         self.problems: dict[str, str] = {}
         self._reals: dict[str, Path] = {}
 
     def real(self, path: str) -> Path:
-        """Return where ``path`` is on this machine, each link followed inside the tree. Raises OSError for a loop."""
+        """Return where ``path`` is on this machine, with links followed inside the tree. Raises OSError for a loop."""
         if path not in self._reals:
             try:
                 os.fsencode(path)
@@ -68,30 +68,30 @@ class Tree:
         return self._reals[path]
 
     def target(self, path: str) -> str:
-        """Return the absolute path, inside the tree, that ``path`` leads to; ``path`` itself where that is a loop."""
+        """Return the absolute path, inside the tree, that ``path`` leads to; ``path`` itself for a loop."""
         try:
             return "/" + self.real(path).relative_to(self.root).as_posix().removeprefix(".")
         except OSError:
             return path
 
     def exists(self, path: str) -> bool:
-        """Whether there is something of that name, through all links."""
+        """Whether ``path`` exists, through all links."""
         return self.status(path) is not None
 
     def is_folder(self, path: str) -> bool:
-        """Whether there is a folder of that name, through all links."""
+        """Whether ``path`` is a folder, through all links."""
         status = self.status(path)
         return status is not None and stat.S_ISDIR(status.st_mode)
 
     def status(self, path: str) -> os.stat_result | None:
-        """Return the status of what is there, or None."""
+        """Return the status of ``path``, or None."""
         try:
             return self.real(path).lstat()
         except OSError:
             return None
 
     def names(self, path: str) -> list[str]:
-        """Return the names in a folder, sorted; none where it cannot be read."""
+        """Return the names in a folder, sorted; empty if it cannot be read."""
         try:
             with os.scandir(self.real(path)) as entries:
                 return sorted(entry.name for _, entry in zip(range(MOST_ENTRIES), entries, strict=False))
@@ -99,13 +99,13 @@ class Tree:
             return []
 
     def read(self, path: str) -> Text:
-        """Read a text file of up to 1 MiB. Never raises, and waits for nothing: a pipe is no file."""
+        """Read a text file of up to 1 MiB. Never raises and never blocks: a pipe is not read."""
         try:
             text = self._text(self.real(path))
         except (FileNotFoundError, NotADirectoryError):
             return Text()
         except OSError as error:
-            text = Text(problem=_tree_said(error), exists=True)
+            text = Text(problem=_reason(error), exists=True)
         if text.problem:
             self.problems[path] = text.problem
         return text
@@ -142,7 +142,7 @@ class Tree:
         return here
 
 
-def _tree_said(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     if error.errno == errno.ELOOP:
         return LOOP
     if isinstance(error, PermissionError):
@@ -155,7 +155,7 @@ _INFO = re.compile(r"([A-Za-z0-9._-]+)-([^-]+)\.dist-info")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Package:
-    """One distribution: ``name`` in its normal form (PEP 503), ``path`` its METADATA, ``requires`` its requirements."""
+    """A distribution: ``name`` in normalised form (PEP 503), ``path`` its METADATA, ``requires`` its requirements."""
 
     name: str
     version: str
@@ -165,7 +165,7 @@ class Package:
 
 
 def installed(machine: Machine, names: frozenset[str]) -> dict[str, Package]:
-    """Return the distributions of these normalised names; of two, the one that an import would find."""
+    """Return the distributions with these normalised names; of two, the one that an import would find."""
     found: dict[str, Package] = {}
     for folder in machine.packages:
         for package in _in(machine, folder, names):
@@ -174,7 +174,7 @@ def installed(machine: Machine, names: frozenset[str]) -> dict[str, Package]:
 
 
 def normalised(name: str) -> str:
-    """Return the one spelling of a distribution's name (PEP 503)."""
+    """Return the normalised name of a distribution (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -198,12 +198,12 @@ def _header(head: str, name: str) -> str:
     return found[1] if found else ""
 
 
-#: npu-smi asks each device in turn, and hangs where a driver does: what somebody who waits for the doctor gives it,
-#: and what a run does that takes minutes anyway.
+#: Seconds to wait for npu-smi, which queries each device in turn and hangs if a driver does: for the doctor, whose
+#: user is waiting, and for a run, which takes minutes anyway.
 NPU_SMI_LIMIT_S = 1.2
 PATIENT_S = 20.0
 
-#: Folders of Python packages on a machine that is not this one.
+#: Folders of Python packages on another machine.
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 _PYTHON_HOMES = ("usr/local", "usr", "opt/conda", "root/miniconda3", "opt/venv", "usr/local/miniconda3")
 _PYTHON = re.compile(r"python3\.\d{1,2}")
@@ -215,11 +215,11 @@ NOT_ASKED = Reply(failure="not asked: these are the files of another machine")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """What the probes look at. Nothing is asked twice, and nothing outside of ``tree`` is read.
+    """What the probes examine. Each thing is read once, and nothing outside ``tree`` is read.
 
     ``packages`` are folders of Python packages, as absolute paths inside the tree; ``arch`` is "aarch64" or "x86_64";
-    ``uid`` and ``groups`` are who would use the devices; ``npu_smi`` gives what ``npu-smi info`` printed, and
-    ``npu_smi_map`` what ``npu-smi info -m`` did.
+    ``uid`` and ``groups`` are those of the devices' user; ``npu_smi`` returns the output of ``npu-smi info``, and
+    ``npu_smi_map`` that of ``npu-smi info -m``.
     """
 
     tree: Tree
@@ -234,11 +234,11 @@ class Machine:
 
     @property
     def is_this(self) -> bool:
-        """Whether it is the machine that this runs on, and no copy of another's files."""
+        """Whether it is the machine that this runs on, not a copy of another's files."""
         return self.tree.root == Path("/")
 
     def is_mine(self, path: str, bits: int = 0o6) -> bool | None:
-        """Whether the user may read and write ``path``, by its mode; None where there is nothing."""
+        """Whether the user may read and write ``path``, by its mode; None if it does not exist."""
         status = self.tree.status(path)
         if status is None:
             return None
@@ -248,9 +248,9 @@ class Machine:
 
 
 def this_machine(environ: Mapping[str, str] = os.environ, *, limit_s: float = NPU_SMI_LIMIT_S) -> Machine:
-    """Look at the machine that this runs on, with the variables and packages of this process.
+    """Return the machine that this runs on, with the variables and packages of this process.
 
-    npu-smi is started at once and given ``limit_s``, so that it answers while files are read; 0 leaves it out.
+    npu-smi is started at once and given ``limit_s`` seconds, so that it runs while files are read; 0 skips it.
     """
     executor = ThreadPoolExecutor(max_workers=2)
     answer = executor.submit(_ask, environ, limit_s)
@@ -270,10 +270,10 @@ def this_machine(environ: Mapping[str, str] = os.environ, *, limit_s: float = NP
 
 
 def copied_machine(root: Path, environ: Mapping[str, str], npu_smi: str | None, npu_smi_map: str = "") -> Machine:
-    """Look at the files below ``root``: a mounted image, a container's file system, a copy that somebody sent.
+    """Return a machine of the files below ``root``: a mounted image, a container's file system, a copy.
 
-    ``environ`` are its variables, ``npu_smi`` and ``npu_smi_map`` what npu-smi printed there for ``info``
-    and ``info -m``. Judged is what its root user would see.
+    ``environ`` are its variables, ``npu_smi`` and ``npu_smi_map`` the output of ``npu-smi info`` and ``info -m``
+    there. Permissions are judged for its root user.
     """
     tree = Tree(root)
     packages = tuple(_package_folders(tree, environ))
@@ -300,7 +300,7 @@ def _ask(environ: Mapping[str, str], limit_s: float, *options: str) -> Reply:
 
 
 def _package_folders(tree: Tree, environ: Mapping[str, str]) -> Iterator[str]:
-    """Find the folders of Python packages; an active environment comes first."""
+    """Yield the folders of Python packages; an active environment comes first."""
     active = [environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]
     versioned = [f"usr/local/{name}" for name in tree.names("usr/local") if name.startswith("python3")]
     for home in (*active, *_PYTHON_HOMES, *versioned):
@@ -310,7 +310,7 @@ def _package_folders(tree: Tree, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _arch(tree: Tree) -> str:
-    """Tell the architecture of a copy by its dynamic loader, whose name has it."""
+    """Return the architecture of a copy, from the name of its dynamic loader."""
     names = [*tree.names("lib64"), *tree.names("lib"), *tree.names("usr/lib64"), *tree.names("usr/lib")]
     loaders = {"ld-linux-aarch64.so.1": "aarch64", "ld-linux-x86-64.so.2": "x86_64"}
     return next((loaders[name] for name in names if name in loaders), "")

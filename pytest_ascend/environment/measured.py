@@ -1,6 +1,6 @@
-"""What contact kits found out about real chips: data of the project, one folder a chip in ``baselines/contact``.
+"""What contact kits found on real chips: bundled data, one folder per chip in ``baselines/contact``.
 
-Written by ``pytest-ascend contact apply`` from a kit of an NPU; docs/contact.md says what is in each file.
+Written by ``pytest-ascend contact apply`` from a kit of an NPU; docs/contact.md describes the files.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from pytest_ascend.system import bundled
 from pytest_ascend.system.files import read_regular, strict_json
 
 FOLDER = "contact"
-#: Ten times what the largest file of a chip has.
+#: Ten times the size of the largest file of a chip.
 LARGEST_BYTES = 16 * 2**20
 _CHIP = re.compile(r"Ascend[\w-]{1,32}")
 
 
 def is_chip(name: str) -> bool:
-    """Whether a name is one that a SoC can have, so that it can be that of a folder."""
+    """Whether a name is a possible SoC name, so that it can name a folder."""
     return _CHIP.fullmatch(name) is not None
 
 
 def of(chip: str, what: str) -> Mapping[str, Any]:
-    """Return one file of a chip such as "Ascend910B3", empty where nobody sent a kit. Raises AscendError if damaged."""
+    """Return one file of a chip such as "Ascend910B3"; empty if it has no kit. Raises AscendError if damaged."""
     return _read(bundled.folder("baselines") / FOLDER / chip / f"{what}.json") if is_chip(chip) else {}
 
 
@@ -45,27 +45,27 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def memory_bytes(chip: str) -> int:
-    """Return the memory that torch.npu names of a device, 0 where it is not known."""
+    """Return the device memory reported by torch.npu, 0 if unknown."""
     return int(of(chip, "chip").get("memory_total_bytes") or 0)
 
 
 def durations_s(chip: str) -> Mapping[str, float]:
-    """Return what cases took on a chip, by their ids."""
+    """Return the durations of cases on a chip, by case id."""
     return {name: seconds for name, seconds in of(chip, "durations").items() if isinstance(seconds, int | float)}
 
 
 def codes(chips: Iterable[str] = ()) -> Mapping[str, tuple[str, str]]:
-    """Return error codes that no table knows, each with what was said and the chip that said it; of all chips."""
+    """Return error codes that are in no table, each with its message and the chip that reported it; of all chips."""
     root = bundled.folder("baselines") / FOLDER
     names = chips or sorted(each.name for each in root.iterdir() if is_chip(each.name)) if root.is_dir() else ()
-    found = ((code, said, chip) for chip in names for code, said in of(chip, "codes").items() if not said["known"])
-    return {code: (str(said["said"]), chip) for code, said, chip in found}
+    found = ((code, row, chip) for chip in names for code, row in of(chip, "codes").items() if not row["known"])
+    return {code: (str(row["said"]), chip) for code, row, chip in found}
 
 
 def objections(operator: str, dtypes: Iterable[str], chip: str) -> tuple[str, ...] | None:
-    """Return what was seen of an operator of torch ("add.Tensor") with some dtypes on a chip, () for nothing bad.
+    """Return the problems seen with a torch operator ("add.Tensor") in some dtypes on a chip; () if there were none.
 
-    None where not all of the dtypes were asked there. ``dtypes`` are torch's names, without "torch.".
+    None if not all of the dtypes were tried there. ``dtypes`` are torch's names, without "torch.".
     """
     seen = of(chip, "dtypes").get("aten", {}).get(operator, {})
     asked = {each: seen.get(each) for each in dtypes}

@@ -1,6 +1,6 @@
-"""What ``npu-smi info`` prints, in the layouts of all five chip families, as data.
+"""The output of ``npu-smi info``, in the layouts of all five chip families, as data.
 
-Columns are told apart by their bars only: widths differ between versions, and so do the names of columns.
+Columns are recognised by their bars only: widths and names of columns differ between versions.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-#: A machine has 16 devices at most per box, with two rows each; what is longer is no output of npu-smi.
+#: A machine has at most 16 devices, with two rows each; longer text is not npu-smi's output.
 MOST_LINES = 4096
 
 HEALTHS = ("OK", "Warning", "Alarm", "Critical", "UNKNOWN")
-#: Tables are also copied by hand and from pictures.
+#: Tables are also copied by hand and from screenshots.
 _MISREAD = {"0K": "OK", "Ok": "OK"}
 
-#: Builds under another brand rename the chips.
+#: Rebranded builds rename the chips.
 _BRANDED = ((r"I2(\w*)", r"310P\1"), (r"A2G(\w+)", r"910B\1"))
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-#: What is on a card beside its chips.
+#: What a card has beside its chips.
 _BOARD = re.compile(r"mcu|3559", re.IGNORECASE)
 _USED_OF_TOTAL = re.compile(r"([0-9]+|NA|-)\s*/\s*([0-9]+|NA|-)")
 
@@ -29,8 +29,8 @@ _USED_OF_TOTAL = re.compile(r"([0-9]+|NA|-)\s*/\s*([0-9]+|NA|-)")
 class Chip:
     """One die. ``name`` is as printed ("910B3", "Ascend910"); ``memory_used_mb`` is -1 where unknown.
 
-    ``chip`` counts the dies of an NPU, -1 where the table has no such column, as on the 950; ``physical`` is the N of
-    /dev/davinciN, -1 where the table does not say, as everywhere but on an Atlas A3.
+    ``chip`` counts the dies of an NPU, -1 if the table has no such column, as on the 950; ``physical`` is the N of
+    /dev/davinciN, -1 if the table does not have it: only that of an Atlas A3 does.
     """
 
     npu: int
@@ -45,7 +45,7 @@ class Chip:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Process:
-    """A process that holds a device; ``chip`` is -1 where the table does not say which of an NPU's."""
+    """A process that holds a device; ``chip`` is -1 if the table does not name it."""
 
     npu: int
     chip: int = -1
@@ -56,7 +56,7 @@ class Process:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mapped:
-    """One row of ``npu-smi info -m``; -1 where the layout has no such column."""
+    """One row of ``npu-smi info -m``; -1 if the layout has no such column."""
 
     npu: int
     chip: int
@@ -67,9 +67,9 @@ class Mapped:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NpuSmi:
-    """All of it: ``driver`` is what stands after "Version:", ``tool`` the version of npu-smi itself.
+    """The whole output: ``driver`` is the text after "Version:", ``tool`` the version of npu-smi itself.
 
-    ``failure`` is what npu-smi says in place of a table, some versions of it with the exit code 0.
+    ``failure`` is the message that npu-smi prints in place of a table, in some versions with the exit code 0.
     """
 
     tool: str = ""
@@ -81,7 +81,7 @@ class NpuSmi:
 
 
 def parse(text: str) -> NpuSmi:
-    """Read the table; what is not understood is left out, so that damaged output gives less, never an error."""
+    """Parse the table; unknown text is skipped, so that damaged output gives less, never an error."""
     tool = driver = ""
     chips: list[Chip] = []
     processes: list[Process] = []
@@ -110,7 +110,7 @@ def parse(text: str) -> NpuSmi:
     )
 
 
-#: How npu-smi says that it cannot ask, or has nobody to ask. Source: its own source, and reports of users.
+#: npu-smi's messages when it cannot query devices, or has none. Source: its own source, and reports of users.
 _FAILURE = re.compile(
     r"(?:module|driver) initiali[sz]e failed|DrvMng\w+ failed|There is no NPU card|drv init fail", re.I
 )
@@ -121,7 +121,7 @@ def _failures(text: str) -> Iterator[str]:
     yield from islice((line[:200] for line in lines if _FAILURE.search(line)), 4)
 
 
-#: What a card holds that nobody uses, in MB, with room to spare. Source: tables of npu-smi of idle machines: 2.7 to
+#: Memory in use on an idle card, in MB, with a margin. Source: tables of npu-smi of idle machines: 2.7 to
 #: 3.5 GB on 910B and 910_93, 4.4 GB on a 950, 0.9 to 2 GB on 310P and the first 910.
 IDLE_MB, _IDLE_310_MB = 5120, 3072
 #: A process below this is npu-smi itself, or a context without tensors.
@@ -129,9 +129,9 @@ OCCUPIED_MB = 512
 
 
 def of_others(npu: int, chip: int, processes: tuple[Process, ...], ours: Callable[[int], bool]) -> int:
-    """Return how many MB processes that are not ours hold on a device, 0 where the table does not list ours there.
+    """Return how many MB other processes hold on a device; 0 if the table does not list ours there.
 
-    It then counts them by numbers of another namespace, as in a container, or lists none.
+    It then has the process ids of another namespace, as in a container, or lists none.
     """
     here = [each for each in processes if each.npu == npu and each.chip in (chip, -1)]
     if not any(ours(each.pid) for each in here):
@@ -139,12 +139,12 @@ def of_others(npu: int, chip: int, processes: tuple[Process, ...], ours: Callabl
     return sum(each.memory_mb for each in here if not ours(each.pid))
 
 
-#: Measurements: what is used of a card's memory beside this process's, as the runtime says and by the processes.
+#: Measurements: memory of a card used by other processes, as the runtime and the table of processes report it.
 ELSEWHERE, OTHERS = "npu_memory_elsewhere_bytes", "npu_memory_of_others_bytes"
 
 
 def shared(measured: Mapping[str, float]) -> str:
-    """Say how others used the card while something was timed on it, "" where nothing shows it."""
+    """Return how others used the card while something was timed on it; "" if there is no sign of it."""
     for name, most in ((ELSEWHERE, IDLE_MB << 20), (OTHERS, OCCUPIED_MB << 20)):
         held = measured.get(name, 0.0)
         if held > most:
@@ -153,9 +153,9 @@ def shared(measured: Mapping[str, float]) -> str:
 
 
 def in_use(chip: Chip, processes: tuple[Process, ...]) -> str:
-    """Say why a device is not free, "" where it is.
+    """Return why a device is not free; "" if it is.
 
-    In a container the table of processes shows its own only, and another's work shows in the memory alone.
+    In a container the table shows only its own processes, and others show up in the memory alone.
     """
     for each in processes:
         if each.npu == chip.npu and each.chip in (chip.chip, -1) and each.memory_mb >= OCCUPIED_MB:
@@ -167,7 +167,7 @@ def in_use(chip: Chip, processes: tuple[Process, ...]) -> str:
 
 
 def soc(name: str) -> str:
-    """Return the SoC's name of a printed one: "910B3" -> "Ascend910B3", "A2G3" -> "Ascend910B3"."""
+    """Return the SoC name for a printed name: "910B3" -> "Ascend910B3", "A2G3" -> "Ascend910B3"."""
     plain = name.removeprefix("Ascend").strip()
     for branded, ours in _BRANDED:
         plain = re.sub(rf"^{branded}$", ours, plain)
@@ -175,14 +175,14 @@ def soc(name: str) -> str:
 
 
 def _cells(line: str) -> list[str]:
-    """Split at the bars; a cell with two columns stays one. Rulers give nothing."""
+    """Split at the bars; a cell with two columns stays one. Rulers have no cells."""
     if "|" not in line:
         return []
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
 def _begins_chip(cells: list[str]) -> bool:
-    """Whether these are an NPU's number, name and health. On the 950, number and name are cells of their own."""
+    """Whether these are an NPU's number, name and health. On the 950, number and name are separate cells."""
     named = _named(cells)
     return named is not None and _MISREAD.get(named[2], named[2]) in HEALTHS
 
@@ -197,9 +197,9 @@ def _named(cells: list[str]) -> tuple[int, str, str] | None:
 
 
 def parse_common(text: str, chip: int = -1) -> dict[str, float]:
-    """Read ``npu-smi info -t common``: figures of a chip by their names there, as "Aicore curFreq(MHZ)".
+    """Parse ``npu-smi info -t common``: figures of a chip by their printed names, as in "Aicore curFreq(MHZ)".
 
-    Without ``-c`` it lists all chips of a card, and the controller of the board (Mcu), which has a temperature too.
+    Without ``-c`` it lists all chips of a card, and the board's controller (Mcu), which also has a temperature.
     """
     found: dict[str, float] = {}
     is_asked = True
@@ -215,7 +215,7 @@ def parse_common(text: str, chip: int = -1) -> dict[str, float]:
 
 
 def parse_map(text: str) -> tuple[Mapped, ...]:
-    """Read ``npu-smi info -m``: its columns are told by their heads. Rows of what is no NPU (Mcu) are left out."""
+    """Parse ``npu-smi info -m``: columns are recognised by their headings. Rows of other parts (Mcu) are skipped."""
     heads: list[str] = []
     found = []
     for line in islice(_ANSI.sub("", text).splitlines(), MOST_LINES):
@@ -236,7 +236,7 @@ def _mapped(cells: dict[str, str]) -> Mapped | None:
         return None
     logical, physical = numbers.get("Chip Logic ID", -1), numbers.get("Chip Phy-ID", -1)
     if logical < 0 and "Chip Logic ID" in cells:
-        return None  # "-": no device of its own
+        return None  # "-": not a device
     return Mapped(npu=numbers["NPU ID"], chip=numbers["Chip ID"], logical=logical, physical=physical, name=name)
 
 
@@ -259,7 +259,7 @@ def _chip(first: list[str], second: list[str], *, has_physical: bool) -> Chip:
 
 
 def _process(cells: list[str]) -> Process | None:
-    """Read "NPU chip | process id | name | memory", of which the newest have a column more."""
+    """Parse "NPU chip | process id | name | memory"; the newest versions have one more column."""
     if len(cells) < 4 or not all(cell.isascii() and cell.isdigit() and len(cell) < 10 for cell in (cells[1], cells[3])):
         return None
     place = re.match(r"([0-9]{1,9})(?:\s+([0-9]{1,9}))?", cells[0])

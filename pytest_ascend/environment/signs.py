@@ -1,4 +1,4 @@
-"""Signs that this machine has, or is meant to have, an Ascend NPU. Every pytest imports this, so it loads little."""
+"""Signs that this machine has, or should have, an Ascend NPU. Every pytest imports this, so it loads little."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import NamedTuple
 
-#: torch's own switch for loading the backends of other packages.
+#: torch's own switch for autoloading backends of other packages.
 VARIABLE = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 
 
 def spare_torch(environ: MutableMapping[str, str] = os.environ, root: Path = Path("/")) -> None:
-    """Have torch leave torch_npu alone where there is no CANN below it, in this process and its children.
+    """Stop torch from loading torch_npu if there is no CANN, in this process and its children.
 
-    Without this, ``import torch`` fails on every machine that has torch_npu and no CANN. What the user has set stays.
+    Without this, ``import torch`` fails on every machine with torch_npu and no CANN. A user's own setting is kept.
     """
     if environ.get(EMULATED_VARIABLE) != "1" and not signs(environ, root):
         environ.setdefault(VARIABLE, "0")
@@ -23,7 +23,7 @@ def spare_torch(environ: MutableMapping[str, str] = os.environ, root: Path = Pat
 
 #: Set by the emulated device for itself and its child processes, beside variables that would otherwise be signs.
 EMULATED_VARIABLE = "PYTEST_ASCEND_EMULATED"
-#: Which release the emulated CANN answers as.
+#: The release that the emulated CANN claims to be.
 EMULATED_CANN_VARIABLE = "PYTEST_ASCEND_EMULATED_CANN"
 
 #: Patterns below the root of the file system, and what a match means.
@@ -37,14 +37,14 @@ FILES = (
     ("etc/Ascend/ascend_cann_install.info", "record of an installed CANN"),
 )
 
-#: Folders named by a variable in which CANN is installed without root's rights.
+#: Variables that name a folder in which CANN is installed without root's rights.
 HOMES = (("HOME", "Ascend"), ("CONDA_PREFIX", "Ascend"))
 
 TOOLS = ("npu-smi",)
 
 
 class Sign(NamedTuple):
-    """One piece of evidence: what it is ("device file") and where ("/dev/davinci0", "ASCEND_HOME_PATH=/x")."""
+    """One piece of evidence: its kind ("device file") and its place ("/dev/davinci0", "ASCEND_HOME_PATH=/x")."""
 
     what: str
     where: str
@@ -54,9 +54,9 @@ class Sign(NamedTuple):
 
 
 def signs(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> tuple[Sign, ...]:
-    """Look for device files, Ascend software, tools and variables; nothing is imported, started or opened.
+    """Return device files, Ascend software, tools and variables; nothing is imported, started or opened.
 
-    What the emulated device sets for itself does not count.
+    The emulated device's own variables do not count.
     """
     return (*_files(root), *_homes(environ), *_tools(environ), *_variables(environ))
 

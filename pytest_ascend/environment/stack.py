@@ -1,4 +1,4 @@
-"""The combination under test, as far as it can be told without importing any of it."""
+"""The combination under test, as far as it can be known without importing any of it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from pytest_ascend.environment.signs import EMULATED_CANN_VARIABLE
 from pytest_ascend.environment.versions import Version, is_version
 from pytest_ascend.records.case import Stack
 
-#: What set_env.sh sets: the process's own word, which counts before anything on the disk.
+#: The variables that set_env.sh sets: what the process uses counts before anything on the disk.
 VARIABLES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")
 
-#: Below a folder "Ascend", the newest layout first; then what versions lie beside.
+#: Below a folder "Ascend", the newest layout first; then versions installed side by side.
 _LAYOUTS = ("cann", "ascend-toolkit/latest", "nnae/latest", "nnrt/latest")
 _SIBLINGS = (("", "cann-"), ("ascend-toolkit", ""), ("nnae", ""))
 
@@ -30,7 +30,7 @@ _RECORD = "/etc/Ascend/ascend_cann_install.info"
 
 @dataclass(frozen=True, slots=True)
 class CannHome:
-    """One CANN: ``path`` as it was named, ``target`` where its links lead, ``source`` what named it."""
+    """One CANN: ``path`` as it was named, ``target`` with links resolved, ``source`` where the path was found."""
 
     path: str
     target: str
@@ -38,7 +38,7 @@ class CannHome:
 
 
 def homes(machine: Machine) -> tuple[CannHome, ...]:
-    """Return every CANN on the machine once, the one that this process would use first."""
+    """Return every CANN on the machine once; the one that this process would use comes first."""
     found: dict[str, CannHome] = {}
     for path, source in _candidates(machine):
         target = machine.tree.target(path)
@@ -48,7 +48,7 @@ def homes(machine: Machine) -> tuple[CannHome, ...]:
 
 
 def roots(machine: Machine) -> tuple[str, ...]:
-    """Return the folders "Ascend" in which CANN may be: the system's, the user's, and the one on record."""
+    """Return the folders "Ascend" that may contain CANN: the system's, the user's, and the recorded one."""
     environ = machine.environ
     owned = [f"{environ[name].rstrip('/')}/Ascend" for name in ("HOME", "CONDA_PREFIX") if environ.get(name)]
     recorded = field(machine.tree.read(_RECORD).content, "Install_Path")
@@ -56,7 +56,7 @@ def roots(machine: Machine) -> tuple[str, ...]:
 
 
 def driver_root(machine: Machine) -> str:
-    """Return the folder in which driver and firmware are: the one on record, else the usual one."""
+    """Return the folder of driver and firmware: the recorded one, else the usual one."""
     text = machine.tree.read("/etc/ascend_install.info").content
     return field(text, "Driver_Install_Path_Param").rstrip("/") or ASCEND
 
@@ -76,47 +76,49 @@ def _is_version(name: str, prefix: str) -> bool:
 
 
 def _is_home(machine: Machine, path: str) -> bool:
-    """Whether it looks like a CANN: an empty folder, left by an uninstaller, is none."""
+    """Whether a folder looks like a CANN; an empty one, left by an uninstaller, does not."""
     signs = {"version.cfg", "opp", "runtime", "compiler", "lib64", "aarch64-linux", "x86_64-linux", "share", "toolkit"}
     return bool(signs.intersection(machine.tree.names(path)))
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One part of a stack. ``version`` is "" where nothing speaks of it; the first evidence is the best."""
+    """One part of a stack. ``version`` is "" if unknown; the first evidence is the best."""
 
     name: str
     evidence: tuple[Evidence, ...] = ()
 
     @property
     def version(self) -> str:
-        """The version that the best evidence gives, public ones before CANN's internal count."""
+        """The version by the best evidence; public versions count before CANN's internal ones."""
         public = [each.value for each in self.evidence if not each.internal]
         return next(iter(public or [each.value for each in self.evidence]), "")
 
     @property
     def disagreeing(self) -> tuple[Evidence, ...]:
-        """The evidence that says something else than the best."""
+        """The evidence that contradicts the best."""
         return tuple(each for each in self.evidence if not each.internal and not same(each.value, self.version))
 
 
-def gather(machine: Machine, home: CannHome | None, packages: dict[str, Package], said: NpuSmi) -> dict[str, Component]:
-    """Return every component by name, unknown ones included."""
-    found = tuple(_all(machine, home, packages, said))
+def gather(
+    machine: Machine, home: CannHome | None, packages: dict[str, Package], npu_smi: NpuSmi
+) -> dict[str, Component]:
+    """Return every component by name, including unknown ones."""
+    found = tuple(_all(machine, home, packages, npu_smi))
     return {name: Component(name, tuple(each for each in found if each.component == name)) for name in COMPONENTS}
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two texts are one version: a build's own ending ("+cpu") says nothing, nor does case."""
+    """Whether two texts are the same version, regardless of case and of a local suffix ("+cpu")."""
     one, other = one.partition("+")[0], other.partition("+")[0]
     if is_version(one) and is_version(other):
         return Version(one) == Version(other)
     return one == other
 
 
-def _all(machine: Machine, home: CannHome | None, packages: dict[str, Package], said: NpuSmi) -> Iterator[Evidence]:
+def _all(machine: Machine, home: CannHome | None, packages: dict[str, Package], npu_smi: NpuSmi) -> Iterator[Evidence]:
     parts: Iterable[Iterable[Evidence]] = (
-        evidence.told_by_npu_smi(said),
+        evidence.of_npu_smi(npu_smi),
         evidence.driver(machine, driver_root(machine)),
         evidence.cann(machine, home.path) if home else (),
         evidence.atb(machine),
@@ -127,14 +129,14 @@ def _all(machine: Machine, home: CannHome | None, packages: dict[str, Package], 
         yield from part
 
 
-#: The distributions that a stack names.
+#: The distributions that are part of a stack.
 NAMED = frozenset({"torch", "torch-npu"})
 
 
 def collect(device: str, *, emulated: bool, chip: str, machine: Machine | None = None) -> Stack:
-    """Describe what computes: ``device`` is torch's device type. An emulated CANN is called so.
+    """Describe the stack that computes: ``device`` is torch's device type. An emulated CANN is labelled so.
 
-    ``machine`` is the one to look at, by default this one.
+    ``machine`` is the one to examine, by default this one.
     """
     npu = device == "npu"
     hardware = npu and not emulated
@@ -154,7 +156,7 @@ def collect(device: str, *, emulated: bool, chip: str, machine: Machine | None =
         else "",
         torch=version[evidence.TORCH],
         torch_npu=version[evidence.TORCH_NPU] if npu else "",
-        # Version numbers of torch_npu have been used twice; the commit tells which.
+        # Version numbers of torch_npu have been used twice; the commit identifies it.
         torch_npu_commit=version[evidence.COMMIT] if npu else "",
         python=platform.python_version(),
         os=platform.platform(),
@@ -164,14 +166,14 @@ def collect(device: str, *, emulated: bool, chip: str, machine: Machine | None =
 
 
 def _emulated_cann() -> str:
-    """Return what the emulated CANN of this process is called, with the release that it answers as."""
+    """Return the name of this process's emulated CANN, with the release that it claims to be."""
     return f"emulated {os.environ.get(EMULATED_CANN_VARIABLE, '')}".strip()
 
 
 def _running_driver(machine: Machine) -> str:
-    """Return the driver that npu-smi speaks to: in a container the driver's own file may not be mounted."""
-    said = parse(machine.npu_smi().text).driver
-    return said if is_version(said) else ""
+    """Return the driver that npu-smi uses: in a container the driver's own file may not be mounted."""
+    driver = parse(machine.npu_smi().text).driver
+    return driver if is_version(driver) else ""
 
 
 def _components(machine: Machine) -> dict[str, Component]:

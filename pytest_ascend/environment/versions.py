@@ -1,4 +1,4 @@
-"""Versions of CANN, drivers and their packages: how they are written, and which comes first."""
+"""Versions of CANN, drivers and their packages: how they are written, and how they are ordered."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import itertools
 import re
 from functools import total_ordering
 
-#: What stands before the numbers of a version, from the earliest to the release itself and its builds.
+#: Suffixes of a version, from the earliest preview to the release itself and its builds.
 _STAGES = {"dev": 0, "t": 0, "a": 1, "alpha": 1, "beta": 2, "rc": 3, "": 4, "post": 5, "b": 5}
 _STAGE = "(" + "|".join(sorted(filter(None, _STAGES), reverse=True)) + ")"
 _PART = re.compile(rf"{_STAGE}?\.?(\d+)", re.ASCII)
 _FORM = re.compile(rf"\d{{1,9}}([.-]?({_STAGE}\.?)?\d{{1,9}}){{0,7}}", re.ASCII)
 
-#: Longest text that can be a version.
+#: The longest text that can be a version.
 LONGEST = 64
 
 
 @total_ordering
 class Version:
-    """A version in the way CANN and its drivers count: 8.0.RC3.alpha003 < 8.0.RC3 < 8.0.0 < 8.1.RC1.
+    """A version as CANN and its drivers count: 8.0.RC3.alpha003 < 8.0.RC3 < 8.0.0 < 8.1.RC1.
 
-    Case does not count (drivers write ``rc1``), and build numbers (``.B231``) are compared as numbers. Raises
-    ValueError for what is no version.
+    Case is ignored (drivers write ``rc1``), and build numbers (``.B231``) are compared as numbers. Raises
+    ValueError if a text is not a version.
     """
 
     def __init__(self, text: str) -> None:
@@ -37,7 +37,7 @@ class Version:
 
     @property
     def is_preview(self) -> bool:
-        """Whether it was published before its release: an alpha, a beta or a test version. RC1 is none of them."""
+        """Whether it was published before its release: an alpha, a beta or a test version. RC1 is not."""
         return any(stage in (_STAGES["t"], _STAGES["alpha"], _STAGES["beta"]) for stage, _ in self.key[:4])
 
     def __eq__(self, other: object) -> bool:
@@ -53,7 +53,7 @@ class Version:
         return self.text
 
     def _padded(self) -> tuple[tuple[int, int], ...]:
-        """Return the key with what is left out filled in, so that 25.0 equals 25.0.0 and a release follows its RCs."""
+        """Return the key, padded so that 25.0 equals 25.0.0 and a release follows its RCs."""
         trimmed = list(self.key)
         while trimmed and trimmed[-1] == (_STAGES[""], 0):
             trimmed.pop()
@@ -61,19 +61,19 @@ class Version:
 
 
 def is_version(text: str) -> bool:
-    """Whether a text can be a version of CANN, a driver or a package of theirs."""
+    """Whether a text can be a version of CANN, a driver or one of their packages."""
     return len(text) <= LONGEST and _FORM.fullmatch(text.lower()) is not None
 
 
 def matches(version: str, pattern: str) -> bool:
-    """Whether ``version`` is what a statement means by "9.0.0", "8.5.x" or "8.3.RC1"."""
+    """Whether ``version`` matches a statement's "9.0.0", "8.5.x" or "8.3.RC1"."""
     if pattern.endswith(".x"):
         return version.lower().startswith(pattern[:-1].lower())
     return is_version(version) and is_version(pattern) and Version(version) == Version(pattern)
 
 
 def satisfies(version: str, constraint: str) -> bool | None:
-    """Whether a version is within ``>=8.5``, ``<9``, ``==8.5.0`` or several of them; None where that cannot be told.
+    """Whether a version satisfies ``>=8.5``, ``<9``, ``==8.5.0`` or several of them; None if that is undecidable.
 
     A preview of 8.5.0 satisfies ``>=8.5``: constraints name the line, and previews belong to it.
     """
@@ -99,9 +99,9 @@ def _one(version: str, constraint: str) -> bool | None:
 
 
 def in_range(version: str, text: str) -> bool | None:
-    """Whether a version is in one of the ranges ``[7.0.0,8.9.9]`` or ``[24.1,24.1.]``; None where that cannot be told.
+    """Whether a version is in one of the ranges ``[7.0.0,8.9.9]`` or ``[24.1,24.1.]``; None if undecidable.
 
-    An upper end with a trailing dot means every version that begins so. A single version in brackets is itself.
+    An upper end with a trailing dot means every version with that prefix. A single version in brackets is itself.
     """
     ranges = re.findall(r"\[([^\[\]]*)\]", text)
     if not ranges or not is_version(version):
