@@ -1,1 +1,1 @@
-"""Several ranks: groups of processes that run a function together, and what a distributed training did."""
+"""Several ranks: groups of processes that run a function together, and diagnosis of a distributed training."""

@@ -1,4 +1,4 @@
-"""``pytest-ascend diagnose distributed``: why ranks of a training, or it and one process, differ."""
+"""``pytest-ascend diagnose distributed``: why the ranks of a training differ, or why it differs from one process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LARGEST_BYTES = 1 << 30
 
 @click.group()
 def diagnose() -> None:
-    """Tell why something is wrong."""
+    """Find out why something is wrong."""
 
 
 @diagnose.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -31,18 +31,18 @@ def diagnose() -> None:
     type=click.Path(path_type=Path),
     default=Path("ascend-distributed"),
     show_default=True,
-    help="Where records and the page go.",
+    help="Folder for the records and the page.",
 )
 @click.option(
-    "--against", type=click.Path(path_type=Path, exists=True), help="What this command recorded of one process."
+    "--against", type=click.Path(path_type=Path, exists=True), help="This command's records of a run on one process."
 )
 @click.argument("command", nargs=-1, required=True)
 def distributed(output: Path, against: Path | None, command: tuple[str, ...]) -> None:
-    """Run a training on several ranks, and tell why they differ.
+    """Run a training on several ranks, and find out why they differ.
 
     For example: pytest-ascend diagnose distributed -- torchrun --nproc-per-node 8 train.py
 
-    The training runs as it is. Exits with 1 where a cause is found, else with what the training exits with.
+    The training runs unchanged. Exits with 1 if a cause is found, else with the training's own exit code.
     """
     _clear(output)
     startup = Path(__file__).parent / "startup"
@@ -60,16 +60,16 @@ def distributed(output: Path, against: Path | None, command: tuple[str, ...]) ->
     if against:
         found += finding.against(ranks, read(against))
     cost = finding.cost(ranks)
-    for line in said(found, len(ranks), cost):
+    for line in terminal_lines(found, len(ranks), cost):
         click.echo(line)
     page = output / "diagnosis.html"
-    page.write_text(rendered(found, len(ranks), cost), encoding="utf-8")
+    page.write_text(page_html(found, len(ranks), cost), encoding="utf-8")
     click.echo(f"page: {page}")
     sys.exit(1 if any(not each.is_note for each in found) else code)
 
 
 def read(folder: Path) -> dict[int, list[Line]]:
-    """Return the lines of each rank. Raises UsageError where there are none, or they cannot be read."""
+    """Return the lines of each rank. Raises UsageError if there are none, or they cannot be read."""
     found = {}
     for path in sorted(folder.glob("rank-*.jsonl")):
         found[int(path.stem.removeprefix("rank-"))] = _lines(path)
@@ -82,26 +82,26 @@ def read(folder: Path) -> dict[int, list[Line]]:
 
 
 def _lines(path: Path) -> list[Line]:
-    """Return what a rank wrote. The last line of a rank that was killed may be incomplete."""
+    """Return the lines of a rank. A killed rank's last line may be incomplete."""
     try:
         lines = read_regular(path, _LARGEST_BYTES).splitlines()
         return [json.loads(each) for each in lines if each.endswith(b"}")]
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} is no record of a rank: {error}", hint="run the diagnosis again") from error
+        raise UsageError(f"{path} is not a rank's record: {error}", hint="run the diagnosis again") from error
 
 
 def _clear(folder: Path) -> None:
-    """Take away what an earlier diagnosis recorded; nothing else."""
+    """Remove the records of an earlier diagnosis, and nothing else."""
     folder.mkdir(parents=True, exist_ok=True)
     for each in folder.glob("rank-*.jsonl"):
         each.unlink()
 
 
-def said(found: Sequence[Finding], ranks: int, cost: float) -> list[str]:
-    """Return what the terminal shows."""
+def terminal_lines(found: Sequence[Finding], ranks: int, cost: float) -> list[str]:
+    """Return the lines for the terminal."""
     lines = [f"pytest-ascend: {ranks} ranks; recording took {cost:.1%} of their time"]
     causes = [each for each in found if not each.is_note]
-    lines += [] if causes else ["no cause found: the ranks did what one would expect of them"]
+    lines += [] if causes else ["no cause found: the ranks behave as expected"]
     for each in found:
         lines += [
             f"{'note' if each.is_note else 'CAUSE'}: {each.cause} ({each.where})",
@@ -118,16 +118,16 @@ table{{border-collapse:collapse}}td,th{{border:1px solid #999;padding:.4rem .6re
 """
 
 
-def rendered(found: Sequence[Finding], ranks: int, cost: float) -> str:
-    """Return the page: one row a cause, the first step first."""
+def page_html(found: Sequence[Finding], ranks: int, cost: float) -> str:
+    """Return the page: one row per cause, earliest step first."""
     causes = [each for each in found if not each.is_note]
-    title = f"Why ranks differ: {causes[0].cause}" if causes else "The ranks did what one would expect of them"
+    title = f"Why ranks differ: {causes[0].cause}" if causes else "The ranks behave as expected"
     rows = "".join(
         "<tr>"
         + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in (e.step, e.cause, e.where, e.words, e.remedy))
         + "</tr>"
         for e in found
     )
-    head = "<tr><th>Step<th>Cause<th>Where<th>What was seen<th>What to do</tr>"
+    head = "<tr><th>Step<th>Cause<th>Where<th>Observation<th>What to do</tr>"
     table = f"<table>{head}{rows}</table>" if rows else ""
     return _PAGE.format(title=html.escape(title), ranks=ranks, cost=f"{cost:.1%}", table=table)

@@ -1,4 +1,4 @@
-"""Why ranks differ: what was recorded of each, compared, and the cause in words."""
+"""Why ranks differ: compares what each recorded, and states the cause."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: Half the distance between numbers, by dtype: what one rounding may do.
+#: Half a unit in the last place, by dtype: the error of one rounding.
 UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
-#: Roundings that a reduction may cost beside one for each rank.
+#: Extra roundings allowed for a reduction, beside one per rank.
 SPARE = 8.0
-#: Steps in which data has to overlap, and the share of rows, to be called a fault: a sampler repeats a few at its end.
+#: Steps in which data has to overlap, and the share of rows, to count as a fault: a sampler repeats a few at its end.
 STEPS, SHARE = 2, 0.25
 
-UNKNOWN = "what reduces the others does not know of them: frozen or unused when wrapped, added later, or ignored"
+UNKNOWN = "the wrapper that reduces the others misses them: frozen or unused when wrapped, added later, or ignored"
 
 Line = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """A cause. A ``note`` says why a result is another than one process's, and that nothing is wrong."""
+    """A cause. A ``note`` explains why a result differs from a single process's, although nothing is wrong."""
 
     cause: str
     step: int
@@ -33,7 +33,7 @@ class Finding:
 
 
 def findings(ranks: Mapping[int, Sequence[Line]]) -> list[Finding]:
-    """Return causes, the first step first, and notes after them."""
+    """Return causes, earliest step first, then notes."""
     found = [
         *_data(ranks),
         *_epochs(ranks),
@@ -92,11 +92,11 @@ def _data(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
         cause="data shards overlap",
         step=step,
         where=f"ranks {a} and {b}",
-        words=f"ranks {a} and {b} are given {'the same data' if everything else f'{common} of {of} rows in common'}"
-        f" in step {step}: the batch is smaller than it seems, and so is what is learned of it",
+        words=f"ranks {a} and {b} have {'the same data' if everything else f'{common} of {of} rows in common'}"
+        f" in step {step}: the effective batch is smaller than it seems",
         remedy="give the DataLoader a DistributedSampler, with num_replicas and rank of this group"
         if everything
-        else "look at how indices are divided: by rank, without remainder that two ranks take",
+        else "check how indices are split by rank: no two ranks may take the same ones",
     )
 
 
@@ -110,15 +110,14 @@ def _epochs(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
                     cause="sampler not told of the epoch",
                     step=each["step"],
                     where=f"rank {rank}",
-                    words=f"the DistributedSampler begins epoch {each['epoch']} a second time:"
-                    " every epoch has the same order",
+                    words=f"the DistributedSampler starts epoch {each['epoch']} twice: every epoch has the same order",
                     remedy="call sampler.set_epoch(epoch) before each epoch",
                 )
                 return
             seen.add(key)
 
 
-# --- steps that not all ranks take ---
+# --- steps that some ranks skip ---
 
 
 def _skipped(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
@@ -132,8 +131,8 @@ def _skipped(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
                 cause="a rank skipped a step alone",
                 step=step,
                 where=who,
-                words=f"before step {step}, forward passes of {who}: {max(counts) - usual} more than of the others."
-                " A step was left out there, as after an overflow that the others did not have",
+                words=f"before step {step}, {who} ran {max(counts) - usual} more forward passes than the others:"
+                " it skipped a step, as after an overflow that the others did not have",
                 remedy="reduce found_inf over all ranks (ShardedGradScaler), or check for overflow after the reduction",
             )
             return
@@ -149,7 +148,7 @@ def _close(
 
 
 def _reduced(locals_: Sequence[Line], used: Line, scale: float, unit: float) -> tuple[list[bool], list[bool]]:
-    """Say of each piece, and of each of the last elements, whether it is the sum of all ranks' times a scale."""
+    """Return for each piece, and each of the last elements, whether it is the sum over all ranks times ``scale``."""
     count = len(locals_)
     total = [scale * sum(each) for each in zip(*(one["sums"] for one in locals_), strict=True)]
     sizes = [scale * sum(each) for each in zip(*(one["sizes"] for one in locals_), strict=True)]
@@ -189,7 +188,7 @@ def _of_step(step: int, by_name: Mapping[str, Mapping[int, Line]], ranks: int) -
             + ("nothing reduces them" if every else UNKNOWN),
             remedy="wrap the model in DistributedDataParallel, and leave no_sync before the last part of a batch"
             if every
-            else "wrap the model when all parameters are there and require gradients; look at what is ignored",
+            else "wrap the model once all parameters exist and require gradients; check which ones are ignored",
         )
     checked = {n: each for n, each in by_name.items() if all(x["local"] for x in each.values())}
     return _wrongly_reduced(step, checked, ranks) if checked else None
@@ -213,7 +212,7 @@ def _wrongly_reduced(step: int, by_name: Mapping[str, Mapping[int, Line]], ranks
     if not bad:
         return None
     name, (pieces, tail, locals_, used) = next(iter(bad.items()))
-    # Another dtype leaves hardly a piece of any parameter as it would be; a fault of a tail does.
+    # Another dtype changes almost every piece of every parameter; a fault in a tail does not.
     is_everywhere = 2 * len(bad) > len(first) and all(2 * sum(of[0]) <= len(of[0]) for of in bad.values())
     for dtype in ("float16", "bfloat16"):
         coarse = [_reduced(of, to, scale, 4 * UNITS[dtype]) for _, _, of, to in bad.values()]
@@ -230,9 +229,9 @@ def _wrongly_reduced(step: int, by_name: Mapping[str, Mapping[int, Line]], ranks
         cause="gradients reduced wrongly" if where == "everything" else "gradients not reduced: a part of a bucket",
         step=step,
         where=f"parameter {name}",
-        words=f"in step {step} all ranks use the same gradient of {name}, and it is not the mean of theirs:"
-        f" {where} of it ({len(bad)} of {len(first)} parameters are wrong): a bucket's all_reduce is wrong",
-        remedy="test the collectives: pytest --ascend suites/distributed; no loss curve shows this",
+        words=f"in step {step} all ranks use the same gradient of {name}, but {where} of it is not the mean over"
+        f" ranks ({len(bad)} of {len(first)} parameters are wrong): the all_reduce of a bucket is wrong",
+        remedy="test the collectives: pytest --ascend suites/distributed; loss curves do not show this",
     )
 
 
@@ -241,7 +240,7 @@ def _scaled_by_ranks(step: int, ranks: int, *, is_sum: bool) -> Finding:
         cause="norm scaled by the number of ranks",
         step=step,
         where="all parameters",
-        words=f"in step {step} all gradients are {'the sum over ranks' if is_sum else 'divided by ranks twice'}:"
+        words=f"in step {step} all gradients are {'the sum over ranks' if is_sum else 'divided by the ranks twice'}:"
         f" their norm is off by the number of ranks, {ranks}",
         remedy="divide once: DDP averages by itself; after all_reduce with SUM divide by the world size",
     )
@@ -252,14 +251,14 @@ def _reduced_in(dtype: str, step: int, name: str) -> Finding:
         cause="dtype of the reduction",
         step=step,
         where=f"parameter {name}",
-        words=f"in step {step} gradients in float32 are reduced in {dtype}: they are the mean over all ranks only to"
-        f" the rounding of {dtype}",
-        remedy="remove the compressing hook or reduce_dtype, or accept the loss of precision",
+        words=f"in step {step} gradients in float32 are reduced in {dtype}: they are the mean over all ranks only"
+        f" within the rounding of {dtype}",
+        remedy="remove the compression hook or reduce_dtype, or accept the loss of precision",
     )
 
 
 def _scale(pairs: Iterable[tuple[Sequence[Line], Line]]) -> float | None:
-    """Return what the sum of all ranks' gradients was multiplied by, as most of all pieces have it."""
+    """Return the factor applied to the sum of all ranks' gradients: the median over all pieces."""
     ratios = []
     for locals_, used in pairs:
         totals = [sum(each) for each in zip(*(one["sums"] for one in locals_), strict=True)]
@@ -269,7 +268,7 @@ def _scale(pairs: Iterable[tuple[Sequence[Line], Line]]) -> float | None:
 
 
 def _collectives(ranks: Mapping[int, Sequence[Line]]) -> list[Finding]:
-    """Check each all_reduce by sum or mean, of all ranks, and each broadcast."""
+    """Check each all_reduce over all ranks with SUM or AVG."""
     calls = _of(ranks, "collective")
     for index, several in enumerate(zip(*calls.values(), strict=False)):
         names = {(each["name"], each["op"], each["group"]) for each in several}
@@ -287,7 +286,7 @@ def _collectives(ranks: Mapping[int, Sequence[Line]]) -> list[Finding]:
                 [each["before"][0] for each in several], used, scale, 4 * UNITS.get(used["dtype"], 2.0**-24)
             )
             if not all(pieces) or not all(tail):
-                words = "the result is not what the ranks put in"
+                words = f"the result is not the {'sum' if op == 'SUM' else 'mean'} of the ranks' inputs"
         if words:
             return [
                 Finding(
@@ -301,7 +300,7 @@ def _collectives(ranks: Mapping[int, Sequence[Line]]) -> list[Finding]:
     return []
 
 
-# --- what else ranks have ---
+# --- other state of the ranks ---
 
 
 def _buffers(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
@@ -314,8 +313,8 @@ def _buffers(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
                     step=several[0]["step"],
                     where=f"buffer {name}",
                     words=f"at the start of step {several[0]['step']} ranks have different values of the buffer {name}:"
-                    " each saves and evaluates another model",
-                    remedy="leave DistributedDataParallel its broadcast_buffers=True, or use SyncBatchNorm",
+                    " each saves and evaluates a different model",
+                    remedy="keep broadcast_buffers=True of DistributedDataParallel, or use SyncBatchNorm",
                 )
                 return
 
@@ -331,9 +330,9 @@ def _random(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
             cause="seeds alike",
             step=0,
             where="all ranks",
-            words="all ranks draw the same random numbers on their devices, in every step: dropout leaves out"
-            " the same of each rank's part of the batch",
-            remedy="seed with the rank once the model is made: torch.manual_seed(seed + rank)",
+            words="all ranks draw the same random numbers on their devices in every step: dropout drops the same"
+            " elements on each rank",
+            remedy="include the rank in the seed once the model is built: torch.manual_seed(seed + rank)",
         )
 
 
@@ -345,9 +344,9 @@ def _batch_norm(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
                     cause="BatchNorm local",
                     step=0,
                     where=f"module {each['local_batch_norm'][0].removeprefix('module.')}",
-                    words=f"{len(each['local_batch_norm'])} BatchNorm layers take statistics of each rank's part of the"
-                    " batch: the result is another than of one process, which is no error",
-                    remedy="SyncBatchNorm.convert_sync_batchnorm(model), where the parts are small",
+                    words=f"{len(each['local_batch_norm'])} BatchNorm layers use the statistics of each rank's part of"
+                    " the batch: the result differs from one process's, which is no error",
+                    remedy="SyncBatchNorm.convert_sync_batchnorm(model), if the parts are small",
                     is_note=True,
                 )
                 return
@@ -363,7 +362,7 @@ def _weights(ranks: Mapping[int, Sequence[Line]]) -> list[Finding]:
         known = {rank: each[key] for rank, each in steps.items()}
         if len(set(known.values())) > 1:
             odd = [rank for rank, crc in known.items() if crc != known[min(known)]]
-            words = f"after step {key[0]} the ranks {odd} have other weights of {key[1]} than rank {min(known)}"
+            words = f"after step {key[0]} the ranks {odd} have different weights {key[1]} from rank {min(known)}"
             return [
                 Finding(
                     cause="weights differ",
@@ -377,7 +376,7 @@ def _weights(ranks: Mapping[int, Sequence[Line]]) -> list[Finding]:
 
 
 def against(ranks: Mapping[int, Sequence[Line]], reference: Mapping[int, Sequence[Line]]) -> list[Finding]:
-    """Return where the weights of rank 0 leave those of a run on one process, by more than rounding makes of them."""
+    """Return where the weights of rank 0 differ from those of a run on one process by more than rounding explains."""
     mine, theirs = (
         {(e["step"], e["name"]): e["of"] for e in _of(each, "weight")[min(each)]} for each in (ranks, reference)
     )
@@ -385,14 +384,14 @@ def against(ranks: Mapping[int, Sequence[Line]], reference: Mapping[int, Sequenc
         a, b = mine[key], theirs[key]
         off = max(abs(x - y) / max(size, 1e-30) for x, y, size in zip(a["sums"], b["sums"], b["sizes"], strict=True))
         if off > 64 * (key[0] + 1) * UNITS.get(a["dtype"], 2.0**-24):
-            words = f"after step {key[0]} {key[1]} is off by {off:.2g} of its size from the run on one process"
+            words = f"after step {key[0]} {key[1]} differs by {off:.2g} of its size from the run on one process"
             return [
                 Finding(
-                    cause="parts from one process",
+                    cause="differs from one process",
                     step=key[0],
                     where=f"parameter {key[1]}",
                     words=words,
-                    remedy="the causes above, if any, say why",
+                    remedy="look at the causes above, if any",
                 )
             ]
     return []

@@ -1,4 +1,4 @@
-"""The host of ranks: a process that touches no device, starts ranks, hands out calls and tells who failed."""
+"""The host of ranks: a process that uses no device, starts ranks, passes on calls and reports who failed."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from pytest_ascend.distributed import rank
 from pytest_ascend.isolation import Channel, Child, start
 from pytest_ascend.isolation.attempts import how_it_ended
 
-#: Time for fresh processes to use their devices and to find each other, beside what a call may take.
+#: Seconds for new processes to open their devices and find each other, in addition to a call's limit.
 START_LIMIT_S = 120.0
-#: After one rank failed, how long the others may take to say what they have to say.
+#: Seconds that the other ranks have to answer after one failed.
 PATIENCE_S = 8.0
-#: Of what a rank printed, so much stands in a report.
-SAID_BYTES = 3000
-#: And so much is searched for the rank that it waited for.
+#: Bytes of a rank's output that a report contains.
+SHOWN_BYTES = 3000
+#: Bytes of it that are searched for the rank that it waited for.
 SEARCHED_BYTES = 1 << 18
 
-#: How the others name a rank that they wait for in vain.
+#: How the other ranks name one that they wait for in vain.
 _NAMED = re.compile(r"EI000[26].{0,400}?(?:remote )?rank \[(\d+)\]", re.DOTALL)
 
 
 def live(channel: Channel, folder: Path) -> None:
-    """Take calls until there are none; whatever has to be in a file is in the folder."""
+    """Handle calls until the channel is closed; files go into ``folder``."""
     tempfile.tempdir = str(folder)
     _load()
     groups: dict[tuple[str, int], Group] = {}
     try:
         while "function" in (call := channel.receive()):
             key = (call["kind"], call["count"])
-            # Ranks wait for each other half of their group's limit: in a shorter call they would say nothing in time.
+            # Ranks wait for each other half of their group's limit; a shorter call would end before they report.
             is_new = key not in groups or groups[key].limit_s > call["limit_s"]
             if is_new:
                 _end(groups)  # they use the same devices
@@ -53,7 +53,7 @@ def live(channel: Channel, folder: Path) -> None:
 
 
 def _load() -> None:
-    """Import what every rank needs, so that forks have it; nothing of it touches a device."""
+    """Import what every rank needs, so that forks have it; none of it uses a device."""
     import torch.distributed
 
     if not torch.distributed.is_available():
@@ -67,16 +67,16 @@ def _load() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Ranks that found each other by a file, what they print, and how long their first call might take."""
+    """Ranks that found each other through a file, their output, and the limit of their first call in seconds."""
 
     ranks: Sequence[Child]
     store: Path
     limit_s: float
 
-    def said(self, number: int) -> str:
-        """Return the end of what a rank and its libraries printed."""
+    def output(self, number: int) -> str:
+        """Return the end of the output of a rank and its libraries."""
         with contextlib.suppress(OSError):
-            return rank.said_by(self.store, number).read_bytes()[-SEARCHED_BYTES:].decode(errors="replace").strip()
+            return rank.output_file(self.store, number).read_bytes()[-SEARCHED_BYTES:].decode(errors="replace").strip()
         return ""
 
 
@@ -105,7 +105,7 @@ def _end(groups: dict[tuple[str, int], Group]) -> None:
 
 
 def _supervised(of: Group, call: Mapping[str, Any], extra_s: float) -> dict[str, Any]:
-    """Have the ranks do it; return their answers, or the failure with the rank that is to blame."""
+    """Have the ranks run the call; return their answers, or the failure with the rank that caused it."""
     group = of.ranks
     answers: dict[int, dict[str, Any]] = {}
     ended: dict[int, str] = {}
@@ -145,9 +145,9 @@ def _blamed(
     said = {number: f"{each['failure']}\n{each['detail']}" for number, each in raised.items()}
     said |= {number: f"{how}\n{group[number].notes()}" for number, how in ended.items()}
     said |= {number: f"no answer\n{group[number].ask_for_stacks(1.0)}" for number in silent}
-    stopped = [number for number in silent if _is_stopped(group[number].pid)]  # whatever the others took it for
-    printed = {number: of.said(number) for number in said}
-    detail = "\n".join(f"rank {n}: {text}\n{printed[n][-SAID_BYTES:]}".strip() for n, text in sorted(said.items()))
+    stopped = [number for number in silent if _is_stopped(group[number].pid)]  # whatever the other ranks report
+    printed = {number: of.output(number) for number in said}
+    detail = "\n".join(f"rank {n}: {text}\n{printed[n][-SHOWN_BYTES:]}".strip() for n, text in sorted(said.items()))
     named = [
         int(each)
         for text in (*said.values(), *printed.values())
@@ -173,7 +173,7 @@ def _is_stopped(pid: int) -> bool:
 def _to_blame(
     named: Sequence[int], ended: Mapping[int, str], silent: Sequence[int], raised: Mapping[int, object]
 ) -> int:
-    """Return the rank that others waited for; else one that ended, one that hangs, one that raised."""
+    """Return the rank that others waited for; else one that ended, one that hangs, or one that raised."""
     if named:
         return max(set(named), key=named.count)
     return next(iter([*ended, *(silent if not raised else []), *raised, *silent]))

@@ -1,4 +1,4 @@
-"""What one rank does: it takes a device, joins the others, and calls what it is told."""
+"""One rank: takes a device, joins the others, and runs the calls that it is sent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BACKENDS = {"npu": "hccl", "cuda": "nccl", "cpu": "gloo"}
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a function runs: which rank of how many, its device, and a folder that all ranks share."""
+    """Where a function runs: the rank, the number of ranks, its device, and a folder that all ranks share."""
 
     rank: int
     count: int
@@ -34,7 +34,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What a rank needs to know before its first call."""
+    """What a rank needs before its first call."""
 
     kind: str
     rank: int
@@ -43,16 +43,16 @@ class Work:
     limit_s: float
 
     def live(self, channel: Channel) -> None:
-        """Join, then answer calls until there are none."""
-        _speak_into(said_by(self.store, self.rank))
-        warnings.simplefilter("ignore")  # what torch says of its own names is no subject of these cases
+        """Join the group, then answer calls until there are none."""
+        _redirect_output(output_file(self.store, self.rank))
+        warnings.simplefilter("ignore")  # torch's warnings about its own names do not matter here
         device = None
         while "function" in (call := channel.receive()):
             try:
                 device = device or self._join()
                 place = Place(self.rank, self.count, device, Path(call["folder"]))
                 answer = _answer(_function(call["function"])(place, **call["arguments"]), place)
-            except Exception as error:  # noqa: BLE001  (whatever a rank raises is its answer)
+            except Exception as error:  # noqa: BLE001 - whatever a rank raises is its answer
                 answer = {"failure": f"{type(error).__name__}: {error}", "detail": traceback.format_exc()}
             channel.send(**answer)
 
@@ -81,7 +81,7 @@ class Work:
 
     def _prepare_environment(self) -> None:
         emulated = max(self.count, int(os.environ.get("PYTEST_ASCEND_EMULATED_DEVICES", "1")))
-        # A rank that waits for another says so before the call's time is over.
+        # A rank that waits for another reports it before the call's time is over.
         waits_s = str(max(2, int(self.limit_s / 2)))
         os.environ.update(
             RANK=str(self.rank),
@@ -94,16 +94,16 @@ class Work:
         )
 
 
-def said_by(store: Path, rank: int) -> Path:
-    """Return the file of what a rank and its libraries print."""
+def output_file(store: Path, rank: int) -> Path:
+    """Return the file for the output of a rank and its libraries."""
     return store.with_name(f"{store.name}-said-{rank}")
 
 
-def _speak_into(path: Path) -> None:
-    """Have what this process and its libraries print go into a file: the terminal is the parent's."""
-    with path.open("ab") as said:
+def _redirect_output(path: Path) -> None:
+    """Redirect the output of this process and its libraries to a file: the terminal belongs to the parent."""
+    with path.open("ab") as file:
         for stream in (1, 2):
-            os.dup2(said.fileno(), stream)
+            os.dup2(file.fileno(), stream)
 
 
 def _function(name: str) -> Any:
@@ -112,7 +112,7 @@ def _function(name: str) -> Any:
 
 
 def _answer(found: Mapping[str, Any] | None, place: Place) -> dict[str, Any]:
-    """Put tensors into a file, and everything else into the message."""
+    """Write tensors to a file, and put everything else into the message."""
     import torch
     from safetensors.torch import save_file
 

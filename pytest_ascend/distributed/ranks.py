@@ -1,8 +1,8 @@
-"""Groups of ranks for tests: each rank a process with a device of its own, started once and used by many cases.
+"""Groups of ranks for tests: each rank is a process with its own device, started once and used by many cases.
 
-A process that has used a device must not be forked, so the ranks are forked by a host: a process that was forked before
-any device was touched, and touches none. It supervises the ranks: a rank that dies, hangs or raises ends the call, with
-its number, and the next call gets fresh processes.
+A process that has used a device must not be forked. So the ranks are forked by a host: a process that was forked
+before any device was used, and uses none. It supervises the ranks: if a rank dies, hangs or raises, the call fails with
+its number, and the next call gets new processes.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from pytest_ascend.isolation import Child, start
 if TYPE_CHECKING:
     import torch
 
-#: How long a call may take where nothing is said: less than a case's least deadline.
+#: The default limit of a call in seconds: less than a case's shortest deadline.
 LIMIT_S = 45.0
 
 
 class RankFailed(AscendError):
-    """A rank died, did not answer in time, or raised. ``rank`` is its number, ``detail`` what all ranks said."""
+    """A rank died, did not answer in time, or raised. ``rank`` is its number, ``detail`` the messages of all ranks."""
 
     def __init__(self, message: str, *, rank: int, detail: str) -> None:
         super().__init__(
@@ -43,7 +43,7 @@ class RankFailed(AscendError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one rank returned: its tensors by name, on the CPU, and everything else."""
+    """What one rank returned: its tensors by name, on the CPU, and other values."""
 
     tensors: Mapping[str, torch.Tensor]
     said: Mapping[str, Any]
@@ -53,17 +53,17 @@ class Answer:
 
 
 class Ranks:
-    """Runs functions on groups of ranks. ``kind`` is the devices' type: npu, cuda or cpu; ``within`` a folder."""
+    """Runs functions on groups of ranks. ``kind`` is the device type: npu, cuda or cpu; ``within`` a folder."""
 
     def __init__(self, kind: str, within: Path | None = None) -> None:
         self.kind = kind
         self._within = within
-        self._environ = dict(os.environ)  # a worker that has a card of its own sees no other from then on
+        self._environ = dict(os.environ)  # later, a worker with a card of its own sees no other
         self._host: Child | None = None
         self._folder: Path | None = None
 
     def prepare(self) -> None:
-        """Fork the host. To be called before this process touches a device."""
+        """Fork the host. Call it before this process uses a device."""
         self._folder = folder = self._new_folder()
         self._host = start(lambda channel: host.live(channel, folder))
 
@@ -72,8 +72,8 @@ class Ranks:
     ) -> Sequence[Answer]:
         """Call ``function(place, **arguments)`` on each of ``count`` ranks, and return what they return, by rank.
 
-        The function is found by its name and has to return a mapping of names to tensors, or to what JSON holds; so do
-        the arguments. Raises RankFailed.
+        The function is found by its name, and has to return a mapping from names to tensors or JSON values. Arguments
+        have to be JSON values, too. Raises RankFailed.
         """
         child, folder = self._started()
         name = f"{function.__module__}:{function.__qualname__}"
@@ -84,7 +84,7 @@ class Ranks:
         return [_read(each) for each in message["answers"]]
 
     def close(self) -> None:
-        """End the ranks and their host, and leave nothing behind."""
+        """Stop the ranks and their host, and remove their files."""
         if self._host:
             self._host.send(end=True)
             limit = time.monotonic() + 5
@@ -123,7 +123,7 @@ class Ranks:
 
 
 def _fresh(folder: Path, environ: Mapping[str, str]) -> Child:
-    """Start the host as a new interpreter, where this process is not fit to be forked."""
+    """Start the host as a new interpreter, if this process cannot be forked."""
     to_host, to_us = os.pipe(), os.pipe()
     notes = folder / "host"
     with notes.open("w") as errors:

@@ -1,7 +1,7 @@
-"""What a rank of a training does, step by step, as fingerprints: data, gradients, weights, buffers, random state.
+"""Records each step of a rank's training as fingerprints: data, gradients, weights, buffers, random state.
 
-A fingerprint is linear: of a sum it is the sum of the fingerprints. So whether gradients were reduced, and how, can be
-told afterwards from what each rank had before and after, without a copy of any of them.
+Fingerprints are linear: the fingerprint of a sum is the sum of the fingerprints. So the records of all ranks before
+and after show whether and how gradients were reduced, without a copy of any of them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-#: Elements of a tensor that are looked at, beside the last ones; and pieces that they are summed up in.
+#: Elements of a tensor that are used, beside the last ones; and the number of pieces that they are summed in.
 SAMPLE, TAIL, PIECES = 1 << 15, 16, 4
-#: Every step of so many at first, then one of so many.
+#: The first steps are all recorded, later ones at this interval.
 ALL_FIRST, THEN_EVERY = 20, 10
-#: Rows of a batch that are told apart.
+#: Rows of a batch that get their own fingerprint.
 ROWS = 512
 
 
 def fingerprint(tensor: Any) -> dict[str, Any]:
-    """Return what a tensor is known by: weighted sums of pieces, magnitudes, the same of its last elements, a CRC."""
+    """Return a tensor's fingerprint: weighted sums of pieces, magnitudes, the same of its last elements, a CRC."""
     import torch
 
     x = tensor.to_local() if hasattr(tensor, "to_local") else tensor
@@ -47,7 +47,7 @@ def fingerprint(tensor: Any) -> dict[str, Any]:
 
 
 class Recorder:
-    """Writes lines of JSON: one for each thing that is looked at, with the step that it belongs to."""
+    """Writes lines of JSON: one for each recorded thing, with its step."""
 
     def __init__(self, path: Path) -> None:
         self.file = path.open("w", encoding="utf-8")
@@ -60,8 +60,8 @@ class Recorder:
         self.busy = False
 
     @property
-    def looks(self) -> bool:
-        """Whether this step is one of those that are recorded."""
+    def is_recorded(self) -> bool:
+        """Whether this step is recorded."""
         return self.step < ALL_FIRST or self.step % THEN_EVERY == 0
 
     def note(self, kind: str, **data: Any) -> None:
@@ -69,13 +69,13 @@ class Recorder:
         self.file.write(json.dumps({"kind": kind, "step": self.step, **data}, default=str) + "\n")
 
     def close(self) -> None:
-        """Say what recording cost."""
+        """Write the cost of recording."""
         whole = time.perf_counter() - self.began
         self.note("end", spent_s=self.spent_s, whole_s=whole)
         self.file.close()
 
     def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a hook that counts its own time, and never looks at itself nor fails the training."""
+        """Return a hook that measures its own time, does not record itself, and never fails the training."""
 
         @functools.wraps(function)
         def hook(*args: Any, **kwargs: Any) -> Any:
@@ -84,7 +84,7 @@ class Recorder:
             start, self.busy = time.perf_counter(), True
             try:
                 return function(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001  (what cannot be recorded must not end a training)
+            except Exception as error:  # noqa: BLE001 - failing to record must not end a training
                 self.note("lost", what=f"{type(error).__name__}: {error}")
                 return None
             finally:
@@ -93,26 +93,26 @@ class Recorder:
 
         return hook
 
-    # --- what is looked at ---
+    # --- what is recorded ---
 
     def entering(self, module: Any, args: Any) -> None:
-        """A module is called: of the outermost one, note the data; of the outermost but for wrappers, the buffers."""
+        """Before a module is called: note the outermost one's data, and the buffers of the outermost but wrappers."""
         import torch
 
         self.depth += 1
         wraps = isinstance(module, torch.nn.parallel.DistributedDataParallel)
         if self.depth == 1 and module.training and torch.is_grad_enabled():
-            self._first_look(module)
-            if self.looks:
+            self._note_model(module)
+            if self.is_recorded:
                 self._data(args)
         is_inner = self.depth == (2 if self.is_wrapped else 1) and not wraps
-        if is_inner and module.training and self.looks:
+        if is_inner and module.training and self.is_recorded:
             buffers = {name: fingerprint(each) for name, each in module.named_buffers() if each.is_floating_point()}
             self.note("buffers", of=buffers)
 
     is_wrapped = False
 
-    def _first_look(self, module: Any) -> None:
+    def _note_model(self, module: Any) -> None:
         import torch
 
         self.is_wrapped = isinstance(module, torch.nn.parallel.DistributedDataParallel)
@@ -126,7 +126,7 @@ class Recorder:
         local = [
             name
             for name, each in module.named_modules()
-            if isinstance(each, torch.nn.modules.batchnorm._BatchNorm)  # noqa: SLF001  (there is no public name)
+            if isinstance(each, torch.nn.modules.batchnorm._BatchNorm)  # noqa: SLF001 - there is no public name
             and not isinstance(each, torch.nn.SyncBatchNorm)
         ]
         self.note(
@@ -150,22 +150,22 @@ class Recorder:
             )
 
     def _gradient(self, parameter: Any) -> None:
-        if self.looks and parameter.grad is not None:
+        if self.is_recorded and parameter.grad is not None:
             self.local[id(parameter)] = fingerprint(parameter.grad)
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
-        """Note the gradients that are going to be used, beside those that this rank computed."""
-        if not self.looks:
+        """Note the gradients about to be used, and those that this rank computed."""
+        if not self.is_recorded:
             return
         for name, parameter in self._parameters(optimizer):
             if parameter.grad is not None:
                 self.note("gradient", name=name, used=fingerprint(parameter.grad), local=self.local.get(id(parameter)))
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
-        """Note the weights, and what random numbers come next on the device."""
+        """Note the weights, and the device's next random numbers."""
         import torch
 
-        if self.looks:
+        if self.is_recorded:
             for name, parameter in self._parameters(optimizer):
                 self.note("weight", name=name, of=fingerprint(parameter))
             device = next((p.device for _, p in self._parameters(optimizer)), torch.device("cpu"))
@@ -178,7 +178,7 @@ class Recorder:
     passes = 0
 
     def leaving(self, module: Any, *_: Any) -> None:
-        """A module is done."""
+        """After a module was called."""
         import torch
 
         self.depth -= 1
@@ -190,12 +190,12 @@ class Recorder:
             yield self.names.get(id(parameter), f"parameter {index}"), parameter
 
     def collective(self, name: str, given: Any) -> Any:
-        """Wrap a collective of torch.distributed: fingerprints of what goes in and what comes out."""
+        """Wrap a collective of torch.distributed: note fingerprints of its inputs and outputs."""
 
         @functools.wraps(given)
         def called(*args: Any, **kwargs: Any) -> Any:
             tensors = list(_tensors((args, kwargs)))
-            if self.busy or not self.looks or not tensors or kwargs.get("async_op"):
+            if self.busy or not self.is_recorded or not tensors or kwargs.get("async_op"):
                 return given(*args, **kwargs)
             before = self.timed(lambda: [fingerprint(each) for each in tensors])()
             found = given(*args, **kwargs)
@@ -227,7 +227,7 @@ def _tensors(value: Any) -> Iterator[Any]:
 
 
 def install(folder: Path) -> None:
-    """Have this process recorded, if it is a rank: its file is ``rank-N.jsonl`` in the folder."""
+    """Record this process if it is a rank: to ``rank-N.jsonl`` in the folder."""
     import torch
     from torch.optim import optimizer
     from torch.utils.data import DistributedSampler

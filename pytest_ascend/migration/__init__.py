@@ -1,1 +1,1 @@
-"""What helps in moving to an NPU, or from one version of its stack to the next."""
+"""Tools for moving to an NPU, or from one version of its stack to the next."""

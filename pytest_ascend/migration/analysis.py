@@ -1,4 +1,4 @@
-"""What moving a model to an NPU comes to: its operators and their standing, its memory against a chip's."""
+"""What it takes to move a model to an NPU: its operators and their standing, its memory and a chip's."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ TYPE = "analysis"
 COMPOSITE = "composite"
 UNKNOWN = "unknown"
 
-#: What can become of an operator, from good to bad, in words.
+#: What happens to an operator, from good to bad.
 STANDINGS = {
     NATIVE: "torch_npu has a kernel for it",
     COMPOSITE: "made of others that run on the NPU, or a view",
     OTHER_LAYOUT: "kernel for sparse or quantized tensors only",
-    UNKNOWN: "not in the census that was asked",
+    UNKNOWN: "not in the census",
     FALLBACK: "computed on the CPU: tensors cross to the host and back, and the NPU waits",
     MISSING: "no kernel anywhere: raises",
 }
 
-#: Gives the kind of an operator by its name ("aten::add.Tensor"); "" for one that it does not know.
+#: Return the kind of an operator by its name ("aten::add.Tensor"); "" if unknown.
 Kind = Callable[[str], str]
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
@@ -37,10 +37,10 @@ PHASES = (FORWARD, BACKWARD, OPTIMIZER)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
-    """What one step takes at a batch size, in bytes. ``activations`` is what the forward pass keeps for the backward.
+    """The memory of one step at a batch size, in bytes. ``activations`` is what the backward pass needs of the forward.
 
-    The peaks hold everything that is alive at once. Not in them: workspaces of CANN, the allocator's fragmentation,
-    and what the driver keeps.
+    The peaks count everything alive at once, except CANN's workspaces, the allocator's fragmentation and the driver's
+    own memory.
     """
 
     batch: int
@@ -54,13 +54,13 @@ class Memory:
 
     @property
     def peak(self) -> int:
-        """The peak of what was asked for: training, or inference alone."""
+        """The peak of training, or of inference if training is left out."""
         return self.training_peak or self.inference_peak
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operator:
-    """One operator with its standing, and what one step calls of it, by phase."""
+    """One operator with its standing, and its calls in one step, by phase."""
 
     name: str
     standing: str
@@ -81,15 +81,15 @@ class Operator:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Analysis:
-    """All that is known before a model is moved. ``largest_batch`` is what should fit the chip; None if unknown.
+    """All that is known before a model is moved. ``largest_batch`` is the largest that should fit; None if unknown.
 
-    ``asked`` says whose standings these are; ``way`` how tensors were stood in for; ``source`` the folder looked at.
+    ``standings_of`` names the source of the standings, ``way`` the kind of stand-in tensors, ``source`` the folder.
     """
 
     chip: Chip
     model: str = ""
     way: str = ""
-    asked: str = ""
+    standings_of: str = ""
     optimizer: str = ""
     operators: tuple[Operator, ...] = ()
     memory: tuple[Memory, ...] = ()
@@ -106,18 +106,18 @@ class Analysis:
 
     @property
     def blocking(self) -> tuple[Operator, ...]:
-        """Operators that raise, then those that fall back, the costliest first."""
+        """Operators that raise, then those that fall back, costliest first."""
         bad = [each for each in self.operators if each.standing in (FALLBACK, MISSING)]
         return tuple(sorted(bad, key=lambda each: (each.standing == FALLBACK, -each.moved_bytes, -each.all_calls)))
 
     @property
     def heaviest(self) -> tuple[Operator, ...]:
-        """Operators by arithmetic, the most first; those without a formula are left out."""
+        """Operators by arithmetic, most first; those without a formula are left out."""
         return tuple(sorted((each for each in self.operators if each.flops), key=lambda each: -each.flops))
 
     @property
     def is_blocked(self) -> bool:
-        """Whether something keeps the model from running as it is."""
+        """Whether anything keeps the model from running unchanged."""
         missing = any(each.standing == MISSING for each in self.operators)
         return missing or any(each.severity == BLOCKER for each in self.findings)
 
@@ -128,7 +128,7 @@ class Analysis:
             "type": TYPE,
             "model": self.model,
             "traced_with": self.way,
-            "standings_of": self.asked,
+            "standings_of": self.standings_of,
             "chip": {name: getattr(self.chip, name) for name in ("name", "memory_bytes", "source")},
             "optimizer": self.optimizer,
             "counts": self.counts,
@@ -142,7 +142,7 @@ class Analysis:
 
 
 def standing(kind: str) -> str:
-    """Return the standing that a kind of the census comes to."""
+    """Return the standing for a kind of the census."""
     if kind in STANDINGS:
         return kind
     return COMPOSITE if kind in KINDS else UNKNOWN

@@ -18,10 +18,10 @@ from pytest_ascend.migration.analysis import Analysis, Kind
 from pytest_ascend.migration.sources import scan
 from pytest_ascend.system.files import canonical_json
 
-#: Exit code where something was found that keeps the model from running.
+#: The exit code if something keeps the model from running.
 FOUND = 1
 
-#: How tensors are stood in for, from the most telling way to the one that takes most; the first needs torch_npu.
+#: Kinds of stand-in tensors, the most informative first; the first needs torch_npu.
 WAYS = ("npu", "meta", "cpu")
 OFF_DEVICE = ("meta", "cpu")
 
@@ -78,23 +78,23 @@ def analyze(
     as_json: bool,
     html: Path | None,
 ) -> None:
-    """Tell what moving MODEL (package.module:factory) to an NPU takes, before any code is moved.
+    """Show what moving MODEL (package.module:factory) to an NPU takes, before any code is moved.
 
-    Every operator that the model calls, forward and backward, with its standing on the installed torch_npu or on that
-    of a census; memory at each batch size against the chip's; blockers in the source. Nothing is computed, and no
-    device is touched. Exit code 1 where an operator is missing or the source has a blocker.
+    Lists every operator that the model calls, forward and backward, with its standing on the installed torch_npu or in
+    a census; the memory at each batch size, and the chip's; blockers in the source. Computes nothing and uses no
+    device. Exit code 1 if an operator is missing or the source has a blocker.
     """
     if not model and not source:
         raise UsageError("nothing to analyze", hint="name a model as package.module:factory, or --source DIR")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    warnings.filterwarnings("ignore", module=r"torch(_npu)?\b")  # of torch about itself, not about the model
+    warnings.filterwarnings("ignore", module=r"torch(_npu)?\b")  # torch's warnings about itself, not about the model
     analysis = Analysis(chip=npu_of(chip))
     if model:
-        kind, asked, ways = _standings(census_file)
-        from pytest_ascend.migration import traced  # noqa: PLC0415 - loads torch, which torch_npu has to come before
+        kind, standings_of, ways = _standings(census_file)
+        from pytest_ascend.migration import traced  # noqa: PLC0415 - loads torch, and torch_npu has to come first
 
         request = traced.Request(model, inputs, batch, dtype, autocast, optimizer, training=not no_training)
-        analysis = traced.analyse(analysis, request, kind, asked, ways)
+        analysis = traced.analyse(analysis, request, kind, standings_of, ways)
     if source:
         findings, notes = scan(source)
         analysis = replace(analysis, source=str(source), findings=tuple(findings), notes=(*analysis.notes, *notes))
@@ -113,7 +113,7 @@ def _give(analysis: Analysis, *, as_json: bool, html: Path | None) -> None:
 
 
 def _standings(census_file: Path | None) -> tuple[Kind, str, tuple[str, ...]]:
-    """Return who knows the standings, how that is called, and how to trace."""
+    """Return a lookup of standings, the name of its source, and the ways to trace."""
     if census_file:
         taken = census.read(census_file)
         return lambda name: taken.operators.get(name, ""), f"torch_npu {taken.torch_npu} ({census_file})", OFF_DEVICE

@@ -1,10 +1,10 @@
-"""What in a program's source keeps it from running on an NPU, or makes it slow there, and what to use instead."""
+"""What in a program's source stops it from running on an NPU, or slows it down there, and what to use instead."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Nothing runs; runs after a change or under transfer_to_npu; runs, but not as it should.
+#: Nothing runs; runs after a change or under transfer_to_npu; runs, but not as intended.
 BLOCKER, CHANGE, ADVICE = "blocker", "change", "advice"
 
 SEVERITIES = (BLOCKER, CHANGE, ADVICE)
@@ -17,7 +17,7 @@ _REFUSED = "torch_npu and CANN's dtype tables, as installed"
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """A module, class or function by its full name, with what it means. ``name`` covers everything below it."""
+    """A module, class or function by its full name, with its effect. ``name`` covers everything below it."""
 
     name: str
     severity: str
@@ -26,7 +26,7 @@ class Blocker:
     source: str = _MIGRATION
 
 
-#: Full dotted names, whatever they are imported as. The longest that fits is taken.
+#: Full dotted names, however they are imported. The longest match counts.
 NAMES = (
     Blocker(
         "torch.nn.DataParallel",
@@ -180,14 +180,14 @@ NAMES = (
 
 _NO_FLOAT64 = "NPUs have no products, convolutions or most functions in float64: they raise, or the CPU computes"
 
-#: Methods that mean something on an NPU whatever they are called on.
+#: Methods that matter on an NPU on any object.
 METHODS = {
     "double": Blocker("double", CHANGE, _NO_FLOAT64, "float32, or this step on the CPU", _REFUSED),
     "cuda": Blocker("cuda", CHANGE, "moves to CUDA", ".to(device) with a device that is chosen once", _TRANSFER),
     "is_cuda": Blocker("is_cuda", CHANGE, "is false for every NPU tensor", ".device.type, or .is_npu", _TRANSFER),
 }
 
-#: Keywords of calls that mean something by their value: what the value begins with, as written in Python.
+#: Keywords of calls with values that matter: how the value begins, as written in Python.
 KEYWORDS = {
     ("load_in_4bit", "True"): Blocker(
         "load_in_4bit",
@@ -210,7 +210,7 @@ KEYWORDS = {
     ),
 }
 
-#: Strings that name a device or a backend, by how they begin, where they are arguments of a call or are compared.
+#: Strings that name a device or a backend, by their beginning, in arguments of a call or in comparisons.
 STRINGS = {
     "cuda": Blocker("cuda", CHANGE, "a hard-coded CUDA device", "a device chosen once, as in 'npu:0'", _TRANSFER),
     "nccl": Blocker("nccl", CHANGE, "NVIDIA's collectives", "the backend hccl", _TRANSFER),

@@ -1,7 +1,7 @@
-"""The census: who computes each operator of the torch_npu that is installed, from torch's own dispatcher.
+"""The census: which device computes each operator of the installed torch_npu, from torch's own dispatcher.
 
-No operator is called and no device is touched. torch_npu registers its kernels when it is imported, the same ones
-whatever CANN lies below it; where there is no CANN, the emulated one lets it be imported.
+No operator is called and no device is used. torch_npu registers the same kernels on import whatever CANN it runs
+on; without a CANN, the emulated one lets it be imported.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from pytest_ascend.system.files import canonical_json, read_regular, strict_json
 #: torch's operators, and torch_npu's own.
 NAMESPACES = ("aten", "npu")
 
-#: The dtypes that are looked up of a chip, by torch's names.
+#: The dtypes that are looked up for a chip, by torch's names.
 DTYPES = (
     "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",
     "complex128",
 )  # fmt: skip
 
-#: A census of torch_npu 2.13 has 0.2 MB.
+#: The census of torch_npu 2.13 has 0.2 MB.
 LIMIT_BYTES = 16 * 2**20
 
 _INSTALL = "install the torch-npu that belongs to your torch, or 'pytest-ascend[emulated]', which brings both"
@@ -38,9 +38,9 @@ _ELSEWHERE = "see that 'python -c \"import torch_npu\"' works; the census needs 
 
 
 def bring_up(*, emulated: bool = False, look: Callable[[], Sequence[Sign]] = signs) -> bool:
-    """Import torch_npu, on the emulated CANN if asked or if ``look`` finds no sign of Ascend; tell whether it was that.
+    """Import torch_npu, on the emulated CANN if asked or without signs of Ascend; return whether it was emulated.
 
-    Raises DeviceUnavailable where torch_npu is not installed, or does not load.
+    Raises DeviceUnavailable if torch_npu is not installed, or does not load.
     """
     from pytest_ascend import emulator  # noqa: PLC0415 - not needed to compare two files
 
@@ -48,7 +48,7 @@ def bring_up(*, emulated: bool = False, look: Callable[[], Sequence[Sign]] = sig
         raise DeviceUnavailable("torch_npu is not installed here: there are no operators to count", hint=_INSTALL)
     if emulated or not look():
         emulator.activate()
-    # Where torch_npu does not load, this import shall say why, and not that of torch.
+    # If torch_npu does not load, the error should come from this import, not from torch's.
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     try:
         npu.load()
@@ -61,7 +61,7 @@ def bring_up(*, emulated: bool = False, look: Callable[[], Sequence[Sign]] = sig
 
 
 def take() -> Census:
-    """Ask the dispatcher about every operator. torch_npu has to be imported already (:func:`bring_up`)."""
+    """Query the dispatcher for every operator. torch_npu has to be imported already (:func:`bring_up`)."""
     from pytest_ascend.device import dispatcher  # noqa: PLC0415 - imports torch
 
     stack = collect("npu", emulated=False, chip="")
@@ -75,11 +75,11 @@ def take() -> Census:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OnChip:
-    """What CANN's documentation says of a census's native operators on a chip.
+    """CANN's documentation of a census's native operators on a chip.
 
-    ``objections`` are by operator with its namespace, and empty of one that the chip has in all dtypes that others
-    have. Operators whose function has no page are not in it: of them nothing is known. Without ``bfloat16`` the chip
-    has it in no operator, and no objection names it.
+    ``objections`` are by operator with its namespace; empty if the chip supports all dtypes that other chips support.
+    Operators whose function has no page are absent: nothing is known. If ``bfloat16`` is false, no operator supports
+    it, and no objection names it.
     """
 
     chip: str
@@ -88,7 +88,7 @@ class OnChip:
 
     @classmethod
     def of(cls, census: Census, chip: Chip) -> OnChip:
-        """Look up every native operator. Raises UsageError for a chip of no known family."""
+        """Look up every native operator. Raises UsageError for a chip of unknown family."""
         its = family(chip.name)
         if its is None:
             message = f"{chip.name}: CANN's documentation has nothing of it"
@@ -101,12 +101,12 @@ class OnChip:
 
     @property
     def objected(self) -> dict[str, tuple[str, ...]]:
-        """Return the operators that something is said against."""
-        return {name: said for name, said in self.objections.items() if said}
+        """Return the operators with an objection."""
+        return {name: objections for name, objections in self.objections.items() if objections}
 
     def to_dict(self) -> dict[str, Any]:
         """Return builtins only."""
-        objected = {name: list(said) for name, said in self.objected.items()}
+        objected = {name: list(objections) for name, objections in self.objected.items()}
         return {
             "chip": self.chip,
             "bfloat16": self.bfloat16,
@@ -116,13 +116,13 @@ class OnChip:
 
 
 def encode(census: Census, on_chip: OnChip | None = None) -> str:
-    """Return the one text of a census: the same wheel gives the same bytes on every machine, one line an operator."""
+    """Return the text of a census, one line per operator: the same wheel gives the same bytes on every machine."""
     more = {"on_chip": on_chip.to_dict()} if on_chip else {}
     return canonical_json({**census.to_dict(), **more}, indent=1) + "\n"
 
 
 def write(path: Path, census: Census, on_chip: OnChip | None = None) -> None:
-    """Write a census beside ``path`` and put it there. Raises UsageError where that cannot be."""
+    """Write a census to ``path`` atomically. Raises UsageError on failure."""
     try:
         write_if_new(path, encode(census, on_chip).encode())
     except OSError as error:
@@ -131,7 +131,7 @@ def write(path: Path, census: Census, on_chip: OnChip | None = None) -> None:
 
 
 def read(path: Path) -> Census:
-    """Read the census ``path``, whoever wrote it. Raises UsageError for anything that is none."""
+    """Read the census at ``path``, whoever wrote it. Raises UsageError if it is not one."""
     try:
         return Census.from_dict(strict_json(read_regular(path, LIMIT_BYTES)))
     except (OSError, ValueError) as error:

@@ -20,7 +20,7 @@ from pytest_ascend.system.files import canonical_json
 
 SCOPE = (
     "Read from torch's dispatcher; nothing was computed. It is true of this torch_npu on any chip and CANN. "
-    "Whether a CANN has what a kernel calls, and a chip the dtype, only running shows: pytest --ascend"
+    "Only a run shows whether CANN has the functions that a kernel calls, and the chip the dtype: pytest --ascend"
 )
 EMULATED = "torch_npu was imported on the EMULATED CANN, which makes no difference to what it registers."
 
@@ -38,19 +38,19 @@ _file = click.Path(path_type=Path)
 def census(
     ctx: click.Context, *, as_json: bool, output: Path | None, show: tuple[str, ...], emulated: bool, chip: str | None
 ) -> None:
-    """Tell who computes each operator of the installed torch_npu: the NPU, other operators, the CPU, or nobody.
+    """Show what computes each operator of the installed torch_npu: the NPU, other operators, the CPU, or nothing.
 
-    Takes seconds and touches no device.
+    Takes seconds and uses no device.
     """
     if ctx.invoked_subcommand:
         _refuse_options(ctx)
         return
     if as_json and show:
         raise UsageError("--json and --show exclude each other", hint="the JSON names every operator with its kind")
-    asked = npu_of(chip) if chip else None
+    wanted_chip = npu_of(chip) if chip else None
     on_emulated = bring_up(emulated=emulated)
     taken = take()
-    on_chip = OnChip.of(taken, asked) if asked else None
+    on_chip = OnChip.of(taken, wanted_chip) if wanted_chip else None
     if output:
         write(output, taken, on_chip)
     if as_json:
@@ -66,10 +66,10 @@ def census(
 @click.argument("new", type=_file)
 @_as_json
 def diff(old: Path, new: Path, as_json: bool) -> None:
-    """Tell what was gained and lost from the census OLD to the census NEW.
+    """Show what was gained and lost from the census OLD to the census NEW.
 
-    Lost is what torch_npu did not leave to the CPU before, and now does, or has no more; what torch itself removed is
-    listed apart. torch_npu's own operators come first. Exit code 1 where anything was lost.
+    An operator is lost if it was not left to the CPU in OLD, and in NEW is, or is missing; operators that torch itself
+    removed are listed separately. torch_npu's own operators come first. Exit code 1 if anything was lost.
     """
     difference = compare(read(old), read(new))
     if as_json:
@@ -80,7 +80,7 @@ def diff(old: Path, new: Path, as_json: bool) -> None:
 
 
 def _refuse_options(ctx: click.Context) -> None:
-    """Refuse what stands before the name of a subcommand, where it would have no effect."""
+    """Refuse options before a subcommand's name, where they have no effect."""
     given = [name for name, value in ctx.params.items() if value]
     if given:
         name = given[0].removeprefix("as_")
@@ -106,12 +106,12 @@ def _print(taken: Census, show: tuple[str, ...], on_chip: OnChip | None, *, on_e
 
 
 def _on_chip(found: OnChip) -> str:
-    """Return how many operators each thing is said against, most first, and where to see which."""
-    said = Counter(re.sub(r"aclnn\w+ ", "", each) for parts in found.objected.values() for each in parts)
-    counts = (f"  {count:>6,} {what}" for what, count in said.most_common())
+    """Return how many operators each objection applies to, most first, and how to list them."""
+    objections = Counter(re.sub(r"aclnn\w+ ", "", each) for parts in found.objected.values() for each in parts)
+    counts = (f"  {count:>6,} {what}" for what, count in objections.most_common())
     first = (
-        f"On {found.chip}, CANN's documentation says something against {len(found.objected):,} of the"
-        f" {len(found.objections):,} native operators that it documents{':' if said else '.'}"
+        f"On {found.chip}, CANN's documentation has objections to {len(found.objected):,} of the"
+        f" {len(found.objections):,} native operators that it documents{':' if objections else '.'}"
     )
     none = [] if found.bfloat16 else [f"{found.chip} has no bfloat16 at all, which is not counted."]
     return "\n".join([first, *counts, *none, "Which: --show native"])
@@ -140,7 +140,7 @@ def _lines(difference: Difference) -> Iterator[str]:
     yield ", ".join(f"{counts[part]:,} {_SAID.get(part, part)}" for part in PARTS if part not in _SAID or counts[part])
 
 
-#: Changes that are no doing of torch_npu's.
+#: Changes that torch_npu did not make.
 _SAID = {"removed": "removed by torch itself", "added": "added by torch itself"}
 
 

@@ -1,4 +1,4 @@
-"""An analysis on the terminal, and as a page: one file that loads nothing and runs no script."""
+"""An analysis on the terminal, and as a page: one file without scripts that loads nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pytest_ascend.migration.blockers import SEVERITIES
 from pytest_ascend.page import html
 from pytest_ascend.verdict.figures import quantity, visible
 
-#: Parts of a bar, in the order in which they are drawn, with the words beside them.
+#: Parts of a bar in drawing order, with their labels.
 PARTS = {
     "parameters": "parameters and buffers",
     "gradients": "gradients",
@@ -35,7 +35,7 @@ PARTS = {
 
 
 def write(path: Path, analysis: Analysis) -> None:
-    """Write the page beside ``path`` and put it there."""
+    """Write the page to ``path`` atomically."""
     html.write(path, render(analysis))
 
 
@@ -60,7 +60,7 @@ def render(analysis: Analysis) -> str:
 
 
 def _bar(memory: Memory, analysis: Analysis) -> dict[str, Any]:
-    """Return the parts of the peak with their place on a scale that ends at the chip's memory, or the largest peak."""
+    """Return the parts of the peak, placed on a scale that ends at the chip's memory, or the largest peak."""
     scale = max(analysis.chip.memory_bytes, *(each.peak for each in analysis.memory))
     trains = bool(memory.training_peak)
     sizes = {
@@ -77,7 +77,7 @@ def _bar(memory: Memory, analysis: Analysis) -> dict[str, Any]:
 
 
 def _environment() -> Environment:
-    """Return an environment that escapes whatever the name of the template, and where a typo is an error."""
+    """Return an environment that always escapes, and raises for undefined names."""
     environment = Environment(
         loader=PackageLoader("pytest_ascend.migration"),
         autoescape=True,
@@ -90,12 +90,12 @@ def _environment() -> Environment:
     return environment
 
 
-#: Columns of a terminal on which a table has room for shapes.
+#: The least width of a terminal at which a table has a column for shapes.
 WIDE = 110
-#: Rows of a table; the JSON and the page have all.
+#: Rows of a table; the JSON and the page have all of them.
 ROWS = 12
 
-#: Columns whose cells may be broken between words.
+#: Columns whose cells may wrap between words.
 SENTENCES = ("what it means", "most often on")
 
 HOW = {
@@ -125,10 +125,14 @@ def show(analysis: Analysis) -> None:
 
 
 def headlines(analysis: Analysis) -> Iterator[str]:
-    """Yield what it comes to, in a few sentences."""
+    """Yield the conclusions, in a few sentences."""
     if analysis.model:
         yield f"{analysis.model}, one step, {HOW[analysis.way]}"
-        yield f"operators by {analysis.asked}" if analysis.asked else "no torch_npu here: name a census with --census"
+        yield (
+            f"operators by {analysis.standings_of}"
+            if analysis.standings_of
+            else "no torch_npu here: name a census with --census"
+        )
         counts = ", ".join(f"{count} {standing}" for standing, count in analysis.counts.items())
         yield f"{len(analysis.operators)} operators: {counts}"
         yield _fits(analysis)
@@ -153,7 +157,7 @@ def _count(analysis: Analysis, severity: str) -> int:
 
 
 def _table(*columns: str, title: str = "") -> Table:
-    """Return a table. Names and figures are never broken, what is said in sentences is wrapped."""
+    """Return a table. Names and figures never wrap, sentences do."""
     table = Table(title=escape(title) or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, no_wrap=column not in SENTENCES, overflow="fold")
@@ -202,7 +206,7 @@ def _parts(memory: Memory) -> tuple[int, ...]:
 
 
 def _findings(analysis: Analysis) -> Iterator[tuple[int, str]]:
-    """Yield the findings as lines with the column to begin at: the places, then what it means and what to use."""
+    """Yield the findings as (indent, line): the places, then the meaning and the replacement."""
     for says, group in groupby(analysis.findings, key=lambda each: (each.severity, each.says, each.instead)):
         yield 0, ""
         for each in group:

@@ -1,4 +1,4 @@
-"""One step of a model while every operator and every byte of it is noted."""
+"""Run one step of a model, recording every operator and every byte of memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pytest_ascend.migration.analysis import BACKWARD, OPTIMIZER, Memory
 from pytest_ascend.migration.target import TargetModel, floating, rebatched
 from pytest_ascend.migration.tracing import OperatorUse, Recorder, size_bytes, tensors_in
 
-#: Optimizers by the name of the option; their state is measured, not assumed.
+#: Optimizers by the option's names; their state is measured, not assumed.
 OPTIMIZERS: Mapping[str, Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-3),
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9),
@@ -31,13 +31,13 @@ OPTIMIZERS: Mapping[str, Callable[[Iterator[nn.Parameter]], torch.optim.Optimize
 }
 
 
-#: Operators whose output is as long as the values of their input say.
+#: Operators whose output size depends on the values of their input.
 BY_VALUES = ("nonzero", "bincount", "unique", "masked_select", "repeat_interleave")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Traced:
-    """What one way of tracing found: uses by (phase, operator), the memory, and how tensors were stood in for."""
+    """The result of one way of tracing: uses by (phase, operator), the memory, and the kind of stand-in tensors."""
 
     way: str
     uses: Mapping[tuple[str, str], OperatorUse]
@@ -47,7 +47,7 @@ class Traced:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """How a step is made: the optimizer's name or "none", autocast's dtype if any, evaluation only or training."""
+    """How a step is run: the optimizer's name or "none", autocast's dtype if any, training or inference only."""
 
     optimizer: str = "adamw"
     autocast: torch.dtype | None = None
@@ -55,7 +55,7 @@ class Step:
 
 
 def trace(target: TargetModel, step: Step, ways: tuple[str, ...]) -> Traced:
-    """Trace one step in the first of ``ways`` in which it runs. Raises UsageError where it runs in none."""
+    """Trace one step in the first of ``ways`` that works. Raises UsageError if none does."""
     notes: list[str] = []
     for way in ways:
         traced = _tried(target, step, way)
@@ -67,7 +67,7 @@ def trace(target: TargetModel, step: Step, ways: tuple[str, ...]) -> Traced:
 
 
 def fitting_batch(target: TargetModel, step: Step, capacity_bytes: int) -> int | None:
-    """Return the largest batch of a model that fits, by traces on meta tensors. Raises UsageError where it has none."""
+    """Return the largest batch that fits, by traces on meta tensors. Raises UsageError if there is none."""
     args, kwargs = tree_map(
         lambda each: _meta(each) if isinstance(each, Tensor) else each, (target.args, dict(target.kwargs))
     )
@@ -86,12 +86,12 @@ def _tried(target: TargetModel, step: Step, way: str) -> Traced | Exception:
             return _Run(target, step, way, convert).traced()
     except UsageError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever a model raises without values, with values it may run
+    except Exception as error:  # noqa: BLE001 - models raise anything without values, and may run with values
         return error
 
 
 def obstacle(error: BaseException) -> str:
-    """Return what kept a model from being traced without values, and the line of the user's that did it."""
+    """Return why a model could not be traced without values, and the user's line that needs them."""
     text, place = str(error), _place(error)
     found = re.search(r"aten[.:]+(\w+)|torch\.(\w+)\(\)", text)
     name = next(filter(None, found.groups()), "") if found else ""
@@ -103,7 +103,7 @@ def obstacle(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return the innermost line that is neither torch's nor ours."""
+    """Return the innermost line that is in neither torch nor this package."""
     ours = Path(__file__).resolve().parents[1]
     lines = traceback.extract_tb(error.__traceback__)
     own = [each for each in lines if "site-packages" not in each.filename and ours not in Path(each.filename).parents]
@@ -112,7 +112,7 @@ def _place(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep to itself what torch logs and warns of while stand-ins are tried: what matters of it is in the notes."""
+    """Suppress torch's logs and warnings while stand-ins are tried: the notes have what matters."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -125,7 +125,7 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _standing_in(way: str) -> Iterator[Callable[[Any], Any]]:
-    """Return what turns modules and tensors into ones that stand in for them."""
+    """Yield a function that turns modules and tensors into stand-ins."""
     if way != "npu":
         yield lambda each: _meta(each) if way == "meta" else each
         return
@@ -140,7 +140,7 @@ def _meta(each: Any) -> Any:
 
 
 def _empty(each: Any, device: torch.device) -> Any:
-    """Return a tensor, or a copy of a module with parameters and buffers, of the same form without values."""
+    """Return a tensor, or a copy of a module with parameters and buffers, of the same shapes without values."""
     if isinstance(each, Tensor):
         return torch.empty_strided(each.size(), each.stride(), dtype=each.dtype, device=device)
     known: dict[int, Any] = {}
@@ -148,11 +148,11 @@ def _empty(each: Any, device: torch.device) -> Any:
         stand_in = _empty(tensor.detach(), device)
         is_parameter = isinstance(tensor, nn.Parameter)
         known[id(tensor)] = nn.Parameter(stand_in, requires_grad=tensor.requires_grad) if is_parameter else stand_in
-    return copy.deepcopy(each, known)  # what is known counts as copied already, and what is shared stays shared
+    return copy.deepcopy(each, known)  # what is in known counts as copied, and what is shared stays shared
 
 
 class _Run:
-    """One model with stand-ins for its tensors: an inference first, then a step of training."""
+    """One model with stand-ins for its tensors: an inference, then a training step."""
 
     def __init__(self, target: TargetModel, step: Step, way: str, convert: Callable[[Any], Any]) -> None:
         self.step, self.way, self.batch = step, way, target.batch
@@ -167,7 +167,7 @@ class _Run:
         self.before = self.parameters + self.buffers + _bytes(self.inputs)
 
     def traced(self) -> Traced:
-        """Run both, and return what was noted."""
+        """Run both, and return what was recorded."""
         inference = self._inference_peak()
         recorder = self._recorder()
         optimizer = _optimizer(self.model, self.step)
@@ -216,7 +216,7 @@ def _optimizer(model: nn.Module, step: Step) -> torch.optim.Optimizer | None:
 
 
 def _stepped(recorder: Recorder, optimizer: torch.optim.Optimizer | None) -> int:
-    """Make the optimizer's step, and return the bytes of its state."""
+    """Run the optimizer's step, and return the bytes of its state."""
     if optimizer is None:
         return 0
     recorder.phase = OPTIMIZER
@@ -226,7 +226,7 @@ def _stepped(recorder: Recorder, optimizer: torch.optim.Optimizer | None) -> int
 
 
 def _backward(output: Any) -> None:
-    """Start gradients from the loss where the model gives one, else from every output, with no operator more."""
+    """Start the backward pass from the loss if the model returns one, else from every output, adding no operators."""
     found = {name: each for name, each in floating(output).items() if each.requires_grad}
     loss = found.get("output.loss")
     starts = [loss] if loss is not None else list(found.values())
@@ -249,10 +249,10 @@ def _first_line(error: BaseException) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:200]
 
 
-#: Steps of the search, and the share of the batch that it need not be more exact than.
+#: Steps of the search, and its precision as a share of the batch.
 STEPS, EXACTNESS = 8, 0.02
 
-#: Where memory does not grow from one batch to the next, something that does not depend on it is larger: look far.
+#: If memory does not grow from one batch to the next, something else is larger: jump far ahead.
 FAR = 1024
 
 #: No tensor has more rows.
@@ -260,10 +260,10 @@ LARGEST = 2**31
 
 
 def largest_batch(peak: Callable[[int], int], capacity_bytes: int, start: int = 1) -> int | None:
-    """Return the largest batch whose ``peak(batch)`` bytes fit; 0 where not even 1 does; None if memory never grows.
+    """Return the largest batch whose ``peak(batch)`` bytes fit; 0 if none does; None if memory never grows.
 
-    A peak is the largest of several phases that grow with the batch each in its own way: convex, so that the line
-    through two points leads to where it is crossed in a few steps.
+    A peak is the largest of several phases, each linear in the batch. It is convex, so that the line through two
+    points leads to the crossing in a few steps.
     """
     points = {batch: peak(batch) for batch in (start, 2 * start)}
     for _ in range(STEPS):
@@ -285,9 +285,9 @@ def _around(points: dict[int, int], capacity_bytes: int) -> tuple[int, int | Non
 
 
 def _next(points: dict[int, int], capacity_bytes: int, fits: int, fails: int | None) -> int | None:
-    """Follow a line: through both ends of what is not known yet, else through the two largest batches that fit.
+    """Follow a line: through both ends of the unknown range, else through the two largest batches that fit.
 
-    The first leads to a batch that fits, at a kink or at the crossing: whichever it is, a little more tells.
+    The first leads to a batch that fits, at a kink or at the crossing; going a little further tells which.
     """
     beside = fits + max(1, int(EXACTNESS * fits))
     if fails is not None and fits in points:

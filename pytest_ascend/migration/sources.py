@@ -1,4 +1,4 @@
-"""Known blockers in a user's source, by file and line, from the syntax tree: comments and prose do not count."""
+"""Known blockers in a user's source, by file and line, from the syntax tree: comments and prose are ignored."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.migration.blockers import KEYWORDS, METHODS, NAMES, SEVERITIES, STRINGS, Blocker
 from pytest_ascend.system.files import read_regular
 
-#: Folders that hold no source of the user's.
+#: Folders without source of the user's.
 SKIPPED = {".git", ".tox", ".venv", "venv", "__pycache__", "build", "dist", "node_modules", "site-packages"}
 
-#: Larger files are made by programs.
+#: Larger files are generated.
 LARGEST_BYTES = 4 * 2**20
 
-#: Calls whose strings are read by people.
+#: Calls whose strings are for people to read.
 SAYING = {"print", "debug", "info", "warning", "warn", "error", "exception", "log", "critical"}
 
 _DEVICE = re.compile(r"(?P<name>cuda|nccl)(:\d+)?")
@@ -26,7 +26,7 @@ _DEVICE = re.compile(r"(?P<name>cuda|nccl)(:\d+)?")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One place in a source: ``what`` as it is written there, what that means on an NPU, and what to use instead."""
+    """One place in a source: ``what`` is written there, what it means on an NPU, and what to use instead."""
 
     path: str
     line: int
@@ -38,9 +38,9 @@ class Finding:
 
 
 def scan(folder: Path) -> tuple[list[Finding], list[str]]:
-    """Return findings in every Python file below ``folder`` (or in one file), and a note for each file not understood.
+    """Return findings in every Python file below ``folder`` (or in one file), and a note for each unreadable file.
 
-    Links that lead out of the folder are not followed. Raises UsageError where there is no such folder.
+    Links that lead out of the folder are not followed. Raises UsageError if the folder does not exist.
     """
     if not folder.exists():
         raise UsageError(f"--source {folder}: there is no such folder", hint="name the folder of your program")
@@ -71,20 +71,20 @@ def _read(path: Path) -> bytes:
 
 
 def scan_text(source: str | bytes, path: str) -> list[Finding]:
-    """Return the findings of one file. Raises SyntaxError or ValueError for what is no Python."""
+    """Return the findings of one file. Raises SyntaxError or ValueError if it is not Python."""
     visitor = _Visitor(path)
     visitor.visit(ast.parse(source, filename=path))
     return visitor.found
 
 
 def _only_says(function: ast.expr) -> bool:
-    """Whether a call prints or logs its arguments, where a string names no device."""
+    """Whether a call prints or logs its arguments, so that a string in it names no device."""
     name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
     return name in SAYING
 
 
 class _Visitor(ast.NodeVisitor):
-    """Follows what names are imported as, and notes each use of a known one once a line."""
+    """Resolves imported names, and notes each use of a known one once per line."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -103,7 +103,7 @@ class _Visitor(ast.NodeVisitor):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         if node.level or not node.module:
-            return  # the program's own
+            return  # the program's own module
         for alias in node.names:
             full = f"{node.module}.{alias.name}"
             self.names[alias.asname or alias.name] = full
@@ -153,7 +153,7 @@ class _Visitor(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _full(self, node: ast.expr) -> str | None:
-        """Return the full name of a.b.c where a is imported; None for attributes of anything else."""
+        """Return the full name of a.b.c if a is imported; None for attributes of anything else."""
         if isinstance(node, ast.Name):
             return self.names.get(node.id)
         if isinstance(node, ast.Attribute):
@@ -162,7 +162,7 @@ class _Visitor(ast.NodeVisitor):
         return None
 
     def _strings(self, node: ast.expr) -> None:
-        """Look at a string where a device may stand: itself, or either branch of a condition, or its head in f"..."."""
+        """Check a string that may name a device, in either branch of a conditional and at the start of an f-string."""
         if isinstance(node, ast.IfExp):
             self._strings(node.body)
             self._strings(node.orelse)
@@ -180,13 +180,13 @@ class _Visitor(ast.NodeVisitor):
         blocker = max(fitting, key=lambda each: len(each.name), default=None)
         if blocker is None:
             return
-        is_package = "." not in blocker.name  # its import says it all; the uses below it would only repeat that
+        is_package = "." not in blocker.name  # the import is enough; uses below it would only repeat it
         if not is_package or all(each.says != blocker.says for each in self._found.values()):
             self._note(node, blocker.name if is_package else full, blocker)
 
     def _note(self, node: ast.AST, what: str, blocker: Blocker) -> None:
         line = int(getattr(node, "lineno", 0))
-        # One line often names a module and then its function: the longer name says more.
+        # One line often names a module and then its function: the longer name is more specific.
         for (at, other), finding in list(self._found.items()):
             if at == line and finding.says == blocker.says and (what in other or other in what):
                 if len(other) >= len(what):

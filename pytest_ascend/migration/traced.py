@@ -26,7 +26,7 @@ _DTYPE = re.compile(r"\b(?:b?float\d+|u?int\d+|complex\d+|bool)\b")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the user asked for, as written; ``batches`` is empty for the inputs as they are and twice as many."""
+    """The user's request, as written; empty ``batches``: the inputs as they are, and twice as many."""
 
     model: str
     inputs: str = ""
@@ -37,7 +37,7 @@ class Request:
     training: bool = True
 
 
-def analyse(empty: Analysis, request: Request, kind: Kind, asked: str, ways: tuple[str, ...]) -> Analysis:
+def analyse(empty: Analysis, request: Request, kind: Kind, standings_of: str, ways: tuple[str, ...]) -> Analysis:
     """Fill in operators and memory. Raises UsageError where the model cannot be made or does not run."""
     autocast = getattr(torch, request.autocast) if request.autocast else None
     step = Step(optimizer=request.optimizer, autocast=autocast, training=request.training)
@@ -50,7 +50,7 @@ def analyse(empty: Analysis, request: Request, kind: Kind, asked: str, ways: tup
         empty,
         model=request.model,
         way=traces[0].way,
-        asked=asked,
+        standings_of=standings_of,
         optimizer=request.optimizer if request.training else "none",
         operators=operators,
         memory=memory,
@@ -60,9 +60,9 @@ def analyse(empty: Analysis, request: Request, kind: Kind, asked: str, ways: tup
 
 
 def _objections(operators: Iterable[Operator], chip: Chip) -> Iterator[str]:
-    """Yield what is known against the operators of a model on a chip, with the dtypes that they get.
+    """Yield the objections to a model's operators, in the dtypes that they get, on a chip.
 
-    What was seen on such a chip goes before what CANN's documentation says.
+    Observations on such a chip count before CANN's documentation.
     """
     its = family(chip.name)
     for each in operators if its else ():
@@ -70,8 +70,10 @@ def _objections(operators: Iterable[Operator], chip: Chip) -> Iterator[str]:
         dtypes = sorted({name for text, _ in each.signatures for name in _DTYPE.findall(text)})
         seen = measured.objections(name, dtypes, chip.name)
         written = objections(name, dtypes, its.name if its else "") if seen is None else ()
-        yield from (f"{each.name} on {chip.name}: {said}" for said in seen or ())
-        yield from (f"{each.name} on {chip.name}: {said} (CANN's documentation of the operator)" for said in written)
+        yield from (f"{each.name} on {chip.name}: {objection}" for objection in seen or ())
+        yield from (
+            f"{each.name} on {chip.name}: {objection} (CANN's documentation of the operator)" for objection in written
+        )
 
 
 def _largest_batch(given: TargetModel, step: Step, way: str, capacity_bytes: int) -> int | None:

@@ -1,7 +1,7 @@
-"""What a model calls, from torch's own dispatch: every operator below autograd, in the forward and backward pass.
+"""The operators that a model calls, from torch's own dispatch: all below autograd, forward and backward.
 
-Nothing is computed: tensors are fake ones of an NPU where torch_npu is there (so that what it dispatches to is seen),
-meta tensors elsewhere, and real ones on the CPU only where a model looks at its values.
+Nothing is computed. Tensors are fake NPU tensors if torch_npu is there (which shows what it dispatches to), else meta
+tensors, and real ones on the CPU only if a model reads their values.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from torch.utils._pytree import tree_flatten
 
 from pytest_ascend.dispatching import EagerDispatchMode
 
-#: What is asked of tensors, but computes nothing.
+#: Queries of a tensor that compute nothing.
 NO_OPERATORS = ("prim::", "profiler::")
 
-#: torch's formulas for multiplications and additions, by operator. torch 2.1 keeps its own to itself.
+#: torch's formulas for multiplications and additions, by operator. torch 2.1 does not export its own.
 _FLOPS: Mapping[Any, Any] = getattr(flop_counter, "flop_registry", {})
 
 #: Shapes and dtypes of the tensors that one call takes, as text.
@@ -31,10 +31,10 @@ Signature = str
 
 @dataclass(kw_only=True, slots=True)
 class OperatorUse:
-    """How often an operator was called in one phase, on what, and what that costs.
+    """How often an operator was called in one phase, with which tensors, and its cost.
 
-    ``moved_bytes`` is the size of all tensors that went in and came out: what crosses to the host where it falls back.
-    ``flops`` counts multiplications and additions where torch knows a formula, else 0.
+    ``moved_bytes`` is the size of all input and output tensors: what crosses to the host and back on a fallback.
+    ``flops`` counts multiplications and additions if torch has a formula, else 0.
     """
 
     calls: int = 0
@@ -44,7 +44,7 @@ class OperatorUse:
 
 
 class LiveMemory:
-    """Memory of the tensors that were made and are still referenced, and its peak, in bytes."""
+    """Memory of the tensors created and still referenced, and its peak, in bytes."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -52,9 +52,9 @@ class LiveMemory:
         self._known: set[int] = set()
 
     def add(self, tensor: Tensor) -> None:
-        """Count the storage of a tensor once, until nothing refers to it."""
+        """Count the storage of a tensor once, until it is freed."""
         storage = tensor.untyped_storage()
-        key = storage._cdata  # noqa: SLF001 - the address by which two wrappers are known as one
+        key = storage._cdata  # noqa: SLF001 - the address that identifies the storage of two wrappers
         if key in self._known:
             return
         size = storage.nbytes()
@@ -64,7 +64,7 @@ class LiveMemory:
         weakref.finalize(storage, self._drop, key, size).atexit = False
 
     def know(self, tensors: Iterable[Tensor]) -> None:
-        """Leave out what was there before."""
+        """Exclude tensors that existed before."""
         self._known.update(each.untyped_storage()._cdata for each in tensors)  # noqa: SLF001
 
     def _drop(self, key: int, size: int) -> None:
@@ -73,7 +73,7 @@ class LiveMemory:
 
 
 class Recorder(EagerDispatchMode):
-    """Notes every operator by phase and name. ``phase`` is set by whoever runs the model."""
+    """Records every operator by phase and name. The caller sets ``phase``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Recorder(EagerDispatchMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Call the operator, and note it."""
+        """Call the operator, and record it."""
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         name = str(func.name())  # type: ignore[no-untyped-call]
@@ -110,18 +110,18 @@ class Recorder(EagerDispatchMode):
 
 
 def tensors_in(tree: Any) -> Iterator[Tensor]:
-    """Return every tensor anywhere in arguments."""
+    """Yield every tensor anywhere in arguments."""
     leaves, _ = tree_flatten(tree)
     return (leaf for leaf in leaves if isinstance(leaf, Tensor))
 
 
 def size_bytes(tensor: Tensor) -> int:
-    """Return the bytes that the elements of a tensor take."""
+    """Return the size of a tensor's elements in bytes."""
     return tensor.numel() * tensor.element_size()
 
 
 def described(tensor: Tensor) -> str:
-    """Return dtype and shape as in "float32[8, 3, 224, 224]"."""
+    """Return dtype and shape, as in "float32[8, 3, 224, 224]"."""
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
@@ -131,5 +131,5 @@ def _flops(func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str
         return 0
     try:
         return int(formula(*args, **kwargs, out_val=result))
-    except (TypeError, ValueError, AssertionError, IndexError):  # formulas are torch's, and of arguments of its own
+    except (TypeError, ValueError, AssertionError, IndexError):  # torch's formulas fail on some arguments
         return 0

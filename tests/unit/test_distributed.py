@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pytest_ascend.distributed import finding
-from pytest_ascend.distributed.commands import read, rendered, said
+from pytest_ascend.distributed.commands import page_html, read, terminal_lines
 from pytest_ascend.distributed.rank import Place
 from pytest_ascend.distributed.ranks import RankFailed, Ranks
 from pytest_ascend.distributed.recorder import fingerprint
@@ -160,8 +160,8 @@ def test_each_cause_is_named(how: str, cause: str) -> None:
     spoil(how, ranks)
     found = finding.findings(ranks)
     assert [each.cause for each in found][:1] == [cause]
-    assert any(cause in line for line in said(found, 2, 0.01))
-    assert cause in rendered(found, 2, 0.01)
+    assert any(cause in line for line in terminal_lines(found, 2, 0.01))
+    assert cause in page_html(found, 2, 0.01)
 
 
 def test_a_page_shows_names_as_text() -> None:
@@ -169,7 +169,7 @@ def test_a_page_shows_names_as_text() -> None:
     of_kind(ranks[1], "gradient")[0]["used"]["crc"] += 1
     for lines in ranks.values():
         of_kind(lines, "gradient")[0]["name"] = "<script>"
-    assert "<script>" not in rendered(finding.findings(ranks), 2, 0.0)
+    assert "<script>" not in page_html(finding.findings(ranks), 2, 0.0)
 
 
 def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_everything_on_the_page_is_escaped() -> None:
             chip=npu_of("910b3"),
             model=HOSTILE,
             way="meta",
-            asked=HOSTILE,
+            standings_of=HOSTILE,
             optimizer="adamw",
             operators=(operator,),
             memory=(memory,),
