@@ -1,1 +1,1 @@
-"""The contact kit: what one machine with an NPU is like, asked in ten minutes, and turned into data of the project."""
+"""The contact kit: ten minutes of measurements on one machine with an NPU, turned into data of the project."""

@@ -1,4 +1,4 @@
-"""From a kit, which anybody may have written, to the data of a chip that the project keeps."""
+"""Turns a kit, which anybody may have written, into the project's data on a chip."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pytest_ascend.records.outcome import Disputed, Passed, Waived
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.files import read_regular, strict_json
 
-#: A kit has some hundred files of text; what is larger is none.
+#: A kit has some hundred text files; more is not a kit.
 MOST_FILES, MOST_BYTES = 1000, 128 * 2**20
 _OPERATOR = re.compile(r"[A-Za-z_0-9.]{1,80}")
 _BY = ("npu", "cpu", "")
 
 
 def read_kit(path: Path) -> dict[str, Any]:
-    """Return the files of a kit: JSON read, text as it is. Raises UsageError for what is no kit."""
+    """Return the files of a kit: JSON decoded, text unchanged. Raises UsageError if it is not a kit."""
     hint = "give the file that `pytest-ascend contact -o contact.zip` wrote, as it is"
     try:
         with zipfile.ZipFile(path) as archive:
@@ -50,7 +50,7 @@ def read_kit(path: Path) -> dict[str, Any]:
 
 
 def data_of(kit: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the project keeps, by the name of its file; docs/contact.md describes each."""
+    """Return the data that the project keeps, by file name; docs/contact.md describes each file."""
     records = list(_records(kit))
     return {
         "chip": _chip(kit),
@@ -62,7 +62,7 @@ def data_of(kit: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write(data: Mapping[str, Any], baselines: Path) -> Path:
-    """Write the data into the folder of its chip below ``baselines``, each file beside first; return that folder."""
+    """Write the data to the folder of its chip below ``baselines``, each file atomically; return that folder."""
     name = data["chip"]["chip"]
     name = name if is_chip(name) else "unknown"
     target = baselines / FOLDER / f"{name}{'-emulated' if data['chip']['emulated'] else ''}"
@@ -126,16 +126,16 @@ def _clock(text: Any, name: str) -> float | None:
 
 
 def _dtypes(answers: Mapping[str, Any]) -> dict[str, dict[str, dict[str, str]]]:
-    """Return who computes each dtype ("npu", "cpu", "" for nobody), by ``operators`` of the suite and ``aten`` ones.
+    """Return what computes each dtype ("npu", "cpu", "" for nothing), by ``operators`` of the suite and ``aten`` ones.
 
-    What an operator of the suite comes to says something of one of torch's where that is the only one it calls; what
-    is refused, of the last that was called. One call that is taken goes before another that is not.
+    The result of a suite's operator counts for a torch operator if it calls only that one; a refusal counts for the
+    last one called. A call that succeeds takes precedence over one that does not.
     """
     by_name: dict[str, dict[str, str]] = {}
     aten: dict[str, dict[str, str]] = {}
     for name, row in answers.items():
-        for dtype, said in row.items() if _OPERATOR.fullmatch(name) and isinstance(row, dict) else ():
-            by, called = (said.get("by"), said.get("of")) if isinstance(said, dict) else (None, None)
+        for dtype, answer in row.items() if _OPERATOR.fullmatch(name) and isinstance(row, dict) else ():
+            by, called = (answer.get("by"), answer.get("of")) if isinstance(answer, dict) else (None, None)
             if by not in _BY or not _OPERATOR.fullmatch(dtype):
                 continue
             by_name.setdefault(name, {})[dtype] = by
@@ -147,7 +147,7 @@ def _dtypes(answers: Mapping[str, Any]) -> dict[str, dict[str, dict[str, str]]]:
 
 
 def _records(kit: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the records of the run, of cases that this release has."""
+    """Yield the run's records of cases that this release has."""
     known = {each.id for each in manifest.load(folder("suites"))}
     for line in str(kit.get("smoke/run.jsonl", "")).splitlines():
         try:
@@ -160,7 +160,7 @@ def _records(kit: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _deviations(records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the cases of which something was expected: what came, and why; of a pass, that it is better."""
+    """Yield the cases with an expected deviation: the outcome, and why; a pass is better than expected."""
     for each in records:
         waiver, outcome = each.get("waiver"), _text(each.get("outcome"))
         if isinstance(waiver, dict) and outcome in (Waived.name, Disputed.name):
@@ -170,7 +170,7 @@ def _deviations(records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dic
 
 
 def _codes(kit: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the error codes that stand anywhere, whether the tables know each, and a line in which it stands."""
+    """Return the error codes found anywhere, whether the tables know each, and a line that contains it."""
     texts = (value if isinstance(value, str) else json.dumps(value, indent=1) for value in kit.values())
     lines = "\n".join(texts)[: 2**24].replace("\\n", "\n").splitlines()
     found: dict[str, dict[str, Any]] = {}
@@ -182,11 +182,11 @@ def _codes(kit: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def confirm(data: Mapping[str, Any], baselines: Path, today: date) -> tuple[int, list[str]]:
-    """Mark in ``baselines/expectations.json`` what a real chip confirmed; return how many cases, and what to look at.
+    """Mark in ``baselines/expectations.json`` what a chip confirmed; return the number of cases, and what to check.
 
-    For each cause that was seen, an entry for the chip with the cases behind the one that the cause has. What passed
-    although a deviation was expected is proposed for removal, as somebody has to look at it. Raises UsageError where
-    the file cannot be read.
+    Adds for each confirmed cause an entry for the chip with its cases, behind the cause's own. Cases that passed
+    despite an expected deviation are proposed for removal, which a person has to decide. Raises UsageError if the file
+    cannot be read.
     """
     path, chip = baselines / expectations.NAME, data["chip"]
     if chip["emulated"] or not is_chip(chip["chip"]):
@@ -201,19 +201,19 @@ def confirm(data: Mapping[str, Any], baselines: Path, today: date) -> tuple[int,
     for cause, cases in _by_cause(data["deviations"].items()).items():
         count += _mark(document["causes"], cause, cases, chip["chip"], source)
     _replace(path, document)
-    return count, [case for case, said in data["deviations"].items() if said["came"] == Passed.name]
+    return count, [case for case, seen in data["deviations"].items() if seen["came"] == Passed.name]
 
 
 def _by_cause(deviations: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for case, said in deviations:
-        if said["cause"]:
-            found.setdefault(said["cause"], []).append(case)
+    for case, seen in deviations:
+        if seen["cause"]:
+            found.setdefault(seen["cause"], []).append(case)
     return found
 
 
 def _mark(causes: list[dict[str, Any]], cause: str, cases: Sequence[str], chip: str, source: str) -> int:
-    """Put an entry of these cases on this chip behind that of their cause; return how many cases it has now."""
+    """Insert an entry of these cases on this chip behind that of their cause; return its number of cases."""
     places = [place for place, each in enumerate(causes) if each["cause"] == cause and each.get("confirmed") is False]
     if not places:
         return 0

@@ -1,4 +1,4 @@
-"""What the kit asks of the host: npu-smi in all its forms, device files, variables, signs of a container, the clock."""
+"""What the kit collects from the host: npu-smi's output, device files, variables, signs of a container, the clock."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from pytest_ascend.environment.machine import this_machine
 from pytest_ascend.environment.npu_smi import parse, parse_map
 from pytest_ascend.system.programs import Reply, run
 
-#: npu-smi asks each device in turn, and hangs where a driver does.
+#: npu-smi queries each device in turn, and hangs if a driver does.
 SMI_S = 10.0
-#: Of a machine with sixteen devices, the first is asked everything, the others what matters most, within this time.
+#: On a machine with sixteen devices, the first gets every query, the others the most important ones, within this time.
 ALL_SMI_S = 60.0
 _OF_FIRST = [
     "board",
@@ -42,7 +42,7 @@ _OF_FIRST = [
     "topo",
 ]
 _OF_OTHERS = ["board", "common", "health", "usages", "memory"]
-#: A card raises its clock within some seconds of work; the step "load" works for ten.
+#: A card raises its clock after some seconds of work; the step "load" works for ten.
 _WARM_S = 6.0
 
 _VARIABLES = re.compile(
@@ -52,28 +52,28 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY", re.IGNORECASE)
 
 
 def cards(environ: Mapping[str, str], numbering: Mapping[str, Any] | None = None) -> tuple[Identity, ...]:
-    """Return every card in every numbering, with what the runtime says of it (see the step ``numbering``) if it did."""
-    here, said = this_machine(environ, limit_s=SMI_S), numbering or {}
+    """Return every card in every numbering, with the runtime's numbers (see the step ``numbering``) if known."""
+    here, runtime = this_machine(environ, limit_s=SMI_S), numbering or {}
     names = (re.fullmatch(r"davinci(\d{1,3})", name) for name in here.tree.names("/dev"))
-    physical, buses = said.get("physical", ()), said.get("buses", ())
+    physical, buses = runtime.get("physical", ()), runtime.get("buses", ())
     numbers = [int(name[1]) for name in names if name] or list(physical)
     table, mapped = parse(here.npu_smi().text), parse_map(here.npu_smi_map().text)
     return identities(environ, numbers, table, mapped, physical=physical, buses=buses)
 
 
 def npu_smi(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Ask npu-smi in all its forms: what became of each, and what was printed, as it is, by the name of a file."""
+    """Run npu-smi in all its forms; return how each ended, and the raw outputs by file name."""
     program = shutil.which("npu-smi", path=environ.get("PATH", ""))
     if program is None:
         return {"npu-smi": "not installed"}, {}
-    said, files, end = {}, {}, time.monotonic() + ALL_SMI_S
+    answers, files, end = {}, {}, time.monotonic() + ALL_SMI_S
     for form in _forms(environ):
         limit_s = min(SMI_S, end - time.monotonic())
         reply = run([program, *form], environ, limit_s) if limit_s > 0 else Reply(failure="not asked: no time left")
         name = " ".join(["npu-smi", *form])
-        said[name] = reply.failure or "answered"
+        answers[name] = reply.failure or "answered"
         files[f"raw/{name.replace(' ', '_')}.txt"] = reply.text or reply.failure
-    return said, files
+    return answers, files
 
 
 def _forms(environ: Mapping[str, str]) -> Iterator[list[str]]:
@@ -83,12 +83,12 @@ def _forms(environ: Mapping[str, str]) -> Iterator[list[str]]:
         which = ["-i", str(npu)]
         for what in _OF_OTHERS if place else _OF_FIRST:
             yield ["info", "-t", what, *which]
-            if not place and chip >= 0:  # the 950 takes no -c, others ask for it with some of these
+            if not place and chip >= 0:  # the 950 has no -c, other chips need it in some forms
                 yield ["info", "-t", what, *which, "-c", str(chip)]
 
 
 def machine(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Tell what the machine is: its files of devices, variables, and signs of a container."""
+    """Return a description of the machine: device files, variables, and signs of a container."""
     devices = sorted([*Path("/dev").glob("davinci[0-9]*"), *(Path("/dev", name) for name in CONTROL_FILES)])
     named = {name: value for name, value in sorted(environ.items()) if _VARIABLES.search(name)}
     return {
@@ -127,9 +127,9 @@ def _read(path: str) -> str:
 
 
 def clock(environ: Mapping[str, str], work: Callable[[], object]) -> dict[str, Any]:
-    """Ask npu-smi for the clock of the first card, idle and while ``work`` runs, which takes ten seconds.
+    """Return the clock of the first card from npu-smi, idle and while ``work`` runs, which takes ten seconds.
 
-    Raises LookupError where npu-smi is not there or knows no card.
+    Raises LookupError if npu-smi is missing or knows no card.
     """
     program, first = shutil.which("npu-smi", path=environ.get("PATH", "")), next(iter(cards(environ)), None)
     if program is None or first is None or first.npu < 0:
@@ -141,8 +141,8 @@ def clock(environ: Mapping[str, str], work: Callable[[], object]) -> dict[str, A
         working = executor.submit(work)
         while not working.done():
             time.sleep(_WARM_S if "loaded" not in found else 1.0)
-            said = run(command, environ, SMI_S).text
-            if not working.done():  # the last that was said while it worked: it imports torch first
-                found["loaded"] = said
+            text = run(command, environ, SMI_S).text
+            if not working.done():  # keep the last output during the work: it imports torch first
+                found["loaded"] = text
         working.result()
     return found

@@ -1,4 +1,4 @@
-"""Ask a machine everything, in processes that may hang or die, and pack the answers for somebody else to read."""
+"""Query a machine in child processes that may hang or die, and pack the answers for others to read."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from pytest_ascend.environment.signs import EMULATED_VARIABLE, signs
 from pytest_ascend.errors import DeviceUnavailable, UsageError
 from pytest_ascend.system.programs import run
 
-#: Form of the kit, raised whenever an older reader would misread it.
+#: Format of the kit, raised whenever an older reader would misread it.
 SCHEMA = 1
 
-#: Steps through torch, in their order, and the seconds that each may take. Those that may spoil the card come last.
+#: Steps that use torch, in order, with their limits in seconds. Those that may harm the card's state come last.
 DEADLINES_S: Mapping[str, float] = {
     "start-up": 120,
     "numbering": 60,
@@ -43,7 +43,7 @@ DEADLINES_S: Mapping[str, float] = {
     "special": 60,
     "ulps": 90,
 }
-#: So are these, after the run of level smoke, which is worth more than they are.
+#: More of them, after the run of level smoke, which is more valuable.
 LAST_S: Mapping[str, float] = {
     "recovery": 90,
     "error-index": 60,
@@ -51,22 +51,22 @@ LAST_S: Mapping[str, float] = {
     "error-dtype": 60,
     "error-device": 60,
 }
-#: Everything together; what does not fit is left out, and said to be.
+#: The limit of the whole in seconds; what does not fit is left out, and marked so.
 WHOLE_S = 600.0
 SMOKE_S = 150.0
 LOAD_S = 60.0
-#: What is left of the whole for the steps after the run of level smoke, and by those before for it and them.
+#: Seconds reserved for the steps after the run of level smoke, and for that run and them.
 FOR_LAST_S = 110.0
 KEPT_S = SMOKE_S + FOR_LAST_S + 20.0
-#: A list of questions is begun so often: each time, the one at which the last process died is left out.
+#: How often a list of questions is started: each time, the question at which the last process died is skipped.
 MOST_DEATHS = 10
-#: Of the time of a step, this is for its end.
+#: Seconds of a step that are reserved for its end.
 ENDING_S = 10.0
 
 
 @dataclass(kw_only=True)
 class Answer:
-    """What came of one step: ``status`` is done, failed or late, ``data`` what it said, ``output`` what it printed."""
+    """The result of one step: ``status`` is done, failed or late, ``data`` its answer, ``output`` what it printed."""
 
     name: str
     status: str
@@ -77,7 +77,7 @@ class Answer:
 
 @dataclass
 class Kit:
-    """The answers so far, and files to go beside them."""
+    """The answers so far, and the files packed with them."""
 
     environ: Mapping[str, str]
     emulated: bool
@@ -88,11 +88,11 @@ class Kit:
 
     @property
     def left_s(self) -> float:
-        """Return the seconds that are left of the whole."""
+        """Return the seconds left of the whole."""
         return WHOLE_S - (time.monotonic() - self.began)
 
     def ask(self, name: str, command: list[str], limit_s: float) -> Answer:
-        """Run one step in a process of its own; whatever becomes of it is an answer."""
+        """Run one step in a child process; however it ends, that is an answer."""
         began = time.monotonic()
         limit_s = min(limit_s, self.left_s)
         if limit_s < ENDING_S:
@@ -104,12 +104,12 @@ class Kit:
         return self.add(Answer(name=name, status=status, data=data, output=output), began)
 
     def step(self, name: str, limit_s: float) -> Answer:
-        """Ask one of the questions of :mod:`pytest_ascend.contact.steps`, or a list of them."""
+        """Run one step of :mod:`pytest_ascend.contact.steps`, or one with a list of questions."""
         command = [sys.executable, "-m", "pytest_ascend.contact.steps", name]
         return self._list(name, command, limit_s) if name in LISTS else self.ask(name, command, limit_s)
 
     def _list(self, name: str, command: list[str], limit_s: float) -> Answer:
-        """Ask a list of questions; a process that dies at one is followed by another, which goes on behind it."""
+        """Ask a list of questions; if a process dies at one, another continues with the next."""
         began, end = time.monotonic(), time.monotonic() + min(limit_s, self.left_s)
         deaths: list[str] = []
         status, book, printed = "late", None, "no time was left for it"
@@ -127,7 +127,7 @@ class Kit:
         return self.add(Answer(name=name, status=status, data=book.nested() or None, output=output), began)
 
     def look(self, name: str, work: Callable[[], Any]) -> None:
-        """Ask something that needs no device, and so no process of its own."""
+        """Run something that needs no device, and so no child process."""
         began = time.monotonic()
         try:
             answer = Answer(name=name, status="done", data=work())
@@ -136,14 +136,14 @@ class Kit:
         self.add(answer, began)
 
     def add(self, answer: Answer, began: float) -> Answer:
-        """Keep an answer to a question that was asked at ``began`` (of ``time.monotonic``), and tell."""
+        """Store an answer to a question asked at ``began`` (``time.monotonic``), and report it."""
         answer.seconds = time.monotonic() - began
         self.answers.append(answer)
         self.say(f"{answer.name}: {answer.status}, {answer.seconds:.1f} s")
         return answer
 
     def data(self, name: str) -> Mapping[str, Any]:
-        """Return what a step said, nothing where it did not."""
+        """Return the data of a step, empty if it has none."""
         found = next((each.data for each in self.answers if each.name == name), None)
         return found if isinstance(found, dict) else {}
 
@@ -157,7 +157,7 @@ def _marked(text: str) -> Any:
 
 
 def gather(kit: Kit) -> None:
-    """Ask everything, the harmless first."""
+    """Run all steps, harmless ones first."""
     kit.look("npu-smi", lambda: _npu_smi(kit))
     kit.look("machine", lambda: host.machine(kit.environ))
     kit.look("doctor", lambda: examine(this_machine(kit.environ, limit_s=host.SMI_S)).to_dict())
@@ -171,9 +171,9 @@ def gather(kit: Kit) -> None:
 
 
 def _npu_smi(kit: Kit) -> dict[str, str]:
-    said, files = host.npu_smi(kit.environ)
+    answers, files = host.npu_smi(kit.environ)
     kit.files |= files
-    return said
+    return answers
 
 
 def smoke(kit: Kit) -> None:
@@ -194,7 +194,7 @@ def smoke(kit: Kit) -> None:
 
 
 def pack(kit: Kit, path: Path) -> None:
-    """Write the kit, beside first, then in its place."""
+    """Write the kit to ``path`` atomically."""
     about = {
         "schema": SCHEMA,
         "pytest_ascend": __version__,
@@ -241,10 +241,10 @@ def _json(value: Any) -> str:
 )
 @click.pass_context
 def contact(context: click.Context, output: Path, device: str) -> None:
-    """Ask this machine everything that the project wants to know of an NPU, and pack it for somebody to read.
+    """Collect what the project needs to know about an NPU from this machine, and pack it in one file.
 
-    Takes ten minutes at most and no root; each step runs in a process of its own with a deadline, and one that fails is
-    a finding. Names and addresses are struck out. Look at summary.html inside before you send the file.
+    Takes at most ten minutes and needs no root; each step runs in a process of its own with a deadline, and a failed
+    step is a finding, too. Names and addresses are removed. Look at summary.html inside before you send the file.
     """
     if context.invoked_subcommand:
         return
@@ -266,7 +266,7 @@ def contact(context: click.Context, output: Path, device: str) -> None:
 
 
 def _environ(*, emulated: bool) -> Mapping[str, str]:
-    """Return the variables for the steps. torch must not load torch_npu by itself, which would hide what fails."""
+    """Return the variables for the steps. torch must not autoload torch_npu, which would hide failures."""
     environ = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     if emulated:
         from pytest_ascend.emulator.bootstrap import environment
@@ -286,14 +286,14 @@ def _environ(*, emulated: bool) -> Mapping[str, str]:
     help="The folder of baselines to write into.",
 )
 def apply(kit: Path, output: Path) -> None:
-    """Turn a kit into data: dtypes, expectations confirmed, the chip's clock and memory, durations, error codes."""
+    """Turn a kit into data: dtypes, confirmed expectations, the chip's clock and memory, durations, error codes."""
     from pytest_ascend.contact.data import confirm, data_of, read_kit, write
     from pytest_ascend.coverage.expectations import today
 
     data = data_of(read_kit(kit))
     target = write(data, output)
     taken = [by for row in data["dtypes"]["operators"].values() for by in row.values()]
-    unknown = [code for code, said in data["codes"].items() if not said["known"]]
+    unknown = [code for code, seen in data["codes"].items() if not seen["known"]]
     operators = len(data["dtypes"]["operators"])
     click.echo(f"{target}: {operators} operators, of which the NPU took {taken.count('npu')} dtypes")
     click.echo(f"{len(data['deviations'])} known deviations seen, {len(data['durations'])} durations")

@@ -1,4 +1,4 @@
-"""Questions on operators: how long, in which dtypes, with which bits, and what happens where something is wrong."""
+"""Questions on operators: speed, dtypes, bits, and behaviour on errors."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 from pytest_ascend.system.bundled import module
 
-#: Calls a function in a fresh thread, and gives its result or what it raised as a text.
+#: Calls a function in a new thread, and returns its result, or the error as text.
 Fresh: TypeAlias = Callable[[Callable[[], Any]], Any]
-#: Questions by name, as "abs/float32", and how each is asked; asking never raises.
+#: Questions by name, as "abs/float32", with functions that answer them and never raise.
 Questions: TypeAlias = Iterator[tuple[str, Callable[[], Any]]]
 
 _UNARY = """
@@ -47,7 +47,7 @@ OTHER: Mapping[str, Callable[[Any, Any], Any]] = {
     "tril": lambda x, _: x.tril(),
     "clamp": lambda x, _: x.clamp(0, 1),
 }
-#: Called first and second, for what the first call costs.
+#: Operators called twice, to see the cost of the first call.
 TIMED = [*UNARY[:10], *BINARY[:8], *REDUCING[:5], "matmul", "softmax", "layer_norm", "conv2d", "gelu", "topk", "cat"]
 RANDOM = (
     "matmul",
@@ -65,7 +65,7 @@ FUNCTIONS = [*(each for each in UNARY if each not in ("isnan", "isinf", "logical
 
 
 def _torch() -> Any:
-    """Return torch, whose tensors have ``npu()`` where torch_npu is loaded, which type checkers do not know."""
+    """Return torch, typed as Any: type checkers do not know ``npu()``, which torch_npu adds to tensors."""
     return importlib.import_module("torch")
 
 
@@ -86,7 +86,7 @@ def _values(torch: Any, dtype: Any, shape: tuple[int, ...] = (8, 8)) -> Any:
 
 
 def dtypes(_: Fresh) -> Questions:
-    """Call every operator of the suite once in each dtype: who computes it, and what is said where nobody does."""
+    """Call every operator of the suite once in each dtype: what computes it, or what the error says."""
     operators = module("suites.ops.table").OPERATORS
     for dtype in DTYPES:
         for operator in operators.values():
@@ -94,7 +94,7 @@ def dtypes(_: Fresh) -> Questions:
 
 
 def _taken(operator: Any, dtype: str) -> dict[str, Any]:
-    """Tell who computes an operator: "npu", "cpu" or "" for nobody, and by which operators of torch."""
+    """Return what computes an operator: "npu", "cpu" or "" for nothing, and through which torch operators."""
     torch = _torch()
 
     from pytest_ascend.device.fallback import OperatorWatch
@@ -105,7 +105,7 @@ def _taken(operator: Any, dtype: str) -> dict[str, Any]:
         args, kwargs = operator.samples(real)[0].arguments(operator.name, getattr(torch, real))
     except ArithmeticError as error:
         return {"by": "?", "said": f"no call can be made in this dtype: {error}"}
-    if real != dtype:  # inputs are drawn real
+    if real != dtype:  # inputs are sampled as real numbers
         args, kwargs = on_tensors(lambda each: each.to(dtype_asked) if _is(each, real) else each, (args, kwargs))
     watch = OperatorWatch("npu")
     try:
@@ -114,9 +114,9 @@ def _taken(operator: Any, dtype: str) -> dict[str, Any]:
             on_device = on_tensors(lambda each: each.detach().to("npu"), (args, kwargs))
             for each in tensors(operator.function(*on_device[0], **on_device[1])):
                 each.cpu()
-    except Exception as error:  # noqa: BLE001  (what is refused is the answer)
-        said = f"{type(error).__name__}: {error}"
-        return {"by": "", "of": list(watch.called), "said": said[:600], "cpu": _cpu(operator.function, args, kwargs)}
+    except Exception as error:  # noqa: BLE001 - a refusal is the answer
+        message = f"{type(error).__name__}: {error}"
+        return {"by": "", "of": list(watch.called), "said": message[:600], "cpu": _cpu(operator.function, args, kwargs)}
     return {"by": "cpu" if watch.seen else "npu", "of": list(watch.called)}
 
 
@@ -125,7 +125,7 @@ def _is(tensor: Any, dtype: str) -> bool:
 
 
 def _cpu(function: Callable[..., Any], args: Any, kwargs: Any) -> str:
-    """Whether torch's own CPU takes it, as it otherwise says nothing of the device."""
+    """Return how torch's CPU handles it: if that fails too, it says nothing about the device."""
     try:
         function(*args, **kwargs)
     except Exception as error:  # noqa: BLE001
@@ -134,7 +134,7 @@ def _cpu(function: Callable[..., Any], args: Any, kwargs: Any) -> str:
 
 
 def times() -> dict[str, Any]:
-    """Time first and second calls, a launch, a synchronisation, and events beside the host's clock."""
+    """Time first and second calls, a launch, a synchronisation, and events compared with the host's clock."""
     torch = _torch()
 
     npu: Any = torch.npu
@@ -178,9 +178,9 @@ def _timed(name: str, x: Any, torch: Any) -> Any:
 
 
 def determinism(fresh: Fresh) -> Questions:
-    """Ask for the same eight times, with the switch off, on and off again, at two sizes, each in a fresh thread.
+    """Compute the same eight times, with determinism off, on and off again, at two sizes, each in a new thread.
 
-    The answer is how many different results came.
+    The answer is the number of different results.
     """
     for name in RANDOM:
         for size in (64, 512):
@@ -200,7 +200,7 @@ def _different(name: str, size: int, *, switch: bool) -> int:
 
 
 def special(_: Fresh) -> Questions:
-    """Ask for denormals, overflow, HF32, the width of accumulation, large integers and ties."""
+    """Test denormals, overflow, HF32, the width of accumulation, large integers and ties."""
     torch = _torch()
 
     half, double = torch.float16, torch.float64
@@ -239,12 +239,12 @@ def special(_: Fresh) -> Questions:
 def _said(work: Callable[[], Any]) -> Any:
     try:
         return work().cpu().tolist()
-    except Exception as error:  # noqa: BLE001  (what is refused is the answer)
+    except Exception as error:  # noqa: BLE001 - a refusal is the answer
         return f"{type(error).__name__}: {error}"[:300]
 
 
 def _bits(allow_hf32: bool) -> Any:
-    """Multiply 1 + 2^-8 ... 1 + 2^-23 by 1 as matrices; what is left beside 1 shows how many bits the inputs keep."""
+    """Multiply 1 + 2^-8 ... 1 + 2^-23 by 1 as matrices; what remains beside 1 shows how many bits the inputs keep."""
     torch = _torch()
     torch.npu.matmul.allow_hf32 = allow_hf32
     try:
@@ -256,28 +256,28 @@ def _bits(allow_hf32: bool) -> Any:
 
 
 def ulps(_: Fresh) -> Questions:
-    """Count by how many ulp functions are off, in float32 and float16, on 4,096 points each."""
+    """Count the errors of functions in ulps, in float32 and float16, at 4,096 points each."""
     for name in FUNCTIONS:
         for dtype in ("float32", "float16"):
             yield f"{name}/{dtype}", partial(_histogram, name, dtype)
 
 
 def _histogram(name: str, text: str) -> Any:
-    """Return how many points are 0, 1, 2 ... ulp off; 64 stands for more."""
+    """Return how many points are 0, 1, 2 ... ulps off; 64 stands for more."""
     torch = _torch()
     dtype = getattr(torch, text)
     low, high = (1.01, 9.0) if name == "acosh" else (0.01, 0.99)
     x = torch.linspace(low, high, 4096, dtype=torch.float64).to(dtype)
     try:
         off = _ulps(_call(name, x.npu(), torch).cpu(), _call(name, x.double(), torch), dtype, torch)
-    except Exception as error:  # noqa: BLE001  (what is refused is the answer)
+    except Exception as error:  # noqa: BLE001 - a refusal is the answer
         return f"{type(error).__name__}: {error}"[:200]
     counts = Counter(min(each, 64) for each in off)
     return {str(each): counts[each] for each in sorted(counts)}
 
 
 def _ulps(actual: Any, expected: Any, dtype: Any, torch: Any) -> list[int]:
-    """Return the distance of each value from the expected one, rounded, in representable numbers."""
+    """Return the distance of each value from the expected one in ulps, rounded."""
     integer = torch.int32 if dtype == torch.float32 else torch.int16
     sides = [torch.nan_to_num(each.to(dtype)).view(integer).to(torch.int64) for each in (actual, expected)]
     lowest = -(2 ** (31 if dtype == torch.float32 else 15))
@@ -286,39 +286,39 @@ def _ulps(actual: Any, expected: Any, dtype: Any, torch: Any) -> list[int]:
 
 
 def _error(work: Callable[[Any], Any]) -> dict[str, Any]:
-    """Tell which call raises, what it says, and whether the process goes on."""
+    """Return which call raises, its message, and whether the process continues."""
     torch = _torch()
 
-    said: dict[str, Any] = {"raised": "nothing did"}
+    answer: dict[str, Any] = {"raised": "nothing did"}
     try:
         result = work(torch)
-        said["raised"] = "waiting"
+        answer["raised"] = "waiting"
         torch.npu.synchronize()
-        said["raised"] = "reading"
+        answer["raised"] = "reading"
         result.cpu()
-        said["raised"] = "nothing did"
+        answer["raised"] = "nothing did"
     except Exception as error:  # noqa: BLE001
-        said["raised"] = "the call" if said["raised"] == "nothing did" else said["raised"]
-        said["said"] = f"{type(error).__name__}: {error}"[:3000]
+        answer["raised"] = "the call" if answer["raised"] == "nothing did" else answer["raised"]
+        answer["said"] = f"{type(error).__name__}: {error}"[:3000]
     try:
-        said["goes_on"] = (torch.ones(2, device="npu") + 1).cpu().tolist() == [2.0, 2.0]
+        answer["goes_on"] = (torch.ones(2, device="npu") + 1).cpu().tolist() == [2.0, 2.0]
     except Exception as error:  # noqa: BLE001
-        said["goes_on"], said["afterwards"] = False, f"{type(error).__name__}: {error}"[:1000]
-    return said
+        answer["goes_on"], answer["afterwards"] = False, f"{type(error).__name__}: {error}"[:1000]
+    return answer
 
 
 def error_index() -> dict[str, Any]:
-    """Take rows that do not exist."""
+    """Index rows that do not exist."""
     return _error(lambda torch: torch.ones(4, 4, device="npu")[torch.tensor([9], device="npu")])
 
 
 def error_memory() -> dict[str, Any]:
-    """Ask for more memory than there is."""
+    """Allocate more memory than there is."""
     return _error(lambda torch: torch.empty(2**44, dtype=torch.uint8, device="npu"))
 
 
 def error_dtype() -> dict[str, Any]:
-    """Multiply matrices of a dtype that no NPU multiplies."""
+    """Multiply matrices in a dtype that no NPU supports."""
     return _error(
         lambda torch: (
             torch.ones(4, 4, dtype=torch.float64, device="npu") @ torch.ones(4, 4, dtype=torch.float64, device="npu")
@@ -327,12 +327,12 @@ def error_dtype() -> dict[str, Any]:
 
 
 def error_device() -> dict[str, Any]:
-    """Ask for a card that does not exist."""
+    """Use a card that does not exist."""
     return _error(lambda torch: torch.ones(2, device="npu:99"))
 
 
 def load() -> dict[str, Any]:
-    """Keep the card busy for ten seconds, so that somebody else can ask for its clock."""
+    """Keep the card busy for ten seconds, so that another process can read its clock."""
     torch = _torch()
 
     x = torch.ones(2048, 2048, dtype=torch.float16, device="npu")
@@ -352,7 +352,7 @@ STEPS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "error-device": error_device,
     "load": load,
 }
-#: Steps of many questions.
+#: Steps with many questions.
 LISTS: Mapping[str, Callable[[Fresh], Questions]] = {
     "dtypes": dtypes,
     "determinism": determinism,

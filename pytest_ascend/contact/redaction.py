@@ -1,4 +1,4 @@
-"""Striking out of texts what names a person, a machine or a network; versions, buses and codes stay."""
+"""Removes from texts what identifies a person, a machine or a network; versions, buses and codes stay."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from getpass import getuser
 from pathlib import Path
 from typing import Any
 
-#: A name of a person or a machine that is such a word is struck out of paths and addresses only: the kit itself is full
-#: of them.
+#: Names of persons or machines that equal such a word are removed from paths and addresses only: the kit itself is
+#: full of these words.
 _COMMON = {
     *("admin", "ascend", "build", "bus", "card", "chip", "cpu", "data", "davinci", "device", "docker", "dev", "done"),
     *("driver", "failed", "home", "host", "huawei", "late", "local", "localhost", "model", "node", "npu", "pytest"),
@@ -26,7 +26,7 @@ _STRUCK_OUT = "[struck out]"
 _FIRST_USER = 1000
 _NOBODY = 65534
 
-#: What stands behind these names, up to the end of its line or of its text, is somebody's.
+#: The text behind these names, up to the end of the line or text, is private.
 _KEY = r"""\b (?: (?:product[ _-]?)? serial [ _-]? (?:number|num|no\.?|id)? | sn | chip[ _-]?sn | uuid | guid
     | [nv]? die [ _-]? id | asset [ _-]? tag | bar ?code | (?:node|host|user|machine|login) [ _-]? name
     | mac (?:[ _-]? addr (?:ess)?)? | passw (?:or)? d | secret | token | api[ _-]?key ) \b"""
@@ -43,7 +43,7 @@ _PATTERNS = (
     (re.compile(r"(/(?:home|Users)/)(?:[^/\s\"':;,\\]|\\u[0-9a-f]{4})+"), r"\1[user]"),
     (re.compile(r"\b[\w-]+(?:\.[\w-]+)*\.(?:local|internal|lan|corp|intra|svc|cluster)\b"), "[host]"),
 )
-#: Sites that tell nothing of whoever speaks of them.
+#: Sites that say nothing about who mentions them.
 _KNOWN_SITES = re.compile(
     r"(?:[\w-]+\.)*(?:github\.com|gitee\.com|gitcode\.com|hiascend\.com|huawei\.com|pytorch\.org|python\.org|pypi\.org"
     r"|debian\.org|ubuntu\.com|openeuler\.org|w3\.org|readthedocs\.io)"
@@ -55,9 +55,9 @@ _COLONS = re.compile(r"(?<![\w:.])[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*(?:%
 
 
 class Redaction:
-    """Strikes out names and addresses: of this machine, its users and its folders, and whatever looks like one.
+    """Removes names and addresses: of this machine, its users and its folders, and anything that looks like one.
 
-    ``texts`` are all that belong together: what one of them calls a version is none of an address in another.
+    ``texts`` are all texts of a kit: what one of them calls a version is not an address in another.
     """
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
@@ -73,7 +73,7 @@ class Redaction:
         return _COLONS.sub(_colons, text)
 
     def in_data(self, value: Any, name: str = "") -> Any:
-        """Return builtins with every text struck out; of the value of a key such as "uuid", all of it."""
+        """Return builtins with every text redacted; the value of a key such as "uuid" is removed."""
         if isinstance(value, dict):
             return {self(str(key)): self.in_data(each, str(key)) for key, each in value.items()}
         if isinstance(value, list | tuple):
@@ -83,7 +83,7 @@ class Redaction:
         return _STRUCK_OUT if value and re.fullmatch(_KEY, name, re.IGNORECASE | re.VERBOSE) else self(value)
 
     def in_lines(self, text: str) -> str:
-        """Return lines of JSON with every text struck out; what is no JSON is a text."""
+        """Return lines of JSON with every text redacted; a line that is not JSON counts as text."""
         return "".join(f"{self._in_line(line)}\n" for line in text.splitlines())
 
     def _in_line(self, line: str) -> str:
@@ -98,7 +98,7 @@ class Redaction:
 
 
 def _may_be_version(text: str) -> bool:
-    """Whether four numbers may be a version: those of drivers begin with 1 to 30, and 10 is a private network."""
+    """Whether four numbers may be a version: drivers' begin with 1 to 30, and 10 is a private network."""
     first, *others = map(int, text.split("."))
     return 0 < first <= 30 and first != 10 and max(others) < 100
 
@@ -108,7 +108,7 @@ def _site(found: re.Match[str]) -> str:
 
 
 def _colons(found: re.Match[str]) -> str:
-    """Strike out what is an IPv6 address, and no time, no bus and no loop."""
+    """Remove an IPv6 address, but not a time, a bus or the loopback address."""
     try:
         address = ipaddress.IPv6Address(found[0].partition("%")[0])
     except ValueError:
@@ -117,7 +117,7 @@ def _colons(found: re.Match[str]) -> str:
 
 
 def _folders() -> Iterator[tuple[re.Pattern[str], str]]:
-    """Yield the home folders of people, the longest first."""
+    """Yield people's home folders, longest first."""
     homes = {each.pw_dir for each in _people()} | {str(Path.home())}
     for home in sorted(homes - {"/", "/root", "/nonexistent", "/home"}, key=len, reverse=True):
         yield re.compile(rf"{re.escape(home.rstrip('/'))}(?![\w-])"), "[home]"
@@ -131,7 +131,7 @@ def _named(names: Iterable[str], instead: str) -> Iterator[tuple[re.Pattern[str]
 
 
 def _hosts() -> Iterator[str]:
-    """Yield the names of this machine, and of others that it knows by name."""
+    """Yield the names of this machine, and of others that it knows."""
     for each in (socket.gethostname(), platform.node()):
         yield from (each, each.partition(".")[0])
     with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""What the kit asks of a machine through torch, each question in a process of its own.
+"""The kit's questions that need torch, each in a process of its own.
 
-Run as a module with the name of a step, it prints the answer as one line of JSON. A step of many questions writes each
-answer into a file at once, so that one at which the process dies or hangs costs no other. Nothing here judges.
+Run as a module with the name of a step, it prints the answer as one line of JSON. A step with many questions writes
+each answer to a file at once, so that one that kills or hangs the process costs no other. Nothing here judges.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MARK = "pytest-ascend contact: "
 
 
 class Notebook:
-    """The answers so far to a list of questions, a line of JSON each, in a file that the next process reads too."""
+    """The answers so far to a list of questions, one line of JSON each, in a file that later processes read too."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -36,17 +36,17 @@ class Notebook:
             self.answers |= {question: answer[0]} if answer else {}
 
     def died(self, why: str) -> None:
-        """Write down what became of the question that a process did not live to answer."""
+        """Write down how the question ended that the process did not survive."""
         if self.asked:
             self.note(self.asked, why)
 
     def note(self, *line: Any) -> None:
-        """Write a question down, or with its answer."""
+        """Write a question, or a question and its answer."""
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line, default=str) + "\n")
 
     def work(self, questions: Questions, end: float) -> None:
-        """Ask what has no answer yet, until then (of ``time.monotonic``, which all processes share)."""
+        """Answer the open questions until ``end`` (``time.monotonic``, which all processes share)."""
         for question, ask in questions:
             if question not in self.answers:
                 if time.monotonic() > end:
@@ -93,7 +93,7 @@ def _comm(task: Path) -> str:
 
 
 def forks() -> dict[str, str]:
-    """Fork before and after the first use, and tell what a child can do."""
+    """Fork before and after the first use, and return what a child can do."""
     import torch
     import torch_npu  # noqa: F401
 
@@ -111,23 +111,23 @@ def _in_child(work: Callable[[], object], limit_s: float = 60.0) -> str:
     pid = os.fork()
     if not pid:
         try:
-            said = str(work())
+            answer = str(work())
         except Exception as error:  # noqa: BLE001  (whatever it is, it is the answer)
-            said = f"{type(error).__name__}: {error}"
-        os.write(writing, said.encode()[:4000])
+            answer = f"{type(error).__name__}: {error}"
+        os.write(writing, answer.encode()[:4000])
         os._exit(0)
     os.close(writing)
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         if os.waitpid(pid, os.WNOHANG)[0]:
-            return os.read(reading, 4000).decode(errors="replace") or "it died without a word"
+            return os.read(reading, 4000).decode(errors="replace") or "it died without output"
         time.sleep(0.05)
     os.kill(pid, signal.SIGKILL)
     return f"no answer within {limit_s:g} s"
 
 
 def recovery() -> dict[str, Any]:
-    """Kill a process in the middle of its work, and see how long the card takes until the next one can use it."""
+    """Kill a process that is working, and measure how long it takes until the card can be used again."""
     import torch
     import torch_npu  # noqa: F401  (importing alone is safe for those that are forked)
 
@@ -144,14 +144,14 @@ def recovery() -> dict[str, Any]:
     began = time.monotonic()
     os.waitpid(pid, 0)
     gone_s = time.monotonic() - began
-    said: list[str] = []
+    refusals: list[str] = []
     while time.monotonic() - began < 45:
         answer = _in_child(_use, 30.0)
         if answer == "[1.0, 1.0]":
-            return {"process_gone_s": gone_s, "usable_after_s": time.monotonic() - began, "said": said}
-        said.append(answer[:1000])
+            return {"process_gone_s": gone_s, "usable_after_s": time.monotonic() - began, "said": refusals}
+        refusals.append(answer[:1000])
         time.sleep(1.0)
-    return {"process_gone_s": gone_s, "usable_after_s": None, "said": said}
+    return {"process_gone_s": gone_s, "usable_after_s": None, "said": refusals}
 
 
 def _use() -> list[float]:
@@ -163,7 +163,7 @@ def _use() -> list[float]:
 
 
 def start_up() -> dict[str, Any]:
-    """Time the imports and the first use, and tell what a context takes of the card's memory."""
+    """Time the imports and the first use, and return the device memory that a context takes."""
     began = time.perf_counter()
     import torch
 
@@ -191,7 +191,7 @@ def start_up() -> dict[str, Any]:
 
 
 def numbering() -> dict[str, Any]:
-    """Ask the runtime what it calls the cards."""
+    """Return the runtime's numbers of the cards."""
     import torch
     import torch_npu  # noqa: F401
 
@@ -201,7 +201,7 @@ def numbering() -> dict[str, Any]:
 
 
 def _fresh(work: Callable[[], Any]) -> Any:
-    """Call in a fresh thread: only the first setting of determinism in a thread counts."""
+    """Call in a new thread: only the first setting of determinism in a thread counts."""
     found: list[Any] = []
 
     def run() -> None:
@@ -226,7 +226,7 @@ ONES: Mapping[str, Callable[[], Mapping[str, Any]]] = {
 
 
 def main(name: str, notebook: str = "", end: str = "inf") -> None:
-    """Print the answer of one step, or write those of a list into the notebook."""
+    """Print the answer of one step, or write those of a list to the notebook."""
     if name in ONES:
         sys.stdout.write(f"\n{MARK}{json.dumps(ONES[name](), default=str)}\n")
         return
@@ -234,8 +234,8 @@ def main(name: str, notebook: str = "", end: str = "inf") -> None:
 
     if name in LISTS:
         Notebook(Path(notebook)).work(LISTS[name](_fresh), float(end))
-    said = {} if name in LISTS else STEPS[name]()
-    sys.stdout.write(f"\n{MARK}{json.dumps(said, default=str)}\n")
+    answer = {} if name in LISTS else STEPS[name]()
+    sys.stdout.write(f"\n{MARK}{json.dumps(answer, default=str)}\n")
 
 
 if __name__ == "__main__":

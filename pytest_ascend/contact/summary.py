@@ -1,4 +1,4 @@
-"""The page of a kit: what one machine is like, in a few lines, and below them every answer as it came."""
+"""The page of a kit: a summary of the machine, and below it every answer unchanged."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _SHOWN = 400_000
 
 
 def page(about: Mapping[str, Any], answers: Sequence[Mapping[str, Any]], log: str = "") -> Iterator[str]:
-    """Yield the page: ``about`` is the kit, ``answers`` its steps as they stand in their files, ``log`` the run's."""
+    """Yield the page: ``about`` describes the kit, ``answers`` are its steps, ``log`` is that of the run."""
     data = {each["name"]: each["data"] for each in answers if isinstance(each["data"], dict | list)}
     yield "<!doctype html><html lang='en'><meta charset='utf-8'><title>One machine with an NPU</title>"
     yield f"<style>{_STYLE}</style><h1>One machine</h1>"
     version = _text(about["pytest_ascend"])
     yield f"<p>Made {_text(about['made'])} in {about['seconds']:.0f} s by pytest-ascend {version}. "
-    yield "Names and addresses are struck out; look through it before you send it.</p>"
+    yield "Names and addresses are removed; look through it before you send it.</p>"
     if about["emulated"]:
         yield "<p class='emulated'><b>THE EMULATED DEVICE:</b> says nothing about any NPU.</p>"
     yield "<h2>In short</h2><table>"
     for name, says in _IN_SHORT.items():
         yield f"<tr><th>{name}<td>{_text(_told(says, data))}</tr>"
     yield f"<tr><th>Level smoke<td>{_text(_smoke(log))}</tr></table>"
-    yield "<h2>Steps</h2><table><tr><th>step<th>what became of it<th>seconds<th>it said</tr>"
+    yield "<h2>Steps</h2><table><tr><th>step<th>status<th>seconds<th>output</tr>"
     for each in answers:
         yield f"<tr class='{_text(each['status'])}'><td><a href='#{_text(each['name'])}'>{_text(each['name'])}</a>"
         yield f"<td>{_text(each['status'])}<td>{each['seconds']:.1f}<td>{_text(_last_line(each['output']))}</tr>"
@@ -57,7 +57,7 @@ def _text(value: object) -> str:
 
 
 def _told(says: Callable[[Mapping[str, Any]], str], data: Mapping[str, Any]) -> str:
-    """Return one line, and in its place why there is none."""
+    """Return one line, or why there is none."""
     try:
         return says(data) or "nothing is known"
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
@@ -75,7 +75,7 @@ def _chip(data: Mapping[str, Any]) -> str:
 def _versions(data: Mapping[str, Any]) -> str:
     known = [f"{each['name']} {each['version']}" for each in data["doctor"]["components"] if each["version"]]
     found = [each["id"] for each in data["doctor"]["findings"] if each["severity"] in ("error", "warning")]
-    return f"{', '.join(known)}. The doctor has against it: {', '.join(found) or 'nothing'}"
+    return f"{', '.join(known)}. The doctor's findings: {', '.join(found) or 'none'}"
 
 
 def _cards(data: Mapping[str, Any]) -> str:
@@ -97,41 +97,41 @@ def _start(data: Mapping[str, Any]) -> str:
 
 def _threads(data: Mapping[str, Any]) -> str:
     stages = list(data["threads"].items())
-    counts = ", ".join(f"{len(said['threads'])} {when}" for when, said in stages)
+    counts = ", ".join(f"{len(stage['threads'])} {when}" for when, stage in stages)
     handlers = sorted({*stages[-1][1]["caught"]} - {*stages[0][1]["caught"]})
-    forks = "; ".join(f"a fork {when}: {said[:80]}" for when, said in data["forks"].items())
-    return f"threads: {counts}. Handlers that were added: {', '.join(handlers) or 'none'}. {forks}"
+    forks = "; ".join(f"a fork {when}: {outcome[:80]}" for when, outcome in data["forks"].items())
+    return f"threads: {counts}. Signal handlers added: {', '.join(handlers) or 'none'}. {forks}"
 
 
 def _recovery(data: Mapping[str, Any]) -> str:
-    said = data["recovery"]
-    after = said["usable_after_s"]
-    refused = f", after {len(said['said'])} refusals: {said['said'][0][:120]}" if said["said"] else ""
+    recovery = data["recovery"]
+    after = recovery["usable_after_s"]
+    refused = f", after {len(recovery['said'])} refusals: {recovery['said'][0][:120]}" if recovery["said"] else ""
     return f"the card could be used {after:.1f} s after a kill{refused}" if after else "the card did not come back"
 
 
 def _times(data: Mapping[str, Any]) -> str:
-    said = data["times"]
-    pairs = [each for each in said["calls_s"].values() if all(isinstance(one, float) for one in each)]
+    times = data["times"]
+    pairs = [each for each in times["calls_s"].values() if all(isinstance(one, float) for one in each)]
     first, second = (sorted(each[place] for each in pairs)[len(pairs) // 2] * 1e3 for place in (0, 1))
     return (
         f"first call {first:.1f} ms, second {second:.2f} ms (medians of {len(pairs)}); "
-        f"launch {said['launch_us']:.0f} us, wait {said['synchronize_us']:.0f} us; "
-        f"50 products: {said['events_ms']:.1f} ms by events, {said['host_ms']:.1f} ms by the host"
+        f"launch {times['launch_us']:.0f} us, wait {times['synchronize_us']:.0f} us; "
+        f"50 products: {times['events_ms']:.1f} ms by events, {times['host_ms']:.1f} ms by the host"
     )
 
 
 def _clock(data: Mapping[str, Any]) -> str:
-    said = data["clock"]
-    found = {when: parse_common(said[when]) for when in ("idle", "loaded")}
+    clock = data["clock"]
+    found = {when: parse_common(clock[when]) for when in ("idle", "loaded")}
     clocks = (f"{when} {each['Aicore curFreq(MHZ)']:.0f}" for when, each in found.items())
     return f"{', '.join(clocks)} of {found['idle'].get('Aicore Freq(MHZ)', 0):.0f} MHz"
 
 
 def _dtypes(data: Mapping[str, Any]) -> str:
-    said = data["dtypes"]
-    by = Counter(each["by"] for row in said.values() for each in row.values())
-    return f"{len(said)} operators: {by['npu']} taken by the NPU, {by['cpu']} by the CPU, {by['']} refused"
+    dtypes = data["dtypes"]
+    by = Counter(each["by"] for row in dtypes.values() for each in row.values())
+    return f"{len(dtypes)} operators: {by['npu']} taken by the NPU, {by['cpu']} by the CPU, {by['']} refused"
 
 
 def _determinism(data: Mapping[str, Any]) -> str:
@@ -139,16 +139,17 @@ def _determinism(data: Mapping[str, Any]) -> str:
     for name, sizes in data["determinism"].items():
         for size, switches in sizes.items():
             for switch, count in switches.items():
-                said = f"{name} ({size}){' refused' if isinstance(count, str) else ''}"
-                by_switch.setdefault(switch, []).extend([said] if count != 1 else [])
+                operator = f"{name} ({size}){' refused' if isinstance(count, str) else ''}"
+                by_switch.setdefault(switch, []).extend([operator] if count != 1 else [])
     return "; ".join(f"{switch}: {', '.join(each) or 'all bits equal'}" for switch, each in by_switch.items())
 
 
 def _special(data: Mapping[str, Any]) -> str:
-    said = data["special"]
-    keeps = said["denormals float32 * 1"][0] != 0
-    bits = {mode: 7 + sum(each != 0 for each in said[f"bits of a product of float32, hf32 {mode}"]) for mode in _MODES}
-    overflow, large = said["overflow float16 60000 * 2"], said["int64 + 1"][1]
+    special = data["special"]
+    keeps = special["denormals float32 * 1"][0] != 0
+    rests = {mode: special[f"bits of a product of float32, hf32 {mode}"] for mode in _MODES}
+    bits = {mode: 7 + sum(each != 0 for each in rest) for mode, rest in rests.items()}
+    overflow, large = special["overflow float16 60000 * 2"], special["int64 + 1"][1]
     return (
         f"denormals are {'kept' if keeps else 'flushed'}; float16 60000 * 2 is {overflow}; "
         f"products of float32 keep {bits[False]} bits, {bits[True]} with HF32; 2^53 + 1 plus 1 is {large}"
@@ -172,8 +173,8 @@ def _ulps(data: Mapping[str, Any]) -> str:
 
 def _errors(data: Mapping[str, Any]) -> str:
     words = {True: "the process goes on", False: "the process is lost"}
-    errors = ((name.removeprefix("error-"), said) for name, said in data.items() if name.startswith("error-"))
-    return "; ".join(f"{name}: {said['raised']} raised, {words[said['goes_on']]}" for name, said in errors)
+    errors = ((name.removeprefix("error-"), answer) for name, answer in data.items() if name.startswith("error-"))
+    return "; ".join(f"{name}: {answer['raised']} raised, {words[answer['goes_on']]}" for name, answer in errors)
 
 
 def _smoke(log: str) -> str:
@@ -181,10 +182,10 @@ def _smoke(log: str) -> str:
     planned = 0
     for line in log.splitlines():
         with contextlib.suppress(ValueError, RecursionError):
-            said = json.loads(line)
-            kind = said.get("type") if isinstance(said, dict) else ""
-            planned = len(said.get("manifest", ())) if kind == "header" else planned
-            outcomes.update([str(said.get("outcome"))] if kind == "record" else [])
+            record = json.loads(line)
+            kind = record.get("type") if isinstance(record, dict) else ""
+            planned = len(record.get("manifest", ())) if kind == "header" else planned
+            outcomes.update([str(record.get("outcome"))] if kind == "record" else [])
     counts = ", ".join(f"{count} {name}" for name, count in outcomes.most_common())
     return f"{counts}, of {planned} cases" if counts else "did not run"
 

@@ -1,4 +1,4 @@
-"""Stored results to compare with: read by tests, made only by the command ``pytest-ascend baseline build``.
+"""Stored results to compare with: tests read them, and only ``pytest-ascend baseline build`` makes them.
 
 Importing this package loads no torch; reading a golden does.
 """

@@ -1,4 +1,4 @@
-"""Making goldens: always deliberate, and the same bytes each time on the same machine."""
+"""Building goldens: always deliberate, and bit for bit reproducible on the same machine."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from pytest_ascend.system.bundled import module
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Sums are split among threads, so that their number decides the last bits.
+#: Threads split sums, so that their number decides the last bits.
 THREADS = 1
-#: Where no terminal shows a bar, a line is written for as many goldens.
+#: Without a progress bar, one line is written per this many goldens.
 EVERY = 20
 _NO_RECIPE = "look at the ids with 'baseline show'; the goldens of operators are made in a checkout, by tools/ops"
-#: The beginnings of all ids.
+#: Prefixes of ids; this one is of all ids.
 ALL = ("",)
 
 
 def load_recipes(suites: Path, only: tuple[str, ...] = ALL) -> list[GoldenRecipe]:
-    """Ask the suites that have a ``goldens.py``, and can have ids that begin with one of ``only``, for their recipes.
+    """Return the recipes of the suites with a ``goldens.py`` whose ids may begin with one of ``only``.
 
-    What needs more than an installation has stands in a checkout, in ``tools/SUITE/goldens.py``. Raises AscendError for
-    ids that clash or stray.
+    Recipes that need more than an installation are in a checkout, in ``tools/SUITE/goldens.py``. Raises AscendError if
+    ids clash or do not begin with their suite's name.
     """
     recipes: list[GoldenRecipe] = []
     for file in _files(suites):
@@ -50,7 +50,7 @@ def load_recipes(suites: Path, only: tuple[str, ...] = ALL) -> list[GoldenRecipe
 
 
 def tell_suites(suites: Path, store: GoldenStore) -> None:
-    """Let each suite whose ``goldens.py`` has a ``built`` bring what it keeps of its goldens up to date."""
+    """Call ``built`` of each suite whose ``goldens.py`` has it, which updates files derived from its goldens."""
     for file in _files(suites):
         built = getattr(_recipes_in(file), "built", None)
         if built is not None:
@@ -60,10 +60,10 @@ def tell_suites(suites: Path, store: GoldenStore) -> None:
 def build(
     store: GoldenStore, recipes: Iterable[GoldenRecipe], *, only: tuple[str, ...] = ALL, progress: Progress
 ) -> Changes:
-    """Make the goldens whose ids begin with one of ``only``, and replace what differs.
+    """Make the goldens whose ids begin with one of ``only``, and replace those that changed.
 
-    Nothing is written before all are made. What the store has of the same suites and no recipe makes any more is
-    removed. Raises AscendError.
+    Nothing is written before all are made. Goldens of the same suites that no recipe makes any more are removed. Raises
+    AscendError.
     """
     known = list(recipes)
     chosen = [recipe for recipe in known if recipe.id.startswith(only)]
@@ -84,7 +84,7 @@ def build(
 
 @contextlib.contextmanager
 def reproducible() -> Iterator[None]:
-    """Let torch compute the same bits each time: one thread, deterministic algorithms."""
+    """Make torch compute the same bits each time: one thread, deterministic algorithms."""
     import torch  # noqa: PLC0415 - the command line shows its help without torch
 
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
@@ -98,7 +98,7 @@ def reproducible() -> Iterator[None]:
 
 
 def difference(old: Golden, new: Golden) -> str:
-    """Say in a line how two versions of a golden differ: in names and shapes, else by how much."""
+    """Describe in a line how two versions of a golden differ: names and shapes, else by how much."""
     forms = [{name: (each.shape, each.dtype) for name, each in golden.tensors.items()} for golden in (old, new)]
     if forms[0] != forms[1]:
         return "other tensors, shapes or dtypes"
@@ -108,7 +108,7 @@ def difference(old: Golden, new: Golden) -> str:
 
 
 def _share(old: Tensor, new: Tensor) -> float:
-    """Return the largest difference over the largest value; infinity where a value that is not finite has changed."""
+    """Return the largest difference over the largest value; infinity if a non-finite value changed."""
     before, after = old.flatten().double(), new.flatten().double()
     changed = ~(before.eq(after) | (before.isnan() & after.isnan()))
     if not changed.any():
@@ -149,7 +149,7 @@ def _say_change(store: GoldenStore, new: Golden, data: bytes, progress: Progress
 
 
 def _stale(store: GoldenStore, recipes: list[GoldenRecipe], only: tuple[str, ...]) -> list[str]:
-    """List what no recipe makes any more, among the suites that have recipes: a user's own goldens are not ours."""
+    """List goldens that no recipe makes any more, of suites that have recipes: users' own goldens are left alone."""
     if not store.manifest.exists():
         return []
     suites = {recipe.id.split("/")[0] for recipe in recipes}

@@ -1,4 +1,4 @@
-"""The command group ``pytest-ascend baseline``: make goldens, check them, look at one."""
+"""The command group ``pytest-ascend baseline``: make, check and show goldens."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _where = click.option(
 @click.group()
 def baseline() -> None:
     """Make, check and show the stored goldens that a device is compared with."""
-    # Goldens are made on the CPU. With torch_npu installed and no CANN, torch imports only when told not to load it.
+    # Goldens are made on the CPU. If torch_npu is installed without CANN, torch imports only without loading it.
     os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 
 
@@ -36,9 +36,9 @@ def baseline() -> None:
 @_where
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 def build(baselines: Path | None, ids: tuple[str, ...]) -> None:
-    """Make the goldens of the bundled suites anew, and say what changed. With ID: only those that begin like this.
+    """Make the goldens of the bundled suites, and show what changed. With ID: only those with this prefix.
 
-    Nothing is written before all of them are made; files whose content is the same stay untouched.
+    Nothing is written before all of them are made; unchanged files stay untouched.
     """
     console = Console(highlight=False)
     with Progress(console=console) as progress:
@@ -53,7 +53,7 @@ def build(baselines: Path | None, ids: tuple[str, ...]) -> None:
 @baseline.command()
 @_where
 def verify(baselines: Path | None) -> None:
-    """Read every golden and check it against the manifest. Exit code 1 where anything is wrong."""
+    """Read every golden and check it against the manifest. Exit code 1 if anything is wrong."""
     store = _store(baselines)
     problems = list(store.problems())
     for problem in problems:
@@ -68,9 +68,9 @@ def verify(baselines: Path | None) -> None:
 @click.argument("golden_id", metavar="ID")
 @click.option("--reason", required=True, help="Why: it is shown wherever the golden would have been used.")
 def revoke(baselines: Path | None, golden_id: str, reason: str) -> None:
-    """Let nobody be judged by a golden any more.
+    """Stop using a golden.
 
-    Its cases have no verdict until it is made anew, with other content.
+    Its cases have no verdict until it is made again, with different content.
     """
     if not reason.strip():
         raise UsageError("--reason is empty", hint="say what is wrong with the golden, and who says so")
@@ -82,7 +82,7 @@ def revoke(baselines: Path | None, golden_id: str, reason: str) -> None:
 @_where
 @click.argument("golden_id", metavar="[ID]", default="")
 def show(baselines: Path | None, golden_id: str) -> None:
-    """Show a golden's tensors, how they were made and with what. Without ID: list all ids."""
+    """Show a golden's tensors and how they were made. Without ID: list all ids."""
     store = _store(baselines)
     if not golden_id:
         click.echo("\n".join(each + (" (revoked)" if each in store.revoked() else "") for each in store.ids()))
@@ -90,10 +90,10 @@ def show(baselines: Path | None, golden_id: str) -> None:
     golden = store.decoded(golden_id)
     entry = store.entries()[golden_id]
     console = Console(highlight=False, soft_wrap=True)
-    said = {"file": store.path(golden_id), "bytes": entry.size_bytes, "sha256": entry.sha256}
+    stored = {"file": store.path(golden_id), "bytes": entry.size_bytes, "sha256": entry.sha256}
     made = {name: getattr(entry.made, name) for name in entry.made.__slots__}
-    said |= {"revoked": store.revoked()[golden_id].reason} if golden_id in store.revoked() else {}
-    for name, value in {**said, **made, "meta": _shown(golden.meta)}.items():
+    stored |= {"revoked": store.revoked()[golden_id].reason} if golden_id in store.revoked() else {}
+    for name, value in {**stored, **made, "meta": _shown(golden.meta)}.items():
         console.print(f"{name + ':':<11}{value}", markup=False)
     table = Table("tensor", "dtype", "shape", "least", "largest")
     for name, tensor in sorted(golden.tensors.items()):
@@ -109,13 +109,13 @@ def _store(baselines: Path | None) -> GoldenStore:
 
 
 def _lines(changes: Changes) -> list[str]:
-    """Name what changed; what did not is only counted."""
+    """List what changed, and count the rest."""
     lines = [f"{kind}: {each}" for kind in ("added", "changed", "removed") for each in getattr(changes, kind)]
     return [*lines, ", ".join(f"{len(getattr(changes, kind))} {kind}" for kind in changes.__slots__)]
 
 
 def _shown(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is said of a golden; of long lists only how long they are."""
+    """Return a golden's metadata, with only the lengths of long lists."""
     return {key: f"{len(held)} entries" if isinstance(held, list) else held for key, held in meta.items()}
 
 

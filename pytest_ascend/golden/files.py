@@ -1,4 +1,4 @@
-"""Files of a store, read and written with care: bounded, no links out, never half-written."""
+"""Files of a store, read and written with care: bounded, without links outwards, never half-written."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from pytest_ascend.system.files import canonical_json, read_regular, strict_json
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: safetensors keeps its string table unordered; with a single entry there is no order to differ.
+#: safetensors does not order its string table; a single entry has no order.
 META_KEY = "golden"
 
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """Tensors by name, and what is known of them.
+    """Tensors by name, and their metadata.
 
-    ``id`` is the name ("ops/relu"); ``tensors`` are on the CPU, contiguous; ``meta`` holds builtins that JSON knows.
+    ``id`` is the name ("ops/relu"); ``tensors`` are on the CPU, contiguous; ``meta`` holds JSON values.
     """
 
     id: str
@@ -37,7 +37,7 @@ class Golden:
 
 
 def encode(golden: Golden) -> bytes:
-    """Return the canonical bytes. Raises TypeError or ValueError where ``meta`` is no plain JSON."""
+    """Return the canonical bytes. Raises TypeError or ValueError if ``meta`` is not plain JSON."""
     from safetensors.torch import save  # noqa: PLC0415 - loads torch
 
     tensors = {name: _plain(golden.tensors[name]) for name in sorted(golden.tensors)}
@@ -45,27 +45,27 @@ def encode(golden: Golden) -> bytes:
 
 
 def decode(data: bytes) -> Golden:
-    """Read what :func:`encode` wrote; each call gives new tensors. Raises ValueError on anything else."""
+    """Decode the bytes of :func:`encode` into new tensors. Raises ValueError on anything else."""
     from safetensors import SafetensorError  # noqa: PLC0415 - belongs to the next line
     from safetensors.torch import load  # noqa: PLC0415 - loads torch
 
     try:
         tensors = load(data)
-        said = strict_json(_metadata(data)[META_KEY])
-        return Golden(id=said["id"], tensors=tensors, meta=said["meta"])
+        meta = strict_json(_metadata(data)[META_KEY])
+        return Golden(id=meta["id"], tensors=tensors, meta=meta["meta"])
     except (SafetensorError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no golden: {type(error).__name__}: {error}") from error
 
 
 def _plain(tensor: Tensor) -> Tensor:
-    """Detach a tensor from autograd, device, strides and shared storage: safetensors takes none of them."""
+    """Detach a tensor from autograd, device, strides and shared storage, which safetensors does not accept."""
     import torch  # noqa: PLC0415 - see the module's docstring
 
     return tensor.detach().to("cpu").clone(memory_format=torch.contiguous_format)
 
 
 def _metadata(data: bytes) -> dict[str, str]:
-    """Read the string table of a file that safetensors has accepted: its reader of bytes gives tensors only."""
+    """Return the string table of a file that safetensors accepted: its reader of bytes returns tensors only."""
     (length,) = struct.unpack_from("<Q", data)
     table = strict_json(data[8 : 8 + length])["__metadata__"]
     if not isinstance(table, dict):
@@ -73,13 +73,13 @@ def _metadata(data: bytes) -> dict[str, str]:
     return table
 
 
-#: Far above every bundled golden (a few MB); a file that claims more is not read.
+#: Far more than any bundled golden (a few MB); larger files are not read.
 LARGEST_BYTES = 256 * 1024 * 1024
 BUILD = "pytest-ascend baseline build"
 
 
 def read_bounded(root: Path, path: Path, golden_id: str) -> bytes:
-    """Read a regular file below ``root``, up to a size. Raises GoldenError for links, other kinds and larger files."""
+    """Read a regular file below ``root``, up to a limit. Raises GoldenError for links, other kinds and larger files."""
     try:
         if not path.resolve(strict=True).is_relative_to(root.resolve()):
             raise damaged(path, "it leads out of the store", golden_id)
@@ -92,7 +92,7 @@ def read_bounded(root: Path, path: Path, golden_id: str) -> bytes:
 
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """Let one process at a time change a store. The lock is kept out of the store, which is copied and published."""
+    """Lock a store against other processes. The lock is outside of the store, which is copied and published."""
     name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()
     folder = user_cache_path("pytest-ascend", ensure_exists=True) / "locks"
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def locked(root: Path) -> Iterator[None]:
 
 
 def damaged(path: Path, reason: str, golden_id: str) -> GoldenError:
-    """Say that a file cannot be trusted, and how to get a good one."""
+    """Return the error for a file that cannot be trusted, with how to get a good one."""
     return GoldenError(f"{path} is damaged: {reason}", path=str(path), hint=_hint(golden_id))
 
 
@@ -113,7 +113,7 @@ def _hint(golden_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a golden holds, for a recipe that knows only afterwards what to say of it: ``meta`` adds to its own."""
+    """The content of a golden, for a recipe whose metadata is known only afterwards: ``meta`` extends the recipe's."""
 
     tensors: Mapping[str, Tensor]
     meta: Mapping[str, Any] = field(default_factory=dict)
@@ -123,10 +123,10 @@ class Content:
 class GoldenRecipe:
     """One golden to be made.
 
-    ``id`` begins with the suite's name ("ops/relu"). ``make`` takes nothing and gives the tensors by name, or
-    :class:`Content`; it is called only when the golden is built, and must give the same values each time. ``how`` says
-    in one sentence how the values are computed. ``version`` is raised whenever the same recipe is to give other
-    values. ``seed`` names the inputs. ``meta`` holds builtins that JSON knows, for the test that reads the golden.
+    ``id`` begins with the suite's name ("ops/relu"). ``make`` takes no arguments and returns the tensors by name, or
+    :class:`Content`; it is called only when the golden is built, and must return the same values each time. ``how`` is
+    a sentence on how the values are computed. ``version`` is raised when the recipe's values change. ``seed`` names the
+    inputs. ``meta`` holds JSON values for the test that reads the golden.
     """
 
     id: str
@@ -138,17 +138,17 @@ class GoldenRecipe:
 
 
 SCHEMA = 1
-#: Parts of letters, digits, "_", "-", "+" and inner dots, joined by "/": nothing that leads out of a folder.
+#: Parts of letters, digits, "_", "-", "+" and inner dots, joined by "/": no way out of a folder.
 ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*(/[A-Za-z0-9_][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*)*")
 ID_LENGTH = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Provenance:
-    """How a golden was made and with what.
+    """How a golden was made.
 
-    ``how`` says in a sentence how the values were computed, ``generator`` by which code ("ops@1"), ``seed`` from which
-    inputs; ``torch``, ``numpy`` and ``machine`` with what.
+    ``how`` is a sentence on how the values were computed, ``generator`` the code ("ops@1"), ``seed`` the inputs;
+    ``torch``, ``numpy`` and ``machine`` are what computed it.
     """
 
     how: str
@@ -161,7 +161,7 @@ class Provenance:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One golden in the manifest. ``sha256`` and ``size_bytes`` are of its file."""
+    """One golden in the manifest. ``sha256`` and ``size_bytes`` are those of its file."""
 
     sha256: str
     size_bytes: int
@@ -173,7 +173,7 @@ class Entry:
         return cls(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), made=made)
 
     def same_but_for_versions(self, other: Entry) -> bool:
-        """Whether both say the same of content and way of making; by which versions it was made is left aside."""
+        """Whether content and provenance are the same, apart from versions and machine."""
         mine, theirs = self.made, other.made
         return self.sha256 == other.sha256 and all(
             getattr(mine, name) == getattr(theirs, name) for name in ("how", "generator", "seed")
@@ -181,7 +181,7 @@ class Entry:
 
 
 def is_id(text: str) -> bool:
-    """Whether ``text`` can name a golden."""
+    """Whether ``text`` can be the id of a golden."""
     return len(text) <= ID_LENGTH and ID.fullmatch(text) is not None
 
 
@@ -192,7 +192,7 @@ def encode_manifest(entries: Mapping[str, Entry]) -> bytes:
 
 
 def decode_manifest(data: bytes) -> dict[str, Entry]:
-    """Read what :func:`encode_manifest` wrote, byte for byte. Raises ValueError with the reason on anything else."""
+    """Decode the bytes of :func:`encode_manifest`. Raises ValueError with the reason on anything else."""
     body = strict_json(data)
     if not isinstance(body, dict) or body.get("schema") != SCHEMA:
         raise ValueError(f"its schema is not {SCHEMA}")

@@ -1,7 +1,7 @@
 """A folder of goldens: one safetensors file each, and a manifest with their hashes.
 
-Files are untrusted: their name, kind, size and hash are checked before their content is looked at, their content
-before anybody uses it.
+Files are untrusted: name, kind, size and hash are checked before the content is decoded, and the content before it is
+used.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Revocation:
-    """Why a golden is revoked, and the SHA-256 of the file that is."""
+    """Why a golden is revoked, and the SHA-256 of its file."""
 
     sha256: str
     reason: str
 
 
 def load(root: Path) -> dict[str, Revocation]:
-    """Read the list of a store, by id; a store without one has revoked nothing. Raises GoldenError on a damaged one."""
+    """Return the revocations of a store, by id; empty without a list. Raises GoldenError on a damaged list."""
     path = root / NAME
     if not path.exists():
         return {}
@@ -55,14 +55,14 @@ def load(root: Path) -> dict[str, Revocation]:
 
 
 def save(root: Path, revoked: Mapping[str, Revocation]) -> Path:
-    """Write the list of a store anew, and return its path."""
+    """Write the list of a store, and return its path."""
     data = {"schema": SCHEMA, "revoked": {name: asdict(each) for name, each in revoked.items()}}
     write_if_new(root / NAME, (canonical_json(data, indent=1) + "\n").encode())
     return root / NAME
 
 
 def refusal(path: Path, golden_id: str, revocation: Revocation) -> GoldenError:
-    """Say that a golden is not to be judged by."""
+    """Return the error for a revoked golden."""
     hint = "there is no verdict until it is corrected and made anew, see baselines/README.md"
     return GoldenError(f"the golden {golden_id!r} is revoked: {revocation.reason}", path=str(path), hint=hint)
 
@@ -79,7 +79,7 @@ SUFFIX = ".safetensors"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Changes:
-    """What a flush did, as sorted ids."""
+    """The result of a flush, as sorted ids."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class Changes:
 
 
 class GoldenStore:
-    """The goldens below ``root``. What was read once is kept as bytes, and decoded anew for each reader."""
+    """The goldens below ``root``. Files are cached as bytes, and decoded again for each reader."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -99,11 +99,11 @@ class GoldenStore:
 
     @property
     def manifest(self) -> Path:
-        """Where the manifest is."""
+        """Path of the manifest."""
         return self.root / "manifest.json"
 
     def path(self, golden_id: str) -> Path:
-        """Where a golden is. Raises GoldenError where the id could lead out of the store."""
+        """Return the path of a golden. Raises GoldenError for an id that could lead out of the store."""
         if not is_id(golden_id):
             raise GoldenError(
                 f"{golden_id!r} is no id of a golden", path=str(self.root), hint="ids look like 'ops/relu'"
@@ -111,7 +111,7 @@ class GoldenStore:
         return self.root / f"{golden_id}{SUFFIX}"
 
     def entries(self) -> dict[str, Entry]:
-        """Return the manifest, by id. Raises GoldenError where it is missing or damaged."""
+        """Return the manifest, by id. Raises GoldenError if it is missing or damaged."""
         if self._entries is None:
             self._entries = self._load_manifest()
         return dict(self._entries)
@@ -123,7 +123,7 @@ class GoldenStore:
     def read(self, golden_id: str) -> Golden:
         """Read one golden.
 
-        Raises GoldenError, which names the file, where it is missing, cut, flipped, foreign or revoked.
+        Raises GoldenError, which names the file, if it is missing, truncated, damaged, not in the manifest or revoked.
         """
         golden = self.decoded(golden_id)
         if golden_id in self.revoked():
@@ -131,7 +131,7 @@ class GoldenStore:
         return golden
 
     def decoded(self, golden_id: str) -> Golden:
-        """Read one golden although it may be revoked. Raises GoldenError as :meth:`read` does."""
+        """Read one golden even if it is revoked. Raises GoldenError as :meth:`read` does."""
         path = self.path(golden_id)
         if golden_id not in self._read:
             self._read[golden_id] = self._checked(path, golden_id)
@@ -144,7 +144,7 @@ class GoldenStore:
         return golden
 
     def revoked(self) -> dict[str, Revocation]:
-        """Return what is revoked, by id: goldens whose content is still the revoked one. Raises GoldenError."""
+        """Return the revocations in force, by id: the golden still has the revoked content. Raises GoldenError."""
         if self._revoked is None:
             self._revoked = load(self.root)
         known = self.entries()
@@ -153,7 +153,7 @@ class GoldenStore:
         }
 
     def revoke(self, golden_id: str, reason: str) -> Path:
-        """Revoke a golden as it is now, and return the path of the list. Raises GoldenError where there is none."""
+        """Revoke a golden in its present form, and return the path of the list. Raises GoldenError if there is none."""
         self.decoded(golden_id)
         with locked(self.root):
             entry = Revocation(sha256=self.entries()[golden_id].sha256, reason=reason)
@@ -163,17 +163,17 @@ class GoldenStore:
         return written
 
     def stage(self, golden: Golden, made: Provenance) -> bytes:
-        """Take a golden in for the next :meth:`flush`, and return its bytes. Nothing is written yet."""
+        """Add a golden to the next :meth:`flush`, and return its bytes. Nothing is written yet."""
         self.path(golden.id)
         data = encode(golden)
         self._staged[golden.id] = (data, Entry.of(data, made))
         return data
 
     def flush(self, *, remove: Iterable[str] = ()) -> Changes:
-        """Write what was staged, take out ``remove``, then replace the manifest; files that are right stay untouched.
+        """Write the staged goldens, delete ``remove``, then replace the manifest; unchanged files stay untouched.
 
-        A golden whose bytes and making are as before keeps its entry, so that the manifest goes on to name the
-        versions that made those bytes. Raises GoldenError where the present manifest is damaged.
+        A golden with the same bytes and provenance keeps its entry, so that the manifest still names the versions that
+        made them. Raises GoldenError if the present manifest is damaged.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         with locked(self.root):
@@ -190,7 +190,7 @@ class GoldenStore:
         return changes
 
     def problems(self) -> Iterator[GoldenError]:
-        """Read everything anew and return what is wrong: the manifest, each golden, files that nobody listed."""
+        """Read everything again and yield what is wrong: the manifest, each golden, unlisted files."""
         try:
             known = GoldenStore(self.root).ids()
         except GoldenError as error:
@@ -215,7 +215,7 @@ class GoldenStore:
                 yield GoldenError(f"the manifest does not list {path}", path=str(path), hint=hint)
 
     def _checked(self, path: Path, golden_id: str) -> bytes:
-        """Return the bytes that the manifest vouches for."""
+        """Return the bytes of a file if they match the manifest."""
         entry = self.entries().get(golden_id)
         if entry is None:
             hint = f"run '{BUILD} {golden_id}', or update pytest-ascend"

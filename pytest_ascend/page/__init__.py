@@ -1,1 +1,1 @@
-"""Pages: what they say and how they are drawn. Nothing is computed here that a verdict depends on."""
+"""Pages: their text and drawings. No verdict depends on anything computed here."""

@@ -1,8 +1,8 @@
-"""All cases of a run in the compact form that the page's script unfolds: 20,000 cases have to open in half a second.
+"""All cases of a run in a compact form that the page's script expands: 20,000 cases must open in half a second.
 
 ``index`` has what the list, the grids and the search need, and is read when the page opens. ``details`` has the rest
-of each case; it travels compressed, and is read when a case is opened first. In both, texts stand once, in ``texts``,
-and are named by their number. Metrics stand without their names, which are those of a ``shape``.
+of each case; it is compressed, and read when a case is first opened. In both, texts are stored once, in ``texts``, and
+referred to by number. Metrics are stored without names, which are in a ``shape``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pytest_ascend.verdict.columns import abbreviations, columns_of, dtype_key
 from pytest_ascend.verdict.suites import describe
 from pytest_ascend.verdict.summary import ORDER, Summary
 
-#: What stands before the cells of the columns in a row of the index: texts by number, the outcome by its rank.
+#: The cells before the columns in a row of the index: texts by number, the outcome by its rank.
 INDEX_FIELDS = ("suite", "subject", "property", "dtype", "family", "outcome", "cause")
 DETAIL_FIELDS = (
     "file",
@@ -47,23 +47,23 @@ VERDICT_FIELDS = (
     "values",
     "leaves",
 )
-#: Bytes of long texts (messages, tracebacks) on one page. What comes later is left to the log.
+#: Bytes of long texts (messages, tracebacks) on one page. Later ones are in the log only.
 TEXT_BUDGET_BYTES = 2_000_000
-#: The same for programs of cases that do not conform, and of those that do.
+#: The same for programs of non-conformant cases, and of conformant ones.
 SNIPPETS_BUDGET_BYTES = {False: 1_000_000, True: 300_000}
 _LONG = 200
 _LEFT_OUT = "(left out to keep this page small; the log has it)"
 
 
 class _Texts:
-    """Texts, each of which stands once."""
+    """Texts, each stored once."""
 
     def __init__(self) -> None:
         self.known: dict[str, int] = {}
         self.budget_bytes = TEXT_BUDGET_BYTES
 
     def __call__(self, text: str) -> int:
-        """Return the number of a text, which may be a new one."""
+        """Return the number of a text, adding it if it is new."""
         if len(text) > _LONG and text not in self.known:
             self.budget_bytes -= len(codec.for_script(text).encode())
             if self.budget_bytes < 0:
@@ -72,7 +72,7 @@ class _Texts:
 
 
 def index_of(summary: Summary, causes: Mapping[str, int]) -> dict[str, Any]:
-    """Return builtins for :func:`pytest_ascend.runlog.codec.for_script`; ``causes`` gives a case's cause by its id."""
+    """Return builtins for :func:`pytest_ascend.runlog.codec.for_script`; ``causes`` has a case's cause by id."""
     text, columns = _Texts(), [each for each in columns_of("page") if each.name not in ("outcome", "case")]
     rows = []
     for result in summary.results:
@@ -97,7 +97,7 @@ def index_of(summary: Summary, causes: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _suites(results: Sequence[ResultRecord]) -> dict[str, Any]:
-    """Return how the cases of each suite are laid out: letters for its properties, its dtypes in their order."""
+    """Return the layout of each suite's cases: letters for its properties, its dtypes in order."""
     by_suite: dict[str, list[ResultRecord]] = {}
     for each in results:
         by_suite.setdefault(figures.one_line(each.case.suite), []).append(each)
@@ -114,7 +114,7 @@ def _suites(results: Sequence[ResultRecord]) -> dict[str, Any]:
 
 
 def details_of(summary: Summary) -> str:
-    """Return the details of all cases as JSON, compressed by zlib, in base64: letters that no element can end by."""
+    """Return the details of all cases as JSON, compressed by zlib, in base64, which cannot close an element."""
     packing = _Packing()
     cases = [packing.case(result, summary.lines.get(result.case.id)) for result in summary.results]
     details = {
@@ -136,7 +136,7 @@ class _Packing:
         self.snippets_budget_bytes = dict(SNIPPETS_BUDGET_BYTES)
 
     def snippet(self, result: ResultRecord) -> int:
-        """Return the number of a case's program: it is shown whole or not at all, since half of it would not run."""
+        """Return the number of a case's program: it is included whole or not at all, since half of it would not run."""
         program = evidence.program(result)
         if program:
             conforms = result.outcome.conforms
@@ -159,11 +159,11 @@ class _Packing:
         ]
 
     def _is_wanted_whole(self, result: ResultRecord) -> bool:
-        """Whether every tensor of a comparison is of interest: in a model its layers are, in an operator its faults."""
+        """Whether every tensor of a comparison is wanted: a model's are its layers, an operator's only its faults."""
         return result.case.suite == "models" or not result.outcome.conforms
 
     def verdict(self, verdict: Verdict, *, whole: bool) -> list[Any]:
-        """Pack one comparison, in the order of VERDICT_FIELDS; its leaves are comparisons of the same form."""
+        """Pack one comparison, in the order of VERDICT_FIELDS; its leaves are comparisons, too."""
         metrics = verdict.metrics
         leaves = verdict.leaves if whole else ()
         if len(leaves) > evidence.LEAVES_LIMIT:
@@ -185,13 +185,13 @@ class _Packing:
         ]
 
     def shape(self, metrics: Mapping[str, float | None]) -> int:
-        """Return the number of a list of metric names, which may be a new one."""
+        """Return the number of a list of metric names, adding it if it is new."""
         names = tuple(name for name, value in metrics.items() if value is not None)
         return self.shapes.setdefault(names, len(self.shapes))
 
 
 def _label(name: str) -> str:
-    """Write the name of a metric with its unit, since its figures come without."""
+    """Return the name of a metric with its unit, which its figures lack."""
     label = figures.words(name)
     unit = figures.unit(name)
     return f"{label} ({unit})" if unit else label

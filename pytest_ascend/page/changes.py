@@ -1,4 +1,4 @@
-"""A comparison of two runs as people read it: on a page, a terminal, in Markdown and as JSON."""
+"""A comparison of two runs for people: on a page, a terminal, in Markdown and as JSON."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from pytest_ascend.verdict.diff import (
 from pytest_ascend.verdict.phrase import Phrase, commas, counted, say
 from pytest_ascend.verdict.summary import Summary, notice
 
-#: Form of the JSON, raised whenever a reader of an older one would misread it.
+#: Version of the JSON, raised whenever a reader of an older one would misread it.
 SCHEMA = 1
-#: Changes of one kind that a page can search, and that a terminal or Markdown writes out.
+#: Changes of one kind that a page can search, and that a terminal or Markdown lists.
 PAGE_LIMIT, LINES_LIMIT = 20_000, 20
 #: Causes of regressions that the first line names, and that a page lists.
 CAUSES_LIMIT, CAUSES_PAGE_LIMIT = 4, 100
@@ -47,7 +47,7 @@ _COLOURS = {REGRESSION: "red", VANISHED: "red", ERROR_DRIFT: "yellow", SLOWER: "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One change: outcomes stand in ``was`` and ``is_now``, figures in ``before`` and ``after``."""
+    """One change: ``was`` and ``is_now`` are outcomes, ``before`` and ``after`` figures."""
 
     id: str
     href: str
@@ -60,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChangeGroup:
-    """The changes of one kind, which the script lists when somebody opens them; ``more`` counts those left out."""
+    """The changes of one kind, listed by the script when opened; ``more`` counts those left out."""
 
     kind: str
     title: Phrase
@@ -71,7 +71,7 @@ class ChangeGroup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CauseOfChanges:
-    """What regressions have in common: how many, of which cause, and the simplest of them."""
+    """Regressions with a common cause: their number, the cause, and the simplest of them."""
 
     id: str
     outcome: str
@@ -84,7 +84,7 @@ class CauseOfChanges:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Changes:
-    """What the template places of a comparison; ``components`` are triples of name and both versions, as pairs."""
+    """A comparison for the template; ``components`` are pairs of a name and both versions."""
 
     answer: Phrase
     sentence: Phrase
@@ -95,7 +95,7 @@ class Changes:
 
 
 def changes_of(diff: Diff, *, linked: bool = True) -> Changes:
-    """Arrange a comparison for a page; ``linked`` says that the page has the cases of the later run."""
+    """Arrange a comparison for a page; ``linked`` says that the page contains the cases of the later run."""
     return Changes(
         answer=answer(diff),
         sentence=sentence(diff),
@@ -110,7 +110,7 @@ def changes_of(diff: Diff, *, linked: bool = True) -> Changes:
 
 
 def by_size(diff: Diff) -> list[Cause]:
-    """Return the causes of the regressions, the largest first."""
+    """Return the causes of the regressions, largest first."""
     return sorted(diff.causes, key=lambda each: (-len(each.cases), each.id))
 
 
@@ -128,7 +128,7 @@ def _cause(cause: Cause, linked: bool) -> CauseOfChanges:
 
 
 def change_data(diff: Diff, *, linked: bool = True) -> dict[str, list[list[str]]]:
-    """Return the rows of every kind of change for the script of a page, each in the order of Row's fields."""
+    """Return the rows of every kind of change for the page's script, each in the order of Row's fields."""
     return {
         kind: [list(asdict(_row(each, linked)).values()) for each in diff.changes[kind][:PAGE_LIMIT]]
         for kind in KINDS
@@ -137,7 +137,7 @@ def change_data(diff: Diff, *, linked: bool = True) -> dict[str, list[list[str]]
 
 
 def answer(diff: Diff) -> Phrase:
-    """Say whether the later stack may replace the earlier one, with the causes of what speaks against it."""
+    """Return whether the later stack may replace the earlier one, with the causes of objections."""
     if diff.answer == YES:
         return say("diff.answer.yes", cases=counted("cases", diff.unchanged))
     if diff.answer == CANNOT_TELL:
@@ -154,7 +154,7 @@ def answer(diff: Diff) -> Phrase:
 
 
 def sentence(diff: Diff) -> Phrase:
-    """Say in one sentence what changed, the worst first."""
+    """Return one sentence on what changed, worst first."""
     found = [counted(f"diff.n.{kind}", len(diff.changes[kind])) for kind in KINDS if diff.changes[kind]]
     since = name_of(diff.before.run.header.stack)
     if not found:
@@ -163,14 +163,14 @@ def sentence(diff: Diff) -> Phrase:
 
 
 def name_of(stack: Stack) -> str:
-    """Return the name by which people call a combination."""
+    """Return a short name of a combination."""
     named = {"CANN": stack.cann, "torch_npu": stack.torch_npu}
     parts = [stack.chip or stack.device, *(f"{name} {version}" for name, version in named.items() if version)]
     return evidence.line(" · ".join(parts))
 
 
 def notes(diff: Diff) -> Iterator[Phrase]:
-    """Say what limits the comparison."""
+    """Yield the limits of the comparison."""
     before, after = diff.before.run.header, diff.after.run.header
     if before.stack.emulated != after.stack.emulated:
         yield say("diff.note.emulation")
@@ -186,7 +186,7 @@ def notes(diff: Diff) -> Iterator[Phrase]:
 
 
 def _tables(diff: Diff) -> tuple[int, int]:
-    """Count the entries of the known deviations that only one of the runs had."""
+    """Count the entries of the known deviations that only one run had."""
     one, other = (set(map(str, each.run.header.options.get("expectations", ()))) for each in (diff.before, diff.after))
     return len(one - other), len(other - one)
 
@@ -222,7 +222,7 @@ def _finding(change: Change) -> str:
 
 
 def lines(diff: Diff, limit: int = LINES_LIMIT) -> Iterator[Line]:
-    """Yield the comparison as lines for a terminal, the answer first; foreign text in them cannot steer it."""
+    """Yield the comparison as lines for a terminal, the answer first; control characters in them are made visible."""
     colour = {YES: "green", NO: "red", CANNOT_TELL: "yellow"}[diff.answer]
     yield Line(figures.one_line(str(answer(diff))), colour, bold=True)
     if said := notice(diff.after.run.header.stack):
@@ -237,7 +237,7 @@ def lines(diff: Diff, limit: int = LINES_LIMIT) -> Iterator[Line]:
 
 
 def _by_cause(diff: Diff, limit: int) -> Iterator[Line]:
-    """Yield the regressions, a line for each cause, the largest first."""
+    """Yield the regressions, a line per cause, largest first."""
     causes = by_size(diff)
     if causes:
         yield Line(f"{say(f'diff.{REGRESSION}')} ({len(diff.changes[REGRESSION]):,})", "red", bold=True)

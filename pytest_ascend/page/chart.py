@@ -1,7 +1,7 @@
-"""Pictures of figures: curves, distributions, layers, rows. The template only places what is worked out here.
+"""Charts: curves, distributions, layers, rows. The template only places what is computed here.
 
-A chart is drawn by classes alone (no inline style), so that the policy of the page holds and both themes fit. The
-numbers behind it go with it.
+A chart is styled by classes alone (no inline style), so that the page's security policy holds and both themes work.
+It contains its numbers, too.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.phrase import Phrase, say
 
 BINS_LIMIT = 40
-#: A distribution is drawn up to so many times the distance of its quartiles above the upper one: a round that was
-#: disturbed would leave no room for the others. What lies beyond is in the last column.
+#: A distribution is drawn up to this many interquartile ranges above the upper quartile: a disturbed round would leave
+#: no room for the others. Larger values are in the last column.
 FENCE = 4.0
-#: Height of the picture of a difference below its curves, and of a benchmark's row.
+#: Height of the difference below a curve, and of a benchmark's row.
 DIFFERENCE, SLOWDOWN_ROW = 100, 30
-#: Rows of numbers that go with a picture; the log has them all.
+#: Rows of numbers that a chart contains; the log has all.
 ROWS_LIMIT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A path and the class by which it is drawn; ``label`` is what a pointer that rests on it is told."""
+    """A path and its class; ``label`` is its tooltip."""
 
     path: str
     looks: str
@@ -61,9 +61,9 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
-    """One picture; ``said`` tells in words what it shows, ``legend`` pairs names with the numbers of their colours.
+    """One chart; ``said`` describes it in words, ``legend`` pairs names with the numbers of their colours.
 
-    ``numbers`` is what is drawn as JSON: ``columns`` and ``rows``.
+    ``numbers`` are the plotted values as JSON: ``columns`` and ``rows``.
     """
 
     title: str
@@ -87,10 +87,10 @@ def curve(
     *,
     spread: tuple[Sequence[float], Sequence[float]] = ((), ()),
 ) -> Chart:
-    """Draw what a device did step by step over what was expected of it, and below that their difference.
+    """Draw the device's and the expected values step by step, and below them their difference.
 
-    ``spread`` has the least and the largest value of the reference runs at each step: where the device lies inside, it
-    differs by no more than they do.
+    ``spread`` has the smallest and the largest value of the reference runs at each step: a device inside differs by no
+    more than they do.
     """
     actual, expected = plottable(actual), plottable(expected)
     low, high = (plottable(each)[: len(expected)] for each in spread)
@@ -131,7 +131,7 @@ def curve(
 
 
 def _curve_in_words(stem: str, steps: int, differences: Sequence[float], *band: Sequence[float]) -> Phrase:
-    """Return the caption of a curve; ``band`` is empty, or the least and the largest difference of reference runs."""
+    """Return the caption of a curve; ``band`` is empty, or the smallest and largest differences of reference runs."""
     said = {
         "name": figures.words(stem),
         "n": f"{steps:,}",
@@ -144,7 +144,7 @@ def _curve_in_words(stem: str, steps: int, differences: Sequence[float], *band: 
 
 
 def _band(low: Sequence[float], high: Sequence[float], x: Axis, y: Axis) -> str:
-    """Return the area between two lines; "" where they are not finite."""
+    """Return the area between two lines; "" if they are not finite."""
     if not low or not all(map(math.isfinite, (*low, *high))):
         return ""
     back = "".join(f"L{x.at(index):.1f} {y.at(value):.1f}" for index, value in reversed(list(enumerate(low))))
@@ -152,9 +152,9 @@ def _band(low: Sequence[float], high: Sequence[float], x: Axis, y: Axis) -> str:
 
 
 def distribution(title: str, href: str, name: str, values: Sequence[float], baseline: Sequence[float] = ()) -> Chart:
-    """Draw how large a share of the measurements lies in each span, with median and quartiles.
+    """Draw the share of measurements in each interval, with median and quartiles.
 
-    ``baseline`` are values of the same from elsewhere, percentiles for instance: they are drawn as an outline.
+    ``baseline`` are other values of the same quantity, such as percentiles: they are drawn as an outline.
     """
     values, baseline = plottable(values), plottable(baseline)
     low = min((*values, *baseline))
@@ -192,9 +192,9 @@ def distribution(title: str, href: str, name: str, values: Sequence[float], base
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor of a model as its judge found it: root mean square errors of the device and of the CPU in that dtype.
+    """The verdict on one tensor of a model: root mean square errors of the device, and of the CPU in that dtype.
 
-    ``allowed`` is the error that would have failed, ``used`` the share of its limit that the judge says it used.
+    ``allowed`` is the smallest failing error, ``used`` the share of the judge's limit that was used.
     """
 
     path: str
@@ -206,7 +206,7 @@ class Tensor:
 
 
 def depth(title: str, href: str, outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> Chart | None:
-    """Draw the errors of a model by depth, outputs and then gradients, on a logarithmic scale; None for too few."""
+    """Draw the errors of a model by depth, outputs and then gradients, on a logarithmic scale; None if too few."""
     tensors = [*outputs, *gradients]
     drawable = [each for each in tensors if 0 < each.actual <= LARGEST]
     if len(drawable) < 2:
@@ -262,7 +262,7 @@ def _power(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """What a benchmark came to beside its baseline, as shares: 0.06 is 6 % slower."""
+    """A benchmark's result against its baseline, as shares: 0.06 is 6 % slower."""
 
     name: str
     agrees: bool
@@ -272,7 +272,7 @@ class Slowdown:
 
 
 def slowdowns(title: str, found: Sequence[Slowdown]) -> Chart:
-    """Draw benchmarks beside their baseline: how much slower each is now, with the interval that holds it."""
+    """Draw benchmarks against their baselines: how much slower each is, with its confidence interval."""
     finite = [each for one in found for each in (one.value, one.low, one.high) if math.isfinite(each)] or [0.0]
     low, high = min(*finite, -0.05), max(*finite, 0.05)
     x = Axis(low, high, 12, WIDTH - RIGHT)
@@ -314,9 +314,9 @@ def row(
     over: str,
     labels: Sequence[str],
 ) -> Chart:
-    """Draw one figure over whatever ``over`` names: batch sizes, steps, combinations.
+    """Draw one figure over ``over``: batch sizes, steps, combinations.
 
-    ``points`` are pairs of what a place stands for and its figure, ``labels`` the short words below the places.
+    ``points`` are pairs of a full label and the figure, ``labels`` the short labels on the axis.
     """
     values = plottable(value for _, value in points)
     x, y = across(len(points) - 1), upright(0.0, max(values))
@@ -336,7 +336,7 @@ def row(
 
 
 def _numbers(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return what is drawn as JSON that a reader can take along, six digits of each number."""
+    """Return the plotted values as JSON for readers, six digits of each number."""
     return codec.dumps(
         {
             "columns": [evidence.line(each) for each in columns],
@@ -352,7 +352,7 @@ def _rounded(value: object) -> object:
 
 
 def _end(values: Sequence[float]) -> float:
-    """Return where the picture of some values ends."""
+    """Return the upper end of the chart of some values."""
     first, _, third = quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
     fence = third + FENCE * (third - first)
     return min(max(values), fence) if fence > first else max(values)
@@ -363,13 +363,13 @@ def _middle(values: Sequence[float]) -> float:
 
 
 def _edges(x: Axis, count: int) -> list[float]:
-    """Return where each span begins."""
+    """Return the start of each interval."""
     bins = min(max(5, round(math.sqrt(count) * 2)), BINS_LIMIT)
     return [x.low + (x.high - x.low) * index / bins for index in range(bins)]
 
 
 def _shares(values: Sequence[float], edges: Sequence[float]) -> list[float]:
-    """Return the share of the values in each span; the last one has all that lies beyond."""
+    """Return the share of the values in each interval; the last one has all larger ones."""
     counts = [0] * len(edges)
     for value in values:
         counts[max(bisect_right(edges, value) - 1, 0)] += 1

@@ -1,4 +1,4 @@
-"""The commands ``pytest-ascend report ...``, which work on run logs, and ``baseline published``: without a device."""
+"""The commands ``pytest-ascend report ...``, which read run logs, and ``baseline published``; no device is used."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAY_FAIL_ON = (*FAILS_ON, ERROR_DRIFT, SLOWER)
 
 @click.group()
 def report() -> None:
-    """Make pages from run logs, compare them, and put them together."""
+    """Make pages from run logs, compare runs, and merge them."""
 
 
 @report.command()
@@ -37,9 +37,9 @@ def report() -> None:
 @click.option("-o", "--output", type=PATH, help="The page; by default beside the log.")
 @click.option("--against", type=PATH, help="An earlier run: the page says what changed since.")
 def render(run: Path, output: Path | None, against: Path | None) -> None:
-    """Make the conformance page of RUN, a run log or the folder that holds one.
+    """Make the conformance page of RUN, a run log or its folder.
 
-    Needs no device. Says what the run says, and exits with 0 whenever the page was made.
+    Needs no device. Shows the run's own verdict, and exits with 0 whenever the page was made.
     """
     log = log_of(run)
     page = output or log.with_name(html.page_name(log))
@@ -51,7 +51,7 @@ def render(run: Path, output: Path | None, against: Path | None) -> None:
 @report.command()
 @click.argument("run", type=PATH)
 def summary(run: Path) -> None:
-    """Print RUN in few lines of Markdown, for the page of a CI job.
+    """Print a short summary of RUN as Markdown, for the page of a CI job.
 
     Exits with 0 whenever the log could be read.
     """
@@ -112,12 +112,12 @@ def diff(
     fail_on: tuple[str, ...],
     speed: float,
 ) -> None:
-    """Tell what changed from the run BEFORE to the run AFTER, case by case.
+    """Show what changed from the run BEFORE to the run AFTER, case by case.
 
-    The first line answers whether AFTER may replace BEFORE. Exits with 1 for a change of a kind that --fail-on names:
-    by default a regression, a new case that deviates, or, where both runs had to execute everything of one level, a
-    case that vanished; else with 5 where it cannot be told, since cases that BEFORE executed were not run. --speed
-    says from which change on a time, throughput or size is worth a line.
+    The first line says whether AFTER may replace BEFORE. Exits with 1 on a change of a kind in --fail-on: by default a
+    regression, a new case that deviates, or, if both runs had to execute everything of one level, a case that vanished.
+    Exits with 5 if cases that BEFORE executed were not run, so that there is no answer. --speed is the smallest change
+    of a time, throughput or size to list.
     """
     found = compare(summary_of(before), summary_of(after), speed_share=speed / 100)
     if form == "terminal" and not output:
@@ -134,11 +134,10 @@ def diff(
 @click.option("-o", "--output", type=PATH, required=True, help="The folder for run.jsonl and conformance.html.")
 @click.pass_context
 def merge(context: click.Context, shards: tuple[Path, ...], output: Path) -> None:
-    """Put the logs of all SHARDS of a run together: the log and the page of a full run.
+    """Merge the logs of all SHARDS of a run into the log and the page of a full run.
 
-    Refuses, naming them, shards of different stacks, manifests or rules, or more than 14 days apart, one given twice,
-    one that was altered, and one that is missing. Says where they ran on different machines.
-    Exits as pytest --ascend would have.
+    Refuses, naming them, shards of different stacks, manifests or rules, or more than 14 days apart, duplicate,
+    altered or missing ones. Says which ran on different machines. Exits as pytest --ascend would have.
     """
     log = output / html.LOG
     merging.merge([read(log_of(each)) for each in shards], log)
@@ -155,7 +154,7 @@ def merge(context: click.Context, shards: tuple[Path, ...], output: Path) -> Non
 @click.argument("runs", type=PATH, nargs=-1, required=True)
 @click.option("-o", "--output", type=PATH, default=Path("matrix.html"), show_default=True, help="The page.")
 def matrix(runs: tuple[Path, ...], output: Path) -> None:
-    """Make one page over RUNS: which combinations conform, operators and models by combination, speed over versions.
+    """Make one page on RUNS: which combinations conform, operators and models by combination, speed by version.
 
     Exits with 0 whenever the page was made.
     """
@@ -169,7 +168,7 @@ def matrix(runs: tuple[Path, ...], output: Path) -> None:
     "-o", "--output", type=PATH, default=Path("ascend-history"), show_default=True, help="The folder of the site."
 )
 def history(runs: tuple[Path, ...], output: Path) -> None:
-    """Make a site over RUNS, logs or folders of them: pass share, causes first and last seen, benchmarks over time.
+    """Make a site on RUNS, logs or folders of them: pass share, causes first and last seen, benchmarks over time.
 
     Writes index.html, which loads nothing, and history.json; any static host serves them. Exits with 0 whenever the
     site was made.
@@ -184,7 +183,7 @@ def history(runs: tuple[Path, ...], output: Path) -> None:
 
 
 def _page_beside(log: Path, output: Path) -> str:
-    """Return the address of a run's own page as the site sees it; "" where there is none."""
+    """Return the address of a run's own page relative to the site; "" if there is none."""
     page = log.with_name(html.page_name(log))
     return quote(os.path.relpath(page, output)) if page.is_file() else ""
 
@@ -200,7 +199,7 @@ def _written(found: Diff, form: str) -> str:
 
 
 def log_of(run: Path) -> Path:
-    """Return the log that a path means: the file itself, or the latest one in a folder."""
+    """Return the log at a path: the file itself, or the latest one in a folder."""
     return run / html.LOG if run.is_dir() else run
 
 
@@ -215,7 +214,7 @@ def _echo(lines: Iterable[terminal.Line]) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write what a command makes. Raises UsageError where that cannot be."""
+    """Write a command's output. Raises UsageError on failure."""
     try:
         html.write(path, text)
     except OSError as error:
@@ -226,7 +225,7 @@ def write(path: Path, text: str) -> None:
 
 @click.command()
 def published() -> None:
-    """Show figures from elsewhere with their source. They stand beside a run's own on its page, and decide nothing."""
+    """Show published figures with their sources. A page lists them beside a run's own; they decide nothing."""
     for each in tables.published():
         value = f"{figures.words(each.measurement)} {figures.quantity(each.measurement, each.value)}"
         click.echo(f"{each.subject}/{each.property}: {value} ({each.work}; {each.stack})\n  source: {each.source}")

@@ -25,15 +25,15 @@ from pytest_ascend.verdict.summary import Summary
 
 #: Raised whenever a reader of the JSON form would misread it.
 SCHEMA = 1
-#: Causes and benchmarks of one combination that the page names.
+#: Causes and benchmarks of one combination that the page lists.
 CAUSES_LIMIT, CHARTS_LIMIT = 100, 24
-#: The figure of a benchmark that is followed: the device's own clock where there is one.
+#: The figure of a benchmark that is tracked: by the device's own clock, if there is one.
 _TIMES = ("device_p50_us", "latency_p50_us", "throughput_items_per_s", "peak_memory_bytes")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """One run in short: by id, ``causes`` has number of cases, title and outcome, ``benchmarks`` figure and verdict."""
+    """One run in short: by id, ``causes`` has number of cases, title and outcome; ``benchmarks`` figure and verdict."""
 
     run_id: str
     started: str
@@ -56,7 +56,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CauseOverTime:
-    """A cause with the runs in which it was seen first and last; ``is_gone`` where the latest run lacks it."""
+    """A cause with the first and the last run that had it; ``is_gone`` if the latest run does not."""
 
     title: str
     outcome: str
@@ -69,7 +69,7 @@ class CauseOverTime:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRow:
-    """One run as a row; ``page`` links to its own page, "" where there is none beside its log."""
+    """One run as a row; ``page`` links to its own page, "" if there is none beside its log."""
 
     started: str
     opening: Phrase
@@ -83,7 +83,7 @@ class RunRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Combination:
-    """The runs of one combination at one level, the latest first."""
+    """The runs of one combination at one level, latest first."""
 
     id: str
     title: str
@@ -96,7 +96,7 @@ class Combination:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HistoryPage:
-    """All that the template places."""
+    """All that the template needs."""
 
     title: str
     kind_of_page: Phrase
@@ -132,7 +132,7 @@ def point_of(summary: Summary, page: str = "") -> Point:
 
 
 def render_history(points: Iterable[Point]) -> str:
-    """Return the page over many runs, which loads nothing."""
+    """Return the page on many runs, which loads nothing."""
     groups = _grouped(points)
     labels = {point.label.key: point.label for group in groups.values() for point in group}
     page = HistoryPage(
@@ -183,7 +183,7 @@ def to_dict(points: Iterable[Point]) -> dict[str, Any]:
 
 
 def _grouped(points: Iterable[Point]) -> dict[tuple[str, str], list[Point]]:
-    """Return the runs of each combination and level in the order of time; a run that is given twice counts once."""
+    """Return the runs of each combination and level in order of time; duplicates count once."""
     found: dict[tuple[str, str], list[Point]] = {}
     for each in sorted({point.run_id: point for point in points}.values(), key=lambda point: point.started):
         found.setdefault((each.combination, each.level), []).append(each)
@@ -229,7 +229,7 @@ def _trend(runs: Sequence[Point]) -> Chart | None:
 
 
 def _causes(runs: Sequence[Point]) -> Iterator[CauseOverTime]:
-    """Yield the causes of all runs: those of the latest run first, then the largest."""
+    """Yield the causes of all runs: those of the latest run first, then largest first."""
     seen: dict[str, list[Point]] = {}
     for point in runs:
         for cause in point.causes:
@@ -254,7 +254,7 @@ def _causes(runs: Sequence[Point]) -> Iterator[CauseOverTime]:
 
 
 def _benchmarks(runs: Sequence[Point]) -> Iterator[Chart]:
-    """Draw each benchmark over the runs that measured it, with the latest verdict; nothing of emulated devices."""
+    """Draw each benchmark over the runs that measured it, with the latest verdict; emulated devices are left out."""
     runs = [each for each in runs if not each.label]
     names = dict.fromkeys(name for point in runs for name in point.benchmarks)
     for case, figure in names:
@@ -277,7 +277,7 @@ def _benchmarks(runs: Sequence[Point]) -> Iterator[Chart]:
 
 
 def logs_below(path: Path) -> list[Path]:
-    """Return the logs that a path means: a log, the one of a report folder, or all in the folders below it."""
+    """Return the logs at a path: a log, that of a report folder, or all in the folders below it."""
     if not path.is_dir():
         return [path]
     return sorted(path.rglob("run*.jsonl"))

@@ -1,4 +1,4 @@
-"""A page as one file that loads nothing: the template places, this module only escapes and assembles."""
+"""A page as one file that loads nothing: this module escapes and assembles, templates do the layout."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiffPage:
-    """All that the template places."""
+    """All that the template needs."""
 
     title: str
     kind_of_page: Phrase
@@ -57,7 +57,7 @@ class DiffPage:
     sides: tuple[Side, ...]
 
 
-#: The answer of a comparison -> the kind of verdict that looks alike.
+#: The answer of a comparison -> the kind of verdict with the same colours.
 _LOOKS = {YES: CONFORMS, NO: DOES_NOT_CONFORM, CANNOT_TELL: INCOMPLETE}
 
 
@@ -89,23 +89,23 @@ _TEMPLATES = files("pytest_ascend.page") / "templates"
 
 
 def render(summary: Summary, *, against: Summary | None = None) -> str:
-    """Return the conformance page of a run: HTML that needs no network, in which nothing acts but its own script.
+    """Return the conformance page of a run: HTML without network access, which runs no script but its own.
 
-    ``against`` is an earlier run, what changed since which is said on the first screen.
+    ``against`` is an earlier run; the first screen says what changed since.
     """
     return render_page(page_of(summary, against=against))
 
 
 def render_page(page: Page) -> str:
-    """Place an arranged page in its template."""
+    """Render a prepared page."""
     scripts = ("common.js", "case.js", "conformance.js")
     return place("conformance.html", scripts, page, page.data, details=page.details)
 
 
 def place(template: str, scripts: tuple[str, ...], page: object, data: Mapping[str, Any], *, details: str = "") -> str:
-    """Return the page that a template makes of what was arranged for it; ``data`` is for its scripts.
+    """Render a template with a prepared page; ``data`` is for its scripts.
 
-    ``details`` are letters of base64: more data, which is unpacked when it is needed.
+    ``details`` is base64 of more data, unpacked when needed.
     """
     style, script = _asset("page.css"), Markup("").join(_asset(name) for name in scripts)
     words: dict[str, Any] = {"words": {code: {**table(code), **headings(code)} for code in LANGUAGES}}
@@ -131,12 +131,12 @@ def _script_data(value: Mapping[str, Any]) -> Markup:
 
 
 def page_name(log: Path) -> str:
-    """Return the name of the page beside a log; of its own for one that is not the latest of its folder."""
+    """Return the file name of a log's page; a name of its own for a log that is not the latest of its folder."""
     return PAGE if log.name == LOG else f"{log.stem}.html"
 
 
 def write(path: Path, text: str) -> None:
-    """Write a page beside its place and move it there, so that no reader ever sees half of one."""
+    """Write a page atomically, so that no reader sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -151,7 +151,7 @@ def write(path: Path, text: str) -> None:
 
 @cache
 def _environment() -> Environment:
-    """Return an environment that escapes whatever the name of the template, and where a typo is an error."""
+    """Return an environment that always escapes, and raises for undefined names."""
     environment = Environment(
         loader=PackageLoader("pytest_ascend.page"),
         autoescape=True,
@@ -167,16 +167,16 @@ def _environment() -> Environment:
 
 
 class _Compiled(FileSystemBytecodeCache):
-    """Compiled templates, in jinja's folder of this user alone; what cannot be kept there is compiled again."""
+    """Compiled templates, in jinja's folder of this user; if not possible, they are compiled each time."""
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        """Keep a template, where there is room for it."""
+        """Store a template if there is room."""
         with contextlib.suppress(OSError):
             super().dump_bytecode(bucket)
 
 
 def _compiled() -> _Compiled | None:
-    """Return where compiled templates are kept; None where this user has no folder that is safe."""
+    """Return the cache of compiled templates; None if this user has no safe folder."""
     try:
         return _Compiled(pattern=f"pytest-ascend-{__version__}-%s.cache")
     except (OSError, RuntimeError):
@@ -184,18 +184,18 @@ def _compiled() -> _Compiled | None:
 
 
 def _said(phrase: Phrase | str, **values: Value) -> Markup:
-    """Write a phrase, or that of a key, so that the script can write it in another language."""
+    """Render a phrase, or that of a key, so that the script can translate it."""
     phrase = phrase if isinstance(phrase, Phrase) else say(phrase, **values)
     return Markup('<span data-say="{}">{}</span>').format(_key(phrase), str(phrase))
 
 
 def _shown(value: Phrase | str) -> Markup:
-    """Write what may be a phrase, or text that stands as it is."""
+    """Render a phrase, or plain text."""
     return _said(value) if isinstance(value, Phrase) else escape(figures.visible(value))
 
 
 def _attribute(name: str, phrase: Phrase | str) -> Markup:
-    """Write an attribute that holds a phrase."""
+    """Render an attribute that holds a phrase."""
     phrase = phrase if isinstance(phrase, Phrase) else say(phrase)
     return Markup(' {}="{}" data-say-{}="{}"').format(name, str(phrase), name, _key(phrase))
 
@@ -214,15 +214,15 @@ def _key(phrase: Phrase) -> str:
 
 
 def _finalize(value: Any) -> Any:
-    """Make unseen characters visible in every text, also where the page forgot to."""
+    """Make invisible characters visible in every text, even if the page forgot to."""
     return figures.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _asset(name: str) -> Markup:
-    """Read a part of the package, which is trusted."""
+    """Return a file of the package, which is trusted."""
     return Markup((_TEMPLATES / name).read_text(encoding="utf-8"))  # noqa: S704
 
 
 def _hash(inline: str) -> str:
-    """Return the source expression by which a content security policy allows this very text and no other."""
+    """Return the source expression that lets a content security policy allow exactly this text."""
     return f"'sha256-{b64encode(sha256(inline.encode()).digest()).decode()}'"

@@ -1,4 +1,4 @@
-"""Many runs on one page: which combinations conform, what each operator and model does on them, and how fast."""
+"""Many runs on one page: which combinations conform, the outcomes of each operator and model, and speed."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from pytest_ascend.verdict.phrase import SILENCE, Phrase, commas, say
 from pytest_ascend.verdict.suites import suites
 from pytest_ascend.verdict.summary import ORDER, Summary, counted_outcome, judged, verified
 
-#: Parts of a stack by which runs are sorted, and that the table of combinations shows.
+#: Parts of a stack that runs are sorted by, and that the table of combinations shows.
 SHOWN = ("chip", "driver", "cann", "torch", "torch_npu", "python")
 #: Combinations that the answer names.
 NAMES_LIMIT = 5
-#: Pictures of speed, the suites of benchmarks first.
+#: Charts of speed, the suites of benchmarks first.
 CHARTS_LIMIT = 120
-#: Figures that say most of a benchmark; those of all benchmarks come before the rest.
+#: The most telling figures of a benchmark; the benchmarks' come before other suites'.
 _FIRST = (
     "device_p50_us",
     "latency_p50_us",
@@ -42,7 +42,7 @@ _FIRST = (
     "best_throughput_items_per_s",
     "peak_memory_bytes",
 )
-#: Ends of the names of figures that are a speed or a size.
+#: Suffixes of the names of figures that are a speed or a size.
 _SPEEDS = ("_us", "_ms", "_s", "_bytes")
 
 
@@ -66,7 +66,7 @@ class RunRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatrixPage:
-    """All that the template places."""
+    """All that the template needs."""
 
     title: str
     kind_of_page: Phrase
@@ -81,7 +81,7 @@ class MatrixPage:
 
 
 def render_matrix(outlines: Iterable[RunScan], *, into: Path | None = None) -> str:
-    """Return a page over many runs, which loads nothing; ``into`` is its folder, from where it links to their pages."""
+    """Return a page on many runs, which loads nothing; links to their pages are relative to the folder ``into``."""
     runs = sorted(outlines, key=_order)
     stacks = [run.summary.run.header.stack for run in runs]
     labels = {label_of(stack).key: label_of(stack) for stack in stacks}
@@ -100,7 +100,7 @@ def render_matrix(outlines: Iterable[RunScan], *, into: Path | None = None) -> s
 
 
 def _answer(runs: Sequence[RunScan]) -> dict[str, Any]:
-    """Return which of the runs conform: as a heading, and by name."""
+    """Return which runs conform: as a heading, and by name."""
     conforming = [run for run in runs if run.summary.verdict.conforms and not run.summary.verdict.notice]
     key = {0: "matrix.answer.none", len(runs): "matrix.answer.all"}.get(len(conforming), "matrix.answer")
     names = list(dict.fromkeys(name_of(run.summary.run.header.stack) for run in conforming))
@@ -119,19 +119,19 @@ def _order(run: RunScan) -> tuple[object, ...]:
 
 
 def natural(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Return the key that sorts versions as people do: 8.5 before 8.10, and RC1 of a version before its release."""
+    """Return a key that sorts versions naturally: 8.5 before 8.10, and a version's RC1 before its release."""
     parts = re.findall(r"\d{1,9}|[^\d.]+", text.casefold())
     return tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts)
 
 
 def _share(summary: Summary) -> str:
-    """Return how many of the cases that had to run passed; all of them only where all did."""
+    """Return the share of required cases that passed; 100 % only if all did."""
     passed, total = summary.counts[Passed.name], summary.total
     return f"{math.floor(1000 * passed / total) / 10:.1f} %" if total else "–"
 
 
 def _link(log: str, into: Path | None) -> str:
-    """Return the way from the folder of the matrix to the page of a run; "" where there is none beside its log."""
+    """Return the path from the matrix's folder to the page of a run; "" if there is none beside its log."""
     page = Path(log).with_name(html.page_name(Path(log)))
     if into is None or not page.is_file():
         return ""
@@ -161,9 +161,9 @@ def _chip(stack: Stack) -> str:
 
 
 def _data(runs: Sequence[RunScan], rows: Sequence[RunRow]) -> dict[str, Any]:
-    """Return the matrix for its script: a cell is the number of a tally, -1 where the run has no such case.
+    """Return the matrix for its script: a cell is the number of a tally, -1 if the run has no such case.
 
-    A tally is a list of pairs of an outcome and a count, the worst outcome first.
+    A tally is a list of (outcome, count), worst outcome first.
     """
     tallies: dict[tuple[int, ...], int] = {}
     order = [*suites(), "user"]
@@ -186,7 +186,7 @@ def _place(suite: str, order: list[str]) -> int:
 
 
 def _charts(runs: Sequence[RunScan]) -> Iterator[Chart]:
-    """Draw each speed and size over the runs of one chip on one kind of host, as long as at least two have it."""
+    """Draw each speed and size over the runs on one chip and kind of host, if at least two have it."""
     points: dict[tuple[str, str, str, str], list[tuple[int, str, float]]] = {}
     for index, run in enumerate(runs):
         stack = run.summary.run.header.stack
@@ -215,10 +215,10 @@ RANKS: Mapping[str, int] = {name: rank for rank, name in enumerate(ORDER)}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunScan:
-    """One run in outline. ``summary`` has no results.
+    """A summary scan of one run. ``summary`` has no results.
 
-    ``tallies`` counts, for each subject as (suite, family, subject), its cases by rank (see ``RANKS``);
-    ``measurements`` gives figures by case id and name.
+    ``tallies`` counts the cases of each (suite, family, subject) by rank (see ``RANKS``); ``measurements`` has
+    figures by case id and name.
     """
 
     summary: Summary
@@ -227,7 +227,7 @@ class RunScan:
 
 
 def scan(path: Path) -> RunScan:
-    """Read the log ``path`` in outline. Raises RunLogError for a log that cannot be trusted, naming file and line."""
+    """Scan the log at ``path``. Raises RunLogError for a log that cannot be trusted, naming file and line."""
     with opened(path) as file:
         log = LogReader(path, file)
         header = msgspec.structs.replace(log.header, manifest=_shared(log.header.manifest))
@@ -263,5 +263,5 @@ def _tallies(cases: Iterable[Case], ranks: Mapping[str, int]) -> dict[tuple[str,
 
 @lru_cache(maxsize=8)
 def _shared(manifest: tuple[Case, ...]) -> tuple[Case, ...]:
-    """Keep a manifest once: most runs of a page had to execute the same cases."""
+    """Keep equal manifests once: most runs of a page had to execute the same cases."""
     return manifest

@@ -1,4 +1,4 @@
-"""What the page says, in its order: all is counted, sorted, worded and cut before a template places it."""
+"""The page's content in order: counted, sorted, worded and cut before a template places it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from pytest_ascend.verdict.diff import compare
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
 from pytest_ascend.verdict.summary import Summary
 
-#: Parts of a stack that are no version of anything, and are said elsewhere.
+#: Parts of a stack that are not versions, and are shown elsewhere.
 _NO_VERSIONS = ("device", "emulated")
 _SEVERITIES = ("error", "warning", "note", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A name and what is known under it; an empty value is shown as not known."""
+    """A name and its value; an empty value is shown as unknown."""
 
     name: Phrase | str
     value: Phrase | str
@@ -52,7 +52,7 @@ class Tile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """What the doctor says of one thing; ``looks`` is its severity as far as the page knows it."""
+    """A finding of the doctor; ``looks`` is its severity if the page knows it."""
 
     severity: Phrase | str
     looks: str
@@ -65,7 +65,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CensusRow:
-    """One kind of operator of torch_npu, and how many of each namespace are of it."""
+    """One kind of operator of torch_npu, with its count in each namespace."""
 
     kind: str
     meaning: Phrase
@@ -74,9 +74,9 @@ class CensusRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
-    """All that the template places. ``label`` marks every section where no NPU computed anything.
+    """All that the template needs. ``label`` marks every section if no NPU computed anything.
 
-    ``looks`` are the classes of the body; ``against`` is what changed since an earlier run, None where none was given.
+    ``looks`` are the classes of the body; ``against`` is what changed since an earlier run, None without one.
     """
 
     title: str
@@ -118,7 +118,7 @@ class Page:
 
 
 def page_of(summary: Summary, *, against: Summary | None = None) -> Page:
-    """Arrange a summary as a page, with what changed since the run ``against``."""
+    """Arrange a summary as a page, with the changes since the run ``against``."""
     header, verdict, results = summary.run.header, summary.verdict, summary.results
     loosened = [each for each in results if evidence.loosened(each)]
     log, label, counts = sections.log_name(summary), label_of(header.stack), summary.counts
@@ -169,7 +169,7 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> Page:
 
 
 def _data(summary: Summary, titles: Sequence[tuple[str, str]], numbered: Mapping[str, int], log: str) -> dict[str, Any]:
-    """Return what the page's script reads."""
+    """Return the data of the page's script."""
     return {
         **index_of(summary, numbered),
         "causes": [[figures.one_line(each), figures.one_line(title)] for each, title in titles],
@@ -179,7 +179,7 @@ def _data(summary: Summary, titles: Sequence[tuple[str, str]], numbered: Mapping
 
 
 def _numbered(causes: Sequence[Cause], known: Sequence[KnownCause]) -> tuple[list[tuple[str, str]], Mapping[str, int]]:
-    """Return id and title of every cause, and the number of a case's cause in that list by the case's id."""
+    """Return id and title of every cause, and each case's cause as an index into that list, by case id."""
     found = [(each.id, each.title, each.cases) for each in causes]
     found += [(f"known:{each.cause}", each.cause, each.cases) for each in known]
     numbers = {record.case.id: number for number, (_, _, cases) in enumerate(found) for record in cases}
@@ -192,7 +192,7 @@ def _known(known: Sequence[KnownCause]) -> Phrase:
 
 
 def _run_line(summary: Summary) -> tuple[Phrase | str, ...]:
-    """Return what was run, when, and how long it took."""
+    """Return what was run, when, and for how long."""
     return tuple(each.value for each in _run_facts(summary) if each.name != say("run.run"))
 
 
@@ -210,7 +210,7 @@ def combination(stack: Stack) -> Iterator[Fact]:
 
 
 def label_of(stack: Stack) -> Phrase:
-    """Return what marks every section of a page where no NPU computed anything."""
+    """Return the label of every section if no NPU computed anything."""
     if stack.emulated:
         return say("label.emulated")
     return SILENCE if stack.device == "npu" else say("label.other", device=evidence.line(stack.device))
@@ -231,13 +231,13 @@ def _findings(doctor: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _doctors(text: str) -> Phrase | str:
-    """Return a sentence of the doctor in both languages, as text where it has no words in the other one."""
+    """Return a sentence of the doctor in both languages, or as text without a translation."""
     chinese = translated(text, CHINESE)
     return say("doctor.text", en=text, zh=chinese) if chinese != text else text
 
 
 def _census(census: Mapping[str, Mapping[str, int]]) -> Iterator[CensusRow]:
-    """Yield a row for each kind of operator, known ones first, with the number of each namespace."""
+    """Yield a row for each kind of operator, known ones first, with its count in each namespace."""
     kinds = dict.fromkeys([*KINDS, *(kind for counts in census.values() for kind in counts)])
     for kind in islice(kinds, ROWS_LIMIT):
         counts = [counts.get(kind, 0) for counts in census.values()]
@@ -269,7 +269,7 @@ def _run_facts(summary: Summary) -> Iterator[Fact]:
 
 
 def _warnings(summary: Summary) -> Iterator[Phrase | str]:
-    """Yield what nobody may overlook: a footer that claims something else, and faults planted on purpose."""
+    """Yield what must not be overlooked: a footer that claims something else, and planted faults."""
     yield from (figures.one_line(each) for each in summary.contradictions)
     if faults := summary.run.header.options.get("faults"):
         yield say("page.faults", faults=_option(faults))

@@ -1,4 +1,4 @@
-"""The parts of the page: causes, known deviations, suites, and the signs of outcomes."""
+"""The parts of the page: causes, known deviations, suites, and the symbols of outcomes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pytest_ascend.verdict.summary import Summary
 
 @dataclass(frozen=True, slots=True)
 class Appearance:
-    """The sign of an outcome, which tells it apart without colour."""
+    """The symbol of an outcome, so that colour is not needed."""
 
     symbol: str
 
@@ -40,19 +40,19 @@ APPEARANCE = {
 }
 
 
-#: Rows of a table, or causes, that are written out.
+#: Rows of a table, or causes, that are listed.
 ROWS_LIMIT = 300
 #: Causes that the first screen names.
 FIRST_LIMIT = 5
-#: Causes that are seen at once in their section; the others are folded away below them.
+#: Causes that their section shows at once; the others are folded below them.
 SEEN_LIMIT = 50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CauseCard:
-    """What cases have in common that deviate or did not run. ``href`` leads to it, ``all_href`` to all its cases.
+    """Cases that deviate or did not run, with a common cause. ``href`` links to it, ``all_href`` to all its cases.
 
-    ``example`` is the id of its simplest case, and ``command`` what runs that again, "" where nothing does.
+    ``example`` is the id of its simplest case, and ``command`` runs that again, "" if nothing does.
     """
 
     id: str
@@ -85,7 +85,7 @@ class Waiver:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SuiteSection:
-    """One suite, folded until somebody opens it; its cases are laid out by the script."""
+    """One suite, folded at first; the script lays out its cases."""
 
     id: str
     suite: str
@@ -103,7 +103,7 @@ def anchor(cause: str) -> str:
 
 
 def cause_card(cause: Cause, summary: Summary) -> CauseCard:
-    """Return a cause as the page shows it."""
+    """Return a cause as shown on the page."""
     first, number = cause.representative, len(cause.cases)
     count = counted("cases", number)
     many = say("cause.of", n=f"{number:,}", total=f"{cause.ran:,}") if cause.ran > number else count
@@ -123,7 +123,7 @@ def cause_card(cause: Cause, summary: Summary) -> CauseCard:
 
 
 def suites(results: Iterable[ResultRecord]) -> Iterator[SuiteSection]:
-    """Yield a section for each suite that the run has cases of."""
+    """Yield a section for each suite with cases in the run."""
     by_suite: dict[str, list[ResultRecord]] = {}
     for result in results:
         by_suite.setdefault(result.case.suite, []).append(result)
@@ -144,7 +144,7 @@ def suites(results: Iterable[ResultRecord]) -> Iterator[SuiteSection]:
 
 
 def waiver(cause: KnownCause, started: str) -> Waiver:
-    """Return a known cause with who answers for it until when; ``started`` is when its run began."""
+    """Return a known cause with its owner and expiry date; ``started`` is the start of the run."""
     known = {name: evidence.line(str(text)) for name, text in cause.waiver.items()}
     expires = known.get("expires", "")
     return Waiver(
@@ -161,5 +161,5 @@ def waiver(cause: KnownCause, started: str) -> Waiver:
 
 
 def log_name(summary: Summary) -> str:
-    """Return the name of the file that a summary was made from, without its folder."""
+    """Return the name of a summary's log file, without its folder."""
     return figures.one_line(PurePath(summary.run.path).name or "run.jsonl")

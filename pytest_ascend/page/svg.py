@@ -1,4 +1,4 @@
-"""Where things stand in a picture: axes, round numbers on them, and paths, in the units of its view box."""
+"""Layout of charts: axes, their ticks, and paths, in the units of the view box."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pytest_ascend.verdict import figures
 
 WIDTH, HEIGHT = 380, 190
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 10, 24
-#: Words below a picture that have room beside each other.
+#: The number of labels that fit side by side below a chart.
 LABELS_LIMIT = 12
-#: Largest number in a picture: no figure of a run comes near it, and the square of it is still a float64.
+#: Largest number in a chart: far beyond a run's figures, and its square is still a float64.
 LARGEST = 1e150
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Words at a place; ``anchor`` is SVG's text-anchor."""
+    """Text at a position; ``anchor`` is SVG's text-anchor."""
 
     x: str
     y: str
@@ -28,7 +28,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Maps numbers to places between two edges."""
+    """Maps numbers to positions between two edges."""
 
     low: float
     high: float
@@ -36,13 +36,13 @@ class Axis:
     end: float
 
     def at(self, value: float) -> float:
-        """Return the place of a number, inside the edges whatever the number."""
+        """Return the position of a number, clipped to the edges."""
         share = (value - self.low) / (self.high - self.low)
         return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
 
 
 def plottable(values: Iterable[float]) -> list[float]:
-    """Return numbers that a picture can hold: nan for what lies beyond it, 0 for what cannot be told from 0.
+    """Return numbers that a chart can show: nan for too large ones, 0 for those too close to 0.
 
     Sums and differences of float64's largest and smallest numbers are infinite or 0, and axes divide by them.
     """
@@ -50,7 +50,7 @@ def plottable(values: Iterable[float]) -> list[float]:
 
 
 def is_plottable(values: Sequence[float]) -> bool:
-    """Return whether there is something to draw, and all of it fits into a picture."""
+    """Whether there are values, and a chart can show all of them."""
     return bool(values) and not any(map(math.isnan, plottable(values)))
 
 
@@ -60,13 +60,13 @@ def across(last: float, low: float = 0.0) -> Axis:
 
 
 def upright(low: float, high: float) -> Axis:
-    """Return the axis from bottom to top, with some air at its ends; it begins at 0 where ``low`` is 0."""
+    """Return the axis from bottom to top, with margins; it begins at 0 if ``low`` is 0."""
     margin = (high - low) * 0.05 or abs(high) * 0.05 or 1.0
     return Axis(low - (margin if low else 0), high + margin, HEIGHT - BOTTOM, TOP)
 
 
 def ticks(axis: Axis, count: int = 4, *, binary: bool = False) -> list[float]:
-    """Return round numbers inside an axis, about ``count`` of them; powers of two apart where ``binary``."""
+    """Return round numbers inside an axis, about ``count`` of them; powers of two if ``binary``."""
     rough = (axis.high - axis.low) / count
     if binary:
         step = 2.0 ** math.ceil(math.log2(rough))
@@ -78,12 +78,12 @@ def ticks(axis: Axis, count: int = 4, *, binary: bool = False) -> list[float]:
 
 
 def rules(axis: Axis, name: str = "") -> tuple[str, ...]:
-    """Return a line across at each round number."""
+    """Return a horizontal line at each tick."""
     return tuple(horizontal(axis.at(each)) for each in _ticks_of(axis, name))
 
 
 def y_texts(axis: Axis, name: str = "") -> tuple[Text, ...]:
-    """Return the round numbers beside an axis, with the unit that ``name`` carries."""
+    """Return the tick labels of a vertical axis, in the unit of ``name``."""
     return tuple(
         Text(f"{LEFT - 6}", f"{axis.at(each) + 4:.1f}", "end", figures.brief(name, each) if name else f"{each:.4g}")
         for each in _ticks_of(axis, name)
@@ -95,7 +95,7 @@ def _ticks_of(axis: Axis, name: str) -> list[float]:
 
 
 def x_ends(first: str, last: str) -> tuple[Text, ...]:
-    """Return words below both ends of an axis."""
+    """Return labels below both ends of an axis."""
     return (
         Text(f"{LEFT}", f"{HEIGHT - 6}", "start", first),
         Text(f"{WIDTH - RIGHT}", f"{HEIGHT - 6}", "end", last),
@@ -103,9 +103,9 @@ def x_ends(first: str, last: str) -> tuple[Text, ...]:
 
 
 def x_labels(axis: Axis, labels: Sequence[str]) -> tuple[Text, ...]:
-    """Return words below each place of an axis that counts from 0, or below as many of them as there is room for."""
+    """Return the labels of an axis that counts from 0, or as many of them as there is room for."""
     step = math.ceil(len(labels) / LABELS_LIMIT)
-    last = len(labels) - 1 or None  # its words would be cut at the edge
+    last = len(labels) - 1 or None  # its label would be cut at the edge
     return tuple(
         Text(f"{axis.at(index):.1f}", f"{HEIGHT - 6}", "end" if index == last else "middle", labels[index])
         for index in range(0, len(labels), step)
@@ -113,7 +113,7 @@ def x_labels(axis: Axis, labels: Sequence[str]) -> tuple[Text, ...]:
 
 
 def polyline(values: Sequence[float], x: Axis, y: Axis) -> str:
-    """Return a line through the finite values, with a gap where one is not."""
+    """Return a line through the finite values, with gaps at others."""
     path, pen = [], "M"
     for index, value in enumerate(values):
         if math.isfinite(value):

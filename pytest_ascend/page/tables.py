@@ -1,4 +1,4 @@
-"""What cases say together: speed-ups of one dtype over another, figures from elsewhere, what operators were asked."""
+"""Tables and charts over cases: speed-ups over another dtype, published figures, variations of operator inputs."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from pytest_ascend.verdict.phrase import Phrase, say
 FILE = Path("published", "figures.json")
 SCHEMA = 2
 LARGEST_BYTES = 1 << 20
-#: Suites of which figures are published.
+#: Suites with published figures.
 MEASURING = ("benchmarks", "distributed")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """One figure: of which benchmark (its ``subject`` and ``property``), in the unit that ``measurement`` ends with.
+    """A published figure of a benchmark (``subject`` and ``property``), in the unit that ``measurement`` ends with.
 
-    ``dtypes`` are the case's, empty where the source does not say in what the work was done; ``work`` is what was
-    computed and ``stack`` on what, as far as the source says.
+    ``dtypes`` are those of the case, empty if the source does not name them; ``work`` is what was computed, and
+    ``stack`` on what, as far as the source says.
     """
 
     subject: str
@@ -49,14 +49,14 @@ class Published:
     source: str
 
     def is_of(self, case: Case) -> bool:
-        """Whether a case measures the same thing."""
+        """Whether a case measures the same quantity."""
         is_same = (case.subject, case.property) == (self.subject, self.property)
         return is_same and case.suite in MEASURING and (not self.dtypes or case.dtype in self.dtypes)
 
 
 @cache
 def published() -> Sequence[Published]:
-    """Read the figures that come with the package. Raises ValueError for a file of another schema."""
+    """Return the bundled figures. Raises ValueError for a file of another schema."""
     path = folder("baselines") / FILE
     data = codec.loads(read_regular(path, LARGEST_BYTES).decode("utf-8"))
     if data["schema"] != SCHEMA:
@@ -68,25 +68,25 @@ def published() -> Sequence[Published]:
 
 
 def published_of(case: Case) -> Iterator[Published]:
-    """Yield the figures that were published of what a case measures."""
+    """Yield the published figures of a case's benchmark."""
     yield from (each for each in published() if each.is_of(case))
 
 
-#: What a speed-up is over.
+#: The dtype that speed-ups are relative to.
 USUAL = "float32"
-#: The time of one call: the device's own clock tells, where both have one.
+#: The time of one call: by the device's own clock, if both have one.
 _TIMES = ("device_p50_us", "latency_p50_us")
 #: Rows of one table.
 LINES_LIMIT = 300
-#: Operators in the table of what they were asked.
+#: Operators in the table of input variations.
 OPERATORS_LIMIT = 2000
-#: The name of the figure, as that of a measurement.
+#: The name of the figure, as a measurement's.
 SPEED_UP = "speed_up"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A row of a table: a case, the link to it, and a text for each column after it."""
+    """A row of a table: a case, its link, and a text per further column."""
 
     id: str
     href: str
@@ -95,7 +95,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FigureTable:
-    """A table over cases; ``lead`` says how to read it, ``columns`` name what stands after the case."""
+    """A table over cases; ``lead`` explains it, ``columns`` are the headings after the case."""
 
     title: Phrase
     lead: Phrase
@@ -104,7 +104,7 @@ class FigureTable:
 
 
 def tables(results: Sequence[ResultRecord]) -> Iterator[FigureTable]:
-    """Yield the tables that a suite has something for."""
+    """Yield the tables for the results of a suite."""
     gained = speed_ups(results)
     if gained:
         yield _speed_ups(results, gained)
@@ -124,19 +124,19 @@ def tables(results: Sequence[ResultRecord]) -> Iterator[FigureTable]:
         )
 
 
-#: What generated calls vary: the log has of each case how often, as "asked_size_empty".
+#: What generated calls vary: each case's log has the counts, as "asked_size_empty".
 _KINDS = ("arguments", "size", "values", "layout", "way")
 _ASKED, _ARGUMENTS = "asked_", "asked_arguments"
 
 
 def _asked(results: Sequence[ResultRecord]) -> Iterator[Line]:
-    """Yield a row for each operator: what its generated calls varied, and how often, in all dtypes together."""
+    """Yield a row per operator: what its generated calls varied, and how often, over all dtypes."""
     found: dict[str, Counter[str]] = {}
     for result in results:
         asked = {name: int(n) for name, n in result.measurements.items() if name.startswith(_ASKED) and 0 <= n < 2**53}
         if asked:
             counts = found.setdefault(result.case.subject, Counter())
-            arguments = Counter({_ARGUMENTS: asked.pop(_ARGUMENTS, 0)})  # the same ones in each dtype
+            arguments = Counter({_ARGUMENTS: asked.pop(_ARGUMENTS, 0)})  # the same in each dtype
             counts.update(asked)
             counts |= arguments
     for subject in sorted(found, key=figures.sort_key):
@@ -146,7 +146,7 @@ def _asked(results: Sequence[ResultRecord]) -> Iterator[Line]:
 
 
 def _counted(counts: Mapping[str, int], kind: str) -> str:
-    """Return what was varied of a kind, the most usual first, as "edge 6, one 2"."""
+    """Return the variations of a kind, most frequent first, as "edge 6, one 2"."""
     if kind in counts:
         return f"{counts[kind]:,}"
     of_kind = {name.removeprefix(f"{kind}_"): n for name, n in counts.items() if name.startswith(f"{kind}_")}
@@ -155,7 +155,7 @@ def _counted(counts: Mapping[str, int], kind: str) -> str:
 
 
 def speed_ups(results: Sequence[ResultRecord]) -> Mapping[str, float]:
-    """Return by case id how many times as fast as in float32 the same work was in the case's dtype, in the same run."""
+    """Return by case id how many times faster than float32 the same work was in the case's dtype, in the same run."""
     by_case = {result.case.id: result for result in results if result.case.suite == "benchmarks"}
     found = {}
     for name, result in by_case.items():
@@ -198,7 +198,7 @@ def _times(factor: float) -> str:
 
 
 def _beside(results: Sequence[ResultRecord], gained: Mapping[str, float]) -> Iterator[Line]:
-    """Set what was published of each benchmark beside what this run measured of the same."""
+    """Yield published figures of each benchmark beside this run's measurements."""
     for result in results:
         own = {**result.measurements, **({SPEED_UP: gained[result.case.id]} if result.case.id in gained else {})}
         for each in published_of(result.case):
@@ -221,14 +221,14 @@ def _figure(name: str, value: float) -> str:
 
 
 def _batch(result: ResultRecord) -> str:
-    """Say how many samples a call took, where that is known: what is set beside it may have taken more."""
+    """Return the batch size of a call, if known: a published figure's may differ."""
     batch = result.measurements.get("items_per_call")
     return f" (batch {figures.number(batch)})" if batch else ""
 
 
-#: Pictures in one section. Tensors of a model from which on a picture of them says more than their list.
+#: Charts in one section. The least number of a model's tensors for a chart.
 CHARTS_LIMIT, LAYERS_FROM = 96, 8
-#: Part of a series' name -> what it is by, and the series that says where; None where the places are counted.
+#: Part of a series' name -> its axis, and the series with the labels; None if the positions are counted.
 _BY = {
     "_by_batch": ("batch", "batch_size"),
     "_by_step": ("step", None),
@@ -236,17 +236,17 @@ _BY = {
     "_by_ranks": ("ranks", "rank_count"),
     "_by_card": ("card", None),
 }
-#: Series that are drawn beside or below others: the CPU's rounds beside the device's, the places of a row.
+#: Series drawn beside or below others: the CPU's rounds beside the device's, the labels of a row.
 _NOT_ALONE = ("peer_us", *(places for _, places in _BY.values() if places))
 BASELINE = "baseline_"
-#: Benchmarks in the picture of slow-downs, and what a benchmark's judge calls its slow-down and the interval around it.
+#: Benchmarks in the chart of slow-downs, and the metric names of a slow-down and its interval.
 SLOWDOWNS_LIMIT, _INTERVAL = 40, ("slowdown", "low", "high")
-#: What is looked at of a model -> the part of its picture.
+#: A property of a model -> its part of the chart.
 _PARTS = {"forward": "outputs", "layers": "outputs", "gradients": "gradients"}
 
 
 def charts(results: Iterable[ResultRecord]) -> tuple[Chart, ...]:
-    """Draw a suite: benchmarks beside their baseline, models by depth, then what each case kept as series."""
+    """Return a suite's charts: benchmarks against baselines, models by depth, then the recorded series."""
     results = tuple(results)
     rows: list[Chart] = [*_slowdowns(results), *_depths(results)]
     others: list[Chart] = []
@@ -258,7 +258,7 @@ def charts(results: Iterable[ResultRecord]) -> tuple[Chart, ...]:
 
 
 def _slowdowns(results: Sequence[ResultRecord]) -> Iterator[Chart]:
-    """Draw the benchmarks that were held against a baseline."""
+    """Draw the benchmarks that have a baseline."""
     found = [
         chart.Slowdown(evidence.line(result.case.id), verdict.agrees, *(verdict.metrics[name] for name in _INTERVAL))
         for result in results
@@ -272,7 +272,7 @@ def _slowdowns(results: Sequence[ResultRecord]) -> Iterator[Chart]:
 
 
 def _depths(results: Sequence[ResultRecord]) -> Iterator[Chart]:
-    """Draw each model in each dtype that has enough tensors."""
+    """Draw each model in each dtype with enough tensors."""
     models: dict[tuple[str, str, str], dict[str, list[chart.Tensor]]] = {}
     for result in results:
         autocast, _, what = result.case.property.rpartition("-")
@@ -290,19 +290,19 @@ def _depths(results: Sequence[ResultRecord]) -> Iterator[Chart]:
 
 
 def _tensor(leaf: Verdict) -> chart.Tensor | None:
-    """Return the errors of one tensor; None where its judge did not measure them."""
+    """Return the errors of one tensor; None if its judge did not measure them."""
     metrics, limit = leaf.metrics, leaf.limit
     actual, used = metrics.get("rmse"), metrics.get("limit_used")
     reference = metrics.get("reference_rmse", metrics.get("honest_rmse"))  # logs of schemas up to 3
     if actual is None or reference is None or used is None:
         return None
-    scaled = actual / used if used else math.nan  # of another rule: the error at which that would fail
+    scaled = actual / used if used else math.nan  # for another rule: the error at which it would fail
     allowed = limit.value if limit and limit.name == "root mean square error" else scaled
     return chart.Tensor(evidence.line(leaf.path), leaf.agrees, actual, reference, allowed, used)
 
 
 def _rows(result: ResultRecord) -> Iterator[Chart]:
-    """Draw figures by what their names say: batch size, step, size of a message, number of ranks, card."""
+    """Draw figures over the quantity in their names: batch size, step, message size, number of ranks, card."""
     for name, values in result.series.items():
         part = _part(name)
         if not part or not is_plottable(values) or min(values) < 0:
@@ -340,7 +340,7 @@ def _is_distribution(name: str) -> bool:
 
 
 def _part(name: str) -> str:
-    """Return what a series' name says that it is by; empty where its values are samples of one thing."""
+    """Return the quantity in a series' name that it is plotted over; "" if its values are samples."""
     return next((each for each in _BY if each in name), "")
 
 

@@ -1,1 +1,1 @@
-"""What a model makes on a device against what it makes on the CPU: outputs, gradients, layers, training."""
+"""A model's results on a device against those on the CPU: outputs, gradients, layers, training."""

@@ -1,6 +1,6 @@
-"""Read what msprobe dumped of a run: each API call with its arguments and results, as untrusted input.
+"""Read an msprobe dump of a run: each API call with its arguments and results, as untrusted input.
 
-The form is msprobe's own, ``dump_path/step*/rank*/{dump.json, dump_tensor_data/*.pt}``, level L1 or mix
+The format is msprobe's own, ``dump_path/step*/rank*/{dump.json, dump_tensor_data/*.pt}``, level L1 or mix
 (Ascend/msprobe, docs/en/dump/pytorch_data_dump_instruct.md). Tensors are read by torch's restricted unpickler, which
 builds tensors and nothing else.
 """
@@ -24,21 +24,21 @@ from pytest_ascend.system.files import read_regular, strict_json
 DUMP = "dump.json"
 DUMP_LIMIT_BYTES = 512 * 2**20
 TENSOR_LIMIT_BYTES = 8 * 2**30
-#: Statistics that msprobe keeps of every tensor, also where it keeps no values.
+#: Statistics that msprobe writes for every tensor, even without values.
 STATISTICS = ("Max", "Min", "Mean", "Norm")
 
 _CALL = re.compile(r"(?P<function>[A-Za-z]\w*(?:\.\w+)+)\.(?P<index>\d+)\.(?P<direction>forward|backward)")
 
 
 class Unreadable(ValueError):
-    """A value that the dump does not hold, or that cannot be rebuilt."""
+    """A value that is not in the dump, or cannot be rebuilt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """One API call: ``name`` is msprobe's (``Functional.relu.0``), ``function`` without the number of the call.
 
-    ``forward`` and ``backward`` are the entries of the dump, empty where it has none.
+    ``forward`` and ``backward`` are the entries of the dump, empty if it has none.
     """
 
     name: str
@@ -49,14 +49,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """One rank of one step. ``calls`` are in the order in which they were made; ``path`` is its dump.json."""
+    """One rank of one step. ``calls`` are in call order; ``path`` is its dump.json."""
 
     path: Path
     calls: tuple[Call, ...]
     other: int
 
     def value(self, entry: Any) -> Any:
-        """Rebuild a value: tensors, numbers, texts, dtypes, slices, lists and mappings of these. Raises Unreadable."""
+        """Rebuild a value of tensors, numbers, strings, dtypes, slices, lists and mappings. Raises Unreadable."""
         if entry is None or isinstance(entry, (bool, int, float, str)):
             return entry
         if isinstance(entry, list):
@@ -84,7 +84,7 @@ class Dump:
         return _CONSTANTS[kind]
 
     def tensor(self, entry: Mapping[str, Any]) -> torch.Tensor:
-        """Read one tensor onto the CPU. Raises Unreadable where there are only statistics, or the file is bad."""
+        """Read one tensor onto the CPU. Raises Unreadable if there are only statistics, or the file is bad."""
         name = entry.get("data_name")
         if not isinstance(name, str) or not name.endswith(".pt") or name != Path(name).name:
             raise Unreadable("only statistics of a tensor (dump with task 'tensor')")
@@ -107,13 +107,13 @@ _CONSTANTS: Mapping[str, Any] = {"NoneType": None, "None": None, "ellipsis": ...
 
 
 def find_dumps(path: Path) -> list[Path]:
-    """Return every dump.json that a path means: the file, the folder of one rank, a step, or all steps and ranks.
+    """Return every dump.json of a path: the file itself, or in the folder of a rank, a step, or a whole run.
 
-    Raises UsageError where there is none.
+    Raises UsageError if there is none.
     """
     if path.name == DUMP:
         return [path]
-    # A process without ranks dumps into "proc" and its number.
+    # A process without a rank dumps into "proc" and its number.
     for pattern in (DUMP, f"*/{DUMP}", f"*/*/{DUMP}"):
         if found := sorted(path.glob(pattern)):
             return found

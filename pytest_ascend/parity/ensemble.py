@@ -1,8 +1,8 @@
-"""What is right, and how far reference runs lie apart: one computation in float64, and several in the device's dtype.
+"""The right result, and the spread of reference runs: one computation in float64, several in the device's dtype.
 
-The exact result of slightly other weights is what a backward-stable implementation gives. So the CPU computes from
-weights that are moved by an ulp: what a correct device may differ by follows from how far these results drift, which
-grows from step to step of a training as it does on the device.
+A backward-stable implementation returns the exact result for slightly different weights. So the CPU also computes
+from weights moved by an ulp. The drift of these results is what a correct device may differ by; it grows from step to
+step of a training as it does on the device.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from pytest_ascend.precision.orders import other_order
 from pytest_ascend.precision.stand_ins import cross_entropy_inside, stand_ins, without_onednn
 from pytest_ascend.run import inputs
 
-#: What was computed, by kind ("forward", "gradients") and then by the name of a tensor.
+#: Computed tensors, by kind ("forward", "gradients") and then by name.
 Observed: TypeAlias = Mapping[str, Mapping[str, Tensor]]
-#: Computes with a model of its own.
+#: A computation that gets a model of its own.
 Compute: TypeAlias = Callable[[nn.Module], Observed]
 
-#: Integers in which a unit in the last place is one.
+#: Integer types in which one unit in the last place is 1.
 BITS = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float64: torch.int64}
 
-#: Further reference runs. Their largest error stands for that of any correct run: five come close to it.
+#: Further reference runs. Their largest error stands for that of any correct run: with five it is close.
 MOVES = 5
 
-#: Units of float32 by which a weight is moved under autocast, so that some are rounded to a neighbour of where they
-#: were: half a unit of bfloat16 or float16 is 2**15 and 2**12 units of float32.
+#: Units of float32 by which a weight moves under autocast, so that some round to a neighbouring value: half a unit
+#: of bfloat16 or float16 is 2**15 or 2**12 units of float32.
 MOVED_BY = {None: 1, torch.bfloat16: 2**14, torch.float16: 2**11}
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What is right, in float64, and reference runs in the device's own dtype."""
+    """The right result, in float64, and reference runs in the device's own dtype."""
 
     exact: Observed
     reference_runs: tuple[Observed, ...]
 
     def expected(self, kind: str) -> dict[str, Tensor]:
-        """Return what is right of one kind."""
+        """Return the right tensors of one kind."""
         return dict(self.exact[kind])
 
     def spread(self, kind: str, name: str) -> tuple[list[float], list[float]]:
-        """Return the least and the largest value of reference runs at each place of one tensor."""
+        """Return the smallest and the largest value of the reference runs at each element of one tensor."""
         values = torch.stack([each[kind][name].double() for each in self.reference_runs])
         return values.amin(0).tolist(), values.amax(0).tolist()
 
@@ -62,7 +62,7 @@ class Reference:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute in one thread: tensors of these sizes take longer in several, and much longer on a busy machine."""
+    """Compute in one thread: tensors of these sizes take longer in several, much longer on a busy machine."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -72,7 +72,7 @@ def one_thread() -> Iterator[None]:
 
 
 def channels_last(model: nn.Module) -> nn.Module:
-    """Let convolutions run channels-last, by other kernels."""
+    """Make convolutions run channels-last, by other kernels."""
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
@@ -85,11 +85,11 @@ def reference(
     *,
     orders: bool = False,
 ) -> Reference:
-    """Compute on the CPU from copies of ``model``: once in float64, then in its own dtype, once and with moved weights.
+    """Compute on the CPU from copies of ``model``: in float64, in its own dtype, and in that with moved weights.
 
-    ``exactly`` is given the copy in float64, ``in_dtype`` the others; under ``autocast`` the weights move further.
-    With ``orders`` reference runs in other orders of summation go with them: where few steps were made, moved weights
-    show less than these do.
+    ``exactly`` gets the copy in float64, ``in_dtype`` the others; under ``autocast`` the weights move further. With
+    ``orders``, reference runs in other orders of summation are added: after few steps, moved weights show less than
+    these.
     """
     by = MOVED_BY[autocast]
     moved = (move(copy.deepcopy(model), f"move {number}", by) for number in range(moves))
@@ -106,14 +106,14 @@ def reference(
 
 
 def move(model: nn.Module, key: str, by: int = 1) -> nn.Module:
-    """Move every weight by -1, 0 or 1 times ``by`` units in the last place, drawn by ``key``; return the model."""
+    """Move every weight by -1, 0 or 1 times ``by`` units in the last place, chosen by ``key``; return the model."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             bits = BITS.get(parameter.dtype)
             if bits is None:
                 continue
             step = inputs.integers(f"parity/{key}/{name}", tuple(parameter.shape), low=-1, high=2).to(bits)
-            step[parameter == 0] = 0  # zero has no neighbours among the bits
+            step[parameter == 0] = 0  # zero has no neighbouring bit patterns
             changed = parameter.detach().clone()
             changed.view(bits).add_(step * by)
             parameter.copy_(changed)
@@ -121,12 +121,12 @@ def move(model: nn.Module, key: str, by: int = 1) -> nn.Module:
 
 
 def widened(value: Any) -> Any:
-    """Return floating tensors in float64; anything else as it is."""
+    """Return floating tensors in float64; other values unchanged."""
     return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
-#: Products, by the number of results that are in half precision; others, as attention's logarithms, are not. By name:
-#: a torch before 2.2 has no attention of this kind.
+#: Products, by the number of their results in half precision; other results, as attention's logarithms, are not. By
+#: name: torch before 2.2 has no such attention.
 PRODUCTS: Mapping[str, int] = {
     "aten.mm": 1,
     "aten.addmm": 1,
@@ -140,7 +140,7 @@ PRODUCTS: Mapping[str, int] = {
 
 
 class products_in_float32(EagerDispatchMode):  # type: ignore[no-untyped-call]  # noqa: N801 - as torch.no_grad
-    """Within this context the CPU computes products of float16 in float32, and rounds them once."""
+    """A context in which the CPU computes products of float16 in float32, and rounds them once."""
 
     def __torch_dispatch__(
         self,

@@ -28,18 +28,18 @@ from pytest_ascend.run.comparing import PrecisionCompare
 
 Measure: TypeAlias = Callable[[str, float | list[float]], None]
 
-#: Steps of a training, and its rate: enough for the optimizer's state to matter, of a model that nobody knows.
+#: Steps and learning rate of a training: enough for the optimizer's state to matter, for any model.
 STEPS, RATE, EPS = 6, 1e-4, 1e-3
 
 CPU = torch.device("cpu")
 
-#: Further reference runs of a model of unknown size.
+#: Further reference runs for a model of unknown size.
 MOVES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ModelParity:
-    """The cases of one model on one device. ``compare`` and ``measure`` are those of the test that runs a case."""
+    """The cases of one model on one device. ``compare`` and ``measure`` are fixtures of the running test."""
 
     target: TargetModel
     device: Device
@@ -47,7 +47,7 @@ class ModelParity:
     measure: Measure
 
     def check(self, case: Case) -> None:
-        """Run one case. Raises Disagreement where device and CPU disagree."""
+        """Run one case. Raises Disagreement if device and CPU disagree."""
         autocast, _, what = case.property.rpartition("-")
         dtype = getattr(torch, case.dtype)
         with one_thread():
@@ -60,11 +60,11 @@ class ModelParity:
                 judge(*((torch.float32, dtype) if autocast else (dtype, None)))
 
     def layers(self) -> None:
-        """Judge every module by itself, forward and backward; the first wrong one is named."""
+        """Judge every module separately, forward and backward; the first wrong one is named."""
         self.compare.layers(_still(self.target.model), *self.target.args, **self.target.kwargs)
 
     def memory(self) -> None:
-        """Measure the peaks of inference and of a step of training, and see that memory does not grow with steps."""
+        """Measure peak memory of inference and of a training step, and check that it does not grow with steps."""
         model = copy.deepcopy(self.target.model).to(self.device.torch_device())
         plan = _recipe(self.target, None)
         self.device.reset_peak_memory()
@@ -74,7 +74,7 @@ class ModelParity:
         train(model, plan, self.device.torch_device())
         again = self.device.peak_memory_bytes()
         self.measure("memory_training_bytes", float(first))
-        # The gradients of the first training are still there when the second begins.
+        # The gradients of the first training still exist when the second begins.
         kept = sum(each.numel() * each.element_size() for each in model.parameters())
         self.compare(again <= first + kept + first // 50, True, name="memory does not grow from training to training")
 
@@ -89,7 +89,7 @@ class ModelParity:
 
     def _compare_training(self, dtype: torch.dtype, autocast: torch.dtype | None) -> None:
         actual, right = self._on_both(training, dtype, autocast)
-        # Devices have lists of their own of what autocast does, by which results have other dtypes.
+        # Devices have their own lists of what autocast does, and results may have other dtypes.
         fit = _as if autocast is not None else None
         for kind, found in actual.items():
             if kind == "curve":
@@ -143,7 +143,7 @@ def _as(reference_runs: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> di
 
 
 def _still(model: nn.Module) -> nn.Module:
-    """Return a copy in evaluation mode: what is random in training can be compared with nothing."""
+    """Return a copy in evaluation mode: what is random in training cannot be compared."""
     return copy.deepcopy(model).eval()
 
 
@@ -163,12 +163,12 @@ def _seed(name: str, output: Tensor) -> Tensor:
 
 
 def training(target: TargetModel, model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> Observed:
-    """Return what a few steps of AdamW make of the model, in evaluation mode."""
+    """Return the result of a few steps of AdamW, in evaluation mode."""
     return train(model, _recipe(target, autocast), device)
 
 
 def traced(target: TargetModel, model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> Observed:
-    """Return fingerprints of what every step of the same training makes."""
+    """Return fingerprints of the quantities in every step of the same training."""
     return trace(model, _recipe(target, autocast), device)
 
 
@@ -184,7 +184,7 @@ def _recipe(target: TargetModel, autocast: torch.dtype | None) -> Recipe:
 
 
 def loss_of(output: Any, batch: Batch) -> Tensor:  # noqa: ARG001 - as other losses are called
-    """Return the model's own loss, or the mean square distance of its outputs from fixed random numbers."""
+    """Return the model's own loss, or the mean squared distance of its outputs from fixed random numbers."""
     found = floating(output)
     if "output.loss" in found:
         return found["output.loss"]
@@ -199,7 +199,7 @@ def _wide(tensor: Tensor) -> Tensor:
 def computed(
     target: TargetModel, what: str, device: torch.device, dtype: torch.dtype, autocast: torch.dtype | None = None
 ) -> Observed:
-    """Return what a case compares, of a copy of the model in a dtype: by kind, and then by name."""
+    """Return what a case compares, computed by a copy of the model in a dtype: by kind, and then by name."""
     model = _still(target.model).to(device, dtype)
     if what == "training":
         return training(target, model, device, autocast)
@@ -215,7 +215,7 @@ def _judged(what: str, found: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def computation(case: Case, name: str, inputs: str) -> Computation:
-    """Return how a program computes a case again, for a model and inputs that have names."""
+    """Return how a program repeats a case, for a model and inputs that have names."""
     autocast, _, what = case.property.rpartition("-")
     dtypes = f"torch.float32, torch.{case.dtype}" if autocast else f"torch.{case.dtype}"
     return Computation(

@@ -1,6 +1,6 @@
-"""A model's case that went wrong as a program: the tensor that is furthest off, what was allowed, exit code 0 or 1.
+"""A failed model case as a program: the worst tensor, the allowed difference, exit code 0 or 1.
 
-It needs pytest-ascend, which makes the weights and inputs of bundled models and imports a user's own.
+It needs pytest-ascend, which makes the weights and inputs of bundled models and imports users' own.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ raise SystemExit(not report.agrees)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Computation:
-    """How a program computes again what was compared, as Python.
+    """How a program repeats a computation, as Python source.
 
     ``actual``, ``exact`` and ``reference_runs`` are expressions for tensors by kind and then by name: on ``device``, on
-    ``cpu`` in float64, and on ``cpu`` in the dtype of the case. ``layers`` are the arguments of
-    :func:`precision.layers` where each module is judged by itself. ``imports`` and ``setup`` are lines that these need.
+    ``cpu`` in float64, and on ``cpu`` in the case's dtype. ``layers`` are the arguments of :func:`precision.layers` if
+    each module is judged separately. ``imports`` and ``setup`` are lines that these need.
     """
 
     imports: tuple[str, ...] = ()
@@ -69,12 +69,12 @@ class Computation:
     layers: str = ""
 
     def reproduce(self, title: str, device: torch.device) -> Reproduce:
-        """Return what writes the program of a case, for the fixture ``ascend_reproduce``."""
+        """Return a function that writes the program of a case, for the fixture ``ascend_reproduce``."""
         return partial(_program, self, title, device)
 
 
 def _program(computation: Computation, title: str, device: torch.device, verdict: Verdict | None) -> str:
-    """Write the program. Raises ValueError where no tensor is named that could be computed again."""
+    """Return the program. Raises ValueError if no tensor is named that can be computed again."""
     needed = {"import torch", *(["import torch_npu"] if device.type == "npu" else []), *computation.imports}
     if computation.layers:
         needed.add("from pytest_ascend.precision import layers")
@@ -91,7 +91,7 @@ def _program(computation: Computation, title: str, device: torch.device, verdict
 
 
 def _tensors(computation: Computation, verdict: Verdict | None) -> str:
-    """Write what computes the tensors of a verdict and compares the worst of them."""
+    """Return the lines that compute the tensors of a verdict and compare the worst of them."""
     leaf = worst_leaf(verdict) if verdict else None
     kind, found, key = leaf.path.partition("[") if leaf else ("", "", "")
     if leaf is None or not found or leaf.worst is None or leaf.limit is None:

@@ -20,21 +20,21 @@ from pytest_ascend.parity.dump import Call, Dump, Unreadable, find_dumps, read_d
 from pytest_ascend.records.text import one_line
 from pytest_ascend.run.reference import cpu_reference
 
-#: Where the first part of msprobe's name of an API leads. Other parts (NPU, Distributed) have no reference on the CPU.
+#: The module for the first part of an API's name in msprobe. Others (NPU, Distributed) have no reference on the CPU.
 NAMESPACES: dict[str, Any] = {
     "Functional": torch.nn.functional,
     "Torch": torch,
     "Tensor": torch.Tensor,
-    "VF": torch._VF,  # noqa: SLF001 - what msprobe dumps under this name
+    "VF": torch._VF,  # noqa: SLF001 - msprobe's own name for it
 }
 AGREES, DISAGREES, NOT_JUDGED = "agrees", "disagrees", "not-judged"
-#: Calls that the terminal names.
+#: The number of calls that the terminal lists.
 LINES_LIMIT = 20
 
 
 @dataclass(frozen=True, slots=True)
 class CallVerdict:
-    """What became of one call in one direction. ``why`` is the verdict's headline, or why there is none."""
+    """The verdict on one call in one direction. ``why`` is its headline, or why there is none."""
 
     call: str
     direction: str
@@ -50,12 +50,12 @@ class CallVerdict:
 
 @cache
 def _functions() -> frozenset[Any]:
-    """Return the functions that a dump may name: those that take tensors. Never ``torch.load``, say."""
+    """Return the functions that a dump may name: those that take tensors, and never ``torch.load``, say."""
     return frozenset(function for group in torch.overrides.get_overridable_functions().values() for function in group)
 
 
 def resolve(name: str) -> Callable[..., Any]:
-    """Return the function of torch behind msprobe's name. Raises Unreadable where the CPU has none to compare with."""
+    """Return the torch function of an msprobe name. Raises Unreadable if the CPU has none to compare with."""
     space, _, rest = name.partition(".")
     if space == "Aten":
         packet, _, overload = rest.partition(".")
@@ -70,7 +70,7 @@ def resolve(name: str) -> Callable[..., Any]:
 
 
 def judge(dump: Dump) -> Iterator[CallVerdict]:
-    """Judge each call on the inputs that the device had, in the order of the run."""
+    """Judge each call with the device's own inputs, in the order of the run."""
     for call in dump.calls:
         for direction, check in (("forward", _forward), ("backward", _backward)):
             if getattr(call, direction):
@@ -82,7 +82,7 @@ def _judged(call: Call, direction: str, check: Callable[[], precision.Verdict]) 
         verdict = check()
     except Unreadable as error:
         return CallVerdict(call.name, direction, NOT_JUDGED, str(error))
-    except Exception as error:  # noqa: BLE001 - whatever torch raises of a call that the dump does not hold whole
+    except Exception as error:  # noqa: BLE001 - whatever torch raises for a call that the dump does not fully contain
         return CallVerdict(call.name, direction, NOT_JUDGED, f"the CPU: {type(error).__name__}: {str(error)[:200]}")
     state = AGREES if verdict.agrees else DISAGREES
     return CallVerdict(call.name, direction, state, verdict.headline, verdict.metrics.get("limit_used"))
@@ -109,7 +109,7 @@ def _backward(dump: Dump, call: Call) -> precision.Verdict:
 
 
 def _reduced(gradients: Sequence[torch.Tensor], shapes: Sequence[torch.Size]) -> list[torch.Tensor]:
-    """Sum gradients to the shapes of what was broadcast, as autograd does after the node. Raises Unreadable."""
+    """Sum gradients to the shapes before broadcasting, as autograd does after the node. Raises Unreadable."""
     try:
         return [each.sum_to_size(shape) for each, shape in zip(gradients, shapes, strict=True)]
     except (RuntimeError, ValueError):
@@ -124,7 +124,7 @@ def _call(dump: Dump, call: Call) -> tuple[Callable[..., Any], list[Any], dict[s
 
 
 def _repeatable(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Return the result in float64. Raises Unreadable for a function that draws random numbers."""
+    """Return the result in float64. Raises Unreadable for a function that uses random numbers."""
     results = []
     for seed in (1, 2):
         with torch.random.fork_rng(devices=[]):
@@ -138,9 +138,9 @@ def _repeatable(function: Callable[..., Any], args: list[Any], kwargs: dict[str,
 def _gradients(
     function: Callable[..., Any], arguments: tuple[Any, Any], above: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:
-    """Return what the last node of the call's graph makes of the gradients of its results.
+    """Return the gradients computed by the last node of the call's graph from those of its results.
 
-    That is what msprobe dumps: not the gradients of the call's inputs, where a call consists of several nodes.
+    That is what msprobe dumps: not the gradients of the call's inputs, if a call consists of several nodes.
     """
     args, kwargs = tree_map(lambda each: each.clone() if isinstance(each, torch.Tensor) else each, arguments)
     outputs = [each for each in _flat(function(*args, **kwargs)) if each.grad_fn is not None]
@@ -165,7 +165,7 @@ def _flat(tree: Any) -> list[torch.Tensor]:
 
 
 def _own(value: Any) -> Any:
-    """Return a copy that a call in place may change."""
+    """Return a copy that an in-place call may change."""
     if not isinstance(value, torch.Tensor):
         return value
     return value.detach().clone().requires_grad_(value.requires_grad)
@@ -179,16 +179,16 @@ def _double(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first call whose inputs two dumps have alike and whose results they have not."""
+    """The first call with equal inputs and different results in two dumps."""
 
     name: str
     why: str
 
 
 def part(first: Dump, second: Dump) -> Divergence | None:
-    """Return where two runs of the same program part; None where every result of every call is alike.
+    """Return where two runs of the same program diverge; None if every result of every call is equal.
 
-    Values are compared bit for bit where both dumps have them, else msprobe's statistics.
+    Values are compared bit for bit if both dumps have them, else msprobe's statistics.
     """
     theirs = {call.name: call for call in second.calls}
     for call in first.calls:
@@ -204,12 +204,12 @@ def part(first: Dump, second: Dump) -> Divergence | None:
     return None
 
 
-#: What a call takes, by its direction.
+#: The inputs of a call, by its direction.
 _INPUTS = {"forward": ("input_args", "input_kwargs"), "backward": ("input",)}
 
 
 def _difference(first: Dump, mine: Any, second: Dump, its: Any) -> str:
-    """Say how two parts of a call differ; empty where they are alike."""
+    """Describe how two parts of a call differ; "" if they are equal."""
     ours, others = list(tensors_of(mine)), list(tensors_of(its))
     if len(ours) != len(others):
         return f"{len(ours)} tensors beside {len(others)}"
@@ -232,11 +232,11 @@ def _difference(first: Dump, mine: Any, second: Dump, its: Any) -> str:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 @click.pass_context
 def replay(context: click.Context, dump: Path, against: Path | None, *, as_json: bool) -> None:
-    """Judge each API call of DUMP, which msprobe wrote, against float64 on the CPU; name the first that is wrong.
+    """Judge each API call of DUMP, written by msprobe, against float64 on the CPU; name the first wrong one.
 
-    Every call gets the inputs that the device had, so that one wrong call does not accuse those after it. With
-    --against, two dumps are held side by side instead: the first call with like inputs and unlike results is named.
-    Exits with 1 where a call is wrong or the dumps part, with 5 where nothing could be judged.
+    Every call gets the device's own inputs, so that one wrong call does not affect the verdicts on later ones. With
+    --against, two dumps are compared instead: the first call with equal inputs and different results is named. Exits
+    with 1 if a call is wrong or the dumps diverge, with 5 if nothing could be judged.
     """
     if against is not None:
         parting = part(read_dump(find_dumps(dump)[0]), read_dump(find_dumps(against)[0]))
@@ -270,8 +270,8 @@ def _as_dict(judged: CallVerdict) -> dict[str, Any]:
 
 def _lines(path: Path, found: Sequence[CallVerdict]) -> Iterator[str]:
     counts = Counter(each.state for each in found)
-    said = ", ".join(f"{counts[name]:,} {name}" for name in (DISAGREES, AGREES, NOT_JUDGED) if counts[name])
-    yield f"{one_line(str(path))}: {said or 'no API call'}"
+    tally = ", ".join(f"{counts[name]:,} {name}" for name in (DISAGREES, AGREES, NOT_JUDGED) if counts[name])
+    yield f"{one_line(str(path))}: {tally or 'no API call'}"
     wrong = [each for each in found if each.state == DISAGREES]
     if wrong:
         yield f"first wrong: {one_line(wrong[0].name)}: {one_line(wrong[0].why)}"

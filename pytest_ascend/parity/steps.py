@@ -1,4 +1,4 @@
-"""The first step of a training at which a device goes wrong, and what of it: for the message of one that diverged."""
+"""The first training step at which a device goes wrong, and in which quantity: for the message on a divergence."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pytest_ascend.precision import Samples, compare
 from pytest_ascend.precision.formats import ALLOWANCES
 from pytest_ascend.run import inputs
 
-#: Elements kept as they are, and sums with random signs.
+#: Elements kept unchanged, and sums with random signs.
 KEPT = BUCKETS = 64
-#: Signs are drawn for so many elements and then repeat: a prime number of buckets, so that no image, channel or row of
-#: a tensor begins where another did, and exchanged ones are seen.
+#: The signs repeat after this many elements: a prime number of buckets, so that no image, channel or row of a tensor
+#: begins where another did, and swapped ones are noticed.
 PERIOD = BUCKETS * 1021
 
 
@@ -31,8 +31,8 @@ def fingerprints(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def fingerprint(tensor: Tensor) -> Tensor:
     """Return a vector on the CPU in the tensor's dtype: the whole tensor, or ``KEPT`` elements and ``BUCKETS`` sums.
 
-    The sums go over all elements, with random signs, and are about as large as the elements: an error anywhere is in
-    one of them, and errors of reference runs of many elements show as what they are.
+    The sums cover all elements, with random signs, and are about as large as the elements: an error anywhere is in one
+    of them, and errors of reference runs keep their relative size.
     """
     flat = tensor.detach().to("cpu", copy=True).flatten()
     if flat.numel() <= KEPT + BUCKETS:
@@ -56,19 +56,19 @@ def _signs() -> Tensor:
     return inputs.signs("parity/fingerprint", PERIOD)
 
 
-#: What a step makes, in the order in which it is made: the first wrong of these led to the others.
+#: The quantities of a step in the order of computation: the first wrong one caused the others.
 QUANTITIES = ("loss", "running statistics", "gradient", "optimizer state", "weight")
-#: Those that go back through comparisons, such as a ReLU's.
+#: Those that go backward through comparisons, such as a ReLU's.
 BRANCHING = ("gradient", "optimizer state", "weight")
 
-#: Makes two results comparable: of a reference run's tensors and the device's, by name, the reference run's.
+#: Makes results comparable: takes a reference run's and the device's tensors by name, returns the former adapted.
 Fit: TypeAlias = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], Mapping[str, Tensor]]
 
 
 def trace(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") -> Observed:
-    """Train ``model``, which is changed, and give fingerprints of each quantity after each step.
+    """Train ``model``, which is changed, and return fingerprints of each quantity after each step.
 
-    Keys are as "step 3, gradient", in the order in which things are made; values tensors by name.
+    Keys are like "step 3, gradient", in the order of computation; values are tensors by name.
     """
     seen: dict[str, Mapping[str, Tensor]] = {}
     model.to(device)
@@ -89,10 +89,10 @@ def _made(
 
 
 def first_wrong(actual: Observed, right: Reference, *, branching: bool, fit: Fit | None = None) -> str:
-    """Say the first step, and what of it, at which a :func:`trace` is further off than reference runs; "" for none.
+    """Return the first step and quantity at which a :func:`trace` is further off than reference runs; "" for none.
 
-    ``branching`` says that the model's gradients go through comparisons. Optimizers may keep their state under other
-    names: what both have is compared.
+    ``branching`` says that the model's gradients go through comparisons. Optimizers may name their state differently:
+    common names are compared.
     """
     for key, found in actual.items():
         wanted, quantity = right.expected(key), key.partition(", ")[2]
@@ -113,7 +113,7 @@ def first_wrong(actual: Observed, right: Reference, *, branching: bool, fit: Fit
 
 
 def _named(wrong: list[str], quantity: str, count: int) -> str:
-    """Name the one that was made first, and how many are wrong: gradients are made from the last layer to the first."""
+    """Name the first that was computed, and how many are wrong: gradients run from the last layer to the first."""
     if quantity == "loss":
         return ""
     first = wrong[-1] if quantity == "gradient" else wrong[0]

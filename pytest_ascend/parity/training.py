@@ -1,4 +1,4 @@
-"""A short training of any model: the curve of its loss, and what it left in weights, optimizer and statistics."""
+"""A short training of any model: its loss curve, and the resulting weights, optimizer state and statistics."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from torch.utils._pytree import tree_map
 
 
 class Batch(NamedTuple):
-    """What one call of a model takes, and whatever the loss needs beside the output."""
+    """The inputs of one call of a model, and what the loss needs beside the output."""
 
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = MappingProxyType({})
     target: Any = None
 
 
-#: The loss of an output on its batch, which is on the output's device.
+#: The loss of an output on its batch; both are on the output's device.
 Loss: TypeAlias = Callable[[Any, Batch], Tensor]
 
 #: Far from overflow with models of these sizes; a power of two, so that scaling and unscaling are exact.
@@ -31,15 +31,15 @@ LOSS_SCALE = 1024.0
 
 KINDS = ("curve", "weights", "state", "statistics")
 
-#: What Adam, AMSGrad, RMSprop and Adadelta call the means of squares in their state.
+#: Names of the means of squares in the state of Adam, AMSGrad, RMSprop and Adadelta.
 MEANS_OF_SQUARES = frozenset({"exp_avg_sq", "max_exp_avg_sq", "square_avg", "acc_delta"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """How a model is trained: the batches in turn for ``steps`` steps; float16 autocast with a GradScaler.
+    """How a model is trained: on the batches in turn for ``steps`` steps; float16 autocast uses a GradScaler.
 
-    With ``evaluation`` the model stays in evaluation mode, where dropout and its like are off.
+    With ``evaluation`` the model stays in evaluation mode, without dropout and the like.
     """
 
     batches: tuple[Batch, ...]
@@ -51,14 +51,14 @@ class Recipe:
     evaluation: bool = False
 
     def context(self, device_type: str) -> AbstractContextManager[Any]:
-        """Return autocast for a device, switched off where there is none."""
+        """Return autocast for a device, or a disabled one without autocast."""
         return torch.autocast(device_type, dtype=self.autocast or torch.bfloat16, enabled=self.autocast is not None)
 
 
 def train(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") -> dict[str, dict[str, Tensor]]:
-    """Train ``model``, which is changed, and return what came of it on the CPU, by KINDS.
+    """Train ``model``, which is changed, and return the results on the CPU, by KINDS.
 
-    "curve" holds the losses (steps,), "weights" what each parameter changed by, "state" the optimizer's tensors by
+    "curve" has the losses (steps,), "weights" the change of each parameter, "state" the optimizer's tensors by
     parameter, "statistics" the floating buffers. Batches take the dtype of the model's parameters.
     """
     model.to(device)
@@ -73,7 +73,7 @@ def train(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") 
 
 
 def steps(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") -> Iterator[tuple[Tensor, Optimizer]]:
-    """Train ``model``, and after each step give its loss and the optimizer; gradients are still there."""
+    """Train ``model``, and after each step yield its loss and the optimizer; gradients still exist."""
     device = torch.device(device)
     model.to(device).train(not recipe.evaluation)
     dtype = next((each.dtype for each in model.parameters()), torch.float32)
@@ -94,7 +94,7 @@ def steps(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") 
 
 
 def make_step(loss: Tensor, optimizer: Optimizer, scaler: Any = None) -> None:
-    """Go back from the loss, and make the optimizer's step, through a GradScaler if one is given."""
+    """Run the backward pass and the optimizer's step, through a GradScaler if one is given."""
     if scaler is None:
         torch.autograd.backward(loss)
         optimizer.step()
@@ -105,9 +105,9 @@ def make_step(loss: Tensor, optimizer: Optimizer, scaler: Any = None) -> None:
 
 
 def scaler_of(device_type: str, scale: float, **settings: Any) -> Any:
-    """Make a GradScaler. torch.amp has one for any device from torch 2.3 on; before that some devices have their own.
+    """Return a GradScaler. From torch 2.3 on torch.amp has one for any device; before that some devices have their own.
 
-    Raises NotImplementedError for others, as an operator does that a device lacks.
+    Raises NotImplementedError for others, as for an operator that a device lacks.
     """
     if hasattr(torch.amp, "GradScaler"):
         return torch.amp.GradScaler(device_type, init_scale=scale, **settings)
@@ -127,7 +127,7 @@ def _moved(batch: Batch, device: torch.device, dtype: torch.dtype) -> Batch:
 
 
 def changes(model: nn.Module, before: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return what each parameter changed by, which shows an optimizer's faults better than where it is now."""
+    """Return the change of each parameter, which shows an optimizer's faults better than its value."""
     return {
         name: (each.detach().cpu().double() - before[name].double()).to(before[name].dtype)
         for name, each in model.named_parameters()
@@ -135,10 +135,11 @@ def changes(model: nn.Module, before: Mapping[str, Tensor]) -> dict[str, Tensor]
 
 
 def optimizer_state(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
-    """Name the optimizer's tensors by the parameter that they belong to; counters of steps are left out.
+    """Yield the optimizer's tensors, named by their parameter; step counters are left out.
 
-    Of a mean of squares this is the root, which is what a step divides by. A gradient that is nothing but rounding, as
-    that of the bias of attention's keys, is off by a multiple of what reference runs are, and its square by a square.
+    Means of squares are returned as their root, which a step divides by. A gradient that is only rounding, as that of
+    the bias of attention's keys, differs by a multiple of what reference runs do, and its square by the multiple's
+    square.
     """
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
