@@ -233,10 +233,10 @@ def special(_: Fresh) -> Questions:
     for allowed in (False, True):
         asked[f"bits of a product of float32, hf32 {allowed}"] = partial(_bits, allowed)
     for name, work in asked.items():
-        yield name, partial(_said, work)
+        yield name, partial(_answer_or_error, work)
 
 
-def _said(work: Callable[[], Any]) -> Any:
+def _answer_or_error(work: Callable[[], Any]) -> Any:
     try:
         return work().cpu().tolist()
     except Exception as error:  # noqa: BLE001 - a refusal is the answer

@@ -33,7 +33,7 @@ def page(about: Mapping[str, Any], answers: Sequence[Mapping[str, Any]], log: st
         yield "<p class='emulated'><b>THE EMULATED DEVICE:</b> says nothing about any NPU.</p>"
     yield "<h2>In short</h2><table>"
     for name, says in _IN_SHORT.items():
-        yield f"<tr><th>{name}<td>{_text(_told(says, data))}</tr>"
+        yield f"<tr><th>{name}<td>{_text(_summary_line(says, data))}</tr>"
     yield f"<tr><th>Level smoke<td>{_text(_smoke(log))}</tr></table>"
     yield "<h2>Steps</h2><table><tr><th>step<th>status<th>seconds<th>output</tr>"
     for each in answers:
@@ -56,7 +56,7 @@ def _text(value: object) -> str:
     return html.escape(str(value))
 
 
-def _told(says: Callable[[Mapping[str, Any]], str], data: Mapping[str, Any]) -> str:
+def _summary_line(says: Callable[[Mapping[str, Any]], str], data: Mapping[str, Any]) -> str:
     """Return one line, or why there is none."""
     try:
         return says(data) or "nothing is known"

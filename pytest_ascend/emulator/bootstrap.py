@@ -1,4 +1,4 @@
-"""Turning the emulated CANN on, in this process and in its children."""
+"""Activates the emulated CANN in this process and its children."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from pathlib import Path
 from pytest_ascend.emulator.settings import EmulatorSettings
 from pytest_ascend.errors import EmulatorUnavailable, UsageError
 
-#: Marks an environment as emulated, for children and for whoever looks for signs of a real Ascend.
+#: Marks an environment as emulated, for children and for the search for signs of a real Ascend.
 MARK = "PYTEST_ASCEND_EMULATED"
 
 DEFAULTS = EmulatorSettings()
 
 
 def is_active() -> bool:
-    """Whether this process runs on the emulated CANN."""
+    """Whether this process uses the emulated CANN."""
     return os.environ.get(MARK) == "1"
 
 
 def environment(settings: EmulatorSettings = DEFAULTS, home: Path | None = None) -> dict[str, str]:
-    """Return the variables that put a process and its children on the emulated CANN, compiling it at first use.
+    """Return the variables that make a process and its children use the emulated CANN, compiling it at first use.
 
-    ``home`` is the folder of an emulated CANN that is compiled already. Raises EmulatorUnavailable as
-    :func:`pytest_ascend.emulator.build.emulated_cann` does, UsageError for settings that do not exist.
+    ``home`` is the folder of an already compiled emulated CANN. Raises EmulatorUnavailable as
+    :func:`pytest_ascend.emulator.build.emulated_cann` does, UsageError for invalid settings.
     """
     if home is None:
         from pytest_ascend.emulator.build import emulated_cann, refuse_clash  # noqa: PLC0415  (only to compile)
@@ -45,14 +45,14 @@ def environment(settings: EmulatorSettings = DEFAULTS, home: Path | None = None)
         "ASCEND_HOME_PATH": str(home),
         "ASCEND_OPP_PATH": str(home / "opp"),
         "LD_LIBRARY_PATH": os.pathsep.join(dict.fromkeys(libraries)),
-        # Operators run in the thread that calls them: handing each to torch_npu's queue thread costs two switches of
-        # Python's lock an operator. The variable stands where a user has set it: the queue works here too.
+        # Operators run in the calling thread: torch_npu's queue thread would switch the GIL twice per operator. A
+        # user's own setting is kept: the queue works here, too.
         "TASK_QUEUE_ENABLE": os.environ.get("TASK_QUEUE_ENABLE", "0"),
     }
 
 
 def _state_of_cards(settings: EmulatorSettings) -> dict[str, str]:
-    """Make the folder in which cards remember their last process, where a fault asks for that."""
+    """Make the folder in which cards store their last process, if a fault needs it."""
     from pytest_ascend.emulator.choices import RECOVERING  # noqa: PLC0415  (not light)
 
     if not any(fault.startswith(RECOVERING) for fault in settings.faults):
@@ -63,18 +63,17 @@ def _state_of_cards(settings: EmulatorSettings) -> dict[str, str]:
 
 
 def _forget(folder: str, owner: int) -> None:
-    """Remove what cards remember of their last process; a fork of this one leaves it alone."""
+    """Remove what cards store about their last process; forks of this process leave it alone."""
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def activate(settings: EmulatorSettings = DEFAULTS) -> None:
-    """Put this process, and those that it starts, on the emulated CANN. Call it before torch_npu is imported.
+    """Make this process, and those that it starts, use the emulated CANN. Call it before torch_npu is imported.
 
-    Nothing has to be prepared: the libraries are loaded by path here, and children find them by ``LD_LIBRARY_PATH``.
-    Once active it stays as it is: a second call in the same process changes nothing.
-    Raises EmulatorUnavailable where torch_npu is already imported without it, and as :func:`environment` does;
-    UsageError for a fault, numerics, a CANN or a chip that do not exist.
+    Nothing has to be prepared: the libraries are loaded by path here, and children find them by ``LD_LIBRARY_PATH``. A
+    second call in the same process changes nothing. Raises EmulatorUnavailable if torch_npu is already imported without
+    it, and as :func:`environment` does; UsageError for invalid faults, numerics, CANN or chip.
     """
     if is_active() and _is_loaded():
         _refuse_other(settings)
@@ -90,19 +89,19 @@ def activate(settings: EmulatorSettings = DEFAULTS) -> None:
     libraries = Path(os.environ["ASCEND_HOME_PATH"], "lib64")
     for path in sorted(libraries.glob("*.so"), key=lambda each: each.name != "libascendcl.so"):
         ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-    if settings.faults:  # an unknown one must not wait for the first operator; this imports torch, which finds its CANN
+    if settings.faults:  # report an unknown one now, not at the first operator; torch is imported and finds its CANN
         from pytest_ascend.emulator.dispatch import planted  # noqa: PLC0415
 
         planted(settings.faults)
 
 
 def numerics() -> str:
-    """Return how the emulated device of this process computes: exact or chip:SEED."""
+    """Return the numerics of this process's emulated device: exact or chip:SEED."""
     return DEFAULTS.resolved().numerics
 
 
 def cann() -> str:
-    """Return the release that the emulated CANN of this process answers as, such as 8.1.RC1."""
+    """Return the CANN release that this process's emulated device claims to be, such as 8.1.RC1."""
     return DEFAULTS.resolved().cann
 
 
@@ -127,19 +126,19 @@ def _library(name: str) -> ctypes.CDLL:
 
 @functools.cache
 def kernel_modules() -> tuple[str, ...]:
-    """Return the names of the modules that hold kernels; what torch's CPU warns of there is not the user's doing."""
+    """Return the names of the modules with kernels; CPU warnings that torch raises there are not the user's."""
     folder = Path(__file__).resolve().parent / "kernels"
     return tuple(f"pytest_ascend.emulator.kernels.{each.name}" for each in pkgutil.iter_modules([str(folder)]))
 
 
 def missing() -> tuple[str, ...]:
-    """Return the functions and operator types of CANN that were called since the last time and are not emulated."""
+    """Return the CANN functions and operator types called since the last time that are not emulated."""
     buffer = ctypes.create_string_buffer(1 << 15)
     _library("libascendcl.so").emu_take_missing(buffer, len(buffer))
     return tuple(dict.fromkeys(buffer.value.decode().split()))
 
 
 def called() -> dict[str, int]:
-    """Return how often each operator was called in this process, for those that were."""
+    """Return the number of calls in this process of each operator called."""
     dispatch = sys.modules.get("pytest_ascend.emulator.dispatch")
     return dispatch.called() if dispatch else {}

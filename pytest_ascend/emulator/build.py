@@ -28,7 +28,7 @@ from pytest_ascend.errors import EmulatorUnavailable
 
 HERE = Path(__file__).resolve().parent
 
-#: Libraries that torch_npu opens at run time, beside those that it links against.
+#: Libraries that torch_npu opens at run time, in addition to those that it links against.
 _OPENED_AT_RUN_TIME = ("libascendcl.so", "libacl_op_compiler.so", "libnnopbase.so")
 
 _FLAGS = ("-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-rpath,$ORIGIN")
@@ -37,7 +37,7 @@ _FLAGS = ("-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-
 def emulated_cann() -> Path:
     """Return the folder of the compiled emulated CANN (laid out as ``ASCEND_HOME_PATH``), compiling it at first use.
 
-    Raises EmulatorUnavailable without torch_npu, without a C compiler, or where the cache cannot be written.
+    Raises EmulatorUnavailable without torch_npu, without a C compiler, or if the cache cannot be written.
     """
     libraries = torch_npu_libraries()
     compiler = _compiler()
@@ -90,7 +90,7 @@ def _what_matters(compiler: str, libraries: list[Path]) -> Iterator[bytes]:
     yield compiler.encode()
     yield subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout  # noqa: S603
     yield platform.machine().encode()
-    for library in libraries:  # stands for its undefined symbols, which take longer to read
+    for library in libraries:  # in place of its undefined symbols, which take longer to read
         status = library.stat()
         yield f"{library} {status.st_size} {status.st_mtime_ns}".encode()
 
@@ -128,7 +128,7 @@ def _write(home: Path, name: str, text: str) -> Path:
 
 
 def _defined(sources: list[Path]) -> set[str]:
-    """Names of the functions that the runtime defines: each is introduced by API, at the start of a line."""
+    """Return the names of the functions that the runtime defines: API precedes each, at the start of a line."""
     return {
         name
         for path in sources
@@ -139,7 +139,7 @@ def _defined(sources: list[Path]) -> set[str]:
 def declared_signatures() -> list[Signature]:
     """Return the signatures of all kernels, in the order of their indices.
 
-    They are asked of another process: kernels import torch, which must not happen in one that is still to be activated.
+    They come from another process: kernels import torch, which must not happen in a process before its activation.
     """
     command = [sys.executable, "-m", __name__]
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -183,7 +183,7 @@ API int {name}(void *workspace, uint64_t size, void *executor, void *stream) {{
 
 
 def operators_source(signatures: Iterable[Signature]) -> str:
-    """Return the source of libopapi.so. The order of the signatures is the order of the operators' indices."""
+    """Return the source of libopapi.so. The order of the signatures is that of the operators' indices."""
     return '#include "emulated.h"\n' + "\n".join(_operator(index, each) for index, each in enumerate(signatures))
 
 
@@ -200,12 +200,12 @@ def _operator(index: int, signature: Signature) -> str:
 
 
 def missing_source(names: Iterable[str]) -> str:
-    """Return functions that fail and name themselves, for all that torch_npu links against and nobody implements."""
+    """Return functions that fail with their name, for all that torch_npu links against and that is not implemented."""
     lines = (f'API int {name}(void) {{ return emu_missing("function", "{name}"); }}' for name in sorted(names))
     return '#include "emulated.h"\n' + "\n".join(lines) + "\n"
 
 
-#: How CANN's own symbols begin: ACL, runtime, HCCL, profiling, graph engine (C++ too) and ATB. The other undefined
+#: Prefixes of CANN's symbols: ACL, runtime, HCCL, profiling, graph engine (C++ too) and ATB. The other undefined
 #: symbols of torch_npu are those of torch, Python and the C library.
 _CANN_SYMBOL = re.compile(r"(acl|rt[A-Z]|Hccl|hccl|Msprof|Aml|ge[A-Z]|mstx|_ZNK?2ge|_ZTVN2ge|_ZN3atb)")
 
@@ -216,7 +216,7 @@ _CANN_LIBRARY = re.compile(r"lib(ascendcl|hccl|acl_\w+|ge_\w+|graph|runtime|atb|
 def torch_npu_libraries() -> list[Path]:
     """Return the shared libraries of the installed torch_npu, without importing it.
 
-    Raises EmulatorUnavailable where it is not installed.
+    Raises EmulatorUnavailable if it is not installed.
     """
     spec = importlib.util.find_spec("torch_npu")
     if spec is None or not spec.submodule_search_locations:
@@ -250,15 +250,15 @@ def _collect(stream: BinaryIO, symbols: set[str], names: set[str]) -> None:
         names.update(name for name in needed if _CANN_LIBRARY.fullmatch(name))
 
 
-#: A setting of allocators that torch_npu and CUDA's part of torch both register from 2.13 on. Torch ends the process on
-#: the second one, with no Python to say anything.
+#: A setting of allocators that both torch_npu and CUDA's part of torch register from 2.13 on. Torch aborts the process
+#: at the second registration, without a Python error.
 _SETTING, _REGISTERS = b"pinned_reserve_segment_size_mb", b"registerDeviceConfigParserHook"
 
 
 def refuse_clash() -> None:
-    """Raise EmulatorUnavailable where this torch_npu would end the process beside this torch while it is loaded.
+    """Raise EmulatorUnavailable if loading this torch_npu beside this torch would abort the process.
 
-    Both have to register the same setting: read from their libraries, so that nothing is loaded.
+    It would if both register the same setting: read from their libraries, so that nothing is loaded.
     """
     torch = importlib.util.find_spec("torch")
     if torch is None or not torch.submodule_search_locations:

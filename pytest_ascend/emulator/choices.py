@@ -1,4 +1,4 @@
-"""What the user can choose of the emulated device, checked before anything imports torch."""
+"""The user's choices for the emulated device, checked before anything imports torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_ascend.environment.signs import EMULATED_CANN_VARIABLE
 from pytest_ascend.environment.versions import Version, is_version
 from pytest_ascend.errors import UsageError
 
-#: The variables that carry the choices to children.
+#: The variables that pass the choices to children.
 NUMERICS = "PYTEST_ASCEND_EMULATED_NUMERICS"
 CANN = EMULATED_CANN_VARIABLE
 CHIP = "PYTEST_ASCEND_EMULATED_CHIP"
@@ -24,16 +24,16 @@ OCCUPIED = "PYTEST_ASCEND_EMULATED_OCCUPIED"
 
 EXACT = "exact"
 
-#: The fault of a card that is busy for some seconds after the end of a process that used it.
+#: The fault of a card that stays busy for some seconds after a process that used it ended.
 RECOVERING = "recovering"
 
-#: What the emulated runtime has room for.
+#: The limits of the emulated runtime.
 MOST_DEVICES = 16
 
 DEFAULT_CHIP = "Ascend910B1"
 
-#: One chip for each family that CANN's documentation speaks of by a short name. 910B is the Atlas A2, as everybody says
-#: it; the first generation is 910A.
+#: One chip for each family that CANN's documentation gives a short name. 910B is the Atlas A2, as in common usage; the
+#: first generation is 910A.
 _CHIPS = {
     "910": "Ascend910A",
     "910A": "Ascend910A",
@@ -47,18 +47,18 @@ _CHIPS = {
 
 @functools.cache
 def emulated_family() -> Family | None:
-    """Return the family of the chip that this process emulates; None before one was chosen."""
+    """Return the family of the chip that this process emulates; None before one is chosen."""
     return family(os.environ.get(CHIP, ""))
 
 
 def is_950() -> bool:
-    """Whether this process emulates an Ascend 950, for which torch_npu makes some results of other sizes."""
+    """Whether this process emulates an Ascend 950, for which torch_npu allocates some results in other sizes."""
     kind = emulated_family()
     return kind is not None and kind.name == "950"
 
 
 def devices_of(text: str) -> int:
-    """Return the number of devices that the environment asks for, 2 where it says nothing. Raises UsageError."""
+    """Return the number of devices in the environment's setting, 2 without one. Raises UsageError."""
     if not text:
         return 2
     if text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_DEVICES:
@@ -67,7 +67,7 @@ def devices_of(text: str) -> int:
 
 
 def checked_physical(text: str) -> str:
-    """Return the numbers of cards that a text such as "4,6" lists. Raises UsageError for anything else."""
+    """Return the card numbers in a text such as "4,6". Raises UsageError for anything else."""
     numbers = text.split(",") if text else []
     if all(re.fullmatch(r"\d{1,2}", each) for each in numbers) and len(set(numbers)) == len(numbers):
         return text
@@ -75,7 +75,7 @@ def checked_physical(text: str) -> str:
 
 
 def checked(text: str) -> str:
-    """Return the numerics that a text names, as they are to be reported. Raises UsageError where it names none."""
+    """Return the normalised name of numerics. Raises UsageError for unknown ones."""
     if text in ("", EXACT):
         return EXACT
     if match := re.fullmatch(r"chip(?::(\d{1,6}))?", text):
@@ -84,9 +84,9 @@ def checked(text: str) -> str:
 
 
 def checked_cann(text: str) -> str:
-    """Return the release of CANN that a text names, and where it names none, the one that fits the torch_npu here.
+    """Return a release of CANN; for an empty text, the one that fits the installed torch_npu.
 
-    Raises UsageError for what is no release of CANN, such as 8.1: CANN and torch_npu count 8.1.RC1 and 8.5.0.
+    Raises UsageError for a text that is not a release, such as 8.1: CANN and torch_npu count 8.1.RC1 and 8.5.0.
     """
     if not text:
         return fitting_cann(_installed())
@@ -97,9 +97,9 @@ def checked_cann(text: str) -> str:
 
 
 def checked_chip(text: str) -> str:
-    """Return the full name of the chip that a text names, such as Ascend310P3 for 310P; by default an Atlas A2.
+    """Return the full name of a chip, such as Ascend310P3 for 310P; by default an Atlas A2.
 
-    Raises UsageError for one that nobody knows.
+    Raises UsageError for an unknown one.
     """
     bare = text.removeprefix("Ascend")
     name = _CHIPS.get(bare, f"Ascend{bare}") if text else DEFAULT_CHIP
@@ -111,9 +111,9 @@ def checked_chip(text: str) -> str:
 
 @functools.cache
 def fitting_cann(torch_npu: str) -> str:
-    """Return the CANN that a version of torch_npu is paired with by the compatibility data.
+    """Return the CANN that the compatibility data pairs with a version of torch_npu.
 
-    For a version that the data does not know it is the newest CANN of others for the same torch, and else the newest.
+    For an unknown version, it is the newest CANN of others for the same torch, and else the newest.
     """
     data = compatibility.load()
     own = [each for each in data.statements(torch_npu) if each.says == compatibility.PAIRED]
@@ -128,5 +128,5 @@ def fitting_cann(torch_npu: str) -> str:
 def _installed() -> str:
     try:
         return version("torch_npu")
-    except PackageNotFoundError:  # who starts the emulated device says it better
+    except PackageNotFoundError:  # starting the emulated device raises a better error
         return ""

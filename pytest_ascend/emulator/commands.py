@@ -1,4 +1,4 @@
-"""``pytest-ascend emulate``: any program on the emulated device."""
+"""``pytest-ascend emulate``: run any program on the emulated device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_ascend.errors import UsageError
 
 
 def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add to a command the options of the table of settings."""
+    """Add the options of the table of settings to a command."""
     for each in reversed(OPTIONS):
         several = isinstance(each.default, tuple)
         name, metavar, text = (each.metadata[key] for key in ("emulate", "metavar", "help"))
@@ -35,7 +35,8 @@ def emulate(devices: int | None, command: tuple[str, ...], **given: Any) -> None
 
     For example: pytest-ascend emulate -- python train.py
 
-    Programs are looked for beside the Python that runs pytest-ascend first, so that "python" is the one that has it.
+    Programs beside the Python that runs pytest-ascend take precedence, so that "python" is the one that has it
+    installed.
     """
     settings = EmulatorSettings(devices=devices or 0, **read(given)).resolved()
     activate(settings)
@@ -43,7 +44,7 @@ def emulate(devices: int | None, command: tuple[str, ...], **given: Any) -> None
     click.echo(f"pytest-ascend: EMULATED device ({size}); this says nothing about any NPU", err=True)
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     try:
-        os.execvp(command[0], command)  # noqa: S606  running what the user names is the purpose
+        os.execvp(command[0], command)  # noqa: S606  running the user's command is the purpose
     except OSError as error:
         raise UsageError(
             f"{command[0]} cannot be started: {error.strerror}",

@@ -1,11 +1,11 @@
-"""Faults of the device as a whole: it crashes, hangs, falls silent, loses its memory, fails late, is slow or erratic.
+"""Faults of the device as a whole: it crashes, hangs, loses its memory, fails silently or late, is slow or erratic.
 
-One is written as its kind and, after colons, when and where it happens::
+A fault is written as its kind and, after colons, when and where it happens::
 
     crash:operator=Add:after=100        the 101st addition in a process kills it
-    hang:gil=held:numel=4099            whatever is given a tensor of 4099 elements never returns
-    poison:device=1                     the second device computes nothing from the start, and says nothing
-    slow:operator=Mm:share=0.1          each matrix product takes 10 % longer than it does
+    hang:gil=held:numel=4099            an operator with a tensor of 4099 elements never returns
+    poison:device=1                     the second device never computes, without an error
+    slow:operator=Mm:share=0.1          each matrix product takes 10 % longer
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pytest_ascend.emulator.choices import RECOVERING
 from pytest_ascend.emulator.registry import Body, Kernel
 from pytest_ascend.errors import UsageError
 
-#: CANN's names for the two errors are ACL_ERROR_RT_LOST_HEARTBEAT and ACL_ERROR_RT_AICORE_EXCEPTION.
+#: CANN's names of the two errors are ACL_ERROR_RT_LOST_HEARTBEAT and ACL_ERROR_RT_AICORE_EXCEPTION.
 LOST_HEARTBEAT = 507010
 AICORE_EXCEPTION = 507015
 
@@ -38,18 +38,18 @@ SIGNALS = {"segv": signal.SIGSEGV, "abort": signal.SIGABRT, "bus": signal.SIGBUS
 
 
 class SilentFailure(BaseException):
-    """Raised in place of computing: the operator reports success and writes nothing."""
+    """Raised instead of computing: the operator reports success and writes nothing."""
 
 
 @dataclass(kw_only=True, slots=True)
 class DeviceFault:
-    """When a fault happens, and how often it did.
+    """When a fault happens, and how often it has.
 
-    ``operator`` is CANN's name without "aclnn", "" for any; ``numel`` the number of elements that one of its tensors
-    must have, 0 for any; ``device`` its index, -1 for all. The fault happens after the first ``after`` calls that fit,
-    ``times`` times (0: each time), and with ``once`` only for the process that creates that file.
-    ``rate`` is the share of calls that are hit; ``share`` is what is added of the operator's own time; ``seconds``,
-    ``by`` and ``gil`` say more of the kinds that use them.
+    ``operator`` is CANN's name without "aclnn", "" for any; ``numel`` the number of elements of one of its tensors, 0
+    for any; ``device`` its index, -1 for all. The fault happens after the first ``after`` matching calls, ``times``
+    times (0: each time), and with ``once`` only in the process that creates that file. ``rate`` is the share of calls
+    that are hit; ``share`` the time added, relative to the operator's own; ``seconds``, ``by`` and ``gil`` are settings
+    of some kinds.
     """
 
     kind: str
@@ -70,9 +70,9 @@ class DeviceFault:
     called: set[str] = field(default_factory=set, init=False)
 
     def fits(self, name: str, values: Any) -> bool:
-        """Whether the fault happens in this call, which is counted. ``values`` are all that the operator is given.
+        """Count a call, and return whether the fault happens in it. ``values`` are the operator's arguments.
 
-        Only what is asked for is looked at: looking takes longer than a small operator, which it would slow down.
+        Arguments are only inspected if the fault asks for it: inspecting takes longer than a small operator.
         """
         if self.operator and name != f"aclnn{self.operator}":
             return False
@@ -82,7 +82,7 @@ class DeviceFault:
             return False
         self.met += 1
         is_due = self.met > self.after and not (self.times and self.happened >= self.times)
-        is_chosen = is_due and (self.rate >= 1 or random.random() < self.rate)  # noqa: S311  (chance, no secret)
+        is_chosen = is_due and (self.rate >= 1 or random.random() < self.rate)  # noqa: S311 - chance, no secret
         if not is_chosen or not self._is_first():
             return False
         self.happened += 1
@@ -103,8 +103,8 @@ def _crash(device_fault: DeviceFault) -> None:
 
 
 def _hang(device_fault: DeviceFault) -> None:
-    """Wait in native code for ever: with Python's lock, as a driver call that nobody marked, or without."""
-    library = ctypes.PyDLL(_runtime()._name) if device_fault.gil == "held" else _runtime()  # noqa: SLF001  (its path)
+    """Wait in native code for ever: with the GIL, as a driver call that does not release it, or without."""
+    library = ctypes.PyDLL(_runtime()._name) if device_fault.gil == "held" else _runtime()  # noqa: SLF001 - its path
     library.emu_hang()
 
 
@@ -132,30 +132,30 @@ def _slow(device_fault: DeviceFault) -> None:
 
 
 def _linger(start: float, share: float) -> None:
-    """Keep the processor busy for a share of the time since ``start``: sleeping would be longer than most kernels."""
+    """Keep the processor busy for a share of the time since ``start``: sleeping would take longer than most kernels."""
     end = time.perf_counter() + share * (time.perf_counter() - start)
     while time.perf_counter() < end:
         pass
 
 
 def _recovering(device_fault: DeviceFault) -> None:
-    """The runtime itself says it, when a card is taken: see cards.c."""
+    """The C runtime reports it when a card is opened: see cards.c."""
 
 
 def _first_call(device_fault: DeviceFault) -> None:
-    """Loading, and maybe compiling, takes place before an operator's first call in a process."""
+    """Loading, and maybe compiling, happens before an operator's first call in a process."""
 
 
 def _noisy(device_fault: DeviceFault) -> None:
-    """Only what comes out is changed, after the call."""
+    """Only the results are changed, after the call."""
 
 
 def _flushing(device_fault: DeviceFault) -> None:
-    """Only what comes out is changed, after the call."""
+    """Only the results are changed, after the call."""
 
 
 def _erratic(device_fault: DeviceFault) -> None:
-    """Only what comes out is changed, after the call."""
+    """Only the results are changed, after the call."""
 
 
 #: Kind -> what happens before the operator computes.
@@ -173,7 +173,7 @@ KINDS: Mapping[str, Callable[[DeviceFault], None]] = {
     "noisy": _noisy,
     "flushing": _flushing,
 }
-#: Operators that add in an order of their own unless determinism was asked for first, so that the last bit may differ.
+#: Operators whose order of summation varies unless determinism was set first, so that the last bit may differ.
 #: Source: the sections on determinism in the documentation of aclnn operators (hicann/ops-math, ops-nn), A2 and A3.
 _RANDOM = re.compile(
     r"aclnn(Inplace)?(Addmm|Baddbmm|BatchMatMul|Matmul|Mm|Addmv|Mv|Dot|ReduceSum|Mean|Cumsum|BatchNorm\w*|LayerNorm\w*"
@@ -208,7 +208,7 @@ def _amount(text: str) -> float:
     return value
 
 
-#: Name of a setting -> how its text is read.
+#: Name of a setting -> how to read its text.
 SETTINGS: Mapping[str, Read] = {
     "operator": str,
     "numel": _count,
@@ -230,7 +230,7 @@ def is_device_fault(text: str) -> bool:
 
 
 def parse(text: str) -> DeviceFault:
-    """Read "crash:operator=Add:after=100". Raises UsageError for a setting that does not exist or makes no sense."""
+    """Parse "crash:operator=Add:after=100". Raises UsageError for an unknown or invalid setting."""
     kind, *parts = text.split(":")
     return replace(DeviceFault(kind=kind), **dict(_setting(text, part) for part in parts))
 
@@ -257,7 +257,7 @@ def inject(kernels: Mapping[str, Kernel], text: str) -> dict[str, Kernel]:
         raise UsageError(
             f"the fault {text!r} is about aclnn{device_fault.operator}, which is not emulated", hint="check its name"
         )
-    # Of a device fault that does not spread, the other operators need not even be asked: asking costs microseconds.
+    # If a device fault does not spread, the other operators stay unwrapped, which saves microseconds per call.
     only = f"aclnn{device_fault.operator}" if device_fault.operator and device_fault.kind != "poison" else ""
     concerned = (kernel for kernel in kernels.values() if kernel.name == only or not only)
     return {**kernels, **{kernel.name: replace(kernel, body=_faulty(kernel, device_fault)) for kernel in concerned}}
@@ -302,7 +302,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _disturb(tensor: torch.Tensor | None) -> None:
-    """Change one element, somewhere."""
+    """Change one random element."""
     if tensor is None or not tensor.numel():
         return
     place = random.randrange(tensor.numel())  # noqa: S311  (chance, no secret)
@@ -311,9 +311,9 @@ def _disturb(tensor: torch.Tensor | None) -> None:
 
 
 def _add_noise(name: str, results: list[torch.Tensor]) -> None:
-    """Move one element of each result by one ulp, now and then, unless a thread's first such operator was asked not to.
+    """Move one element of each result by one ulp now and then, unless a thread set determinism before its first one.
 
-    CANN looks at the setting once in a thread. What needs no rounding has the same bits in every order.
+    CANN reads the setting once per thread. Sums without rounding have the same bits in every order.
     """
     if not _RANDOM.fullmatch(name):
         return
@@ -330,7 +330,7 @@ def _add_noise(name: str, results: list[torch.Tensor]) -> None:
 
 
 def _flush(_: str, results: list[torch.Tensor]) -> None:
-    """Make denormals zero, with their sign."""
+    """Flush denormals to zero, keeping their sign."""
     for each in results:
         if each.dtype in (torch.float32, torch.float16):
             each.mul_(each.abs() >= torch.finfo(each.dtype).tiny)

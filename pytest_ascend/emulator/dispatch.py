@@ -1,4 +1,4 @@
-"""From a call of torch_npu to a kernel: read the arguments, compute, write the results, tell errors."""
+"""From a call of torch_npu to a kernel: read the arguments, compute, write the results, report errors."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _KERNEL_FAILED, _NOT_SUPPORTED = 561000, 207000
 _SATURATION = 0  # ACL_RT_OVERFLOW_MODE_SATURATION
 
 _lock = threading.Lock()
-_installed: list[Any] = []  # keeps the callback alive as long as the process, as C holds a pointer to it
+_installed: list[Any] = []  # keeps the callback alive as long as the process: C holds a pointer to it
 _counts: dict[str, int] = {}
 
 
 def called() -> dict[str, int]:
-    """Return how often each operator was called in this process."""
+    """Return the number of calls of each operator in this process."""
     return dict(_counts)
 
 
 def install(*, again: bool = False) -> None:
-    """Hand the C runtime the function that computes. Runs at the first call of an operator, in any thread.
+    """Give the C runtime the function that computes. Runs at the first call of an operator, in any thread.
 
-    With ``again`` it replaces the one that is there, as settings in the environment ask now.
+    With ``again``, installs it anew with the environment's current settings.
     """
     with _lock, torch.inference_mode(False):  # bases made in inference mode could never be written outside of it
         if _installed and not again:
@@ -60,7 +60,7 @@ def install(*, again: bool = False) -> None:
 
 
 def _check_same_sources(home: Path) -> None:
-    """The compiled entry points know a kernel by its index: with other declarations they would call another one."""
+    """The compiled entry points refer to kernels by index: other declarations would call a wrong one."""
     if (home / "operators.c").read_text(encoding="utf-8") != operators_source(
         kernel.signature for kernel in all_kernels()
     ):
@@ -71,7 +71,7 @@ def _check_same_sources(home: Path) -> None:
 
 
 def planted(faults: Iterable[str]) -> list[Kernel]:
-    """Return all kernels, by index, then those called by name, with this process's numerics and with these faults.
+    """Return all kernels, by index, then those called by name, with this process's numerics and these faults.
 
     Raises UsageError as apply_numerics and apply_faults do.
     """
@@ -92,14 +92,14 @@ def _runner(memory: DeviceMemory, runtime: Any) -> Callable[[int, int], int]:
         name, call = entry
         _counts[name] = _counts.get(name, 0) + 1
         try:
-            # What the user has switched on around the operator must not reach into the kernel: a default device or
-            # another function mode would make its temporaries on the NPU, CPU autocast would change its arithmetic.
+            # The user's modes around the operator must not affect the kernel: a default device or another function mode
+            # would make its temporaries on the NPU, and CPU autocast would change its arithmetic.
             with torch._C.DisableTorchFunction(), torch._C._DisableAutocast():  # noqa: SLF001  no public names exist
                 call(words)
         except SilentFailure:
             return 0
         except BaseException as error:  # noqa: BLE001  C cannot pass an exception on: it becomes an error code
-            code, text = _told(name, error)
+            code, text = _error_of(name, error)
             fail(code, b"%s", text.encode())
             return code
         return 0
@@ -107,12 +107,12 @@ def _runner(memory: DeviceMemory, runtime: Any) -> Callable[[int, int], int]:
     return run
 
 
-#: Changes the results of a call in place, once they are written.
+#: Changes the written results of a call in place.
 Last: TypeAlias = Callable[[list[Any]], None]
 
 
 def _saturates(runtime: Any) -> bool:
-    """Whether the chip is in the mode that has no Inf and NaN, which torch_npu sets before the first operator."""
+    """Whether the chip is in the mode without Inf and NaN, which torch_npu sets before the first operator."""
     mode = ctypes.c_int(0)
     runtime.aclrtGetDeviceSatMode(ctypes.byref(mode))
     return mode.value == _SATURATION
@@ -126,12 +126,12 @@ def _as_computed(_: Kernel) -> None:
     return None
 
 
-#: How torch says what CANN's checks refuse: no room for a result in place, a dimension that is not.
+#: torch's messages for what CANN's checks refuse: no room for a result in place, an invalid dimension.
 _CHECKED = {"doesn't match the broadcast shape": "CheckShape failed: ", "Dimension out of range": ""}
 
 
-def _told(name: str, error: BaseException) -> tuple[int, str]:
-    """Return CANN's code for what an operator raised, and what it says."""
+def _error_of(name: str, error: BaseException) -> tuple[int, str]:
+    """Return CANN's error code and message for an operator's exception."""
     if isinstance(error, Refused):
         return Refused.CODE, f"emulated CANN: {name}: EZ1001: {error}"
     for said, first in _CHECKED.items():
@@ -143,14 +143,16 @@ def _told(name: str, error: BaseException) -> tuple[int, str]:
 def _message(name: str, error: BaseException) -> str:
     if os.environ.get("PYTEST_ASCEND_EMULATED_DEBUG"):
         traceback.print_exception(error)
-    if "not implemented for" in str(error):  # torch has no CPU kernel for this dtype: our gap, not the device's
+    if "not implemented for" in str(
+        error
+    ):  # torch has no CPU kernel for this dtype: the emulator's gap, not the device's
         return f"emulated CANN: {name} is not emulated for these dtypes: {error}"
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"emulated CANN: {name} failed: {type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"
 
 
 def call_of(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> Callable[[int], None]:
-    """Return the function that reads the words at an address and runs the kernel on them; ``last`` sees the results."""
+    """Return the function that reads the arguments at an address and runs the kernel; ``last`` sees the results."""
     read = readers(memory)
     parameters = kernel.signature.parameters
     inputs = [(i, read[each.type]) for i, each in enumerate(parameters) if each.is_input]
@@ -173,7 +175,7 @@ def call_of(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> C
     return call
 
 
-#: Computes from the words of a call, what the kernel takes, and what its results go into; returns what it wrote.
+#: Computes from a call's words, the kernel's inputs and the outputs; returns what it wrote.
 Compute: TypeAlias = Callable[[Sequence[int], list[Any], list[Any]], list[Any]]
 
 
@@ -181,7 +183,7 @@ def _into(body: Body) -> Compute:
     def compute(_: Sequence[int], arguments: list[Any], targets: list[Any]) -> list[Any]:
         shapes = _shapes(targets)
         body(*arguments, out=targets[0] if len(targets) == 1 else tuple(targets))
-        if (made := _shapes(targets)) != shapes:  # torch resizes an output that does not fit
+        if (made := _shapes(targets)) != shapes:  # torch resizes an output of the wrong shape
             raise Refused(f"Shape of out should be {made}, but current is {shapes}.")
         return targets
 
@@ -205,34 +207,34 @@ def _written(body: Body, outputs: Sequence[tuple[int, Any, bool]]) -> Compute:
 
 
 def _shapes(targets: list[Any]) -> list[Any]:
-    """Return the shapes of outputs: of tensors, of lists of them, and None for what the caller left out."""
+    """Return the shapes of outputs: of tensors and lists of them, None for omitted ones."""
     return [_shapes(each) if isinstance(each, list) else getattr(each, "shape", None) for each in targets]
 
 
 def _write_dynamic(target: torch.Tensor, value: torch.Tensor, descriptor: int) -> None:
-    """Write a result of a size that the data decided to the start of an output that has room for the largest."""
+    """Write a result of data-dependent size to the start of an output that has room for the largest."""
     strides = torch.empty(value.shape, device="meta").stride()
     target.as_strided(value.shape, strides).copy_(value)
     set_view_shape(descriptor, value.shape)
 
 
-#: In the place of an operator's index.
+#: Stands in for an operator's index.
 BY_NAME = -1
 
 _UNDEFINED = -1
-#: Operators of the older kind whose results have sizes that depend on data.
+#: Operators called by name whose results have data-dependent sizes.
 _DYNAMIC = ("NonZero", "UniqueWithCountsAndSorting")
 _COUNTED = ctypes.c_int64 * 2
 _ATTRIBUTE = ctypes.c_int64 * 4  # address of the name, kind, count, address of the items
 
 
 def name_of(words: int) -> str:
-    """Return the name of the operator that is called."""
+    """Return the name of the called operator."""
     return ctypes.string_at(ctypes.c_int64.from_address(words).value).decode()
 
 
 def named_call(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> Callable[[int], None]:
-    """Return the function that reads the words at an address and runs the kernel on them; ``last`` sees the results."""
+    """Return the function that reads the arguments at an address and runs the kernel; ``last`` sees the results."""
 
     def call(words: int) -> None:
         _, n, inputs, m, outputs, count, attributes = (ctypes.c_int64 * 7).from_address(words)[:]
@@ -260,7 +262,7 @@ def _items(address: int, count: int) -> list[int]:
 
 
 def _tensor(descriptor: int, memory: DeviceMemory) -> torch.Tensor | None:
-    """Return a tensor of the device, or of the host, where torch_npu keeps small ones that say how to compute."""
+    """Return a tensor on the device, or on the host, where torch_npu keeps small ones with parameters."""
     if not descriptor:
         return None
     code, ndim, _, data = _items(descriptor, 4)
@@ -288,7 +290,7 @@ def _reals(address: int, count: int) -> list[float]:
     return (ctypes.c_double * count).from_address(address)[:] if count else []
 
 
-#: In the order of the kinds in aclop.c: a flag, an integer, a real number, a text, a dtype, and lists of them.
+#: In the order of the kinds in aclop.c: bool, int, float, string, dtype, and lists of them.
 _KINDS: tuple[Callable[[int, int], Any], ...] = (
     lambda address, count: bool(_items(address, count)[0]),
     lambda address, count: _items(address, count)[0],

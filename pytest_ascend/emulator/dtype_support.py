@@ -1,7 +1,7 @@
-"""Dtypes that CANN checks: what an operator of a real device refuses, the emulated one refuses, in the same words.
+"""Dtypes that CANN checks: the emulated device refuses what a real one refuses, with the same message.
 
-The lists are those of an Atlas A2, for operators where torch's CPU kernels take more. Operators that are not here take
-whatever these take. What another chip does not take of it is in the official documentation of the operators.
+The lists are those of an Atlas A2, for operators where torch's CPU kernels support more. Other operators support
+what these kernels do. Differences of other chips are in the official documentation of the operators.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INTS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
 
 class DtypeRule(NamedTuple):
-    """Dtypes that an operator takes in ``parameters``; in all of its tensors, where none is named."""
+    """Dtypes that an operator supports in ``parameters``; in all of its tensors if none are named."""
 
     dtypes: tuple[torch.dtype, ...]
     parameters: tuple[str, ...] = ()
@@ -58,12 +58,12 @@ _LISTED = ("A2", "A3")
 
 
 def refuses(operator: str, dtype: str, chip: str = DEFAULT_CHIP) -> bool:
-    """Whether an operator such as "aclnnMm" has a list of dtypes, on a chip, without this one, such as "DOUBLE"."""
+    """Whether an operator such as "aclnnMm" has a list of dtypes on a chip without a dtype such as "DOUBLE"."""
     name, kind = operator.removeprefix("aclnn"), family(chip)
     if kind and kind.name not in _LISTED and dtype in refused(name, kind.name):
         return True
     taken = TAKEN.get(name)
-    return taken is not None and f"DT_{dtype}" not in map(_said, taken.dtypes)
+    return taken is not None and f"DT_{dtype}" not in map(_name_of, taken.dtypes)
 
 
 _Check = Callable[[Sequence[int]], None]
@@ -73,14 +73,14 @@ _EVERYTHING = DtypeRule(tuple(DTYPES.values()))
 
 
 def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
-    """Return the function that looks at the words of a call and raises Refused; None where everything is taken."""
+    """Return the function that checks the words of a call and raises Refused; None if there is nothing to check."""
     name, kind = signature.name.removeprefix("aclnn"), family(chip)
     lost = refused(name, kind.name) if kind and kind.name not in _LISTED else frozenset()
     keeps = _check_of_product(signature) if kind and kind.halves else None
     if name not in TAKEN and not lost:
         return keeps
     taken = TAKEN.get(name, _EVERYTHING)
-    if lost:  # what a chip has not, it has not in any parameter
+    if lost:  # what a chip lacks, it lacks in every parameter
         taken = DtypeRule(tuple(each for each in taken.dtypes if _name(each) not in lost))
     codes = frozenset(code for code, dtype in DTYPES.items() if dtype in taken.dtypes)
     looked_at = [
@@ -94,8 +94,8 @@ def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
             keeps(words)
         for place, name in looked_at:
             if words[place] and (code := code_of(words[place])) not in codes:
-                listed = "".join(f"{_said(each)}," for each in taken.dtypes)
-                found = _said(DTYPES[code]) if code in DTYPES else code
+                listed = "".join(f"{_name_of(each)}," for each in taken.dtypes)
+                found = _name_of(DTYPES[code]) if code in DTYPES else code
                 raise Refused(f"Tensor {name} not implemented for {found}, should be in dtype support list [{listed}].")
 
     return check
@@ -106,7 +106,7 @@ _KEEPS, _HF32 = 0, 3
 
 
 def _check_of_product(signature: Signature) -> _Check | None:
-    """Return the check of a product on a chip whose cube unit reads no float32; None for what is no product.
+    """Return the check of a product on a chip whose cube unit does not take float32; None for other operators.
 
     Source: CANN, CheckCubeMathType in the host code of operators that multiply (hicann/ops-nn, matmul/common).
     """
@@ -131,5 +131,5 @@ def _name(dtype: torch.dtype) -> str:
     return name_in_cann(str(dtype).removeprefix("torch."))
 
 
-def _said(dtype: torch.dtype) -> str:
+def _name_of(dtype: torch.dtype) -> str:
     return f"DT_{_name(dtype)}"

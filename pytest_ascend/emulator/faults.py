@@ -1,12 +1,11 @@
-"""Planted faults: kernels of the emulated device replaced by wrong ones, to show that a suite notices.
+"""Planted faults: wrong kernels on the emulated device, to show that a suite notices.
 
 A fault maps names of operators to functions that make a wrong body from the correct one::
 
     STALE_ADD = {"aclnnAdd": lambda correct: lambda self, other, alpha: correct(self, other, alpha) * 1.001}
 
-It is chosen by the name of a built-in one (see :mod:`pytest_ascend.emulator.faults`), or as ``module:attribute`` of
-the user's own. Faults of the device as a whole, such as ``crash:after=100``, are in
-:mod:`pytest_ascend.emulator.device_faults`.
+It is selected by name if it is built in (see ``FAULTS``), or as ``module:attribute`` if it is the user's own. Faults of
+the device as a whole, such as ``crash:after=100``, are in :mod:`pytest_ascend.emulator.device_faults`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def find_fault(name: str) -> Fault:
         )
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # the module is the user's: importing it may raise anything
+    except Exception as error:  # importing a user's module may raise anything
         message = f"the fault {name!r} cannot be loaded: {type(error).__name__}: {error}"
         raise UsageError(message, hint="is its module on PYTHONPATH, and does it import?") from error
     if not isinstance(found, Mapping):
@@ -69,7 +68,7 @@ def _with_wrong_bodies(kernels: Mapping[str, Kernel], name: str) -> dict[str, Ke
 
 
 def _planted(kernel: Kernel, plant: Callable[[Body], Body]) -> Body:
-    """Return the wrong body. Faults only ever see bodies that return: one that writes into its output is wrapped."""
+    """Return the wrong body. Faults see only bodies that return their result: others are wrapped."""
     if not kernel.into:
         return plant(kernel.body)
 
@@ -91,7 +90,7 @@ def _planted(kernel: Kernel, plant: Callable[[Body], Body]) -> Body:
 
 PREFIX = "hccl-"
 
-#: Name, without the prefix -> what goes wrong.
+#: Name, without the prefix -> effect.
 COLLECTIVE_FAULTS: Mapping[str, str] = {
     "tail-not-reduced": "the last 16 elements of each rank's share of a sum stay what the first rank had",
     "reduced-in-half": "float32 is summed up in float16",
@@ -122,12 +121,12 @@ SETTINGS = ("rank", "collective", "after", "times", "rate", "bytes", "seconds")
 
 
 def is_of_collectives(text: str) -> bool:
-    """Whether a fault's name is one of this module's, known or not."""
+    """Whether a fault's name is of a collective, known or not."""
     return text.startswith(PREFIX)
 
 
 def check(text: str) -> None:
-    """Raise UsageError for a fault, or a setting of one, that does not exist."""
+    """Raise UsageError for an unknown fault, or an unknown setting of one."""
     name, *parts = text.split(":")
     if name.removeprefix(PREFIX) not in COLLECTIVE_FAULTS:
         known = ", ".join(PREFIX + each for each in COLLECTIVE_FAULTS)
@@ -147,16 +146,16 @@ Fault: TypeAlias = Mapping[str, Callable[[Body], Body]]
 Change: TypeAlias = Callable[[Any], Any]
 
 
-# --- what can be done to a tensor on its way in or out; whatever is no tensor stays as it is ---
+# --- changes to a tensor on its way in or out; other values stay unchanged ---
 
 
 def _densely(x: T) -> T:
-    """Read memory in order, whatever the strides say."""
+    """Read memory in order, ignoring the strides."""
     return torch.as_strided(x, x.shape, torch.empty(x.shape, device="meta").stride(), x.storage_offset())
 
 
 def _from_line_start(x: T) -> T:
-    """Begin at the 32-byte line that an element lies in: most of what torch_npu allocates begins with one."""
+    """Start at the 32-byte line of the element: most allocations of torch_npu are aligned to one."""
     offset = x.storage_offset()
     return torch.as_strided(x, x.shape, x.stride(), offset - offset % max(1, 32 // x.itemsize))
 
@@ -176,7 +175,7 @@ def _saturated(x: T) -> T:
 
 
 def _in_eleven_bits(x: T) -> T:
-    """Round float32 to the significand of HF32, which nobody asked for here."""
+    """Round float32 to the significand of HF32 although it is not allowed."""
     return ((x.contiguous().view(torch.int32) + 0x800) & ~0xFFF).view(torch.float32) if x.dtype is torch.float32 else x
 
 
@@ -193,17 +192,17 @@ def _through_float(x: T) -> T:
 
 
 def _cut(x: T, dtype: torch.dtype) -> T:
-    """Convert float32 to a shorter format by leaving bits out."""
+    """Convert float32 to a shorter format by truncation."""
     bits = {torch.bfloat16: 16, torch.float16: 13}[dtype]
     kept = x.contiguous().view(torch.int32) >> bits << bits
     return kept.view(torch.float32).to(dtype)
 
 
-# --- how a body is made wrong ---
+# --- ways to make a body wrong ---
 
 
 def _given(change: Change, *places: int) -> Callable[[Body], Body]:
-    """Change tensors on their way in: those at these places of the arguments, or all of them."""
+    """Change input tensors: those at these argument positions, or all."""
 
     def plant(correct: Body) -> Body:
         def body(*arguments: Any) -> Any:
@@ -216,7 +215,7 @@ def _given(change: Change, *places: int) -> Callable[[Body], Body]:
 
 
 def _gives(change: Change) -> Callable[[Body], Body]:
-    """Change tensors on their way out."""
+    """Change output tensors."""
 
     def plant(correct: Body) -> Body:
         def body(*arguments: Any) -> Any:
@@ -245,7 +244,7 @@ def _cast(correct: Body, self: T, source: T) -> None:
 
 
 def _sum_in_sixteens(correct: Body, x: T, dims: Any, keepdim: bool, dtype: Any) -> Any:
-    """Keep a sum along the last dimension in the dtype of the input, sixteen terms at a time."""
+    """Accumulate a sum along the last dimension in the input's dtype, sixteen terms at a time."""
     if x.dtype not in (torch.float16, torch.bfloat16) or list(dims) not in ([-1], [x.dim() - 1]) or not x.numel():
         return correct(x, dims, keepdim, dtype)
     total = torch.zeros_like(x[..., 0])
@@ -255,7 +254,7 @@ def _sum_in_sixteens(correct: Body, x: T, dims: Any, keepdim: bool, dtype: Any) 
 
 
 def _product_in_half(correct: Body, left: T, right: T, *rest: Any) -> Any:
-    """Keep the sums of a product in the dtype of the input, sixteen terms at a time."""
+    """Accumulate a product in the input's dtype, sixteen terms at a time."""
     if left.dtype not in (torch.float16, torch.bfloat16):
         return correct(left, right, *rest)
     total = torch.zeros(left.shape[0], right.shape[1], dtype=left.dtype)
@@ -265,7 +264,7 @@ def _product_in_half(correct: Body, left: T, right: T, *rest: Any) -> Any:
 
 
 def _exp(correct: Body, x: T) -> Any:
-    """Eight halvings, a polynomial of degree four, eight squarings: what saves time where nobody looks."""
+    """Eight halvings, a polynomial of degree four, eight squarings: fast and inexact."""
     if x.dtype is not torch.float32:
         return correct(x)
     y = x.clamp(-80, 80) / 256
@@ -276,7 +275,7 @@ def _exp(correct: Body, x: T) -> Any:
 
 
 def _only_dense(correct: Body, self: T, *rest: Any) -> None:
-    """Compute, and forget to write back where the target is a view with gaps."""
+    """Compute, but do not write back if the target is a view with gaps."""
     correct(self if self.is_contiguous() else self.clone(), *rest)
 
 
@@ -286,7 +285,7 @@ def _twice(correct: Body, self: T, *rest: Any) -> None:
 
 
 def _of_other_layout(correct: Body, left: T, right: T, *rest: Any) -> Any:
-    """Take a transposed matrix for one that is not, as a kernel does which was told only its sizes."""
+    """Read a transposed matrix as if it were not, as a kernel that only knows the sizes does."""
     return correct(left, right if right.is_contiguous() else _densely(right), *rest)
 
 
@@ -303,23 +302,23 @@ def _upside_down(correct: Body, x: T, stable: bool, dim: int, descending: bool) 
 
 
 def _last_row_left(found: T) -> T:
-    """Leave the last element as it was in memory: a tail that no vector filled."""
+    """Leave the last element unwritten: a tail that no vector covered."""
     if found.numel() > 16 and found.numel() % 16:
         found = found.clone(memory_format=torch.contiguous_format)
         found.view(-1)[-1] = 0
     return found
 
 
-#: Name -> the operators of CANN that are wrong with it, and how.
+#: Name -> the wrong operators of CANN, and how each is wrong.
 FAULTS: dict[str, Fault] = {
-    # arithmetic of another kind than promised
+    # arithmetic other than promised
     "gelu-by-tanh": {"aclnnGelu": _instead(lambda _, x: torch.nn.functional.gelu(x, approximate="tanh"))},
     "exp-by-polynomial": {"aclnnExp": _instead(_exp)},
     "mm-rounds-to-hf32": {"aclnnMm": _given(_in_eleven_bits)},
     "bmm-in-half": {"aclnnBatchMatMul": _given(_in_half)},
     "cast-cuts-bits": {"aclnnInplaceCopy": _instead(_cast)},
     "round-halves-away": {"aclnnRound": _instead(_half_away)},
-    # sums kept in too few bits
+    # sums with too few bits
     "sum-in-half": {"aclnnReduceSum": _instead(_sum_in_sixteens)},
     "matmul-sums-in-half": {"aclnnMatmul": _instead(_product_in_half), "aclnnMm": _instead(_product_in_half)},
     # NaN, infinities, zeros, denormals

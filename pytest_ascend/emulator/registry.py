@@ -1,8 +1,8 @@
 """How operators are declared: a family, a signature, a body.
 
-Kernels are made of torch's own operators, of which each version of torch has others. :data:`aten` has those of the
-installed torch, and a :class:`MissingOperator` for any other. A kernel made of one is left out, so that torch_npu finds
-the operator missing, as on a CANN without it.
+Kernels call torch's own operators, which differ between versions of torch. :data:`aten` has those of the installed
+torch, and a :class:`MissingOperator` for any other. A kernel made of one is left out, so that torch_npu finds the
+operator missing, as on a CANN without it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _B = TypeVar("_B", bound=Body)
 
 
 class MissingOperator:
-    """An operator that the installed torch lacks, or an overload of it; calling it raises NotImplementedError."""
+    """An operator or overload that the installed torch lacks; calling it raises NotImplementedError."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -35,12 +35,12 @@ class MissingOperator:
         return self
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        """Raise NotImplementedError: a kernel that could not be left out calls what there is not."""
+        """Raise NotImplementedError: a kernel that could not be left out needs an operator that does not exist."""
         raise NotImplementedError(f"torch {torch.__version__} has no {self.name}")
 
 
 class _Overloads:
-    """An operator of torch, as ``torch.ops`` gives it, whose missing overloads are an :class:`MissingOperator`."""
+    """An operator of torch, as in ``torch.ops``, whose missing overloads are :class:`MissingOperator` objects."""
 
     def __init__(self, packet: Any, name: str) -> None:
         self._packet, self._name = packet, name
@@ -57,7 +57,7 @@ class _Overloads:
 
 
 class _Operators:
-    """``torch.ops.aten``, as far as the installed torch has it."""
+    """``torch.ops.aten``, with missing operators as :class:`_Overloads`."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -72,12 +72,12 @@ aten: Any = _Operators()
 
 
 def _made_of(body: Any, deepest: int = 4) -> Iterator[Any]:
-    """Yield a function and the functions that it was made of: what a partial calls, what a closure holds."""
+    """Yield a function and those that it consists of: in partials and closures."""
     yield body
     if deepest:
         inner = [body.func] if isinstance(body, functools.partial) else []
         for cell in getattr(body, "__closure__", None) or ():
-            with contextlib.suppress(ValueError):  # a name that was not given a value yet
+            with contextlib.suppress(ValueError):  # a variable without a value yet
                 inner.append(cell.cell_contents)
         for each in inner:
             if callable(each):
@@ -86,11 +86,11 @@ def _made_of(body: Any, deepest: int = 4) -> Iterator[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """An operator and what computes it.
+    """An operator and the function that computes it.
 
-    ``body`` takes the inputs in order (``in`` and ``inout``) and gives what belongs into the outputs, in order; for an
-    operator without outputs it changes its ``inout`` arguments. With ``into``, the body also takes ``out=`` and writes
-    there itself, which saves a copy.
+    ``body`` takes the inputs in order (``in`` and ``inout``) and returns the outputs in order; without outputs, it
+    changes its ``inout`` arguments. With ``into``, the body also takes ``out=`` and writes there itself, which saves a
+    copy.
     """
 
     signature: Signature
@@ -105,10 +105,10 @@ class Kernel:
 
 
 class Family:
-    """Operators that belong together, in one file."""
+    """Related operators, declared in one file."""
 
     def __init__(self, name: str, *, wide: bool | Iterable[str] = False) -> None:
-        """Make a family, of which ``wide`` names the operators that are computed in float32, or says that all are."""
+        """Make a family; ``wide`` names the operators that compute in float32, or says that all do."""
         self.name = name
         self.wide = wide if isinstance(wide, bool) else frozenset(wide)
         self.kernels: list[Kernel] = []
@@ -116,7 +116,7 @@ class Family:
         self.left_out: list[str] = []
 
     def op(self, declaration: str, body: Body, *, into: bool = False) -> None:
-        """Declare an operator whose body is at hand, in one line."""
+        """Declare an operator with an existing body, in one line."""
         if any(isinstance(each, MissingOperator) for each in _made_of(body)):
             self.left_out.append(parse(declaration).name)
             return
@@ -126,10 +126,10 @@ class Family:
         self.kernels.append(Kernel(signature, body, into, self.name))
 
     def kernel_of_some(self, declaration: str) -> Callable[[_B], _B]:
-        """Declare an operator of many parameters, whose function takes by name those that it knows.
+        """Declare an operator with many parameters, whose function takes a subset of them by name.
 
-        A tensor, list or array for any other one is answered with NotImplementedError; numbers and texts for them,
-        which mostly say how fast or how exactly a chip is to compute, are not looked at.
+        A tensor, list or array for any other parameter raises NotImplementedError; other numbers and texts are ignored:
+        most set a chip's speed or precision.
         """
         inputs = [each for each in parse(declaration).parameters if each.is_input]
 
@@ -141,7 +141,7 @@ class Family:
         return declare
 
     def named(self, name: str, body: Body, *, wide: bool = False) -> None:
-        """Declare an operator of the older kind, which is called by its name; ``wide`` computes it in float32."""
+        """Declare an operator that is called by its name (older API); ``wide`` computes it in float32."""
         if any(isinstance(each, MissingOperator) for each in _made_of(body)):
             self.left_out.append(name)
             return
@@ -149,7 +149,7 @@ class Family:
         self.by_name.append(Kernel(Signature(name, ()), computed, into=False, family=self.name))
 
     def kernel_named(self, name: str) -> Callable[[_B], _B]:
-        """Declare an operator of the older kind above the function that computes it."""
+        """Decorate the function of an operator that is called by its name (older API)."""
 
         def declare(body: _B) -> _B:
             self.named(name, body)
@@ -158,7 +158,7 @@ class Family:
         return declare
 
     def kernel(self, declaration: str) -> Callable[[_B], _B]:
-        """Declare an operator above the function that computes it."""
+        """Decorate the function of an operator."""
 
         def declare(body: _B) -> _B:
             self.op(declaration, body)
@@ -179,9 +179,9 @@ NARROW = (torch.float16, torch.bfloat16)
 
 
 def _in_float32(signature: Signature, body: Body) -> Body:
-    """Return the body with what is in half precision in float32, and rounded once, where it is written.
+    """Return the body with half precision computed in float32, and rounded once when it is written.
 
-    So do chips; torch's CPU rounds in between in some of its kernels.
+    Chips do the same; some of torch's CPU kernels round in between.
     """
     changed = [i for i, each in enumerate(p for p in signature.parameters if p.is_input) if each.role == "inout"]
 
@@ -200,7 +200,7 @@ def _in_float32(signature: Signature, body: Body) -> Body:
 
 
 def _wide(value: Any) -> Any:
-    """Return what is in half precision in float32, anything else as it is: outputs, too, as not all are written."""
+    """Return half-precision tensors in float32, other values unchanged; outputs too, as some are not written."""
     if isinstance(value, torch.Tensor) and value.dtype in NARROW:
         return value.float()
     if isinstance(value, (list, tuple)):

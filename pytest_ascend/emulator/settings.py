@@ -1,7 +1,7 @@
 """The settings of the emulated device: one record, from the command line to the variables that processes inherit.
 
-Each field declares its option here, once: ``pytest --ascend`` and ``pytest-ascend emulate`` both read this table.
-Imports next to nothing: every pytest reads it, with ``--ascend`` or without.
+Each field declares its option once: ``pytest --ascend`` and ``pytest-ascend emulate`` both read this table. Imports
+next to nothing: every pytest reads it, with ``--ascend`` or without.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ def setting(default: Any, *, option: str, run_option: str, read: Callable[[str],
 
 @dataclass(frozen=True, kw_only=True)
 class EmulatorSettings:
-    """What a user can set of the emulated device.
+    """The user's settings of the emulated device.
 
-    Where nothing is set (0 and ""), the environment's variables decide, and then the defaults. ``devices``: how many
-    there are (1 to 16, 2 by default). ``memory_bytes``: device memory of each (8 GiB). ``numerics``: exact or
-    chip:SEED, see :mod:`pytest_ascend.emulator.chip` (exact). ``cann``: the release that it answers as, such as 8.1.RC1
-    (the one that fits the installed torch_npu). ``chip``: what it calls itself, in full or in short, as 310P (an
-    Ascend910B1). ``physical``: the number of each device's card on its machine, as 4,6 for two cards of eight that a
-    container has (0, 1, ...). ``occupied_bytes``: what another process holds of each device's memory (0).
-    ``faults``: kernels to replace, see :mod:`pytest_ascend.emulator.faults`.
+    For unset fields (0 and ""), the environment's variables decide, then the defaults. ``devices``: their number (1 to
+    16, default 2). ``memory_bytes``: memory of each device (8 GiB). ``numerics``: exact or chip:SEED, see
+    :mod:`pytest_ascend.emulator.chip` (exact). ``cann``: the release that it claims to be, such as 8.1.RC1 (the one
+    that fits the installed torch_npu). ``chip``: its chip, by full or short name, as 310P (an Ascend910B1).
+    ``physical``: the number of each device's card on its machine, as 4,6 for two cards of eight in a container (0, 1,
+    ...). ``occupied_bytes``: memory of each device that another process holds (0). ``faults``: see
+    :mod:`pytest_ascend.emulator.faults`.
     """
 
     devices: int = 0
@@ -97,7 +97,7 @@ class EmulatorSettings:
     )
 
     def resolved(self) -> EmulatorSettings:
-        """Return what holds where nothing was said too. Raises UsageError for what does not exist."""
+        """Return the settings with defaults filled in. Raises UsageError for invalid ones."""
         from pytest_ascend.emulator import choices  # noqa: PLC0415  (not light)
 
         return replace(
@@ -112,7 +112,7 @@ class EmulatorSettings:
         )
 
     def variables(self) -> dict[str, str]:
-        """Return the environment variables that carry the settings to the device. Raises as :meth:`resolved` does."""
+        """Return the environment variables that pass the settings to the device. Raises as :meth:`resolved` does."""
         found = self.resolved()
         return {
             "PYTEST_ASCEND_EMULATED_DEVICES": str(found.devices),
@@ -126,7 +126,7 @@ class EmulatorSettings:
         }
 
     def given(self) -> list[str]:
-        """Return the options of ``pytest`` that were used, as written; they mean nothing for other devices."""
+        """Return the ``pytest`` options that were used, as written; they have no effect on other devices."""
         found: list[str] = []
         for each in OPTIONS:
             name, value = each.metadata["option"], getattr(self, each.name)
@@ -137,7 +137,7 @@ class EmulatorSettings:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as they stand in a run log, builtins only."""
+        """Return the settings as in a run log, as builtins."""
         found = {f"emulated_{each.name}": getattr(self, each.name) for each in fields(self)}
         return {"faults": list(found.pop("emulated_faults")), **found}
 
@@ -146,12 +146,12 @@ def _size(text: str) -> int:
     return parse_size(text) if text else 0
 
 
-#: The fields that a user sets by an option of their own. ``pytest`` takes the number of devices from ``-n``.
+#: The fields with an option of their own. ``pytest`` takes the number of devices from ``-n``.
 OPTIONS = tuple(each for each in fields(EmulatorSettings) if each.metadata)
 
 
 def read(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the fields from what was written on a command line, None or () for nothing."""
+    """Return the values of the fields from a command line's, None or () for unset ones."""
     found: dict[str, Any] = {}
     for each in OPTIONS:
         text, as_value = given[each.name], each.metadata["read"]

@@ -1,4 +1,4 @@
-"""The declaration of an operator: its C signature, in types that a reader knows.
+"""The declaration of an operator: its C signature, in readable types.
 
     aclnnAdd(Tensor self, Tensor other, Scalar alpha, out Tensor out)
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-#: Readable type -> (C type, C expression that makes a 64-bit word of an argument called {0}).
+#: Readable type -> (C type, C expression that converts an argument {0} to a 64-bit word).
 C_TYPES = {
     "Tensor": ("const void *", "(intptr_t){0}"),
     "TensorList": ("const void *", "(intptr_t){0}"),
@@ -34,7 +34,7 @@ C_TYPES = {
     "double": ("double", "emu_double_bits({0})"),
 }
 
-#: Types that a null pointer can stand for: what was not given.
+#: Types for which a null pointer means an omitted argument.
 CONTAINERS = ("Tensor", "TensorList", "Scalar", "ScalarList", "IntArray", "BoolArray", "FloatArray")
 
 ROLES = ("in", "inout", "out", "dynamic")
@@ -44,7 +44,7 @@ _DECLARATION = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of an operator, without the two that every first phase ends with."""
+    """One parameter of an operator, without the two at the end of every first phase."""
 
     role: str
     type: str
@@ -52,20 +52,20 @@ class Parameter:
 
     @property
     def is_input(self) -> bool:
-        """Whether the kernel's body receives it."""
+        """Whether it is passed to the kernel's body."""
         return self.role in ("in", "inout")
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The name of an operator and its parameters, in the order of C."""
+    """The name of an operator and its parameters, in C's order."""
 
     name: str
     parameters: tuple[Parameter, ...]
 
 
 def parse(declaration: str) -> Signature:
-    """Read a declaration. Raises ValueError that quotes what cannot be read."""
+    """Parse a declaration. Raises ValueError that quotes the invalid part."""
     match = _DECLARATION.fullmatch(declaration.strip())
     if not match:
         raise ValueError(f"expected 'aclnnName(type name, ...)', got {declaration!r}")

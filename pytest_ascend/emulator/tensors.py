@@ -1,7 +1,7 @@
-"""From the words that the C runtime keeps to what kernels take: tensors over device memory, scalars, lists, text.
+"""Converts the C runtime's words to kernel arguments: tensors over device memory, scalars, lists, text.
 
-A descriptor is read in one go as 64-bit words, in the order of ``runtime/emulated.h``. All device memory is one range
-of addresses, so that each tensor is a view into one base tensor of its dtype: no memory is wrapped twice.
+A descriptor is read at once as 64-bit words, in the order of ``runtime/emulated.h``. All device memory is one address
+range, so that each tensor is a view of one base tensor of its dtype: no memory is wrapped twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAMES = {
     36: "float8_e4m3fn",
 }
 
-#: aclDataType, as CANN numbers them -> torch, as far as the installed version has it.
+#: aclDataType, by CANN's numbers -> torch, as far as the installed version has it.
 DTYPES: dict[int, torch.dtype] = {code: getattr(torch, name) for code, name in _NAMES.items() if hasattr(torch, name)}
 
 _HEADER = 5  # dtype, ndim, offset, data, format
@@ -43,7 +43,7 @@ _TWO = ctypes.c_int64 * 2
 
 
 class Refused(Exception):
-    """Arguments that CANN does not take; ``CODE`` is its ACLNN_ERR_PARAM_INVALID."""
+    """Arguments that CANN refuses; ``CODE`` is its ACLNN_ERR_PARAM_INVALID."""
 
     CODE = 161002
 
@@ -54,7 +54,7 @@ def code_of(descriptor: int) -> int:
 
 
 class DeviceMemory:
-    """The range of addresses that all emulated devices' memory lies in, as one base tensor for each dtype."""
+    """The address range of all emulated devices' memory, as one base tensor per dtype."""
 
     def __init__(self, address: int, size: int) -> None:
         self.address, self.size = address, size
@@ -62,13 +62,13 @@ class DeviceMemory:
         self.bases = {code: (whole.view(dtype), dtype.itemsize) for code, dtype in DTYPES.items()}
 
     def holds(self, address: int) -> bool:
-        """Whether an address is one of device memory."""
+        """Whether an address is in device memory."""
         return 0 <= address - self.address < self.size
 
     def tensor(self, descriptor: int) -> torch.Tensor | None:
-        """Return the tensor of a descriptor (None for a null pointer): a view, with its sizes, strides and offset.
+        """Return a descriptor's tensor (None for a null pointer): a view, with its sizes, strides and offset.
 
-        Raises ValueError for a dtype that torch does not know.
+        Raises ValueError for a dtype that torch does not have.
         """
         if not descriptor:
             return None
@@ -82,7 +82,7 @@ class DeviceMemory:
             base, itemsize = self.bases[code]
         except KeyError:
             raise ValueError(f"a tensor of aclDataType {code}, which is not emulated") from None
-        if not data:  # torch_npu gives tensors without elements no memory
+        if not data:  # torch_npu allocates no memory for tensors without elements
             return torch.empty(shape, dtype=base.dtype)
         return base.as_strided(shape, strides, (data - self.address) // itemsize + offset)
 
@@ -92,7 +92,7 @@ class DeviceMemory:
 
 
 def write(target: Any, value: Any) -> None:
-    """Copy a result into an output. What the caller left out, or the kernel did not compute, stays as it is."""
+    """Copy a result to an output. An omitted output, or one that the kernel did not compute, stays unchanged."""
     if target is None or value is None:
         return
     if isinstance(target, (list, tuple)):
@@ -105,7 +105,7 @@ def write(target: Any, value: Any) -> None:
 
 
 def set_view_shape(descriptor: int, shape: torch.Size) -> None:
-    """Tell torch_npu the shape of a result that depends on the data; it never has more dimensions than expected."""
+    """Tell torch_npu the data-dependent shape of a result; it never has more dimensions than expected."""
     words = (ctypes.c_int64 * (_HEADER + len(shape))).from_address(descriptor)
     words[1] = len(shape)
     words[_HEADER:] = list(shape)
@@ -115,7 +115,7 @@ _SCALAR_FORMATS = {0: "<f", 1: "<e", 2: "<b", 3: "<i", 4: "<B", 6: "<h", 9: "<q"
 
 
 def scalar(descriptor: int) -> complex | None:
-    """Return the Python number of a scalar descriptor: bool, int, float or complex; None for a null pointer."""
+    """Return the Python number of a scalar's descriptor: bool, int, float or complex; None for a null pointer."""
     if not descriptor:
         return None
     code = code_of(descriptor)
@@ -158,7 +158,7 @@ PLAIN = {"int8", "uint8", "int16", "int32", "uint32", "int64"}
 
 
 def readers(memory: DeviceMemory) -> dict[str, Callable[[int], Any]]:
-    """Return, for each type of a declaration, the function from a word to what the kernel takes."""
+    """Return, for each type of a declaration, the function from a word to the kernel's argument."""
     return {
         "Tensor": memory.tensor,
         "TensorList": memory.tensors,

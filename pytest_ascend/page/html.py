@@ -161,7 +161,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    words = {"say": _said, "show": _shown, "attr": _attribute, "word": _word, "heading": _heading}
+    words = {"say": _say, "show": _shown, "attr": _attribute, "word": _word, "heading": _heading}
     environment.globals.update(words, appearance=APPEARANCE, languages=LANGUAGES)
     return environment
 
@@ -183,7 +183,7 @@ def _compiled() -> _Compiled | None:
         return None
 
 
-def _said(phrase: Phrase | str, **values: Value) -> Markup:
+def _say(phrase: Phrase | str, **values: Value) -> Markup:
     """Render a phrase, or that of a key, so that the script can translate it."""
     phrase = phrase if isinstance(phrase, Phrase) else say(phrase, **values)
     return Markup('<span data-say="{}">{}</span>').format(_key(phrase), str(phrase))
@@ -191,7 +191,7 @@ def _said(phrase: Phrase | str, **values: Value) -> Markup:
 
 def _shown(value: Phrase | str) -> Markup:
     """Render a phrase, or plain text."""
-    return _said(value) if isinstance(value, Phrase) else escape(figures.visible(value))
+    return _say(value) if isinstance(value, Phrase) else escape(figures.visible(value))
 
 
 def _attribute(name: str, phrase: Phrase | str) -> Markup:

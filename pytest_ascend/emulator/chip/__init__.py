@@ -1,9 +1,9 @@
-"""Numerics that are right and not the CPU's: what torch's functions compute inside kernels, computed as a chip may.
+"""Numerics that are correct but differ from the CPU's: torch functions inside kernels, computed as a chip may.
 
-A chip sums in other orders and blocks, has exponentials of its own, and multiplies float32 in HF32 where it is allowed
-to. None of it is wrong, and a judge that takes it for wrong takes a real NPU for wrong. While a kernel runs, a mode
-answers for the functions of torch that it calls; the tables say which, by class: :mod:`functions` (transcendental),
-:mod:`sums` (reductions and what contains them), :mod:`products` (what the cube unit does).
+A chip sums in other orders and blocks, has its own exponentials, and multiplies float32 in HF32 if allowed. None of it
+is wrong, and a judge that rejects it rejects a real NPU. While a kernel runs, a dispatch mode intercepts the torch
+functions that it calls; the tables list them by class: :mod:`functions` (transcendental), :mod:`sums` (reductions and
+what contains them), :mod:`products` (the cube unit's).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pytest_ascend.emulator.registry import Body, Kernel
 
 __all__ = ["Chip"]
 
-#: Name in torch, without the underscore of what is in place -> what computes it from the call and the seed.
+#: Name in torch, without the trailing underscore of in-place functions -> its replacement, of the call and the seed.
 _TABLE: Mapping[str, Callable[[Call, int], Any]] = {**FUNCTIONS, **SUMS, **PRODUCTS}
 
 
 class Chip(EagerDispatchMode):  # type: ignore[no-untyped-call]
-    """Computes what the tables name in another way, and leaves everything else as it is."""
+    """Replaces the functions in the tables, and leaves all others alone."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -62,13 +62,13 @@ def _computes(func: torch._ops.OpOverload) -> Callable[[Call, int], Any] | None:
 
 @functools.cache
 def _is_composite(func: torch._ops.OpOverload) -> bool:
-    """Whether torch only has it in terms of other functions, which may be in the tables."""
+    """Whether torch only implements it by other functions, which may be in the tables."""
     has = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001  no public name exists
     name = func.name()  # type: ignore[no-untyped-call]
     return has(name, "CompositeImplicitAutograd") and not has(name, "CPU")
 
 
-#: cubeMathType: a lower precision is allowed for float32, and the one that a chip then takes.
+#: cubeMathType: a lower precision is allowed for float32, and the value that a chip then uses.
 _ALLOWED, _HF32 = 1, 3
 
 

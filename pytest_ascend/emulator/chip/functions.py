@@ -1,9 +1,8 @@
-"""Transcendental functions that are within 2 ulp, as a chip's are, and not the CPU's.
+"""Transcendental functions that are within 2 ulp, as a chip's are, but differ from the CPU's.
 
-A result of the CPU, which is within 1 ulp of the true value, moves by one ulp or stays: one in eight up, one in eight
-down. Which one is decided by its bits and the seed, so that equal operands give equal results wherever they lie.
-bfloat16 is computed in float32 and rounded once, where an ulp more or less is lost; float64 is computed by a chip's
-scalar cores, with the functions that a CPU has.
+A CPU result, which is within 1 ulp of the true value, moves by one ulp or stays: one in eight up, one in eight down,
+decided by its bits and the seed, so that equal operands give equal results anywhere. bfloat16 is computed in float32
+and rounded once, so that an ulp is lost; float64 is computed by a chip's scalar cores, with the CPU's functions.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ _NAMES = """
     softplus_backward tanh_backward
 """
 
-#: Exponents that no function computes: the operand itself, and a product.
+#: Exponents without a transcendental function: the operand itself, and a product.
 _PRODUCTS = (1, 2)
 
-#: Integer of the same width, bits of a fraction, of the smallest normal and of the largest finite number.
+#: Integer type of the same width; bits of the fraction, of the smallest normal and of the largest finite number.
 _FORMATS = {
     torch.float32: (torch.int32, 0x007FFFFF, 0x00800000, 0x7F7FFFFF),
     torch.float16: (torch.int16, 0x03FF, 0x0400, 0x7BFF),
@@ -55,7 +54,7 @@ def _nudge(x: T, seed: int) -> None:
 
 
 def _mixed(bits: T, seed: int) -> T:
-    """Return numbers that look random, equal for equal bits."""
+    """Return pseudorandom numbers, equal for equal bits."""
     x = bits.int() ^ (seed * 0x9E3779B1 & 0x7FFFFFFF)
     x = (x ^ (x >> 15)) * 0x2C1B3C6D
     return (x ^ (x >> 12)) * 0x297A2D39 >> 17
@@ -63,18 +62,18 @@ def _mixed(bits: T, seed: int) -> T:
 
 def _nudged(call: Call, seed: int) -> Any:
     made = call.make()
-    nudge(call.targets() if made is None else made, seed)  # lists that are changed in place come back as nothing
+    nudge(call.targets() if made is None else made, seed)  # lists changed in place are returned as None
     return made
 
 
 def _power(call: Call, seed: int) -> Any:
-    """Leave what is raised to 1, and square by a product, as chips do; other powers are transcendental."""
+    """Leave powers of 1 unchanged, and square by a product, as chips do; other powers are transcendental."""
     exponent = call.get("exponent")
     return call.make() if not isinstance(exponent, T) and exponent in _PRODUCTS else _nudged(call, seed)
 
 
 def _contracted(call: Call, seed: int) -> Any:
-    """Round a product and a sum of float32 once, as a multiplication with addition does, where the seed is even."""
+    """Round a product plus a sum in float32 once, as a fused multiply-add does, if the seed is even."""
     if seed % 2 or not any(isinstance(x, T) and x.dtype is torch.float32 for x in tree_flatten(call.arguments)[0]):
         return call.make()
     wide = {name: tree_map(_doubled, value) for name, value in call.arguments.items()}
@@ -100,14 +99,14 @@ FUNCTIONS: Mapping[str, Callable[[Call, int], Any]] = {
 
 @functools.cache
 def _parameters(func: torch._ops.OpOverload) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of all parameters, and of those that the function writes into."""
+    """Return the names of all parameters, and of those that the function writes to."""
     parameters = func._schema.arguments  # noqa: SLF001  no public name exists
     written = (each.name for each in parameters if each.alias_info is not None and each.alias_info.is_write)
     return tuple(each.name for each in parameters), tuple(written)
 
 
 class Call:
-    """``func(*args, **kwargs)``, to be looked at, changed and made."""
+    """``func(*args, **kwargs)``, to be inspected, changed and called."""
 
     def __init__(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.func = func
@@ -116,22 +115,22 @@ class Call:
         self.arguments = {**dict(zip(self.positional, args, strict=True)), **kwargs}
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return an argument, ``default`` where it was not given."""
+        """Return an argument, ``default`` if omitted."""
         return self.arguments.get(name, default)
 
     def make(self, changed: Mapping[str, Any] | None = None) -> Any:
-        """Make the call, with some of the arguments that were given changed."""
+        """Make the call, with some of the given arguments replaced."""
         changed = changed or {}
         arguments = {name: changed.get(name, value) for name, value in self.arguments.items()}
         rest = {name: value for name, value in arguments.items() if name not in self.positional}
         return self.func(*(arguments[name] for name in self.positional), **rest)
 
     def targets(self) -> list[Any]:
-        """Return what the caller wants written: the outputs of ``out=``, or the operand of what is in place."""
+        """Return the tensors to write: the outputs of ``out=``, or the operand of an in-place function."""
         return [self.arguments[name] for name in self.written]
 
     def give(self, made: T) -> T:
-        """Return a result of one tensor to the caller: as it is, or written where it wants it."""
+        """Return a result of one tensor to the caller: as it is, or written to its target."""
         for target in self.targets():
             return target.copy_(made)  # type: ignore[no-any-return]
         return made

@@ -1,7 +1,7 @@
-"""Products of matrices and convolutions as a cube unit makes them.
+"""Matrix products and convolutions as a cube unit computes them.
 
-It takes a block of the contracted dimension at a time and adds the partial products up in float32; half-precision
-operands are multiplied exactly, and their sum is rounded once.
+It multiplies blocks of the contracted dimension and adds the partial products in float32; half-precision operands are
+multiplied exactly, and their sum is rounded once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pytest_ascend.emulator.chip.functions import Call
 T = torch.Tensor
 
 _BLOCKS = (16, 48, 64, 80, 128, 256)
-_MOST_PARTS = 4  # more would show nothing new and cost time
+_MOST_PARTS = 4  # more would show nothing new and take time
 
 _WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
@@ -28,14 +28,14 @@ def _is_inexact(*operands: T) -> bool:
 
 
 def _fit(left: T, right: T) -> bool:
-    """Whether two operands can be multiplied as they are: blocks of them might be, where they cannot."""
+    """Whether two operands can be multiplied: blocks of them might fit although they do not."""
     contracted = right.shape[0] if right.dim() == 1 else right.shape[-2]
     batches = left.shape[:-2] == right.shape[:-2] if left.dim() == right.dim() else True
     return left.dtype is right.dtype and left.shape[-1] == contracted and batches
 
 
 def parts(length: int, seed: int) -> Iterator[slice]:
-    """Yield the blocks of a dimension that partial products are made of: at least two where there are two elements."""
+    """Yield the blocks of a contracted dimension: at least two if there are two elements."""
     block = max(_BLOCKS[seed % len(_BLOCKS)], -(-length // _MOST_PARTS))
     block = max(1, min(block, -(-length // 2)))
     for start in range(0, max(1, length), block):
@@ -43,7 +43,7 @@ def parts(length: int, seed: int) -> Iterator[slice]:
 
 
 def _total(pieces: Iterable[T]) -> T:
-    """Add up in place: the pieces are nobody else's."""
+    """Add in place: nobody else uses the pieces."""
     return functools.reduce(T.add_, pieces)
 
 
@@ -52,7 +52,7 @@ def _wide(x: T) -> T:
 
 
 def _product(left: T, right: T, seed: int) -> T:
-    """Multiply as torch.matmul does, block by block, in no less than float32."""
+    """Multiply as torch.matmul does, block by block, in at least float32."""
     left, right = _wide(left), _wide(right)
     rows = right if right.dim() == 1 else right.movedim(-2, 0)  # the contracted dimension first
     pieces = (left[..., part] @ _back(rows[part]) for part in parts(left.shape[-1], seed))
@@ -65,7 +65,7 @@ def _back(rows: T) -> T:
 
 @dataclass(frozen=True)
 class Product:
-    """Which arguments are multiplied; ``self`` is added where it is neither of them."""
+    """The arguments that are multiplied; ``self``, if it is neither, is added."""
 
     left: str
     right: str
@@ -76,7 +76,7 @@ class Product:
         """Multiply, add, round once."""
         left, right = call.get(self.left), call.get(self.right)
         if not _is_inexact(left, right) or not _fit(left, right):
-            return call.make()  # which refuses what does not fit
+            return call.make()  # which raises for operands that do not fit
         dtype = call.targets()[0].dtype if call.written else call.get("out_dtype") or left.dtype
         made = _product(left.conj() if self.conjugated else left, right, seed)
         made = made.sum(0) if self.over_batch else made

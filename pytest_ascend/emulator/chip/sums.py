@@ -1,8 +1,8 @@
-"""Sums in other orders and blocks: reductions, and what contains them.
+"""Sums in other orders and blocks: reductions, and functions that contain them.
 
-The elements along a reduced dimension are taken in another order: each b-th one first, then each b-th from the second
-on, as cores that share a dimension take them. b depends on the seed and the length only, so that a row's result does
-not depend on its neighbours.
+The elements along a reduced dimension are read in another order: every b-th one first, then every b-th from the
+second on, as cores that share a dimension do. b depends on the seed and the length only, so that a row's result does
+not depend on other rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STRIDES = (3, 5, 7, 8, 11, 16, 24, 64)
 
 @functools.lru_cache(maxsize=512)
 def _order(length: int, seed: int) -> tuple[T, T]:
-    """Return the order in which elements are taken, and the one that undoes it."""
+    """Return the order in which elements are read, and its inverse."""
     with torch.inference_mode(False):
         stride = _STRIDES[(seed * 31 + length) % len(_STRIDES)]
         order = torch.cat([torch.arange(start, length, stride) for start in range(min(stride, length))])
@@ -33,7 +33,7 @@ def _order(length: int, seed: int) -> tuple[T, T]:
 
 
 def shuffled(x: Any, dims: list[int], seed: int, *, back: bool = False) -> Any:
-    """Return a tensor with its elements in another order along each dimension that it has; others as they are."""
+    """Return a tensor with its elements reordered along each of ``dims`` that it has; other values unchanged."""
     if not isinstance(x, T):
         return x
     for dim in dims:
@@ -44,7 +44,7 @@ def shuffled(x: Any, dims: list[int], seed: int, *, back: bool = False) -> Any:
 
 @dataclass(frozen=True)
 class Order:
-    """Which arguments are taken in another order, along which dimensions, and which results have to be put back."""
+    """The arguments to reorder, along which dimensions, and the results to restore."""
 
     inputs: str
     dims: Dims
@@ -82,7 +82,7 @@ class Order:
 
 
 def _named(call: Call) -> list[int]:
-    """Return what the argument ``dim`` says; all dimensions where it says nothing."""
+    """Return the dimensions of the argument ``dim``; all without one."""
     dim = call.get("dim")
     if dim is None or (isinstance(dim, list | tuple) and not dim):
         return list(range(_first(call).dim()))
@@ -124,11 +124,11 @@ def _keys(call: Call) -> list[int]:
     return [] if call.get("is_causal") or call.get("attn_mask") is not None else [-2]
 
 
-# --- what the CPU sums in float64 and a chip in float32 ---
+# --- summed in float64 by the CPU and in float32 by a chip ---
 
 
 def _moments(call: Call, seed: int) -> Any:
-    """Return variance or deviation, with the mean where asked, by two passes in float32."""
+    """Return variance or standard deviation, with the mean if asked, by two passes in float32."""
     x, dims = call.get("self"), _named(call)
     name = call.func.overloadpacket.__name__
     if x.dtype not in (torch.float32, torch.float16, torch.bfloat16) or "correction" not in call.names or call.written:
@@ -157,7 +157,7 @@ def _factors(call: Call, seed: int) -> Any:
 
 
 def _log_sum_exp(call: Call, seed: int) -> Any:
-    """Add the logarithm, which is the chip's own, to the maximum, so that a large sum is as exact as a sum is."""
+    """Add the chip's own logarithm to the maximum, so that a large sum is as exact as a sum is."""
     x, dims, keep = call.get("self"), _named(call), bool(call.get("keepdim"))
     if not x.is_floating_point() or x.dtype is torch.float64 or not x.numel():
         return call.make()
@@ -175,7 +175,7 @@ def _reduced(x: T, dims: list[int]) -> list[int]:
 
 
 def _running_sum(call: Call, seed: int) -> Any:
-    """Sum up in blocks, in float32: the blocks first, then what they begin with."""
+    """Compute a cumulative sum in blocks, in float32: within the blocks first, then their offsets."""
     x, dim = call.get("self"), call.get("dim")
     dtype = call.targets()[0].dtype if call.written else call.get("dtype") or x.dtype
     if dtype not in (torch.float32, torch.float16, torch.bfloat16) or not x.dim() or x.shape[dim] < 2:
@@ -191,7 +191,7 @@ def _running_sum(call: Call, seed: int) -> Any:
 
 
 def _steps(block: T) -> T:
-    """Return running sums along the first dimension, by doubling steps."""
+    """Return cumulative sums along the first dimension, by doubling steps."""
     step = 1
     while step < len(block):
         block = torch.cat([block[:step], block[step:] + block[:-step]])
@@ -200,7 +200,7 @@ def _steps(block: T) -> T:
 
 
 def _accumulated(call: Call, seed: int) -> Any:
-    """Add to the elements that an index names, in another order."""
+    """Add to the elements selected by an index, in another order."""
     index, added, dim = call.get("index"), call.get("source", call.get("src")), call.get("dim")
     if not added.dim() or not (added.is_floating_point() or added.is_complex()) or index.dim() == 0:
         return call.make()
