@@ -59,7 +59,7 @@ FAMILIES = (
 
 
 def all_kernels() -> list[Kernel]:
-    """Return all kernels, in a fixed order. Raises ValueError where an operator is declared twice."""
+    """Return all kernels, in a fixed order. Raises ValueError if an operator is declared twice."""
     return _once(kernel for family in FAMILIES for kernel in family.kernels)
 
 

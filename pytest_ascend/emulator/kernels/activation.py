@@ -14,7 +14,7 @@ from pytest_ascend.emulator.registry import Family, aten
 T = torch.Tensor
 Number = complex
 
-#: Those that torch's CPU would round inside.
+#: Operators inside which torch's CPU kernels would round.
 _WIDE = (
     "GluBackward",
     "InplaceRsqrt",
@@ -35,12 +35,12 @@ op = family.op
 
 
 def _gelu(self: T, *, out: T) -> T:
-    """Compute GELU. Of +Inf in float16 torch's kernels give Inf on some processors and NaN on others: Inf is right."""
+    """Compute GELU. In float16, GELU of +Inf is Inf or NaN in torch's kernels, by processor: Inf is right."""
     aten.gelu.out(self, out=out)
     return out.masked_fill_(self == torch.inf, torch.inf) if self.dtype == torch.float16 else out
 
 
-# The arguments are those of torch, in torch's order, and torch's overload that writes into an output takes them all.
+# The arguments are torch's, in torch's order, and torch's overload with an output takes all of them.
 _FORWARD: dict[str, Callable[..., Any]] = {
     "aclnnElu(Tensor self, Scalar alpha, Scalar scale, Scalar inputScale, out Tensor out)": aten.elu.out,
     "aclnnGelu(Tensor self, out Tensor out)": _gelu,
@@ -117,7 +117,7 @@ op("aclnnMishBackward(Tensor grad, Tensor self, out Tensor gradInput)", aten.mis
 
 
 def _prelu_backward(grad: T, self: T, weight: T, *, out: tuple[T, T]) -> None:
-    """Here weight is a vector, one number a channel, while the forward gets it ready to broadcast."""
+    """Here weight is a vector, one number per channel; the forward reshapes it to broadcast."""
     by_channel = weight.view([-1 if axis == 1 else 1 for axis in range(self.ndim)])
     grad_input, grad_weight = aten._prelu_kernel_backward(grad, self, by_channel)
     out[0].copy_(grad_input)
@@ -146,7 +146,7 @@ op(
     into=True,
 )
 
-# torch's CPU function keeps what its gradient needs in a buffer, for which torch_npu gives no room.
+# torch's CPU function stores what its gradient needs in a buffer, for which torch_npu allocates no room.
 
 
 @family.kernel("aclnnLogSigmoidForward(Tensor self, out Tensor out, out Tensor buffer)")
@@ -188,7 +188,7 @@ op("aclnnSoftmaxBackward(Tensor grad, Tensor output, int64 dim, out Tensor out)"
 op("aclnnLogSoftmaxBackward(Tensor grad, Tensor output, int64 dim, out Tensor out)", _log_softmax_backward, into=True)
 
 
-# --- the same, called by name ---
+# --- the same, called by name (older API) ---
 
 family.named("Mish", torch.nn.functional.mish)
 family.named("MishGrad", aten.mish_backward.default)
@@ -196,7 +196,7 @@ family.named("Swish", lambda x, scale: aten.silu(x) if scale == 1 else x * torch
 family.named("SwishGrad", lambda grad, x, _: aten.silu_backward(grad, x))
 
 
-#: Name in CANN -> name in torch, where there are an operator with an output and one in place.
+#: Name in CANN -> name in torch, of functions with an output and in place.
 _BOTH = {
     "Acos": "acos",
     "Acosh": "acosh",
@@ -230,7 +230,7 @@ _BOTH = {
     "Tanh": "tanh",
 }
 
-#: Those that CANN has only with an output. Its Sign is also sgn, which is the same for what is not complex.
+#: Functions that CANN has only with an output. Its Sign is also sgn, which is the same for real numbers.
 _WITH_OUTPUT = {
     "Abs": "abs",
     "AngleV2": "angle",
@@ -267,7 +267,7 @@ op("aclnnLogitGrad(Tensor x, Tensor dy, double eps, out Tensor out)", _logit_gra
 
 
 def _replacement(self: T, value: float) -> float | None:
-    """The largest float64, which stands for infinity where the user says nothing, does not fit into CANN's float."""
+    """The largest float64, the default replacement of infinity, does not fit CANN's float."""
     return None if self.dtype == torch.float64 and math.isinf(value) else value
 
 

@@ -1,7 +1,7 @@
 """Attention in one operator.
 
-``softmaxMax`` and ``softmaxSum`` hold the logarithm of the sum and 1: ``exp(score - max) / sum`` is the softmax all the
-same, and torch's own kernel, which gives this logarithm, needs the same bits back in its backward.
+``softmaxMax`` and ``softmaxSum`` hold the log-sum-exp and 1: ``exp(score - max) / sum`` is the softmax all the same,
+and torch's own kernel, which returns the log-sum-exp, needs the same bits in its backward.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ T = torch.Tensor
 Optional = T | None
 
 
-#: Layout -> the order of its dimensions as batch, heads, sequence, depth, once H is split into heads and depth.
+#: Layout -> the order of batch, heads, sequence and depth, once H is split into heads and depth.
 _ORDERS = {"BNSD": (0, 1, 2, 3), "BSND": (0, 2, 1, 3), "BSH": (0, 2, 1, 3), "SBH": (1, 2, 0, 3)}
 
 
 @dataclass(frozen=True)
 class Attention:
-    """How scores become weights. ``mask`` says what is left out; ``keep`` are dropout's bits, None where it is off."""
+    """How scores become weights. ``mask`` marks masked scores; ``keep`` are dropout's bits, None without it."""
 
     scale: float
     causal: bool = False
@@ -34,11 +34,11 @@ class Attention:
 
     @property
     def is_plain(self) -> bool:
-        """Whether torch's fused kernel can do it."""
+        """Whether torch's fused kernel supports it."""
         return self.keep is None
 
     def added(self, like: T) -> Optional:
-        """Return what is added to the scores: the bias, and minus infinity where the mask leaves out."""
+        """Return what is added to the scores: the bias, and minus infinity where masked out."""
         added = None if self.bias is None else self.bias.to(like.dtype)
         if self.mask is None:
             return added
@@ -46,7 +46,7 @@ class Attention:
         return torch.where(self.mask, torch.full((), float("-inf"), dtype=like.dtype), start)
 
 
-#: torch 2.1 has no fused attention for the CPU: there it is computed by parts.
+#: torch 2.1 has no fused attention for the CPU: it is computed step by step.
 _HAS_FUSED = not isinstance(aten._scaled_dot_product_flash_attention_for_cpu, MissingOperator)
 
 
@@ -67,7 +67,7 @@ def from_bnsd(tensor: T, layout: str) -> T:
 def attend(q: T, k: T, v: T, how: Attention) -> tuple[T, T]:
     """Attend over (batch, heads, sequence, depth).
 
-    Gives the result, and log-sum-exps (batch, heads, sequence) in float32.
+    Returns the result, and log-sum-exps (batch, heads, sequence) in float32.
     """
     k, v = _for_all_heads(k, q), _for_all_heads(v, q)
     if _is_for_fused(q, k, v, how):
@@ -79,13 +79,13 @@ def attend(q: T, k: T, v: T, how: Attention) -> tuple[T, T]:
 
 
 def _is_for_fused(q: T, k: T, v: T, how: Attention) -> bool:
-    """Whether torch's fused kernels take these; they die of a division by zero where a dimension is empty."""
+    """Whether torch's fused kernels support these; they divide by zero if a dimension is empty."""
     has_all = q.numel() > 0 and k.numel() > 0 and v.numel() > 0
     return _HAS_FUSED and how.is_plain and q.shape[-1] == v.shape[-1] and has_all
 
 
 def _dense(x: T) -> T:
-    """torch's fused kernels for the CPU read the last dimension without a look at its stride."""
+    """Make the last dimension contiguous: torch's fused kernels for the CPU ignore its stride."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
@@ -131,7 +131,7 @@ def _scores(q: T, k: T, how: Attention) -> T:
 
 
 def _weights(scores: T, lse: T) -> T:
-    """Return the softmax; a row in which everything is left out gets no weight at all."""
+    """Return the softmax; a fully masked row has zero weights."""
     return (scores - lse.unsqueeze(-1)).exp().nan_to_num(0.0)
 
 
@@ -157,8 +157,8 @@ def _over_shared_heads(gradient: T, heads: int) -> T:
 family = Family("flash", wide=True)
 Lengths = list[int]
 
-#: sparseMode, as CANN numbers it. In the first two the mask is given in full; in the others it is made here, and the
-#: mask that comes along, of 2048 x 2048, says nothing new.
+#: sparseMode, by CANN's numbers. The first two use the given mask; the others are made here, and the mask that is
+#: passed, of 2048 x 2048, adds nothing.
 _ALL_MASK, _LEFT_UP_CAUSAL, _RIGHT_DOWN_CAUSAL, _BAND, _PREFIX, _PREFIX_COMPRESSED = 1, 2, 3, 4, 5, 6
 
 _MASKS = "Tensor pseShift, Tensor dropMask, Tensor paddingMask, Tensor attenMask"
@@ -175,7 +175,7 @@ _LENGTHS = "IntArray prefix, IntArray actualSeqQLen, IntArray actualSeqKvLen"
 def _left_out(
     queries: int, keys: int, mask: Optional, prefix: Lengths | None, before: int, after: int, mode: int
 ) -> Optional:
-    """Return which scores do not count (True), or None where all do."""
+    """Return which scores are masked out (True), or None if none are."""
     if mask is None:
         return None
     if mode <= _ALL_MASK:
@@ -194,7 +194,7 @@ def _left_out(
 
 
 def _kept(mask: Optional, shape: tuple[int, ...]) -> Optional:
-    """Unpack dropout's mask: one bit a score, least significant first."""
+    """Unpack dropout's mask: one bit per score, least significant first."""
     if mask is None:
         return None
     bits = (mask.view(-1, 1) >> torch.arange(8, dtype=torch.uint8)) & 1
@@ -214,7 +214,7 @@ def _how(
 
 
 def _statistics(lse: T) -> tuple[T, T]:
-    """Return maximum and sum, each eight times as CANN keeps them; see :mod:`attention` for what they hold."""
+    """Return maximum and sum, each eight times as CANN stores them; see :mod:`attention` for their content."""
     eight = lse.unsqueeze(-1).expand(*lse.shape, 8)
     return eight, torch.ones(()).expand(eight.shape)
 
@@ -232,7 +232,7 @@ def flash_attention_score(
     return (*_statistics(lse), None, from_bnsd(out, layout))
 
 
-#: What an Ascend 950 takes beside: nothing of it is implemented but that it may be left out.
+#: Additional arguments of an Ascend 950: not implemented, but they may be omitted.
 _MORE = "Tensor queryRope, Tensor keyRope, Tensor dScaleQ, Tensor dScaleK, Tensor dScaleV"
 _STARTS = "IntArray qStartIdx, IntArray kvStartIdx"
 _OF_V4 = (
@@ -300,7 +300,7 @@ def _log_sum_exp(highest: T, total: T) -> T:
 
 
 def _sequences(q_ends: Lengths, kv_ends: Lengths) -> Iterator[tuple[slice, slice]]:
-    """Return, for each sequence of a packed batch, where its queries and its keys are; lengths come added up."""
+    """Yield the slices of queries and keys of each sequence in a packed batch; lengths are cumulative."""
     for position, (q_end, kv_end) in enumerate(zip(q_ends, kv_ends, strict=True)):
         before = position - 1
         yield slice(q_ends[before] if position else 0, q_end), slice(kv_ends[before] if position else 0, kv_end)
@@ -312,7 +312,7 @@ def _packed(tensor: T, where: slice) -> T:
 
 
 def _drop_parts(drop: Optional, heads: int, spans: list[tuple[slice, slice]]) -> Iterator[Optional]:
-    """Cut the bits of dropout's mask: sequence after sequence, each (heads, queries, keys)."""
+    """Split the bits of dropout's mask: sequence after sequence, each (heads, queries, keys)."""
     bits = None if drop is None else _kept(drop, (drop.numel() * 8,))
     start = 0
     for q_span, kv_span in spans:

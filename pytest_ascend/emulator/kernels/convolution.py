@@ -1,4 +1,4 @@
-"""Convolutions, and the columns that they can be written with."""
+"""Convolutions, and im2col and col2im."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ op(
 op("aclnnChannelShuffle(Tensor self, int64 groups, out Tensor out)", torch.channel_shuffle)
 
 
-# --- by name: strides and dilations have four places, paddings are before and after of height and width ---
+# --- by name (older API): strides and dilations have four entries, paddings are before and after of height and width
+# ---
 
 
 def _plane(strides: L, pads: L, dilations: L, groups: int) -> tuple[L, L, L, bool, L, int]:
@@ -125,7 +126,7 @@ def conv2d_backprop_filter(x: T, shape: T, grad: T, *, data_format: str, **geome
 
 
 @family.kernel_named("Conv2DTranspose")
-def conv2d_transpose(  # the input's gradient of a convolution, with a bias; the shape says what is padded
+def conv2d_transpose(  # the gradient of a convolution's input, with a bias; the shape determines the padding
     shape: T,
     x: T,
     weight: T,

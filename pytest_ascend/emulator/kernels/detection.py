@@ -1,4 +1,4 @@
-"""Boxes of objects in images: how much they overlap, and how one is written in terms of another."""
+"""Boxes of objects in images: their overlap, and encodings of one relative to another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Corners = tuple[T, T, T, T]
 
 
 def _corners(boxes: T, trans: bool) -> Corners:
-    """Return left, top, right, bottom of (4, ...): given so, or with ``trans`` as centre, width and height."""
+    """Return left, top, right, bottom of (4, ...); with ``trans`` the input is centre, width and height."""
     if not trans:
         return boxes[0], boxes[1], boxes[2], boxes[3]
     x, y, w, h = boxes.unbind(0)
@@ -25,7 +25,7 @@ def _corners(boxes: T, trans: bool) -> Corners:
 
 
 def _pairs(boxes: T, truth: T, trans: bool, crossed: bool) -> tuple[Corners, Corners]:
-    """Return both in float32, box by box, or, where they cross, each box (rows) with each true one."""
+    """Return both in float32: pairwise, or with ``crossed`` each box (rows) with each true one."""
     one, other = boxes.float(), truth.float()
     if crossed:
         one, other = one.unsqueeze(2), other.unsqueeze(1)
@@ -42,12 +42,12 @@ def _common(a: Corners, b: Corners) -> T:
 
 
 def _outer(a: Corners, b: Corners) -> tuple[T, T]:
-    """Return width and height of what encloses both."""
+    """Return width and height of the box that encloses both."""
     return torch.maximum(a[2], b[2]) - torch.minimum(a[0], b[0]), torch.maximum(a[3], b[3]) - torch.minimum(a[1], b[1])
 
 
 def _share(a: Corners, b: Corners, mode: str) -> tuple[T, T]:
-    """Return what is common, of both together ("iou") or of the first ("iof"), and the area of both together."""
+    """Return the overlap as a share of the union ("iou") or of the first ("iof"), and the area of the union."""
     common = _common(a, b)
     union = _area(a) + _area(b) - common
     return common / (union if mode == "iou" else _area(a)), union
@@ -70,7 +70,7 @@ def _slant(box: Corners) -> T:
 
 
 def _ciou(a: Corners, b: Corners, mode: str) -> tuple[T, T]:
-    """Return the measure, and how much the slants differ, which its gradient needs."""
+    """Return the measure, and the weighted difference of the aspect ratios, which its gradient needs."""
     differ = _slant(b) - _slant(a)
     v = 4 / math.pi**2 * differ.square()
     alpha = v / (1 - _share(a, b, mode)[0] + v)
@@ -89,7 +89,7 @@ def _measure(of: Callable[[Corners, Corners, str], T]) -> Callable[..., T]:
 
 
 def _gradient(of: Callable[[Corners, Corners, str], T]) -> Callable[..., tuple[T, ...]]:
-    """Make a body that gives the gradients of both boxes, by torch's own differentiation of the measure."""
+    """Make a body that returns the gradients of both boxes, from torch's autograd of the measure."""
 
     def body(grad: T, boxes: T, truth: T, *_slants: T, trans: bool, is_cross: bool, mode: str) -> tuple[T, ...]:
         with torch.inference_mode(False), torch.enable_grad():
@@ -120,19 +120,19 @@ family.op(
 
 @family.kernel_named("Iou")
 def iou(boxes: T, truth: T, mode: str, **_: Any) -> T:
-    """Return the share of every true box (row) that every box (column) has; "iof" is of the true box."""
+    """Return the overlap of every true box (row) with every box (column); "iof" is relative to the true box."""
     a, b = _pairs(truth.T, boxes.T, trans=False, crossed=True)
     return _share(a, b, mode)[0]
 
 
 family.op(
     "aclnnIou(Tensor bBoxes, Tensor gtBoxes, text mode, float eps, bool aligned, out Tensor overlap)",
-    lambda boxes, truth, mode, _eps, _aligned: iou(boxes, truth, mode).T,  # a row for each box
+    lambda boxes, truth, mode, _eps, _aligned: iou(boxes, truth, mode).T,  # one row per box
 )
 
 
 def _centres(boxes: T) -> Corners:
-    """Return centre, width and height of rows of pixels' numbers, the last of which belongs to the box."""
+    """Return centre, width and height of rows of pixel indices; the last pixel belongs to the box."""
     left, top, right, bottom = boxes.float().unbind(-1)
     return (left + right) / 2, (top + bottom) / 2, right - left + 1, bottom - top + 1
 
@@ -161,9 +161,9 @@ def bounding_box_decode(
 
 @family.kernel_named("NonMaxSuppressionV4")
 def non_max_suppression(boxes: T, scores: T, most: T, limit: T, lowest: T, **_: bool) -> tuple[T, T]:
-    """Return the indices of boxes to keep, the best first, filled up with 0, and how many there are.
+    """Return the indices of boxes to keep, best first, padded with 0, and their number.
 
-    A box goes that overlaps a better one by more than ``limit``, or whose score is not above ``lowest``.
+    A box is dropped if it overlaps a better one by more than ``limit``, or its score is not above ``lowest``.
     """
     corners, others = _pairs(boxes.T, boxes.T, trans=False, crossed=True)
     share, _union = _share(corners, others, "iou")
@@ -179,8 +179,8 @@ def non_max_suppression(boxes: T, scores: T, most: T, limit: T, lowest: T, **_: 
 def _ps_roi_pooling(x: T, rois: T, scale: float, parts: int) -> T:
     """Pool images (n, channels * parts^2, height, width) over regions (m, 5, k) of image, left, top, right and bottom.
 
-    Return (m * k, channels, parts, parts): each part of a region is the mean over its pixels of the channels that are
-    for it, and 0 where it has none in the image. Source: R-FCN, arXiv:1605.06409, with its published roundings.
+    Return (m * k, channels, parts, parts): each part of a region is the mean over its pixels of its own channels, and 0
+    if it has none in the image. Source: R-FCN, arXiv:1605.06409, with its published roundings.
     """
     height, width = x.shape[-2:]
     mine = x.view(len(x), -1, parts, parts, height, width)
@@ -227,7 +227,7 @@ def batch_non_max_suppression(
     boxes: T, scores: T, *, score_threshold: float, iou_threshold: float, max_size_per_class: int, max_total_size: int,
     transpose_box: bool = False, **_: bool,
 ) -> tuple[T, T, T, T]:  # fmt: skip
-    """Return for each image the best boxes of all classes, their scores and classes, filled up with 0; how many.
+    """Return for each image the best boxes of all classes, their scores and classes, padded with 0; and their number.
 
     ``boxes`` is (images, boxes, classes or 1, 4), with 4 before boxes where transposed; ``scores`` has no last axis.
     """

@@ -12,7 +12,7 @@ from pytest_ascend.emulator.registry import Family
 T = torch.Tensor
 Number = complex
 
-#: Those that torch's CPU would round inside.
+#: Operators inside which torch's CPU kernels would round.
 _WIDE = (
     "Add",
     "Adds",
@@ -53,9 +53,9 @@ op = family.op
 
 
 def _wide(function: Callable[..., Any]) -> Callable[..., None]:
-    """Have float64 computed in float64.
+    """Make float64 operands compute in float64.
 
-    An integer tensor and a float64 tensor without dimensions make float64, and torch_npu passes the latter as a scalar,
+    An integer tensor and a float64 tensor without dimensions give float64; torch_npu passes the latter as a scalar,
     with which torch would compute in its default dtype.
     """
 
@@ -67,10 +67,10 @@ def _wide(function: Callable[..., Any]) -> Callable[..., None]:
     return body
 
 
-#: How CANN counts the ways to round a quotient.
+#: CANN's numbers for the rounding of a quotient.
 ROUNDING = (None, "trunc", "floor")
 
-#: Operators of two tensors, and of a tensor and a scalar where CANN has one: its name for each, and the function.
+#: Operators of two tensors, and of a tensor and a scalar if CANN has one: both names, and the function.
 _BINARY: list[tuple[str, str | None, Callable[..., Any]]] = [
     ("Mul", "Muls", torch.mul),
     ("Div", "Divs", torch.div),
@@ -99,7 +99,7 @@ for _tensor, _scalar, _function in _BINARY:
         op(f"aclnn{_scalar}(Tensor self, Scalar other, out Tensor out)", _wide(_function), into=True)
 
 
-#: The same in place: an operator of tensors, one of a scalar, and the method.
+#: The same in place: an operator with a tensor, one with a scalar, and the method.
 _INPLACE: list[tuple[str | None, str | None, Callable[..., Any]]] = [
     ("Mul", "Muls", T.mul_),
     ("Div", "Divs", T.div_),
@@ -230,7 +230,7 @@ def _addcdiv(self: T, tensor1: T, tensor2: T, value: Number, *, out: T) -> None:
 op("aclnnAddcmul(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value, out Tensor out)", _addcmul, into=True)
 op("aclnnAddcdiv(Tensor self, Tensor tensor1, Tensor tensor2, Scalar value, out Tensor out)", _addcdiv, into=True)
 
-# Not into the output: torch_npu conjugates by a new imaginary part for a tensor whose real part is an input here.
+# Not into the output: torch_npu conjugates with a new imaginary part, for a tensor whose real part is an input here.
 op("aclnnComplex(Tensor real, Tensor imag, out Tensor out)", torch.complex)
 op("aclnnPolar(Tensor absolute, Tensor angle, out Tensor out)", torch.polar, into=True)
 
@@ -264,7 +264,7 @@ def _equal(self: T, other: T, *, out: T) -> None:
 op("aclnnEqual(Tensor self, Tensor other, out Tensor out)", _equal, into=True)
 
 
-# --- by name, as torch_npu calls operators with jit_compile=True; half precision in float32 until it is written ---
+# --- by name (older API), as torch_npu calls operators with jit_compile=True; half precision computes in float32 ---
 
 
 def _logarithm(x: T, base: float = -1.0, scale: float = 1.0, shift: float = 0.0) -> T:
@@ -273,7 +273,7 @@ def _logarithm(x: T, base: float = -1.0, scale: float = 1.0, shift: float = 0.0)
     return {-1.0: torch.log, 2.0: torch.log2, 10.0: torch.log10}[base](x)
 
 
-#: What torch calls so, too.
+#: Operators with the same name in torch.
 _SAME = """
     Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Erfc Erfinv Exp Expm1 Floor Log1p Neg Reciprocal
     Relu Round Rsqrt Sign Sigmoid Sin Sinh Sqrt Square Tan Tanh Trunc Add Sub Mul Maximum Minimum Pow Atan2 Lerp

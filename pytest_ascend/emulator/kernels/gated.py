@@ -1,6 +1,6 @@
-"""Activations that only NPUs have in one operator.
+"""Activations that only NPUs have as one operator.
 
-PyTorch has no function of its own to agree with: all are computed in float32 and rounded once.
+PyTorch has no such functions to match: all are computed in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = torch.Tensor
 family = Family("gated")
 op = family.op
 
-#: How CANN counts the ways to compute GELU.
+#: CANN's numbers for the ways to compute GELU.
 APPROXIMATE = ("none", "tanh")
 
 
@@ -56,7 +56,7 @@ def swiglu_grad(grad: T, x: T, dim: int) -> T:
     "bool interleaved, out Tensor out)"
 )
 def clipped_swiglu(x: T, _: T | None, dim: int, alpha: float, limit: float, bias: float, interleaved: bool) -> T:
-    """Return all rows; those beyond the sum of the group index are nobody's."""
+    """Return all rows; the values of those beyond the sum of the group index are unspecified."""
     x = x.float()
     gate, value = aten.unflatten(x, dim, (-1, 2)).unbind(dim % x.ndim + 1) if interleaved else x.chunk(2, dim)
     gate, value = gate.clamp(max=limit), value.clamp(-limit, limit)
@@ -89,7 +89,7 @@ def geglu_backward(grad: T, x: T, gelu: T, dim: int, approximate: int, activate_
 
 Optional = T | None
 
-#: How CANN counts what is turned together: both halves of a head, or neighbours.
+#: CANN's numbers for what is rotated together: both halves of a head, or neighbours.
 _HALF, _INTERLEAVE = 0, 1
 
 
@@ -103,7 +103,7 @@ def _turned(x: T, mode: int) -> T:
 
 
 def _turned_back(x: T, mode: int) -> T:
-    return -_turned(x, mode)  # a quarter turn the other way
+    return -_turned(x, mode)  # a quarter turn in the other direction
 
 
 @family.kernel("aclnnRotaryPositionEmbedding(Tensor x, Tensor cos, Tensor sin, int64 mode, out Tensor out)")

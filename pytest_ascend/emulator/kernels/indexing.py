@@ -10,7 +10,7 @@ from pytest_ascend.emulator.choices import is_950
 from pytest_ascend.emulator.registry import Family, aten
 from pytest_ascend.emulator.tensors import Refused
 
-#: Those that torch's CPU would round inside.
+#: Operators inside which torch's CPU kernels would round.
 _WIDE = (
     "EmbeddingDenseBackward",
     "IndexAdd",
@@ -26,20 +26,20 @@ Optional = T | None
 
 
 def _indices(given: list[T | None]) -> list[T | None]:
-    """Return the indices as torch takes them; torch_npu passes an empty tensor for a dimension without one."""
+    """Return the indices as torch expects them; torch_npu passes an empty tensor for a dimension without one."""
     return [each if each is not None and each.numel() else None for each in given]
 
 
 @family.kernel("aclnnIndex(Tensor self, TensorList indices, inout Tensor out)")
 def index(x: T, indices: list[T | None], out: T) -> None:
-    if out.numel():  # else an index may be empty in earnest
+    if out.numel():  # else an index may really be empty
         aten.index.Tensor_out(x, _indices(indices), out=out)
 
 
 @family.kernel("aclnnIndexPutImpl(inout Tensor self, TensorList indices, Tensor values, bool accumulate, bool unsafe)")
 def index_put_(x: T, indices: list[T | None], values: T, accumulate: bool, _: bool) -> None:
     given = _indices(indices)
-    if any(each is not None for each in given):  # else all indices are empty in earnest
+    if any(each is not None for each in given):  # else all indices are really empty
         aten.index_put_(x, given, values, accumulate)
 
 
@@ -77,12 +77,12 @@ op(f"aclnnGather(Tensor self, {_INDEX}, out Tensor out)", torch.gather, into=Tru
 op("aclnnTake(Tensor self, Tensor index, out Tensor out)", torch.take, into=True)
 op(
     "aclnnInplacePut(inout Tensor self, Tensor index, Tensor source, bool accumulate)",
-    lambda x, index, source, accumulate: x.put_(index.long(), source, accumulate),  # CANN takes int32, too
+    lambda x, index, source, accumulate: x.put_(index.long(), source, accumulate),  # CANN supports int32, too
 )
 
 # --- scatter ---
 
-#: How values meet what is there, as torch_npu numbers it.
+#: The reduction with existing values, by torch_npu's numbers.
 _REDUCE = {1: "sum", 2: "prod", 3: "amax", 4: "amin", 5: "mean"}
 
 
@@ -134,7 +134,7 @@ def scatter_nd_update(x: T, indices: T, updates: T) -> None:
 
 @family.kernel("aclnnInplaceScatterUpdate(inout Tensor data, Tensor indices, Tensor updates, int64 axis)")
 def scatter_update_(data: T, indices: T, updates: T, axis: int) -> None:
-    """Write ``updates[b]`` into ``data[b]`` from ``indices[b]`` on along the axis, which counts the batch's too."""
+    """Write ``updates[b]`` to ``data[b]`` from ``indices[b]`` on along the axis, which counts the batch, too."""
     axis %= data.dim()
     for target, start, source in zip(data, indices.tolist(), updates, strict=True):
         target.narrow(axis - 1, start, source.shape[axis - 1]).copy_(source)
@@ -187,9 +187,9 @@ op(
 def embedding_bag(
     weight: T, indices: T, offsets: T, scale: bool, mode: int, *rest: Any
 ) -> tuple[T, Optional, T, Optional]:
-    """Return the bags, and of the rest what torch_npu has room for: on an Ascend 950 only what is of use.
+    """Return the bags, and the other results as far as torch_npu allocates them: on an Ascend 950 only useful ones.
 
-    There it has the sizes in as many places as there are offsets, of which the last may end the last bag.
+    There the sizes have as many entries as there are offsets; the last offset may end the last bag.
     """
     output, bag, size, largest = aten._embedding_bag(weight, indices, offsets, scale, mode, *rest)
     _, _, ends, padding = rest
@@ -214,7 +214,7 @@ def one_hot(x: T, classes: int, on: T, off: T, axis: int) -> T:
     " out Tensor newValues)"
 )
 def coalesce_sparse(distinct: T, places: T, indices: T, values: T) -> tuple[T, T]:
-    """Sum the values at the same indices. ``places`` gives each element its row among the distinct ones."""
+    """Sum the values at the same indices. ``places`` has each element's row among the distinct ones."""
     rows = distinct.numel()
     new_indices = indices.new_empty(rows, indices.shape[1]).index_copy_(0, places.long(), indices)
     return new_indices, values.new_zeros(rows, *values.shape[1:]).index_add_(0, places.long(), values)
@@ -235,6 +235,6 @@ def gather_by_name(x: T, index: T, dim: T, batch_dims: int = 0, **_: Any) -> T:
 
 @family.kernel_named("TopKV2")
 def top_k_by_name(x: T, count: T, dim: int = -1, largest: bool = True, **_: Any) -> tuple[T, T]:
-    """Return values and their places, sorted; equal ones are in the order of places."""
+    """Return values and their indices, sorted; equal values keep the order of their indices."""
     made = x.sort(dim=dim, descending=largest, stable=True)
     return made[0].narrow(dim, 0, int(count)), made[1].narrow(dim, 0, int(count))

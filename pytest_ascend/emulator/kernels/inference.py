@@ -1,4 +1,4 @@
-"""Attention for inference: of a prompt, of one more token, and both in one operator."""
+"""Attention for inference: for a prompt, for one more token, and both in one operator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = torch.Tensor
 Optional = T | None
 L = list[int]
 
-#: sparseMode: the mask is used as it is, or only says that there is one: left-up causal, right-down causal.
+#: sparseMode: the mask is used as it is, or only enables a causal one: left-up or right-down.
 _AS_IT_IS, _LEFT_UP, _RIGHT_DOWN = (0, 1), 2, 3
 
 _QUANTIZATION = "Tensor deqScale1, Tensor quantScale1, Tensor deqScale2, Tensor quantScale2, Tensor quantOffset2"
@@ -38,7 +38,7 @@ def _left_out(mask: Optional, queries: int, keys: int, mode: int) -> Optional:
 
 
 def _beyond(lengths: L | None, keys: int) -> Optional:
-    """Return which keys lie behind the end of their sequence, None where none does."""
+    """Return which keys are beyond the end of their sequence, None if none are."""
     if lengths is None or all(length >= keys for length in lengths):
         return None
     return (torch.arange(keys) >= torch.tensor(lengths)[:, None])[:, None, None]
@@ -141,10 +141,10 @@ def ring_attention_update(
     layout: str,
     statistics: str,
 ) -> tuple[T, T, T]:
-    """Merge two parts of attention over different keys, by what each softmax was divided by.
+    """Merge two parts of attention over different keys, by their softmax statistics.
 
-    Statistics are (..., 8), all eight alike: (batch, heads, length) for layout SBH, (tokens, heads) for TND, where
-    ``lengths`` makes no difference.
+    Statistics are (..., 8), eight equal copies: (batch, heads, length) for layout SBH, (tokens, heads) for TND, where
+    ``lengths`` has no effect.
     """
     if layout == "TND" != statistics:
         raise NotImplementedError(f"statistics in the layout {statistics} for attention in {layout}: not implemented")

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from pytest_ascend.emulator.choices import emulated_family
 from pytest_ascend.emulator.registry import Family
 
-#: Those that torch's CPU would round inside.
+#: Operators inside which torch's CPU kernels would round.
 _WIDE = (
     "Addbmm",
     "Addr",
@@ -25,7 +25,7 @@ T = torch.Tensor
 
 
 def _product(function: Callable[..., T]) -> Callable[..., None]:
-    """Make a body of a product of two operands; an output of another dtype (mm.dtype) gets its full precision."""
+    """Make a body of a product of two operands; an output of another dtype (mm.dtype) keeps its full precision."""
 
     def body(self: T, other: T, cube: int, out: T) -> None:
         self, other = narrowed(cube, self, other)
@@ -37,8 +37,8 @@ def _product(function: Callable[..., T]) -> Callable[..., None]:
 
 
 def _into(out: T, function: Callable[..., T], *operands: T, **how: Any) -> None:
-    """Compute into an output, in float32 first where the CPU is slow in half precision."""
-    # Operands of two dtypes are left as they are: torch refuses them, and so does CANN.
+    """Compute into an output, in float32 first if the CPU is slow in half precision."""
+    # Operands of different dtypes stay as they are: torch refuses them, and so does CANN.
     wide = widened(*operands) if len({each.dtype for each in operands}) == 1 else operands
     if wide[-1] is operands[-1]:
         function(*operands, **how, out=out)
@@ -59,9 +59,9 @@ def _added_product(function: Callable[..., T]) -> Callable[..., None]:
 
 
 def matmul(self: T, mat2: T, cube: int, out: T) -> None:
-    """Multiply. A batch times one matrix is one large product where CPU makes it one: if the matrix needs a gradient.
+    """Multiply. A batch times one matrix is one large product if the matrix needs a gradient, as on the CPU.
 
-    What needs a gradient is not known here; that gradients are on stands for it.
+    Whether it does is not known here; enabled gradients stand for it.
     """
     self, mat2 = narrowed(cube, self, mat2)
     if widened(mat2)[0] is not mat2:
@@ -79,7 +79,7 @@ def matmul(self: T, mat2: T, cube: int, out: T) -> None:
 
 
 def _folded(batch: T, other: T) -> T:
-    """Multiply all matrices of a batch with one matrix or vector at once."""
+    """Multiply all matrices of a batch with one matrix or vector in one product."""
     return (batch.reshape(-1, batch.shape[-1]) @ other).view(batch.shape[:-1] + other.shape[1:])
 
 
@@ -154,7 +154,7 @@ def transpose_batch_mat_mul(
 
 @family.kernel_named("BatchMatMul")
 def batch_mat_mul(left: T, right: T, adj_x1: bool, adj_x2: bool) -> T:
-    """Multiply; what is to be transposed comes as it lies in memory."""
+    """Multiply; operands to be transposed come as they are in memory."""
     return (left.mT if adj_x1 else left) @ (right.mT if adj_x2 else right)
 
 
@@ -164,7 +164,7 @@ def mat_mul(left: T, right: T, bias: T | None = None, *, transpose_x1: bool = Fa
     return made if bias is None else made + bias
 
 
-#: What a product can be given to at once, by the name that CANN has for it; "add" and "mul" take a third operand.
+#: Operators that can follow a product, by CANN's names; "add" and "mul" take a third operand.
 _THEN: Mapping[str, Callable[[T, Any], T]] = {
     "": lambda y, _: y,
     "16cast32": lambda y, _: y,
@@ -187,35 +187,37 @@ def fused_matmul(x1: T, x2: T, bias: T | None, x3: T | None, then: str, cube: in
     return _THEN[then](made, None if x3 is None else x3.to(made.dtype))
 
 
-#: cubeMathType, as CANN numbers it. Where a lower precision is merely allowed (1) it is not used here, so that float32
-#: stays CPU's; torch_npu asks for 0 (keep) or 1.
+#: cubeMathType, by CANN's numbers. If a lower precision is merely allowed (1) it is not used here, so that float32
+#: stays the CPU's; torch_npu passes 0 (keep) or 1.
 USE_FP16, USE_HF32 = 2, 3
 
 
 @functools.cache
 def slow_dtypes() -> frozenset[torch.dtype]:
-    """Return the dtypes that this CPU multiplies element by element, some ten times slower than float32."""
+    """Return the dtypes that this CPU multiplies element by element, about ten times slower than float32."""
     questions = {torch.float16: "_is_mkldnn_fp16_supported", torch.bfloat16: "_is_mkldnn_bf16_supported"}
-    fast = {dtype: getattr(torch.ops.mkldnn, name, None) for dtype, name in questions.items()}  # torch 2.1 has one
+    fast = {
+        dtype: getattr(torch.ops.mkldnn, name, None) for dtype, name in questions.items()
+    }  # torch 2.1 has one of them
     return frozenset(dtype for dtype, is_fast in fast.items() if is_fast is None or not is_fast())
 
 
 def widened(*operands: Any) -> tuple[Any, ...]:
-    """Return operands in float32 where the CPU is slow in their dtype; who writes the result rounds it, once.
+    """Return operands in float32 if the CPU is slow in their dtype; the caller rounds the result, once.
 
-    That is also what a cube unit does: it takes half precision and adds up in float32.
+    A cube unit does the same: it takes half precision and adds in float32.
     """
     return tuple(each.float() if each is not None and each.dtype in slow_dtypes() else each for each in operands)
 
 
 def _takes_halves_only() -> bool:
-    """Whether the emulated chip's cube unit reads no float32."""
+    """Whether the emulated chip's cube unit does not take float32."""
     kind = emulated_family()
     return kind is not None and kind.halves
 
 
 def narrowed(cube_math_type: int, *operands: T) -> tuple[T, ...]:
-    """Return the operands as the cube unit would read them: values are rounded, dtypes stay."""
+    """Return the operands as the cube unit reads them: values are rounded, dtypes stay."""
     if cube_math_type == USE_FP16 or (cube_math_type and _takes_halves_only()):
         return tuple(each.half().to(each.dtype) if each.is_floating_point() else each for each in operands)
     if cube_math_type == USE_HF32:
@@ -224,7 +226,7 @@ def narrowed(cube_math_type: int, *operands: T) -> tuple[T, ...]:
 
 
 def _to_hf32(tensor: T) -> T:
-    """Round float32 to HF32, which keeps 11 bits of the fraction; ties, on which public sources differ, go to even."""
+    """Round float32 to HF32, with 11 bits of fraction; ties, on which public sources differ, go to even."""
     bits = tensor.contiguous().view(torch.int32)
     rounded = (bits >> 12).bitwise_and_(1).add_(bits).add_(0x7FF).bitwise_and_(~0xFFF).view(torch.float32)
     return torch.where(tensor.isnan(), tensor, rounded)
@@ -232,10 +234,10 @@ def _to_hf32(tensor: T) -> T:
 
 Lists = list[T]
 
-#: groupType: what of the first operand is divided among the matrices.
+#: groupType: which dimension of the first operand is split among the matrices.
 _NOTHING, _ROWS = -1, 0
 
-#: splitItem: these give one result for all rows.
+#: splitItem: these values return one result for all rows.
 _ONE_RESULT = (2, 3)
 
 _SCALES = (
@@ -256,7 +258,7 @@ def _matrices(weight: Lists) -> Lists:
 
 
 def _row_groups(x: Lists, ends: list[int] | None) -> Iterator[T]:
-    """Yield the rows of each group: the tensors as they are, or the rows up to each end."""
+    """Yield the rows of each group: the tensors as they are, or rows split at the ends."""
     if ends is None or len(x) > 1:
         yield from x
         return
@@ -273,7 +275,7 @@ def _multiply(x: Lists, weight: Lists, bias: Lists | None, ends: list[int] | Non
 
 
 def _given(lists: Lists | None) -> Lists | None:
-    """Return a list that has tensors: torch_npu passes a tensor without elements where there is none."""
+    """Return a list with tensors, or None: torch_npu passes a tensor without elements for an omitted list."""
     return lists if lists and lists[0] is not None and lists[0].numel() else None
 
 

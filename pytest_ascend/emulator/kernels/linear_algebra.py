@@ -1,4 +1,4 @@
-"""Factorizations, inverses and what comes from them."""
+"""Factorizations, inverses and related operators."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ family = Family("linear_algebra", wide=True)
 op = family.op
 T = torch.Tensor
 
-#: The modes of QR, as CANN numbers them.
+#: The modes of QR, by CANN's numbers.
 _QR_MODES = {0: "reduced", 1: "complete", 2: "r"}
 
 
 def triangular_solve(right: T, left: T, upper: bool, transposed: bool, unitriangular: bool) -> tuple[T, T]:
-    """Solve ``left @ x = right``; gives x and the left side as it was."""
+    """Solve ``left @ x = right``; return x and the unchanged left side."""
     turned = left.mT if transposed else left
     x = torch.linalg.solve_triangular(turned, right, upper=upper != transposed, unitriangular=unitriangular)
     return x, left.expand(*x.shape[:-2], *left.shape[-2:])
@@ -57,7 +57,7 @@ op("aclnnInverse(Tensor self, out Tensor out)", torch.linalg.inv)
 op("aclnnSlogdet(Tensor self, out Tensor sign, out Tensor log)", slogdet)
 
 
-# There are no public names for what these do without a gradient.
+# torch has no public names for these without a gradient.
 op(
     "aclnnCdist(Tensor x1, Tensor x2, float p, int64 mode, out Tensor out)",
     aten._cdist_forward.default,
@@ -73,7 +73,7 @@ op(
 def cdist_grad(grad: T, x1: T, x2: T, distance: T, p: float) -> T:
     """Return the gradient of the first rows; all operands come expanded to (..., rows, other rows, columns).
 
-    An infinite p comes as -1.
+    An infinite p is passed as -1.
     """
     apart = x1 - x2
     if p == -1:

@@ -1,4 +1,4 @@
-"""Losses. Reductions are numbered as in PyTorch: 0 none, 1 mean, 2 sum."""
+"""Losses. Reductions have PyTorch's numbers: 0 none, 1 mean, 2 sum."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Optional = T | None
 
 
 def _mean_gradient(grad: T, x: T, reduction: int) -> T:
-    """Return the gradient that each element of an unreduced loss gets."""
+    """Return the gradient of each element of an unreduced loss."""
     return grad / x.numel() if reduction == 1 else grad
 
 
@@ -27,7 +27,7 @@ _NLL = "Tensor self, Tensor target, Tensor weight, int64 reduction, int64 ignore
 
 
 def _with_long(function: Any, place: int) -> Any:
-    """Return a loss of classes with its target as int64: CANN takes int32 too, torch's CPU does not."""
+    """Return a classification loss with its target as int64: CANN supports int32 too, torch's CPU does not."""
 
     def body(*given: Any) -> Any:
         return function(*given[:place], given[place].long(), *given[place + 1 :])
@@ -115,7 +115,7 @@ def kl_div_target_backward(grad: T, x: T, target: T, reduction: int, log_target:
     if log_target:
         likely = target.exp()
         return grad * (target - x) * likely + grad * likely
-    return torch.xlogy(grad, target) + grad * target / target - grad * x  # in CPU's order: 0 gives a NaN there too
+    return torch.xlogy(grad, target) + grad * target / target - grad * x  # in the CPU's order: 0 gives a NaN there, too
 
 
 op(
@@ -132,8 +132,8 @@ _CTC = "IntArray inputLengths, IntArray targetLengths"
     " out Tensor logAlpha)"
 )
 def ctc_loss(log_probs: T, targets: T, lengths: list[int], target_lengths: list[int], blank: int, zero: bool) -> Any:
-    """Return the losses and, with a last dimension that is rounded up to 8 but on a 950, what the backward takes."""
-    one = log_probs.dim() == 2  # no batch: torch_npu before 2.6 hands that on as it is
+    """Return the losses and what the backward takes, whose last dimension is rounded up to 8 except on a 950."""
+    one = log_probs.dim() == 2  # no batch: torch_npu before 2.6 passes that on unchanged
     batch = log_probs.unsqueeze(1) if one else log_probs
     loss, log_alpha = aten._ctc_loss(batch, targets, lengths, target_lengths, blank, zero)
     loss = loss.squeeze(0) if one else loss
@@ -158,14 +158,14 @@ def ctc_loss_backward(
     return aten._ctc_loss_backward(grad, log_probs, targets, lengths, target_lengths, loss, log_alpha, *rest)
 
 
-#: What stands for minus infinity where a mask leaves out.
+#: Stands for minus infinity where a mask excludes.
 _MASKED = -10000.0
 
 _HOW = "text reduction, int64 ignoreIndex, double labelSmoothing, double lseSquareScale"
 
 
 def _loss(shares: T, target: T, weight: Optional, reduction: str | None, ignored: int, smoothing: float) -> T:
-    """Return the loss of logarithms of shares; a softmax of them changes nothing."""
+    """Return the loss of log-probabilities; their softmax is the same."""
     return F.cross_entropy(
         shares, target.long(), weight, ignore_index=ignored, reduction=reduction or "mean", label_smoothing=smoothing
     )
@@ -200,7 +200,7 @@ def cross_entropy_loss_grad(
     grad: T, shares: T, target: T, weight: Optional, _grad_z: Optional, _lse: Optional, reduction: str | None,
     ignored: int, smoothing: float, _scale: float,
 ) -> T:  # fmt: skip
-    """Differentiate the loss by the scores: as the softmax of logarithms of shares is the same, by these."""
+    """Differentiate the loss by the scores, using log-probabilities, whose softmax is the same."""
     with torch.inference_mode(False), torch.enable_grad():
         leaf = shares.float().clone().requires_grad_()
         loss = _loss(leaf, target.clone(), weight, reduction, ignored, smoothing)
@@ -209,7 +209,7 @@ def cross_entropy_loss_grad(
 
 @family.kernel_named("SoftmaxCrossEntropyWithLogits")
 def softmax_cross_entropy_with_logits(x: T, labels: T) -> tuple[T, T]:
-    """Return the loss of each row against shares of all classes, and its gradient."""
+    """Return the loss of each row against probabilities of all classes, and its gradient."""
     wide, expected = x.float(), labels.float()
     return -(expected * wide.log_softmax(-1)).sum(-1), wide.softmax(-1) - expected
 
@@ -229,7 +229,7 @@ def scaled_masked_softmax_backward(grad: T, y: T, mask: Optional, scale: float, 
     return (made * scale).masked_fill(_left_out(mask, y, fixed_triu_mask), 0.0)
 
 
-# torch_npu calls the newer ones on chips that are newer than the emulated one.
+# torch_npu calls the newer ones on chips newer than the emulated one.
 _SCALED = "Tensor mask, double scale, bool fixedTriuMask"
 family.op(f"aclnnScaledMaskedSoftmax(Tensor x, {_SCALED}, out Tensor y)", scaled_masked_softmax)
 family.op(
@@ -240,18 +240,18 @@ family.named("ScaledMaskedSoftmax", scaled_masked_softmax)
 family.named("ScaledMaskedSoftmaxGrad", scaled_masked_softmax_backward)
 
 
-# A cross entropy whose classes are divided among devices, each with those from vocabStartIndex to vocabEndIndex.
-# Source: CANN's pages of the three operators. Logits are (rows, classes), all else is one number a row.
+# A cross entropy with classes split among devices, each with those from vocabStartIndex to vocabEndIndex. Source:
+# CANN's pages of the three operators. Logits are (rows, classes), all other tensors have one number per row.
 _BITS = torch.arange(8, dtype=torch.uint8)
 
 
 def _packed(mask: T) -> T:
-    """Return a mask as bits, its first element in the lowest bit of the first byte."""
+    """Pack a mask into bits, its first element in the lowest bit of the first byte."""
     return (F.pad(mask.to(torch.uint8), (0, -len(mask) % 8)).view(-1, 8) << _BITS).sum(1, dtype=torch.uint8)
 
 
 def _unpacked(bits: T, count: int) -> T:
-    """Return the mask of so many elements that was given as bits, or as it is."""
+    """Return the mask of ``count`` elements, from bits or as it is."""
     return bits.bool() if len(bits) == count else (bits[:, None] >> _BITS & 1).flatten()[:count].bool()
 
 
@@ -261,7 +261,7 @@ def _unpacked(bits: T, count: int) -> T:
     " out Tensor targetMask, out Tensor maskedTarget, out Tensor vocabParallelLogits)"
 )
 def fused_linear_online_max_sum(x: T, weight: T, target: T, first: int, last: int) -> tuple[T, T, T, T, T, T]:
-    """Return the largest logit of each row, the sum of exponentials above it, and what the target's is above it."""
+    """Return each row's largest logit, and relative to it the sum of exponentials and the target's logit."""
     logits = x @ weight.T
     largest = logits.amax(-1)
     above = logits - largest[:, None]

@@ -1,4 +1,4 @@
-"""Products and collectives in one operator (MC2): the product, in float32 and rounded, and HCCL's collective."""
+"""Products and collectives in one operator (MC2): the product in float32, rounded, then HCCL's collective."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _library(name: str) -> Any:
 
 
 class Group:
-    """The ranks of a communicator, which torch_npu names. Every call waits for the collective, and raises its error."""
+    """The ranks of a communicator, by torch_npu's name. Every call waits for the collective, and raises its error."""
 
     def __init__(self, name: str) -> None:
         self._comm, ranks, rank = ctypes.c_void_p(), ctypes.c_uint32(), ctypes.c_uint32()
@@ -73,7 +73,7 @@ class Group:
         return out
 
     def exchange(self, x: T, send: L, receive: L) -> T:
-        """Send each rank so many rows, one rank's after another's, and return what all sent to this one."""
+        """Send each rank its number of rows, in order of ranks, and return the rows received."""
         x, row = x.contiguous(), x.shape[1:].numel() * x.itemsize
         out = x.new_empty(sum(receive), *x.shape[1:])
         there, back = _counted(send, row), _counted(receive, row)
@@ -81,12 +81,12 @@ class Group:
         return out
 
     def rows_to_columns(self, x: T) -> T:
-        """Send each rank its part of the rows, and return the parts that came side by side."""
+        """Send each rank its part of the rows, and return the received parts side by side."""
         rows = [len(x) // self.ranks] * self.ranks
         return torch.cat(self.exchange(x, rows, rows).chunk(self.ranks), 1)
 
     def columns_to_rows(self, x: T) -> T:
-        """Send each rank its part of the columns, and return the parts that came below one another."""
+        """Send each rank its part of the columns, and return the received parts below one another."""
         rows = [len(x)] * self.ranks
         return self.exchange(torch.cat(x.chunk(self.ranks, 1)), rows, rows)
 
@@ -171,11 +171,11 @@ def all_to_all_matmul(
     x1: T,
     x2: T,
     bias: T | None,
-    axes: L | None,  # noqa: ARG001  (there is one way)
+    axes: L | None,  # noqa: ARG001 - there is one way
     group: str,
     turned2: bool,
 ) -> tuple[T, T]:
-    """Send each rank its part of the rows, and put the parts that come side by side."""
+    """Send each rank its part of the rows, put the received parts side by side, and multiply."""
     received = Group(group).rows_to_columns(x1)
     return _product(received, x2, bias, transposed=(False, turned2)), received
 
@@ -190,11 +190,11 @@ def matmul_all_to_all(
     group: str,
     turned2: bool,
 ) -> T:
-    """Send each rank its part of the columns, and put the parts that come below one another."""
+    """Multiply, send each rank its part of the columns, and put the received parts below one another."""
     return Group(group).columns_to_rows(_product(x1, x2, bias, transposed=(False, turned2)))
 
 
-# --- products by expert: counts say for each rank (row) and expert of one rank (column) how many rows go or come ---
+# --- products by expert: counts are the rows sent or received by rank (row) and expert of a rank (column) ---
 
 _EXPERTS = (
     "Tensor rows, Tensor weight, Tensor send_tensor, Tensor receive_tensor, Tensor shared, Tensor shared_weight,"
@@ -204,7 +204,7 @@ _COUNTS = "int64 epWorldSize, IntArray send, IntArray receive, bool turned, bool
 
 
 def _turned(x: T, counts: L, ranks: int, *, by_expert: bool) -> T:
-    """Bring blocks of rows from the order of ranks into that of experts, or back."""
+    """Reorder blocks of rows from ranks to experts, or back."""
     experts = len(counts) // ranks
     order = [(rank, expert) for rank in range(ranks) for expert in range(experts)]
     target = sorted(order, key=lambda each: each[::-1])
@@ -226,7 +226,7 @@ def _by_rank(counts: L, ranks: int) -> L:
 
 
 def _beside(x: T | None, weight: T | None, *, transposed: bool) -> T | None:
-    """Return the product of the shared expert, which is computed where the tokens are."""
+    """Return the product of the shared expert, which is computed on the tokens' rank."""
     return None if x is None or weight is None else _product(x, weight, transposed=(False, transposed))
 
 
@@ -262,7 +262,7 @@ def grouped_matmul_all_to_all(
     return back, _beside(shared, shared_weight, transposed=shared_turned)
 
 
-# --- experts: every token to those that are chosen for it, and what they make of it back ---
+# --- experts: send every token to the experts chosen for it, and the results back ---
 
 _CHOSEN = "Tensor x, Tensor expert_ids, Tensor scales, Tensor active, Tensor expert_scales"
 _PLACES = (
@@ -278,12 +278,12 @@ _DISPATCHED = (
 
 
 def _order(expert_ids: T, experts: int) -> tuple[T, L]:
-    """Return the places of a token's copies in the order of their experts, and how many go to each."""
+    """Return the positions of tokens' copies sorted by expert, and how many go to each expert."""
     flat = expert_ids.flatten().long()
     return flat.argsort(stable=True), torch.bincount(flat, minlength=experts).tolist()
 
 
-#: What is not implemented: numbers that have to be 0, and tensors that have not to be there.
+#: Not implemented: numbers that must be 0, and tensors that must be omitted.
 _ODDITIES = ("scales", "active", "elastic", "quantized", "shared_ranks", "zero_experts", "copy_experts")
 
 
@@ -294,7 +294,7 @@ def _only_plain(given: dict[str, Any]) -> None:
 
 
 def _dispatch(given: dict[str, Any], out: tuple[T, ...]) -> None:
-    """Copy each token to its experts' ranks: rows by expert, of each by rank; and how many came, added up."""
+    """Copy each token to its experts' ranks: rows by expert, then by rank; and their cumulative counts."""
     _only_plain(given)
     us, experts, ids = Group(given["group"]), given["experts"], given["expert_ids"]
     order, send = _order(ids, experts)
@@ -346,8 +346,8 @@ def combine(
     rows: T, expert_ids: T, index: T, received: T, expert_scales: T, received_tp: T | None, spread_scales: T | None,
     group: str, experts: int, ranks_tp: int, shared_ranks: int, quantized: int, shared: T | None = None,
 ) -> T:  # fmt: skip
-    """Send what experts made back to where the tokens are, and weigh it up there."""
-    del index, received_tp, spread_scales  # what dispatch says of rows can be told from the experts
+    """Send the experts' results back to the tokens' ranks, and add them, weighted."""
+    del index, received_tp, spread_scales  # dispatch's data on rows follows from the experts
     _only_plain({"ranks_tp": ranks_tp, "shared_ranks": shared_ranks, "quantized": quantized})
     us = Group(group)
     order, mine = _order(expert_ids, experts)

@@ -1,4 +1,4 @@
-"""Products and collectives in one operator (MC2) of quantized numbers: int8, and float8 where torch has it."""
+"""Products and collectives in one operator (MC2) on quantized numbers: int8, and float8 if torch has it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pytest_ascend.emulator.registry import Family
 family = Family("mc2_quantized")
 op = family.kernel_of_some
 
-#: How x1 is scaled, by CANN's numbers: by row, with the scales given, or with those that are found on the way.
+#: The scaling of x1, by CANN's numbers: by row, with given scales, or with scales computed from the rows.
 _BY_ROW, _FOUND = 3, 7
-#: How x2 is scaled: by column.
+#: The scaling of x2: by column.
 _BY_COLUMN = 2
-#: ACL's dtype -> torch's, of what rows can be quantized to.
+#: ACL's dtype -> torch's, of the dtypes that rows can be quantized to.
 _QUANTIZED = {2: torch.int8, 35: torch.float8_e5m2, 36: torch.float8_e4m3fn}
 
 
 def _scaled_product(x1: T, x2: T, rows: T | None, columns: T, bias: T | None = None) -> T:
     """Multiply exactly, scale by row and by column in float32.
 
-    A bias in int32 is added before the scales, one in floating point after them. A scale in int64 is a float32 in its
+    A bias in int32 is added before the scales, one in floating point after them. A scale in int64 has a float32 in its
     lower half.
     """
     wide = columns.contiguous().view(torch.float32)[..., ::2] if columns.dtype is torch.int64 else columns.float()
@@ -31,12 +31,12 @@ def _scaled_product(x1: T, x2: T, rows: T | None, columns: T, bias: T | None = N
 
 
 def _by_column(x: T, scale: T) -> T:
-    """Quantize to int8 by columns, halves to even."""
+    """Quantize to int8 by columns, rounding half to even."""
     return (x.float() / scale.float()).round().clamp(-128, 127).to(torch.int8)
 
 
 def _reduced_in_int8(x: T, there: T, back: T, group: str) -> T:
-    """Sum over ranks with int8 on the way: parts of rows with one scale a column, their sums with another."""
+    """Sum over ranks in int8: parts of rows are sent with one scale per column, their sums with another."""
     us, rows = Group(group), x.view(-1, x.shape[-1])
     padded = torch.nn.functional.pad(_by_column(rows, there), (0, 0, 0, -len(rows) % us.ranks))
     share = [len(padded) // us.ranks] * us.ranks
@@ -60,7 +60,7 @@ def quant_matmul_all_reduce(
     x1: T, x2: T, bias: T | None, x3: T | None, scale: T, group: str, token_scale: T | None = None,
     there: T | None = None, back: T | None = None, group_size: int = 0,
 ) -> T:  # fmt: skip
-    """Multiply quantized numbers, scale, round, and sum over ranks, quantized for the way where scales say so."""
+    """Multiply quantized numbers, scale, round, and sum over ranks, quantized in transit if there are scales for it."""
     if group_size:
         raise NotImplementedError("scales of blocks are not implemented")
     rows = None if token_scale is None else token_scale.view(x1.shape[:-1])
@@ -80,9 +80,9 @@ _WEIGHT = f"{OPERANDS}, Tensor scale, Tensor offset, Tensor x3, {_REDUCED}"
 def weight_quant_matmul_all_reduce(
     x1: T, x2: T, bias: T | None, scale: T, offset: T | None, x3: T | None, group: str, group_size: int
 ) -> T:
-    """Multiply by int8 weights, to which the offset is added before they are scaled.
+    """Multiply by int8 weights; the offset is added before scaling.
 
-    Scales are of a column, of all columns alike, or of ``group_size`` rows of a column.
+    There is a scale per column, for all columns, or per ``group_size`` rows of a column.
     """
     if group_size:
         scale = scale.repeat_interleave(group_size, 0)[: len(x2)]
@@ -101,7 +101,7 @@ def _known(mode1: int, mode2: int, group_size: int, *modes: int) -> None:
 
 
 def _found(x: T, to: torch.dtype) -> tuple[T, T]:
-    """Quantize each row by its largest magnitude. Return what comes of it, and the scales."""
+    """Quantize each row by its largest magnitude. Return the result, and the scales."""
     largest = torch.iinfo(to).max if to is torch.int8 else torch.finfo(to).max
     scale = x.float().abs().amax(1) / largest
     scale = torch.where(scale == 0, 1.0, scale)
@@ -121,7 +121,7 @@ def all_to_all_quant_matmul(
     x1: T, x2: T, bias: T | None, scale1: T | None, scale2: T, group: str, axes: L | None, mode1: int, mode2: int,
     to: int, group_size: int, turned2: bool,
 ) -> tuple[T, T]:  # fmt: skip
-    """Send each rank its part of the rows, put the parts that come side by side, quantize rows, and multiply."""
+    """Send each rank its part of the rows, put the received parts side by side, quantize rows, and multiply."""
     del axes  # there is one way
     _known(mode1, mode2, group_size, _BY_ROW, _FOUND)
     received = Group(group).rows_to_columns(x1)
@@ -141,7 +141,7 @@ def quant_matmul_all_to_all(
     x1: T, x2: T, bias: T | None, scale1: T, scale2: T, axes: L | None, group: str, mode1: int, mode2: int,
     group_size: int, turned2: bool,
 ) -> T:  # fmt: skip
-    """Multiply and scale, send each rank its part of the columns, and put the parts that come below one another."""
+    """Multiply and scale, send each rank its part of the columns, and put the received parts below one another."""
     del axes  # there is one way
     _known(mode1, mode2, group_size, _BY_ROW)
     return Group(group).columns_to_rows(_scaled_product(x1, x2.T if turned2 else x2, scale1, scale2, bias))

@@ -16,7 +16,7 @@ Three = tuple[Optional, Optional, Optional]
 
 
 def _in_dtype_of(weight: Optional, *statistics: Optional) -> tuple[Optional, ...]:
-    """Return statistics, which torch_npu always keeps in float32, as CPU wants them: in the dtype of the parameters."""
+    """Return statistics, which torch_npu keeps in float32, in the dtype of the parameters, as the CPU needs them."""
     if weight is None:
         return statistics
     return tuple(each if each is None else each.to(weight.dtype) for each in statistics)
@@ -79,7 +79,7 @@ def batch_norm_backward(
 )
 def layer_norm(x: T, shape: list[int], weight: Optional, bias: Optional, eps: float) -> tuple[T, Optional, Optional]:
     out, mean, rstd = torch.native_layer_norm(x, shape, weight, bias, eps)
-    return (out, mean, rstd) if mean.numel() else (out, None, None)  # their shape differs by version of torch_npu
+    return (out, mean, rstd) if mean.numel() else (out, None, None)  # their shape depends on torch_npu's version
 
 
 @family.kernel(
@@ -96,7 +96,7 @@ def layer_norm_backward(
     return aten.native_layer_norm_backward(grad, x, shape, *statistics, weight, bias, mask)  # type: ignore[no-any-return]
 
 
-# torch's CPU kernels read the parameters of groups without a look at their strides.
+# torch's CPU kernels ignore the strides of the parameters of groups.
 
 
 def group_norm(x: T, gamma: Optional, beta: Optional, *rest: Any) -> tuple[T, T, T]:
@@ -126,7 +126,7 @@ op(
     group_norm_backward,
 )
 
-# --- over a batch that several devices share: statistics of each, put together, and the same of gradients ---
+# --- over a batch shared by several devices: statistics of each, combined, and the same for gradients ---
 
 
 def _of_channels(x: T, values: T) -> T:
@@ -213,12 +213,12 @@ def batch_norm_elemt_backward(
 
 
 def root_mean_square(wide: T, gamma: T, eps: float) -> T:
-    """Return one over the root mean square of what lies under ``gamma``, with dimensions kept."""
+    """Return the reciprocal of the root mean square over the dimensions of ``gamma``, with dimensions kept."""
     return wide.square().mean(list(range(wide.dim() - gamma.dim(), wide.dim())), keepdim=True).add(eps).rsqrt()
 
 
 def _rms_norm(x: T, gamma: T, eps: float) -> tuple[T, T]:
-    """Return x over its root mean square, rounded once, and one over that root in float32, with dimensions kept."""
+    """Return x over its root mean square, rounded once, and the reciprocal of that root in float32, dimensions kept."""
     wide = x.float()
     rstd = root_mean_square(wide, gamma, eps)
     return (wide * rstd * gamma.float()).to(x.dtype), rstd
@@ -255,7 +255,7 @@ def add_rms_norm(x1: T, x2: T, gamma: T, eps: float) -> tuple[T, T, T]:
     "aclnnInplaceAddRmsNorm(inout Tensor x1, inout Tensor x2, Tensor gamma, double epsilon, out Tensor rstd)"
 )
 def inplace_add_rms_norm(x1: T, x2: T, gamma: T, eps: float) -> T:
-    """Add into ``x2``, and put what comes of it into ``x1``."""
+    """Add into ``x2``, and write the normalized result to ``x1``."""
     x2.add_(x1)
     y, rstd = _rms_norm(x2, gamma, eps)
     x1.copy_(y)
@@ -278,7 +278,7 @@ def add_layer_norm(x1: T, x2: T, gamma: T, beta: T, bias: Optional, eps: float, 
 )
 def group_norm_silu(x: T, gamma: Optional, beta: Optional, group: int, eps: float) -> tuple[T, T, T]:
     sizes = (x.shape[0], x.shape[1], x[0, 0].numel(), group)
-    # torch's inner function reads memory in order, and leaves it to its caller that this is the order of the elements.
+    # torch's inner function reads memory in order; its caller has to make the elements contiguous.
     weight, bias = (None if each is None else each.contiguous() for each in (gamma, beta))
     y, mean, rstd = group_norm(x, weight, bias, *sizes, eps)
     return torch.nn.functional.silu(y), mean, rstd

@@ -1,6 +1,6 @@
-"""Optimizer steps in one operator, and element-wise operators on lists of tensors, which optimizers use.
+"""Optimizer steps as one operator, and element-wise operators on lists of tensors, which optimizers use.
 
-The latter are torch's own on lists: in half precision these round a number before they multiply, where others do not.
+The latter are torch's own on lists: in half precision some round a number before they multiply, others do not.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 
 from pytest_ascend.emulator.registry import Family, aten
 
-#: Those that torch's CPU would round inside.
+#: Operators inside which torch's CPU kernels would round.
 _WIDE = (
     "ApplyAdamWV2",
     "ForeachAddScalarList",
@@ -50,9 +50,9 @@ def apply_adam_w_v2(
     amsgrad: bool,
     maximize: bool,
 ) -> None:
-    """Step one parameter. ``step`` counts the steps before this one.
+    """Step one parameter. ``step`` counts the earlier steps.
 
-    CANN takes float32 numbers: a beta of 0.9 is 0.89999998, so that not all bits of the results are CPU's.
+    CANN takes float32 numbers: a beta of 0.9 is 0.89999998, so that some bits of the results differ from the CPU's.
     """
     aten._fused_adamw_(
         [var],
@@ -155,7 +155,7 @@ def _moments(m: T, v: T, grad: T, beta1: T, beta2: T) -> tuple[T, T]:
 def apply_adam(
     var: T, m: T, v: T, beta1_power: T, beta2_power: T, lr: T, beta1: T, beta2: T, epsilon: T, grad: T, **how: bool
 ) -> Adam:
-    """Step one parameter, in float32; numbers come as tensors of the parameter's dtype."""
+    """Step one parameter, in float32; numbers are passed as tensors of the parameter's dtype."""
     dtype = var.dtype
     given = (var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad)
     var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad = (each.float() for each in given)
@@ -170,7 +170,7 @@ def apply_adam_w(
     var: T, m: T, v: T, beta1_power: T, beta2_power: T, lr: T, decay: T, beta1: T, beta2: T, epsilon: T, grad: T,
     max_norm: Optional = None, *, amsgrad: bool = False, maximize: bool = False,
 ) -> Adam:  # fmt: skip
-    """Step one parameter, in float32. The powers are those of the step before."""
+    """Step one parameter, in float32. The powers are those of the previous step."""
     if amsgrad or max_norm is not None:
         raise NotImplementedError("amsgrad is not implemented")
     given = (var, m, v, beta1_power, beta2_power, lr, decay, beta1, beta2, epsilon, grad)
@@ -211,17 +211,17 @@ _UNARY = (
     *("Neg", "Reciprocal", "Sigmoid", "Sign", "Sin", "Sinh", "Sqrt", "Tan", "Tanh"),
 )
 
-#: With a second operand: a list, one number (in a tensor, or in a scalar for V2), or a number for each tensor.
+#: With a second operand: a list, one number (in a tensor, or in a scalar for V2), or one number per tensor.
 _BINARY = ("Add", "Div", "Maximum", "Minimum", "Mul", "Pow", "Sub")
 _WITH_ALPHA = ("Add", "Sub")
 _TERNARY = ("Addcdiv", "Addcmul")
 
-#: The modes of RoundOffNumber, as CANN numbers them.
+#: The modes of RoundOffNumber, by CANN's numbers.
 _ROUNDING = {1: "round", 2: "floor", 3: "ceil", 5: "trunc", 7: "frac"}
 
 
 def _apply(name: str, x: Lists, *rest: Any, out: Lists, **options: Any) -> None:
-    """Apply torch's function on lists; an output that is the input itself is changed in place."""
+    """Apply torch's function on lists; an output that is the input is changed in place."""
     if _is_in_place(x, out):
         getattr(torch, f"_foreach_{name}_")(x, *rest, **options)
     else:
@@ -229,13 +229,13 @@ def _apply(name: str, x: Lists, *rest: Any, out: Lists, **options: Any) -> None:
 
 
 def _is_in_place(x: Lists, out: Lists) -> bool:
-    """Whether the output is the input. Tensors without elements have no memory, and say nothing."""
+    """Whether the output is the input. Tensors without elements have no memory, and are ignored."""
     told = [(one, other) for one, other in zip(x, out, strict=False) if one.numel()]
     return bool(told) and told[0][0].data_ptr() == told[0][1].data_ptr() and told[0][0].dtype == told[0][1].dtype
 
 
 def _number(scalar: Any) -> Any:
-    """Return one number from a scalar, or from a tensor on the device that holds it."""
+    """Return a number from a scalar, or from a tensor on the device."""
     return scalar.item() if isinstance(scalar, T) else scalar
 
 
@@ -251,10 +251,10 @@ def _plain(name: str) -> _Body:
 
 
 def _stepwise(name: str, numbers: Callable[[Any], Any], steps: Callable[..., Lists], *, by_name: str = "") -> _Body:
-    """Return a kernel that rounds after each of its steps in float16, and computes bfloat16 in float32.
+    """Return a kernel that rounds after each step in float16, and computes bfloat16 in float32.
 
-    So do CANN's on lists: in float16 they multiply by a number of that dtype (Muls, Axpy), and then add. Other dtypes
-    are torch's, which takes the number as its last argument or ``by_name``.
+    CANN's on lists do the same: in float16 they multiply by a number of that dtype (Muls, Axpy), and then add. Other
+    dtypes are torch's, which takes the number as its last argument or ``by_name``.
     """
 
     def body(*given: Any, out: Lists) -> None:
@@ -324,7 +324,7 @@ def _round_off(x: Lists, mode: Any, out: Lists) -> None:
     _apply(_ROUNDING[int(_number(mode))], x, out=out)
 
 
-# Their names begin with an underscore, though they are meant for use: torch's optimizers call them so.
+# torch's names begin with an underscore, but its optimizers call them.
 _copy = torch._foreach_copy_
 _norm: Callable[[Lists, Any], Any] = torch._foreach_norm
 _pow: Callable[[Any, Lists], Any] = torch._foreach_pow

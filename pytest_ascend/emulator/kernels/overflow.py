@@ -1,7 +1,7 @@
-"""Overflow where a chip has no Inf and NaN: results are the largest number or zero, and a status remembers it.
+"""Overflow on a chip without Inf and NaN: results are the largest number or zero, and a status remembers it.
 
 Source: CANN, aclrtFloatOverflowMode: Inf becomes the largest number and NaN zero; the first 910, 310P and 310B have no
-other mode, a 950 has no such mode.
+other mode, a 950 does not have this mode.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pytest_ascend.emulator.registry import Family, Kernel
 family = Family("overflow")
 T = torch.Tensor
 
-#: Families whose operators move values and compute none, and operators of other families that do: Inf stays Inf.
+#: Families that move values without computing any, and such operators of other families: Inf stays Inf.
 _MOVING = ("shaping", "indexing", family.name)
 _SELECTING = ("aclnnSWhere", "aclnnApplyTopKTopP")
 _status = {"overflow": False}
 
 
 def computes(kernel: Kernel) -> bool:
-    """Whether an operator computes new values, which may overflow."""
+    """Whether an operator computes values, which may overflow."""
     return kernel.family not in _MOVING and kernel.name not in _SELECTING
 
 
 def saturate(results: Iterable[Any]) -> None:
-    """Replace Inf by the largest number of its sign and NaN by zero, in tensors and lists of them, and note it."""
+    """Replace Inf by the largest number with its sign and NaN by zero, in tensors and lists of them; set the status."""
     for each in results:
         if isinstance(each, list):
             saturate(each)
@@ -39,7 +39,7 @@ def saturate(results: Iterable[Any]) -> None:
 
 @family.kernel_named("NPUGetFloatStatus")
 def _told(status: T) -> T:
-    """Write the status into the input, which is what torch_npu gives back."""
+    """Write the status to the input, which torch_npu returns."""
     return status.fill_(_status["overflow"])
 
 

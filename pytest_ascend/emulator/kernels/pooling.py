@@ -40,7 +40,7 @@ def _adaptive_max_backward(name: str) -> Any:
 
 
 def _max_pool(name: str) -> Any:
-    """Make a body of the largest of each window and where it is; no stride means the window's size."""
+    """Make a body that returns the maximum of each window and its index; no stride means the window's size."""
     forward = getattr(aten, name).default
     return lambda x, kernel, stride, *rest: forward(x, kernel, stride or kernel, *rest)
 
@@ -69,8 +69,8 @@ for _d, _name in (("2d", "MaxPool2dWithIndices"), ("3d", "MaxPool3dWithArgmax"))
     )
 
 
-# The mask is CANN's own affair, and only the backward reads it: it finds the places again instead, so that the mask
-# stays empty. It has 2 bytes for each element of a window, too few for an index where a window has one element.
+# The mask is internal to CANN, and only the backward reads it. It stays empty here: the backward computes the indices
+# again. It has 2 bytes per element of a window, too few for an index if a window has one element.
 @family.kernel(f"aclnnMaxPool2dWithMask(Tensor self, {_MAX_WINDOW}, out Tensor out, out Tensor mask)")
 def max_pool2d_with_mask(x: T, kernel: L, stride: L | None, *rest: Any) -> tuple[T, None]:
     return _max_pool2d(x, kernel, stride, *rest)[0], None
@@ -115,7 +115,7 @@ for _d, _cube in (("2d", ", int8 cube"), ("3d", "")):
     )
 
 
-# --- by name, as torch_npu calls them on chips before the 910B: paddings are before and after of each axis ---
+# --- by name, as torch_npu calls them on chips before the 910B: paddings are before and after on each axis ---
 
 
 def _window_3d(ksize: L, strides: L, pads: L) -> tuple[L, L, L]:
@@ -123,7 +123,7 @@ def _window_3d(ksize: L, strides: L, pads: L) -> tuple[L, L, L]:
 
 
 def _largest_3d(x: T, dilation: L, **window: Any) -> tuple[T, T]:
-    """Return maxima and their places; torch_npu pads the far end where sizes are rounded up."""
+    """Return maxima and their indices; torch_npu pads the far end if sizes are rounded up."""
     ceil = window["pads"][::2] != window["pads"][1::2]
     found: tuple[T, T] = aten.max_pool3d_with_indices(x, *_window_3d(**window), dilation[-3:], ceil)
     return found
@@ -136,7 +136,7 @@ def max_pool3d(x: T, *, dilation: L, padding: str, ceil_mode: int, data_format: 
 
 @family.kernel_named("MaxPool3DGrad")
 def max_pool3d_grad(x: T, _: T, grad: T, *, padding: str, data_format: str, **window: Any) -> T:  # noqa: ARG001
-    """Return the gradient of the maxima of windows without gaps: torch_npu does not hand on the dilation."""
+    """Return the gradient of the maxima of windows without gaps: torch_npu does not pass the dilation on."""
     indices = _largest_3d(x, [1, 1, 1], **window)[1]
     depth, height, width = grad.shape[-3:]
     indices, grad = indices[..., :depth, :height, :width].flatten(2), grad.float().flatten(2)
@@ -152,7 +152,7 @@ def avg_pool3d(x: T, *, data_format: str, divisor_override: int | None = None, *
 
 @family.kernel_named("AvgPool3DGrad")
 def avg_pool3d_grad(shape: T, grad: T, *, data_format: str, divisor_override: int | None = None, **window: Any) -> T:  # noqa: ARG001
-    window["pads"] = window["pads"][4:] + window["pads"][:4]  # torch_npu gives those of height and width first
+    window["pads"] = window["pads"][4:] + window["pads"][:4]  # torch_npu passes those of height and width first
     ceil, count = window.pop("ceil_mode"), window.pop("count_include_pad")
     x = torch.empty(shape.tolist())
     made: T = aten.avg_pool3d_backward(grad.float(), x, *_window_3d(**window), ceil, count, divisor_override)
@@ -181,7 +181,7 @@ def _scales(dimensions: int, kind: str = "double") -> str:
 
 
 def _resized(name: str, leading: int) -> Callable[..., T]:
-    """Make a body of a function that ends in scales; ``leading`` arguments come before."""
+    """Make a body of a function whose last arguments are scales, after ``leading`` other ones."""
     function = getattr(aten, name).default
     is_backward = name.endswith("_backward")
 
@@ -196,11 +196,11 @@ def _resized(name: str, leading: int) -> Callable[..., T]:
 
 
 def _gives(scale: float, before: int, after: int) -> bool:
-    """Whether a scale is one: where a caller names sizes only, torch_npu gives 0, and before 2.6 gave 1."""
+    """Whether a scale is given: if a caller gives sizes only, torch_npu passes 0, and before 2.6 passed 1."""
     return scale > 0 and (scale != 1 or before == after)
 
 
-#: CANN's name, torch's, dimensions, whether corners may be aligned.
+#: CANN's name, torch's, number of dimensions, whether corners may be aligned.
 _KINDS = (
     ("Nearest1d", "upsample_nearest1d", 1, False),
     ("Nearest2d", "upsample_nearest2d", 2, False),
@@ -216,7 +216,7 @@ _KINDS = (
     ("Trilinear3d", "upsample_trilinear3d", 3, True),
 )
 
-#: These arrive without scales, or with narrow ones.
+#: These are called without scales, or with narrower ones.
 _FORWARD_SCALES = {"Nearest1d": "", "Nearest2d": ""}
 _BACKWARD_NAMES = {"Bicubic2dAA": "Bicubic2dAAGrad"}
 

@@ -1,4 +1,4 @@
-"""Quantization: numbers in eight bits, with a scale for all, for each column, or for each row."""
+"""Quantization: numbers in eight bits, with one scale, one per column, or one per row."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Optional = T | None
 
 
 def _rounded(x: T, dtype: torch.dtype) -> T:
-    """Round to the nearest integer, to even from the middle, and stay within the dtype."""
+    """Round to the nearest integer, half to even, and clamp to the dtype."""
     limits = torch.iinfo(dtype)
     return x.round().clamp(limits.min, limits.max).to(dtype)
 
 
 def _along(x: T, values: T, axis: int) -> T:
-    """Return values, one for all or one for each place along an axis, in a shape that fits to ``x``."""
+    """Return values, one for all or one per index along an axis, in a shape that broadcasts to ``x``."""
     shape = [-1 if dim == axis % x.dim() else 1 for dim in range(x.dim())]
     return values.float().view(shape if values.numel() > 1 else ())
 
@@ -38,7 +38,7 @@ _TEXTS = {"torch.qint8": torch.int8, "torch.quint8": torch.uint8, "torch.qint32"
 
 @family.kernel_named("Quantize")
 def quantize_by_name(x: T, scales: T, zero_points: Optional = None, *, axis: int, dtype: str) -> T:
-    """Return what aclnnQuantize does; older versions of torch_npu call it so."""
+    """Compute aclnnQuantize; older versions of torch_npu use this name."""
     return quantize(x, scales, zero_points, _TEXTS[dtype], axis)
 
 
@@ -68,14 +68,14 @@ def anti_quant(x: T, scale: T, offset: Optional, _: torch.dtype, sqrt_mode: bool
     return wide * (factor * factor if sqrt_mode else factor)
 
 
-#: What is quantized by one scale -> the axes that its largest magnitude is taken over.
+#: What shares a scale -> the axes of its largest magnitude.
 _TOGETHER: dict[str, list[int]] = {"pertoken": [-1], "perchannel": [-2], "pertensor": []}
 
 
 def _smoothed(x: T, smooth: Optional, groups: Optional, mode: str) -> T:
-    """Multiply by smoothing factors: of each column (row, by channel), or of each column for groups of rows.
+    """Multiply by smoothing factors: per column (row, by channel), or per column for groups of rows.
 
-    ``groups`` says of each group where it ends.
+    ``groups`` has the end of each group.
     """
     if smooth is None:
         return x.float()
@@ -88,7 +88,7 @@ def _smoothed(x: T, smooth: Optional, groups: Optional, mode: str) -> T:
 
 
 def _packed(x: T) -> T:
-    """Put eight numbers of four bits into an int32 each, the first one lowest."""
+    """Pack eight numbers of four bits into each int32, the first one lowest."""
     bits = (x.long() & 0xF).view(*x.shape[:-1], -1, 8) << torch.arange(0, 32, 4)
     return bits.sum(-1).to(torch.uint32).view(torch.int32)
 
@@ -97,14 +97,14 @@ def _dynamic_quant(
     x: T,
     smooth: Optional,
     groups: Optional = None,
-    to: torch.dtype | None = None,  # noqa: ARG001  (the output's says it, and int32 says eight numbers of four bits)
+    to: torch.dtype | None = None,  # noqa: ARG001 - the output has it; int32 means eight numbers of four bits
     symmetric: bool = True,
     mode: str | None = None,
     largest: float = 0,
     *,
     out: tuple[T, T, Optional],
 ) -> None:
-    """Quantize with scales that are found from the numbers, and offsets where they are asked for."""
+    """Quantize with scales computed from the numbers, and offsets if requested."""
     y, scale, offset = out
     symmetric, mode = symmetric and offset is None, mode or "pertoken"
     wide, axes = _smoothed(x, smooth, groups, mode), _TOGETHER[mode]
@@ -139,7 +139,7 @@ op(f"aclnnDynamicQuantV4({_CHOSEN}, float dstTypeMax, {_RESULTS}, out Tensor off
 
 @family.kernel("aclnnTransQuantParamV2(Tensor scale, Tensor offset, out Tensor out)")
 def trans_quant_param(scale: T, offset: Optional) -> T:
-    """Put a scale into 64 bits as the matrix unit takes it: 19 bits of its float32, a mark, nine bits of the offset."""
+    """Pack a scale into 64 bits for the matrix unit: 19 bits of its float32, a mark, nine bits of the offset."""
     bits = scale.float().contiguous().view(torch.int32).long() & 0xFFFFE000
     whole = bits | 1 << 46
     if offset is None:
@@ -154,7 +154,7 @@ op(
 
 
 def _to_19_bits(x: T) -> T:
-    """Round float32 to the 19 bits that are kept, halves to even."""
+    """Round float32 to the 19 bits that are kept, half to even."""
     bits = x.float().contiguous().view(torch.int32)
     return (bits + 0xFFF + (bits >> 13 & 1)).view(torch.float32)
 

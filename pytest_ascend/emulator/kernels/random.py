@@ -1,4 +1,4 @@
-"""Random numbers. The same seed and offset give the same numbers, which are neither an NPU's nor CPU's own."""
+"""Random numbers. The same seed and offset give the same numbers, which are neither an NPU's nor the CPU's own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SEED = "uint64 seed, uint64 offset"
 def generator(seed: int, offset: int) -> torch.Generator:
     """Return a generator for one call: torch_npu advances the offset from call to call.
 
-    CPU's generator takes 32 bits of a seed, so that all bits are mixed first (the finalizer of SplitMix64).
+    The CPU's generator uses 32 bits of a seed, so that all bits are mixed first (the finalizer of SplitMix64).
     """
     mixed = (seed + 0x9E37_79B9_7F4A_7C15 * (offset + 1)) & _64_BITS
     mixed = ((mixed ^ (mixed >> 30)) * 0xBF58_476D_1CE4_E5B9) & _64_BITS
@@ -36,7 +36,7 @@ def uniform_(x: T, low: float, high: float, seed: int, offset: int) -> None:
 def normal_(x: T, mean: float, std: float, seed: int, offset: int) -> None:
     if x.is_floating_point() or x.is_complex():
         x.normal_(mean, std, generator=generator(seed, offset))
-    else:  # CANN takes integers too, and cuts the fractions off
+    else:  # CANN takes integers too, and truncates fractions
         x.copy_(torch.empty(x.shape).normal_(mean, std, generator=generator(seed, offset)))
 
 
@@ -88,7 +88,7 @@ _RRELU = f"Scalar lower, Scalar upper, bool training, {_SEED}"
 
 @family.kernel(f"aclnnRReluWithNoise(Tensor self, inout Tensor noise, {_RRELU}, out Tensor out)")
 def rrelu_with_noise(x: T, noise: T, low: float, high: float, training: bool, seed: int, offset: int) -> T:
-    drawn = torch.empty(noise.shape)  # in float32, as CPU has no kernel for float16
+    drawn = torch.empty(noise.shape)  # in float32, as the CPU has no kernel for float16
     result: T = aten.rrelu_with_noise(x.float(), drawn, low, high, training, generator(seed, offset))
     if training:
         noise.copy_(drawn)
@@ -100,7 +100,7 @@ def rrelu_with_noise_(x: T, noise: T, low: float, high: float, training: bool, s
     x.copy_(rrelu_with_noise(x, noise, low, high, training, seed, offset))
 
 
-# --- dropout: a mask of one bit an element, least significant first, in whole bytes of uint8 ---
+# --- dropout: a mask with one bit per element, least significant first, in whole bytes of uint8 ---
 
 #: Byte -> its eight bits.
 _BITS = (torch.arange(256, dtype=torch.uint8)[:, None] >> torch.arange(8, dtype=torch.uint8)) & 1
@@ -124,7 +124,7 @@ def dropout_gen_mask_v2(_: list[int], probability: float, seed: int, offset: int
 
 @family.kernel_named("DropOutGenMaskV3")
 def dropout_gen_mask_by_name(shape: T, keep: T, *, seed: int, seed2: int) -> T:
-    """Return a byte for each element, 1 where it is kept; the seeds are one of 128 bits."""
+    """Return one byte per element, 1 if it is kept; the two seeds are one of 128 bits."""
     kept = torch.empty(shape.tolist(), dtype=torch.uint8)
     return kept.bernoulli_(float(keep), generator=generator(seed, seed2))
 
@@ -145,7 +145,7 @@ def dropout_do_mask(x: T, mask: T, probability: float) -> T:
     " out Tensor mask)"
 )
 def dropout_v3(x: T, _: T | None, probability: float, seed: int, offset: int) -> tuple[T, T]:
-    """Drop and tell what was kept, in whole blocks of 128 bits."""
+    """Drop, and return what was kept, in whole blocks of 128 bits."""
     mask = _mask(probability, -(-x.numel() // 128) * 16, seed, offset)
     return dropout_do_mask(x, mask, probability), mask
 

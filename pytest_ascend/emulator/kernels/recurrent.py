@@ -1,10 +1,9 @@
-"""Recurrent layers: LSTM and GRU over a sequence, forward and back, which torch_npu calls by name.
+"""Recurrent layers: LSTM and GRU over a sequence, forward and backward, which torch_npu calls by name.
 
-Shapes: x (steps, batch, inputs), states (1, batch, hidden) or (batch, hidden). Of the LSTM, weight (inputs + hidden,
-4 * hidden), in V2 in two, bias (4 * hidden), gates in the order input, forget, candidate, output, as PyTorch has them
-(``gate_order`` "ifjo"); its sequences may be of different lengths: a mask (steps, batch, hidden) is 1 as long as one
-lasts. Of the GRU,
-weights (inputs, 3 * hidden) and (hidden, 3 * hidden), gates in the order reset, update, new ("rzh").
+Shapes: x (steps, batch, inputs), states (1, batch, hidden) or (batch, hidden). For the LSTM: weight (inputs + hidden,
+4 * hidden), split in two in V2, bias (4 * hidden), gates in PyTorch's order input, forget, candidate, output
+(``gate_order`` "ifjo"); sequences may have different lengths: a mask (steps, batch, hidden) is 1 within each. For the
+GRU: weights (inputs, 3 * hidden) and (hidden, 3 * hidden), gates in the order reset, update, new ("rzh").
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ def _check(gate_order: str, num_proj: int) -> None:
 
 
 def _wide(*tensors: T) -> list[T]:
-    """Return numbers as the gates are computed: in float32 at least."""
+    """Return numbers in the dtype in which gates are computed: float32 at least."""
     return [each.float() if each.dtype in {torch.float16, torch.bfloat16} else each for each in tensors]
 
 
 def _lasts(mask: T | None, x: T, hidden: T) -> T:
-    """Return 1 for each element of a state, step by step, whose sequence lasts, 0 for the others."""
+    """Return 1 for each element of a state, step by step, within its sequence, else 0."""
     return mask if mask is not None and mask.dim() else hidden.new_ones((len(x), 1, 1))
 
 
 def _steps(x: T, lasts: T, weight: T, bias: T, hidden: T, cell: T) -> tuple[T, ...]:
-    """Run over the sequence; give states, cells, gates i, j (the candidate), f and o, and tanh of the cells.
+    """Run over the sequence; return states, cells, gates i, j (the candidate), f and o, and tanh of the cells.
 
-    A state stays as it is where the sequence does not last.
+    A state stays unchanged after the end of its sequence.
     """
     kept = []
     for row, on in zip(x, lasts, strict=True):
@@ -91,7 +90,7 @@ def dynamic_rnn_grad(
     num_proj: int = 0,
     **how: Any,
 ) -> tuple[T, ...]:
-    """Go back step by step, in float64: the gates that were kept are rounded already, and errors grow on the way."""
+    """Run backward step by step, in float64: the stored gates are already rounded, and errors would grow."""
     h, c, dy, dh, dc, i, j, f, o, tanh, mask, *_ = rest
     _check(gate_order, num_proj)
     is_reversed = how.get("direction") == _REVERSED
@@ -112,7 +111,7 @@ def dynamic_rnn_grad(
 
 
 def _through_gates(dh: T, dc: T, cell: T, i: T, j: T, f: T, o: T, tanh: T) -> tuple[T, T]:
-    """Return the gradients of a step's four sums, side by side, and of the cell before it."""
+    """Return the gradients of a step's four sums, side by side, and of the previous cell."""
     dc = dc + dh * o * (1 - tanh * tanh)
     sums = dc * j * i * (1 - i), dc * cell * f * (1 - f), dc * i * (1 - j * j), dh * tanh * o * (1 - o)
     return torch.cat(sums, 1), dc * f
@@ -122,7 +121,7 @@ def _through_gates(dh: T, dc: T, cell: T, i: T, j: T, f: T, o: T, tanh: T) -> tu
 def dynamic_rnn_v2(
     x: T, of_input: T, of_state: T, bias: T | None, mask: T | None, *states: T, **how: Any
 ) -> tuple[T, ...]:
-    """Run over the sequence with a weight of the inputs and one of the states."""
+    """Run over the sequence with one weight for the inputs and one for the states."""
     if bias is None:
         bias = of_input.new_zeros(of_input.shape[1])
     return dynamic_rnn(x, torch.cat([of_input, of_state]), bias, mask, *states, **how)
@@ -132,7 +131,7 @@ def dynamic_rnn_v2(
 def dynamic_rnn_v2_grad(
     x: T, of_input: T, of_state: T, y: T, hidden: T, cell: T, *rest: T, **how: Any
 ) -> tuple[T, ...]:
-    """Go back as :func:`dynamic_rnn_grad` does; a cell, which has one step, may leave out that dimension."""
+    """Run backward as :func:`dynamic_rnn_grad` does; a cell, which has one step, may omit that dimension."""
     kept = (each if each.dim() in {0, 3} else each[None] for each in (rest[:3] + rest[5:11]))
     h, c, dy, *others = kept
     steps = x if x.dim() == 3 else x[None]
@@ -190,7 +189,7 @@ def dynamic_gru(
     reset_after: bool,
     **_: Any,
 ) -> tuple[T, ...]:
-    """Return the states twice, the gates update, reset and new, and what the reset gate is multiplied with."""
+    """Return the states twice, the gates update, reset and new, and the factor of the reset gate."""
     _check_gru(gate_order, reset_after)
     x, weight, weight_hidden, bias, bias_hidden, hidden = _wide(x, weight, weight_hidden, bias, bias_hidden, hidden)
     hidden = hidden.reshape(hidden.shape[-2:])
@@ -219,7 +218,7 @@ def dynamic_gru_grad(
     reset_after: bool,
     **_: Any,
 ) -> tuple[T, ...]:
-    """Go back step by step, in float64, as :func:`dynamic_rnn_grad` does."""
+    """Run backward step by step, in float64, as :func:`dynamic_rnn_grad` does."""
     _check_gru(gate_order, reset_after)
     tensors = [each.double() for each in (x, weight, weight_hidden, hidden, h, *rest)]
     x, weight, weight_hidden, first, h, *given = tensors

@@ -1,4 +1,4 @@
-"""Reductions: sums, extremes, statistics, norms, and running sums along a dimension."""
+"""Reductions: sums, extremes, statistics, norms, and cumulative sums along a dimension."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from pytest_ascend.emulator.registry import Family, aten
 
-#: Those that torch's CPU would round inside.
+#: Operators inside which torch's CPU kernels would round.
 _WIDE = (
     "Histc",
     "InplaceRenorm",
@@ -42,7 +42,7 @@ for _name, _function in _SUMS.items():
 
 
 def _reduce_by_name(function: Callable[..., T]) -> Callable[..., T]:
-    """Make a body that reduces the dimensions in a tensor, all where there are none in it."""
+    """Make a body that reduces the dimensions in a tensor, or all if it is empty."""
 
     def body(x: T, axes: T, keep_dims: bool = False, **_: Any) -> T:
         return function(x, axes.reshape(-1).tolist() or tuple(range(x.dim())), keep_dims)
@@ -59,7 +59,7 @@ def _product(x: T, dims: Any, keepdim: bool) -> T:
 def _spread_by_name(
     x: T, _: T, *, dim: L, keepdim: bool, unbiased: bool = True, correction: int = 1, if_std: bool = True, **__: Any
 ) -> T:
-    """Return the deviation or the variance; what the caller found as the mean is not needed."""
+    """Return the standard deviation or the variance; the given mean is not needed."""
     spread = torch.std if if_std else torch.var
     return spread(x, dim or None, correction=correction if unbiased else 0, keepdim=keepdim)
 
@@ -90,7 +90,7 @@ family.named("Sort", lambda x, axis, descending=False, **_: tuple(x.sort(dim=axi
 family.named("SoftmaxV2", lambda x, axes, **_: x.float().softmax(axes[0]))
 family.named("LogSoftmaxV2", lambda x, axes, **_: x.float().log_softmax(axes[0]))
 
-# Not into out=: torch 2.5 puts another tensor in place of one of half precision, and leaves its memory as it was.
+# Not with out=: torch 2.5 replaces a half-precision tensor by another, and leaves its memory unchanged.
 op(
     f"aclnnMean({_DIMS}, dtype dtype, out Tensor out)",
     lambda x, dims, keepdim, dtype: x.mean(dims, keepdim, dtype=dtype),
@@ -101,7 +101,7 @@ op(f"aclnnProdDim({_DIM}, dtype dtype, out Tensor out)", _over_dims(torch.prod),
 
 
 def _over_some(function: Callable[..., T]) -> Callable[..., T]:
-    """Make a body that reduces all dimensions where none is named."""
+    """Make a body that reduces all dimensions if none are given."""
     return lambda x, dims, keepdim: function(x, dims or tuple(range(x.dim())), keepdim)
 
 
@@ -135,7 +135,7 @@ def aminmax(x: T, dims: L, keepdim: bool) -> tuple[T, T]:
     return torch.amin(x, dims, keepdim), torch.amax(x, dims, keepdim)
 
 
-# --- spread ---
+# --- deviation and variance ---
 
 _SPREAD = "Tensor self, IntArray dim, int64 correction, bool keepdim"
 
@@ -171,13 +171,13 @@ op("aclnnRenorm(Tensor self, Scalar p, int64 dim, Scalar maxNorm, out Tensor out
 op("aclnnInplaceRenorm(inout Tensor self, Scalar p, int64 dim, Scalar maxNorm)", T.renorm_)
 
 
-#: How torch_npu writes an order that is infinite.
+#: torch_npu's spelling of infinite orders.
 _INFINITE = {float(2**31): float("inf"), float(-(2**31)): float("-inf")}
 
 
 @family.kernel_named("LpNormReduceV2")
 def lp_norm_reduce(x: T, p: float, axes: L, keepdim: bool, epsilon: float) -> T:  # noqa: ARG001
-    """Return a norm but for the root, which another operator takes: the sum of powers, a count, or an extreme."""
+    """Return a norm without the root, which another operator takes: the sum of powers, a count, or an extreme."""
     order = _INFINITE.get(p, p)
     size = x.abs()
     if order in (float("inf"), float("-inf")):
@@ -212,7 +212,7 @@ op(f"aclnnCummin(Tensor self, int64 dim, {_PAIR})", torch.cummin)
 
 @family.kernel("aclnnHistc(Tensor self, int64 bins, Scalar min, Scalar max, out Tensor out)")
 def histc(x: T, bins: int, low: float, high: float) -> T:
-    return torch.histc(x if x.is_floating_point() else x.float(), bins, low, high)  # CPU has it for floats only
+    return torch.histc(x if x.is_floating_point() else x.float(), bins, low, high)  # the CPU has it for floats only
 
 
 op("aclnnBincount(Tensor self, Tensor weights, int64 minlength, out Tensor out)", torch.bincount)
@@ -264,7 +264,7 @@ op(f"aclnnIsInScalarTensor(Scalar element, Tensor testElements, {_ISIN})", isin)
 op(f"aclnnIsInTensorScalar(Tensor element, Scalar testElement, {_ISIN})", isin)
 
 
-# --- distinct elements: how many there are depends on the data ---
+# --- distinct elements: their number depends on the data ---
 
 Distinct = tuple[T, Optional, T]
 
@@ -274,7 +274,7 @@ op(f"aclnnUnique(Tensor self, bool sorted, bool returnInverse, {_FOUND})", aten.
 
 
 def _asked(found: tuple[T, T, T], inverse: bool, counts: bool) -> Distinct:
-    """Leave out what was not asked for: torch_npu has no room for it."""
+    """Omit results that were not requested: torch_npu has no room for them."""
     return found[0], found[1] if inverse else None, found[2] if counts else found[2][:0]
 
 
@@ -297,7 +297,7 @@ def unique_dim(x: T, order: bool, _: bool, dim: int) -> Distinct:
     return aten.unique_dim(x, dim, order, True, True)  # type: ignore[no-any-return]  # there is room for all of it
 
 
-#: The dimension that torch_npu gives for "none, all elements in a row".
+#: The dimension that torch_npu passes for "none, all elements in a row".
 _NO_DIM = 1000
 
 

@@ -1,4 +1,4 @@
-"""Mixture of experts: which experts a row goes to, its way there and back, and sampling from the best."""
+"""Mixture of experts: choosing experts for rows, moving rows there and back, and sampling from the best."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ L = list[int]
     " out Tensor rowIdx)"
 )
 def gating_top_k_softmax(x: T, finished: Optional, k: int) -> tuple[T, T, T]:
-    """Return the k largest shares, their experts, and numbers of rows by column; a finished row goes to no expert."""
+    """Return the k largest probabilities, their experts, and row numbers by column; a finished row has no expert."""
     values, experts = x.float().softmax(-1).topk(k, -1)
     if finished is not None:
         experts = experts.masked_fill(finished.unsqueeze(-1), x.shape[-1])
@@ -62,7 +62,7 @@ def gating_top_k(
 
 
 def _in_best_groups(wanted: T, groups: int, k: int, select: int) -> T:
-    """Say which experts are in the k best groups: by their best member (0) or by the sum of the best two (1)."""
+    """Return which experts are in the k best groups: by their best member (0) or the sum of the best two (1)."""
     by_group = wanted.view(len(wanted), groups, -1)
     rank = by_group.amax(-1) if select == 0 else by_group.topk(2, -1).values.sum(-1)
     best = torch.zeros_like(rank, dtype=torch.bool).scatter_(-1, rank.topk(k, -1).indices, value=True)
@@ -77,7 +77,7 @@ def _in_best_groups(wanted: T, groups: int, k: int, select: int) -> T:
     " out Tensor expandedRowIdx, out Tensor expandedExpertIdx)"
 )
 def init_routing(x: T, rows: T, experts: T, active: int) -> tuple[T, T, T]:
-    """Return rows in the order of their experts, where each copy of a row went, and the experts in order."""
+    """Return rows in order of their experts, the position of each copy of a row, and the experts in order."""
     ordered, order = experts.flatten().sort(stable=True)
     source = rows.flatten()[order].long()
     places = torch.empty_like(source).scatter_(0, source, torch.arange(len(source)))
@@ -88,7 +88,7 @@ _BACK = "Tensor x1, Tensor x2, Tensor bias, Tensor scales"
 
 
 def finalize_routing(rows: T, x1: Optional, x2: Optional, bias: Optional, scales: T, places: T, experts: Optional) -> T:
-    """Add up, for each row, what its experts made of it; ``places`` counts rows first, then choices."""
+    """Add, for each row, the results of its experts; ``places`` counts rows first, then choices."""
     count, k = scales.shape
     parts = rows.float()[places.long().view(k, count)].transpose(0, 1)
     if bias is not None and experts is not None:
@@ -119,7 +119,7 @@ def finalize_routing_v2(
 
 @family.kernel("aclnnMoeComputeExpertTokens(Tensor sortedExperts, int64 numExperts, out Tensor out)")
 def compute_expert_tokens(experts: T, count: int) -> T:
-    """Return how many rows the experts have up to each one."""
+    """Return the cumulative numbers of rows by expert."""
     return experts.long().bincount(minlength=count)[:count].cumsum(0)
 
 
@@ -128,7 +128,7 @@ def compute_expert_tokens(experts: T, count: int) -> T:
     " out Tensor sortedIndices)"
 )
 def token_permute(tokens: T, indices: T, count: int, _: bool) -> tuple[T, T]:
-    """Return tokens in the order of their experts, and where each copy of a token went."""
+    """Return tokens in order of their experts, and the position of each copy of a token."""
     order = indices.flatten().argsort(stable=True)
     copies = indices.numel() // max(1, len(tokens))
     return tokens[(order // copies)[: count or None]], order.argsort()
@@ -172,7 +172,7 @@ def token_unpermute_grad(
 
 @family.kernel("aclnnApplyTopKTopP(Tensor logits, Tensor p, Tensor k, out Tensor out)")
 def apply_top_k_top_p(logits: T, p: Optional, k: Optional) -> T:
-    """Leave the k largest of each row, and of these the fewest whose shares add up to p; minus infinity elsewhere."""
+    """Keep the k largest of each row, and of these the fewest with probabilities up to p; minus infinity elsewhere."""
     values, order = logits.float().sort(dim=-1, stable=True)
     if k is not None:
         least = values.gather(-1, (values.shape[-1] - k.long()).unsqueeze(-1))

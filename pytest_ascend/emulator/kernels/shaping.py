@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812  as everybody calls it
 
 from pytest_ascend.emulator.registry import Family, aten
 
-#: Those that torch's CPU would round inside.
+#: Operators inside which torch's CPU kernels would round.
 _WIDE = (
     "ReflectionPad1dBackward",
     "ReflectionPad2dBackward",
@@ -38,7 +38,7 @@ op("aclnnRoll(Tensor self, IntArray shifts, IntArray dims, out Tensor out)", tor
 
 def repeat(x: T, repeats: L, out: T) -> None:
     shape = (1,) * (len(repeats) - x.dim()) + x.shape
-    # each dimension as two, of which the outer one is broadcast
+    # each dimension as two, with the outer one broadcast
     target = out.view([size for pair in zip(repeats, shape, strict=True) for size in pair])
     target.copy_(x.reshape([size for inner in shape for size in (1, inner)]))
 
@@ -86,7 +86,7 @@ def repeat_interleave_backward(grad: T, repeats: T, axis: int) -> T:
 
 
 def constant_pad_nd(x: T, pad: L, value: float, out: T) -> None:
-    """Pad from the last dimension on, by a number before and a number after; negative ones cut off."""
+    """Pad from the last dimension on, by numbers before and after; negative ones crop."""
     inside = out.fill_(value)
     for i, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
         axis = x.dim() - 1 - i
@@ -99,7 +99,7 @@ op("aclnnConstantPadNd(Tensor self, IntArray pad, Scalar value, out Tensor out)"
 
 
 def _densely(function: Callable[..., Any]) -> Callable[..., None]:
-    """torch's kernels for the CPU take the layout of the input, such as channels last, for that of the output."""
+    """Use the output's own layout: torch's CPU kernels assume the input's, such as channels last."""
 
     def body(x: T, pad: L, out: T) -> None:
         if out.is_contiguous():
@@ -127,7 +127,7 @@ op("aclnnInplaceFillTensor(inout Tensor self, Tensor value)", lambda x, value: x
 @family.kernel("aclnnInplaceCopy(inout Tensor self, Tensor source)")
 def copy_(x: T, source: T) -> None:
     if source.is_complex() and not x.is_complex():
-        source = source.real  # CPU would warn, which is torch_npu's to do
+        source = source.real  # the CPU would warn, which torch_npu has to do
     x.copy_(source)
 
 
@@ -149,7 +149,7 @@ def confusion_transpose(x: T, perm: L, shape: L, transpose_first: bool) -> T:
 
 @family.kernel_named("AsStrided")
 def as_strided(x: T, size: T, stride: T, offset: T) -> T:
-    """Return a view of the memory that begins with ``x``, whatever the shape of ``x``."""
+    """Return a view of the memory that begins at ``x``, whatever the shape of ``x``."""
     return x.as_strided(size.tolist(), stride.tolist(), x.storage_offset() + int(offset))
 
 
@@ -162,14 +162,14 @@ def cut(x: T, offsets: T, sizes: T) -> T:
 
 @family.kernel_named("Pad")
 def pad(x: T, paddings: T) -> T:
-    """Pad with zeros: pairs of before and after, the first dimension first."""
+    """Pad with zeros: pairs of before and after, first dimension first."""
     pairs = paddings.reshape(-1, 2).tolist()
     return F.pad(x, [size for pair in reversed(pairs) for size in pair])
 
 
 @family.kernel_named("MaskedFillRange")
 def masked_fill_range(x: T, start: T, end: T, value: T, axis: int) -> T:
-    """Fill, in each row of all, from start to before end, with the value of that range; later ranges win."""
+    """Fill each row from each start to before its end with the range's value; later ranges win."""
     places, filled = torch.arange(x.shape[axis]), x.clone()
     for low, high, number in zip(start, end, value, strict=True):
         inside = (places >= low[:, None]) & (places < high[:, None])
@@ -180,7 +180,7 @@ def masked_fill_range(x: T, start: T, end: T, value: T, axis: int) -> T:
 
 @family.kernel_named("SignBitsPack")
 def sign_bits_pack(x: T, size: int) -> T:
-    """Return a bit an element, 1 where it is not negative, least significant first; what is missing to a byte is -1."""
+    """Return one bit per element, 1 if it is not negative, least significant first; the last byte is padded with -1."""
     flat = x.reshape(-1)
     bits = F.pad(flat >= 0, (0, -len(flat) % 8)).view(-1, 8)
     return (bits << torch.arange(8)).sum(-1).to(torch.uint8).view(size, -1)
