@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from .machines import DRIVER, FIRMWARE, LIBRARIES, SMI, UNSEEN, WELL, Box
-from .trees import ASCEND, NEW, Folder, Link, Pipe, Sparse, sourced
+from .machines import DRIVER, FIRMWARE, LIBRARIES, PY, SMI, UNSEEN, WELL, Box
+from .trees import ASCEND, NEW, Folder, Link, Pipe, Sparse, cann, devices, driver, host, new_cann, sourced
+
+KERNELS = f"{ASCEND}/cann-8.5.0/opp/built-in/op_impl/ai_core/tbe/kernel"
 
 HOSTILE: dict[str, Box] = {
     "damaged-libraries": Box(
@@ -74,5 +76,32 @@ HOSTILE: dict[str, Box] = {
         environ={**sourced(NEW), "ASCEND_RT_VISIBLE_DEVICES": "9" * 5000},
         smi=SMI,
         finds=f"file.no-version devices.visible {UNSEEN}",
+    ),
+    # More of everything than a finding tells: nine CANNs, kernels of eight other chips, twenty closed devices.
+    "too-much": Box(
+        files={
+            **new_cann("8.5.0", kernels="ascend910b"),
+            **{path: None for path in new_cann("8.5.0", kernels="ascend910b") if "/kernel/ascend910b/" in path},
+            **{f"{KERNELS}/ascend{chip}/x.json": "" for chip in range(101, 109)},
+            **{
+                path: content
+                for minor in range(1, 9)
+                for path, content in cann(f"7.{minor}.0", kernels="ascend910b").items()
+            },
+            **host(),
+            **devices(20, mode=0o600),
+            **driver("25.5.1", firmware="7.8.0.5.216"),
+            **PY,
+        },
+        environ={
+            **sourced(NEW),
+            "LD_LIBRARY_PATH": ":".join(
+                (f"/{LIBRARIES}", *(f"/{ASCEND}/ascend-toolkit/7.{minor}.0/lib64" for minor in range(1, 9)))
+            ),
+            "ASCEND_RT_VISIBLE_DEVICES": ",".join(map(str, range(15, 60))),
+        },
+        smi=SMI,
+        user=True,
+        finds="devices.permission devices.visible cann.kernels cann.two-in-library-path cann.several",
     ),
 }

@@ -13,6 +13,7 @@ from .trees import (
     X86,
     Files,
     Link,
+    Mode,
     cann,
     devices,
     driver,
@@ -178,6 +179,13 @@ MACHINES: dict[str, Box] = {
     "no-permission": Box(
         files={**WELL, **devices(8, 0o600)}, environ=sourced(NEW), smi=SMI, user=True, finds="devices.permission"
     ),
+    "no-permission-for-one": Box(
+        files={**WELL, "dev/davinci3": Mode(0o600)},
+        environ=sourced(NEW),
+        smi=SMI,
+        user=True,
+        finds="devices.permission",
+    ),
     "kernels-of-another-chip": Box(
         files={**host(), **devices(8), **driver("25.5.1"), **new_cann("8.5.0", kernels="ascend310p"), **PY},
         environ=sourced(NEW),
@@ -306,6 +314,19 @@ MACHINES: dict[str, Box] = {
             **driver("24.1.rc1", lines="13 15 17 18 19 30", accepts_fw="[7.0.0,7.2.99]", firmware="7.1.0.9.220"),
             **cann("8.0.RC1", kernels="ascend910b", line="17"),
             **python("2.1.0", "2.1.0.post4", "3.10"),
+        },
+        environ=sourced(),
+        smi=smi_a2("910B1", 8, driver="24.1.rc1"),
+        finds="combination.ambiguous",
+    ),
+    "number-used-twice-and-no-commit": Box(
+        files={
+            **host(),
+            **devices(8),
+            **driver("24.1.rc1", lines="13 15 17 18 19 30", accepts_fw="[7.0.0,7.2.99]", firmware="7.1.0.9.220"),
+            **cann("8.0.RC1", kernels="ascend910b", line="17"),
+            **python("2.1.0", "2.1.0.post4", "3.10"),
+            "usr/local/lib/python3.10/site-packages/torch_npu/version.py": None,
         },
         environ=sourced(),
         smi=smi_a2("910B1", 8, driver="24.1.rc1"),

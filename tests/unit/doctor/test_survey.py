@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from pytest_ascend.doctor import examine
+from pytest_ascend.doctor.survey import Survey
+from pytest_ascend.environment.compatibility import load
 from pytest_ascend.environment.machine import Machine, copied_machine, this_machine
 from pytest_ascend.system.programs import run
 
@@ -82,6 +84,12 @@ def test_the_users_groups_count(tmp_path: Path) -> None:
     for groups, refused in ((frozenset({group}), False), (frozenset({54321}), True)):
         user = replace(machine, uid=54321, groups=groups)
         assert ("devices.permission" in ids(user)) is refused
+
+
+def test_of_an_endless_library_path_only_the_first_512_entries_are_looked_at(tmp_path: Path) -> None:
+    entries = [f"/folder{number}" for number in range(600)]
+    machine = copied_machine(tmp_path, {"LD_LIBRARY_PATH": ":".join(entries)}, None)
+    assert Survey(machine, load()).library_path == tuple(entries[:512])
 
 
 def test_the_doctor_loads_no_torch() -> None:
