@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+
 import pytest
 
 from pytest_ascend.isolation.attempts import Attempt, Decision, End, decide, how_it_ended
@@ -49,6 +52,16 @@ def test_what_happened_on_a_faulty_card_says_nothing_of_the_case() -> None:
     assert decide((CRASHED, ELSEWHERE), faulty=faulty) is Decision.SETTLE
     assert decide((CRASHED, CRASHED), faulty=faulty) is Decision.ALONE
     assert decide((CRASHED, CRASHED_ELSEWHERE), faulty=faulty) is Decision.ALONE
+
+
+@pytest.mark.parametrize("last", [PASSED, FAILED, ERRORED, CRASHED, HUNG, UNPROVEN], ids=lambda each: each.said)
+def test_whatever_went_before_only_attempts_on_well_cards_count(last: Attempt) -> None:
+    faulty = frozenset({"npu:9"})
+    kinds = (PASSED, FAILED, ERRORED, CRASHED, HUNG, UNPROVEN)
+    for earlier in product([*kinds, *(replace(each, card="npu:9") for each in kinds)], repeat=2):
+        assert decide((*earlier, replace(last, card="npu:9")), faulty=faulty) is Decision.ALONE
+        well = [each for each in earlier if each.card not in faulty]
+        assert decide((*earlier, last), faulty=faulty) is decide((*well, last))
 
 
 def test_an_ordinary_test_is_asked_once() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_ascend.isolation import Channel, Child, process, start
-from pytest_ascend.isolation.process import plogs
+from pytest_ascend.isolation.process import native, plogs
 
 
 @contextmanager
@@ -109,6 +109,54 @@ def test_a_child_that_ends_does_not_wait_for_a_reader() -> None:
         assert made.code() == 0
         made.drain()
         assert made.read() == []
+
+
+def pipes(process: str = "self") -> set[tuple[str, str]]:
+    """Return the pipes that a process holds: the number of each, and which it is."""
+    found = set()
+    for each in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(OSError):
+            found.add((each.name, str(each.readlink())))
+    return {(number, target) for number, target in found if target.startswith("pipe:")}
+
+
+def test_each_side_holds_its_own_ends_of_the_two_pipes_alone() -> None:
+    """Who held the other's would never see an end of file."""
+    before = pipes()
+    with child(hangs) as made:
+        heard(made)
+        ours, theirs = pipes() - before, pipes(str(made.pid)) - before
+        assert len(ours) == len(theirs) == 2
+        assert {target for _, target in ours} == {target for _, target in theirs}
+    assert pipes() == before
+
+
+@pytest.mark.parametrize(
+    ("tools", "wanted"),
+    [
+        ({"eu-stack": "echo of elfutils $2", "gdb": "echo of gdb"}, "eu-stack:\nof elfutils {pid}"),
+        ({"eu-stack": "exit 1", "gdb": "echo of gdb $2"}, "gdb:\nof gdb {pid}"),
+        ({"eu-stack": ":", "py-spy": "echo of py-spy $4"}, "py-spy:\nof py-spy {pid}"),
+        ({"eu-stack": "echo half; exit 1"}, "no tool for native stacks"),
+        ({}, "no tool for native stacks"),
+    ],
+)
+def test_native_stacks_are_those_of_the_best_tool_that_has_any(
+    tools: dict[str, str], wanted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, script in tools.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert native(os.getpid()).startswith(wanted.format(pid=os.getpid()))
+
+
+def test_without_a_tool_the_kernel_names_what_each_thread_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with child(hangs) as made:
+        heard(made)
+        said = native(made.pid).splitlines()[1:]
+    assert said[0].startswith(f"  {made.pid}: {Path('/proc/self/comm').read_text(encoding='utf-8').strip()}")
 
 
 def test_its_stacks_are_written_when_asked_for() -> None:

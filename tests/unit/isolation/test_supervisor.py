@@ -27,6 +27,7 @@ class Recorder:
         self.deterministic: list[bool] = []
         self.pids: list[int] = []
         self.outcomes: dict[int, tuple[Decision, list[str]]] = {}
+        self.reasons: dict[int, set[str]] = {}
         self.faulty: list[str] = []
         self.limit: int | None = None
 
@@ -52,6 +53,7 @@ class Recorder:
 
     def settled(self, task: Task, decision: Decision, attempts: Sequence[Attempt]) -> None:
         self.outcomes[task.index] = (decision, [each.said for each in attempts])
+        self.reasons[task.index] = {each.reason for each in attempts}
 
     def quarantined(self, card: Card) -> None:
         self.faulty.append(card.label)
@@ -101,6 +103,7 @@ def test_a_crash_is_tried_again_alone_and_blamed() -> None:
     recorder = Recorder(lambda index, card, number: die(signal.SIGSEGV) if index == 1 else "passed")
     run(recorder, 4)
     assert recorder.outcomes[1] == (Decision.BLAME, ["crashed", "crashed"])
+    assert recorder.reasons == {0: {""}, 1: {"the process died of SIGSEGV"}, 2: {""}, 3: {""}}
     assert [recorder.outcomes[index][0] for index in (0, 2, 3)] == [Decision.SETTLE] * 3
     assert recorder.started == [("npu:0", False), ("npu:0", True), ("npu:0", False)]
 
@@ -110,6 +113,7 @@ def test_a_hang_ends_at_its_deadline() -> None:
     began = time.monotonic()
     run(recorder, 2, limit_s=0.5)
     assert recorder.outcomes == {0: (Decision.BLAME, ["hung", "hung"]), 1: (Decision.SETTLE, ["passed"])}
+    assert recorder.reasons == {0: {"no end within 0.5 s"}, 1: {""}}
     assert time.monotonic() - began < 55
 
 
@@ -123,6 +127,7 @@ def test_an_answer_from_a_faulty_device_is_no_answer() -> None:
     recorder = Recorder(lambda index, card, number: "passed/zeros came" if (index, number) == (1, 0) else "failed")
     run(recorder, 2)
     assert recorder.outcomes[1] == (Decision.SETTLE, ["unproven", "failed", "failed"])
+    assert recorder.reasons[1] == {"the device is not well afterwards: zeros came", ""}
 
 
 def test_a_card_that_does_not_come_up_is_quarantined_and_the_others_finish() -> None:
