@@ -58,7 +58,11 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "golden": ("tests/unit/golden", "tests/unit/suites/test_ops_goldens.py"),
     "performance": ("tests/unit/performance",),
     "doctor": ("tests/unit/doctor",),
-    "operators": ("tests/unit/operators", "tests/unit/suites/test_ops*.py", "tests/meta/test_properties.py"),
+    "operators": (
+        "tests/unit/operators",
+        "tests/unit/suites/test_ops_[jpv]*.py",
+        "tests/meta/test_properties.py",
+    ),
     "emulator/kernels": ("tests/emulator",),
 }
 #: What calls the kernels, from threads of torch's own (those of backward) too, which no trace function reaches.
@@ -191,8 +195,9 @@ def _changed_call(node: ast.Call) -> Iterator[str]:
 
 
 def _is_text(node: ast.BinOp) -> bool:
-    return any(isinstance(each, ast.JoinedStr) or (isinstance(each, ast.Constant) and isinstance(each.value, str))
-               for each in (node.left, node.right))  # fmt: skip
+    sides = (node.left, node.right)
+    texts = (isinstance(each, ast.Constant) and isinstance(each.value, str | bytes) for each in sides)
+    return any(texts) or any(isinstance(each, ast.JoinedStr) for each in sides)
 
 
 def mutants(room: str) -> list[Mutant]:
@@ -226,14 +231,21 @@ class Recorder:
     What is called before the first test (imports, collection) stands under "".
     """
 
-    def __init__(self, package: Path) -> None:
-        self.package = f"{package}{os.sep}"
+    def __init__(self, package: Path, longest_s: float = math.inf) -> None:
+        self.package, self.longest_s = f"{package}{os.sep}", longest_s
         self.tests: dict[str, dict[str, Any]] = {}
         #: By their number in memory, as to hash a code takes longer than most calls.
         self._called: dict[int, CodeType] = {}
         self._starts = False
         os.register_at_fork(before=self._forks)
         self._listen()
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        """End a test that would be left out as too long: it fails, and what fails unchanged is left out."""
+        import pytest  # noqa: PLC0415  (imported by the parent already)
+
+        for item in items if self.longest_s < math.inf else ():
+            item.add_marker(pytest.mark.timeout(2 * self.longest_s), append=False)
 
     def pytest_collection_finish(self) -> None:
         """Keep what was called until now."""
@@ -642,7 +654,7 @@ def answers(
     copy: Path, name: str, drawn: Sequence[Mutant], longest_s: float = math.inf
 ) -> Iterator[tuple[Mutant, str, float]]:
     """Try the mutants of a room: each, what noticed it ("" where nothing did), and the seconds."""
-    room, left = replace(unchanged(copy, name), longest_s=longest_s), dict(enumerate(drawn))
+    room, left = replace(unchanged(copy, name, longest_s), longest_s=longest_s), dict(enumerate(drawn))
     for answer in warmly(room, drawn):
         if answer["noticed"] is not None:
             yield left.pop(answer["number"]), answer["noticed"], answer["seconds"]
@@ -652,10 +664,11 @@ def answers(
         yield mutant, noticed, time.monotonic() - began
 
 
-def unchanged(copy: Path, name: str) -> Room:
+def unchanged(copy: Path, name: str, longest_s: float = math.inf) -> Room:
     """Run the tests of a room as they are; say what fails without any mutant, which is left out from then on."""
     result, began = copy / "tests.json", time.monotonic()
-    code = forked(lambda: _in_child(copy, ROOMS[name], Recorder(copy / "pytest_ascend"), (), result), 3600, copy)
+    recorder = Recorder(copy / "pytest_ascend", longest_s)
+    code = forked(lambda: _in_child(copy, ROOMS[name], recorder, (), result), 3600, copy)
     if not result.exists():
         said = (copy / "said.txt").read_text(encoding="utf-8", errors="replace")
         raise SystemExit(f"{name}: its tests do not run (exit code {code}): {said[-2000:]}")
