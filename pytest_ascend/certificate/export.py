@@ -31,6 +31,8 @@ PAYLOAD = "application/vnd.in-toto+json"
 INSTALL = "pip install 'pytest-ascend[certificate]'"
 #: Characters of a cell of a workbook; Excel takes 32,767.
 _CELL_CHARACTERS = 2_000
+#: The widest that a column is made for its text.
+_WIDEST_PIXELS = 600
 
 
 def in_toto(said: Mapping[str, Any], summary: Summary, key: Ed25519PrivateKey) -> bytes:
@@ -88,12 +90,10 @@ def workbook(said: Mapping[str, Any], summary: Summary) -> bytes:
     made = io.BytesIO()
     book = xlsxwriter.Workbook(made, {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False})
     bold = book.add_format({"bold": True, "bottom": 1})
-    for name, (widths, rows) in _sheets(said, summary).items():
+    for name, rows in _sheets(said, summary).items():
         sheet = book.add_worksheet(name)
         sheet.freeze_panes(1, 0)
-        for column, width in enumerate(widths):
-            sheet.set_column(column, column, width)
-        last = 0
+        last = column = 0
         for last, row in enumerate(rows):
             for column, value in enumerate(row):
                 form = bold if last == 0 else None
@@ -101,7 +101,8 @@ def workbook(said: Mapping[str, Any], summary: Summary) -> bytes:
                     sheet.write_number(last, column, value, form)
                 else:
                     sheet.write_string(last, column, visible(str(value))[:_CELL_CHARACTERS], form)
-        sheet.autofilter(0, 0, last, len(widths) - 1)
+        sheet.autofilter(0, 0, last, column)
+        sheet.autofit(_WIDEST_PIXELS)
     book.close()
     return made.getvalue()
 
@@ -110,16 +111,16 @@ def workbook(said: Mapping[str, Any], summary: Summary) -> bytes:
 _Row = Sequence[Any]
 
 
-def _sheets(said: Mapping[str, Any], summary: Summary) -> dict[str, tuple[tuple[int, ...], Iterable[_Row]]]:
-    """Return each sheet by its name: the widths of its columns, and its rows, the heading first."""
+def _sheets(said: Mapping[str, Any], summary: Summary) -> dict[str, Iterable[_Row]]:
+    """Return the rows of each sheet by its name, the heading first."""
     results = [each for each in summary.results if each.case.suite in said["counts"]]
     deviating = [each for each in results if each.outcome.name != Passed.name]
     return {
-        "Certificate": ((28, 100), _facts(said)),
-        "Summary": ((18, 14, 10), _counts(said)),
-        "Cases": ((50, 12, 28, 16, 12, 14, 12, 22, 14, 60), [_CASE_HEADING, *map(_case, results)]),
-        "Deviations": ((50, 16, 24, 80, 60, 14), [_DEVIATION_HEADING, *map(_deviation, deviating)]),
-        "Machine": ((28, 30, 90), _components(summary)),
+        "Certificate": _facts(said),
+        "Summary": _counts(said),
+        "Cases": [_CASE_HEADING, *map(_case, results)],
+        "Deviations": [_DEVIATION_HEADING, *map(_deviation, deviating)],
+        "Machine": _components(summary),
     }
 
 

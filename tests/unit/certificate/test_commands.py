@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from pytest_ascend.certificate import commands
+from pytest_ascend.certificate import commands, statement
 from pytest_ascend.certificate.commands import PASSPHRASE
 from pytest_ascend.certificate.judgement import Refused
+from pytest_ascend.certificate.rerun import Rerun
 from pytest_ascend.errors import UsageError
 
 from . import runs
@@ -52,6 +54,32 @@ def test_from_keys_to_a_revoked_certificate(call: Call, tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "DOES NOT HOLD: it was revoked on 2026-03-02: faulty device" in result.output
     assert call("verify", "certificate", "--key=vendor.key.pub", "--on=2028-01-01").exit_code == 1
+
+
+@pytest.mark.parametrize(("differing", "emulated"), [(0, False), (0, True), (1, False), (25, False)])
+def test_what_a_re_execution_found_is_told(
+    call: Call, monkeypatch: pytest.MonkeyPatch, differing: int, emulated: bool
+) -> None:
+    call("certificate_key", "vendor.key")
+    runs.write_log(Path("report/run.jsonl"))
+    call("certify", "report", "--key=vendor.key", "--tier=models", "--issuer=A Vendor", "--output=certificate")
+    stack = runs.replace(runs.STACK, emulated=emulated, driver="")
+    done = Rerun(stack=stack, executed=30, of=1234, disagreements=tuple(f"case {each}" for each in range(differing)))
+    monkeypatch.setattr(commands, "rerun", lambda *_, **__: done)
+    result = call("verify", "certificate", "--key=vendor.key.pub", "--rerun=30")
+    assert f"30 of 1,234 cases, drawn at random, on {stack.chip}, CANN {stack.cann}, driver unknown\n" in result.output
+    assert ("THIS IS THE EMULATED DEVICE" in result.output) is emulated
+    assert ("what must be equal is, and what is judged agrees" in result.output) is not differing
+    assert result.exit_code == bool(differing)
+    told = [line.strip() for line in result.output.splitlines() if "executed again, " in line]
+    assert len(told) == min(differing, commands._SHOWN + 1)
+    assert all(each in line for each, line in zip(done.disagreements[: commands._SHOWN], told, strict=False))
+    assert (f"{25 - commands._SHOWN} more cases disagree" in result.output) is (differing == 25)
+
+
+def test_today_is_the_day_in_utc() -> None:
+    before = datetime.now(timezone.utc).date()
+    assert before <= statement.today() <= datetime.now(timezone.utc).date()
 
 
 def test_a_run_that_does_not_earn_it_is_refused(call: Call, tmp_path: Path) -> None:

@@ -20,29 +20,44 @@ from . import runs
 from .forgeries import BEFORE, UNSEEN, parsed, written
 
 FATES = runs.ended(5, "fallback") | runs.ended(7, "waived", waiver=runs.WAIVER)
-#: Each check, and a forgery that it finds.
+#: Each check, a forgery that it finds, and what it says of it.
 FOUND = {
-    "leaves": "a leaf that disagrees",
-    "figures": "a limit used 400 times",
-    "standard": "another standard",
-    "comparison": "one made-up measurement for all verdicts",
-    "measurements": "a latency that is not its samples'",
-    "words": "a reason in a pass",
-    "fallback": "a fallback that disagrees",
-    "test": "a test of the issuer's",
-    "attempts": "failed, then passed",
-    "known-deviations": "370 waivers that the release does not have",
-    "invented": "one invented case",
-    "self-test": "one of 15 planted errors",
-    "chain": "a line that was changed after it was written",
-    "clock": "a run resumed over five years",
-    "chip": "chip NVIDIA H100",
-    "versions": "CANN 99.0.0",
-    "machine": "torch_npu 2.1 in what the doctor saw",
-    "findings": "this process runs on the emulated CANN",
-    "devices": "health Critical",
-    "options": "forced precision",
-    "one-run": "the header of one shard of five",
+    "leaves": ("a leaf that disagrees", "ops/op1/forward/float32: output agrees, and its parts do not say so"),
+    "figures": (
+        "a limit used 400 times",
+        "ops/op1/forward/float32: output agrees, and used 400 of its limit; so do 3 more",
+    ),
+    "standard": ("another standard", "ops/op1/forward/float32: output is judged by torch@1; so do 1 more"),
+    "comparison": ("one made-up measurement for all verdicts", "ops/op1/forward/float32: passed without a comparison"),
+    "measurements": ("a latency that is not its samples'", "latency_p50_us is 1, and the median of its samples 1000"),
+    "words": ("a reason in a pass", "ops/op1/forward/float32: passed, with a reason"),
+    "fallback": (
+        "a fallback that disagrees",
+        "ops/op1/forward/float32: computed by the CPU, and a comparison disagrees",
+    ),
+    "test": ("a test of the issuer's", "run by tests/mine.py::test, which is no test of its suite"),
+    "attempts": (
+        "failed, then passed",
+        "1 case whose outcome does not follow from the attempts: ops/op1/forward/float32",
+    ),
+    "known-deviations": (
+        "370 waivers that the release does not have",
+        "125 cases waived, for which this release knows no such cause: environment/device/found, ",
+    ),
+    "invented": ("one invented case", "1 case that this release does not have: ops/new0/forward/float32"),
+    "self-test": ("one of 15 planted errors", "1 planted errors and 5 correct results; this release has 15 and 5"),
+    "chain": ("a line that was changed after it was written", "Line 2 does not continue the chain of hashes"),
+    "clock": ("a run resumed over five years", "the run took 1,826 days; 14 at most are one run"),
+    "chip": ("chip NVIDIA H100", "'NVIDIA H100' is no NPU that this release knows"),
+    "versions": ("CANN 99.0.0", "this release knows no CANN 99.0.0"),
+    "machine": ("torch_npu 2.1 in what the doctor saw", "the stack says torch_npu 2.9.0, and the doctor saw 2.1.0"),
+    "findings": (
+        "this process runs on the emulated CANN",
+        "the run was on the emulated CANN: this process runs on the emulated CANN",
+    ),
+    "devices": ("health Critical", "the health of device 0 was Critical"),
+    "options": ("forced precision", "computed with other numerics than this release pins: ACL_PRECISION_MODE"),
+    "one-run": ("the header of one shard of five", "the log is part 1 of 5 of a run"),
 }
 
 
@@ -51,29 +66,33 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return runs.write_log(tmp_path_factory.mktemp("run") / "run.jsonl", FATES).read_bytes()
 
 
-def refused(path: Path, content: bytes) -> set[str]:
+def refused(path: Path, content: bytes) -> dict[str, str]:
     path.write_bytes(content)
     tier, release = TIERS["performance"], runs.release_for(FATES)
     subject = Candidate(summary=summarise(read(path)), tier=tier, release=release, on=runs.ISSUED)
-    return {each.id for each in refusals(subject)}
+    found: dict[str, str] = {}
+    for each in refusals(subject):
+        found[each.id] = f"{found.get(each.id, '')}{each.says}\n"
+    return found
 
 
 @pytest.mark.parametrize("check", FOUND)
 def test_a_forgery_is_refused_by_name(log: bytes, tmp_path: Path, check: str) -> None:
     forged = parsed(log)
-    BEFORE[FOUND[check]](forged)
-    assert check in refused(tmp_path / "run.jsonl", written(forged))
+    forgery, says = FOUND[check]
+    BEFORE[forgery](forged)
+    assert says in refused(tmp_path / "run.jsonl", written(forged))[check]
 
 
 def test_the_figures_of_a_cpu_are_not_a_chips(log: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forged = parsed(log)
     BEFORE["an emulated log with a few fields relabelled"](forged)
     monkeypatch.setattr(consistency, "ROUNDED", {f"op{index}" for index in range(120)})
-    assert {"cpu", "findings", "machine", "options"} <= refused(tmp_path / "run.jsonl", written(forged))
+    assert {"cpu", "findings", "machine", "options"} <= refused(tmp_path / "run.jsonl", written(forged)).keys()
 
 
 def test_a_log_that_is_true_is_not_refused(log: bytes, tmp_path: Path) -> None:
-    assert refused(tmp_path / "run.jsonl", log) == set()
+    assert refused(tmp_path / "run.jsonl", log) == {}
 
 
 @pytest.mark.parametrize("chip", ["Ascend910B3", "Ascend910_9392", "Ascend310P3", "Ascend910A", "Ascend950PR"])
@@ -91,6 +110,11 @@ def test_numerics_are_those_that_a_run_sets_on_its_chip(tmp_path: Path, chip: st
         [] if is_alike else ["the run was computed with other numerics than this release pins: ACL_PRECISION_MODE"]
     )
     assert is_alike == ((chip in {"Ascend310P3", "Ascend910A"}) == (other == "Ascend310P3"))
+
+
+def test_a_comparison_that_disagrees_is_named_so(log: bytes, tmp_path: Path) -> None:
+    said = refused(tmp_path / "run.jsonl", log.replace(b'"agrees":true', b'"agrees":false', 1))["figures"]
+    assert ": output disagrees, and says 'agrees" in said
 
 
 def test_every_check_is_seen_at_work() -> None:

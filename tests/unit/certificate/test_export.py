@@ -80,6 +80,9 @@ def test_the_workbook_is_opened_by_another_library_and_computes_nothing(found: A
     assert len(cases) - 1 == sum(sum(each.values()) for each in found.said["counts"].values())
     reasons = [row[3].value for row in book["Deviations"].rows]
     assert '=HYPERLINK("http://x")\\x1b[2J\\u202e' in reasons
+    widths = [each.width for sheet in book for each in sheet.column_dimensions.values()]
+    assert 5 < min(widths) < max(widths) < 100  # as wide as the text, within what a screen shows
+    assert {sheet.title: sheet.auto_filter.ref for sheet in book} == {sheet.title: sheet.dimensions for sheet in book}
     kinds = {cell.data_type for sheet in book for row in sheet.rows for cell in row}
     assert kinds <= {"s", "n"}
     assert not any(cell.hyperlink for sheet in book for row in sheet.rows for cell in row)
