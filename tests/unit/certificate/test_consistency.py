@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_ascend.certificate import consistency, provenance
 from pytest_ascend.certificate.requirements import Candidate, refusals
@@ -17,7 +19,7 @@ from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog.synthetic import replace
 
 from . import runs
-from .forgeries import BEFORE, UNSEEN, parsed, written
+from .forgeries import BEFORE, UNSEEN, of, parsed, written
 
 FATES = runs.ended(5, "fallback") | runs.ended(7, "waived", waiver=runs.WAIVER)
 #: Each check, a forgery that it finds, and what it says of it.
@@ -115,6 +117,32 @@ def test_numerics_are_those_that_a_run_sets_on_its_chip(tmp_path: Path, chip: st
 def test_a_comparison_that_disagrees_is_named_so(log: bytes, tmp_path: Path) -> None:
     said = refused(tmp_path / "run.jsonl", log.replace(b'"agrees":true', b'"agrees":false', 1))["figures"]
     assert ": output disagrees, and says 'agrees" in said
+
+
+@pytest.mark.parametrize("name", pinned("Ascend910B3"))
+def test_the_setting_that_is_another_is_named(log: bytes, tmp_path: Path, name: str) -> None:
+    forged = parsed(log)
+    forged["header"]["options"]["numerics"][name] = "other"
+    assert refused(tmp_path / "run.jsonl", written(forged))["options"].endswith(f"pins: {name}\n")
+
+
+@pytest.mark.parametrize("snippet", ["", "print(1)"])
+def test_a_pass_may_say_that_it_is_better_than_the_reference_and_nothing_else(
+    log: bytes, tmp_path: Path, snippet: str
+) -> None:
+    said = parsed(log)
+    of(said).update(reason=f"{consistency.BETTER} ...", snippet=snippet)
+    assert refused(tmp_path / "run.jsonl", written(said)).get("words", "").endswith("passed, with a snippet\n") is bool(
+        snippet
+    )
+
+
+@given(st.integers(0, 10**12), st.floats(0.001, 0.999))
+def test_elements_are_counted_in_whole_numbers(count: int, part: float) -> None:
+    assert not [*consistency._impossible({"count": float(count)}, None)]
+    assert [*consistency._impossible({"count": count % 10**6 + part}, None)] == [
+        f"it has {count % 10**6 + part:g} elements"
+    ]
 
 
 def test_every_check_is_seen_at_work() -> None:
