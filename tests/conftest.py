@@ -6,6 +6,7 @@ from pathlib import Path
 
 import platformdirs
 import pytest
+from hypothesis import HealthCheck, settings
 
 
 def cache() -> str:
@@ -25,6 +26,10 @@ os.environ.setdefault("PYTEST_ASCEND_CACHE", cache())
 #: The environment before any test activates the emulated device. What tests start is no worker of pytest-xdist, where
 #: pytest-benchmark would measure nothing.
 AT_START = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
+
+# A crowded machine takes long over an example, or over drawing it, which says nothing of the code.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 #: Seconds after which a test is stopped and fails, by the folder it is in: a supervisor that hangs must not stop CI.
 LIMIT_S = {"unit": 120, "emulator": 120, "integration": 600, "meta": 600}

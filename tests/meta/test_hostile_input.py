@@ -325,7 +325,7 @@ def test_an_option_that_makes_no_sense_is_refused(option: str, text: str) -> Non
 
 
 EDITS = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 40), st.binary(max_size=12)), min_size=1, max_size=4)
-FUZZED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZED = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def edited(data: bytes, edits: list[tuple[float, int, bytes]]) -> bytes:

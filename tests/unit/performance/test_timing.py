@@ -274,7 +274,7 @@ class SimulatedEvent:
     budget_s=st.floats(0.002, 0.02),
     preparations=st.integers(1, 6),
 )
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_on_a_calm_machine_every_figure_is_what_it_should_be(
     kind: str, work_us: float, wait_us: float, peer_us: float, budget_s: float, preparations: int
 ) -> None:

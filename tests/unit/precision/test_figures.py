@@ -80,7 +80,6 @@ VANISHING = 1e-140
 
 
 @pytest.mark.parametrize("dtype", list(WIDTHS))
-@settings(deadline=None)
 @given(data=st.data())
 def test_the_figures_are_those_of_exact_arithmetic(dtype, data):
     pairs = data.draw(values(dtype))
@@ -94,7 +93,7 @@ def test_the_figures_are_those_of_exact_arithmetic(dtype, data):
 
 
 @pytest.mark.parametrize(("dtype", "times"), [(torch.float32, 70_000), (torch.float64, 2000), (torch.float16, 70_000)])
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_the_figures_of_many_elements_are_those_of_exact_arithmetic(dtype, times, data):
     pairs = data.draw(values(dtype))
@@ -109,7 +108,6 @@ def test_the_figures_of_many_elements_are_those_of_exact_arithmetic(dtype, times
         assert metrics["cosine"] == pytest.approx(wanted["cosine"], abs=1e-5)
 
 
-@settings(deadline=None)
 @given(pairs=values(torch.float32))
 def test_absolute_figures_are_symmetric(pairs):
     actual, expected = (torch.tensor(each, dtype=torch.float32) for each in zip(*pairs, strict=True))
@@ -118,7 +116,6 @@ def test_absolute_figures_are_symmetric(pairs):
         assert one[name] == pytest.approx(other[name], rel=1e-12)
 
 
-@settings(deadline=None)
 @given(size=st.floats(1e-9, 1e3), factor=st.floats(1.0, 1e3))
 def test_a_larger_error_is_never_judged_better(size, factor):
     expected = torch.linspace(-3, 5, 100, dtype=torch.float64)
@@ -126,7 +123,6 @@ def test_a_larger_error_is_never_judged_better(size, factor):
     assert compare(small, expected).agrees or not compare(large, expected).agrees
 
 
-@settings(deadline=None)
 @given(pairs=values(torch.float32, least=2))
 def test_a_reference_run_always_agrees_with_itself(pairs):
     reference_runs, expected = (torch.tensor(each) for each in zip(*pairs, strict=True))

@@ -53,7 +53,7 @@ def tensors(draw):
 
 
 @given(tensors())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_limit_is_finite_and_the_reference_itself_agrees(case):
     expected, reference_runs, dtype, terms = case
     verdict = compare(expected.to(dtype), expected, reference_runs=reference_runs, accumulation=terms)
@@ -63,7 +63,7 @@ def test_a_limit_is_finite_and_the_reference_itself_agrees(case):
 
 
 @given(tensors(), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_what_is_far_off_is_rejected_wherever_the_reference_is_finite(case, data):
     expected, reference_runs, dtype, terms = case
     shown = (

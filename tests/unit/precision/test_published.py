@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pytest_ascend.precision import compare
@@ -128,7 +128,7 @@ def test_a_published_standard_decides_as_its_definition_does(name, dtype):
     decided = set()
 
     @given(st.data())
-    @settings(max_examples=80, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=80, derandomize=True, database=None)
     def decides(data):
         expected, seeded = values(data.draw, dtype)
         if name == "binary":
@@ -154,15 +154,15 @@ def test_the_ratio_to_a_second_device_decides_as_its_definition_does(level, dtyp
         largest, mean = (relative.max(), relative.mean()) if relative.numel() else (0.0, 0.0)
         return float(largest), float(mean), float((error**2).mean().sqrt()), int((error[small] > SMALL[dtype][1]).sum())
 
-    def within(actual, second, expected):
+    def within(actual, second, expected, slack):
         (*ours, our_small), (*theirs, their_small) = figures(actual, expected), figures(second, expected)
         limits = RATIOS[level]
         pairs = zip(ours, theirs, limits, strict=False)
         few = our_small <= limits[3] * their_small if their_small else not our_small
-        return few and all(mine <= most * max(other, FLOOR[dtype]) for mine, other, most in pairs)
+        return few and all(mine <= slack * most * max(other, FLOOR[dtype]) for mine, other, most in pairs)
 
     @given(st.data())
-    @settings(max_examples=100, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=100, derandomize=True, database=None)
     def decides(data):
         expected, seeded = values(data.draw, dtype)
         if data.draw(st.booleans()):
@@ -172,7 +172,8 @@ def test_the_ratio_to_a_second_device_decides_as_its_definition_does(level, dtyp
         actual = (expected + off(data.draw, expected, limit, seeded)).to(dtype)
         if data.draw(st.booleans()):
             actual = (expected + (second.double() - expected) * data.draw(st.floats(0.9, 2.5))).to(dtype)
-        wanted = within(actual.double(), second.double(), expected)
+        wanted, narrowly = (within(actual.double(), second.double(), expected, 1 + each) for each in (-1e-9, 1e-9))
+        assume(wanted is narrowly)  # on the line itself the order of additions decides
         decided.add(wanted)
         found = compare(actual, expected, reference_runs=second, standard=f"benchmark-ratio-{level}")
         assert found.agrees is wanted, found.message
