@@ -1,4 +1,4 @@
-"""The cases of the adaptation suite: what is done to images, programs and models on their way to the device."""
+"""The cases of the adaptation suite: image pipelines, CUDA programs, rewritten and exported models."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def _rewritten(subject: str, prop: str, level: str) -> Case:
     )
 
 
-#: Models that are rewritten and stay the same.
+#: Models whose rewritten form is equivalent.
 CASES_OF_REWRITING = tuple(
     (name, _rewritten(f"rewritten-{name}", "separate-projections", level))
     for name, level in (("small-vit", "standard"), ("vit_b_16", "full"))
 )
-#: Slips that make another model of a rewritten one.
+#: Mistakes that change a rewritten model.
 CASES_OF_SLIPS = tuple(
     (name, _rewritten("rewritten-small-vit", name, "standard"))
     for name in ("tanh-gelu", "causal-mask", "active-dropout")

@@ -1,4 +1,4 @@
-"""A training program as people write it for CUDA. It knows nothing of NPUs: ``transfer_to_npu`` is to make it run."""
+"""A training program as written for CUDA. It knows nothing of NPUs: ``transfer_to_npu`` has to make it run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEPS = 10
 
 
 def make_model() -> nn.Module:
-    """Return a classifier whose weights are a formula."""
+    """Return a classifier with weights from a formula."""
     model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.GELU(), nn.Flatten(), nn.Linear(8 * 64, 5))
     with torch.no_grad():
         for place, parameter in enumerate(model.parameters()):

@@ -1,6 +1,6 @@
-"""A model on its way to another runtime: exported to ONNX and run by onnxruntime on the CPU, or by CANN on the NPU.
+"""A model exported to another runtime: to ONNX and run by onnxruntime on the CPU, or by CANN on the NPU.
 
-For the second, ATC builds an ``.om`` file of the ONNX file, and AscendCL runs it.
+For the latter, ATC builds an ``.om`` file from the ONNX file, and AscendCL runs it.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from pytest_ascend.device import Device
 from pytest_ascend.dispatching import undisturbed
 from pytest_ascend.environment.stack import VARIABLES
 
-#: Operators of ONNX by their version: with LayerNormalization, and known to onnxruntime from 1.13 and to ATC.
+#: ONNX opset versions: with LayerNormalization, and known to onnxruntime from 1.13 and to ATC.
 OPSET = 17
 INPUT, OUTPUT = "images", "logits"
 NEEDED = ("onnx", "onnxruntime")
 
 
 def lacking() -> str:
-    """Say which package is missing that exporting and running takes, and how to get it; "" where none is."""
+    """Return which package for exporting and running is missing, and how to get it; "" if none is."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     how = "python -m pip install 'pytest-ascend[onnx]'"
     return f"exporting a model to ONNX needs {' and '.join(missing)}, not installed here: {how}" if missing else ""
 
 
 def check_installed() -> None:
-    """Skip the test where a package is missing: that is no error of the device."""
+    """Skip the test if a package is missing: that is no error of the device."""
     if said := lacking():
         pytest.skip(said)
 
 
 def to_onnx(model: nn.Module, x: Tensor, path: Path) -> Path:
-    """Export ``model`` as it computes ``x`` in evaluation mode, by tracing, and return the file."""
-    # torch before 2.5 knows the exporter that traces alone; later ones want to be told.
+    """Export ``model`` in evaluation mode, by tracing it with ``x``, and return the file."""
+    # torch before 2.5 has only the tracing exporter; later versions need a setting.
     traced: dict[str, Any] = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
     with undisturbed(), _without_its_warnings():
         torch.onnx.export(
@@ -68,19 +68,19 @@ def by_onnxruntime(path: Path, x: Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def _without_its_warnings() -> Iterator[None]:
-    """Leave out that tracing is the older way, and that it takes sizes for constants: both are meant."""
+    """Suppress the warnings that tracing is older, and turns sizes into constants: both are intended."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         warnings.filterwarnings("ignore", category=torch.jit.TracerWarning)  # type: ignore[attr-defined]
         yield
 
 
-#: Building a model takes minutes where a chip's kernels are compiled.
+#: Seconds; building a model takes minutes if a chip's kernels are compiled.
 LIMIT_S = 1800
 LIBRARY = "libascendcl.so"
 
 _HANDLE, _SIZE, _CODE, _ID = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint32
-#: Functions of AscendCL: what they give, and what they take.
+#: Functions of AscendCL: result and argument types.
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "aclmdlLoadFromFile": (_CODE, [ctypes.c_char_p, ctypes.POINTER(_ID)]),
     "aclmdlUnload": (_CODE, [_ID]),
@@ -99,7 +99,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 
 def find_atc(device: Device) -> Path:
-    """Return ATC. Raises NotImplementedError, which says why, where there is none, or nothing to run its models on."""
+    """Return ATC. Raises NotImplementedError with the reason if it is missing, or nothing can run its models."""
     if device.emulated:
         raise NotImplementedError("atc is not emulated: only CANN builds and runs .om files")
     if device.kind != "npu":
@@ -115,7 +115,7 @@ def find_atc(device: Device) -> Path:
 
 
 def to_om(atc: Path, onnx: Path, shape: Sequence[int], chip: str) -> Path:
-    """Build an ``.om`` file beside an ONNX file, with float32 as float32. Raises RuntimeError with ATC's words."""
+    """Build an ``.om`` file beside an ONNX file, keeping float32. Raises RuntimeError with ATC's message."""
     target = onnx.with_suffix(".om")
     command = [
         str(atc),
@@ -135,9 +135,9 @@ def to_om(atc: Path, onnx: Path, shape: Sequence[int], chip: str) -> Path:
 
 
 def by_ascendcl(om: Path, x: Tensor, shape: Sequence[int], library: ctypes.CDLL) -> Tensor:
-    """Run an ``.om`` file of one input and one float32 output of a shape, in the device's memory where ``x`` is.
+    """Run an ``.om`` file with one input and one float32 output of a shape, in the device memory of ``x``.
 
-    Raises RuntimeError for an error of AscendCL, and where sizes are others than the file's.
+    Raises RuntimeError for an error of AscendCL, or if sizes differ from the file's.
     """
     acl = {name: _declared(library, name) for name in _FUNCTIONS}
     x, out = x.contiguous(), torch.empty(tuple(shape), dtype=torch.float32, device=x.device)

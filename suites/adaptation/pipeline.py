@@ -1,8 +1,8 @@
 """Input pipelines, and augmentation of images (N, 3, H, W) with values in [0, 1].
 
-In a pipeline, tensors depend on the sample alone, whichever worker makes it, and however many there are. Augmentation
-follows the definitions of torchvision.transforms.v2, in torch alone: the same lines run on a device and, in float64 on
-the CPU, say what is right.
+In a pipeline, tensors depend on the sample alone, not on the workers or their number. Augmentation follows the
+definitions of torchvision.transforms.v2, in torch alone: the same lines run on a device and, in float64, on the CPU as
+the reference.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 from pytest_ascend.run import inputs
 
 SAMPLES, SIDE, BATCH, EPOCHS = 26, 20, 4, 2
-#: Added to a sample's number, and the seed of the order.
+#: Added to a sample's index; and the seed of the order.
 SEED = 2_147_483_659
 
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Settings of a DataLoader: processes that make samples, and whether they live on from epoch to epoch."""
+    """Settings of a DataLoader: its worker processes, and whether they persist between epochs."""
 
     count: int
     persistent: bool = False
@@ -44,13 +44,13 @@ WORKERS: Mapping[str, Workers] = {
 
 
 class Augmented(Dataset[Tensor]):
-    """Images (3, 16, 16), flipped, cropped, brightened and made noisy by numbers that are drawn for each sample."""
+    """Images (3, 16, 16), flipped, cropped, brightened and with noise, all from a generator per sample."""
 
     def __len__(self) -> int:
         return SAMPLES
 
     def generator(self, index: int) -> torch.Generator:
-        """Return what the numbers of a sample are drawn from."""
+        """Return the generator of a sample."""
         return torch.Generator().manual_seed(SEED + index)
 
     def __getitem__(self, index: int) -> Tensor:
@@ -66,15 +66,15 @@ class Augmented(Dataset[Tensor]):
 
 
 def shuffled() -> RandomSampler:
-    """Return the order of the samples, another one in each epoch."""
+    """Return the order of the samples, different in each epoch."""
     return RandomSampler(range(SAMPLES), generator=torch.Generator().manual_seed(SEED))
 
 
 def epochs(data: Dataset[Tensor], workers: Workers, device: torch.device) -> dict[str, Tensor]:
-    """Return the samples of each epoch as they come to the device, back on the CPU: (SAMPLES, 3, 16, 16) by its name.
+    """Return each epoch's samples, sent to the device and back to the CPU: (SAMPLES, 3, 16, 16) by name.
 
-    The order is drawn from a generator of the sampler's own. One that the loader has too is also drawn from for the
-    seeds of workers, and with persistent workers less often: from the second epoch on the order would be another.
+    The sampler has a generator of its own. One shared with the loader would also supply the workers' seeds, less often
+    with persistent workers, so that the order would differ from the second epoch on.
     """
     loader = DataLoader(
         data,
@@ -89,7 +89,7 @@ def epochs(data: Dataset[Tensor], workers: Workers, device: torch.device) -> dic
 
 
 def collected(loader: DataLoader[Tensor], device: torch.device, *, non_blocking: bool = False) -> dict[str, Tensor]:
-    """Read some epochs, each batch by way of the device."""
+    """Read some epochs, each batch through the device."""
     found = {}
     for epoch in range(EPOCHS):
         batches = [batch.to(device, non_blocking=non_blocking) for batch in loader]
@@ -98,17 +98,17 @@ def collected(loader: DataLoader[Tensor], device: torch.device, *, non_blocking:
 
 
 def expected(data: Callable[[int], Tensor]) -> dict[str, Tensor]:
-    """Return the same without a DataLoader: sample by sample, in the order of the sampler."""
+    """Return the same samples without a DataLoader, in the sampler's order."""
     order = shuffled()
     return {f"epoch {epoch}": torch.stack([data(index) for index in order]) for epoch in range(EPOCHS)}
 
 
 def bits(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return float32 as integers of the same bits, which agree only where they are equal."""
+    """Return float32 as integers with the same bits, which are equal only if all bits are."""
     return {name: tensor.view(torch.int32) for name, tensor in tensors.items()}
 
 
-#: Weights of red, green and blue in a grey value: ITU-R BT.601.
+#: Weights of red, green and blue for grey: ITU-R BT.601.
 GREY = (0.2989, 0.587, 0.114)
 #: Mean and standard deviation of ImageNet's channels.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -125,7 +125,7 @@ def _warped(x: Tensor, matrix: tuple[tuple[float, ...], ...]) -> Tensor:
 
 
 def rotation(x: Tensor, degrees: float = 30.0) -> Tensor:
-    """Turn about the centre, bilinear, with zeros outside."""
+    """Rotate about the centre, bilinear, with zeros outside."""
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     return _warped(x, ((cos, sin, 0.0), (-sin, cos, 0.0)))
 
@@ -149,7 +149,7 @@ def contrast(x: Tensor, factor: float = 1.4) -> Tensor:
 
 
 def hue(x: Tensor, shift: float = 0.15) -> Tensor:
-    """Turn the hue of each pixel by a share of the circle; value and saturation of HSV stay."""
+    """Rotate the hue of each pixel by a share of the circle; value and saturation of HSV stay."""
     red, green, blue = x.unbind(1)
     value, chroma = x.amax(1), x.amax(1) - x.amin(1)
     divisor = torch.where(chroma == 0, torch.ones_like(chroma), chroma)  # grey has no hue, and stays grey
@@ -158,7 +158,7 @@ def hue(x: Tensor, shift: float = 0.15) -> Tensor:
         (green - blue) / divisor,
         torch.where(value == green, (blue - red) / divisor + 2, (red - green) / divisor + 4),
     )
-    # A channel is the value where its own colour is within a sixth, less by the chroma from two sixths on.
+    # A channel equals the value within a sixth of its own colour, and is less by the chroma from two sixths on.
     turned = ((sixths + 6 * shift + place).remainder(6) for place in (5, 3, 1))
     channels = [value - chroma * torch.minimum(each, 4 - each).clamp(0, 1) for each in turned]
     return torch.stack(channels, 1)

@@ -1,6 +1,6 @@
-"""A vision transformer as it is rewritten for another device: other names, separate projections, and slips of the pen.
+"""A vision transformer rewritten for another device: other names, separate projections, and typical mistakes.
 
-It takes its weights from an original, whose modules correspond to its own by a map of names.
+It takes its weights from an original; a map of names relates their modules.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ..training import recipes as small
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Original:
-    """A vision transformer: its sizes, where its parts are, and one input.
+    """A vision transformer: its sizes, the names of its parts, and one input.
 
-    ``modules`` are the original's modules by the name that the rewritten one has for them; ``{}`` is a block's number.
-    ``leading`` is the parameter before the patches, ``places`` what is added to all of them;
-    ``qkv`` are weight and bias of the common projection within a block.
+    ``modules`` are the original's modules by the rewritten model's names; ``{}`` is a block's number. ``leading`` is
+    the parameter before the patches, ``places`` the position embedding; ``qkv`` are weight and bias of a block's joint
+    projection.
     """
 
     make: Callable[[], nn.Module]
@@ -44,7 +44,7 @@ class Original:
 
     @property
     def names(self) -> dict[str, str]:
-        """Return the map of names, from the rewritten model to its original."""
+        """Return the map of names from the rewritten model to its original."""
         numbers = range(self.depth)
         return {
             mine.format(number): theirs.format(number)
@@ -113,14 +113,14 @@ ORIGINALS: Mapping[str, Original] = {
 
 
 class TanhGelu(nn.Module):
-    """GELU by its approximation with tanh, written out: torch_npu may take ``approximate="tanh"`` for the exact one."""
+    """GELU by its tanh approximation, written out: torch_npu may compute the exact one for ``approximate="tanh"``."""
 
     def forward(self, x: Tensor) -> Tensor:
         return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
 class Attention(nn.Module):
-    """Attention with a projection each for queries, keys and values."""
+    """Attention with separate projections for queries, keys and values."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then two linear layers, each added to what came in."""
+    """Attention, then two linear layers, each added to its input."""
 
     def __init__(self, width: int, heads: int, inner: int, eps: float) -> None:
         super().__init__()
@@ -176,14 +176,14 @@ class RewrittenViT(nn.Module):
 
 
 def _split(attention: nn.Module, weight: Tensor, bias: Tensor) -> None:
-    """Copy the thirds of a common projection to the separate ones."""
+    """Copy the thirds of a joint projection to the separate ones."""
     for name, w, b in zip("qkv", weight.chunk(3), bias.chunk(3), strict=True):
         attention.get_submodule(name).load_state_dict({"weight": w, "bias": b})
 
 
 @dataclass(frozen=True, slots=True)
 class PlantedMistake:
-    """A change that makes another model: in the last block. ``where`` is the module in which it shows first."""
+    """A change that breaks the model, in the last block. ``where`` is the first module that shows it."""
 
     change: Callable[[nn.Module], None]
     where: str
@@ -203,7 +203,7 @@ def _active_dropout(block: nn.Module) -> None:
     block.add_module("drop", nn.Dropout(0.1).train())
 
 
-#: What people write by mistake. Dropout has no counterpart in the original: what comes after it shows it.
+#: Typical mistakes. Dropout has no counterpart in the original: the module after it shows it.
 SLIPS: Mapping[str, PlantedMistake] = {
     "tanh-gelu": PlantedMistake(_tanh_gelu, "act"),
     "causal-mask": PlantedMistake(_causal_mask, "attend.out"),

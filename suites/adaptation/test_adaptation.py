@@ -1,4 +1,4 @@
-"""What people do to images on the device, to programs written for CUDA, to models that they rewrite or export."""
+"""Images processed on the device, programs written for CUDA, and models rewritten or exported."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from .export import LIBRARY, by_ascendcl, by_onnxruntime, check_installed, find_
 from .pipeline import AUGMENT, WORKERS, Augmented, bits, epochs, expected
 from .rewritten import ORIGINALS, SLIPS, RewrittenViT
 
-#: Runs a program unchanged, after torch_npu has put itself in CUDA's place. As everywhere in the suites, float32 is
-#: to be computed as float32: by default a chip rounds the inputs of convolutions to HF32, and the curve is 1e-4 off.
+#: Runs a program unchanged, after torch_npu has replaced CUDA. As in all suites, float32 is computed as float32: by
+#: default a chip rounds the inputs of convolutions to HF32, and the curve differs by 1e-4.
 MIGRATED = """
 import runpy, sys, torch, torch_npu
 from torch_npu.contrib import transfer_to_npu
@@ -67,7 +67,7 @@ def test_augmentation(name: str, npu_device: torch.device, precision_compare: Pr
 )
 @pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")  # more workers than the machine has cores
 def test_input_pipeline(name: str, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
-    """Whoever makes the samples, they are the same bits, in the same order."""
+    """Whichever workers make the samples, they have the same bits, in the same order."""
     data = Augmented()
     actual = epochs(data, WORKERS[name], npu_device)
     precision_compare(bits(actual), bits(expected(data.__getitem__)), name=name)
@@ -118,13 +118,13 @@ def test_separate_projections(name: str, precision_compare: PrecisionCompare) ->
     "name", [pytest.param(name, marks=pytest.mark.ascend_case(case), id=case.id) for name, case in CASES_OF_SLIPS]
 )
 def test_slip(name: str, npu_device: torch.device, ascend_measure: Callable[[str, float], None]) -> None:
-    """What is another model has to look like one, and from the module on in which it begins to be."""
+    """A changed model has to be recognised, from the module on where the change begins."""
     of, slip = ORIGINALS["small-vit"], SLIPS[name]
     original = of.make().eval()
     model = RewrittenViT(of, original).eval()
     last = f"blocks.{of.depth - 1}"
     slip.change(model.get_submodule(last))
-    torch.manual_seed(0)  # of dropout
+    torch.manual_seed(0)  # for dropout
     report = precision.models(model, original, of.input(), names=of.names, device=npu_device)
     assert report.first is not None, f"a model with {name} was taken for its original"
     ascend_measure("output_error", report.layers[-1].output_error)
@@ -139,7 +139,7 @@ CLASSES = 1000
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Yield a folder that is gone afterwards: models are large."""
+    """Yield a folder that is removed afterwards: models are large."""
     with tempfile.TemporaryDirectory() as name:
         yield Path(name)
 
@@ -153,7 +153,7 @@ def _each(cases: Mapping[str, Case]) -> pytest.MarkDecorator:
 def test_onnx(
     model: str, npu_device: torch.device, golden_store: GoldenStore, precision_compare: PrecisionCompare, folder: Path
 ) -> None:
-    """What is traced on the device and run by onnxruntime is what torch promises."""
+    """A model traced on the device and run by onnxruntime gives the results that torch promises."""
     check_installed()
     x = images(BATCH)
     path = to_onnx(make(model, MODES["float32"], npu_device), x.to(npu_device), folder / "model.onnx")
@@ -169,7 +169,7 @@ def test_offline(
     precision_compare: PrecisionCompare,
     folder: Path,
 ) -> None:
-    """What ATC builds of the same file gives the same numbers on the NPU."""
+    """ATC's build of the same file gives the same numbers on the NPU."""
     atc = find_atc(ascend_device)
     check_installed()
     x = images(BATCH).to(npu_device)

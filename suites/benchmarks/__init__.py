@@ -10,8 +10,8 @@ from .operators import ROWS
 
 MODELS = ("resnet50", "vit_b_16")
 
-#: Measured at level standard already, so that every run says how fast the device is: launching, both models in both
-#: kinds of work, copies in both directions, a product, attention.
+#: Measured from level standard on, so that every run shows the device's speed: launching, both models in inference and
+#: training, copies in both directions, a product, attention.
 EARLY = {
     f"benchmarks/{name}/float32"
     for name in (

@@ -1,4 +1,4 @@
-"""What goes on between host and device: copies, input pipelines, augmentation; and optimizers, which launch much."""
+"""Work between host and device: copies, input pipelines, augmentation; and optimizers, which launch many kernels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIB = 2**20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Copy:
-    """A copy of float32 numbers to the device or back, of memory that is pinned or not."""
+    """A copy of float32 numbers to or from the device, with pinned memory or not."""
 
     size_bytes: int
     to_device: bool
@@ -28,7 +28,7 @@ class Copy:
 
     @property
     def name(self) -> str:
-        """Say all of it, as in "to-device-16MiB-pinned"."""
+        """The full name, as in "to-device-16MiB-pinned"."""
         size = f"{self.size_bytes // MIB}MiB" if self.size_bytes >= MIB else f"{self.size_bytes // 1024}KiB"
         return f"{'to' if self.to_device else 'from'}-device-{size}-{'pinned' if self.pinned else 'pageable'}"
 
@@ -54,24 +54,24 @@ Make: TypeAlias = Callable[[list[Tensor]], torch.optim.Optimizer]
 
 @dataclass(frozen=True, slots=True)
 class OptimizerVariant:
-    """An optimizer in one of the ways in which it is applied; ``fused`` makes one that only an NPU has."""
+    """An optimizer in one of its implementations; ``fused`` makes one that only an NPU has."""
 
     name: str
     usual: Make
     fused: Make | None = None
 
     def make(self, device: torch.device) -> Call:
-        """Prepare a step over 64 parameters of 128x128, whose gradients stay as they are."""
+        """Prepare a step over 64 parameters of 128x128, with constant gradients."""
         parameters: list[Tensor] = [torch.nn.Parameter(torch.ones(128, 128, device=device)) for _ in range(64)]
         for parameter in parameters:
             parameter.grad = torch.full_like(parameter, 1e-3)
-        # The CPU, as a peer, does the same work in torch's way.
+        # The CPU, for comparison, does the same work by torch's implementation.
         chosen = self.fused if self.fused and device.type != "cpu" else self.usual
         return chosen(parameters).step
 
 
 def _ways(name: str, optimizer: Callable[..., torch.optim.Optimizer], fused: str) -> Iterator[OptimizerVariant]:
-    """Yield an optimizer parameter by parameter, with torch's foreach, and as torch_npu's operator over all of them."""
+    """Yield an optimizer parameter by parameter, with torch's foreach, and as one operator of torch_npu over all."""
     foreach = partial(optimizer, lr=1e-3, foreach=True)
     yield OptimizerVariant(f"{name}-loop", partial(optimizer, lr=1e-3, foreach=False))
     yield OptimizerVariant(f"{name}-foreach", foreach)
@@ -95,11 +95,11 @@ class Pipeline:
 
     @property
     def name(self) -> str:
-        """Say all of it, as the name of a measurement."""
+        """The full name, for a measurement."""
         return f"workers_{self.workers}_pinned_{self.pinned}_prefetch_{self.prefetched}_batch_{self.batch}".lower()
 
     def samples_to(self, device: torch.device, samples: int) -> Iterator[Tensor]:
-        """Yield the batches of so many small images on the device."""
+        """Yield the batches of ``samples`` small images on the device."""
         data = TensorDataset(torch.ones(samples, 3, 64, 64))
         loader = DataLoader(
             data,

@@ -1,4 +1,4 @@
-"""ResNet50 and ViT-B/16 as a benchmark does them: an inference or a training step, in a dtype or under autocast."""
+"""ResNet50 and ViT-B/16 as benchmarks: an inference or a training step, in a dtype or under autocast."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..models.computation import MODELS, Mode
 from ..models.weights import images, targets
 from .sizes import Sizes
 
-#: What a model computes in, by the name that stands as the case's dtype.
+#: Modes of computing, by the dtype name of the case.
 MODES: Mapping[str, Mode] = {
     "float32": Mode(dtype=torch.float32),
     "bfloat16": Mode(dtype=torch.bfloat16),
@@ -24,7 +24,7 @@ MODES: Mapping[str, Mode] = {
 
 
 def model_of(name: str, sizes: Sizes) -> nn.Module:
-    """Return the model with fresh weights: how long it takes does not depend on them."""
+    """Return the model with new weights, which do not affect its speed."""
     torch.manual_seed(0)
     model = MODELS[name].make()
     for parameter in model.parameters():
@@ -36,7 +36,7 @@ def model_of(name: str, sizes: Sizes) -> nn.Module:
 
 
 def batch_of(name: str, sizes: Sizes, batch: int) -> Tensor:
-    """Return images on the CPU; a ViT takes no other size than its own."""
+    """Return images on the CPU; a ViT takes only its own size."""
     return images(batch, 224 if name == "vit_b_16" else sizes.pixels)
 
 

@@ -18,15 +18,15 @@ from .sizes import Sizes
 
 Shape: TypeAlias = tuple[int, ...]
 
-#: Inputs are drawn so often and used in turn: a cache that still holds the last ones would flatter.
+#: Inputs are made this often and used in turn: otherwise a cache that still holds the last ones would speed them up.
 ROTATED = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """An operator at one shape. ``shapes`` gives those of its inputs, ``flop`` what it costs at least.
+    """An operator at one shape. ``shapes`` returns those of its inputs, ``flop`` the least arithmetic.
 
-    Inputs named in ``integers`` (by place, with their upper bound) are int64.
+    Inputs named in ``integers`` (by position, with their upper bound) are int64.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Row:
     family: str = "operators"
 
     def make(self, sizes: Sizes, dtype: torch.dtype) -> Callable[[torch.device], Call]:
-        """Return what prepares the call on a device."""
+        """Return a function that prepares the call on a device."""
 
         def prepared(device: torch.device) -> Call:
             sets = [self._inputs(sizes, dtype, device, seed) for seed in range(ROTATED)]
@@ -54,7 +54,7 @@ class Row:
         return prepared
 
     def work(self, sizes: Sizes, dtype: torch.dtype) -> Work:
-        """Return what one call does. Inputs and outputs pass through memory once at least."""
+        """Return the work of one call. Inputs and outputs pass through memory at least once."""
         inputs = self._inputs(sizes, dtype, torch.device("meta"), 0)
         outputs = self.call(*inputs, **self.settings)
         return Work(
@@ -64,7 +64,7 @@ class Row:
         )
 
     def held_bytes(self, sizes: Sizes, dtype: torch.dtype) -> int:
-        """Return how much memory the inputs take each time that the call is prepared."""
+        """Return the bytes that the inputs of one preparation take."""
         return ROTATED * sum(each.nbytes for each in self._inputs(sizes, dtype, torch.device("meta"), 0))
 
     def _inputs(self, sizes: Sizes, dtype: torch.dtype, device: torch.device, seed: int) -> list[Tensor]:
@@ -143,7 +143,7 @@ def _gated(gate: Tensor, up: Tensor) -> Tensor:
 
 
 def _elementwise(name: str, call: Callable[..., Any], *shapes: Shape, **settings: Any) -> Row:
-    """Return an operator that memory limits; the first size of each shape is the batch's multiple."""
+    """Return a memory-bound operator; the first size of each shape is multiplied by the batch."""
     return Row(
         name=name,
         call=call,

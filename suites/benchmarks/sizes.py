@@ -1,4 +1,4 @@
-"""How large the work is: as in production on hardware, and small where the host computes, whose times nobody buys."""
+"""Problem sizes: realistic on hardware, small where the host computes, whose times do not matter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_ascend.performance.timing import shares_the_host
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Samples in a batch, pixels of an image's side, encoder layers of a ViT, tokens of a decoder's context."""
+    """Batch size, pixels of an image's side, encoder layers of a ViT, tokens of a decoder's context."""
 
     batch: int
     pixels: int
@@ -31,10 +31,9 @@ def sizes_of(device: Device) -> Sizes:
 
 
 def preparations(device: Device, needed_bytes: int, wanted: int) -> int:
-    """Return how often work may be prepared that takes so much memory each time: ``wanted``, or as often as fits.
+    """Return how often work that takes ``needed_bytes`` each time may be prepared: ``wanted``, or as often as fits.
 
-    Half of the memory that is free on the device is left to results. Raises NotImplementedError where the work does not
-    fit once.
+    Half of the device's free memory is left for results. Raises NotImplementedError if the work does not fit once.
     """
     free = free_bytes(device)
     if needed_bytes > free:
@@ -46,7 +45,7 @@ def preparations(device: Device, needed_bytes: int, wanted: int) -> int:
 
 
 def free_bytes(device: Device) -> float:
-    """Return how much memory of a device nobody uses; infinity where it is the host's."""
+    """Return the free memory of a device in bytes; infinity for the host."""
     module = getattr(torch, device.kind, None)
     if device.kind == "cpu" or not hasattr(module, "mem_get_info"):
         return math.inf

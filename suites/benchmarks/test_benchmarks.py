@@ -1,4 +1,4 @@
-"""How long models, operators, copies, input pipelines and optimizers take; batch sizes and memory of models."""
+"""Time of models, operators, copies, input pipelines and optimizers; batch sizes and memory of models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .sizes import HOST, preparations, sizes_of
 
 Measure = Callable[[str, float | Sequence[float]], None]
 
-#: Largest batch of a sweep, and how long one batch size may take before larger ones are left out.
+#: Largest batch of a sweep, and the time of one batch size above which larger ones are skipped.
 LARGEST_BATCH, PATIENCE_S = 1024, 2.0
 ROUNDS, STEPS = 3, 20
 
@@ -36,7 +36,7 @@ def test_model(case: Case, ascend_device: Device, ascend_benchmark: AscendBenchm
 
 @pytest.mark.parametrize("case", SWEEPS, ids=lambda case: case.id)
 def test_batch_sizes(case: Case, ascend_device: Device, ascend_measure: Measure) -> None:
-    """Double the batch until memory or patience ends, and say which."""
+    """Double the batch until memory or time runs out, and report the largest."""
     found: list[tuple[int, float]] = []
     ended_by_memory, batch = 0.0, 1
     while batch <= LARGEST_BATCH:
@@ -70,7 +70,7 @@ def _quickest_s(model: str, batch: int, device: Device) -> float:
 
 @pytest.mark.parametrize("case", MEMORY, ids=lambda case: case.id)
 def test_memory(case: Case, ascend_device: Device, ascend_measure: Measure) -> None:
-    """A training step leaves nothing behind, and takes nothing from other devices."""
+    """A training step leaks no memory, and takes none from other devices."""
     if ascend_device.kind == "cpu":
         raise NotImplementedError("torch does not tell how much memory tensors hold on the CPU")
     sizes = sizes_of(ascend_device)
@@ -103,7 +103,7 @@ def test_compiled(case: Case, ascend_device: Device, ascend_benchmark: AscendBen
     ascend_benchmark(prepared, Work(items=sizes.batch), budget_s=2.0)
 
 
-#: Seconds of rounds: inputs lie at many places in turn where the device shares the host's processor.
+#: Seconds of rounds: if the device shares the host's processor, inputs at many addresses are used in turn.
 BUDGET_S = 1.5
 
 
@@ -116,7 +116,7 @@ def test_operator(case: Case, ascend_device: Device, ascend_benchmark: AscendBen
 
 @pytest.mark.ascend_case(LAUNCH)
 def test_launch(ascend_benchmark: AscendBenchmark) -> None:
-    """A tensor so small that nothing but the way to the device takes time."""
+    """A tensor so small that only the launch takes time."""
 
     def prepared(device: torch.device) -> Call:
         x = torch.ones(4, 4, device=device)

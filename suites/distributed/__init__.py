@@ -1,4 +1,4 @@
-"""The cases of the distributed suite: collectives, parallel training, data, and what happens when a rank fails."""
+"""The cases of the distributed suite: collectives, parallel training, data, and failing ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FLOATS = ("float32", "float16", "bfloat16")
 INTEGERS = ("int32", "int64", "int8")
 MOVED = (*FLOATS, *INTEGERS, "uint8", "bool")
 
-#: Collective -> the dtypes that HCCL's reference gives it on an Atlas A2.
+#: Collective -> the dtypes that HCCL's reference lists for it on an Atlas A2.
 REDUCTIONS = {
     "all_reduce.sum": (*FLOATS, *INTEGERS, "int16", "uint8"),
     "all_reduce.product": ("float32", "float16", *INTEGERS),
@@ -56,7 +56,7 @@ MOVEMENTS = (
     "isend_irecv.ring",
     "batch_isend_irecv",
 )
-#: Which of them are also asked for asynchronously, within groups that overlap, and several as one.
+#: Those that are also tested asynchronously, within overlapping groups, and coalesced.
 ASYNC = ("all_gather_into_tensor", "all_gather", "broadcast", "scatter", "gather", "all_to_all_single", "all_to_all")
 SUBGROUPS = (*ASYNC, "send_recv.ring", "isend_irecv.ring", "batch_isend_irecv")
 VARIANTS = (
@@ -64,7 +64,7 @@ VARIANTS = (
     *(f"{each}.subgroups" for each in SUBGROUPS),
     "all_gather_into_tensor.coalesced",
 )
-#: torch_npu's operators that multiply and communicate in one.
+#: torch_npu's operators that multiply and communicate in one step.
 PRODUCTS = (
     "npu_mm_all_reduce_base",
     "npu_mm_all_reduce_base.int8",
@@ -82,7 +82,7 @@ PRODUCTS = (
     "npu_moe_distribute_dispatch_v2",
     "npu_moe_distribute_combine_add_rms_norm",
 )
-#: Those that CANN gives in bfloat16 alone.
+#: Those that CANN has in bfloat16 only.
 BFLOAT16_ONLY = ("npu_moe_distribute_combine_add_rms_norm",)
 OBJECTS = ("all_gather_object", "broadcast_object_list", "barrier")
 
@@ -124,7 +124,7 @@ REFUSALS = (
     "same-card-twice",
     "strided",
 )
-#: Whose bandwidth and latency are measured, and how a training step is made faster, rung by rung.
+#: Collectives measured for bandwidth and latency, and the optimizations of a training step, one by one.
 SPEEDS = (
     "all_reduce",
     "all_gather_into_tensor",
@@ -136,7 +136,7 @@ SPEEDS = (
 RUNGS = ("plain", "sharded", "amp", "fused", "overlapped")
 FAILURES = ("rank-dies", "rank-hangs", "rank-never-joins", "rank-raises")
 
-#: What a run at level smoke asks.
+#: The cases of level smoke.
 SMOKE = {("all_reduce.sum", "float32"), ("all_gather_into_tensor", "float32")}
 
 

@@ -1,4 +1,4 @@
-"""What ranks do in a collective, and what has to come out: by definition, from what each of them sent."""
+"""What ranks do in a collective, and the expected results, from what each of them sends."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pytest_ascend.distributed.rank import Place
 
 T = torch.Tensor
 
-#: Sizes, in elements: none, one, what fills no vector, an ordinary bucket, and more than any buffer in between.
+#: Sizes in elements: none, one, less than a vector, an ordinary bucket, and more than any intermediate buffer.
 SIZES = {"empty": 0, "one": 1, "few": 17, "many": 1003, "large": 600_011}
 OPERATIONS = {"sum": "SUM", "product": "PRODUCT", "max": "MAX", "min": "MIN", "average": "AVG"}
 
 
 def sent(rank: int, size: int, dtype: str, operation: str = "") -> T:
-    """Return what a rank puts in: no two ranks' alike, and integers of which 16 have a sum that the dtype can hold.
+    """Return a rank's input: different on each rank, of integers whose sum over 16 ranks fits the dtype.
 
-    Such sums of int32 and int64 need more bits than float32 and float64 have. Factors of integers are -1, 0 and 1.
+    Such sums of int32 and int64 need more bits than float32 and float64 have. Integer factors are -1, 0 and 1.
     """
     generator = torch.Generator().manual_seed(rank)
     of = getattr(torch, dtype)
@@ -37,7 +37,7 @@ def sent(rank: int, size: int, dtype: str, operation: str = "") -> T:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """Ranks that do something together: one's own number among them, their numbers in the world, how they call."""
+    """A group of ranks: the own number, their numbers in the world, and how they call collectives."""
 
     rank: int
     ranks: Sequence[int]
@@ -47,11 +47,11 @@ class Members:
 
     @property
     def count(self) -> int:
-        """How many they are."""
+        """The number of ranks."""
         return len(self.ranks)
 
     def __call__(self, collective: Callable[..., Any], *given: Any) -> None:
-        """Run a collective; where it is to be asynchronous, do something else before waiting for it."""
+        """Run a collective; if it is asynchronous, do other work before waiting for it."""
         work = collective(*given, group=self.group, async_op=self.later)
         if self.later:
             torch.ones(64, 64, device=self.device).matmul(torch.ones(64, 64, device=self.device))
@@ -59,14 +59,14 @@ class Members:
 
 
 def members_of(subject: str, count: int) -> dict[str, list[int]]:
-    """Return who takes part, by the name of each group: all, or pairs of neighbours that overlap, and all again."""
+    """Return the members of each group by its name: all, or overlapping pairs of neighbours, and all again."""
     pairs = [sorted([first, (first + 1) % count]) for first in range(count if count > 2 else 1)]
     named = {f"group {index}": ranks for index, ranks in enumerate(pairs)} if subject.endswith(".subgroups") else {}
     return {**named, "all": list(range(count))}
 
 
 def groups(place: Place, subject: str) -> Iterator[tuple[str, Members]]:
-    """Yield the groups of a case that this rank is in; all ranks make all groups, as they have to."""
+    """Yield the groups of a case with this rank in them; every rank has to create all groups."""
     made = {
         name: dist.new_group(ranks) if name != "all" else None
         for name, ranks in members_of(subject, place.count).items()
@@ -78,7 +78,7 @@ def groups(place: Place, subject: str) -> Iterator[tuple[str, Members]]:
 
 
 def within(group: str, size: str) -> str:
-    """Return the name of a result: which group, and of what size."""
+    """Return the name of a result: its group and size."""
     return f"{group}, {size}"
 
 
@@ -101,7 +101,7 @@ def reduced(place: Place, how: str, dtype: str, large: bool = True) -> dict[str,
 
 
 def coalesced(place: Place, how: str, dtype: str) -> dict[str, Any]:
-    """Run several of a collective as one."""
+    """Run several calls of a collective, coalesced."""
     from torch.distributed.distributed_c10d import _coalescing_manager
 
     shared, found = place.count if how.startswith("reduce_scatter") else 1, {}
@@ -122,8 +122,8 @@ def coalesced(place: Place, how: str, dtype: str) -> dict[str, Any]:
 
 
 def repeated(place: Place, dtype: str) -> dict[str, Any]:
-    """Sum the same thing again and again, with deterministic algorithms asked for."""
-    torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms imports torch's compiler besides
+    """Compute the same sum repeatedly, with deterministic algorithms."""
+    torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms would also import torch's compiler
     try:
         found = {}
         for again in range(6):
@@ -135,7 +135,7 @@ def repeated(place: Place, dtype: str) -> dict[str, Any]:
 
 
 def scattered(place: Place, how: str, dtype: str) -> dict[str, Any]:
-    """Run reduce_scatter on even shares of every size, or on uneven ones."""
+    """Run reduce_scatter on even parts of every size, or on uneven ones."""
     collective, _, operation = how.partition(".")
     if collective == "reduce_scatter":
         shares = [3 + each for each in range(place.count)]
@@ -153,7 +153,7 @@ def scattered(place: Place, how: str, dtype: str) -> dict[str, Any]:
     return found
 
 
-# --- moving data: each takes what a rank has, and returns what it has to have afterwards ---
+# --- moving data: each takes a rank's data, and returns what the rank has afterwards ---
 
 
 def _gathered(us: Members, x: T) -> T:
@@ -171,7 +171,7 @@ def _gathered_as_list(us: Members, x: T, *, uneven: bool = False) -> T:
 
 
 def _gathered_strided(us: Members, x: T) -> T:
-    """Gather into matrices that lie in memory by columns."""
+    """Gather into column-major matrices."""
     rows = 17 if x.numel() % 17 == 0 else 1
     out = [torch.empty(x.numel() // rows, rows, dtype=x.dtype, device=x.device).T for _ in range(us.count)]
     us(dist.all_gather, out, x.view(rows, -1))
@@ -208,7 +208,7 @@ def _to_all(us: Members, x: T) -> T:
 
 
 def uneven_counts(count: int, size: int) -> list[list[int]]:
-    """Return how much each rank (row) sends to each (column)."""
+    """Return the number of elements that each rank (row) sends to each (column)."""
     return [[(3 * a + b) % 5 if size > 5 else int(size > 0) for b in range(count)] for a in range(count)]
 
 
@@ -244,7 +244,7 @@ def _neighbours(us: Members) -> tuple[int, int]:
 
 def _ring_async(us: Members, x: T) -> T:
     after, before, out = *_neighbours(us), torch.empty_like(x)
-    # In the order in which pairs of ranks meet: torch_npu makes a communicator of each pair, and waits for both.
+    # In the order in which pairs of ranks meet: torch_npu creates a communicator per pair, and both wait for it.
     calls = [lambda: dist.isend(x, after, us.group), lambda: dist.irecv(out, before, us.group)]
     for work in [call() for call in (calls if us.rank % 2 == 0 else reversed(calls))]:  # type: ignore[no-untyped-call]
         if work is not None:
@@ -278,7 +278,7 @@ MOVES: Mapping[str, Callable[[Members, T], T]] = {
 
 
 def what(subject: str) -> str:
-    """Return what is done, of a subject that also says by whom or how."""
+    """Return the collective of a subject that also names a group or mode."""
     return subject.removesuffix(".subgroups").removesuffix(".async")
 
 
@@ -305,25 +305,25 @@ def objects(place: Place, how: str) -> dict[str, Any]:
     return {"found": [float(before)]}
 
 
-# --- what has to come out, in float64 or integers, from what all ranks sent; and how far off it may be ---
+# --- expected results, in float64 or integers, from what all ranks send; and their allowed error ---
 
 
-#: What a rank sent, kept for judges, who change none of it: of 16 ranks each is asked for what all of them sent.
+#: A rank's input, cached for judges, which must not change it: all ranks' inputs are needed for each of 16 ranks.
 known = functools.lru_cache(maxsize=16)(sent)
 
 
 @functools.lru_cache(maxsize=2)
 def expected_sum(operation: str, dtype: str, size: int, ranks: tuple[int, ...]) -> tuple[T, T]:
-    """Return what ranks have to have after a reduction of all that each sent, and how far it may be off."""
+    """Return the ranks' result of a reduction over what each sent, and its allowed error."""
     return expected_reduction([known(each, size, dtype, operation) for each in ranks], operation)
 
 
 def expected_reduction(parts: Sequence[T], operation: str) -> tuple[T, T]:
-    """Return the result in float64 or int64, and how far a result may be off.
+    """Return the result in float64 or int64, and its allowed error.
 
-    A sum of n numbers, each step rounded to u, is within (n - 1) u of the sum of their magnitudes, in whatever order
+    A sum of n numbers, with each step rounded to u, is within (n - 1) u of the sum of their magnitudes, in any order
     (N. J. Higham, Accuracy and Stability of Numerical Algorithms, section 4.2); a product within n u of itself; a mean
-    is rounded once more. What is smaller than the dtype's least step is within half of that.
+    is rounded once more. Denormal results are within half the dtype's smallest step.
     """
     dtype = parts[0].dtype
     wide = torch.stack(list(parts)).to(torch.float64 if dtype.is_floating_point else torch.int64)
@@ -345,7 +345,7 @@ def expected_reduction(parts: Sequence[T], operation: str) -> tuple[T, T]:
 
 
 def worst(actual: T, expected: T, allowed: T) -> float:
-    """Return the largest error, as a share of what is allowed; infinite where any is off that had to be exact."""
+    """Return the largest error as a share of the allowed one; infinite if a result that had to be exact is not."""
     if actual.shape != expected.shape:
         return float("inf")
     if not actual.numel():
@@ -358,7 +358,7 @@ def worst(actual: T, expected: T, allowed: T) -> float:
 
 
 def expected_after(how: str, dtype: str, size: int, rank: int, ranks: Sequence[int]) -> T:
-    """Return what a rank has to have after a movement among ranks, bit for bit."""
+    """Return what a rank has after data moved between ranks, bit for bit."""
     all_sent, count, mine = [known(each, size, dtype) for each in ranks], len(ranks), ranks.index(rank)
     if how in (
         "all_gather_into_tensor",
@@ -386,7 +386,7 @@ def expected_after(how: str, dtype: str, size: int, rank: int, ranks: Sequence[i
 
 
 def expected_share(operation: str, dtype: str, size: int, rank: int, ranks: Sequence[int]) -> tuple[T, T]:
-    """Return what a rank has to have after reduce_scatter_tensor among ranks, and how far it may be off."""
+    """Return what a rank has after reduce_scatter_tensor, and its allowed error."""
     mine, whole = ranks.index(rank), size * len(ranks)
     parts = [known(each, whole, dtype, operation)[mine * size : (mine + 1) * size] for each in ranks]
     return expected_reduction(parts, operation)

@@ -1,4 +1,4 @@
-"""Products and collectives in one operator, against both by definition: what every rank has comes from seeds."""
+"""Operators that combine products and collectives, against their definition; every rank's inputs come from seeds."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import torch.distributed as dist
 from pytest_ascend.distributed.rank import Place
 
 T = torch.Tensor
-#: A result in float64, and how far a reference run may be off.
+#: A result in float64, and its allowed error.
 Wanted = tuple[T, T]
 
 ROWS, INNER, COLUMNS = 48, 32, 24
-#: Experts of one rank, experts that a token goes to, and tokens.
+#: Experts per rank, experts per token, and tokens.
 EXPERTS, CHOSEN, TOKENS = 2, 2, 6
 #: Operators that multiply the rows of each expert.
 EXPERT = ("npu_alltoallv_gmm", "npu_gmm_alltoallv")
-#: Operators that bring tokens to their experts, and what brings them back.
+#: Operators that send tokens to their experts, and those that send them back.
 BACK = {
     "npu_moe_distribute_dispatch": "npu_moe_distribute_combine",
     "npu_moe_distribute_dispatch_v2": "npu_moe_distribute_combine_v2",
@@ -28,25 +28,25 @@ BACK = {
 }
 NORMALIZED = "npu_moe_distribute_combine_add_rms_norm"
 FORTH = {NORMALIZED: "npu_moe_distribute_dispatch_v2"}
-#: Kind of weights in int8 -> groups of rows that have a scale and an offset of their own.
+#: Kind of int8 weights -> number of row groups with a scale and an offset of their own.
 WEIGHTS = {"int8-weight": 1, "int8-weight-groups": 4}
-#: The scales of what is quantized on the way from rank to rank.
+#: The scales for quantization in transit between ranks.
 WAY = ("comm_quant_scale_1", "comm_quant_scale_2")
 
 
 def made(rank: int, name: str, dtype: str, *shape: int) -> T:
-    """Return what a rank has by a name, the same for whoever asks."""
+    """Return a rank's input by its name, the same for every caller."""
     generator = torch.Generator().manual_seed(1000 * rank + sum(map(ord, name)))
     return torch.randn(shape, generator=generator).to(getattr(torch, dtype))
 
 
 def counts(source: int, target: int, count: int) -> list[int]:
-    """Return how many rows a rank sends to each expert of another one."""
+    """Return the number of rows that a rank sends to each expert of another."""
     return [(3 * source + 2 * target + expert) % 4 + count % 2 for expert in range(EXPERTS)]
 
 
 def chosen(rank: int, count: int) -> T:
-    """Return which experts each token of a rank goes to."""
+    """Return the experts of each token of a rank."""
     generator = torch.Generator().manual_seed(77 + rank)
     return torch.stack([torch.randperm(EXPERTS * count, generator=generator)[:CHOSEN] for _ in range(TOKENS)]).int()
 
@@ -66,7 +66,7 @@ def _operator(name: str) -> Callable[..., Any]:
 
 
 def _inner(how: str, count: int) -> int:
-    """Return the length of a sum; groups of rows are of 32 at least."""
+    """Return the length of a sum; row groups have at least 32 rows."""
     if how == "npu_all_to_all_matmul":
         return INNER * count
     return 32 * WEIGHTS[how.partition(".")[2]] if how.partition(".")[2] in WEIGHTS else INNER
@@ -92,9 +92,9 @@ def run(place: Place, how: str, dtype: str) -> dict[str, Any]:
 
 
 def quantized(how: str, dtype: str, rank: int, count: int) -> dict[str, T]:
-    """Return what a rank has for a product of int8, by the names of the operator; scales are bfloat16's numbers.
+    """Return a rank's inputs for an int8 product, by the operator's names; scales are bfloat16 numbers.
 
-    That of a product to be rounded to float16 is in the lower half of an int64, as CANN takes it.
+    For products rounded to float16, the scale is in the lower half of an int64, as CANN expects it.
     """
     kind, columns, of = how.partition(".")[2], COLUMNS * count, getattr(torch, dtype)
     scale, inner = _scale(rank, columns), _inner(how, count)
@@ -116,7 +116,7 @@ def quantized(how: str, dtype: str, rank: int, count: int) -> dict[str, T]:
 
 @functools.lru_cache(maxsize=2)
 def _on_the_way(dtype: str, count: int) -> tuple[T, T]:
-    """Return one scale a column for what is sent, and one for the sums: int8 has to hold the largest."""
+    """Return one scale per column for the parts sent, and one for the sums, so that int8 holds the largest."""
     parts = torch.stack(_parts("npu_mm_all_reduce_base.int8-token", dtype, count)[0])
     largest = (parts.abs().amax((0, 1)), parts.sum(0).abs().amax(0))
     return tuple((each / 120).to(getattr(torch, dtype)) for each in largest)  # type: ignore[return-value]
@@ -131,7 +131,7 @@ def _int8(rank: int, name: str, *shape: int) -> T:
 
 
 def _parts(how: str, dtype: str, count: int) -> tuple[list[T], list[T]]:
-    """Return what each rank adds, in float64, and the sums of magnitudes behind it."""
+    """Return what each rank adds, in float64, and the sums of magnitudes."""
     parts, sizes = [], []
     for rank in range(count):
         given = quantized(how, dtype, rank, count)
@@ -153,7 +153,7 @@ def _expected_of_quantized(how: str, dtype: str, count: int) -> Wanted:
     if how.endswith("int8-way"):  # each part, and their sum, is rounded to int8
         there, back = _on_the_way(dtype, count)
         return exact, allowed + (count * there.double() + back.double()) / 2
-    # Weights that are scaled before the product may be rounded twice: with the offset, and when they are scaled.
+    # Weights scaled before the product may be rounded twice: with the offset, and on scaling.
     twice = 2.02 * torch.finfo(getattr(torch, dtype)).eps / 2 * sum(sizes[1:], sizes[0])
     return exact, allowed + twice if how.partition(".")[2] in WEIGHTS else allowed
 
@@ -170,7 +170,7 @@ def _of_experts(place: Place, call: Callable[..., Any], name: str, how: str, dty
 
 
 def _to_and_fro(place: Place, call: Callable[..., Any], name: str, how: str, dtype: str) -> dict[str, Any]:
-    """Send tokens to their experts, have each expert multiply by its number, and get the weighed sums back."""
+    """Send tokens to their experts, multiply by each expert's number, and return the weighted sums."""
     count, ids = place.count, chosen(place.rank, place.count).to(place.device)
     x = made(place.rank, "tokens", dtype, TOKENS, INNER).to(place.device)
     scales = made(place.rank, "scales", "float32", TOKENS, CHOSEN).abs().to(place.device)
@@ -193,7 +193,7 @@ def _normalizing(rank: int, dtype: str) -> dict[str, T]:
 
 
 def _normalized(wanted: Wanted, rank: int, dtype: str) -> Wanted:
-    """Return what adding the residual and dividing by the root of the mean square make of it, beside the sum."""
+    """Return the results after adding the residual and RMS normalization, and the sum."""
     given, unit = _normalizing(rank, dtype), torch.finfo(getattr(torch, dtype)).eps / 2
     gamma, residual = given["gamma"].double(), given["residual_x"].double().squeeze(1)
     x = wanted[0] + residual
@@ -206,7 +206,7 @@ def _normalized(wanted: Wanted, rank: int, dtype: str) -> Wanted:
 
 
 def _limit(parts: list[T], sizes: list[T], dtype: str, inner: int) -> Wanted:
-    """Return the sum of parts, and what rounding of the products, of each part and of each sum may do to it."""
+    """Return the sum of parts, and the allowed error from rounding the products, each part and each sum."""
     unit, size = torch.finfo(getattr(torch, dtype)).eps / 2, sum(sizes[1:], sizes[0])
     return sum(parts[1:], parts[0]), 1.01 * (len(parts) + 1) * unit * size + inner * 2.0**-24 * size
 
@@ -227,7 +227,7 @@ def _products(how: str, dtype: str, count: int) -> list[Wanted]:
 
 
 def expected(how: str, dtype: str, rank: int, count: int) -> Wanted:
-    """Return what a rank has to have, by definition."""
+    """Return a rank's result by definition."""
     if "." in how:
         return _expected_of_quantized(how, dtype, count)
     return _expected_of_experts(how, dtype, rank, count) if how in EXPERT else _expected(how, dtype, rank, count)
@@ -252,7 +252,7 @@ def _expected(how: str, dtype: str, rank: int, count: int) -> Wanted:
 
 
 def _expected_of_experts(how: str, dtype: str, rank: int, count: int) -> Wanted:
-    """Follow each block of rows: from whom, to which expert of whom."""
+    """Follow each block of rows: its source rank, its target rank and expert."""
     pieces: list[Wanted] = []
     forth = [(s, rank, e) for e in range(EXPERTS) for s in range(count)]
     back = [(rank, t, e) for t in range(count) for e in range(EXPERTS)]

@@ -1,4 +1,4 @@
-"""How fast ranks are together: collectives by size, and a training step on 1, 2, 4 ... ranks as it is made faster."""
+"""Speed of several ranks: collectives by size, and a training step on 1, 2, 4 ... ranks with each optimization."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .training import Block
 
 T = torch.Tensor
 
-#: Bytes of a message: on hardware up to a gigabyte, and little where the host moves it.
+#: Bytes of a message: up to a gigabyte on hardware, little if the host moves it.
 HARDWARE_BYTES, HOST_BYTES = tuple(2**power for power in range(12, 31, 3)), (2**12, 2**15, 2**18, 2**21)
-#: Rounds that are timed after as many that are not, and calls in each.
+#: Timed rounds, after as many untimed ones, and calls per round.
 ROUNDS, CALLS = 5, 4
-#: Steps before the clock counts, and steps that are timed.
+#: Untimed steps, and timed ones.
 WARM, STEPS = 3, 10
 
-#: Collective -> bytes that pass a rank's link for each byte of the message, on n ranks; the message is the larger one
-#: of what a rank puts in and what it gets. Source: NVIDIA's nccl-tests, doc/PERFORMANCE.md.
+#: Collective -> bytes through a rank's link per byte of the message, on n ranks; the message is the larger of a rank's
+#: input and output. Source: NVIDIA's nccl-tests, doc/PERFORMANCE.md.
 BUS: Mapping[str, Callable[[int], float]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "all_gather_into_tensor": lambda n: (n - 1) / n,
@@ -40,15 +40,15 @@ BUS: Mapping[str, Callable[[int], float]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepVariant:
-    """How a step is taken: ``unit`` is what FSDP 2 shards and gathers as one, empty for DDP."""
+    """How a step runs: ``unit`` is what FSDP 2 shards and gathers together, "" for DDP."""
 
     unit: str = ""
     amp: bool = False
     fused: bool = False
 
 
-#: Each rung adds one thing to the one before. What is sharded as one is gathered before the step and reduced after it;
-#: by layers, one layer's communication runs beside another's computation.
+#: Each step variant adds one optimization. A sharded unit is gathered before the step and reduced after it; with layers
+#: as units, one layer's communication overlaps another's computation.
 LADDER = {
     "plain": StepVariant(),
     "sharded": StepVariant(unit="model"),
@@ -60,7 +60,7 @@ LADDER = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """A decoder's width, heads and layers, and a card's batch and its tokens."""
+    """A decoder's width, heads and layers; batch and tokens per card."""
 
     width: int
     heads: int
@@ -74,7 +74,7 @@ HOST = Size(width=64, heads=4, layers=2, batch=2, tokens=16)
 
 
 def wait(device: torch.device) -> None:
-    """Wait until a device has done all that it was given."""
+    """Wait until a device has finished all its work."""
     if device.type != "cpu":
         getattr(torch, device.type).synchronize(device)
 
@@ -83,7 +83,7 @@ def wait(device: torch.device) -> None:
 
 
 def collective(place: Place, how: str, sizes: Sequence[int]) -> dict[str, Any]:
-    """Return the seconds of a call, round by round, for each size of a message in bytes; all ranks begin together."""
+    """Return the seconds per call, by round and by message size in bytes; all ranks begin together."""
     found = []
     for size in sizes:
         call, seconds = _prepared(place, how, size), []
@@ -113,7 +113,7 @@ def _prepared(place: Place, how: str, size: int) -> Callable[[], object]:
 
         return ring
     given: dict[str, tuple[Any, ...]] = {
-        "all_reduce": (whole, dist.ReduceOp.MAX),  # of which the numbers stay the same
+        "all_reduce": (whole, dist.ReduceOp.MAX),  # its result stays the same
         "all_gather_into_tensor": (whole, part),
         "reduce_scatter_tensor": (part, whole),
         "all_to_all_single": (torch.empty_like(whole), whole),
@@ -128,8 +128,8 @@ def _prepared(place: Place, how: str, size: int) -> Callable[[], object]:
 def steps(place: Place, rung: str, small: bool) -> dict[str, Any]:
     """Train on the first 1, 2, 4 ... ranks; the others wait.
 
-    Returns for each of these counts that this rank is among the seconds of each step and the peak of memory in bytes,
-    of training as it is and (``silent``) with collectives that do nothing.
+    Returns for each of these counts, if this rank takes part, the seconds of each step and the peak memory in bytes,
+    for normal training and (``silent``) with collectives that do nothing.
     """
     found: dict[str, list[Any]] = {"seconds": [], "silent": [], "peak of seconds": [], "peak of silent": []}
     for members in counts(place.count):
@@ -153,7 +153,7 @@ def counts(ranks: int) -> list[int]:
 
 
 def _silent(device: torch.device) -> str:
-    """Return the backend of torch whose collectives return at once and move nothing."""
+    """Return the torch backend whose collectives return at once and move nothing."""
     import torch.testing._internal.distributed.fake_pg  # noqa: F401  (which registers it)
 
     return f"{device.type}:fake"
@@ -182,7 +182,7 @@ def _parallel(place: Place, rung: StepVariant, model: nn.Module, group: Any) -> 
         ids = [place.device] if place.device.type != "cpu" else None
         wrapped = nn.parallel.DistributedDataParallel(model, device_ids=ids, process_group=group)
         if "fake" in dist.get_backend(group):
-            # DDP asks for a result, and collectives that do nothing have none: a bucket stays as it is.
+            # DDP needs a result, which collectives that do nothing lack: the bucket itself.
             wrapped.register_comm_hook(None, lambda _, bucket: _done(bucket.buffer()))
         return wrapped
     from torch.distributed.device_mesh import DeviceMesh
@@ -209,7 +209,7 @@ def _half(device: torch.device) -> torch.dtype:
 
 
 def _reset_peak(device: torch.device) -> None:
-    gc.collect()  # of what was trained before, something may be kept by cycles
+    gc.collect()  # cycles may keep parts of the previous training
     if device.type != "cpu":
         getattr(torch, device.type).reset_peak_memory_stats(device)
 
@@ -222,7 +222,7 @@ def _peak(device: torch.device) -> int:
 
 
 def slowest(by_rank: Sequence[Sequence[float]]) -> float:
-    """Return the median over rounds of what the slowest rank took."""
+    """Return the median over rounds of the slowest rank's time."""
     return float(median(max(each) for each in zip(*by_rank, strict=True)))
 
 
@@ -247,11 +247,11 @@ def figures_of_steps(
 ) -> Iterator[tuple[str, float | list[float]]]:
     """Yield the measurements of a training step from what each rank returned.
 
-    Each card has its own batch, so that with perfect scaling a step takes as long on all ranks as on one.
+    Each card has its own batch, so that with perfect scaling a step takes the same time on any number of ranks.
     """
     used = counts(len(ranks))
     seconds, silent = (
-        # A rank has figures of the last counts only: those that it is among.
+        # A rank has figures only for the counts that it takes part in.
         [slowest([rank[name][-at] for rank in ranks if len(rank[name]) >= at]) for at in range(len(used), 0, -1)]
         for name in ("seconds", "silent")
     )

@@ -1,4 +1,4 @@
-"""Collectives against what their definition gives, from what each rank sent."""
+"""Collectives against their definition, from what each rank sends."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ def _moved(case: Case, ranks: Ranks, count: int, compare: PrecisionCompare) -> N
 
 
 def _results(answers: Sequence[Answer]) -> list[tuple[str, int]]:
-    """Return the name of each result and whose it is; one of all ranks after another: inputs are kept."""
+    """Return each result's name and rank, rank by rank, since inputs are cached."""
     names = dict.fromkeys(name for each in answers for name in each.tensors)
     return [(name, rank) for name in names for rank, each in enumerate(answers) if name in each.tensors]
 
 
 def _part(case: Case, name: str, count: int) -> tuple[int, list[int]]:
-    """Return the size of a result that has this name, and the ranks that it is of."""
+    """Return the size of a named result, and its ranks."""
     group, _, size = name.partition(", ")
     return collectives.SIZES.get(size, collectives.SIZES["many"]), collectives.members_of(case.subject, count)[group]
 
@@ -112,7 +112,7 @@ def _share(case: Case, answers: Sequence[Answer], rank: int, name: str) -> tuple
     count, actual, where = len(answers), answers[rank].tensors[name], f"rank {rank} of {len(answers)}, {name}"
     size, members = _part(case, name, count)
     if collective == "reduce" and rank != members[-1]:
-        return 0.0, where  # nobody promises what the others have
+        return 0.0, where  # the other ranks' results are unspecified
     if collective == "reduce_scatter":
         shares = [3 + each for each in range(count)]
         parts = [torch.split(collectives.sent(each, sum(shares), case.dtype), shares)[rank] for each in members]
@@ -125,7 +125,7 @@ def _share(case: Case, answers: Sequence[Answer], rank: int, name: str) -> tuple
 
 
 def _same_bits(case: Case, answers: Sequence[Answer]) -> None:
-    """Every rank of a group gets the same to the last bit, and with deterministic algorithms every time."""
+    """Every rank of a group gets the same bits, and with deterministic algorithms on every call."""
     for name in {name: None for each in answers for name in each.tensors}:
         first, *others = _part(case, name, len(answers))[1]
         for rank in others:

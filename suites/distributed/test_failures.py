@@ -1,4 +1,4 @@
-"""Data that ranks share, calls that have to be refused, and ranks that fail."""
+"""Data sharded between ranks, calls that must be refused, and failing ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Measure = Callable[[str, float | Sequence[float]], None]
 
 
 def shard(place: Place, length: int, epoch: int, skip: int = 0) -> dict[str, Any]:
-    """Return which elements this rank gets, by torch's sampler and a DataLoader."""
+    """Return the elements of this rank, by torch's sampler and a DataLoader."""
     data = torch.utils.data.TensorDataset(torch.arange(length))
     sampler: DistributedSampler[Any] = DistributedSampler(data, place.count, place.rank, shuffle=True, seed=7)
     sampler.set_epoch(epoch)
@@ -54,11 +54,11 @@ def test_data(case: Case, ascend_ranks: tuple[Ranks, int], ascend_measure: Measu
         assert indices(0, skip=2) == [part[6:] for part in first], "what is resumed does not go on where it was"
 
 
-# --- what has to be refused: an error on every rank, with HCCL's word for it, and no result ---
+# --- what must be refused: an error on every rank, with HCCL's message, and no result ---
 
 
 def refused(place: Place, how: str) -> dict[str, Any]:
-    """Do what must not work in a group of its own, and return what was said."""
+    """Make a forbidden call in a group of its own, and return the error."""
     group, last = dist.new_group(list(range(place.count))), place.rank == place.count - 1
     x = torch.ones(8, device=place.device)
     try:
@@ -67,7 +67,7 @@ def refused(place: Place, how: str) -> dict[str, Any]:
             x = torch.ones(8, device="npu:0")
         REFUSED[how](x, group, place.count, last)
         x.cpu()
-    except Exception as error:  # noqa: BLE001  (whatever refuses is the answer)
+    except Exception as error:  # noqa: BLE001 - the refusal is the answer
         return {"said": str(error)}
     finally:
         if how == "same-card-twice":
@@ -82,7 +82,7 @@ def _other_collective(x: torch.Tensor, group: Any, count: int, last: bool) -> No
         dist.all_reduce(x, group=group)
 
 
-#: What must not work -> doing it, with eight numbers, a group, how many it has, and whether this is its last rank.
+#: Forbidden call -> how to make it, with eight numbers, a group, its size, and whether this is its last rank.
 REFUSED: Mapping[str, Callable[[torch.Tensor, Any, int, bool], object]] = {
     "float64-sum": lambda x, group, *_: dist.all_reduce(x.cpu().double().to(x.device), group=group),
     "int16-product": lambda x, group, *_: dist.all_reduce(x.short(), dist.ReduceOp.PRODUCT, group=group),
@@ -99,7 +99,7 @@ REFUSED: Mapping[str, Callable[[torch.Tensor, Any, int, bool], object]] = {
     "strided": lambda x, group, *_: dist.all_reduce(x.repeat(8, 1).T[::2], group=group),
 }
 
-#: What is refused -> what any of these says so.
+#: Forbidden call -> parts of messages, one of which has to occur.
 WORDS = {
     "float64-sum": ("kDouble", "Unsupported data type", "EI0003"),
     "int16-product": ("EI0003", "not support", "error code is 5"),
@@ -122,11 +122,11 @@ def test_refusal(case: Case, ascend_ranks: tuple[Ranks, int], ascend_measure: Me
         assert any(word in said for word in words), f"rank {rank} says something else: {said}"
 
 
-# --- a rank that fails ends the call, with its number ---
+# --- a failing rank ends the call, and is named ---
 
 
 def failing(place: Place, how: str, victim: int) -> dict[str, Any]:
-    """Have one rank die, hang or raise while the others sum."""
+    """Let one rank die, hang or raise while the others sum."""
     x = torch.ones(1000, device=place.device)
     dist.all_reduce(x)
     x.cpu()
@@ -152,7 +152,7 @@ def working(place: Place) -> dict[str, Any]:
     return {"sum": x}
 
 
-#: A failure -> the code by which HCCL tells the others of it.
+#: A failure -> the error code by which HCCL reports it to the other ranks.
 CODES = {"rank-dies": "EI0002", "rank-hangs": "EI0002", "rank-never-joins": "EI0006"}
 
 

@@ -22,15 +22,15 @@ from . import STEP, TRAINING, speed, training
 T = torch.Tensor
 Measure = Callable[[str, float | Sequence[float]], None]
 
-#: How much further off than one process in float32 a rank may be: sums of gradients come in another order, and
-#: three steps carry on what that makes.
+#: The error of a rank relative to one process in float32: gradients are summed in another order, and three steps
+#: amplify the difference.
 REFERENCE_TIMES = 16.0
-#: Beside that, of the largest element: a few roundings of it.
+#: In addition, a few roundings of the largest element.
 ROUNDINGS = 32.0
-#: How much wider a rounding of float16 is than one of float32.
+#: The rounding of float16 relative to float32's.
 WIDER = torch.finfo(torch.float16).eps / torch.finfo(torch.float32).eps
 
-#: Kind of training -> the function that ranks run, and its arguments; the model it is about comes first.
+#: Kind of training -> the function that ranks run, and its arguments, the model first.
 PARALLEL: Mapping[str, tuple[Callable[..., Any], str, dict[str, Any]]] = {
     "ddp": (training.data_parallel, "perceptron", {}),
     "ddp-accumulation": (training.data_parallel, "perceptron", {"micro": 2}),
@@ -93,7 +93,7 @@ def _alone(model: str, dtype: torch.dtype, clip: bool) -> dict[str, T]:
 
 
 def _share(actual: T, exact: T, reference_runs: T, least: float) -> float:
-    """Return the largest error as a share of what is allowed."""
+    """Return the largest error as a share of the allowed one."""
     if actual.shape != exact.shape:
         return float("inf")
     if not actual.numel():
@@ -119,7 +119,7 @@ def _pipeline(schedule: str, ranks: Ranks, count: int, _: Path) -> Any:
 
 
 def _gradients(dtype: torch.dtype, parts: int) -> dict[str, T]:
-    """Return gradients and loss of one process, the mean of as many parts of the batch."""
+    """Return gradients and loss of one process, as the mean of ``parts`` parts of the batch."""
     model, (x, y) = training.perceptron().to(dtype), (each.to(dtype) for each in training.inputs("perceptron"))
     del parts  # equal parts: the mean of their losses is that of the whole
     loss = nn.functional.mse_loss(model(x), y)
@@ -158,7 +158,7 @@ def _redistributed(ranks: Ranks, count: int, _: Path) -> Any:
 
 
 def _checkpoint(ranks: Ranks, count: int, folder: Path) -> Any:
-    """Save on all ranks, and load on as many and on two."""
+    """Save on all ranks, and load on the same number and on two."""
     ranks.run(count, training.saved, path=str(folder / "saved"))
     found = _numbered(ranks.run(count, training.loaded, path=str(folder / "saved")))
     if count > 2:

@@ -1,4 +1,4 @@
-"""Trainings on several ranks, and the same on one process: a few steps of a small model on the whole batch."""
+"""Training on several ranks, and on one process: a few steps of a small model on the whole batch."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ CLIP = 0.05
 
 
 class Unused(nn.Module):
-    """A model of which a part takes no part."""
+    """A model with an unused part."""
 
     def __init__(self) -> None:
         super().__init__()
         self.used, self.unused = perceptron(), nn.Linear(4, 4)
 
     def forward(self, x: T) -> T:
-        """Leave the second layer out."""
+        """Skip the second layer."""
         return self.used(x)  # type: ignore[no-any-return]
 
 
@@ -55,7 +55,7 @@ def unused() -> nn.Module:
 
 
 class Block(nn.Module):
-    """One layer of a decoder: attention that looks back only, and a gated perceptron, both on normalized input."""
+    """One layer of a decoder: causal attention and a gated perceptron, both on normalized input."""
 
     def __init__(self, size: int = 32, heads: int = 4) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Block(nn.Module):
         self.down = nn.Linear(2 * size, size, bias=False)
 
     def forward(self, x: T) -> T:
-        """Take and give (batch, length, size). Heads are counted by what a rank has of them."""
+        """Map (batch, length, size) to the same. The number of heads follows from a rank's share."""
         y = self.first(x)
         q, k, v = (
             each(y).unflatten(-1, (-1, x.shape[-1] // self.heads)).transpose(1, 2) for each in (self.q, self.k, self.v)
@@ -85,7 +85,7 @@ def decoder() -> nn.Sequential:
 
 
 def inputs(name: str) -> tuple[T, T]:
-    """Return a batch, and what is wanted of it."""
+    """Return a batch, and its targets."""
     generator = torch.Generator().manual_seed(1)
     shape = {"convolution": (BATCH, 3, 10, 10), "decoder": (BATCH, 6, 32)}.get(name, (BATCH, 32))
     target = (BATCH, 6, 32) if name == "decoder" else (BATCH, 32)
@@ -101,7 +101,7 @@ MODELS: Mapping[str, Callable[[], nn.Module]] = {
 
 
 def trained(model: nn.Module, x: T, y: T, *, clip: bool = False) -> dict[str, T]:
-    """Train one process on the whole batch; return losses, the gradients' norm, weights and optimizer's momentum."""
+    """Train one process on the whole batch; return losses, gradient norm, weights and the optimizer's momentum."""
     optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=MOMENTUM)
     losses, norms = [], []
     for _ in range(STEPS):
@@ -164,8 +164,8 @@ def _stepped(
     norms: bool = True,
     micro: int = 1,
 ) -> tuple[list[T], list[Any], torch.optim.Optimizer]:
-    """Train on this rank's part of the batch, or where the model is divided on the whole."""
-    # Of a divided model, some parameters are DTensors and some are not, which one call for all of them cannot take.
+    """Train on this rank's part of the batch, or with a sharded model on the whole batch."""
+    # Some parameters of a sharded model are DTensors and some are not; one call for all of them fails.
     foreach = False if whole else None
     optimizer = optimizer or torch.optim.SGD(model.parameters(), RATE, momentum=MOMENTUM, foreach=foreach)
     x, y = (each.to(place.device) for each in inputs(name)) if whole else _part(place, name)
@@ -189,7 +189,7 @@ def _stepped(
 def data_parallel(
     place: Place, name: str, clip: bool = False, micro: int = 1, hook: str = "", sync: bool = False
 ) -> Any:
-    """Train by DistributedDataParallel."""
+    """Train with DistributedDataParallel."""
     model = MODELS[name]().to(place.device)
     if sync:
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
@@ -204,7 +204,7 @@ def data_parallel(
 
 
 def zero(place: Place, name: str) -> Any:
-    """Train by DDP with an optimizer whose state is divided."""
+    """Train with DDP and an optimizer with sharded state."""
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
     model = nn.parallel.DistributedDataParallel(MODELS[name]().to(place.device))
@@ -214,7 +214,7 @@ def zero(place: Place, name: str) -> Any:
 
 
 def fully_sharded_1(place: Place, name: str) -> Any:
-    """Train by FullyShardedDataParallel."""
+    """Train with FullyShardedDataParallel."""
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     device_id = place.device if place.device.type != "cpu" else None
@@ -226,7 +226,7 @@ def fully_sharded_1(place: Place, name: str) -> Any:
 
 
 def fully_sharded_2(place: Place, name: str, clip: bool = False) -> Any:
-    """Train by fully_shard."""
+    """Train with fully_shard."""
     from torch.distributed.fsdp import fully_shard
 
     mesh = _mesh(place)
@@ -245,7 +245,7 @@ def _mesh(place: Place) -> Any:
 
 
 def tensor_parallel(place: Place, name: str, sequence: bool = False) -> Any:
-    """Train with matrices that are divided by columns, then by rows."""
+    """Train with matrices split by columns, then by rows."""
     from torch.distributed.tensor import Shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -266,7 +266,7 @@ def tensor_parallel(place: Place, name: str, sequence: bool = False) -> Any:
 
 
 def _stepped_in_sequence(place: Place, model: nn.Module, name: str) -> Any:
-    """Train on parts of a sequence, of which every rank has the whole model's loss to give gradients to."""
+    """Train on parts of a sequence; every rank computes gradients from the whole model's loss."""
     optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=MOMENTUM)
     (x, y), losses, norms = _part(place, name), [], []
     for _ in range(STEPS):
@@ -280,7 +280,7 @@ def _stepped_in_sequence(place: Place, model: nn.Module, name: str) -> Any:
 
 
 def pipeline(place: Place, name: str, schedule: str) -> Any:
-    """Compute gradients of one step with the layers divided among ranks."""
+    """Compute gradients of one step with the layers split among ranks."""
     from torch.distributed import pipelining
 
     layers = list(MODELS[name]().children())
@@ -304,7 +304,7 @@ def pipeline(place: Place, name: str, schedule: str) -> Any:
 
 
 def experts(place: Place) -> Any:
-    """Send each token to the rank of its expert and back, by two uneven all_to_all with gradients."""
+    """Send each token to its expert's rank and back, by two uneven all_to_all with gradients."""
     from torch.distributed.nn.functional import all_to_all_single
 
     x, _ = _part(place, "perceptron")
@@ -326,7 +326,7 @@ def experts(place: Place) -> Any:
 
 
 def redistributed(place: Place) -> Any:
-    """Take a matrix from rows to columns, to all, and to partial sums and back."""
+    """Redistribute a matrix from rows to columns, to replicas, and to partial sums and back."""
     from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
 
     mesh, (x, _) = _mesh(place), inputs("perceptron")
@@ -344,7 +344,7 @@ def redistributed(place: Place) -> Any:
 
 
 def saved(place: Place, path: str) -> Any:
-    """Train by fully_shard and save."""
+    """Train with fully_shard and save."""
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_model_state_dict
     from torch.distributed.fsdp import fully_shard
@@ -356,7 +356,7 @@ def saved(place: Place, path: str) -> Any:
 
 
 def loaded(place: Place, path: str) -> Any:
-    """Load what any number of ranks saved."""
+    """Load a checkpoint from any number of ranks."""
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_model_state_dict
     from torch.distributed.fsdp import fully_shard
@@ -371,7 +371,7 @@ def loaded(place: Place, path: str) -> Any:
 
 
 def of_torchvision(place: Place, name: str) -> Any:
-    """Compute gradients of ResNet50 or ViT-B/16, of few layers, by DDP, each rank on its images."""
+    """Compute gradients of ResNet50 or ViT-B/16, with few layers, by DDP, each rank on its images."""
     model, x, y = vision(name)
     wrapped = nn.parallel.DistributedDataParallel(model.to(place.device))
     x, y = (each.chunk(place.count)[place.rank].to(place.device) for each in (x, y))
@@ -381,7 +381,7 @@ def of_torchvision(place: Place, name: str) -> Any:
 
 
 def vision(name: str) -> tuple[nn.Module, T, T]:
-    """Return the model, which does not look at statistics of the batch, images, and what is wanted of them."""
+    """Return the model, which does not use batch statistics, images, and targets."""
     from ..models.architectures import ResNet50, VisionTransformer
 
     torch.manual_seed(0)

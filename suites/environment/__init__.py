@@ -1,10 +1,10 @@
-"""The cases of the environment suite: whether there is a device at all, and whether it can multiply."""
+"""The cases of the environment suite: whether there is a device, and whether it can multiply."""
 
 from __future__ import annotations
 
 from pytest_ascend.records.case import Case
 
-#: What travels to the device and back. Complex and float64 are not for every NPU, and so are not asked of all.
+#: Dtypes copied to the device and back. Not every NPU supports complex and float64, so they are left out.
 ROUND_TRIP_DTYPES = ("float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
 MATMUL_DTYPES = ("float32", "float16", "bfloat16")
 

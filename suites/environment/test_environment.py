@@ -1,4 +1,4 @@
-"""Whether there is a device, tensors come and go, and a product of matrices is right: what to look at first."""
+"""Whether there is a device, tensors can be copied, and a matrix product is right: the first things to check."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_ascend.run.reference import CpuReference, latencies_us
 
 from . import COME_AND_GO, FOUND, MATMULS, ROUND_TRIPS
 
-#: 4 MiB of float32, so often that a device which frees nothing would have lost 256 MiB.
+#: 4 MiB of float32, so often that a device which frees nothing would lose 256 MiB.
 BLOCK, TIMES = (1024, 1024), 64
 
 
@@ -68,7 +68,7 @@ def test_matmul_1000x1000(
 
 
 def _values(case: Case) -> torch.Tensor:
-    """Return values that no other dtype holds all of: fractions, or the ends of the range of integers."""
+    """Return values that no other dtype can hold exactly: fractions, or the limits of the integer range."""
     dtype = _dtype(case)
     if dtype.is_floating_point:
         return inputs.normal(case.id, (64, 33), dtype=dtype)

@@ -1,4 +1,4 @@
-"""Calls that PyTorch refuses, one line each, and their cases: what raises on the CPU has to raise on the device."""
+"""Calls that PyTorch refuses, one per line, and their cases: what raises on the CPU must raise on the device."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pytest_ascend.records.case import Case
 T = torch.Tensor
 
 SHAPE, DIM, INDEX, DTYPE, ARGUMENT, AUTOGRAD = "shape", "dim", "index", "dtype", "argument", "autograd"
-#: What only the device can see, when it gets there: a RuntimeError will do, as it does for CUDA.
+#: Errors that only the device notices, while running: a RuntimeError is enough, as for CUDA.
 DATA = "data"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Refusal:
-    """A call that must raise. ``call`` makes its tensors with the :class:`Maker` that it gets."""
+    """A call that must raise. ``call`` makes its tensors with a :class:`Maker`."""
 
     name: str
     family: str
@@ -36,11 +36,11 @@ class Maker:
     device: torch.device
 
     def f(self, *shape: int, dtype: torch.dtype = torch.float32, grad: bool = False) -> T:
-        """Return ones."""
+        """Return a tensor of ones."""
         return torch.ones(shape, dtype=dtype, device=self.device, requires_grad=grad)
 
     def i(self, *values: int, dtype: torch.dtype = torch.int64) -> T:
-        """Return these integers."""
+        """Return a tensor of these integers."""
         return torch.tensor(values, dtype=dtype, device=self.device)
 
 
@@ -212,7 +212,7 @@ REFUSED = "refused"
 def _case(refusal: Refusal) -> Case:
     operator, _, what = refusal.name.partition(": ")
     subject = f"{operator}.{re.sub(r'[^a-z0-9]+', '-', what.lower()).strip('-')}"
-    # On a chip these may cost the device: they come last, and only where everything is asked for.
+    # On a chip these may break the device: they come last, and only in a full run.
     level = "full" if refusal.family == DATA else "standard"
     return Case(suite="errors", subject=subject, property=REFUSED, family=refusal.family, level=level)
 

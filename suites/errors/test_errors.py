@@ -1,4 +1,4 @@
-"""What PyTorch refuses on the CPU is refused on the device, with the same kind of error; and the device stays well."""
+"""What PyTorch refuses on the CPU is refused on the device with the same kind of error, and the device survives."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from . import BY_CASE, CASES, DATA, Maker, Refusal
 
 
 def refused(refusal: Refusal, device: torch.device) -> Exception | None:
-    """Make the call; return what it raised, None where it went through."""
+    """Make the call; return its exception, None if it succeeded."""
     try:
         refusal.call(Maker(device))
         if device.type != "cpu":
             getattr(torch, device.type).synchronize(device)
-    except Exception as error:  # noqa: BLE001  (whatever is raised is the finding)
+    except Exception as error:  # noqa: BLE001 - whatever is raised is the finding
         return error
     return None
 
@@ -37,14 +37,14 @@ def test_refused(
     outcome = classify(found, emulated=ascend_device.emulated)
     if isinstance(outcome, (Unsupported, NotEmulated)) and not isinstance(wanted, NotImplementedError):
         own = classify(wanted, emulated=False)
-        if not isinstance(own, Unsupported):  # the CPU does not speak of support here: the device lacks the operator
+        if not isinstance(own, Unsupported):  # the CPU's error is not about support here: the device lacks the operator
             raise found
     assert isinstance(found, kind(wanted, refusal)), f"{refusal.name}: {said(found)}; the CPU raises {said(wanted)}"
     precision_compare(known_answer(npu_device), "", name=f"the device after {refusal.name}")
 
 
 def kind(wanted: Exception, refusal: Refusal) -> tuple[type[Exception], ...]:
-    """Return what a caller may catch: the kind of the CPU's error; NotImplementedError is a RuntimeError, too."""
+    """Return the exceptions that a caller may expect: the CPU's type; NotImplementedError is a RuntimeError, too."""
     if isinstance(wanted, RuntimeError) or refusal.family == DATA:
         return (RuntimeError, type(wanted))
     return (type(wanted),)

@@ -1,4 +1,4 @@
-"""torch_npu's own operators that are asked for, and the cases that come of them."""
+"""The tested operators of torch_npu's own, and their cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One line of the table: an operator of torch_npu by its name, with its definition."""
+"""One line of the table: an operator of torch_npu by name, with its definition."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fused(
 ) -> Operator:
     """Describe ``torch_npu.NAME``; settings are those of :class:`Operator`.
 
-    ``through`` gets the operator before the arguments of a call, where they are not simply handed on.
+    ``through`` gets the operator before the arguments of a call, if they are not simply passed on.
     """
     return Operator(
         name=name, function=partial(called, name, through), definition=definition, inputs=inputs, **settings
@@ -29,7 +29,7 @@ def fused(
 
 
 def called(name: str, through: Callable[..., Any] | None, *args: Any, **kwargs: Any) -> Any:
-    """Call ``torch_npu.NAME``, by way of ``through`` where there is one."""
+    """Call ``torch_npu.NAME``, through ``through`` if given."""
     operator = npu.operator(name)
     return through(operator, *args, **kwargs) if through else operator(*args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""Every operator that only torch_npu has, against its definition in float64."""
+"""Every operator of torch_npu's own, against its definition in float64."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The cases of the fusion suite: each fused form, by what is asked of it."""
+"""The cases of the fusion suite: each fused form, by property."""
 
 from __future__ import annotations
 
 from pytest_ascend.records.case import Case
 
-#: Fused forms by name: the pattern, a dot, and what makes it fused.
+#: Fused forms by name: the pattern, a dot, and how it is fused.
 FORMS = (
     "conv-bn.folded",
     "conv-bn-relu.folded",
@@ -16,7 +16,7 @@ FORMS = (
     "attention.npu_fusion_attention",
 )
 
-#: Forms that not every chip has an operator for.
+#: Forms that need an operator which not every chip has.
 OF_SOME_CHIPS = {"linear-relu.npu_fused_matmul"}
 
 

@@ -1,4 +1,4 @@
-"""What people fuse: a few layers as they are written, and forms that compute the same with fewer or cheaper kernels."""
+"""Commonly fused patterns: a few layers as written, and forms that compute the same with fewer or cheaper kernels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Attention(nn.Module):
 
 
 class Rewritten(nn.Module):
-    """The layers of a pattern, computed by another function of them and the input."""
+    """The layers of a pattern, computed by another function of the layers and the input."""
 
     def __init__(self, layers: nn.Module, compute: Callable[[nn.Module, Tensor], Tensor]) -> None:
         super().__init__()
@@ -41,13 +41,13 @@ class Rewritten(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Layers as they are written, and the shape of one sample of their input."""
+    """Layers as written, and the shape of one input sample."""
 
     layers: Callable[[], nn.Module]
     sample: tuple[int, ...]
 
     def make(self, name: str) -> nn.Module:
-        """Return the layers in evaluation mode, float32 on the CPU, with weights that are a formula of ``name``."""
+        """Return the layers in evaluation mode, float32 on the CPU, with weights from a formula of ``name``."""
         model = self.layers().eval()
         with torch.no_grad():
             for key, tensor in model.state_dict().items():
@@ -100,7 +100,7 @@ def _by(compute: Callable[[nn.Module, Tensor], Tensor]) -> Callable[[nn.Module],
 
 
 def _folded(layers: nn.Module) -> nn.Module:
-    """Put the normalisation into the convolution's weights; a ReLU then overwrites what it is given."""
+    """Fold the normalisation into the convolution's weights; a ReLU then works in place."""
     convolution, norm, *rest = layers.children()
     assert isinstance(convolution, nn.Conv2d)
     assert isinstance(norm, nn.BatchNorm2d)
@@ -126,7 +126,7 @@ def _gelu_in_place(layers: nn.Module, x: Tensor) -> Tensor:
 
 
 def _normed_for_inference(layers: nn.Module, x: Tensor) -> Tensor:
-    """Normalise by the kernel that keeps no statistics for a backward pass."""
+    """Normalise with the kernel that keeps no statistics for the backward pass."""
     norm = layers.get_submodule("0")
     out = npu.operator("npu_layer_norm_eval")(
         x, [x.shape[-1]], norm.get_parameter("weight"), norm.get_parameter("bias"), 1e-5
@@ -149,7 +149,7 @@ def _by_torch_npu(_layers: nn.Module, x: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What a form gives on a device, and the plain layers there, in float64, and as a reference run on the CPU."""
+    """A fused form's results on a device, the plain layers' there, in float64, and reference runs on the CPU."""
 
     fused: Tensor
     plain: Tensor
@@ -158,7 +158,7 @@ class Numbers:
 
 
 def numbers(form: Form, device: torch.device, samples: int = 1) -> Numbers:
-    """Compute a form and its pattern; ``reference_runs`` has every form that the CPU can compute."""
+    """Compute a form and its pattern; ``reference_runs`` has every form that the CPU supports."""
     pattern, cpu = PATTERNS[form.pattern], torch.device("cpu")
     layers, x = pattern.make(form.pattern), pattern.batch(form.pattern, samples)
     fused, plain = _run(form.fuse(layers), x, device), _run(layers, x, device)
@@ -175,7 +175,7 @@ def _run(model: nn.Module, x: Tensor, device: torch.device) -> Tensor:
     return out.cpu()
 
 
-#: By name, as cases have it: the pattern, and what is done to it.
+#: By name, as in the cases: the pattern, and how it is fused.
 FORMS: Mapping[str, Form] = {
     "conv-bn.folded": Form("conv-bn", _folded),
     "conv-bn-relu.folded": Form("conv-bn-relu", _folded),

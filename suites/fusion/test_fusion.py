@@ -1,4 +1,4 @@
-"""Fused layers give the numbers of the plain ones, in less time and hardly more memory."""
+"""Fused layers give the plain ones' results, in less time and with hardly more memory."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ from ..benchmarks.sizes import sizes_of
 from . import MEMORY, PRECISION, TIME
 from .patterns import FORMS, PATTERNS, Form, numbers
 
-#: Largest difference from the plain form, as a share of the plain form's largest value.
+#: Largest difference from the plain form, relative to the plain form's largest value.
 PRECISION_LOSS = 1e-4
-#: And where products are of halves: eight roundings.
+#: The same for products in half precision: eight roundings.
 PRECISION_LOSS_OF_HALVES = 8 * torch.finfo(torch.float16).eps
-#: Least share of the plain form's time that is to be saved.
+#: The least share of the plain form's time that must be saved.
 TIME_SAVED = 0.3
-#: Most memory at the peak, as a multiple of the plain form's.
+#: The largest peak memory, as a multiple of the plain form's.
 MEMORY_RATIO = 1.2
-#: Degrees of freedom of an estimate's error: it comes from eight blocks of rounds.
+#: Degrees of freedom of an estimate's error: from eight blocks of rounds.
 FREEDOM = 7
 
 
 def precision_loss(fused: Tensor, plain: Tensor) -> float:
-    """Return how far a fused form is from the plain one, as a share of the latter's largest value; inf for NaN."""
+    """Return the difference of a fused form from the plain one, relative to the latter's largest value; inf for NaN."""
     difference = (fused.double() - plain.double()).abs().max().item()
     return difference / plain.double().abs().max().item() if math.isfinite(difference) else math.inf
 
 
 def saved(ratio: Estimate) -> tuple[float, float, float]:
-    """Return the share of time that is saved, and the ends of the interval that holds it with 95 % on each side.
+    """Return the share of time saved, and the ends of its interval, with 95 % confidence on each side.
 
-    ``ratio`` is the estimate of the fused form's rounds with the plain form's as their peers.
+    ``ratio`` is the estimate of the fused form's rounds over the plain form's.
     """
     reach = quantile(CONFIDENCE, FREEDOM) * ratio.error
     return tuple(-math.expm1(ratio.value + by * reach) for by in (0, 1, -1))  # type: ignore[return-value]
 
 
 def complaint_about_loss(loss: float) -> str:
-    """Say that too much precision is lost, "" where it is not."""
+    """Return a message if too much precision is lost, else ""."""
     if loss <= PRECISION_LOSS:
         return ""
     said = f"the fused form is {loss:.2g} of the largest value off the plain one, {PRECISION_LOSS:g} allowed"
@@ -59,14 +59,14 @@ def complaint_about_loss(loss: float) -> str:
 
 
 def complaint_about_time(share: float, low: float, high: float) -> str:
-    """Say that too little time is saved, "" where it is enough, or cannot be told from enough."""
+    """Return a message if too little time is saved; "" if enough is, or the interval includes enough."""
     if high >= TIME_SAVED:
         return ""
     return f"fusing saves {share:.0%} of the time ({low:.0%} to {high:.0%}), {TIME_SAVED:.0%} expected"
 
 
 def complaint_about_memory(fused_bytes: int, plain_bytes: int) -> str:
-    """Say that too much memory is taken, "" where it is not."""
+    """Return a message if too much memory is used, else ""."""
     if fused_bytes <= MEMORY_RATIO * plain_bytes:
         return ""
     ratio = fused_bytes / plain_bytes
@@ -75,7 +75,7 @@ def complaint_about_memory(fused_bytes: int, plain_bytes: int) -> str:
 
 Measure = Callable[[str, float | Sequence[float]], None]
 
-#: Pairs of rounds before and while both forms are timed.
+#: Pairs of rounds before and during the timing of both forms.
 WARM_ROUNDS, ROUNDS = 5, 40
 
 
@@ -98,7 +98,7 @@ def test_precision(
 
 @_each(TIME)
 def test_time(name: str, ascend_device: Device, benchmark: Any, ascend_measure: Measure) -> None:
-    """Time both forms in turn. Only the NPU's own time is judged."""
+    """Time both forms in turn. Only an NPU's own time is judged."""
     form, batch = FORMS[name], sizes_of(ascend_device).batch
     fused, other = (_prepared(form, batch, fused=each)(ascend_device.torch_device()) for each in (True, False))
     with one_thread(ascend_device):
@@ -112,7 +112,7 @@ def test_time(name: str, ascend_device: Device, benchmark: Any, ascend_measure: 
 
 @_each(MEMORY)
 def test_memory(name: str, ascend_device: Device, ascend_measure: Measure) -> None:
-    """Measure the peak of both forms, weights and input included. Only the NPU's own is judged."""
+    """Measure the peak memory of both forms, with weights and input. Only an NPU's own is judged."""
     form, batch = FORMS[name], sizes_of(ascend_device).batch
     fused, other = (_peak_bytes(_prepared(form, batch, fused=each), ascend_device) for each in (True, False))
     if not other:
@@ -126,7 +126,7 @@ def test_memory(name: str, ascend_device: Device, ascend_measure: Measure) -> No
 
 
 def _refuse_to_judge(what: str, device: Device) -> None:
-    """Raise NotImplementedError where the host computes: what is measured there says nothing of an NPU."""
+    """Raise NotImplementedError if the host computes: its measurements say nothing about an NPU."""
     if device.emulated:
         raise NotImplementedError(f"an NPU's {what} is not emulated: the figures are those of this machine's processor")
     if shares_the_host(device):
@@ -150,7 +150,7 @@ def _prepared(form: Form, batch: int, *, fused: bool) -> Make:
 
 
 def _in_turn(call: Call, other: Call, device: Device, benchmark: Any) -> tuple[list[float], list[float]]:
-    """Return the times in us of so many rounds of ``call``, and of the round of ``other`` before each."""
+    """Return the times in us of rounds of ``call``, and of the round of ``other`` before each."""
 
     def waited_for() -> None:
         other()
@@ -167,7 +167,7 @@ def _in_turn(call: Call, other: Call, device: Device, benchmark: Any) -> tuple[l
 
 
 def _peak_bytes(make: Make, device: Device) -> int:
-    """Return the most memory that preparing and calling take, above what was taken before."""
+    """Return the peak memory of preparing and calling, above what was in use before."""
     gc.collect()
     before = device.allocated_bytes()
     device.reset_peak_memory()

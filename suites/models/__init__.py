@@ -8,10 +8,10 @@ from pytest_ascend.records.case import Case
 
 from .variants import CASES_ALONE, CASES_OF_VARIANTS
 
-#: What is looked at, in the order in which it is computed.
+#: The properties of a model, in the order in which they are computed.
 PROPERTIES = ("forward", "loss", "gradients", "training")
 
-#: Model, mode (see ``computation.MODES``) and the level of its cases. In float16, CPU kernels need ten times as long.
+#: Model, mode (see ``computation.MODES``) and level of its cases. CPU kernels take ten times as long in float16.
 RUNS = (
     ("resnet50", "float32", "standard"),
     ("resnet50", "autocast-bfloat16", "standard"),

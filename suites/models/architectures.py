@@ -1,4 +1,4 @@
-"""ResNet50 and ViT-B/16, frozen: what goldens were made of must not change under them.
+"""ResNet50 and ViT-B/16, frozen: their goldens must stay valid.
 
 K. He et al., "Deep residual learning for image recognition", CVPR 2016, with the stride of a stage in its 3x3
 convolution, as is usual today; A. Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021: twelve pre-norm
@@ -86,7 +86,7 @@ EPS = 1e-6
 
 
 class SelfAttention(nn.Module):
-    """Every token looks at every token: (N, tokens, width) to the same."""
+    """Self-attention of all tokens: (N, tokens, width) to the same."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,14 +104,14 @@ class SelfAttention(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Attention, then two linear layers, each added to what came in: (N, tokens, width) to the same."""
+    """Attention, then two linear layers, each added to its input: (N, tokens, width) to the same."""
 
     def __init__(self) -> None:
         super().__init__()
         self.ln_1 = nn.LayerNorm(WIDTH, eps=EPS)
         self.self_attention = SelfAttention()
         self.ln_2 = nn.LayerNorm(WIDTH, eps=EPS)
-        # Dropout has no parameters, yet its places number the layers behind it.
+        # Dropout has no parameters, but its position numbers the layers behind it.
         self.mlp = nn.Sequential(
             nn.Linear(WIDTH, MLP_WIDTH), nn.GELU(), nn.Dropout(0.0), nn.Linear(MLP_WIDTH, WIDTH), nn.Dropout(0.0)
         )

@@ -1,4 +1,4 @@
-"""What is computed of a model: once in float64 for the golden, in several reference runs, and on the device."""
+"""What is computed of a model: in float64 for the golden, in several reference runs, and on the device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_ascend.run import inputs
 from .architectures import ResNet50, VisionTransformer
 from .weights import images, state, targets
 
-#: Elements kept as they are, and buckets of a sketch.
+#: Elements kept unchanged, and buckets of a sketch.
 KEPT = 64
 BUCKETS = 64
 
@@ -35,7 +35,7 @@ def _observe(name: str, flat: Tensor) -> Tensor:
 
 
 def positions(name: str, size: int) -> Tensor:
-    """Return the places of the kept elements: the first, the last, and one from each of equal parts between."""
+    """Return the indices of the kept elements: the first, the last, and one from each of equal parts between."""
     edges = torch.arange(KEPT + 1) * size // KEPT
     offsets = inputs.integers(f"models/positions/{name}", (KEPT,), low=0, high=2**31)
     chosen = edges[:-1] + offsets % (edges[1:] - edges[:-1])
@@ -44,23 +44,23 @@ def positions(name: str, size: int) -> Tensor:
 
 
 def sketch(name: str, flat: Tensor) -> Tensor:
-    """Return float64 sums over every ``BUCKETS``-th element, with random signs, of about the elements' own size."""
+    """Return float64 sums over every ``BUCKETS``-th element, with random signs, about as large as the elements."""
     rows = -(-flat.numel() // BUCKETS)
     padded = torch.zeros(rows * BUCKETS, dtype=torch.float64)
     padded[: flat.numel()] = flat
     padded *= inputs.signs(f"models/signs/{name}", rows * BUCKETS)
-    # A power of two near sqrt(rows): the sums get the size of the elements, and no rounding.
+    # A power of two near sqrt(rows): the sums become as large as the elements, without rounding.
     return padded.reshape(rows, BUCKETS).sum(0) * 2.0 ** -((rows.bit_length() - 1) // 2)
 
 
 BATCH = 2
 STEPS = 3
-#: A power of two: scaling and unscaling are exact. Far from overflow with these weights.
+#: A power of two, so that scaling and unscaling are exact; far from overflow with these weights.
 LOSS_SCALE = 1024.0
 
 #: Property of a case, then name of a tensor.
 Observed: TypeAlias = dict[str, dict[str, Tensor]]
-#: What is done to a model before it computes.
+#: A change of a model before it computes.
 Prepare: TypeAlias = Callable[[nn.Module], nn.Module]
 
 
@@ -74,13 +74,13 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mode:
-    """In what the model computes: parameters and inputs in ``dtype``; ``autocast`` is the dtype of autocast, if any."""
+    """How the model computes: parameters and inputs in ``dtype``; ``autocast`` is the dtype of autocast, if any."""
 
     dtype: torch.dtype
     autocast: torch.dtype | None = None
 
     def context(self, device_type: str) -> AbstractContextManager[Any]:
-        """Return autocast for a device, switched off where the mode has none."""
+        """Return autocast for a device, disabled if the mode has none."""
         return torch.autocast(device_type, dtype=self.autocast or torch.bfloat16, enabled=self.autocast is not None)
 
 
@@ -120,10 +120,10 @@ def forward(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_i
 
 
 def train(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_is) -> Observed:
-    """Train for ``STEPS`` steps on one batch, and give loss and gradients of the first, then what came of all.
+    """Train for ``STEPS`` steps on one batch; return loss and gradients of the first, and the results of all.
 
     "loss" holds the loss and the log-probabilities (BATCH, 1000); "gradients" an observation of each parameter's;
-    "training" the losses (STEPS), observations of what each parameter changed by and of the running statistics.
+    "training" the losses (STEPS), observations of each parameter's change and of the running statistics.
     """
     model = prepare(make(name, mode, device)).train()
     before = {key: value.to("cpu", copy=True) for key, value in model.state_dict().items()}
@@ -173,7 +173,7 @@ def _step(scaler: Any, optimizer: Optimizer) -> None:
 
 
 def _changes(model: nn.Module, before: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Observe parameters by what they changed by, which shows an optimizer's faults better than where they are now."""
+    """Observe the change of each parameter, which shows an optimizer's faults better than its value."""
     after = {key: value.detach().cpu() for key, value in model.state_dict().items()}
     for key, _ in model.named_parameters():
         after[key] = (after[key].double() - before[key].double()).to(after[key].dtype)

@@ -1,4 +1,4 @@
-"""The goldens of the model suite: what is right, in float64, and reference runs in each way of computing."""
+"""The goldens of the model suite: the right results, in float64, and reference runs in each mode."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from . import RUNS
 from .computation import MODELS, MODES, Observed, Prepare, as_it_is, forward, train
 
 CPU = torch.device("cpu")
-#: Of all ways, the results with the largest errors that a golden keeps, for each of its tensors.
+#: The number of results with the largest errors that a golden keeps, for each of its tensors.
 KEPT_WAYS = 3
 
 
 def moved(key: str, by: int = 1) -> Prepare:
     """Move every weight by -1, 0 or 1 times ``by`` units in the last place of float32.
 
-    The exact result of slightly other weights is what a backward-stable implementation gives. Results of several such
-    moves show what one ReLU more or less that rounding pushes across its kink does to gradients. Under autocast,
-    ``by`` has to be so large that some weights are rounded to a neighbour of where they were.
+    A backward-stable implementation returns the exact result for slightly different weights. Results of several such
+    moves show the effect on gradients when rounding pushes a value across the kink of a ReLU. Under autocast, ``by``
+    has to be so large that some weights round to a neighbouring value.
     """
 
     def prepare(model: nn.Module) -> nn.Module:
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 step = inputs.integers(f"models/{key}/{name}", parameter.shape, low=-1, high=2).to(torch.int32)
-                step[parameter == 0] = 0  # zero has no neighbours among the bits
+                step[parameter == 0] = 0  # zero has no neighbouring bit patterns
                 bits = parameter.view(torch.int32)
                 bits += step * by
         return model
@@ -65,9 +65,9 @@ UNFUSED: Way = (unfused_attention, as_it_is)
 OTHER_ORDER: Way = (other_order, as_it_is)
 WITHOUT_ONEDNN: Way = (without_onednn, as_it_is)
 
-#: By model and mode. In float32 only a few ReLUs of ResNet50 go the other way in each result, and each does to some
-#: gradients what a thousand roundings do not: in another order all go the other way that may. AdamW under autocast
-#: makes whole steps of gradients that are nothing but rounding: it takes many results to have seen them.
+#: By model and mode. In float32 only a few ReLUs of ResNet50 differ between results, and each changes some gradients
+#: more than a thousand roundings: in another order of summation, all that may differ do. AdamW under autocast makes
+#: whole steps from gradients that are only rounding: many results are needed to have seen these.
 WAYS: Mapping[tuple[str, str], tuple[Way, ...]] = {
     ("resnet50", "float32"): (USUAL, WITHOUT_ONEDNN, CHANNELS_LAST, OTHER_ORDER, *_moves(12, by=2)),
     ("resnet50", "autocast-bfloat16"): (USUAL, CHANNELS_LAST, *_moves(3, by=2**14)),
@@ -78,14 +78,14 @@ WAYS: Mapping[tuple[str, str], tuple[Way, ...]] = {
 
 
 def results(model: str, mode: str) -> list[Observed]:
-    """Compute all properties of a model in every way."""
+    """Compute all properties of a model in every variant."""
     return [_result(model, mode, *way) for way in WAYS[model, mode]]
 
 
 def most_wrong(found: list[Observed], expected: Observed) -> list[Observed]:
-    """Return, tensor by tensor, the results with the largest errors, the largest first: no lucky ones.
+    """Return, tensor by tensor, the results with the largest errors, largest first, rather than lucky ones.
 
-    Raises ValueError for a result that is not finite, which would allow a device the same.
+    Raises ValueError for a non-finite result, which would allow a device the same.
     """
     kept: list[Observed] = [{each: {} for each in found[0]} for _ in found[:KEPT_WAYS]]
     for each, tensors in found[0].items():
@@ -115,7 +115,7 @@ HOW_REFERENCE_RUNS = "{mode} on the CPU in {ways} ways; of each tensor the {kept
 
 
 def goldens() -> Iterator[GoldenRecipe]:
-    """List the goldens: for each model one in float64, and one for each of its ways of computing."""
+    """Yield the goldens: one per model in float64, and one per mode."""
     for model in MODELS:
         make = partial(_exact_tensors, model)
         yield GoldenRecipe(id=_id(model, EXACT), make=make, how=HOW_EXACT, seed=f"models/{model}")
@@ -128,12 +128,12 @@ def goldens() -> Iterator[GoldenRecipe]:
 
 
 def expected(store: GoldenStore, model: str, what: str) -> dict[str, Tensor]:
-    """Read what is right for the property ``what``: float64 tensors by name. Raises GoldenError."""
+    """Return the right results for the property ``what``: float64 tensors by name. Raises GoldenError."""
     return _unpack(store.read(_id(model, EXACT)).tensors, f"{what}/")
 
 
 def reference_runs(store: GoldenStore, model: str, mode: str, what: str) -> Samples:
-    """Read reference runs for the property ``what``. Raises GoldenError."""
+    """Return reference runs for the property ``what``. Raises GoldenError."""
     tensors = store.read(_id(model, mode)).tensors
     ways = sorted({name.split("/")[0] for name in tensors})
     return Samples(_unpack(tensors, f"{way}/{what}/") for way in ways)

@@ -1,4 +1,4 @@
-"""One pass of a model, forwards and backwards, of which everything is kept: logits, loss, layers, gradients."""
+"""One forward and backward pass of a model with all intermediate results: logits, loss, layers, gradients."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ MODES: Mapping[str, Mode] = {
     "float16": Mode(dtype=torch.float16),
 }
 
-#: What the loss is multiplied by before the way back, so that float16 holds the gradients: a power of two.
+#: The loss scale of the backward pass, so that float16 holds the gradients: a power of two.
 SCALE = 1024.0
-#: Reference runs from moved weights, beside the usual one.
+#: Reference runs with moved weights, in addition to the usual one.
 MOVES = 2
 
 
 @cache
 def weights_of(name: str) -> nn.Module:
-    """Make a model once, in float32, of weights that float16 and bfloat16 hold exactly: one float64 result serves all.
+    """Make a model in float32, with weights that are exact in float16 and bfloat16: one float64 result serves all.
 
-    Nobody may change it.
+    It is shared, and must not be changed.
     """
     model = make(name, MODES["float32"], CPU)
     with torch.no_grad():
@@ -48,23 +48,23 @@ def weights_of(name: str) -> nn.Module:
 
 
 def short(tensor: Tensor) -> Tensor:
-    """Round to numbers that float16 and bfloat16 both have."""
+    """Round to numbers that are exact in both float16 and bfloat16."""
     return tensor.bfloat16().half().float()
 
 
 def strided(tensor: Tensor) -> Tensor:
-    """Return a tensor of four dimensions with channels innermost in memory, without asking for a memory format.
+    """Return a four-dimensional tensor with channels innermost in memory, without a memory format.
 
-    torch_npu refuses ``memory_format=torch.channels_last``; tensors that come so from elsewhere it has to take.
+    torch_npu refuses ``memory_format=torch.channels_last``, but has to accept tensors with such strides.
     """
     return tensor.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2) if tensor.dim() == 4 else tensor
 
 
 def one_pass(variant: Variant, model: nn.Module, device: torch.device) -> Observed:
-    """Go through ``model`` once and back, and give "forward", "loss", "layers" and "gradients"; it is changed.
+    """Run ``model`` forward and backward; return "forward", "loss", "layers" and "gradients". The model is changed.
 
-    It computes in the dtype of its parameters; "layers" has fingerprints of what every module gave, in the order in
-    which they ended.
+    It computes in the dtype of its parameters; "layers" has fingerprints of every module's output, in the order in
+    which they finished.
     """
     mode = MODES[variant.mode]
     dtype = next(model.parameters()).dtype
@@ -95,7 +95,7 @@ def one_pass(variant: Variant, model: nn.Module, device: torch.device) -> Observ
 
 def _keeping(kept: dict[str, Tensor], name: str) -> Callable[[nn.Module, Any, Tensor], None]:
     def keep(_module: nn.Module, _args: Any, output: Tensor) -> None:
-        # A module that is called again, as a block's ReLU, has a line for each call.
+        # A module called several times, as a block's ReLU, has one entry per call.
         number = sum(each == name or each.startswith(f"{name} (call ") for each in kept) + 1
         kept[name if number == 1 else f"{name} (call {number})"] = fingerprint(output)
 
@@ -104,22 +104,22 @@ def _keeping(kept: dict[str, Tensor], name: str) -> Callable[[nn.Module, Any, Te
 
 @cache
 def exact(model: str, batch: int, training: bool) -> Observed:
-    """Return what is right of a pass, in float64: the same for every dtype and layout."""
+    """Return the right results of a pass, in float64: the same for every dtype and layout."""
     variant = Variant(model, "float64", batch, training, channels_last=False)
     return one_pass(variant, copied(variant), CPU)
 
 
-#: Models that do the same in training as in evaluation: one float64 result serves both.
+#: Models that behave the same in training and evaluation: one float64 result serves both.
 ALIKE = {"vit_b_16"}
-#: Models of which every layer is computed otherwise in the other layout.
+#: Models whose layers all use other kernels in the other layout.
 CONVOLUTIONAL = {"resnet50"}
 
 
 def right(variant: Variant) -> Reference:
-    """Return what is right of a variant, and reference runs of the CPU in its mode.
+    """Return the right results of a variant, and reference runs of the CPU in its mode.
 
-    They are the usual one, some from moved weights, and of a convolutional network the one of the other layout: other
-    kernels, which add up in another order. That says more of the first layers, before which nothing is moved yet.
+    They are the usual run, some with moved weights, and for a convolutional network one in the other layout: its
+    kernels sum in another order. That adds information on the first layers, where moved weights have little effect yet.
     """
     by, other = MOVED_BY[MODES[variant.mode].autocast], replace(variant, channels_last=not variant.channels_last)
     ways = [(variant, copied(variant))]

@@ -1,6 +1,6 @@
-"""ResNet50 and ViT-B/16 give the numbers that PyTorch promises: outputs, loss, gradients, training, in every mode.
+"""ResNet50 and ViT-B/16 give the results that PyTorch promises: outputs, loss, gradients, training, in every mode.
 
-Dtypes, layouts and modes with one, three and eight images are judged layer by layer.
+Batches of one, three and eight in several dtypes, layouts and modes are judged layer by layer.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from .weights import images
 
 
 def agreement(classes: Tensor, exact: Tensor) -> float:
-    """Return the share of the right five classes that ``classes`` (N, 5) has too; ``exact`` are logits (N, classes)."""
+    """Return the share of the right top five in ``classes`` (N, 5); ``exact`` are logits (N, classes)."""
     right = exact.topk(5).indices
     return float((classes[:, :, None] == right[:, None, :]).any(1).double().mean())
 
 
 def lost(classes: Tensor, exact: Tensor, reference_runs: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    """Return (N, 5) how far the exact logit of each chosen class lies below the fifth best, beyond what may be; else 0.
+    """Return (N, 5) how far each chosen class's exact logit is below the fifth best, beyond what is allowed; else 0.
 
-    Two logits may change places if both may be off by what lies between them: by what the judge allows one element,
-    given ``reference_runs`` logits. A class that is named twice lost everything.
+    Two logits may swap if their errors may cover the distance: the error that the judge allows one element, given
+    ``reference_runs`` logits. A class named twice counts as an infinite loss.
     """
     off = max(float((each.double() - exact).abs().max()) for each in reference_runs)
     ulp = torch.finfo(dtype).eps * float(exact.abs().max())
@@ -59,7 +59,7 @@ Passed: TypeAlias = Callable[[Variant], tuple[Observed, Reference]]
 
 @pytest.fixture(scope="module")
 def passed(npu_device: torch.device) -> Passed:
-    """Run a variant once for all that is looked at, on the device and on the CPU."""
+    """Return a function that runs a variant once for all properties, on the device and on the CPU."""
 
     @cache
     def both(variant: Variant) -> tuple[Observed, Reference]:
@@ -91,7 +91,7 @@ def test_variant(
         reference.expected(aspect),
         reference_runs=reference.samples(aspect),
         name=aspect,
-        # A ReLU or a max pooling may decide otherwise, of which ViT has none.
+        # A ReLU or a max pooling may choose differently; ViT has neither.
         branching=aspect == "gradients" and variant.model == "resnet50",
         locate=FIRST.get(aspect),
     )
@@ -104,12 +104,12 @@ def test_variant(
 
 
 def first_layer(verdict: Verdict) -> str:
-    """Name the first layer that is wrong: they are in the order in which they ended."""
+    """Return the first wrong layer, in the order in which they finished."""
     return f"first wrong layer: {_wrong(verdict)[0]}"
 
 
 def last_parameter(verdict: Verdict) -> str:
-    """Name the first wrong gradient on the way back: parameters are in the order of the way there."""
+    """Return the first wrong gradient of the backward pass: parameters are in forward order."""
     return f"first wrong gradient on the way back: {_wrong(verdict)[-1]}"
 
 
@@ -138,7 +138,7 @@ def test_every_layer_alone(
 
 
 def computation(variant: Variant, *, alone: bool = False) -> Computation:
-    """Return how a program computes a variant again, or with ``alone`` judges each of its modules by itself."""
+    """Return how a program repeats a variant, or with ``alone`` judges each of its modules separately."""
     exact = (variant.model, variant.batch, variant.training or variant.model in ALIKE)
     return Computation(
         imports=("from pytest_ascend.system.bundled import module",),
@@ -165,7 +165,7 @@ RUNS = [
 
 @pytest.fixture(scope="module")
 def observe(npu_device: torch.device) -> Observe:
-    """Return what the device makes of a model in a mode, by property; each model is trained once for three of them."""
+    """Return the device's results for a model in a mode, by property; one training serves three of them."""
 
     @cache
     def run(compute: Callable[..., Trained], model: str, mode: str) -> Trained:
@@ -193,7 +193,7 @@ def test_model(
 
 
 def computation_of_run(model: str, mode: str, what: str) -> Computation:
-    """Return how a program computes a case again."""
+    """Return how a program repeats a case."""
     call = f"suite.{'forward' if what == 'forward' else 'train'}({model!r}, suite.MODES[{{!r}}], {{}})"
     return Computation(
         imports=("from pytest_ascend.system.bundled import module",),

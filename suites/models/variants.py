@@ -1,7 +1,7 @@
-"""Ways in which a model is run beside those that have goldens: batch sizes, layouts, modes and dtypes, as a table.
+"""Variants of a model run without goldens: batch sizes, layouts, modes and dtypes, as a table.
 
 All pairs of batch size, dtype, layout and train or eval occur, not all combinations. Their references are computed on
-the CPU while testing: they would be some megabytes each.
+the CPU during the test: stored, they would take some megabytes each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pytest_ascend.records.case import Case
 
-#: What is looked at of a variant, all from one pass forwards and backwards.
+#: The properties of a variant, all from one forward and backward pass.
 ASPECTS = ("forward", "loss", "layers", "gradients")
 
 
@@ -33,7 +33,7 @@ class Variant:
         return Case(suite="models", subject=self.model, property=name, dtype=dtype, family=self.model, level="full")
 
 
-#: Mode, batch, whether in training mode, whether channels-last. Of ResNet50, which is quick:
+#: Mode, batch, training mode, channels-last. ResNet50, which is quick:
 RESNET50 = (
     ("float32", 1, False, True),
     ("float32", 3, True, False),
@@ -52,7 +52,7 @@ RESNET50 = (
     ("autocast-float16", 8, True, False),
 )
 
-#: Of ViT-B/16, which takes four times as long: each dtype, each batch.
+#: ViT-B/16, which takes four times as long: each dtype, each batch.
 VIT_B_16 = (
     ("float32", 1, True, True),
     ("bfloat16", 1, False, True),
@@ -71,7 +71,7 @@ VARIANTS = (
 CASES_OF_VARIANTS = tuple((variant, aspect, variant.case(aspect)) for variant in VARIANTS for aspect in ASPECTS)
 
 
-#: Model and mode of those where every module is judged by itself: a case takes as long as six variants.
+#: Model and mode of cases that judge every module separately: each takes as long as six variants.
 ALONE = (("resnet50", "float32"), ("vit_b_16", "autocast-bfloat16"))
 
 

@@ -1,6 +1,6 @@
-"""Weights that need no download and keep activations, statistics and gradients at sane sizes.
+"""Weights that need no download and keep activations, statistics and gradients at moderate sizes.
 
-Each tensor is a stream of its own, keyed by model and name, so that it depends on no other tensor.
+Each tensor is a random stream of its own, keyed by model and name, so that it depends on no other tensor.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ class Rule:
 
 
 def spread(low: float, high: float) -> Callable[[str, Shape], Tensor]:
-    """Draw evenly from a range."""
+    """Sample uniformly from a range."""
     return lambda key, shape: inputs.uniform(key, shape, low=low, high=high)
 
 
 def bell(std: float) -> Callable[[str, Shape], Tensor]:
-    """Draw almost normally, with a fixed standard deviation."""
+    """Sample approximately normally, with a fixed standard deviation."""
     return lambda key, shape: inputs.normal(key, shape, std=std)
 
 
 def scaled(gain: float) -> Callable[[str, Shape], Tensor]:
-    """Draw almost normally, so that the output's variance is ``gain`` times the input's mean square."""
+    """Sample approximately normally, so that the output's variance is ``gain`` times the input's mean square."""
     return lambda key, shape: inputs.normal(key, shape, std=math.sqrt(gain / math.prod(shape[1:])))
 
 
 def centred(gain: float) -> Callable[[str, Shape], Tensor]:
-    """Draw as :func:`scaled`, and let each output's weights add up to nothing.
+    """Sample as :func:`scaled`, with weights that sum to zero for each output.
 
-    What leaves a ReLU is positive. Weights with a sum would pass its mean on from layer to layer, until all images
-    look the same. The mean is taken off in whole numbers, in which no order of summation shows.
+    A ReLU's output is positive. Weights with another sum would pass its mean on from layer to layer, until all images
+    look the same. The mean is subtracted in integers, so that the order of summation does not matter.
     """
 
     def draw(key: str, shape: Shape) -> Tensor:
@@ -57,7 +57,7 @@ def centred(gain: float) -> Callable[[str, Shape], Tensor]:
 
 
 def zero(_key: str, shape: Shape) -> Tensor:
-    """Count nothing yet."""
+    """Return zeros."""
     return torch.zeros(shape, dtype=torch.int64)
 
 
@@ -67,10 +67,10 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         Rule(r"num_batches_tracked$", zero),
         Rule(r"running_mean$", spread(-0.1, 0.1)),
         Rule(r"running_var$", spread(0.75, 1.25)),
-        # Sixteen blocks add to their shortcuts; together they must not add much more than the image gave.
+        # Sixteen blocks add to their shortcuts; together they must not add much more than the image itself.
         Rule(r"bn3\.weight$", spread(0.1, 0.2)),
         Rule(r"(bn\d|downsample\.1)\.weight$", spread(0.75, 1.25)),
-        # Few values near the kink of a ReLU: each one that rounding moves across it changes gradients for good.
+        # Few values near the kink of a ReLU: rounding across it changes gradients considerably.
         Rule(r"bn[12]\.bias$", spread(0.5, 1.0)),
         Rule(r"(bn3|downsample\.1)\.bias$", spread(0.0, 0.1)),
         Rule(r"fc\.bias$", spread(-0.1, 0.1)),
@@ -100,9 +100,9 @@ def _draw(name: str, key: str, shape: Shape) -> Tensor:
 
 
 def images(count: int, size: int = 224) -> Tensor:
-    """Return float32 images (count, 3, size, size) of mean 0: large patches, by which they differ, and fine noise.
+    """Return float32 images (count, 3, size, size) of mean 0: large patches, which differ, and fine noise.
 
-    Noise alone would look the same to a network, whichever image it is. ``size`` is a multiple of 8.
+    Noise alone would look the same to a network in every image. ``size`` is a multiple of 8.
     """
     patches = inputs.normal("models/images/patches", (count, 3, 8, 8))
     noise = inputs.normal("models/images/noise", (count, 3, size, size), std=0.5)

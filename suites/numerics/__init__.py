@@ -1,4 +1,4 @@
-"""Modes that change numbers on a chip: products and convolutions, what each mode promises of them, and the cases."""
+"""Settings that change numbers on a chip: products and convolutions, what each setting promises, and the cases."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ T = torch.Tensor
 
 
 def ends(dtype: torch.dtype) -> T:
-    """Return what each of these computations is given: the largest numbers, numbers near to them, and usual ones."""
+    """Return inputs of each of these computations: the largest numbers, numbers near them, and usual ones."""
     largest = torch.finfo(dtype).max
     return torch.tensor([largest, -largest, 0.75 * largest, -0.75 * largest, 0.0, -1.0, 2.0, -3.0]).to(dtype)
 
 
-#: Computations of one tensor, on whatever device it is on.
+#: Functions of one tensor, on any device.
 OVERFLOWS: Mapping[str, Callable[[T], T]] = {
     "product": lambda x: x * 2,
     "sum": lambda x: x + x,
@@ -35,15 +35,15 @@ OVERFLOWS: Mapping[str, Callable[[T], T]] = {
 
 
 def saturated(x: T, dtype: torch.dtype) -> T:
-    """Return a result as a chip has it that knows no infinities: the largest numbers, and zero in place of NaN."""
+    """Return a result as on a chip without infinities: the largest numbers, and zero in place of NaN."""
     largest = torch.finfo(dtype).max
     return x.nan_to_num(0.0, largest, -largest).clamp(-largest, largest)
 
 
-#: Bits of the fraction that HF32 keeps; public sources name both.
+#: Bits of HF32's fraction; public sources name both.
 FRACTION_BITS = (10, 11)
 
-#: By what the second input is scaled and the first is divided: far outside of float16, with the same products.
+#: The factor of the second input and divisor of the first: far outside float16, with the same products.
 WIDE = 2.0**24
 
 
@@ -57,13 +57,13 @@ class Product:
     shapes: tuple[tuple[int, ...], tuple[int, ...]]
 
     def pairs(self) -> dict[str, tuple[T, T]]:
-        """Make the inputs: usual ones, and ones that need all of float32's range."""
+        """Return the inputs: usual ones, and ones that need all of float32's range."""
         first, second = (inputs.normal(f"numerics/{self.name}/{i}", shape) for i, shape in enumerate(self.shapes))
         return {"usual": (first, second), "of a wide range": (first / WIDE, second * WIDE)}
 
 
 def gradient(function: Callable[[T, T], T], first: T, second: T) -> T:
-    """Return the gradient by the second input, with a fixed gradient of the result."""
+    """Return the gradient of the second input, with a fixed gradient of the result."""
     leaf = second.detach().requires_grad_()
     result = function(first, leaf)
     grad_output = inputs.normal("numerics/above", result.shape).to(result.device, result.dtype)
@@ -71,7 +71,7 @@ def gradient(function: Callable[[T, T], T], first: T, second: T) -> T:
 
 
 def hf32(x: T, fraction_bits: int) -> T:
-    """Round float32 to so many bits of fraction, to nearest."""
+    """Round float32 to ``fraction_bits`` bits of fraction, to nearest."""
     cut = 23 - fraction_bits
     return ((x.contiguous().view(torch.int32) + (1 << (cut - 1))) & -(1 << cut)).view(torch.float32)
 
@@ -96,8 +96,8 @@ PRODUCTS: tuple[Product, ...] = (
 )
 
 
-#: Mode -> what is set for it; all other suites run with everything off. On by default are HF32 in convolutions and
-#: internal formats, and on old chips half precision and just-in-time compilation.
+#: Mode -> its settings; all other suites run with everything off. On by default are HF32 in convolutions and internal
+#: formats, and on old chips half precision and just-in-time compilation.
 MODES: Mapping[str, Mapping[str, Mode]] = {
     "conv-hf32": {"conv.allow_hf32": True},
     "matmul-hf32": {"matmul.allow_hf32": True},
@@ -107,12 +107,12 @@ MODES: Mapping[str, Mapping[str, Mode]] = {
     "deterministic-2": {"deterministic_level": 2},
     "jit-compile": {"jit_compile": True},
 }
-#: Modes in which the same call gives the same bits.
+#: Modes in which repeated calls give the same bits.
 DETERMINISTIC = ("deterministic-1", "deterministic-2")
-#: Modes that are asked at level full alone.
+#: Modes tested at level full only.
 _FULL = ("deterministic-2", "jit-compile")
 
-#: Case of what overflows, in each dtype: infinities, or the largest numbers where the chip is in its old mode.
+#: The overflow case, in each dtype: infinities, or the largest numbers if the chip is in its old mode.
 OVERFLOWING = tuple(
     Case(suite="numerics", subject="overflow", property="inf-nan", dtype=dtype, family="inf-nan", level="standard")
     for dtype in ("float32", "float16", "bfloat16")
@@ -124,7 +124,7 @@ def _modes(product: Product) -> Iterator[str]:
 
 
 def _asked(product: Product, mode: str) -> bool:
-    # torch_npu keeps just-in-time compilation in the thread that goes backwards, where nobody can turn it off again.
+    # torch_npu keeps just-in-time compilation on in the backward thread, where it cannot be turned off.
     return not (mode == "jit-compile" and product.name.endswith("gradient"))
 
 

@@ -1,4 +1,4 @@
-"""Modes that change numbers, each judged by what it promises; afterwards float32 is float32 again."""
+"""Settings that change numbers, each judged by what it promises; afterwards float32 is float32 again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = torch.Tensor
 _BY_NAME = {product.name: product for product in PRODUCTS}
 _HF32 = tuple(lambda x, bits=bits: hf32(x, bits) for bits in FRACTION_BITS)
 
-#: Mode -> how it may round inputs; in any other they stay float32.
+#: Mode -> how it may round inputs; in other modes they stay float32.
 ROUNDS: Mapping[str, Sequence[Callable[[T], T]]] = {
     "conv-hf32": _HF32,
     "matmul-hf32": _HF32,
@@ -53,7 +53,7 @@ def test_mode(
     with with_modes(modes):
         found = computed(product, npu_device)
         again = computed(product, npu_device) if case.property in DETERMINISTIC else found
-    if case.property == "half-allowed":  # outside of its range half precision promises nothing
+    if case.property == "half-allowed":  # outside its range half precision promises nothing
         found, again = {"usual": found["usual"]}, {"usual": again["usual"]}
     compare(precision_compare, product, found, ROUNDS.get(case.property, ()), name)
     precision_compare(again, found, standard="binary", name=f"{name}, called again")
@@ -74,7 +74,7 @@ def compare(
     rounds: Sequence[Callable[[T], T]],
     name: str,
 ) -> None:
-    """Judge by float64; reference runs are float32, and what comes of inputs that are rounded so."""
+    """Judge against float64; reference runs are float32, and the results for inputs rounded in each way."""
     pairs = {key: pair for key, pair in product.pairs().items() if key in found}
     expected = {key: product.function(a.double(), b.double()).detach() for key, (a, b) in pairs.items()}
     plain = {key: product.function(a, b).detach() for key, (a, b) in pairs.items()}

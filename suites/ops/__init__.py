@@ -1,4 +1,4 @@
-"""The cases of the suite, which the manifest freezes: from the table of operators, and from what was recorded."""
+"""The cases of the suite, frozen in the manifest: from the table of operators, and from recordings."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pytest_ascend.records.case import REPEAT, Case
 
 from .table import ELEMENT_BY_ELEMENT, FINDINGS, OPERATORS, RECORDED, is_recorded
 
-#: Integers beside the usual ones: tested for their values, and for the rest at level full.
+#: Less usual integers: tested for their values, and for the rest at level full.
 NARROW = INTS[2:]
-#: The dtype of recorded operators that has generated calls beside the first: kernels for it are others.
+#: The second dtype in which recorded operators have generated calls: its kernels differ.
 SECOND = "int32"
-#: Recorded operators without generated calls in that dtype: the CPU takes next to none of the first two, and gives
-#: the product of an empty matrix, added to a tensor that is broadcast, the shape of that tensor.
+#: Recorded operators without generated calls in that dtype: the CPU supports almost none of the first two, and returns
+#: the product of an empty matrix, added to a broadcast tensor, in the wrong shape.
 _NOT_IN_SECOND = ("_foreach_mm", "sum_to_size", "addmv")
-#: Families of recorded operators without generated calls: what torch_npu leaves to the CPU, and what takes no tensor.
+#: Families of recorded operators without generated calls: those that torch_npu leaves to the CPU, or without tensors.
 _NOT_SWEPT_FAMILIES = ("linalg", "fft", "special", "creation")
-#: Recorded operators without generated calls, and why.
+#: Recorded operators without generated calls, with the reason.
 NOT_SWEPT: Mapping[str, str] = {
     **dict.fromkeys(
         ("full", "ones", "zeros", "scalar_tensor", "tril_indices", "triu_indices", "arange", "linspace", "logspace"),
@@ -60,7 +60,7 @@ def _level(_: Operator, property_: str, dtype: str) -> str:
 
 
 def _level_of_recorded(property_: str, dtype: str, *, first: bool) -> str:
-    """Return the lowest level that runs a recorded operator's property, of which this is the first dtype or not."""
+    """Return the lowest level of a recorded operator's property; ``first``: this is its first dtype."""
     if property_ in CALLS:
         return "standard" if property_ == "sweep" else "full"
     usual = property_ in ("forward", "backward") and dtype in FLOATS[:2]
@@ -85,9 +85,9 @@ def _recorded() -> Iterator[Case]:
 
 
 def _swept(entry: Entry, dtype: str, *, first: bool) -> tuple[str, ...]:
-    """Return the properties of generated calls that a recorded operator has: in its first dtype, and in integers.
+    """Return the properties of generated calls of a recorded operator: in its first dtype, and in integers.
 
-    What has sums is asked at standard alone, and so are integers: exploring goes on from there.
+    Operators with sums, and integers, are tested at standard only; exploring covers more.
     """
     is_second = dtype == SECOND and entry.name not in _NOT_IN_SECOND
     if not (first or is_second) or not _is_swept(entry, dtype):
@@ -96,14 +96,14 @@ def _swept(entry: Entry, dtype: str, *, first: bool) -> tuple[str, ...]:
 
 
 def _is_swept(entry: Entry, dtype: str) -> bool:
-    """Whether calls are generated of a recorded operator: its numbers may come in any order and size."""
+    """Whether calls are generated for a recorded operator: its inputs may have any order and size."""
     is_free = entry.family not in _NOT_SWEPT_FAMILIES and entry.name not in {*NOT_REPEATED, *NOT_SWEPT}
     is_free &= entry.name not in OPERATORS or OPERATORS[entry.name].sweep
     return is_free and "forward" in entry.properties[dtype] and not getattr(torch, dtype).is_complex
 
 
 def _properties(entry: Entry, dtype: str) -> tuple[str, ...]:
-    """Return the properties of a recorded operator; it is to repeat itself only where its results are recorded."""
+    """Return the properties of a recorded operator; "repeat" only if its results are recorded."""
     recorded = entry.properties[dtype]
     repeats = "forward" in recorded and entry.name not in NOT_REPEATED
     return (*recorded, REPEAT) if repeats else recorded
@@ -123,7 +123,7 @@ def _cases() -> tuple[Case, ...]:
 
 
 def __getattr__(name: str) -> tuple[Case, ...]:
-    """Make ``CASES`` for whoever asks: a run takes its cases from the manifest, and making them takes seconds."""
+    """Compute ``CASES`` on first use: a run takes its cases from the manifest, and making them takes seconds."""
     if name == "CASES":
         return _cases()
     raise AttributeError(name)

@@ -1,4 +1,4 @@
-"""What ``--ascend-explore`` runs. Without that option nobody collects this file: it is no ``test_*.py``."""
+"""The cases of ``--ascend-explore``. Without that option this file is not collected: it is no ``test_*.py``."""
 
 from __future__ import annotations
 

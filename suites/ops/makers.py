@@ -1,7 +1,7 @@
-"""Named makers of inputs: what an operator of a usual kind is called with, so that its entry stays one line.
+"""Named makers of inputs for common kinds of operators, so that an operator's entry stays one line.
 
-Sizes lie around vector lengths (15, 16, 17, 255, 256, 257, 1025); the main sample has four dimensions of sizes that no
-vector divides, so that layouts mean something.
+Sizes are around vector lengths (15, 16, 17, 255, 256, 257, 1025); the main sample has four dimensions that no vector
+length divides, so that layouts matter.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pytest_ascend.operators.values import Number, Values, given, normal, unifor
 IMAGE = (2, 3, 5, 7)
 SIZES = ((), (0,), (2, 0, 3), (1,), (15,), (16,), (17,), (1, 257))
 
-#: What every function of one number has to get right. Results that would be denormal are left out.
+#: Special values for every function of one number. Denormal results are left out.
 NONFINITE: tuple[Number, ...] = ("nan", 0.0, "inf", -0.0, "-inf", 1.0, -1.0, 0.5, -0.5, 8.0, -8.0, 12.0, 120.0, -120.0)
-#: The ends of the dtype as well, for operators that only compare, round or add.
+#: The limits of the dtype as well, for operators that only compare, round or add.
 ENDS: tuple[Number, ...] = (*NONFINITE, "max", "-max", "tiny", "-tiny", "denormal", "-denormal", "least", "1+eps")
 #: Halves, which rounding modes treat differently.
 HALVES: tuple[Number, ...] = (0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.25, 0.75, -0.25, -0.75, 3.0, -3.0)
-#: Pairs in which one is not finite or a zero with a sign: each of the first with each of the second.
+#: Pairs with a non-finite number or signed zero: each of the first with each of the second.
 PAIRED: tuple[Number, ...] = ("nan", "inf", "-inf", 0.0, -0.0, 1.0, -2.5, "max", "denormal")
 
 _WORDS: Mapping[str, float] = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
@@ -44,8 +44,8 @@ def pairs(values: Iterable[Number]) -> tuple[Values, Values]:
     return rows, numbers(*(all_of * len(all_of)))
 
 
-#: Operators without generated calls: near 0 the result of tanhshrink is a difference of which no bit is known;
-#: torch_npu refuses grouped attention of no heads, and attention where several sizes are 0 may end the process.
+#: Operators without generated calls: near 0 the result of tanhshrink is a difference without significant bits;
+#: torch_npu refuses grouped attention without heads, and attention with several sizes of 0 may abort the process.
 _NOT_SWEPT = {
     "tanhshrink",
     *(f"scaled_dot_product_attention.{kind}" for kind in ("masked", "causal", "grouped", "long")),
@@ -53,20 +53,20 @@ _NOT_SWEPT = {
 
 
 def in_family(family: str, *operators: Operator) -> tuple[Operator, ...]:
-    """Put operators into a family; a gradient comes in by every output that has one."""
+    """Put operators into a family; each output with a gradient gets a grad_output."""
     return tuple(
         replace(each, family=family, grad_outputs=ALL_OUTPUTS, sweep=each.name not in _NOT_SWEPT) for each in operators
     )
 
 
 def exactly(*samples: Sample) -> Inputs:
-    """Use these samples; integers know no NaN, and leave the special ones out."""
+    """Use these samples; integers have no NaN, and leave the special ones out."""
     usual = tuple(sample for sample in samples if sample.group != SPECIAL)
     return lambda make: samples if make.dtype.is_floating_point else usual
 
 
 def of_integers(*samples: Sample) -> Inputs:
-    """Use these samples where elements are whole numbers."""
+    """Use these samples for integer dtypes."""
     return lambda make: () if make.dtype.is_floating_point else samples
 
 
@@ -84,9 +84,9 @@ def unary(
     always: Mapping[str, Any] | None = None,
     whole: tuple[float, float] | None = None,
 ) -> Inputs:
-    """Elements from [low, high]; non-finite ones; all sizes; ``arguments`` are named arguments to vary.
+    """Make samples of elements from [low, high]; non-finite ones; all sizes; ``arguments`` are varied keywords.
 
-    ``always`` are those of every other call; ``whole`` is the range where elements are integers.
+    ``always`` are those of every other call; ``whole`` is the range for integers.
     """
     usual = always or {}
 
@@ -105,7 +105,7 @@ def unary(
     return samples
 
 
-#: Dtypes that a tensor is mixed with.
+#: Dtypes that a tensor is combined with.
 PARTNERS = ("float32", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
 #: Shapes that are broadcast against one another.
 BROADCAST = (((3, 1), (1, 4)), ((5,), ()), ((), (2, 3)), ((0, 1), (1, 5)), ((2, 3, 1, 5), (3, 4, 1)), ((1, 1), (4,)))
@@ -152,7 +152,7 @@ def binary(
             yield call(*both(shape, shape), group=SHAPES)
         for left, right in BROADCAST:
             yield call(*both(left, right), group=SHAPES)
-        # How a negative number becomes unsigned is nobody's promise.
+        # The conversion of a negative number to unsigned is unspecified.
         least = 0 if make.dtype is torch.uint8 else -math.inf
         legal = [each for each in scalars if each >= least]
         yield from (call(both((257,), ())[0], each) for each in legal if _holds(make.dtype, each))
@@ -168,7 +168,7 @@ def _holds(dtype: torch.dtype, number: float) -> bool:
 
 
 def mixed(first: tuple[float, float], other: tuple[float, float], partners: Iterable[str]) -> Iterator[Sample]:
-    """Tensors of two dtypes, the second with dimensions and without, when its dtype counts for less."""
+    """Yield tensors of two dtypes; the second, of lower priority in promotion, with dimensions and without."""
     left = uniform(3, 5, low=first[0], high=first[1])
     for partner in partners:
         right = uniform(3, 5, low=other[0], high=other[1], dtype=partner)
@@ -176,7 +176,7 @@ def mixed(first: tuple[float, float], other: tuple[float, float], partners: Iter
         yield call(left, uniform(low=other[0], high=other[1], dtype=partner), group=PROMOTION)
 
 
-#: Which dimensions a reduction goes over.
+#: Dimensions that a reduction goes over.
 DIMS: tuple[Mapping[str, Any], ...] = (
     {"dim": 0},
     {"dim": -1},
@@ -198,7 +198,7 @@ def reduction(
     arguments: tuple[Mapping[str, Any], ...] = (),
     special: bool = True,
 ) -> Inputs:
-    """All of a tensor or some dimensions; NaN at the start, in the middle and at the end; a long row; sizes."""
+    """Make samples of full and partial reductions; NaN at the start, middle and end; a long row; sizes."""
     shape = (5, 6, 7)
 
     def samples(make: InputFactory) -> Iterator[Sample]:
@@ -206,7 +206,7 @@ def reduction(
         for named in (*over, *arguments):
             yield call(uniform(*shape, low=low, high=high), **named)
         if long:
-            # Of one sign, so that a sum that is kept in 16 bits stops to grow.
+            # Of one sign, so that a sum kept in 16 bits stops growing.
             yield call(uniform(9, long, low=0, high=3, grad=False), dim=-1)
             yield call(uniform(long, 5, low=0, high=3, grad=False), dim=0)
         if make.dtype.is_floating_point and special:
@@ -222,7 +222,7 @@ def reduction(
     return samples
 
 
-#: Rows of five, with something not finite at each place; the last row is an ordinary one.
+#: Rows of five, with a non-finite value at each position; the last row is ordinary.
 ROWS: tuple[tuple[Number, ...], ...] = (
     ("nan", 1.0, 2.0, -1.0, 0.5),
     (1.0, 2.0, "nan", -1.0, 0.5),
@@ -250,7 +250,7 @@ def along(
     special: bool = True,
     long: int = 0,
 ) -> Inputs:
-    """Calls that go along a dimension of a small tensor (softmax, cumsum, sort), each with these named arguments."""
+    """Make calls along a dimension of a small tensor (softmax, cumsum, sort), each with these named arguments."""
     tensor = source or normal(3, 5, 7, std=2.0)
 
     def samples(make: InputFactory) -> Iterator[Sample]:
@@ -274,7 +274,7 @@ def with_loss_shapes(
     second: tuple[float, float] | None = None,
     reductions: tuple[str, ...] = ("mean", "sum", "none"),
 ) -> Inputs:
-    """Losses of two equal shapes, with each reduction."""
+    """Make losses of two equal shapes, with each reduction."""
     least, most = second or (low, high)
 
     def samples(_: InputFactory) -> Iterator[Sample]:

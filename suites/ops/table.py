@@ -1,4 +1,4 @@
-"""Every operator of the suite, by name, and where what is right for it is found."""
+"""Every operator of the suite by name, and the source of its expected results."""
 
 from __future__ import annotations
 
@@ -52,23 +52,23 @@ def _by_name() -> dict[str, Operator]:
 
 #: Every operator of the catalogue, by name.
 OPERATORS: dict[str, Operator] = _by_name()
-#: Every recorded operator, by name; what the catalogue has as well is tested from there, in its dtypes.
+#: Every recorded operator by name; those also in the catalogue are tested from there, in its dtypes.
 RECORDED: dict[str, Entry] = load()
 
-#: Families of recorded operators without sums; those of the others may be as long as what is given.
+#: Families of recorded operators without sums; sums in others may be as long as their inputs.
 ELEMENT_BY_ELEMENT = ("elementwise", "arithmetic", "foreach")
 
-#: What exploring found and somebody kept.
+#: Samples kept from exploring.
 FINDINGS = kept(Path(__file__).with_name(KEPT))
 
 
 def is_recorded(name: str, dtype: str) -> bool:
-    """Whether the samples of an operator in a dtype are recorded ones."""
+    """Whether the samples of an operator in a dtype are recorded."""
     return name not in OPERATORS or dtype not in OPERATORS[name].dtypes
 
 
 def swept(name: str, dtype: str, store: GoldenStore) -> Operator:
-    """Return an operator to generate calls of: recorded ones start from their recording. Raises GoldenError."""
+    """Return an operator for generated calls: recorded ones start from their recording. Raises GoldenError."""
     if not is_recorded(name, dtype):
         return OPERATORS[name]
     entry = RECORDED[name]
@@ -76,13 +76,13 @@ def swept(name: str, dtype: str, store: GoldenStore) -> Operator:
     return replace(
         operator_of(entry),
         inputs=lambda _: reference.samples("forward", dtype),
-        nonfinite=True,  # what the CPU refuses then is left out
+        nonfinite=True,  # what the CPU then refuses is left out
         terms=1 if entry.family in ELEMENT_BY_ELEMENT else USUAL_TERMS + 1,
     )
 
 
 def target_of(case: Case, device: torch.device, store: GoldenStore, seed: int | str = SWEEP_SEED) -> Target:
-    """Return the operator that a case is about, with its golden; generated calls follow from ``seed``.
+    """Return the operator of a case with its golden; generated calls follow from ``seed``.
 
     Raises GoldenError.
     """
@@ -100,7 +100,7 @@ def target_of(case: Case, device: torch.device, store: GoldenStore, seed: int | 
 
 
 class LeftOut(NamedTuple):
-    """An operator, what is not asked of it, and what torch_npu does instead."""
+    """An operator, what is not tested of it, and what torch_npu does instead."""
 
     operator: str
     what: str
@@ -108,7 +108,7 @@ class LeftOut(NamedTuple):
     seen_with: str = "torch_npu 2.13.0"
 
 
-#: Of every operator that works element by element.
+#: Applies to every element-wise operator.
 EVERYWHERE = "strides as the input has them, of all that works element by element"
 _LAYOUT = "raises: only the contiguous memory format is supported"
 

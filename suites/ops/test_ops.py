@@ -1,4 +1,4 @@
-"""Every operator of PyTorch: one case for each operator, dtype and property, all samples inside."""
+"""Every operator of PyTorch: one case per operator, dtype and property, with all samples."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def target(
     ascend_reproduce: Callable[..., None],
     ascend_sweep_seed: str,
 ) -> Target:
-    """Return what a case is about."""
+    """Return the operator under test."""
     made = target_of(case, npu_device, golden_store, ascend_sweep_seed)
     ascend_reproduce(partial(program, made))
     return made

@@ -1,4 +1,4 @@
-"""Random numbers: every way to draw them that is asked for, one line each, and the cases that come of them."""
+"""Random operators: all tested ways to draw numbers, one per line, and their cases."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .statistics import Distribution
 
 T = torch.Tensor
 
-#: Elements of a tensor: no whole number of blocks or vectors. Fewer in 16 bits, whose rounding would else be seen.
+#: Elements of a tensor: not a multiple of blocks or vectors. Fewer in 16 bits, whose rounding would show otherwise.
 COUNT, COUNT_IN_16_BITS = 2**18 + 4099, 2**16 + 19
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drawing:
-    """A random operator: ``draw`` gets a tensor that says where, how many and of which dtype, full of what cannot be.
+    """A random operator: ``draw`` gets a tensor with device, size and dtype, filled with an impossible value.
 
-    ``gradient`` tells that what it gives is proportional to its input, element by element.
+    ``gradient`` is set if the result is proportional to the input, element by element.
     """
 
     name: str
@@ -51,20 +51,20 @@ def _dropped(scale: float, p: float) -> Distribution:
 
 
 def _in_channels(x: T, function: Callable[[T], T]) -> T:
-    """Return one element of each channel of 4, once all four of a channel were seen to be alike."""
+    """Return one element of each channel of 4, after checking that all four are equal."""
     channels = function(torch.ones(x.numel() // 64, 64, 2, 2, dtype=x.dtype, device=x.device)).flatten(2)
     assert bool((channels == channels[..., :1]).all()), "the elements of a channel were not dropped together"
     return channels[..., 0].flatten()
 
 
-#: What alpha_dropout makes of ones, with p = 0.25: scaled and shifted such that mean and variance stay.
+#: The values that alpha_dropout gives ones, with p = 0.25: scaled and shifted to keep mean and variance.
 _ALPHA, _P = 1.7580993408473766, 0.25
 _A = ((1 - _P) * (1 + _P * _ALPHA**2)) ** -0.5
 _B = _A * _ALPHA * _P
 
 
 def _alpha_dropped(x: T) -> T:
-    """Return 1 where alpha_dropout kept a one, 0 where it put its own number; -1 elsewhere."""
+    """Return 1 where alpha_dropout kept a one, 0 where it put its own value; -1 elsewhere."""
     given = F.alpha_dropout(_ones(x), _P, training=True).double()
     kept, dropped = _A + _B, -_A * _ALPHA + _B
     is_kept, is_dropped = (torch.isclose(given, torch.full_like(given, each), rtol=1e-2) for each in (kept, dropped))
@@ -72,7 +72,7 @@ def _alpha_dropped(x: T) -> T:
 
 
 def _without_replacement(x: T) -> T:
-    """Return rows of 4 out of 8, once no number was seen twice in a row."""
+    """Return rows of 4 out of 8, after checking that no number repeats in a row."""
     rows = torch.multinomial(torch.ones(x.numel() // 64, 8, device=x.device), 4, replacement=False)
     ordered = rows.cpu().sort(-1).values
     assert bool((ordered[:, 1:] > ordered[:, :-1]).all()), "a row has a number twice"
@@ -80,7 +80,7 @@ def _without_replacement(x: T) -> T:
 
 
 def _permuted(x: T) -> T:
-    """Return a permutation, once each number was seen in it."""
+    """Return a permutation, after checking that each number occurs in it."""
     found = torch.randperm(x.numel(), device=x.device)
     assert torch.equal(found.cpu().sort().values, torch.arange(x.numel())), "not every number is there once"
     return found

@@ -1,9 +1,9 @@
-"""Whether numbers were drawn as they should be: chi-square by block, dependence of neighbours, repeated blocks.
+"""Tests of random numbers: chi-square by block, dependence of neighbours, repeated blocks.
 
-Every statistic gives a probability: that of a correct generator looking at least as bad. A case multiplies the smallest
-one by the number of statistics it looked at (Bonferroni), and alarms below :data:`FALSE_ALARM`. With fewer than
-:data:`CASES_LIMIT` cases a run accuses a correct generator once in a million runs at most, whatever the dependence of
-the statistics on each other.
+Every statistic gives a p-value: the probability that a correct generator looks at least as bad. A case multiplies its
+smallest one by its number of statistics (Bonferroni), and fails below :data:`FALSE_ALARM`. With fewer than
+:data:`CASES_LIMIT` cases, a run rejects a correct generator at most once in a million runs, whatever the dependence
+between the statistics.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CELLS = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Distribution:
-    """A distribution: ``possible`` tells which elements can be drawn at all, ``cell`` which cell each is in."""
+    """A distribution: ``possible`` tells which elements can occur, ``cell`` in which cell each is."""
 
     possible: Callable[[T], T]
     cell: Callable[[T], T]
@@ -53,38 +53,38 @@ def discrete(probabilities: tuple[float, ...], first: int = 0, *, step: float = 
 
 
 def even(count: int, first: int = 0) -> Distribution:
-    """Return the distribution of so many consecutive integers."""
+    """Return the uniform distribution of ``count`` consecutive integers."""
     return discrete((1 / count,) * count, first)
 
 
 def uniform(low: float, high: float) -> Distribution:
-    """Return the distribution of numbers in [low, high); a 16-bit format may round up to the end."""
+    """Return the distribution of numbers in [low, high); a 16-bit format may round up to ``high``."""
     return continuous(lambda x: (x - low) / (high - low), lambda x: (x >= low) & (x <= high))
 
 
 def below_one() -> Distribution:
-    """Return the distribution of numbers in [0, 1), of which 1 is none in any format."""
+    """Return the distribution of numbers in [0, 1), without 1 in any format."""
     return continuous(lambda x: x, lambda x: (x >= 0) & (x < 1))
 
 
 def normal(mean: float = 0.0, std: float = 1.0) -> Distribution:
-    """Return the normal distribution; beyond 9 standard deviations nothing is ever drawn."""
+    """Return the normal distribution; numbers beyond 9 standard deviations count as impossible."""
     return continuous(lambda x: torch.special.ndtr((x - mean) / std), lambda x: (x.double() - mean).abs() <= 9 * std)
 
 
 def exponential(rate: float) -> Distribution:
-    """Return the exponential distribution, without 0: its logarithm is taken."""
+    """Return the exponential distribution, without 0, since a logarithm is taken."""
     return continuous(lambda x: -torch.expm1(-rate * x), lambda x: x > 0)
 
 
 def cauchy(median: float, scale: float) -> Distribution:
-    """Return Cauchy's distribution. A 16-bit format cannot hold its tails: what overflowed is possible."""
+    """Return Cauchy's distribution. A 16-bit format cannot hold its tails: overflow is allowed."""
     distribution = continuous(lambda x: torch.atan((x - median) / scale) / math.pi + 0.5, torch.isfinite)
     return Distribution(possible=lambda x: ~x.isnan(), cell=distribution.cell, probabilities=distribution.probabilities)
 
 
 def log_normal(mean: float, std: float) -> Distribution:
-    """Return the distribution of numbers whose logarithm is normal."""
+    """Return the log-normal distribution."""
     return continuous(lambda x: torch.special.ndtr((x.log() - mean) / std), lambda x: x > 0)
 
 
@@ -112,16 +112,16 @@ def bits(high: int, *, low_bits: bool) -> Distribution:
     )
 
 
-#: The share of runs in which one case accuses a correct generator, and how many cases there may be.
+#: The share of runs in which one case rejects a correct generator, and the largest number of cases.
 FALSE_ALARM = 1e-8
 CASES_LIMIT = 100
 
-#: Elements that are looked at together. What a kernel writes at a time on one core is of this order.
+#: Elements per block. What a kernel writes at a time on one core is of this order.
 BLOCK = 4096
 
 
 class Finding(NamedTuple):
-    """One statistic: what it looked at, and how probable it is that a correct generator looks as bad."""
+    """One statistic: what it tested, and its p-value for a correct generator."""
 
     what: str
     probability: float
@@ -140,7 +140,7 @@ def judge(cells: torch.Tensor, probabilities: Sequence[float]) -> Finding:
 
 
 def repeated(values: torch.Tensor) -> str:
-    """Say which blocks hold the same numbers one by one; "" where none do. Blocks of a few bits would, by chance."""
+    """Return which blocks are equal number by number; "" if none are. Blocks of a few bits would be, by chance."""
     blocks = _blocks(values.reshape(-1).contiguous()).cpu()
     seen: dict[bytes, int] = {}
     for number, block in enumerate(blocks):
@@ -158,7 +158,7 @@ def _findings(cells: torch.Tensor, probabilities: torch.Tensor) -> Iterator[Find
     blocks = _blocks(cells)
     places = torch.arange(len(blocks)).unsqueeze(1) * count
     counts = torch.bincount((blocks + places).reshape(-1), minlength=len(blocks) * count).view(-1, count)
-    # A tensor is no whole number of blocks: its end is looked at once more.
+    # A tensor is not a multiple of blocks: its end is tested again.
     end = torch.bincount(cells[-BLOCK:], minlength=count)
     for number, each in enumerate(_chi_square(torch.cat([counts, end.unsqueeze(0)]), probabilities)):
         place = f"elements from {number * BLOCK} on" if number < len(blocks) else "the last elements"
@@ -174,7 +174,7 @@ def _blocks(values: torch.Tensor) -> torch.Tensor:
 
 
 def _chi_square(counts: torch.Tensor, probabilities: torch.Tensor) -> list[float]:
-    """Return, for each row, the probability of counts as uneven as these (Pearson); rare cells are taken together."""
+    """Return, for each row, the p-value of the counts (Pearson's chi-square); rare cells are merged."""
     expected = probabilities * counts[0].sum()
     rare = expected < 20
     if bool(rare.any()):
@@ -187,14 +187,14 @@ def _chi_square(counts: torch.Tensor, probabilities: torch.Tensor) -> list[float
 
 
 def _scores(probabilities: torch.Tensor) -> torch.Tensor:
-    """Return each cell a number, such that a drawn one has mean 0 and variance 1."""
+    """Return a number per cell, such that a random cell's has mean 0 and variance 1."""
     ranks = torch.arange(len(probabilities), dtype=torch.float64)
     mean = (probabilities * ranks).sum()
     return (ranks - mean) / (probabilities * (ranks - mean).square()).sum().sqrt()
 
 
 def _dependence(score: torch.Tensor, distance: int) -> float:
-    """Return the probability of a correlation as strong as this between elements that far apart."""
+    """Return the p-value of the correlation between elements ``distance`` apart."""
     count = len(score) - distance
     if count < BLOCK:
         return 1.0

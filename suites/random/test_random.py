@@ -1,4 +1,4 @@
-"""Random numbers: from the right distribution in every block, the same for the same seed, others at the next call."""
+"""Random numbers: from the right distribution in every block, equal for equal seeds, different on the next call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .statistics import FALSE_ALARM, judge, repeated
 
 
 def seed(device: torch.device, number: int) -> None:
-    """Seed the device's generator, and CPU's."""
+    """Seed the device's generator and the CPU's."""
     del device
     torch.manual_seed(number)
 
@@ -28,7 +28,7 @@ def state(device: torch.device) -> torch.Tensor:
 
 
 def restore(device: torch.device, kept: torch.Tensor) -> None:
-    """Put the device's generator into a state that it was in."""
+    """Restore a state of the device's generator."""
     _module(device).set_rng_state(kept, *_which(device))
 
 
@@ -42,12 +42,12 @@ def _which(device: torch.device) -> tuple[torch.device, ...]:
 
 _BY_NAME = {drawing.name: drawing for drawing in DRAWINGS}
 
-#: What no distribution gives, to begin with: whatever is not written stays so.
+#: A value that no distribution gives: elements that are not written keep it.
 UNWRITTEN = {True: float("nan"), False: -11}
 
 
 def of(property_: str) -> pytest.MarkDecorator:
-    """Ask a test for every case of a property."""
+    """Parametrize a test with every case of a property."""
     found = [case for case in CASES if case.property == property_]
     return pytest.mark.parametrize("case", found, ids=[case.id for case in found])
 
@@ -57,7 +57,7 @@ def drawing_of(case: Case) -> Drawing:
 
 
 def drawn(case: Case, device: torch.device) -> torch.Tensor:
-    """Draw, and bring to the CPU. The memory of the result holds what cannot be drawn before."""
+    """Draw, and copy to the CPU. The memory of the result is filled with the impossible value before."""
     drawing, dtype = drawing_of(case), getattr(torch, case.dtype)
     count = drawing.count(case.dtype)
     junk = torch.full((count,), UNWRITTEN[dtype.is_floating_point], dtype=torch.float64).to(dtype).to(device)
@@ -108,7 +108,7 @@ def test_state(case: Case, npu_device: torch.device, precision_compare: Precisio
 
 @of(GRADIENT)
 def test_gradient(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
-    """What is dropped on the way there is dropped on the way back, and what is scaled is scaled alike."""
+    """Elements dropped forward are dropped backward, and the scale is the same."""
     function = drawing_of(case).gradient
     assert function is not None
     x = -torch.ones(4099, dtype=getattr(torch, case.dtype), device=npu_device, requires_grad=True)

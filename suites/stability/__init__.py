@@ -1,6 +1,6 @@
-"""Stability: what is called again and again, one line each, with the gradients that add up; and the cases.
+"""Stability: functions that are called repeatedly, one per line, also with accumulating gradients; and the cases.
 
-The same call gives the same bits, whatever ran before and whatever is beside it.
+The same call gives the same bits, whatever ran before or is computed at the same time.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pytest_ascend.records.case import Case
 
 T = torch.Tensor
 
-#: Whether a row of the result depends on its own row of the input alone, bit by bit: promised, asked of no device but
-#: reported, or meaningless since rows are mixed.
+#: Whether a row of the result depends only on its own row of the input, bit by bit: promised, reported without being
+#: required, or meaningless since rows are mixed.
 PROMISED, REPORTED, MIXED = "promised", "reported", "mixed"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Computation:
-    """A computation on tensors whose first dimension, in the first of them, is the batch. ``rows`` is one of the above.
+    """A function of tensors; the first dimension of the first one is the batch. ``rows`` is one of the above.
 
-    ``adds`` tells that several elements are added up in one place: PyTorch promises the order only where deterministic
-    algorithms are asked for.
+    ``adds`` says that several elements are added in one place: PyTorch promises their order only with deterministic
+    algorithms.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Computation:
 
 
 def _way_back(function: Callable[..., T], x: T, *rest: Any) -> T:
-    """Return the gradient of a computation by its first argument."""
+    """Return the gradient of a function by its first argument."""
     leaf = x.detach().requires_grad_()
     with torch.enable_grad():
         result = function(leaf, *rest)

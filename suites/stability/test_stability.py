@@ -1,4 +1,4 @@
-"""The same call gives the same bits: called again, with other rows beside it, in memory that holds anything."""
+"""The same call gives the same bits: repeated, with other rows beside it, in memory with any content."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from pytest_ascend.run.comparing import PrecisionCompare
 
 from . import BATCH, CASES, COMPUTATIONS, DETERMINISM, PROMISED, STALE, Computation
 
-#: By name, 32 bits that are written all over: NaN in float32; large numbers in any format; NaN in 16 bits and -1 in
-#: integers; zeros, with which many a mistake looks right.
+#: By name, 32 bits that fill memory: NaN in float32; large numbers in any format; NaN in 16 bits and -1 in integers;
+#: zeros, which hide many a mistake.
 PATTERNS = {"NaN": 0x7FC00000, "0x7F": 0x7F7F7F7F, "0xFF": -1, "zeros": 0}
 
-#: Bytes of one tensor: the caching allocators of torch and torch_npu cut what has up to 1 MiB from segments of their
+#: Bytes of one tensor: the caching allocators of torch and torch_npu split tensors up to 1 MiB from segments of their
 #: own, in steps of 512 bytes.
 SIZES = tuple(2**exponent for exponent in range(20, 8, -1))
-#: Gaps of any size that are filled between what is in use, piece by piece.
+#: Gaps of any size between tensors in use are filled piece by piece.
 GAPS = 3
 
 
 def poison(device: torch.device, pattern: int) -> None:
-    """Fill the memory that the next small tensors are put into: what the allocator holds and nobody uses."""
+    """Fill the memory for the next small tensors: what the allocator holds and nothing uses."""
     if device.type != "cpu":
         getattr(torch, device.type).empty_cache()
         held = [_filled(size, device, pattern) for size in SIZES for _ in range(GAPS)]
@@ -37,26 +37,26 @@ def poison(device: torch.device, pattern: int) -> None:
 
 
 def _filled(size_bytes: int, device: torch.device, pattern: int) -> torch.Tensor:
-    # Allocators add some bytes to each tensor, which is to stay in its class all the same.
+    # Allocators add some bytes to each tensor, which must not change its size class.
     return torch.full(((size_bytes - 64) // 4,), pattern, dtype=torch.int32, device=device)
 
 
 _BY_NAME = {computation.name: computation for computation in COMPUTATIONS}
 
-#: How often a call is repeated: a race that shows once in two calls is missed once in 500 runs.
+#: Repetitions of a call: a race that shows in every second call is missed once in 500 runs.
 TIMES = 10
-#: Rows that are computed alone, or with few others.
+#: Rows that are computed alone, or in small batches.
 PARTS = {"the first row": slice(0, 1), "the third row": slice(2, 3), "two rows": slice(0, 2)}
 
 
 def of(property_: str) -> pytest.MarkDecorator:
-    """Ask a test for every case of a property."""
+    """Parametrize a test with every case of a property."""
     found = [case for case in CASES if case.property == property_]
     return pytest.mark.parametrize("case", found, ids=[case.id for case in found])
 
 
 def drawn(case: Case, device: torch.device) -> tuple[Computation, Sample]:
-    """Return what is called, and its arguments on the device."""
+    """Return the function, and its arguments on the device."""
     computation = _BY_NAME[case.subject]
     made = computation.inputs(InputFactory(f"stability/{computation.name}", getattr(torch, case.dtype)))
 
@@ -74,9 +74,9 @@ def results(computation: Computation, call: Sample) -> list[torch.Tensor]:
 
 @contextlib.contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Ask for deterministic algorithms, and stop asking."""
+    """Turn deterministic algorithms on or off within a context."""
     before = torch.get_deterministic_debug_mode()
-    # As use_deterministic_algorithms does, which imports torch's compiler besides.
+    # As use_deterministic_algorithms does, which also imports torch's compiler.
     torch.set_deterministic_debug_mode("error" if wanted else "default")
     try:
         yield
@@ -91,7 +91,7 @@ def test_determinism(
     precision_compare: PrecisionCompare,
     ascend_measure: Callable[[str, float], None],
 ) -> None:
-    """Ask for equal bits where they are promised, with deterministic algorithms; without them, measure."""
+    """Require equal bits if they are promised, with deterministic algorithms; measure without them."""
     computation, call = drawn(case, npu_device)
 
     def calls() -> list[list[torch.Tensor]]:
@@ -101,7 +101,7 @@ def test_determinism(
         first, *again = calls()
     name = f"{computation.name}, called again, deterministic algorithms asked for"
     precision_compare(again, [first] * len(again), standard="binary", name=name)
-    # CANN looks at the first setting of a thread; that of autograd, for gradients, has seen the one above.
+    # CANN keeps a thread's first setting; autograd's thread, for gradients, has seen the one above.
     with deterministic(False), ThreadPoolExecutor(1) as fresh:
         first, *again = fresh.submit(calls).result()
     ascend_measure("differing_elements_share", max(_differing_share({"": each}, {"": first}) for each in again))
@@ -135,7 +135,7 @@ def test_batch_invariance(
 
 
 def _rows(call: Sample, part: slice) -> Sample:
-    """Return the call for these rows: of the first tensor, and of others with as many."""
+    """Return the call for these rows of the first tensor, and of others of the same length."""
     count = len(call.args[0])
     kept = [each[part].clone() if _is_batch(each, call.args[0], count) else each for each in call.args]
     return Sample(name=call.name, args=tuple(kept), kwargs=call.kwargs)

@@ -1,4 +1,4 @@
-"""The cases of the training suite: curves and what they leave, GradScaler, autocast's lists, checkpoints."""
+"""The cases of the training suite: curves and resulting states, GradScaler, autocast's lists, checkpoints."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RUNS = (
     Run("small-vit", "fused-adadelta", "float32", "full"),
 )
 
-#: What a training leaves; only batch normalisation keeps statistics.
+#: The results of a training; only batch normalisation has statistics.
 KINDS = {"small-resnet": ("curve", "weights", "state", "statistics"), "small-vit": ("curve", "weights", "state")}
 
 SCALER = (
@@ -48,8 +48,8 @@ SCALER = (
     "disabled",
 )
 
-#: Operators by what autocast has them compute in, by the documented lists of torch.amp for CUDA, which torch_npu
-#: follows; those in CPU_FLOAT32 are on the CPU's list, too.
+#: Operators by their dtype under autocast, from torch.amp's documented lists for CUDA, which torch_npu follows; those
+#: in CPU_FLOAT32 are on the CPU's list, too.
 FLOAT32 = (
     "softmax", "log_softmax", "layer_norm", "group_norm", "mse_loss", "l1_loss", "smooth_l1_loss", "cross_entropy",
     "nll_loss", "kl_div", "binary_cross_entropy_with_logits", "exp", "expm1", "log", "log1p", "log10", "log2", "pow",

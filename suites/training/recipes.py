@@ -1,4 +1,4 @@
-"""How the small models are trained: optimizers, batches and ways of computing."""
+"""How the small models are trained: optimizers, batches and modes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ WIDTH, HEADS, DEPTH, PATCH = 64, 4, 2, 8
 
 
 class Attention(nn.Module):
-    """Every token looks at every token: (N, tokens, WIDTH) to the same."""
+    """Self-attention of all tokens: (N, tokens, WIDTH) to the same."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention, then two linear layers, each added to what came in."""
+    """Attention, then two linear layers, each added to its input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ MODELS: dict[str, type[nn.Module]] = {"small-resnet": SmallResNet, "small-vit": 
 
 
 def make(name: str) -> nn.Module:
-    """Return the model ``name`` with weights that are the same everywhere, float32 on the CPU."""
+    """Return the model ``name`` with the same weights everywhere, float32 on the CPU."""
     model = MODELS[name]()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
@@ -128,7 +128,7 @@ def make(name: str) -> nn.Module:
 
 
 def images(key: str, count: int = BATCH) -> Tensor:
-    """Return float32 images (count, 3, 32, 32): large patches, by which they differ, and fine noise."""
+    """Return float32 images (count, 3, 32, 32): large patches, which differ, and fine noise."""
     patches = inputs.normal(f"training/{key}/patches", (count, 3, 4, 4))
     noise = inputs.normal(f"training/{key}/noise", (count, 3, IMAGE, IMAGE), std=0.5)
     return patches.repeat_interleave(IMAGE // 4, 2).repeat_interleave(IMAGE // 4, 3) + noise
@@ -149,7 +149,7 @@ MODES: Mapping[str, torch.dtype | None] = {
     "autocast-float16": torch.float16,
 }
 
-#: Large enough that a gradient of nothing but rounding makes no whole step, and that its place under the root shows.
+#: Large enough that a gradient of pure rounding makes no whole step, and that its place under the root matters.
 EPS = 1e-3
 
 SGD_SETTINGS: dict[str, Any] = {"lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3}
@@ -158,7 +158,7 @@ ADAM_SETTINGS: dict[str, Any] = {"lr": 1e-3, "eps": EPS, "weight_decay": 0.05}
 
 @dataclass(frozen=True, slots=True)
 class OptimizerRecipe:
-    """An optimizer of torch, the setting by which only a device computes it, and the schedule of its rate."""
+    """An optimizer of torch, its variant that only a device has, and its learning rate schedule."""
 
     torch: Make
     device: Make | None = None
@@ -195,7 +195,7 @@ def cross_entropy(output: Tensor, batch: Batch) -> Tensor:
 
 
 def recipe(optimizer: str, mode: str = "float32", *, on_device: bool = False, steps: int = STEPS) -> Recipe:
-    """Return the training by its names; ``on_device`` takes the optimizer that only a device has."""
+    """Return the training with these names; ``on_device`` uses the optimizer that only a device has."""
     chosen = OPTIMIZERS[optimizer]
     return Recipe(
         batches=batches(),

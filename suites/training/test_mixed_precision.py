@@ -1,7 +1,7 @@
-"""Mixed precision as torch.amp documents it: which dtype autocast gives an operator, and what an Inf costs GradScaler.
+"""Mixed precision as torch.amp documents it: an operator's dtype under autocast, and the effect of Inf on GradScaler.
 
-Under autocast sensitive operators compute in float32, products in the lower dtype; an Inf costs one step and half the
-scale, and nothing else.
+Under autocast sensitive operators compute in float32, products in the lower dtype; an Inf costs one step and half
+the scale, and nothing else.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pytest_ascend.run.comparing import PrecisionCompare
 
 from . import CASES_OF_AUTOCAST, CASES_OF_SCALER, CPU_FLOAT32, CPU_UNLISTED, FLOAT32, LOWER
 
-#: What a result of the lists must have, by the lower dtype.
+#: The required dtype of results of the lists' operators, by the lower dtype.
 LOWER_DTYPE = torch.bfloat16
 
-#: torch gives the inner softmax of these the dtype of the input, whatever autocast would do.
+#: torch gives their inner softmax the dtype of the input, regardless of autocast.
 INSIDE = {"cross_entropy"}
 
 
@@ -35,7 +35,7 @@ def test_autocast(name: str, npu_device: torch.device, precision_compare: Precis
     tensors, call, dtype = given(LOWER_DTYPE), CALLS[name], promised(name, npu_device.type)
     with torch.autocast(npu_device.type, dtype=LOWER_DTYPE):
         actual = call(tensors.to(lambda each: each.to(npu_device)))
-    # Products round their inputs, too; everything else takes them as they are, and widens them exactly.
+    # Products round their inputs, too; all other operators widen them exactly.
     rounded = tensors.to(lambda each: each.to(LOWER_DTYPE)) if name in LOWER else tensors
     expected = call(rounded.to(lambda each: each.double()))
     within = LOWER_DTYPE if name in INSIDE else dtype
@@ -44,7 +44,7 @@ def test_autocast(name: str, npu_device: torch.device, precision_compare: Precis
 
 
 def promised(name: str, device_type: str) -> torch.dtype:
-    """Return the dtype of a result by its device's list; what is on no list has the widest of its inputs."""
+    """Return the dtype of a result by its device's list; operators on no list use their widest input."""
     if device_type == "cpu" and name in CPU_UNLISTED:
         return torch.float32
     if name in LOWER or (device_type == "cpu" and name in FLOAT32 and name not in CPU_FLOAT32):
@@ -54,7 +54,7 @@ def promised(name: str, device_type: str) -> torch.dtype:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What operators are called with: ``x`` and ``y`` (4, 6) in (-1, 1), ``p`` in (0, 1), and ``wide`` in float32."""
+    """Inputs of operators: ``x`` and ``y`` (4, 6) in (-1, 1), ``p`` in (0, 1), and ``wide`` in float32."""
 
     x: Tensor
     y: Tensor
@@ -63,13 +63,13 @@ class Given:
     classes: Tensor
 
     def to(self, change: Callable[[Tensor], Tensor]) -> Given:
-        """Change every floating tensor; the classes only follow to the device."""
+        """Change every floating tensor; the classes are only moved to the device."""
         x, y, p, wide = (change(each) for each in (self.x, self.y, self.p, self.wide))
         return Given(x, y, p, wide, self.classes.to(wide.device))
 
 
 def given(lower: torch.dtype) -> Given:
-    """Return the tensors, on the CPU: what comes out of a lower operator, and float32 as weights have it."""
+    """Return the tensors, on the CPU: results of a lower-precision operator, and float32 as weights have."""
     x, y = (inputs.uniform(f"autocast/{name}", (4, 6)).to(lower) for name in "xy")
     p = inputs.uniform("autocast/p", (4, 6), low=0.1, high=0.9).to(lower)
     return Given(x, y, p, inputs.uniform("autocast/wide", (4, 6)), torch.tensor([0, 3, 5, 1]))
@@ -132,7 +132,7 @@ INTERVAL = 3
 
 
 class CaseContext:
-    """Two parameters under a scaler that grows every INTERVAL steps; one of them gets a gradient that is not finite."""
+    """Two parameters under a scaler that grows every INTERVAL steps; one of them gets a non-finite gradient."""
 
     def __init__(self, device: torch.device, *, enabled: bool = True) -> None:
         self.weights = [nn.Parameter(torch.tensor(values, device=device)) for values in ([1.0, 2.0], [3.0, 4.0, 5.0])]
@@ -140,7 +140,7 @@ class CaseContext:
         self.scaler = scaler_of(device.type, SCALE, growth_interval=INTERVAL, enabled=enabled)
 
     def step(self, value: float = 1.0) -> list[torch.Tensor]:
-        """Make a step in which every gradient is 1, but for one element that is ``value``; return the weights."""
+        """Make a step with all gradients 1, except for one element ``value``; return the weights."""
         self.optimizer.zero_grad()
         loss = sum((weight.sum() for weight in self.weights[1:]), self.weights[0].sum())
         torch.autograd.backward(self.scaler.scale(loss))
@@ -152,7 +152,7 @@ class CaseContext:
         return self.now()
 
     def now(self) -> list[torch.Tensor]:
-        """Return the weights as they are, on the CPU."""
+        """Return the present weights, on the CPU."""
         return [weight.detach().cpu().clone() for weight in self.weights]
 
 
@@ -161,7 +161,7 @@ def _skips(device: torch.device, compare: PrecisionCompare, value: float) -> Non
     before = trial.step()
     compare(trial.step(value), before, standard="binary", name="weights after a step without finite gradients")
     after = trial.step()
-    expected = [before[0] - 0.75, before[1] - 0.75]  # the momentum of the first step is left as it was: 1 + 0.5
+    expected = [before[0] - 0.75, before[1] - 0.75]  # the momentum of the first step is unchanged: 1 + 0.5
     compare(after, expected, standard="binary", name="weights after the next step")
 
 

@@ -1,4 +1,4 @@
-"""What a training learns: its curve, and its weights, which travel bit for bit; a resumed training is the same."""
+"""Training: its curve and its weights, which survive saving bit for bit; a resumed training gives the same."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def through_file(state: Any, **settings: Any) -> Any:
 
 
 class Training:
-    """A model with all that a checkpoint holds."""
+    """A model with everything that a checkpoint holds."""
 
     def __init__(self, device: torch.device, *, scaled: bool = False) -> None:
         self.device = device
@@ -69,7 +69,7 @@ class Training:
         return {**state, "generator": generator_state(self.device)}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take everything over from a checkpoint."""
+        """Restore everything from a checkpoint."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
@@ -217,7 +217,7 @@ def _resumed(device: torch.device, compare: PrecisionCompare, *, scaled: bool = 
     start = generator_state(device)
     expected = torch.stack(list(whole.steps(0, 2 * HALF)))
     first = Training(device, scaled=scaled)
-    set_generator_state(device, start)  # making a model draws numbers on the CPU
+    set_generator_state(device, start)  # making a model uses random numbers on the CPU
     losses = list(first.steps(0, HALF))
     file = saved(first.state())
     del first
@@ -263,7 +263,7 @@ Measure: TypeAlias = Callable[[str, float | list[float]], None]
 
 @pytest.fixture(scope="module")
 def trained(npu_device: torch.device) -> Trained:
-    """Train once for all that is looked at, on the device and on the CPU."""
+    """Return a function that trains once for all properties, on the device and on the CPU."""
 
     @cache
     def both(run: Run) -> tuple[Observed, Reference]:
@@ -273,7 +273,7 @@ def trained(npu_device: torch.device) -> Trained:
 
 
 def on_both(run: Run, by: Train, device: torch.device) -> tuple[Observed, Reference]:
-    """Train ``by`` a function on the device, and on the CPU: in float64, and in several reference runs."""
+    """Train with ``by`` on the device, and on the CPU: in float64, and in several reference runs."""
     exact, reference_runs = recipe(run.optimizer), recipe(run.optimizer, run.mode)
     with one_thread():
         actual = by(make(run.model), recipe(run.optimizer, run.mode, on_device=True), device)
@@ -309,7 +309,7 @@ def test_training(
             ascend_measure(end, values)
     found, wanted = actual[kind], right.expected(kind)
     shared = found.keys() & wanted.keys()
-    # Rounding moves a value across the kink of a ReLU here and there, which some gradients show and no sum does.
+    # Rounding moves some values across the kink of a ReLU, which shows in some gradients but in no sum.
     branching = run.model == "small-resnet"
     precision_compare(
         {name: found[name] for name in sorted(found) if name in shared or kind != "state"},
@@ -325,7 +325,7 @@ def test_training(
 
 
 def computation(run: Run) -> Computation:
-    """Return how a program computes a training again."""
+    """Return how a program repeats a training."""
     in_mode = f"{run.optimizer!r}, {run.mode!r}"
     return Computation(
         imports=("from pytest_ascend.parity.training import train", "from pytest_ascend.system.bundled import module"),

@@ -1,4 +1,4 @@
-"""The cases that ``--ascend-cases`` names. Without that option nobody collects this file: it is no ``test_*.py``."""
+"""The cases that ``--ascend-cases`` names. Without that option this file is not collected: it is no ``test_*.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model that ``--ascend-model`` names. Without that option nobody collects this file: it is no ``test_*.py``."""
+"""The model that ``--ascend-model`` names. Without that option this file is not collected: it is no ``test_*.py``."""
 
 from __future__ import annotations
 

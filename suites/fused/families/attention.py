@@ -1,4 +1,4 @@
-"""Attention and what is done to queries and keys before it."""
+"""Attention, and operations on queries and keys before it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _fusion(
     q: T, k: T, v: T, head_num: int, input_layout: str, atten_mask: T | None = None, pse: T | None = None,
     scale: float = 1.0, sparse_mode: int = 0,
 ) -> T:  # fmt: skip
-    if sparse_mode:  # the mask that comes along is compressed; it stands for "no key after the query"
+    if sparse_mode:  # the given mask is compressed; it stands for "no key after the query"
         heads = _to_heads(q, input_layout, head_num)
         atten_mask = torch.ones(heads.shape[2], heads.shape[2], dtype=torch.bool).triu(1)
     return _attention(q, k, v, head_num, input_layout, scale, atten_mask, pse)
@@ -118,13 +118,13 @@ def _both_rotary(query: T, key: T, cos: T, sin: T) -> tuple[T, T]:
 
 
 def _in_copies(apply: Any, query: T, key: T, *rest: Any) -> Any:
-    """Call on copies: the operator changes its queries and keys in place."""
+    """Call with copies: the operator changes its queries and keys in place."""
     return apply(query.clone(), key.clone(), *rest)
 
 
 def _masked_softmax(x: T, mask: T, scale: float = 1.0, fixed_triu_mask: bool = False) -> T:
     left_out = torch.ones(x.shape[-2:], dtype=torch.bool).triu(1) if fixed_triu_mask else mask
-    # CANN adds -10000 rather than minus infinity: what is left out weighs nothing in any dtype.
+    # CANN adds -10000 rather than minus infinity: masked scores have no weight in any dtype.
     return (x * scale).masked_fill(left_out, -10000.0).softmax(-1)
 
 
@@ -163,7 +163,7 @@ OPERATORS = in_family(
         outputs=("",),
         dtypes=("float16", "bfloat16", "float32"),
         terms=TERMS,
-        nonfinite=False,  # here and below: CANN's documents promise nothing of a row with NaN or infinities
+        nonfinite=False,  # here and below: CANN's documentation promises nothing for a row with NaN or infinities
     ),
     fused(
         "npu_prompt_flash_attention", _prompt, _prompt_inputs, dtypes=HALVES, grad=False, terms=TERMS, nonfinite=False

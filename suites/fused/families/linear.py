@@ -1,4 +1,4 @@
-"""Products of matrices; quantization, which rounds what lies well off the middle between two integers."""
+"""Matrix products; quantization of values that are clearly not halfway between two integers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _grouped(x: list[T], weight: list[T], bias: list[T] | None = None, **_: Any)
 
 
 def _of_groups(x: list[T], weight: list[T], *, group_list: T, **_: Any) -> list[T]:
-    """Multiply the rows up to each end with the matrix of that group."""
+    """Multiply the rows of each group, up to its end, with its matrix."""
     ends = [0, *group_list.tolist()]
     return [torch.cat([x[0][a:b] @ w for a, b, w in zip(ends, ends[1:], weight[0], strict=False)])]
 
@@ -118,7 +118,7 @@ _LINEAR = in_family(
 
 
 def _clear(make: InputFactory, *shape: int, high: int = 100) -> T:
-    """Return integers from -high to high, off by an eighth or less."""
+    """Return integers from -high to high, plus at most an eighth."""
     whole = make.integers(*shape, low=-high, high=high + 1)
     return (whole + make.integers(*shape, low=-1, high=2) * 0.125).to(make.dtype)
 
@@ -170,7 +170,7 @@ def _rms_norm_quant(x: T, gamma: T, beta: T, scale: T, offset: T, epsilon: float
 
 
 def _rms_inputs(make: InputFactory) -> Iterator[Sample]:
-    signs = make.integers(4, 32, high=2) * 2 - 1  # of magnitude one: the norm leaves them as they are
+    signs = make.integers(4, 32, high=2) * 2 - 1  # of magnitude one: the norm keeps them
     gamma = make.given([float(1 + i % 3) for i in range(32)])
     yield call(
         signs.to(make.dtype), gamma, make.given([0.0] * 32), make.given([8.0]), torch.tensor([3], dtype=torch.int8)

@@ -1,4 +1,4 @@
-"""What moves, pads, slices or casts elements, bit for bit; boxes of objects in images, and which of them to keep."""
+"""Moving, padding, slicing and casting elements, bit for bit; boxes in images, and which of them to keep."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..entry import fused, in_family
 T = torch.Tensor
 DTYPES = (*FLOATS, "int32")
 
-#: CANN's number of the plain format.
+#: CANN's number of the plain (ND) format.
 ND = 2
 
 
@@ -28,7 +28,7 @@ def _values(make: InputFactory, *shape: int) -> T:
 
 
 def of(shape: tuple[int, ...], *arguments: tuple[Any, ...]) -> Callable[[InputFactory], Iterator[Sample]]:
-    """One tensor of this shape, with each set of further arguments."""
+    """Yield one tensor of this shape with each set of further arguments."""
 
     def inputs(make: InputFactory) -> Iterator[Sample]:
         for rest in arguments:
@@ -185,7 +185,7 @@ _MOVEMENT = in_family(
 
 
 def _corners(boxes: T, trans: bool) -> tuple[T, T, T, T]:
-    """Return left, top, right, bottom of boxes (4, n): as they are, or from centre and size."""
+    """Return left, top, right, bottom of boxes (4, n): unchanged, or from centre and size."""
     if not trans:
         return boxes[0], boxes[1], boxes[2], boxes[3]
     x, y, w, h = boxes[0], boxes[1], boxes[2], boxes[3]
@@ -193,7 +193,7 @@ def _corners(boxes: T, trans: bool) -> tuple[T, T, T, T]:
 
 
 def _overlap(one: T, other: T, trans: bool) -> tuple[T, T, T, T, T]:
-    """Return intersection over union, union, and width, height, and squared diagonal of what encloses both."""
+    """Return intersection over union, union, and width, height and squared diagonal of the enclosing box."""
     a, b = _corners(one, trans), _corners(other, trans)
     width = (torch.minimum(a[2], b[2]) - torch.maximum(a[0], b[0])).clamp(min=0)
     height = (torch.minimum(a[3], b[3]) - torch.maximum(a[1], b[1])).clamp(min=0)
@@ -205,7 +205,7 @@ def _overlap(one: T, other: T, trans: bool) -> tuple[T, T, T, T, T]:
 
 
 def _distance(a: tuple[T, ...], b: tuple[T, ...]) -> T:
-    """Return the squared distance of the centres."""
+    """Return the squared distance between the centres."""
     return ((b[0] + b[2] - a[0] - a[2]) / 2).square() + ((b[1] + b[3] - a[1] - a[3]) / 2).square()
 
 
@@ -240,7 +240,7 @@ def _iou(boxes: T, truth: T, mode: int = 0) -> T:
 
 
 def _pairs(**named: Any) -> Callable[[InputFactory], Iterator[Sample]]:
-    """Pairs of boxes as (4, n) with centres and sizes, near each other."""
+    """Yield pairs of nearby boxes (4, n) with centres and sizes."""
 
     def inputs(make: InputFactory) -> Iterator[Sample]:
         for count in (16, 33):
@@ -263,7 +263,7 @@ def _row_pairs(make: InputFactory) -> Iterator[Sample]:
 
 
 def _encode(anchors: T, truth: T, *moments: float) -> T:
-    """Return how far centres are apart, in sizes of the anchor, and the logarithms of how much larger the sizes are."""
+    """Return the offsets of the centres, relative to the anchor's size, and the logarithms of the size ratios."""
     px, py, pw, ph = _centres(anchors)
     gx, gy, gw, gh = _centres(truth)
     deltas = torch.stack([(gx - px) / pw, (gy - py) / ph, (gw / pw).log(), (gh / ph).log()], -1)

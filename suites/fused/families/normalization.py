@@ -1,4 +1,4 @@
-"""Activations, gated ones among them; normalization, with what comes before and after it."""
+"""Activations, including gated ones; normalization, with adjacent operations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TERMS = 1032
 
 
 def rows(tensors: int, *weights: str, **named: Any) -> Callable[[InputFactory], Iterator[Sample]]:
-    """So many tensors of one shape, and weights ("scale" around 1, "shift" around 0) of the last dimension."""
+    """Yield tensors of one shape, and weights ("scale" around 1, "shift" around 0) of the last dimension."""
 
     def inputs(make: InputFactory) -> Iterator[Sample]:
         for shape in ((2, 3, 64), (5, 1032), (17, 16)):
@@ -96,7 +96,7 @@ _NORMALIZATION = in_family(
         rows(2, "scale", "shift", additional_output=True),
         outputs=("", "float32", "float32", ""),
         terms=TERMS,
-        nonfinite=False,  # the statistics of a row that is not finite are nobody's promise
+        nonfinite=False,  # statistics of a non-finite row are unspecified
     ),
     fused(
         "npu_deep_norm",
@@ -139,7 +139,7 @@ def _swish(make: InputFactory, **named: Any) -> Sample:
 
 
 def elementwise(*arguments: dict[str, Any]) -> Callable[[InputFactory], Iterator[Sample]]:
-    """Calls of sizes around vector lengths, and one for each set of further arguments."""
+    """Yield calls of sizes around vector lengths, and one for each set of further arguments."""
 
     def inputs(make: InputFactory) -> Iterator[Sample]:
         for shape in ((2, 3, 5, 7), (1, 257), (1025,), (16,), (15,)):
@@ -154,7 +154,7 @@ def elementwise(*arguments: dict[str, Any]) -> Callable[[InputFactory], Iterator
 def gated(
     *arguments: dict[str, Any], first: dict[str, Any] | None = None
 ) -> Callable[[InputFactory], Iterator[Sample]]:
-    """Calls of which a dimension is halved, and one for each set of further arguments."""
+    """Yield calls that halve a dimension, and one for each set of further arguments."""
 
     def inputs(make: InputFactory) -> Iterator[Sample]:
         for shape in ((2, 3, 5, 32), (4, 514), (3, 2)):

@@ -1,4 +1,4 @@
-"""Mixture of experts: choosing experts, sending rows to them, and adding up what comes back."""
+"""Mixture of experts: choosing experts, sending rows to them, and adding their results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _choices(make: InputFactory, rows: int, experts: int, k: int, dtype: torch.d
 
 
 def _separate(make: InputFactory, rows: int, experts: int) -> T:
-    """Return scores of which no two in a row are alike in any dtype: what is largest is no matter of rounding."""
+    """Return scores without ties in a row in any dtype, so that rounding does not decide which is largest."""
     order = make.uniform(rows, experts, dtype=torch.float32).argsort(-1)
     return (order * 0.25 - 2).to(make.dtype)
 
@@ -54,7 +54,7 @@ def _init_inputs(make: InputFactory) -> Iterator[Sample]:
 
 
 def _finalize(rows: T, skip1: T, skip2: T | None, bias: T, scales: T, source: T, experts: T) -> T:
-    """Add up, for each row, what its experts made of it."""
+    """Add, for each row, the results of its experts."""
     count, k = scales.shape
     parts = rows[source.long().view(k, count)].transpose(0, 1)
     total = (scales.unsqueeze(-1) * (parts + bias[experts.long()])).sum(1)

@@ -34,12 +34,12 @@ def _loss_inputs(make: InputFactory) -> Iterator[Sample]:
 
 
 def _cross_entropy(x: T, target: T, reduction: str = "mean", label_smoothing: float = 0.0) -> T:
-    """Return the loss; where it is one number, the operator gives one dimension."""
+    """Return the loss; the operator returns a scalar with one dimension."""
     return F.cross_entropy(x, target, reduction=reduction, label_smoothing=label_smoothing).reshape(-1)
 
 
 def _state(make: InputFactory) -> tuple[T, T, T, T]:
-    """Weights, both moments, and a gradient."""
+    """Return weights, both moments, and a gradient."""
     shape = (33, 17)
     moments = make.normal(*shape, std=0.1, grad=False), make.uniform(*shape, low=0.01, high=0.1, grad=False)
     return make.normal(*shape, grad=False), *moments, make.normal(*shape, grad=False)
@@ -85,7 +85,7 @@ def _apply_adam_w(
     return apply(*powers, lr, decay, *betas, eps, grad, None, False, False, out=state)
 
 
-#: All of them are what float32 holds exactly, so that it is no matter where they are rounded.
+#: All of them are exact in float32, so that rounding them does not matter.
 BETAS, POWERS, RATE, DECAY = (0.875, 0.984375), (0.25, 0.875), 0.0078125, 0.125
 
 OPERATORS = in_family(

@@ -14,7 +14,7 @@ from ..makers import IMAGE, PARTNERS, binary, exactly, in_family, numbers, toget
 
 _NUMBERS = FLOATS + INTS
 _SCALARS = (2.5, -3)
-#: Beyond 2**31 and beyond 2**24, where an integer that went through 32 bits or through a float shows.
+#: Beyond 2**31 and beyond 2**24, to detect integers converted to 32 bits or to float.
 _WIDE = (-(2.0**41), 2.0**40 + 2.0**33)
 _modes = tuple({"rounding_mode": mode} for mode in ("trunc", "floor"))
 
@@ -28,7 +28,7 @@ _choice = partial(Operator, exactness=ARITHMETIC, out=True)
 
 _whole = binary(-100, 100, whole=_WIDE, special=(), scalars=(5,), partners=("int64", "int32", "uint8", "bool"))
 _shifts = binary(0, 60, second=(0, 3), special=(), scalars=(2,), partners=())
-#: By the second, the gradient is a whole number of times, which a rounded quotient may rightly miss by one.
+#: The gradient by the second is a whole number of times, which a rounded quotient may correctly miss by one.
 _divided = binary(-90, 90, second=(1, 9), special=(), second_grad=False, scalars=(2.5, 4))
 _divisors = (0.5, 6.0)
 _no_bool = binary(whole=_WIDE, scalars=_SCALARS, arguments=({"alpha": 2},), partners=PARTNERS[:-1])
@@ -93,7 +93,7 @@ _ARITHMETIC = in_family(
 
 
 _LARGE = (2**24 + 1, 2**31 + 1, 2**53 + 1, -(2**40) - 1, 2**24 + 2, 2**62 + 2)
-#: Many equal pairs, and integers that a float would not tell apart.
+#: Many equal pairs, and integers that float cannot distinguish.
 _odd, _even = given(*_LARGE, dtype="int64"), given(*(each - each % 2 for each in _LARGE), dtype="int64")
 _ties = exactly(
     call(few(1025), few(1025)),

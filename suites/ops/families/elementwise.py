@@ -20,7 +20,7 @@ _bits = partial(Operator, exactness=MOVE, grad=False)
 _rounding = partial(_ieee, inputs=unary(-90, 90, special=(*ENDS, *HALVES)), dtypes=FLOATS + INTS)
 #: Integers and bool become float32.
 _SOME = (*FLOATS, "int64", "bool")
-#: Far from the poles and from where periods are lost in short formats.
+#: Far from the poles, and from where short formats lose the period.
 _angles: tuple[float | str, ...] = ("nan", "inf", "-inf", 0.0, -0.0, 1.0, -1.0, 3.0, -3.0)
 _clamps = ({"min": -1, "max": 2}, {"min": 1}, {"max": -2}, {"min": 2, "max": -1})
 _clamped = unary(-9, 9, special=ENDS, always=_clamps[0], arguments=_clamps[1:])

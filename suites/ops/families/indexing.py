@@ -1,4 +1,4 @@
-"""Reading and writing by index. Indices come twice, in no order, from both ends."""
+"""Reading and writing by index. Indices repeat, in no order, and count from both ends."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _product = partial(Operator, exactness=ARITHMETIC, terms=_TERMS)
 
 
 def _long(*shape: int) -> Values:
-    """Of one sign, so that a sum that is kept in 16 bits stops to grow."""
+    """Return values of one sign, so that a sum kept in 16 bits stops growing."""
     return uniform(*shape, low=0, high=1, grad=False)
 
 
@@ -80,29 +80,29 @@ _attended = exactly(
 
 
 def _attend(queries: int, keys: int, depth: int, heads: tuple[int, ...] = (2, 3), **named: Any) -> Sample:
-    """Attend with sizes that are all different, so that generated calls can change each by itself.
+    """Attend with sizes that are all different, so that generated calls can change each separately.
 
-    Gradients by many keys would be most of the golden. Those of three dimensions are not asked: torch_npu has no
-    gradient of a head without elements there.
+    Gradients for many keys would be most of the golden. Those of three dimensions are left out: torch_npu has no
+    gradient for a head without elements there.
     """
     others = [normal(*heads, keys, depth, grad=keys < 100 and len(heads) > 1) for _ in range(2)]
     return call(normal(*heads, queries, depth, grad=len(heads) > 1), *others, **named)
 
 
-#: A mask for all, for each batch, for each head, for one row; numbers that are added, in the same kinds.
+#: A mask for all, per batch, per head, for one row; additive masks of the same kinds.
 _masked = exactly(
     *(_attend(9, 11, 8, attn_mask=mask(*shape)) for shape in ((9, 11), (2, 1, 9, 11), (2, 3, 9, 11), (1, 11))),
     *(_attend(9, 11, 8, attn_mask=normal(*shape, grad=False)) for shape in ((2, 1, 9, 11), (2, 3, 9, 11))),
     _attend(7, 7, 80, (1, 1), attn_mask=mask(7, 7)),
     _attend(5, 13, 80, (1,), attn_mask=mask(5, 13)),
 )
-#: No key after the query, where there are more of these, or fewer; one query; heads of 80.
+#: Causal attention with more keys than queries, or fewer; one query; heads of 80.
 _causal = exactly(
     *(_attend(*sizes, is_causal=True) for sizes in ((9, 11, 8), (11, 9, 8), (1, 11, 8))),
     _attend(7, 5, 80, (1, 1), is_causal=True),
     _attend(5, 7, 80, (1,), is_causal=True, scale=0.25),
 )
-#: Rows that end beyond a block of any kernel.
+#: Rows that extend beyond a block of any kernel.
 _far = exactly(
     _attend(3, 1025, 8, (1, 2)),
     _attend(3, 1025, 8, (2, 1), attn_mask=mask(2, 1, 3, 1025)),
@@ -110,7 +110,7 @@ _far = exactly(
     _attend(601, 520, 4, (1, 1), is_causal=True),
 )
 _nothing = numbers(*(0.0,) * 5, *(1.0,) * 5, *(0.0, 1.0) * 5, shape=(4, 5))
-#: Fewer heads of keys than of queries, and rows of which nothing may be seen.
+#: Fewer heads of keys than of queries, and fully masked rows.
 _grouped = exactly(
     *(
         call(normal(2, 6, 9, 8), normal(2, few, 11, 8), normal(2, few, 11, 8), enable_gqa=True, **named)

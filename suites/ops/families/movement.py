@@ -1,4 +1,4 @@
-"""Operators that place elements and compute nothing, every bit being promised; conversion, filling, ranges."""
+"""Operators that move elements and compute nothing, so that every bit is promised; conversion, filling, ranges."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..makers import ENDS, exactly, in_family, numbers, unary
 
 _move = partial(Operator, dtypes=ALL, exactness=MOVE)
 _view = partial(_move, strides=True)
-#: Large integers, so that one that went through 32 bits or a float shows.
+#: Large integers, to detect a conversion to 32 bits or float.
 _WIDE = 2.0**42
 
 
@@ -88,7 +88,7 @@ def _slices(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _assigned(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Write into every other row and the last column of a copy."""
+    """Write to every other row and the last column of a copy."""
     copy = tensor.clone()
     copy[::2] = other[: copy[::2].shape[0]]
     copy[..., -1] = 3
@@ -133,7 +133,7 @@ _MOVEMENT = in_family(
 
 
 _TO = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.bool)
-#: Halfway between two float16 and two bfloat16 numbers, both ways; the last that float16 holds, and the first it lacks.
+#: Halfway between two float16 and two bfloat16 numbers, both ways; float16's largest, and the first beyond.
 _BETWEEN: tuple[Number, ...] = (
     *(1 + odd * 2.0**-bits for bits in (8, 9, 11, 12) for odd in (1, 3)),
     65504.0, 65519.0, 65520.0, -65520.0, 2.0**-24, 2.0**-25, 3 * 2.0**-25,
@@ -146,7 +146,7 @@ _filled = exactly(
 
 
 def _conversions(make: InputFactory) -> Iterator[Sample]:
-    """To each dtype, from values that it can hold: beyond them, nothing is promised of integers."""
+    """Yield conversions to each dtype, from values in its range: beyond, nothing is promised for integers."""
     for target in _TO:
         wide = target in (torch.int64, torch.float32, torch.int32) and not make.dtype.is_floating_point
         end = 2.0**30 + 2.0**28 if wide else 90.0

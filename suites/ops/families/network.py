@@ -67,7 +67,7 @@ _maxima_to_size = exactly(call(_plane, 1), call(_plane, (3, 4)))
 
 
 def _channels(*shape: int, **named: Any) -> Sample:
-    """Running mean and variance, weight and bias, as batch_norm takes them."""
+    """Return running mean and variance, weight and bias, as batch_norm takes them."""
     count = shape[1]
     running = (normal(count, grad=False), uniform(count, low=0.5, high=2, grad=False))
     return call(normal(*shape), *running, uniform(count, low=0.5, high=2), normal(count), **named)

@@ -1,4 +1,4 @@
-"""Reductions and what runs along a dimension; order: sorting, the largest, and where something stands."""
+"""Reductions and cumulative operators; order: sorting, the largest, and searching."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _spreads = reduction(dims=(*ONE_DIM, *_spread), long=1025, empty=False)
 
 
 def _variance_and_mean(x: torch.Tensor, **how: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Torch's own gives NaN for the mean of a row with an infinity, which is an infinity."""
+    """Torch's own returns NaN for the mean of a row with an infinity, which should be an infinity."""
     over = {name: value for name, value in how.items() if name in ("dim", "keepdim")}
     return torch.var(x, **how), torch.mean(x, **over)
 
