@@ -64,13 +64,13 @@ pytest-xdist: on an NPU, `-n auto` uses every free card, one process each.
 
 CHINESE = """# 参考手册
 
-本页列出全部选项、命令、fixture、用例结果、文件和退出码,由 `python tools/reference.py` 从代码生成,表格内容为英文。
+本页列出全部选项、命令、fixture、用例结果、文件和退出码，由 `python tools/reference.py` 从代码生成，表格内容为英文。
 
-- 所有选项都必须与 `--ascend` 一起使用;缺少 `--ascend` 时,以 `--ascend-` 开头的选项会报错。
+- 所有选项都必须与 `--ascend` 一起使用；缺少 `--ascend` 时，以 `--ascend-` 开头的选项会报错。
 - 相对路径以启动 pytest 时所在的目录为准。
 - `-k`、`-m`、`-x`、`--lf` 和用例 id 的用法与平常一样。
-- 安装 pytest-xdist 后可以使用 `-n`:在 NPU 上,`-n auto` 使用所有空闲的卡,每卡一个进程。
-- 只运行部分用例时,报告会标明"子集",不对整个版本配套下结论。
+- 安装 pytest-xdist 后可以使用 `-n`：在 NPU 上，`-n auto` 使用所有空闲的卡，每卡一个进程。
+- 只运行部分用例时，报告会标明是子集，不对整个版本配套下结论。
 """
 
 #: Headings and the heads of tables, in both languages.
@@ -78,7 +78,7 @@ WORDS = {
     "options": ("Options of pytest --ascend", "pytest --ascend 的选项"),
     "commands": ("Commands", "命令"),
     "fixtures": ("Fixtures", "Fixture"),
-    "markers": ("Markers", "标记(marker)"),
+    "markers": ("Markers", "标记（marker）"),
     "outcomes": ("Outcomes of a case", "用例结果"),
     "exit": ("Exit codes", "退出码"),
     "files": ("Files", "文件"),

@@ -101,7 +101,7 @@ def numerics() -> str:
 
 
 def cann() -> str:
-    """Return the CANN release that this process's emulated device claims to be, such as 8.1.RC1."""
+    """Return the CANN release that this process's emulated device reports, such as 8.1.RC1."""
     return DEFAULTS.resolved().cann
 
 

@@ -28,7 +28,7 @@ class EmulatorSettings:
 
     For unset fields (0 and ""), the environment's variables decide, then the defaults. ``devices``: their number (1 to
     16, default 2). ``memory_bytes``: memory of each device (8 GiB). ``numerics``: exact or chip:SEED, see
-    :mod:`pytest_ascend.emulator.chip` (exact). ``cann``: the release that it claims to be, such as 8.1.RC1 (the one
+    :mod:`pytest_ascend.emulator.chip` (exact). ``cann``: the release that it reports, such as 8.1.RC1 (the one
     that fits the installed torch_npu). ``chip``: its chip, by full or short name, as 310P (an Ascend910B1).
     ``physical``: the number of each device's card on its machine, as 4,6 for two cards of eight in a container (0, 1,
     ...). ``occupied_bytes``: memory of each device that another process holds (0). ``faults``: see
@@ -50,8 +50,8 @@ class EmulatorSettings:
         run_option="--ascend-emulated-numerics",
         read=str,
         metavar="NUMERICS",
-        text="how the emulated device computes: exact, as the CPU does (default), or chip or chip:SEED, right in "
-        "another way, as a chip may be",
+        text="how the emulated device computes: exact, as the CPU does (default), or chip or chip:SEED, "
+        "correct but not bit for bit as the CPU",
     )
     cann: str = setting(
         "",
@@ -59,7 +59,7 @@ class EmulatorSettings:
         run_option="--ascend-emulated-cann",
         read=str,
         metavar="VERSION",
-        text="the CANN that the emulated device answers as, such as 8.1.RC1 (default: the one that fits torch_npu)",
+        text="the release of CANN that the emulated device reports, such as 8.1.RC1 (default: the one that fits torch_npu)",
     )
     chip: str = setting(
         "",
@@ -67,7 +67,7 @@ class EmulatorSettings:
         run_option="--ascend-emulated-chip",
         read=str,
         metavar="CHIP",
-        text="the chip that the emulated device is: 310P, 310B, 910A, 910B, 910_93, 950 or a full name (default: "
+        text="the chip that the emulated device reports: 310P, 310B, 910A, 910B, 910_93, 950 or a full name (default: "
         "Ascend910B1)",
     )
     physical: str = setting(

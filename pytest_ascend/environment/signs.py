@@ -23,7 +23,7 @@ def spare_torch(environ: MutableMapping[str, str] = os.environ, root: Path = Pat
 
 #: Set by the emulated device for itself and its child processes, beside variables that would otherwise be signs.
 EMULATED_VARIABLE = "PYTEST_ASCEND_EMULATED"
-#: The release that the emulated CANN claims to be.
+#: The release that the emulated CANN reports.
 EMULATED_CANN_VARIABLE = "PYTEST_ASCEND_EMULATED_CANN"
 
 #: Patterns below the root of the file system, and what a match means.

@@ -166,7 +166,7 @@ def collect(device: str, *, emulated: bool, chip: str, machine: Machine | None =
 
 
 def _emulated_cann() -> str:
-    """Return the name of this process's emulated CANN, with the release that it claims to be."""
+    """Return the name of this process's emulated CANN, with the release that it reports."""
     return f"emulated {os.environ.get(EMULATED_CANN_VARIABLE, '')}".strip()
 
 
