@@ -59,7 +59,7 @@ class EmulatorSettings:
         run_option="--ascend-emulated-cann",
         read=str,
         metavar="VERSION",
-        text="the release of CANN that the emulated device reports, such as 8.1.RC1 (default: the one that fits torch_npu)",
+        text="the CANN release that the emulated device reports, as 8.1.RC1 (default: the one that fits torch_npu)",
     )
     chip: str = setting(
         "",
