@@ -171,7 +171,7 @@ def _follows(result: ResultRecord, noted: int) -> bool:
         if decision is Decision.FLAKY:
             return isinstance(result.outcome, Flaky)
         is_last = (made[-1].answer if made[-1].end is End.ANSWERED else Errored.name) == result.outcome.name
-        return decision in (Decision.SETTLE, Decision.BLAME) and is_last and noted in (0, len(made) - 1)
+        return decision in (Decision.ACCEPT, Decision.BLAME) and is_last and noted in (0, len(made) - 1)
     return noted == 0
 
 

@@ -26,7 +26,7 @@ class End(str, Enum):
 class Decision(str, Enum):
     """What to do after an attempt."""
 
-    SETTLE = "settle"
+    ACCEPT = "accept"
     FLAKY = "flaky"
     #: The case is to blame: it crashed the process or the device twice.
     BLAME = "blame"
@@ -61,7 +61,7 @@ class Attempt:
     payloads: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
     @property
-    def said(self) -> str:
+    def result(self) -> str:
         """Return the value by which attempts are compared: the answer, or how the process ended."""
         return self.answer if self.end is End.ANSWERED else self.end.value
 
@@ -87,7 +87,7 @@ def decide(attempts: Sequence[Attempt], *, faulty: frozenset[str] = frozenset(),
         kills = sum(each.end is End.KILLED for each in attempts)
         return Decision.LOST if kills >= KILLS_LIMIT else Decision.AGAIN
     if len(attempts) >= ATTEMPTS_LIMIT:
-        return Decision.BLAME if last.end is not End.ANSWERED else Decision.SETTLE
+        return Decision.BLAME if last.end is not End.ANSWERED else Decision.ACCEPT
     telling = [each for each in attempts if each.card not in faulty]
     if not telling or last.card in faulty:
         return Decision.ALONE
@@ -100,9 +100,9 @@ def decide(attempts: Sequence[Attempt], *, faulty: frozenset[str] = frozenset(),
 def _after_answer(answers: Sequence[Attempt], *, is_case: bool) -> Decision:
     last, earlier = answers[-1], answers[:-1]
     if earlier:
-        return Decision.FLAKY if any(each.said != last.said for each in earlier) else Decision.SETTLE
+        return Decision.FLAKY if any(each.result != last.result for each in earlier) else Decision.ACCEPT
     if not is_case or last.answer not in DOUBTFUL:
-        return Decision.SETTLE
+        return Decision.ACCEPT
     return Decision.ALONE if last.answer == "errored" else Decision.AGAIN
 
 

@@ -51,7 +51,7 @@ class Listener(Protocol):
         """Receive and record an attempt that is not the last one."""
         ...
 
-    def settled(self, task: Task, decision: Decision, attempts: Sequence[Attempt]) -> None:
+    def decided(self, task: Task, decision: Decision, attempts: Sequence[Attempt]) -> None:
         """Receive the decision on a task."""
         ...
 
@@ -82,7 +82,7 @@ class Supervisor:
         self._listener = listener
         self._settings = settings
         self._doubts = 0
-        self._settling: list[tuple[Task, Decision]] = []
+        self._decisions: list[tuple[Task, Decision]] = []
         self._open: list[Task] = []
 
     def run(self) -> tuple[list[Task], str]:
@@ -93,7 +93,7 @@ class Supervisor:
                 for lane in self._lanes:
                     self._look_at(lane.card)  # a driver may hold a process that was killed
                     self._feed(lane)
-                self._settle()
+                self._report_decisions()
                 self._wait()
                 why = self._reason_to_stop()
             patience_s = max(0.0, min(self._settings.end_limit_s, self._settings.deadline - time.monotonic()))
@@ -102,7 +102,7 @@ class Supervisor:
                 is_idle = lane.current is None
                 self._put_back(lane)
                 lane.end(patience_s if is_idle else 0)
-        self._settle()
+        self._report_decisions()
         self._close_open()
         return [*self._queue, *(each.task for each in self._again)], why
 
@@ -110,8 +110,8 @@ class Supervisor:
         return bool(self._queue or self._again or any(lane.is_busy for lane in self._lanes))
 
     def _reason_to_stop(self) -> str:
-        if any(self._attempts[task.index][-1].said != "passed" for task, _ in self._settling):
-            self._settle()  # before anything else begins: it may be a reason to stop
+        if any(self._attempts[task.index][-1].result != "passed" for task, _ in self._decisions):
+            self._report_decisions()  # before anything else begins: it may be a reason to stop
         if self._listener.stopping():
             return "stopped"
         if time.monotonic() > self._settings.deadline:
@@ -298,7 +298,7 @@ class Supervisor:
         decision = decide(attempts, faulty=faulty, is_case=task.is_case)
         if decision in {Decision.AGAIN, Decision.ALONE} and attempts[-1].answer in DOUBTFUL:
             self._doubts += 1
-            return Decision.SETTLE if self._doubts > self._settings.doubts_limit else decision
+            return Decision.ACCEPT if self._doubts > self._settings.doubts_limit else decision
         return decision
 
     def _follow(self, task: Task, attempt: Attempt, decision: Decision) -> None:
@@ -309,15 +309,15 @@ class Supervisor:
             self._listener.attempted(task, attempt)
             self._open.append(task)  # a card may turn out to be faulty, which invalidates its answers
         else:
-            self._settling.append((task, decision))
+            self._decisions.append((task, decision))
 
     def _suspect(self, task: Task, attempts: Sequence[Attempt]) -> None:
         """A case that passes here counts against every card on which it failed."""
         last = attempts[-1]
-        if last.said != "passed":
+        if last.result != "passed":
             return
         for lane in self._lanes:
-            if any(each.card == lane.card.label != last.card and each.said != "passed" for each in attempts):
+            if any(each.card == lane.card.label != last.card and each.result != "passed" for each in attempts):
                 lane.card.suspect(task.index)
                 self._look_at(lane.card)
 
@@ -329,10 +329,10 @@ class Supervisor:
             self._put_back(lane)
             lane.end(0)
 
-    def _settle(self) -> None:
-        settling, self._settling = self._settling, []
-        for task, decision in settling:
-            self._listener.settled(task, decision, self._attempts[task.index])
+    def _report_decisions(self) -> None:
+        decisions, self._decisions = self._decisions, []
+        for task, decision in decisions:
+            self._listener.decided(task, decision, self._attempts[task.index])
 
     def _close_open(self) -> None:
         faulty = frozenset(lane.card.label for lane in self._lanes if lane.card.quarantined)
@@ -340,5 +340,5 @@ class Supervisor:
             telling = [each for each in self._attempts[task.index] if each.card not in faulty] or self._attempts[
                 task.index
             ]
-            is_flaky = len({each.said for each in telling if each.counts}) > 1
-            self._listener.settled(task, Decision.FLAKY if is_flaky else Decision.SETTLE, telling)
+            is_flaky = len({each.result for each in telling if each.counts}) > 1
+            self._listener.decided(task, Decision.FLAKY if is_flaky else Decision.ACCEPT, telling)

@@ -61,16 +61,16 @@ def judge(
 def _judge(
     target: Target, compare: PrecisionCompare, actual: Found, results: Mapping[str, Results], *, backward: bool
 ) -> None:
-    settled = {name: each.reference_runs[0] for name, each in results.items()}
-    pair = alike(actual, settled)
+    exact_runs = {name: each.reference_runs[0] for name, each in results.items()}
+    pair = alike(actual, exact_runs)
     if pair is None:
-        settled = {
+        exact_runs = {
             name: each for name, found in results.items() if (each := matching_run(actual[name], found)) is not None
         }
-        pair = alike({name: actual[name] for name in settled}, settled)
-    if settled and pair:
-        compare(*pair, standard="binary", name=f"{target.operator.name}, {len(settled)} as a reference run")
-    open_ = {name: each for name, each in results.items() if name not in settled}
+        pair = alike({name: actual[name] for name in exact_runs}, exact_runs)
+    if exact_runs and pair:
+        compare(*pair, standard="binary", name=f"{target.operator.name}, {len(exact_runs)} as a reference run")
+    open_ = {name: each for name, each in results.items() if name not in exact_runs}
     _judge_values(target, compare, actual, open_, backward=backward)
 
 

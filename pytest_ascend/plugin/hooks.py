@@ -168,7 +168,7 @@ class CollectionHooks:
             done = frozenset(self.run.worker["ascend_done"])
         elif self.run.recorder and not options.only_looks(self.run.config.option) and not session.testsfailed:
             self.run.begin(collected)
-            done = self.run.recorder.settled()
+            done = self.run.recorder.finished()
         else:
             return
         session.items[:] = [each for each in session.items if _case_id(each) not in done]

@@ -184,7 +184,7 @@ class Parent:
             said = structs.asdict(attempt.record())
             self._note(Attempted(case=item.stash[CASE].id, detail=attempt.detail, **said))
 
-    def settled(self, task: Task, decision: Decision, attempts: Sequence[Attempt]) -> None:
+    def decided(self, task: Task, decision: Decision, attempts: Sequence[Attempt]) -> None:
         """Tell pytest, and through it the log."""
         item, last = self._session.items[task.index], attempts[-1]
         if decision is Decision.LOST:
@@ -315,7 +315,7 @@ def _listed(attempts: Sequence[Attempt]) -> tuple[AttemptRecord, ...]:
 def _amend(reports: Sequence[pytest.TestReport], decision: Decision, attempts: Sequence[Attempt]) -> None:
     """Add earlier attempts to the record, and make a flaky case flaky for pytest too."""
     is_flaky = decision is Decision.FLAKY
-    said = "; then: ".join(f"{each.said}{_colon(each.reason)}" for each in attempts if each.counts)
+    said = "; then: ".join(f"{each.result}{_colon(each.reason)}" for each in attempts if each.counts)
     outcome: Outcome | None = Flaky(reason=f"changed its answer: {said}") if is_flaky else None
     for report in reports:
         record = record_of(report)

@@ -184,7 +184,7 @@ class RunRecorder:
         digest_ = sha256(self._log.last_line).hexdigest()
         self._log.note(TimeStamped(authority=authority, digest=digest_, answer=answer, reason=reason))
 
-    def settled(self) -> frozenset[str]:
+    def finished(self) -> frozenset[str]:
         """Return the ids of the cases that need not run, as an earlier part of this run proved them."""
         if self._log is None or not self.setup.options.resume:
             return frozenset()

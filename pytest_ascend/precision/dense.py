@@ -63,7 +63,7 @@ class Buffer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FirstLook:
+class ChunkExtremes:
     """The first look at a chunk: the largest error, and the smallest and largest expected magnitude."""
 
     furthest: float
@@ -90,7 +90,9 @@ class Dense:
         np.subtract(actual.numpy(), expected.numpy(), out=difference.floats)
         np.abs(difference.floats, out=error.floats)
         np.abs(expected.numpy(), out=magnitude.floats)
-        seen = FirstLook(_largest(error.floats), float(np.minimum.reduce(magnitude.floats)), _largest(magnitude.floats))
+        seen = ChunkExtremes(
+            _largest(error.floats), float(np.minimum.reduce(magnitude.floats)), _largest(magnitude.floats)
+        )
         if not (seen.furthest < math.inf and seen.highest <= sums.format.largest):
             return False
         if seen.furthest > sums.abs_max or sums.abs_argmax < 0:
@@ -107,7 +109,7 @@ class Dense:
             self._add_ulps(sums, expected)
         return True
 
-    def _note_beyond(self, sums: Sums, seen: FirstLook) -> None:
+    def _note_beyond(self, sums: Sums, seen: ChunkExtremes) -> None:
         """Keep errors too large for the spread's bins: the expected value is then much smaller than the error."""
         _, error, magnitude, octaves, *_ = self._buffers
         bound = seen.furthest * 2.0**sums.format.digits / BEYOND_ULPS
@@ -117,7 +119,7 @@ class Dense:
             ulps = error.floats[places].astype(np.float64) * inverse * 2.0 ** (sums.format.digits - 2)
             sums.spread.note_beyond(octaves.integers[places] // BINS, ulps)
 
-    def _addproducts(self, sums: Sums, actual: Tensor, expected: Tensor, seen: FirstLook) -> None:
+    def _addproducts(self, sums: Sums, actual: Tensor, expected: Tensor, seen: ChunkExtremes) -> None:
         difference, error, _, octaves, *_ = self._buffers
         ours, theirs = actual.numpy(), expected.numpy()
         square = _dot(theirs, theirs)
@@ -133,7 +135,7 @@ class Dense:
             sums.within = [each + self.size for each in sums.within]
             sums.spread.count(octaves.integer_tensor)
 
-    def _add_relative(self, sums: Sums, seen: FirstLook) -> None:
+    def _add_relative(self, sums: Sums, seen: ChunkExtremes) -> None:
         _, error, magnitude, *_, ratio = self._buffers
         np.divide(error.floats, magnitude.floats, out=ratio.floats)
         if seen.lowest == 0:
@@ -167,7 +169,7 @@ class Dense:
         keys += octaves.integers
         sums.spread.count(ulps.integer_tensor)
 
-    def _octaves_and_inverse(self, form: Format, seen: FirstLook) -> None:
+    def _octaves_and_inverse(self, form: Format, seen: ChunkExtremes) -> None:
         """Compute, for each expected value, BINS times the number of its octave, and one over its ulp.
 
         The latter is divided by ``2 ** (digits - 2)``, so that it stays finite for the smallest ulp.

@@ -12,8 +12,7 @@ import numpy.typing as npt
 import torch
 
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Allowances, Format, Setting
-from pytest_ascend.precision.judge import Finding, judge_by_model, judge_few, judge_look
-from pytest_ascend.precision.look import Look, look, look_at_few
+from pytest_ascend.precision.judge import Finding, judge_by_model, judge_few, judge_quickly
 from pytest_ascend.precision.measure import (
     CHUNK,
     FINITE,
@@ -27,6 +26,7 @@ from pytest_ascend.precision.measure import (
     measured_equal,
 )
 from pytest_ascend.precision.pattern import Sample, causes, map_of, pattern_of, worst_elements
+from pytest_ascend.precision.quick import QuickMeasurement, quick_measure, quick_measure_few
 from pytest_ascend.precision.request import explain
 from pytest_ascend.precision.rules import RULES
 from pytest_ascend.precision.spread import EXACT_UP_TO, percentiles
@@ -77,9 +77,9 @@ def _at_first_sight(
     if not size or not all(each.device.type == "cpu" and each.is_contiguous() for each in tensors):
         return None
     if size <= EXACT_UP_TO:
-        found = look_at_few(actual, expected, form)
+        found = quick_measure_few(actual, expected, form)
     elif size > WIDE_UP_TO and actual.element_size() > 1:
-        found = look(actual, expected, form, only_rounding=bool(reference_runs))
+        found = quick_measure(actual, expected, form, only_rounding=bool(reference_runs))
     else:
         return None
     if found is None:
@@ -96,7 +96,7 @@ def _at_first_sight(
         sampled=request.sampled,
     )
     use = _allowances(standard.numbers(form.name))
-    finding = judge_look(found, setting, use, is_beside=bool(reference_runs))
+    finding = judge_quickly(found, setting, use, is_beside=bool(reference_runs))
     if (
         finding is None
         and reference_runs
@@ -120,7 +120,9 @@ def _at_first_sight(
     )
 
 
-def _figures_when_read(tensors: Sequence[torch.Tensor], form: Format, found: Look, finding: Finding) -> Figures:
+def _figures_when_read(
+    tensors: Sequence[torch.Tensor], form: Format, found: QuickMeasurement, finding: Finding
+) -> Figures:
     """Return figures that are computed from the tensors on reading; only a few if the tensors have changed since."""
     versions = [each._version for each in tensors]  # noqa: SLF001 - no public name exists
     actual, expected, *reference_runs = tensors
@@ -285,7 +287,7 @@ def _float64(tensors: Sequence[torch.Tensor]) -> Iterator[list[Floats]]:
         yield [each.to(torch.float64).numpy() for each in piece]
 
 
-def _worst_seen(found: Look, actual: torch.Tensor, expected: torch.Tensor) -> Worst | None:
+def _worst_seen(found: QuickMeasurement, actual: torch.Tensor, expected: torch.Tensor) -> Worst | None:
     place = found.place(actual, expected)
     if found.worst is None:
         return _worst((actual, expected), place)

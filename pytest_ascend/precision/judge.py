@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_ascend.precision.formats import ALLOWANCES, Allowances, Setting
-from pytest_ascend.precision.look import FAR, Look, SmallTensor, directions
 from pytest_ascend.precision.measure import Measurement, block_size
 from pytest_ascend.precision.model import (
     FEW,
@@ -33,6 +32,7 @@ from pytest_ascend.precision.model import (
     times_shown,
     with_rounding,
 )
+from pytest_ascend.precision.quick import FAR, QuickMeasurement, SmallTensor, directions
 from pytest_ascend.precision.spread import ZERO_EXPONENT, Entries, percentile
 from pytest_ascend.precision.sums import Sums
 
@@ -113,7 +113,7 @@ def _by_octave(reference_runs: Sequence[Entries], setting: Setting, lowest: int,
     return [each for each in found if each.count.any()]
 
 
-def judge_look(found: Look, setting: Setting, use: Allowances, *, is_beside: bool) -> Finding | None:
+def judge_quickly(found: QuickMeasurement, setting: Setting, use: Allowances, *, is_beside: bool) -> Finding | None:
     """Return why a first look suffices to accept a result (no error, rounding, or sums), or None.
 
     ``is_beside``: reference runs decide what rounding does not explain.
@@ -230,7 +230,7 @@ def _within_reference_runs(ulps: Floats, shown: Floats, setting: Setting, use: A
     return Finding(rule="error of one element in ulp", value=value, limit=float(allowed[place]))
 
 
-def _rounding(sums: Sums | Look, setting: Setting, use: Allowances) -> Finding:
+def _rounding(sums: Sums | QuickMeasurement, setting: Setting, use: Allowances) -> Finding:
     """Judge the errors as if rounding alone caused them, which settles most results quickly."""
     count = max(sums.count, 1)
     element = Finding(rule="largest error in ulp", value=sums.ulp_max, limit=use.element_ulps)
@@ -386,7 +386,7 @@ def _reference_inner_ulps(found: Measurement) -> float:
     return max((_inner_ulps(each) for each in found.reference_runs), default=0.0 if found.actual.ulp_max <= 2 else 1.0)
 
 
-def biases(sums: Sums | Look) -> tuple[float, float]:
+def biases(sums: Sums | QuickMeasurement) -> tuple[float, float]:
     """Return the mean signed errors in ulp: away from zero, and upwards."""
     count = max(sums.count, 1)
     return sums.outward_sum / count, sums.upward_sum / count

@@ -77,7 +77,7 @@ def measure(
         _measure_in_threads(found, tensors, work, size)
     else:
         _measure_range(found, tensors, work, size, 0)
-    found.nonfinite.settle(form)
+    found.nonfinite.finish(form)
     return found
 
 
@@ -258,7 +258,7 @@ class Nonfinite:
         """Whether an overflow, or what was not finite before, may have led to NaN where a number is expected."""
         return form.has_short_range or self.nan_expected > 0 or self.inf_expected > 0
 
-    def settle(self, form: Format) -> None:
+    def finish(self, form: Format) -> None:
         """Count, at the end, NaN that reference runs share as mismatches where nothing explains them."""
         if self.shared_nan and not self.explains_nan(form):
             if self.first < 0 or self.first_shared < self.first:
@@ -301,7 +301,7 @@ def accepts(actual: Floats, expected: Floats, reference_runs: Sequence[Floats], 
     """Return where the kind of value is right: as expected, as in a reference run, or one rounding away from it.
 
     A reference run counts because a float64 reference knows no overflow of intermediate values. Whether NaN is right
-    where a number is expected, which reference runs share, :meth:`Nonfinite.settle` says.
+    where a number is expected, which reference runs share, :meth:`Nonfinite.finish` says.
     """
     is_actual = classes(actual)
     agrees: Mask = is_actual == classes_in(expected, form)

@@ -24,7 +24,7 @@ from pytest_ascend.precision.formats import ALLOWANCES, Allowances, Format, Sett
 from pytest_ascend.precision.spread import ZERO_EXPONENT, Entries
 
 if TYPE_CHECKING:
-    from pytest_ascend.precision.look import SmallTensor
+    from pytest_ascend.precision.quick import SmallTensor
 
 Floats: TypeAlias = npt.NDArray[Any]
 Ints: TypeAlias = npt.NDArray[Any]

@@ -48,7 +48,7 @@ class PrecisionCompare:
         Raises Disagreement, an AssertionError, if they disagree, and UsageError for invalid arguments.
         """
         __tracebackhide__ = True
-        verdict = precision.compare(actual, expected, **self._settled(settings))
+        verdict = precision.compare(actual, expected, **self._effective(settings))
         if not verdict.agrees and locate is not None:
             verdict = _located(verdict, locate(verdict))
         self.note(verdict)
@@ -64,7 +64,7 @@ class PrecisionCompare:
         model that uses random numbers outside of dropout modules, which are switched off and named.
         """
         __tracebackhide__ = True
-        settings.setdefault("standard", self._settled({}).get("standard"))
+        settings.setdefault("standard", self._effective({}).get("standard"))
         verdict = precision.whole(model, *inputs, device=self.device, **settings)
         self.note(verdict)
         if not verdict.agrees:
@@ -78,7 +78,7 @@ class PrecisionCompare:
         wrong layer, and UsageError for anything but a model.
         """
         __tracebackhide__ = True
-        settings.setdefault("standard", self._settled({}).get("standard"))
+        settings.setdefault("standard", self._effective({}).get("standard"))
         return self._kept(precision.layers(model, *inputs, device=self.device, **settings))
 
     def models(
@@ -90,7 +90,7 @@ class PrecisionCompare:
         wrong layer, and UsageError for anything but a model.
         """
         __tracebackhide__ = True
-        settings.setdefault("standard", self._settled({}).get("standard"))
+        settings.setdefault("standard", self._effective({}).get("standard"))
         return self._kept(precision.models(model, original, *inputs, device=self.device, **settings))
 
     def _kept(self, report: precision.LayerReport) -> precision.LayerReport:
@@ -102,7 +102,7 @@ class PrecisionCompare:
             raise Disagreement("\n".join(report.explain()))
         return report
 
-    def _settled(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def _effective(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a call, and those of the marker for the same standard."""
         if "standard" in settings:
             return dict(settings)

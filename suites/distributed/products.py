@@ -13,7 +13,7 @@ from pytest_ascend.distributed.rank import Place
 
 T = torch.Tensor
 #: A result in float64, and its allowed error.
-Wanted = tuple[T, T]
+Expected = tuple[T, T]
 
 ROWS, INNER, COLUMNS = 48, 32, 24
 #: Experts per rank, experts per token, and tokens.
@@ -147,7 +147,7 @@ def _parts(how: str, dtype: str, count: int) -> tuple[list[T], list[T]]:
 
 
 @functools.lru_cache(maxsize=2)
-def _expected_of_quantized(how: str, dtype: str, count: int) -> Wanted:
+def _expected_of_quantized(how: str, dtype: str, count: int) -> Expected:
     parts, sizes = _parts(how, dtype, count)
     exact, allowed = _limit(parts, sizes, dtype, _inner(how, count))
     if how.endswith("int8-way"):  # each part, and their sum, is rounded to int8
@@ -192,12 +192,12 @@ def _normalizing(rank: int, dtype: str) -> dict[str, T]:
     return {"residual_x": made(rank, "residual", dtype, TOKENS, 1, INNER), "gamma": made(rank, "gamma", dtype, INNER)}
 
 
-def _normalized(wanted: Wanted, rank: int, dtype: str) -> Wanted:
+def _normalized(sums: Expected, rank: int, dtype: str) -> Expected:
     """Return the results after adding the residual and RMS normalization, and the sum."""
     given, unit = _normalizing(rank, dtype), torch.finfo(getattr(torch, dtype)).eps / 2
     gamma, residual = given["gamma"].double(), given["residual_x"].double().squeeze(1)
-    x = wanted[0] + residual
-    off = wanted[1] + 1.01 * unit * (wanted[1] + x.abs())
+    x = sums[0] + residual
+    off = sums[1] + 1.01 * unit * (sums[1] + x.abs())
     root = (x.square().mean(1, keepdim=True) + 1e-6).sqrt()
     y = x / root * gamma
     root_off = (x.abs() * off + off.square()).mean(1, keepdim=True) / root.square()
@@ -205,15 +205,15 @@ def _normalized(wanted: Wanted, rank: int, dtype: str) -> Wanted:
     return torch.cat([y, x], 1), torch.cat([y_off, off], 1)
 
 
-def _limit(parts: list[T], sizes: list[T], dtype: str, inner: int) -> Wanted:
+def _limit(parts: list[T], sizes: list[T], dtype: str, inner: int) -> Expected:
     """Return the sum of parts, and the allowed error from rounding the products, each part and each sum."""
     unit, size = torch.finfo(getattr(torch, dtype)).eps / 2, sum(sizes[1:], sizes[0])
     return sum(parts[1:], parts[0]), 1.01 * (len(parts) + 1) * unit * size + inner * 2.0**-24 * size
 
 
 @functools.lru_cache(maxsize=2)
-def _products(how: str, dtype: str, count: int) -> list[Wanted]:
-    wanted = []
+def _products(how: str, dtype: str, count: int) -> list[Expected]:
+    results = []
     for rank in range(count):
         x1 = made(rank, "x1", dtype, ROWS, INNER).double()
         x2 = made(rank, "x2", dtype, _inner(how, count), COLUMNS * count).double()
@@ -222,24 +222,24 @@ def _products(how: str, dtype: str, count: int) -> list[Wanted]:
         elif how == "npu_all_to_all_matmul":
             blocks = [made(each, "x1", dtype, ROWS, INNER).double().chunk(count)[rank] for each in range(count)]
             x1 = torch.cat(blocks, 1)
-        wanted.append((x1 @ x2, x1.abs() @ x2.abs()))
-    return wanted
+        results.append((x1 @ x2, x1.abs() @ x2.abs()))
+    return results
 
 
-def expected(how: str, dtype: str, rank: int, count: int) -> Wanted:
+def expected(how: str, dtype: str, rank: int, count: int) -> Expected:
     """Return a rank's result by definition."""
     if "." in how:
         return _expected_of_quantized(how, dtype, count)
     return _expected_of_experts(how, dtype, rank, count) if how in EXPERT else _expected(how, dtype, rank, count)
 
 
-def _expected(how: str, dtype: str, rank: int, count: int) -> Wanted:
+def _expected(how: str, dtype: str, rank: int, count: int) -> Expected:
     if how in BACK:
         x, ids = made(rank, "tokens", dtype, TOKENS, INNER).double(), chosen(rank, count)
         scales = made(rank, "scales", "float32", TOKENS, CHOSEN).abs().double() * (ids + 1)
         exact, size = x * scales.sum(1, keepdim=True), x.abs() * scales.sum(1, keepdim=True)
-        wanted = _limit([exact], [size], dtype, CHOSEN)
-        return _normalized(wanted, rank, dtype) if how == NORMALIZED else wanted
+        results = _limit([exact], [size], dtype, CHOSEN)
+        return _normalized(results, rank, dtype) if how == NORMALIZED else results
     parts, sizes = (list(each) for each in zip(*_products(how, dtype, count), strict=True))
     if how == "npu_mm_all_reduce_base":
         return _limit(parts, sizes, dtype, INNER)
@@ -251,9 +251,9 @@ def _expected(how: str, dtype: str, rank: int, count: int) -> Wanted:
     return _limit([parts[rank]], [sizes[rank]], dtype, _inner(how, count))
 
 
-def _expected_of_experts(how: str, dtype: str, rank: int, count: int) -> Wanted:
+def _expected_of_experts(how: str, dtype: str, rank: int, count: int) -> Expected:
     """Follow each block of rows: its source rank, its target rank and expert."""
-    pieces: list[Wanted] = []
+    pieces: list[Expected] = []
     forth = [(s, rank, e) for e in range(EXPERTS) for s in range(count)]
     back = [(rank, t, e) for t in range(count) for e in range(EXPERTS)]
     for source, target, expert in forth if how == "npu_alltoallv_gmm" else back:

@@ -20,10 +20,10 @@ ELSEWHERE = Attempt(card="npu:1", end=End.ANSWERED, answer="passed")
 CRASHED_ELSEWHERE = Attempt(card="npu:1", end=End.CRASHED)
 
 TABLE = {
-    "a pass stands": ((PASSED,), Decision.SETTLE),
+    "a pass stands": ((PASSED,), Decision.ACCEPT),
     "a failure is asked for again": ((FAILED,), Decision.AGAIN),
     "an error is asked for again, apart": ((ERRORED,), Decision.ALONE),
-    "a failure twice stands": ((FAILED, FAILED), Decision.SETTLE),
+    "a failure twice stands": ((FAILED, FAILED), Decision.ACCEPT),
     "a failure, then a pass": ((FAILED, PASSED), Decision.FLAKY),
     "a failure, then an error": ((FAILED, ERRORED), Decision.FLAKY),
     "a crash is tried once more, alone": ((CRASHED,), Decision.ALONE),
@@ -31,11 +31,11 @@ TABLE = {
     "a crash, then a hang": ((CRASHED, HUNG), Decision.BLAME),
     "a hang, then a pass": ((HUNG, PASSED), Decision.FLAKY),
     "unproven is tried again": ((UNPROVEN,), Decision.ALONE),
-    "unproven, then a pass": ((UNPROVEN, PASSED), Decision.SETTLE),
+    "unproven, then a pass": ((UNPROVEN, PASSED), Decision.ACCEPT),
     "unproven twice": ((UNPROVEN, UNPROVEN), Decision.BLAME),
     "unproven, then a failure": ((UNPROVEN, FAILED), Decision.AGAIN),
     "killed from outside": ((KILLED,), Decision.AGAIN),
-    "killed from outside, then a pass": ((KILLED, PASSED), Decision.SETTLE),
+    "killed from outside, then a pass": ((KILLED, PASSED), Decision.ACCEPT),
     "killed from outside, always": ((KILLED, KILLED, KILLED), Decision.LOST),
     "a crash, killed, a crash": ((CRASHED, KILLED, CRASHED), Decision.BLAME),
 }
@@ -49,12 +49,12 @@ def test_what_follows(name: str) -> None:
 
 def test_what_happened_on_a_faulty_card_says_nothing_of_the_case() -> None:
     faulty = frozenset({"npu:0"})
-    assert decide((CRASHED, ELSEWHERE), faulty=faulty) is Decision.SETTLE
+    assert decide((CRASHED, ELSEWHERE), faulty=faulty) is Decision.ACCEPT
     assert decide((CRASHED, CRASHED), faulty=faulty) is Decision.ALONE
     assert decide((CRASHED, CRASHED_ELSEWHERE), faulty=faulty) is Decision.ALONE
 
 
-@pytest.mark.parametrize("last", [PASSED, FAILED, ERRORED, CRASHED, HUNG, UNPROVEN], ids=lambda each: each.said)
+@pytest.mark.parametrize("last", [PASSED, FAILED, ERRORED, CRASHED, HUNG, UNPROVEN], ids=lambda each: each.result)
 def test_whatever_went_before_only_attempts_on_well_cards_count(last: Attempt) -> None:
     faulty = frozenset({"npu:9"})
     kinds = (PASSED, FAILED, ERRORED, CRASHED, HUNG, UNPROVEN)
@@ -65,7 +65,7 @@ def test_whatever_went_before_only_attempts_on_well_cards_count(last: Attempt) -
 
 
 def test_an_ordinary_test_is_asked_once() -> None:
-    assert decide((FAILED,), is_case=False) is Decision.SETTLE
+    assert decide((FAILED,), is_case=False) is Decision.ACCEPT
 
 
 def test_it_comes_to_an_end_whatever_happens() -> None:

@@ -51,8 +51,8 @@ class Recorder:
 
     def attempted(self, task: Task, attempt: Attempt) -> None: ...
 
-    def settled(self, task: Task, decision: Decision, attempts: Sequence[Attempt]) -> None:
-        self.outcomes[task.index] = (decision, [each.said for each in attempts])
+    def decided(self, task: Task, decision: Decision, attempts: Sequence[Attempt]) -> None:
+        self.outcomes[task.index] = (decision, [each.result for each in attempts])
         self.reasons[task.index] = {each.reason for each in attempts}
 
     def quarantined(self, card: Card) -> None:
@@ -84,7 +84,7 @@ def test_all_is_settled_by_one_process_where_nothing_goes_wrong() -> None:
     recorder = Recorder(lambda index, card, number: "passed")
     assert run(recorder, 20) == ([], "")
     assert recorder.started == [("npu:0", False)]
-    assert recorder.outcomes == dict.fromkeys(range(20), (Decision.SETTLE, ["passed"]))
+    assert recorder.outcomes == dict.fromkeys(range(20), (Decision.ACCEPT, ["passed"]))
 
 
 def test_tasks_that_ask_for_determinism_have_a_process_of_their_own_kind() -> None:
@@ -104,7 +104,7 @@ def test_a_crash_is_tried_again_alone_and_blamed() -> None:
     run(recorder, 4)
     assert recorder.outcomes[1] == (Decision.BLAME, ["crashed", "crashed"])
     assert recorder.reasons == {0: {""}, 1: {"the process died of SIGSEGV"}, 2: {""}, 3: {""}}
-    assert [recorder.outcomes[index][0] for index in (0, 2, 3)] == [Decision.SETTLE] * 3
+    assert [recorder.outcomes[index][0] for index in (0, 2, 3)] == [Decision.ACCEPT] * 3
     assert recorder.started == [("npu:0", False), ("npu:0", True), ("npu:0", False)]
 
 
@@ -112,7 +112,7 @@ def test_a_hang_ends_at_its_deadline() -> None:
     recorder = Recorder(lambda index, card, number: die(0) if index == 0 else "passed")
     began = time.monotonic()
     run(recorder, 2, limit_s=0.5)
-    assert recorder.outcomes == {0: (Decision.BLAME, ["hung", "hung"]), 1: (Decision.SETTLE, ["passed"])}
+    assert recorder.outcomes == {0: (Decision.BLAME, ["hung", "hung"]), 1: (Decision.ACCEPT, ["passed"])}
     assert recorder.reasons == {0: {"no end within 0.5 s"}, 1: {""}}
     assert time.monotonic() - began < 55
 
@@ -120,13 +120,13 @@ def test_a_hang_ends_at_its_deadline() -> None:
 def test_a_case_that_somebody_killed_is_no_flake() -> None:
     recorder = Recorder(lambda index, card, number: die(signal.SIGKILL) if (index, number) == (1, 0) else "passed")
     run(recorder, 3)
-    assert recorder.outcomes[1] == (Decision.SETTLE, ["killed", "passed"])
+    assert recorder.outcomes[1] == (Decision.ACCEPT, ["killed", "passed"])
 
 
 def test_an_answer_from_a_faulty_device_is_no_answer() -> None:
     recorder = Recorder(lambda index, card, number: "passed/zeros came" if (index, number) == (1, 0) else "failed")
     run(recorder, 2)
-    assert recorder.outcomes[1] == (Decision.SETTLE, ["unproven", "failed", "failed"])
+    assert recorder.outcomes[1] == (Decision.ACCEPT, ["unproven", "failed", "failed"])
     assert recorder.reasons[1] == {"the device is not well afterwards: zeros came", ""}
 
 
@@ -134,7 +134,7 @@ def test_a_card_that_does_not_come_up_is_quarantined_and_the_others_finish() -> 
     recorder = Recorder(lambda index, card, number: "passed", lambda card, number: "faulty" if card.index == 1 else "")
     assert run(recorder, 6, cards=2) == ([], "")
     assert recorder.faulty == ["npu:1"]
-    assert {decision for decision, _ in recorder.outcomes.values()} == {Decision.SETTLE}
+    assert {decision for decision, _ in recorder.outcomes.values()} == {Decision.ACCEPT}
 
 
 def test_where_no_card_is_left_the_rest_is_given_back_with_the_reason() -> None:
@@ -152,7 +152,7 @@ def test_a_card_on_which_cases_fail_that_pass_elsewhere_is_quarantined_and_nobod
     recorder = Recorder(behave)
     assert run(recorder, 16, cards=2) == ([], "")
     assert recorder.faulty == ["npu:1"]
-    assert {decision for decision, _ in recorder.outcomes.values()} == {Decision.SETTLE}
+    assert {decision for decision, _ in recorder.outcomes.values()} == {Decision.ACCEPT}
     assert len(recorder.outcomes) == 16
 
 
@@ -190,7 +190,7 @@ def test_the_first_task_of_a_subject_in_a_process_may_take_longer(monkeypatch: p
     tasks = [Task(0, 0.3, subject="add", first_s=20), Task(1, 0.3, subject="add", first_s=20)]
     recorder = Recorder(behave)
     Supervisor(tasks, [Card(label="npu:0", index=0)], recorder, Settings()).run()
-    assert recorder.outcomes[0] == (Decision.SETTLE, ["passed"])
+    assert recorder.outcomes[0] == (Decision.ACCEPT, ["passed"])
     assert recorder.outcomes[1][1][0] == "hung"
 
 

@@ -56,7 +56,7 @@ def drawn(seed):
 def test_the_first_look_says_what_the_whole_model_says(monkeypatch):
     cases = [drawn(seed) for seed in range(400)]
     quick = [judge_floating("it", *case).agrees for case in cases]
-    monkeypatch.setattr("pytest_ascend.precision.floating.look_at_few", lambda *_: None)
+    monkeypatch.setattr("pytest_ascend.precision.floating.quick_measure_few", lambda *_: None)
     slow = [judge_floating("it", *case).agrees for case in cases]
     assert quick == slow
     assert {True, False} == set(slow)

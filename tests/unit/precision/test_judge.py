@@ -22,11 +22,11 @@ from pytest_ascend.precision.judge import (
     _within_reference_runs,
     biases,
     judge_by_model,
-    judge_look,
+    judge_quickly,
 )
-from pytest_ascend.precision.look import Look
 from pytest_ascend.precision.measure import Measurement, block_size, measure
 from pytest_ascend.precision.model import FEW, Limits, inner_by_model, octaves
+from pytest_ascend.precision.quick import QuickMeasurement
 from pytest_ascend.precision.spread import ZERO_EXPONENT, Entries
 
 USE, SINGLE = ALLOWANCES, FORMATS[torch.float32]
@@ -56,8 +56,8 @@ def of(**fields: Any) -> Setting:
     return Setting(**{"format": SINGLE, "root_mean_square": 1.0, **fields})
 
 
-def look(count: int = 1000, **fields: float) -> Look:
-    return Look(count=count, **fields)  # type: ignore[arg-type]
+def look(count: int = 1000, **fields: float) -> QuickMeasurement:
+    return QuickMeasurement(count=count, **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("by", [0.999, 1.001])
@@ -92,12 +92,12 @@ def test_a_first_look_accepts_what_sums_explain_where_no_reference_run_decides(c
     limit = float(inner_by_model(setting, np.array([-100_000]), USE, factor)[0])
     for by in (0.999, 1.001):
         seen = look(count=count, furthest=limit * by, ulp_max=50.0)
-        found = judge_look(seen, setting, USE, is_beside=False)
+        found = judge_quickly(seen, setting, USE, is_beside=False)
         assert (found is not None) is (by < 1)
-        assert judge_look(seen, setting, USE, is_beside=True) is None
+        assert judge_quickly(seen, setting, USE, is_beside=True) is None
     near = look(count=count, furthest=limit * 0.5, ulp_max=2.0)  # where a shared direction would be seen
-    assert (judge_look(near, setting, USE, is_beside=False) is None) is (count >= FEW)
-    rounded = judge_look(look(count=count, ulp_max=1.8), setting, USE, is_beside=True)
+    assert (judge_quickly(near, setting, USE, is_beside=False) is None) is (count >= FEW)
+    rounded = judge_quickly(look(count=count, ulp_max=1.8), setting, USE, is_beside=True)
     assert rounded is not None
     assert rounded.rule == "largest error in ulp"
 

@@ -88,9 +88,9 @@ def test_what_a_call_says_comes_before_the_marker_and_that_before_the_run(
 def test_limits_of_a_marker_do_not_go_with_another_standard(kept: list[Verdict]) -> None:
     marked = {"standard": "thousandth", "limits": {"share": 1.0}, "waiver": "why"}
     compare = PrecisionCompare(note=kept.append, marked=marked)
-    assert compare._settled({"standard": "binary"}) == {"standard": "binary"}
-    assert compare._settled({"name": "x"}) == {**marked, "name": "x"}
-    assert compare._settled({"waiver": "mine"})["waiver"] == "mine"
+    assert compare._effective({"standard": "binary"}) == {"standard": "binary"}
+    assert compare._effective({"name": "x"}) == {**marked, "name": "x"}
+    assert compare._effective({"waiver": "mine"})["waiver"] == "mine"
 
 
 def test_a_wrong_layer_is_raised_after_the_verdicts_of_all_are_kept(kept: list[Verdict]) -> None:

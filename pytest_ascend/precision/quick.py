@@ -55,7 +55,7 @@ class SmallTensor(NamedTuple):
 
 
 @dataclass(slots=True)
-class Look:
+class QuickMeasurement:
     """What was seen of some elements. Sums in ulp are complete only where no error is :data:`FAR`."""
 
     count: int = 0
@@ -82,7 +82,7 @@ class Look:
         gaps = actual.reshape(-1)[part].double() - expected.reshape(-1)[part].double()
         return self.chunk + int(gaps.abs().argmax())
 
-    def merge(self, other: Look) -> None:
+    def merge(self, other: QuickMeasurement) -> None:
         """Take in what was seen of the elements that follow."""
         if other.furthest > self.furthest:
             self.furthest, self.chunk = other.furthest, other.chunk
@@ -95,7 +95,7 @@ class Look:
         self.is_odd |= other.is_odd
 
 
-def look(actual: Tensor, expected: Tensor, form: Format, *, only_rounding: bool) -> Look | None:
+def quick_measure(actual: Tensor, expected: Tensor, form: Format, *, only_rounding: bool) -> QuickMeasurement | None:
     """Look at two contiguous tensors of equal shape on the CPU; None where they need a closer look.
 
     With ``only_rounding`` it ends as soon as rounding alone cannot explain an error.
@@ -106,8 +106,8 @@ def look(actual: Tensor, expected: Tensor, form: Format, *, only_rounding: bool)
     threads = min(MOST_THREADS, os.cpu_count() or 1) if length >= PARALLEL_FROM else 1
     share = -(-length // threads // size) * size
 
-    def part(start: int) -> Look:
-        found, buffers = Look(), _Buffers(size, work, form)
+    def part(start: int) -> QuickMeasurement:
+        found, buffers = QuickMeasurement(), _Buffers(size, work, form)
         with np.errstate(all="ignore"):
             for at in range(start, min(start + share, length), size):
                 buffers.take(found, ours[at : at + size], theirs[at : at + size], at)
@@ -122,7 +122,7 @@ def look(actual: Tensor, expected: Tensor, form: Format, *, only_rounding: bool)
     return None if found.is_odd or (only_rounding and found.ulp_max > FAR) else found
 
 
-def look_at_few(actual: Tensor, expected: Tensor, form: Format) -> Look | None:
+def quick_measure_few(actual: Tensor, expected: Tensor, form: Format) -> QuickMeasurement | None:
     """Look at two tensors of a few elements, in float64, and keep each; None where they need a closer look."""
     ours, theirs = _wide(actual), _wide(expected)
     difference = ours - theirs
@@ -131,7 +131,7 @@ def look_at_few(actual: Tensor, expected: Tensor, form: Format) -> Look | None:
     furthest = float(error[place])
     if not (furthest < LARGE and float(magnitude[magnitude.argmax()]) <= min(form.largest, LARGE)):
         return None
-    found = Look(count=error.size, furthest=furthest, expected_square_sum=float(theirs.dot(theirs)))
+    found = QuickMeasurement(count=error.size, furthest=furthest, expected_square_sum=float(theirs.dot(theirs)))
     if not furthest:
         return found
     found.worst = place, float(ours[place]), float(theirs[place])
@@ -169,7 +169,7 @@ class _Buffers:
         self._inverse = torch.empty(size, dtype=dtype)
         self._other = torch.empty(size, dtype=dtype)
 
-    def take(self, found: Look, actual: Tensor, expected: Tensor, start: int) -> None:
+    def take(self, found: QuickMeasurement, actual: Tensor, expected: Tensor, start: int) -> None:
         """Take a chunk in, whose first element is number ``start``."""
         length = actual.numel()
         difference = self._difference[:length]
@@ -192,7 +192,7 @@ class _Buffers:
         if furthest and found.ulp_max <= FAR:
             self._take_ulps(found, difference.numpy(), theirs.numpy())
 
-    def _take_ulps(self, found: Look, difference: Floats, expected: Floats) -> None:
+    def _take_ulps(self, found: QuickMeasurement, difference: Floats, expected: Floats) -> None:
         word, form, length = self.word, self.form, difference.size
         inverse = self._inverse.numpy()[:length]
         bits = inverse.view(word.integer)
