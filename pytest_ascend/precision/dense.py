@@ -1,8 +1,8 @@
 """Compute every figure of a large chunk of finite pairs, with vector operations on arrays that fit a core's cache.
 
 numpy and torch share the arrays; each step uses the faster one (torch: sums, bounds and counting; numpy: the rest).
-Neither holds the interpreter's lock meanwhile, so threads run in parallel. Sums are over float32 where the inputs are;
-where these under- or overflow, they are computed again in float64.
+Both release the GIL, so that threads run in parallel. Sums are in float32 for float32 inputs; if they under- or
+overflow, they are computed again in float64.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Buffer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChunkExtremes:
-    """The first look at a chunk: the largest error, and the smallest and largest expected magnitude."""
+    """The extremes of a chunk: the largest error, and the smallest and largest expected magnitude."""
 
     furthest: float
     lowest: float
@@ -82,9 +82,9 @@ class Dense:
         self._mask = np.empty(size, np.bool_)
 
     def add(self, sums: Sums, actual: Tensor, expected: Tensor, start: int) -> bool:
-        """Take a chunk (contiguous, on the CPU) into ``sums``; its first element is number ``start``.
+        """Add a chunk (contiguous, on the CPU) to ``sums``; its first element is number ``start``.
 
-        Gives False, with nothing taken in, where the chunk holds NaN, Inf, or what is Inf in the format.
+        Returns False, with nothing added, if the chunk has NaN, Inf, or values that overflow in the format.
         """
         difference, error, magnitude, *_ = self._buffers
         np.subtract(actual.numpy(), expected.numpy(), out=difference.floats)
@@ -150,7 +150,7 @@ class Dense:
             sums.within[place] += within
 
     def _add_ulps(self, sums: Sums, expected: Tensor) -> None:
-        """Errors in ulp, with their sign and without; the last step, since it writes over the others."""
+        """Add errors in ulp, signed and unsigned; the last step, since it overwrites the other arrays."""
         signed, sign, _, octaves, inverse, ulps = self._buffers
         word = self._word
         np.multiply(signed.floats, inverse.floats, out=signed.floats)
@@ -170,7 +170,7 @@ class Dense:
         sums.spread.count(ulps.integer_tensor)
 
     def _octaves_and_inverse(self, form: Format, seen: ChunkExtremes) -> None:
-        """Compute, for each expected value, BINS times the number of its octave, and one over its ulp.
+        """Compute, for each expected value, BINS times the number of its octave, and the reciprocal of its ulp.
 
         The latter is divided by ``2 ** (digits - 2)``, so that it stays finite for the smallest ulp.
         """
@@ -227,7 +227,7 @@ def _sum(values: Tensor) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A chunk of expected values (float64, not empty), and what every comparison with it needs."""
+    """A chunk of expected values (float64, not empty), with what every comparison needs of them."""
 
     values: Floats
     magnitude: Floats
@@ -245,10 +245,10 @@ class Expected:
 
 
 def add_few(sums: Sums, actual: Floats, expected: Expected, start: int) -> bool:
-    """Take a chunk (float64) into ``sums``; its first element is number ``start``.
+    """Add a chunk (float64) to ``sums``; its first element is number ``start``.
 
-    Gives False, with nothing taken in, where the chunk holds NaN, Inf, or what is Inf in the format, or where a
-    difference overflows.
+    Returns False, with nothing added, if the chunk has NaN, Inf, values that overflow in the format, or if a difference
+    overflows.
     """
     difference = actual - expected.values
     error = np.abs(difference)

@@ -37,7 +37,7 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerReport:
-    """Every layer in the order in which the calls ended: inner modules before the ones that they are part of."""
+    """Every layer in the order in which the calls ended: inner modules before the ones that contain them."""
 
     layers: tuple[Layer, ...] = field(default=())
     #: The finding on the operators of the first wrong layer.

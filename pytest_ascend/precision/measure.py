@@ -27,7 +27,7 @@ PARALLEL_FROM, MOST_THREADS = 1 << 21, 4
 #: Below this, every figure is computed in float64, whatever the inputs are.
 WIDE_UP_TO = 1 << 16
 
-#: The integers that hold the bits of a number, by its bytes; of 8 bits torch does not say what is finite.
+#: Integer types for the bits of a number, by its bytes; torch has no isfinite for 8 bits.
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -35,12 +35,12 @@ class Observer(Protocol):
     """Something that also processes every chunk."""
 
     def add(self, actual: Floats, expected: Floats, *reference_runs: Floats) -> None:
-        """Take in a chunk of finite pairs (float64), with what reference runs have there, finite or not."""
+        """Process a chunk of finite pairs (float64), with the reference runs there, finite or not."""
 
 
 @dataclass(slots=True)
 class Measurement:
-    """What one pass found: the device's sums, those of each reference run, and what was not finite."""
+    """The result of one pass: the device's sums, those of each reference run, and counts of non-finite values."""
 
     actual: Sums
     reference_runs: list[Sums]
@@ -48,7 +48,7 @@ class Measurement:
     observer: Observer | None = None
 
     def merge(self, other: Measurement) -> None:
-        """Take in what another pass has found of the elements that follow."""
+        """Add the results for the elements that follow."""
         self.actual.merge(other.actual)
         for ours, theirs in zip(self.reference_runs, other.reference_runs, strict=True):
             ours.merge(theirs)
@@ -62,7 +62,7 @@ def measure(
     form: Format,
     observer: Observer | None = None,
 ) -> Measurement:
-    """Measure real floating-point tensors of equal shape; ``form`` is the format that ulps are counted in."""
+    """Measure real floating-point tensors of equal shape; ``form`` is the format that defines ulps."""
     block = block_size(actual.numel()) if reference_runs and actual.numel() > EXACT_UP_TO // 32 else 0
     found = Measurement(
         Sums(form, block=block),
@@ -82,9 +82,9 @@ def measure(
 
 
 def measured_equal(actual: torch.Tensor, expected: torch.Tensor, form: Format) -> Measurement | None:
-    """Return what :func:`measure` finds of two tensors of one dtype with the same bits, at once; None of any others.
+    """Return the result of :func:`measure` at once for tensors of one dtype with equal bits; None for others.
 
-    The sizes of the expected values are not looked at, as there is no error to be held against them.
+    The magnitudes of the expected values are not measured, since there is no error to compare them with.
     """
     if (actual.dtype, actual.device) != (expected.dtype, expected.device):
         return None
@@ -101,7 +101,7 @@ def measured_equal(actual: torch.Tensor, expected: torch.Tensor, form: Format) -
 def _measure_range(
     found: Measurement, tensors: Sequence[torch.Tensor], work: torch.dtype, size: int, start: int
 ) -> None:
-    """Take in tensors whose first element is number ``start``."""
+    """Process tensors whose first element is number ``start``."""
     elements = tensors[0].numel()
     with np.errstate(all="ignore"):
         if elements <= EXACT_UP_TO:
@@ -115,7 +115,7 @@ def _measure_range(
 
 
 def _measure_in_threads(found: Measurement, tensors: Sequence[torch.Tensor], work: torch.dtype, size: int) -> None:
-    """Take in a part of the tensors in each thread; numpy computes without holding the interpreter's lock."""
+    """Process a part of the tensors in each thread; numpy computes without holding the GIL."""
     flat = [each.reshape(-1) for each in tensors]
     length = flat[0].numel()
     threads = min(MOST_THREADS, os.cpu_count() or 1)
@@ -142,19 +142,19 @@ def _is_flat(tensor: torch.Tensor) -> bool:
 
 
 def block_size(elements: int) -> int:
-    """Neighbours that are looked at together: 256, more in large tensors, so many that they divide a chunk."""
+    """Return the size of a block of neighbours: 256, or more in large tensors, so that it divides a chunk."""
     return min(max(256, 1 << (max(elements - 1, 1) >> 17).bit_length()), CHUNK // 6)
 
 
 def work_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
-    """Return float32 where it holds all the inputs exactly and they are many, else float64."""
+    """Return float32 if it holds all the inputs exactly and they are many, else float64."""
     if tensors[0].numel() <= WIDE_UP_TO or any(each.dtype is torch.float64 for each in tensors):
         return torch.float64
     return torch.float32
 
 
 def add_chunk(found: Measurement, tensors: Sequence[torch.Tensor], start: int, dense: Dense | None = None) -> None:
-    """Take in a chunk: actual, expected and each reference run as flat tensors of one dtype."""
+    """Process a chunk: actual, expected and each reference run as flat tensors of one dtype."""
     actual, expected, *reference_runs = tensors
     form = found.actual.format
     prepared = _prepared(expected, form)
@@ -177,7 +177,7 @@ def _finite(actual: torch.Tensor, expected: torch.Tensor, form: Format) -> torch
 
 
 def _prepared(expected: torch.Tensor, form: Format) -> Expected | torch.Tensor:
-    """Of a few elements, compute at once what every comparison with them needs."""
+    """Precompute for a few elements what every comparison with them needs."""
     return Expected.of(_float64(expected), form) if 0 < expected.numel() <= EXACT_UP_TO else expected
 
 
@@ -201,7 +201,7 @@ def _float64(values: torch.Tensor) -> Floats:
 
 
 def _add_finite(sums: Sums, actual: torch.Tensor, expected: torch.Tensor, start: int) -> None:
-    """Take in the pairs in which both are finite, as float64."""
+    """Process the pairs in which both are finite, as float64."""
     places = _finite(actual, expected, sums.format)
     ours, theirs = actual[places].double(), expected[places].double()
     is_overflow = torch.isinf(ours - theirs)
@@ -221,7 +221,7 @@ def _add_differences(sums: Sums, actual: torch.Tensor, expected: torch.Tensor) -
 
 
 def _add_overflows(sums: Sums, actual: torch.Tensor, expected: torch.Tensor) -> None:
-    """Take in finite pairs (float64) whose difference is none: as errors without end."""
+    """Process finite pairs (float64) whose difference overflows: as infinite errors."""
     octaves = octaves_and_inverse(expected.abs().numpy(), sums.format)[0]
     sums.count = actual.numel()
     sums.expected_max = float(expected.abs().max())
@@ -234,14 +234,14 @@ def _add_overflows(sums: Sums, actual: torch.Tensor, expected: torch.Tensor) -> 
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-#: What a value is, apart from how much.
+#: Classes of values.
 FINITE, NAN, PLUS_INF, MINUS_INF = range(4)
 NAMES = ("a number", "NaN", "+Inf", "-Inf")
 
 
 @dataclass(slots=True)
 class Nonfinite:
-    """Counts of NaN and Inf on both sides, and of the places where the sides differ in them."""
+    """Counts of NaN and Inf on both sides, and of the elements in which the sides differ."""
 
     nan_actual: int = 0
     nan_expected: int = 0
@@ -250,23 +250,23 @@ class Nonfinite:
     mismatches: int = 0
     first: int = -1
     first_is: tuple[int, int] = (FINITE, FINITE)
-    #: Places of NaN that reference runs have as well, where a number is expected; and the first of them.
+    #: Elements in which reference runs are NaN too although a number is expected; and the first of them.
     shared_nan: int = 0
     first_shared: int = -1
 
     def explains_nan(self, form: Format) -> bool:
-        """Whether an overflow, or what was not finite before, may have led to NaN where a number is expected."""
+        """Whether an overflow, or a non-finite input, may have caused NaN where a number is expected."""
         return form.has_short_range or self.nan_expected > 0 or self.inf_expected > 0
 
     def finish(self, form: Format) -> None:
-        """Count, at the end, NaN that reference runs share as mismatches where nothing explains them."""
+        """Count, at the end, NaN shared with reference runs as mismatches if nothing explains them."""
         if self.shared_nan and not self.explains_nan(form):
             if self.first < 0 or self.first_shared < self.first:
                 self.first, self.first_is = self.first_shared, (NAN, FINITE)
             self.mismatches += self.shared_nan
 
     def merge(self, other: Nonfinite) -> None:
-        """Take in what another pass has counted."""
+        """Add the counts of another pass."""
         if other.mismatches and (self.first < 0 or other.first < self.first):
             self.first, self.first_is = other.first, other.first_is
         self.nan_actual += other.nan_actual
@@ -279,7 +279,7 @@ class Nonfinite:
         self.shared_nan += other.shared_nan
 
     def add(self, actual: Floats, expected: Floats, reference_runs: Sequence[Floats], form: Format, start: int) -> None:
-        """Take in a chunk (float64) that holds something that is not finite in ``form``."""
+        """Process a chunk (float64) with values that are not finite in ``form``."""
         is_actual, is_expected = classes(actual), classes_in(expected, form)
         agrees = accepts(actual, expected, reference_runs, form)
         shared = np.flatnonzero(agrees & (is_actual == NAN) & (is_expected == FINITE))
@@ -300,8 +300,8 @@ class Nonfinite:
 def accepts(actual: Floats, expected: Floats, reference_runs: Sequence[Floats], form: Format) -> Mask:
     """Return where the kind of value is right: as expected, as in a reference run, or one rounding away from it.
 
-    A reference run counts because a float64 reference knows no overflow of intermediate values. Whether NaN is right
-    where a number is expected, which reference runs share, :meth:`Nonfinite.finish` says.
+    A reference run counts because a float64 reference has no overflow of intermediate values. NaN where a number is
+    expected, shared with reference runs, is decided by :meth:`Nonfinite.finish`.
     """
     is_actual = classes(actual)
     agrees: Mask = is_actual == classes_in(expected, form)
@@ -315,7 +315,7 @@ def accepts(actual: Floats, expected: Floats, reference_runs: Sequence[Floats], 
 
 
 def classes(values: Floats) -> npt.NDArray[np.int64]:
-    """Say of each value whether it is finite, NaN, plus or minus Inf."""
+    """Return the class of each value: finite, NaN, plus or minus Inf."""
     kinds = np.where(np.isnan(values), NAN, FINITE)
     kinds[np.isposinf(values)] = PLUS_INF
     kinds[np.isneginf(values)] = MINUS_INF
@@ -323,7 +323,7 @@ def classes(values: Floats) -> npt.NDArray[np.int64]:
 
 
 def classes_in(values: Floats, form: Format) -> npt.NDArray[np.int64]:
-    """The same for what a reference becomes in ``form``, where large numbers overflow."""
+    """Return the class of each reference value in ``form``, in which large numbers overflow."""
     kinds = classes(values)
     kinds[(kinds == FINITE) & (values > form.largest)] = PLUS_INF
     kinds[(kinds == FINITE) & (values < -form.largest)] = MINUS_INF

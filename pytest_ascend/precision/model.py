@@ -1,10 +1,10 @@
 """The default standard: an error model instead of a constant.
 
-A reference run is the true value plus an *inner* error (of the steps that led to it) plus one *rounding* into its
-dtype. The rounding is known: at most half a unit in the last place (ulp), one where a result is only faithfully
-rounded. The inner error is not known, but a reference run of the same inputs in the same dtype shows its size, octave
-by octave of the expected value. A device may differ from that reference run in order and blocking, so that its errors
-are other numbers of the same size; ``docs/precision.md`` derives how far they may lie apart.
+A reference run is the true value plus an *inner* error (of the steps before) plus one *rounding* to its dtype. The
+rounding is known: at most half a unit in the last place (ulp), one for a faithfully rounded result. The inner error is
+unknown, but a reference run for the same inputs in the same dtype shows its size, by octave of the expected value. A
+device may use another order and blocking, so that its errors are different numbers of the same size;
+``docs/precision.md`` derives how far they may differ.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ Floats: TypeAlias = npt.NDArray[Any]
 Ints: TypeAlias = npt.NDArray[Any]
 
 
-#: Fewer different expected values than this share their roundings: no mean is taken over them.
+#: Fewer distinct expected values share their roundings: no mean is taken over them.
 FEW = 32
 
-#: Windows of octaves around an octave, of which the narrowest with enough elements is taken.
+#: Windows of octaves around an octave; the narrowest with enough elements is used.
 WINDOWS = (0, 1, 2, 4, 8, 16, 2048)
 #: The narrowest window that may set the size of errors. A narrower one may hold a single row of a result, whose errors
-#: have one cause and may all be small by luck.
+#: have one cause and may all be small by chance.
 WIDE = 3
-#: From so many times the expected values on, errors of reference runs are what is left of larger numbers.
+#: From this multiple of the expected values on, errors of reference runs are remainders of larger numbers.
 CANCELLED = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Octaves:
-    """Sums over the elements of each octave, from the lowest octave to the highest without gaps; zeros apart."""
+    """Sums over the elements of each octave, from the lowest octave to the highest without gaps; zeros are separate."""
 
     lowest: int
     count: Floats
@@ -57,9 +57,9 @@ class Octaves:
 
 
 def octaves(entries: Entries, form: Format, lowest: int, length: int) -> Octaves:
-    """Group entries by octave, what is below ``lowest`` with it.
+    """Group entries by octave; those below ``lowest`` count for it.
 
-    Excess is what an error has above half an ulp; all errors in absolute size.
+    Excess is the part of an error above half an ulp; all errors are absolute.
     """
     places = np.maximum(entries.exponents, lowest) - lowest
     ulp = ulp_of_octave(entries.exponents, form)
@@ -79,7 +79,7 @@ def octaves(entries: Entries, form: Format, lowest: int, length: int) -> Octaves
 
 
 def joined(results: Sequence[Octaves]) -> Octaves:
-    """Return the octaves of several reference runs as those of one."""
+    """Merge the octaves of several reference runs."""
     first = results[0]
 
     def over(name: str, join: Any) -> Floats:
@@ -92,10 +92,10 @@ def joined(results: Sequence[Octaves]) -> Octaves:
 
 
 def cancelled(reference_runs: Octaves) -> int:
-    """Return how many of the lowest octaves hold nothing but what cancelled, of which the last is one, too.
+    """Return how many of the lowest octaves have only cancelled values; they are treated as one.
 
-    A gradient that is truly zero is no more in float64 than the noise of its own roundings: the octave that an element
-    falls into says nothing of its error, so that these octaves are one.
+    A gradient that is exactly zero is only rounding noise in float64: the octave of an element then says nothing about
+    its error.
     """
     present = np.flatnonzero(reference_runs.count)
     inner = np.sqrt(reference_runs.excess_square[present] / reference_runs.count[present]).tolist()
@@ -108,7 +108,7 @@ def cancelled(reference_runs: Octaves) -> int:
 
 
 def is_cancelled(inner: float, exponent: int) -> bool:
-    """Whether an inner error is so much larger than all values of an octave that they are what larger ones left."""
+    """Whether an inner error is so much larger than an octave's values that these are remainders of larger ones."""
     return exponent < 1000 and inner >= CANCELLED * 2.0 ** (exponent + 1)
 
 
@@ -119,7 +119,7 @@ def ulp_of_octave(exponents: Ints, form: Format) -> Floats:
 
 
 def few(count: Floats, allowances: Allowances = ALLOWANCES) -> Floats:
-    """Factor by which the root mean square of ``count`` errors of reference runs may understate their scale.
+    """Return the factor by which the root mean square of ``count`` reference errors may understate their scale.
 
     sqrt(k / q), where q is the quantile of a chi-square variable of k degrees of freedom at ``luck``: its leading
     term for few elements, Wilson and Hilferty's approximation (1931) for many.
@@ -140,13 +140,13 @@ def _few_up_to(most: int, luck: float) -> Floats:
 
 
 def unseen(count: Floats | float, ulp: Floats) -> Floats:
-    """Return the inner error that ``count`` reference runs may have though they show none: less of more than 8."""
+    """Return the inner error that ``count`` reference runs may have without showing it: smaller above 8."""
     error: Floats = 0.3 * ulp * np.minimum(1, 8 / count)
     return error
 
 
 def inner_by_model(setting: Setting, exponents: Ints, allowances: Allowances, factor: float) -> Floats:
-    """Inner error that sums of the given (or a usual) length may make in each octave, whatever reference runs show."""
+    """Return the inner error of sums of the given (or a usual) length in each octave, whatever reference runs show."""
     form = setting.format
     accumulator = 2.0 ** -max(24, form.digits)
     terms = setting.accumulation or allowances.terms
@@ -160,14 +160,14 @@ def inner_by_model(setting: Setting, exponents: Ints, allowances: Allowances, fa
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The largest error allowed in each octave from ``lowest`` on, and where zero is expected."""
+    """The largest allowed error in each octave from ``lowest`` on, and where zero is expected."""
 
     lowest: int
     element: Floats
     zero: float = 0.0
 
     def of(self, expected: Floats) -> Floats:
-        """Return the largest error allowed at each of these expected values (float64)."""
+        """Return the largest allowed error at each of these expected values (float64)."""
         magnitude = np.abs(expected)
         exponents = (magnitude.view(np.int64) >> 52 & 0x7FF) - 1023
         places = np.clip(exponents - self.lowest, 0, self.element.size - 1)
@@ -176,28 +176,28 @@ class Limits:
 
 @dataclass(frozen=True)
 class ErrorModel:
-    """What all reference runs together show, by octave from ``exponents[0]`` on, and what is allowed from that."""
+    """The reference runs' errors, by octave from ``exponents[0]`` on, and the limits derived from them."""
 
     reference_runs: Octaves | None
     setting: Setting
     exponents: Ints
     use: Allowances
-    #: The reference runs apart.
+    #: The reference runs separately.
     results: Sequence[Octaves] = ()
     _by_window: dict[int, tuple[Floats, Floats]] = field(default_factory=dict)
 
     @functools.cached_property
     def ulp(self) -> Floats:
-        """The ulp of each octave; twice that where the expected values have been rounded as well."""
+        """The ulp of each octave; twice that if the expected values are rounded as well."""
         return ulp_of_octave(self.exponents, self.setting.format) * (1 if self.setting.finer else 2)
 
     @property
     def _sums_count(self) -> bool:
-        """Whether the model of sums is a limit of its own, besides what reference runs show."""
+        """Whether the model of sums is a limit of its own, in addition to reference runs."""
         return self.reference_runs is None or (self.setting.accumulation or 1) > 1
 
     def limits(self, count: float) -> Limits:
-        """Return the largest error allowed among ``count`` elements."""
+        """Return the largest allowed error among ``count`` elements."""
         element = np.zeros(self.exponents.shape)
         sums = inner_by_model(self.setting, self.exponents, self.use, self.use.sums)
         if self.reference_runs is not None:
@@ -209,10 +209,10 @@ class ErrorModel:
         return Limits(int(self.exponents[0]), with_rounding(self.ulp, element, self.setting, self.use))
 
     def _inner(self, chance: float, sums: Floats) -> Floats:
-        """Return the bound over the narrowest window of octaves that holds enough elements.
+        """Return the bound over the narrowest window of octaves with enough elements.
 
-        Inner errors are of one size in a window, whatever the values (sums with cancellation), or, of functions of one
-        element, of one size in ulp.
+        Inner errors have one size within a window, for any values (sums with cancellation), or, for element-wise
+        functions, one size in ulp.
         """
         bound, largest = np.full(self.exponents.shape, np.inf), self._law(self._seen)[0]
         for half_width in WINDOWS[WIDE:]:
@@ -225,7 +225,7 @@ class ErrorModel:
         return bound
 
     def root_mean_square(self, half_width: int, count: Floats) -> Floats:
-        """Return the root mean square error allowed in the window around each octave of ``count`` elements."""
+        """Return the allowed root mean square error in the window around each octave of ``count`` elements."""
         total = np.maximum(sliding_sum(count, half_width), 1)
         ulps = self.use.element_ulps if self.setting.distinct < FEW else self.use.rms_ulps
         rounding = np.sqrt(sliding_sum(count * (ulps * self.ulp) ** 2, half_width) / total)
@@ -253,9 +253,9 @@ class ErrorModel:
 
     @functools.cached_property
     def _enough(self) -> float:
-        """So many elements a window has to hold: fewer only where there are no more.
+        """The number of elements that a window needs: fewer only if there are no more.
 
-        Results of one reference share roundings, so that each of them has to have so many.
+        Results of one reference share roundings, so that each of them needs that many.
         """
         wanted = self.use.independent * (len(self.results) if self.setting.sampled else 1)
         return max(1.0, min(wanted, float(self._seen.count.sum())))
@@ -272,7 +272,7 @@ class ErrorModel:
         return self.ulp if self._is_relative else np.ones(self.exponents.shape)
 
     def _law(self, seen: Octaves) -> tuple[Floats, Floats]:
-        """Largest and sum of squares of the inner errors in each octave, in the unit of the rule that holds."""
+        """Return maximum and sum of squares of the inner errors in each octave, in the unit of the applicable rule."""
         if self._is_relative:
             return seen.ulps_max, seen.ulps_square
         return seen.excess_max, seen.excess_square
@@ -281,9 +281,9 @@ class ErrorModel:
         return sliding_sum(self._law(seen)[1], half_width) / np.maximum(sliding_sum(seen.count, half_width), 1)
 
     def _scale(self, half_width: int, factor: float, most: Floats) -> Floats:
-        """Return ``factor`` times the root mean square inner error that reference runs show in each window.
+        """Return ``factor`` times the root mean square inner error of the reference runs in each window.
 
-        The correction for few elements ends at ``most``, which the model of sums sets.
+        The correction for few elements is limited to ``most``, from the model of sums.
         """
         careful, usual = self._shown(half_width)
         if self.setting.sampled:
@@ -293,11 +293,11 @@ class ErrorModel:
         return scale
 
     def _shown(self, half_width: int) -> tuple[Floats, Floats]:
-        """Root mean square inner error in each window: corrected for how few elements there are, and as of many."""
+        """Return the root mean square inner error in each window: corrected for few elements, and uncorrected."""
         if half_width not in self._by_window:
             count = np.maximum(self._count(half_width), 1)
             squares = sliding_sum(self._law(self._seen)[1], half_width) / count
-            if self.setting.sampled:  # of the worst of them
+            if self.setting.sampled:  # of the worst run
                 squares = np.max([self._mean_squares(each, half_width) for each in self.results], axis=0)
             shown = np.sqrt(squares) * self._unit
             shown = np.minimum(shown, sys.float_info.max)  # the squares of float64 may overflow
@@ -307,9 +307,9 @@ class ErrorModel:
 
 
 def limits_of_few(found: SmallTensor, shown: Floats, setting: Setting, use: Allowances) -> Floats:
-    """Return what :meth:`ErrorModel.limits` allows each element, where one window holds all of them.
+    """Return :meth:`ErrorModel.limits` for each element, if one window covers all of them.
 
-    ``shown`` are these in ulp (results, elements).
+    ``shown`` are the reference errors in ulp (results, elements).
     """
     own = 1 / found.inverse
     ulp = own if setting.finer else 2 * own
@@ -335,24 +335,24 @@ def limits_of_few(found: SmallTensor, shown: Floats, setting: Setting, use: Allo
 
 
 def times_shown(setting: Setting, use: Allowances) -> float:
-    """Return how many times the root mean square of many inner errors of reference runs is allowed at least."""
+    """Return the least allowed multiple of the reference runs' root mean square inner error, for many elements."""
     correction = use.sampled_few if setting.sampled else float(_few_up_to(use.independent, use.luck)[-1])
     return correction * use.rms
 
 
 def largest_of(setting: Setting, use: Allowances) -> float:
-    """Return how many times the largest inner error of a reference run is allowed."""
+    """Return the allowed multiple of the largest inner error of a reference run."""
     return use.sampled_largest if setting.sampled else use.largest
 
 
 def chance_of(count: float, use: Allowances) -> float:
-    """Return what the largest of ``count`` normal errors may reach, in root mean squares."""
+    """Return the likely maximum of ``count`` normal errors, in root mean squares."""
     return use.rms * (math.sqrt(2 * math.log(2 * count + 1)) + 1)
 
 
 def with_rounding(ulp: Floats, inner: Any, setting: Setting, use: Allowances) -> Floats:
-    """Return the error that rounding may add to an inner one."""
-    if setting.sampled:  # a faithful rounding of an inner error of a reference run, or what needs no inner one
+    """Return an inner error with the error that rounding may add."""
+    if setting.sampled:  # a faithful rounding of a reference run's inner error, or a result without inner error
         alone = use.sampled_ulps if setting.approximated else use.element_ulps
         allowed = np.maximum(alone * ulp, ulp + inner)
     else:
@@ -362,16 +362,16 @@ def with_rounding(ulp: Floats, inner: Any, setting: Setting, use: Allowances) ->
 
 
 def exponents_of(entries: Entries, form: Format) -> tuple[int, int]:
-    """Return the lowest and the highest octave that holds anything but zeros; the format's lowest where all are zero.
+    """Return the lowest and the highest octave with nonzero values; the format's lowest if all are zero.
 
-    Where only zero is expected, nothing but reference runs or the scale of the sums says what may come instead.
+    If only zero is expected, reference runs or the scale of the sums alone determine the limits.
     """
     present = entries.exponents[entries.exponents > -ZERO_EXPONENT]
     return (int(present.min()), int(present.max())) if present.size else (form.emin, form.emin)
 
 
 def sliding_sum(values: Floats, half_width: int) -> Floats:
-    """Sum over each place and its neighbours up to ``half_width`` away."""
+    """Return sums over each element and its neighbours up to ``half_width`` away."""
     if half_width == 0:
         return values
     if half_width >= values.size - 1:
@@ -380,7 +380,7 @@ def sliding_sum(values: Floats, half_width: int) -> Floats:
 
 
 def sliding_max(values: Floats, half_width: int) -> Floats:
-    """Maximum over each place and its neighbours up to ``half_width`` away; of values that are not negative."""
+    """Return maxima over each element and its neighbours up to ``half_width`` away; values are not negative."""
     if half_width == 0:
         return values
     if half_width >= values.size - 1:

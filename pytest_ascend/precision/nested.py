@@ -14,13 +14,13 @@ import torch
 
 from pytest_ascend.errors import UsageError
 
-#: Deeper structures than this are taken for one that holds itself.
+#: Deeper structures are assumed to contain themselves.
 DEEPEST = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A place where ``actual`` or ``expected`` is no container. ``reference_runs`` are their values there."""
+    """A place where ``actual`` or ``expected`` is not a container, with the reference runs' values there."""
 
     path: str
     actual: Any
@@ -37,11 +37,11 @@ class StructureMismatch:
 
 
 def leaves(whole: Leaf, depth: int = 0) -> Iterator[Leaf | StructureMismatch]:
-    """Walk the structures of ``whole`` together, and give their leaves.
+    """Walk the structures of ``whole`` together, and yield their leaves.
 
-    Lists and tuples (named ones too) go by place, mappings and dataclasses by name; a mapping may stand for a
-    dataclass, and any sequence for another. Raises :class:`UsageError` for a structure without end, and for an
-    reference run that is not built as what was expected.
+    Lists and tuples (named ones too) are matched by position, mappings and dataclasses by name; a mapping matches a
+    dataclass, and any sequence another. Raises :class:`UsageError` for an endless structure, and for a reference run
+    with another structure than the expected value.
     """
     if depth > DEEPEST:
         raise UsageError(f"{whole.path[:80]}… is nested more than {DEEPEST} deep", hint="does this output hold itself?")
@@ -83,7 +83,7 @@ def children(value: Any) -> dict[Any, Any] | None:
 
 
 def is_holder(value: Any) -> bool:
-    """Whether an object of a class that nobody here knows has tensors among its attributes, as a cache has."""
+    """Whether an object of an unknown class has tensors among its attributes, as a cache has."""
     if isinstance(value, type | torch.nn.Module) or callable(value) or not hasattr(value, "__dict__"):
         return False
     return any(_holds_tensors(part, 0) for part in vars(value).values())
@@ -106,8 +106,8 @@ def _holds_tensors(value: Any, depth: int) -> bool:
 def mapped(value: Any, apply: Callable[[torch.Tensor], Any], *, into_objects: bool = True) -> Any:
     """Return the same structure with ``apply`` done to each tensor in it.
 
-    ``into_objects`` copies objects of classes that nobody here knows, such as caches, with their tensors; without it
-    they are passed on as they are, so that what is written into them is seen by whoever holds them.
+    ``into_objects`` copies objects of unknown classes, such as caches, with their tensors; without it they are passed
+    on unchanged, so that their holders see what is written to them.
     """
 
     def again(part: Any) -> Any:
@@ -137,7 +137,7 @@ def _mapped_object(value: Any, again: Callable[[Any], Any], into_objects: bool) 
 
 
 def _mapping(value: Any, parts: dict[Any, Any]) -> Any:
-    """Return a mapping of the same class: a model output is made of its fields, others are filled."""
+    """Return a mapping of the same class: model outputs are constructed from their fields, others are filled."""
     if type(value) is dict:
         return parts
     if is_dataclass(value):
@@ -149,7 +149,7 @@ def _mapping(value: Any, parts: dict[Any, Any]) -> Any:
 
 
 def _with(value: Any, parts: Mapping[str, Any]) -> Any:
-    """Return a copy of an object with other attributes; what it says of the device and dtype of its tensors follows."""
+    """Return a copy of an object with other attributes; its own device and dtype follow those of the tensors."""
     made = copy.copy(value)
     first = next((each for each in parts.values() if isinstance(each, torch.Tensor)), None)
     before = next((each for each in vars(value).values() if isinstance(each, torch.Tensor)), None)
@@ -208,7 +208,7 @@ def _step(container: Any, key: Any) -> str:
 
 
 def kind(value: Any) -> str:
-    """Say in words what a value is."""
+    """Describe the kind of a value."""
     if isinstance(value, torch.Tensor):
         return "a tensor"
     if value is None:

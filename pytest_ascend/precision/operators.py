@@ -1,4 +1,4 @@
-"""Which operator of a layer goes wrong: each is judged on the operands that the device gave it."""
+"""The first wrong operator of a layer: each is judged on its operands from the device."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.reference import Reference, Source
 
-#: Operators that draw random numbers: nothing can be compared with theirs.
+#: Operators with random results, which cannot be compared.
 RANDOM = frozenset((
     "native_dropout", "bernoulli", "bernoulli_", "rand", "randn", "randint", "rand_like", "randn_like",
     "randint_like", "multinomial", "normal", "normal_", "uniform_", "random_", "exponential_", "rrelu_with_noise",
     "randperm", "poisson",
 ))  # fmt: skip
-#: Operators that decide between values: a gradient jumps where a correct device decides otherwise.
+#: Operators that choose between values: a gradient jumps if a correct device chooses differently.
 BRANCHING = frozenset((
     "relu", "relu_", "threshold_backward", "leaky_relu", "leaky_relu_", "hardtanh", "hardtanh_", "hardswish",
     "hardswish_", "hardsigmoid", "prelu", "_prelu_kernel", "max_pool2d_with_indices", "max_pool3d_with_indices",
     "max", "amax", "min", "amin", "maximum", "minimum", "abs",
 ))  # fmt: skip
-#: Those of which reference runs show what the other outcome does (:data:`orders.KINKED`).
+#: Those for which reference runs show the other choice (:data:`orders.KINKED`).
 SHOWN_BRANCHING = frozenset((
     "relu", "relu_", "threshold_backward", "leaky_relu", "leaky_relu_", "hardtanh", "hardtanh_", "hardswish",
     "hardswish_", "hardsigmoid", "max_pool2d_with_indices",
 ))  # fmt: skip
-#: Those of which reference runs show nothing.
+#: Those for which reference runs do not.
 UNSHOWN_BRANCHING = BRANCHING - SHOWN_BRANCHING
-#: Operators whose results hold no values yet.
+#: Operators whose results are uninitialised.
 UNWRITTEN = frozenset((
     "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided",
 ))  # fmt: skip
 
 
 class OperatorNames(EagerDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps the names of the operators that run within its context."""
+    """Records the names of the operators that run within its context."""
 
     def __init__(self) -> None:
         super().__init__()
         self.names: set[str] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Note an operator, and run it."""
+        """Record an operator, and run it."""
         name = func.overloadpacket.__name__
         first = args[0] if args else None
         if name not in BRANCHING or not isinstance(first, Tensor) or first.is_floating_point():
@@ -68,14 +68,14 @@ class Step:
 
 
 class Steps(EagerDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps every operator that runs within its context, with operands and results."""
+    """Records every operator that runs within its context, with operands and results."""
 
     def __init__(self) -> None:
         super().__init__()
         self.steps: list[Step] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Run an operator, and keep it."""
+        """Run an operator, and record it."""
         args, kwargs = (mapped(each, lambda tensor: tensor) for each in (args, dict(kwargs or {})))
         given, named = (mapped(each, kept) for each in (args, kwargs))
         output = func(*args, **kwargs)
@@ -90,9 +90,9 @@ def _on_cpu(value: Any) -> Any:
 def first_wrong_operator(
     module: nn.Module, call: Call, device: str | torch.device, autocast: torch.dtype | None
 ) -> tuple[str, int]:
-    """Run a call of a module again on the device, and return the first operator that is wrong by itself ("" for none).
+    """Repeat a module's call on the device, and return the first operator that is wrong by itself ("" for none).
 
-    The second number counts the operators that ran: those of the backward pass, too, where the call had one.
+    The second value is the number of operators, including those of the backward pass if the call had one.
     """
     steps = _steps(module, call, torch.device(device), autocast)
     for place, step in enumerate(steps, start=1):
@@ -133,7 +133,7 @@ def _is_wrong(step: Step) -> bool:
         expected = Source(step.func, step.args, step.kwargs, call=_without_gradients).exact()
         pairs = list(zip(tensors_in(step.output), tensors_in(expected), strict=False))
         return not all(compare(ours, theirs).agrees for ours, theirs in pairs if _is_comparable(ours, theirs))
-    except Exception:  # noqa: BLE001 - what the CPU cannot compute, it cannot judge
+    except Exception:  # noqa: BLE001 - what the CPU cannot compute cannot be judged
         return False
 
 
@@ -147,6 +147,6 @@ def _is_comparable(actual: Tensor, expected: Tensor) -> bool:
 
 
 def in_float64(source: Source) -> tuple[Any, set[str]]:
-    """Compute in float64, and return references, and the names of the operators that did it."""
+    """Compute in float64; return references, and the names of the operators."""
     with OperatorNames() as seen:
         return source.exact(), seen.names

@@ -1,8 +1,8 @@
-"""The CPU's operators in another order of their sums: a second way to be right, in the same dtype.
+"""The CPU's operators with other orders of summation: more correct results in the same dtype.
 
-Inputs of a sum are reversed or shuffled, and its result is put back in order; functions such as exp are rounded
-faithfully, not to the nearest. A correct device may do both. Several such results show the size of errors better than
-one, whose errors may be small by chance.
+Inputs of a sum are reversed or shuffled, and its result is restored; functions such as exp are rounded faithfully, not
+to nearest. A correct device may do both. Several such results show the size of errors better than one, whose errors may
+be small by chance.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from pytest_ascend.dispatching import EagerDispatchMode
 #: Formats that a model rounds to repeatedly.
 SHORT = (torch.float16, torch.bfloat16)
 
-#: Computes an operator another way: the operator, its arguments and keywords.
+#: Another way to compute an operator: gets the operator, its arguments and keywords.
 Way: TypeAlias = Callable[..., Any]
-#: Number of the order that is in force: 0 turns round what is summed, others shuffle it.
+#: The number of the current order: 0 reverses what is summed, others shuffle it.
 _order: ContextVar[int] = ContextVar("order", default=0)
 
 
 @functools.lru_cache(maxsize=64)
 def _places(size: int, order: int) -> tuple[Tensor, Tensor]:
-    """Return an order of ``size`` places, and the one that undoes it: the same for whatever has this size."""
+    """Return a permutation of ``size`` elements, and its inverse: the same for every tensor of this size."""
     taken = torch.randperm(size, generator=torch.Generator().manual_seed(order), device="cpu")
     return taken, taken.argsort()
 
 
 def _flipped(value: Any, dims: Sequence[int], *, back: bool = False) -> Any:
-    """Put a tensor into the order in force along some dimensions, or ``back``."""
+    """Reorder a tensor along some dimensions by the current order, or restore it (``back``)."""
     order = _order.get()
     if not isinstance(value, Tensor) or not value.dim() or not dims:
         return value
@@ -81,7 +81,7 @@ def _norm(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
 
 
 def _variance(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Sum the squares of what lies beside the mean, in float32: the CPU does so in float64."""
+    """Sum the squared deviations from the mean in float32; the CPU does so in float64."""
     if func._overloadname != "correction" or x.dtype is torch.float64:  # noqa: SLF001 - no public name exists
         return _reduction(func, x, *args, **kwargs)
     dims, correction = args[0] if args else kwargs.get("dim"), kwargs.get("correction")
@@ -97,7 +97,7 @@ def _variance(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
 
 
 def _cumulative(func: Any, x: Tensor, dim: int, **kwargs: Any) -> Any:
-    """Add up, or multiply, from one to the next in float32: the CPU does so in float64."""
+    """Add or multiply cumulatively in float32; the CPU does so in float64."""
     if x.dtype is torch.float64 or not x.is_floating_point() or kwargs.get("dtype") not in (None, x.dtype):
         return func(x, dim, **kwargs)
     of_numpy = getattr(np, func.overloadpacket.__name__)
@@ -194,7 +194,7 @@ def _mask(q: Tensor, k: Tensor, is_causal: bool, mask: Any) -> Any:
 
 
 def _faithful(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """Compute in float64, and round: some results to the farther of their two neighbours.
+    """Compute in float64, and round some results to the farther of their two neighbours.
 
     That is a faithful rounding, the best that most libraries promise of such functions (Muller et al., *Handbook of
     Floating-Point Arithmetic*, chapter 10).
@@ -215,7 +215,7 @@ def _widened(value: Any) -> Any:
 
 
 def _rounded(usual: Any, exact: Any) -> Any:
-    """Round to the dtype that a result usually has: every other one to the farther neighbour, or every fourth."""
+    """Round to the usual dtype of a result: every second or every fourth to the farther neighbour."""
     if not _is_short(usual) or usual.dtype not in BITS or (usual.dtype is torch.bfloat16 and not _order.get()):
         return usual
     nearest = exact.to(usual.dtype)
@@ -226,30 +226,30 @@ def _rounded(usual: Any, exact: Any) -> Any:
 
 
 def _chosen(bits: Tensor) -> Tensor:
-    """Return which elements are rounded to the farther neighbour: by their last bits, in late orders by chance."""
+    """Return which elements are rounded to the farther neighbour: by their last bits, in late orders at random."""
     order = _order.get()
     return _by_chance(bits) if order > EARLY else bits & 3 == order % 4 if order else bits & 1 == 1
 
 
 def _by_chance(like: Tensor) -> Tensor:
-    """Return true for about half of the elements, in each order for others."""
+    """Return True for about half of the elements, different ones in each order."""
     return torch.rand(like.shape, generator=torch.Generator().manual_seed(_order.get()), device="cpu") < 0.5
 
 
-#: Orders up to this one are among the first ways that a judge asks for; later ones only before it rejects narrowly.
+#: Orders up to this one are among the first that a judge uses; later ones only before it rejects narrowly.
 EARLY = 6
-#: Four orders choose all elements between them for what is kept for a gradient.
+#: Four orders cover all elements of what is saved for a gradient.
 FAITHFUL_UP_TO = 4
-#: Integers of the same width. What bfloat16 holds is computed in float32 everywhere, and rounded once; but where in a
-#: model that happens differs, so that other orders round some of it the other way.
+#: Integers of the same width. bfloat16 is computed in float32 everywhere and rounded once; but models differ in where
+#: that happens, so that other orders round some values the other way.
 BITS = {torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
 
 
 def _saved(way: Way) -> Way:
-    """Round faithfully what is kept for the gradient: float16 always, since one unit more is an error of its own there.
+    """Round faithfully what is saved for the gradient: float16 always, where one unit more is an error of its own.
 
-    Others in four orders, which choose all elements between them, and in late ones: exponentials and roots need not be
-    rounded to the nearest either.
+    Other dtypes in four orders, which together cover all elements, and in late ones: exponentials and roots need not be
+    rounded to nearest, either.
     """
 
     def compute(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -260,9 +260,9 @@ def _saved(way: Way) -> Way:
 
 
 def _normalized(way: Way) -> Way:
-    """Let later orders have the reciprocal root, which is kept for the gradient, wrong by two units in the last place.
+    """In later orders, change the reciprocal root that is saved for the gradient by two units in the last place.
 
-    That is what CUDA documents of its ``rsqrtf`` (C++ Programming Guide, mathematical functions); of CANN's nothing is.
+    CUDA documents this error for its ``rsqrtf`` (C++ Programming Guide, mathematical functions); CANN documents none.
     """
 
     def compute(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -275,7 +275,7 @@ def _normalized(way: Way) -> Way:
 
 
 def _weight_norm(_: Any, v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
-    """Compute by simple operators, as torch does on every device but the CPU and CUDA's."""
+    """Compute by simple operators, as torch does on every device except the CPU and CUDA."""
     norms = torch.norm_except_dim(v, 2, dim)
     return v * (g / norms), norms
 
@@ -288,15 +288,15 @@ def _weight_norm_backward(_: Any, grad: Tensor, v: Tensor, g: Tensor, norms: Ten
     return grad * share + v * (of_norms / norms), of_share / norms
 
 
-#: Functions that reference runs need not round to the nearest.
+#: Functions that reference runs need not round to nearest.
 FAITHFUL = (
     "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin",
     "acos", "atan", "erf", "erfc", "sigmoid", "rsqrt", "pow", "gelu", "gelu_backward", "silu", "silu_backward",
     "softplus", "softplus_backward", "mish", "elu", "elu_backward", "tanh_backward", "sigmoid_backward",
 )  # fmt: skip
 
-#: So near to a kink, as a share of the root mean square of all inputs, a correct device may be on its other side: some
-#: tens of roundings of float32, or one of a shorter format, have gone before. In ResNet50 they do up to 4e-6.
+#: How near to a kink, as a share of the root mean square of all inputs, a correct device may be on its other side: some
+#: tens of earlier roundings of float32, or one of a shorter format. In ResNet50 they amount to up to 4e-6.
 NEAR = 64 * 2.0**-23
 
 
@@ -305,9 +305,9 @@ def _near(x: Tensor) -> Tensor:
 
 
 def _across(place: int, *kinks: float, bounds: slice | None = None) -> Way:
-    """Move what is near a kink to its other side: there a gradient passes, or not, and the value hardly changes.
+    """Move values near a kink to its other side: there a gradient passes or not, and the value hardly changes.
 
-    ``place`` is that of the input; kinks are given, or stand among the arguments.
+    ``place`` is the input's position; kinks are given, or are among the arguments.
     """
 
     def compute(func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -323,7 +323,7 @@ def _across(place: int, *kinks: float, bounds: slice | None = None) -> Way:
 
 
 def _max_pool(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Choose among what is nearly the largest by chance."""
+    """Choose at random among values that are nearly the largest."""
     if x.dtype is torch.float64 or not x.numel():
         return func(x, *args, **kwargs)
     chance = torch.Generator().manual_seed(_order.get())
@@ -332,7 +332,7 @@ def _max_pool(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     return x.flatten(-2).gather(-1, places.flatten(-2)).reshape(places.shape), places
 
 
-#: What has a kink, by what is computed of its gradient.
+#: Operators with a kink, by the operator that computes their gradient.
 KINKED: Mapping[str, Way] = {
     "relu": _across(0, 0.0),
     "leaky_relu_backward": _across(1, 0.0),
@@ -375,7 +375,7 @@ WAYS: Mapping[str, Way] = {
 
 
 class other_order(EagerDispatchMode):  # type: ignore[no-untyped-call]  # noqa: N801 - as torch.no_grad
-    """Within this context operators on the CPU sum in another order: from the end, or shuffled by ``number``."""
+    """A context in which operators on the CPU sum in another order: reversed, or shuffled by ``number``."""
 
     def __init__(self, number: int = 0) -> None:
         super().__init__()
@@ -384,7 +384,7 @@ class other_order(EagerDispatchMode):  # type: ignore[no-untyped-call]  # noqa: 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Compute one operator; as it is, where the other way does not fit."""
+        """Compute one operator; unchanged if the other way does not apply."""
         _order.set(self.number)
         name = func.overloadpacket.__name__
         if name == "relu_":

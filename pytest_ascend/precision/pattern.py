@@ -19,7 +19,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 @dataclass(slots=True)
 class Sample:
-    """Wrong elements: their places in row-major order and both values; ``total`` counts those left out, too."""
+    """Wrong elements: their row-major positions and both values; ``total`` counts those left out, too."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -36,37 +36,37 @@ class Sample:
 
     @property
     def size(self) -> int:
-        """How many wrong elements are held."""
+        """The number of wrong elements in the sample."""
         return int(self.places.size)
 
     @property
     def elements(self) -> int:
-        """How many elements the tensor has."""
+        """The number of elements of the tensor."""
         return math.prod(self.shape)
 
     @property
     def is_whole(self) -> bool:
-        """Whether every wrong element is held."""
+        """Whether the sample has every wrong element."""
         return self.size == self.total
 
     def add(self, places: Array, actual: Array, expected: Array) -> None:
-        """Hold these as well."""
+        """Add more wrong elements."""
         first = not self.size
         self.places = np.concatenate([self.places, places])
         self.actual = actual if first else np.concatenate([self.actual, actual])
         self.expected = expected if first else np.concatenate([self.expected, expected])
 
     def of_total(self, total: int) -> Sample:
-        """Say how many wrong elements there are."""
+        """Set the number of wrong elements."""
         return replace(self, total=total)
 
 
-#: Elements that are told of one comparison, and cells of the picture of where the wrong ones are, down and across.
+#: Elements listed for one comparison, and cells of the map of the wrong ones, down and across.
 TOLD, MAP_ROWS, MAP_COLUMNS = 8, 24, 48
 
 
 def worst_elements(sample: Sample) -> tuple[Worst, ...]:
-    """Return the wrong elements that are furthest off, NaN and Inf out of place before all others."""
+    """Return the worst wrong elements, misplaced NaN and Inf first."""
     if not sample.size or not np.issubdtype(sample.actual.dtype, np.number):
         return ()
     with np.errstate(all="ignore"):
@@ -89,7 +89,7 @@ def _told(value: Any) -> str:
 
 
 def map_of(sample: Sample) -> tuple[str, ...]:
-    """Return where the wrong elements are, as a Verdict has it; empty where not all of them are held."""
+    """Return a map of the wrong elements, for a Verdict; empty if the sample does not have all of them."""
     if not sample.is_whole or not sample.size or sample.elements < 2:
         return ()
     width = sample.shape[-1]
@@ -103,12 +103,12 @@ def map_of(sample: Sample) -> tuple[str, ...]:
     return tuple("".join(str(int(level)) for level in row) for row in np.ceil(share * 9))
 
 
-#: A looked-at place: where the wrong elements are.
+#: A check of where the wrong elements are.
 Place: TypeAlias = Callable[["Sample"], str]
 
 
 def pattern_of(sample: Sample) -> str:
-    """Name the pattern and what it usually means; empty where there is none to see."""
+    """Return the pattern and what it usually means; "" if there is none."""
     if not sample.total or not sample.size:
         return ""
     where = next(filter(None, (look(sample) for look in PLACES)), "scattered over the tensor")
@@ -126,7 +126,7 @@ def _single(sample: Sample) -> str:
 
 
 def _run(sample: Sample) -> str:
-    """One block without gaps in memory order, at the end, at the start or within."""
+    """One contiguous block in memory order, at the end, at the start or within."""
     first, last = int(sample.places[0]), int(sample.places[-1])
     if not sample.is_whole or last - first + 1 != sample.total:
         return ""
@@ -166,7 +166,7 @@ def _box(sample: Sample) -> str:
 
 
 def _every(sample: Sample) -> str:
-    """The same distance from one to the next."""
+    """Equal distances from one to the next."""
     if sample.size < 3:
         return ""
     step = int(np.gcd.reduce(np.diff(sample.places)))
@@ -182,19 +182,19 @@ def _one_index(sample: Sample) -> str:
     return ""
 
 
-#: From the most telling to the least.
+#: From the most specific to the least.
 PLACES: tuple[Place, ...] = (_single, _everywhere, _run, _slices, _box, _every, _one_index)
 
 
-#: Says whether wrong values (float64, finite ones only) have one usual cause.
+#: Tells whether wrong values (float64, finite ones only) have one usual cause.
 Test: TypeAlias = Callable[[Array, Array], bool]
 
-#: Bits of the significand that each dtype keeps, from torch's names.
+#: Bits of the significand of each dtype, by torch's names.
 DIGITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 
 
 def causes(actual: Array, expected: Array, dtype: str) -> Iterator[str]:
-    """Yield what the wrong values of a result of ``dtype`` usually mean, the most telling first."""
+    """Yield the usual causes of a result's wrong values, most specific first."""
     if not np.issubdtype(actual.dtype, np.number):
         return
     ours, theirs = actual.astype(np.float64), expected.astype(np.float64)
@@ -270,7 +270,7 @@ def _unrelated(ours: Array, theirs: Array) -> bool:
     return lengths > 0 and abs(float(ours @ theirs)) < 0.5 * lengths
 
 
-#: In this order: the first that holds is told.
+#: In this order: the first that applies is reported.
 CAUSES: tuple[tuple[Test, str], ...] = (
     (_zeros, "zeros instead of values, as of what is not computed, not written, masked away, or flushed as too small"),
     (_constant, "one value for all, as where a broadcast or an offset is ignored"),
@@ -282,7 +282,7 @@ CAUSES: tuple[tuple[Test, str], ...] = (
     (_unrelated, "hardly related to what was expected (cosine below 0.5)"),
 )
 
-#: Significand bits of formats that float32 results are silently computed in, and what these are called.
+#: Significand bits of formats in which float32 results are silently computed, and their names.
 SHORTER = {8: "bfloat16", 11: "float16 or a 10-bit mantissa (TF32, HF32)", 12: "an 11-bit mantissa (HF32)"}
 
 
@@ -305,7 +305,7 @@ def _by_digits(ours: Array, theirs: Array, dtype: str) -> str:
 
 
 def _kept_bits(values: Array, digits: int) -> int:
-    """How many significand bits are ever used (of at most 4096 values that are not zero)."""
+    """Return the number of significand bits in use (by at most 4096 nonzero values)."""
     some = values[values != 0][:4096]
     if some.size < 16:
         return digits

@@ -1,8 +1,8 @@
-"""A first look at two large tensors: whether they are equal, or no further apart than rounding or sums explain.
+"""A quick measurement of two large tensors: whether they are equal, or differ only by rounding or sums.
 
-Most results end here. Each chunk is read while it is in a core's cache: the differences and their ends, the squares of
-the expected values, and, as long as no error is above two units in the last place (ulp), the errors in ulp. What this
-look cannot decide, :mod:`measure` does, with every figure.
+Most results need no more. Each chunk is read while it is in a core's cache: the differences and their extremes, the
+squares of the expected values, and, unless an error exceeds two units in the last place (ulp), the errors in ulp. What
+this cannot decide, :mod:`measure` does, with every figure.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from pytest_ascend.precision.spread import octaves_and_inverse
 
 Floats: TypeAlias = npt.NDArray[Any]
 
-#: From this error in ulp on, nothing is said of a shared direction of roundings.
+#: From this error in ulp on, a shared direction of roundings is not judged.
 FAR = 2.0
-#: Squares of what is smaller do not overflow in float64.
+#: Squares of smaller numbers do not overflow in float64.
 LARGE = 1e150
 
 
 class SmallTensor(NamedTuple):
-    """Every element of a small tensor, each an array of (elements,): what was expected, and the errors."""
+    """Every element of a small tensor, in arrays of (elements,): the expected values, and the errors."""
 
     expected: Floats
     magnitude: Floats
     error: Floats
-    #: Number of the octave, and one over the ulp, of each expected value.
+    #: Number of the octave, and reciprocal of the ulp, of each expected value.
     octave: Floats
     inverse: Floats
     #: Errors in ulp, with their signs.
     signed: Floats
 
     def of(self, reference_runs: Sequence[Tensor]) -> Floats | None:
-        """Return the errors of reference runs in ulp, with their signs: (results, elements); None if not all finite."""
+        """Return the signed errors of reference runs in ulp, (results, elements); None if not all are finite."""
         signed = np.empty((len(reference_runs), self.error.size))
         for row, each in zip(signed, reference_runs, strict=True):
             np.subtract(_wide(each), self.expected, out=row)
@@ -56,22 +56,22 @@ class SmallTensor(NamedTuple):
 
 @dataclass(slots=True)
 class QuickMeasurement:
-    """What was seen of some elements. Sums in ulp are complete only where no error is :data:`FAR`."""
+    """Sums over some elements. Sums in ulp are complete only if no error is :data:`FAR`."""
 
     count: int = 0
     furthest: float = 0.0
-    #: The first element of the chunk that holds the largest error.
+    #: The first element of the chunk with the largest error.
     chunk: int = 0
     expected_square_sum: float = 0.0
     ulp_max: float = 0.0
     ulp_square_sum: float = 0.0
     outward_sum: float = 0.0
     upward_sum: float = 0.0
-    #: Of few elements that differ: each of them.
+    #: Every element, if few elements differ.
     few: SmallTensor | None = None
-    #: The element with the largest error, and both values, where they are known already.
+    #: The element with the largest error, and both values, if already known.
     worst: tuple[int, float, float] | None = None
-    #: Whether something is not finite, or too large for the format: another look is needed.
+    #: Whether a value is non-finite, or too large for the format: all figures are needed.
     is_odd: bool = False
 
     def place(self, actual: Tensor, expected: Tensor) -> int:
@@ -83,7 +83,7 @@ class QuickMeasurement:
         return self.chunk + int(gaps.abs().argmax())
 
     def merge(self, other: QuickMeasurement) -> None:
-        """Take in what was seen of the elements that follow."""
+        """Add the sums over the elements that follow."""
         if other.furthest > self.furthest:
             self.furthest, self.chunk = other.furthest, other.chunk
         self.count += other.count
@@ -96,9 +96,9 @@ class QuickMeasurement:
 
 
 def quick_measure(actual: Tensor, expected: Tensor, form: Format, *, only_rounding: bool) -> QuickMeasurement | None:
-    """Look at two contiguous tensors of equal shape on the CPU; None where they need a closer look.
+    """Measure two contiguous tensors of equal shape on the CPU; return None if all figures are needed.
 
-    With ``only_rounding`` it ends as soon as rounding alone cannot explain an error.
+    With ``only_rounding`` it stops as soon as rounding alone cannot explain an error.
     """
     work = work_dtype((actual, expected))
     ours, theirs = actual.reshape(-1), expected.reshape(-1)
@@ -123,7 +123,7 @@ def quick_measure(actual: Tensor, expected: Tensor, form: Format, *, only_roundi
 
 
 def quick_measure_few(actual: Tensor, expected: Tensor, form: Format) -> QuickMeasurement | None:
-    """Look at two tensors of a few elements, in float64, and keep each; None where they need a closer look."""
+    """Measure two tensors of few elements, in float64, and keep each; return None if all figures are needed."""
     ours, theirs = _wide(actual), _wide(expected)
     difference = ours - theirs
     error, magnitude = np.abs(difference), np.abs(theirs)
@@ -170,7 +170,7 @@ class _Buffers:
         self._other = torch.empty(size, dtype=dtype)
 
     def take(self, found: QuickMeasurement, actual: Tensor, expected: Tensor, start: int) -> None:
-        """Take a chunk in, whose first element is number ``start``."""
+        """Add a chunk whose first element is number ``start``."""
         length = actual.numel()
         difference = self._difference[:length]
         theirs = expected if expected.dtype is self.dtype else self._other[:length].copy_(expected)
@@ -181,7 +181,7 @@ class _Buffers:
         lowest, highest = torch.aminmax(difference)
         furthest = max(-float(lowest), float(highest))
         square = products(theirs.numpy(), theirs.numpy())
-        # Not a number, infinite, or so large that a value or a sum of squares may be too large for its format.
+        # NaN, infinite, or so large that a value or a sum of squares may overflow in its format.
         if not (furthest < math.inf and square < self.largest_square):
             found.is_odd = True
             return

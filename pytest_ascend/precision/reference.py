@@ -1,4 +1,4 @@
-"""What the CPU computes of a function: in float64, and as reference runs in the inputs' own dtype."""
+"""The CPU's results of a function: in float64, and as reference runs in the inputs' own dtype."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _DOUBLE = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
 
 
 class Mode(NamedTuple):
-    """How the CPU is to compute: under autocast to a dtype, with weights and inputs in a dtype, or as they are."""
+    """How the CPU computes: under autocast to a dtype, with weights and inputs in a dtype, or unchanged."""
 
     autocast: torch.dtype | None = None
     dtype: torch.dtype | None = None
 
 
-#: Gives so many reference runs of a part in one mode; none where the CPU cannot compute it.
+#: Returns reference runs of a part in one mode; none if the CPU cannot compute it.
 Ways: TypeAlias = Callable[[Mode, int], tuple[Tensor, ...]]
 
-#: How many reference runs are computed: usually, and before a result is rejected.
+#: Numbers of reference runs: usually, and before a result is rejected.
 COUNTS = (2, 8)
-#: Of one among hundreds of results, as layers are: and where rejecting it would be a near thing. In so many one exceeds
-#: what eight results lead to expect, now and then.
+#: For one of hundreds of results, such as layers, and if rejecting is a narrow decision. Among so many, one now and
+#: then exceeds what eight results suggest.
 COUNTS_OF_MANY = (2, 8, 32)
 USUAL = COUNTS[0]
 
 
 class Reference(Tensor):
-    """A float64 result that can give reference runs: what the CPU makes of the same inputs in their own dtype.
+    """A float64 result with reference runs: the CPU's results for the same inputs in their own dtype.
 
-    It is a tensor like any other. What is taken from it (a row, a sum, another shape) is a Reference too, whose
-    reference runs come from the same step.
+    It is a tensor like any other. What is computed from it (a row, a sum, another shape) is a Reference too, with
+    reference runs from the same step.
     """
 
     source: Source
@@ -56,11 +56,11 @@ class Reference(Tensor):
         return made
 
     def reference_runs(self, dtype: torch.dtype, count: int = USUAL) -> tuple[Tensor, ...]:
-        """Return the reference runs for a result of ``dtype``; none where nothing can be known of them."""
+        """Return the reference runs for a result of ``dtype``; none if there cannot be any."""
         mode = self.source.mode(dtype)
         found = self.ways(mode, count)
         if mode == Mode() and found and found[0].dtype is not dtype and dtype in SHORT:
-            # Neither a call under autocast was seen nor one without: the dtype tells which it must have been.
+            # No call was seen, under autocast or without: the dtype tells which it was.
             lowered = self.ways(Mode(autocast=dtype), count)
             found = lowered if lowered and lowered[0].dtype is dtype else self.ways(Mode(dtype=dtype), count) or found
         if mode.autocast is not None:
@@ -68,16 +68,16 @@ class Reference(Tensor):
         return found
 
     def __deepcopy__(self, memo: Any) -> Reference:
-        """Copy the values; reference runs stay what they are."""
+        """Copy the values, and share the reference runs."""
         return Reference.of(self.as_subclass(Tensor).clone(), self.source, self.ways)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Store it as the plain tensor that it is."""
+        """Pickle it as a plain tensor."""
         return self.as_subclass(Tensor).__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Compute with the tensor, and let the results keep reference runs."""
+        """Compute with the tensor, and keep reference runs for the results."""
         kwargs = kwargs or {}
         plain_args, plain_kwargs = tree_map(_plain, (args, dict(kwargs)))
         made = func(*plain_args, **plain_kwargs)
@@ -102,13 +102,13 @@ def _plain(value: Any) -> Any:
 
 
 def _is_pure(func: Any) -> bool:
-    """Whether a function makes new tensors of its operands, and writes into none."""
+    """Whether a function returns new tensors, and writes to none."""
     name = str(getattr(func, "__name__", ""))
     return not name.startswith("__set") and not (name.endswith("_") and not name.endswith("__"))
 
 
 def _applied(func: Any, arguments: tuple[Any, Any], place: int, mode: Mode, count: int) -> tuple[Tensor, ...]:
-    """Return what a step makes of each reference run."""
+    """Return the results of a step for each reference run."""
     leaves, spec = tree_flatten(arguments)
     reference_runs = [each.ways(mode, count) if isinstance(each, Reference) else None for each in leaves]
     made = []
@@ -120,23 +120,23 @@ def _applied(func: Any, arguments: tuple[Any, Any], place: int, mode: Mode, coun
 
 
 def plain(value: Tensor) -> Tensor:
-    """Return a reference as the float64 tensor that it is, and any other tensor as it is."""
+    """Return a reference as a plain float64 tensor, and any other tensor unchanged."""
     return value.as_subclass(Tensor) if isinstance(value, Reference) else value
 
 
 @dataclass(eq=False)
 class Source:
-    """A function with copies of its arguments on the CPU, as they were. ``notes`` say what was computed another way."""
+    """A function with copies of its arguments on the CPU. ``notes`` name what was computed another way."""
 
     subject: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     autocast: torch.dtype | None = None
-    #: Calls the subject with arguments, within the context that it is given for the forward pass.
+    #: Calls the subject with arguments; the forward pass runs within the given context.
     call: Callable[..., Any] | None = None
     #: Why there are no reference runs.
     lacking: str = ""
-    #: How many reference runs are computed, step by step.
+    #: Numbers of reference runs, step by step.
     counts: tuple[int, ...] = COUNTS
 
     def __post_init__(self) -> None:
@@ -158,19 +158,19 @@ class Source:
         """Compute in float64, and return references."""
         found = self._compute(_widen, None, ())
         self._shapes = [each.shape for each in tensors_in(found)]
-        if _owner(self.subject) is None:  # a function may hold what changes after this: ask it now
+        if _owner(self.subject) is None:  # a function may capture what changes later: call it now
             self._leaves(Mode(self.autocast), USUAL)
         places = iter(range(len(self._shapes)))
         return mapped(found, lambda each: self._reference(each.detach(), next(places)))
 
     def known(self, exact: Any) -> Any:
-        """Return references for a float64 result that is known already."""
+        """Return references for an already known float64 result."""
         self._shapes = [each.shape for each in tensors_in(exact)]
         places = iter(range(len(self._shapes)))
         return mapped(exact, lambda each: self._reference(each, next(places)))
 
     def mode(self, dtype: torch.dtype) -> Mode:
-        """Return how a device has computed a result of ``dtype``, as far as that is known."""
+        """Return how a device computed a result of ``dtype``, as far as known."""
         if self.autocast is not None:
             return Mode(autocast=self.autocast)
         if self._called and self._called[0] is not None:
@@ -181,7 +181,7 @@ class Source:
         return Mode()
 
     def described(self, dtype: torch.dtype, count: int) -> str:
-        """Say what reference runs a result of ``dtype`` is judged beside."""
+        """Describe the reference runs of a result of ``dtype``."""
         name = str(dtype).removeprefix("torch.")
         if not count:
             return f"judged by the float64 value alone: the CPU gives no {name} to hold it against ({self.lacking})"
@@ -196,13 +196,13 @@ class Source:
         return Reference.of(value, self, ways)
 
     def _leaves(self, mode: Mode, count: int) -> list[list[Tensor]]:
-        """Return the tensors of the output, computed once for each reference run."""
+        """Return the tensors of the output, computed once per reference run."""
         known = self._known.setdefault(mode, [])
         if mode not in self._asked:
             known += self._reference_runs(mode, range(USUAL))
             self._asked[mode] = USUAL
         if self._asked[mode] < count and len(known) == self._asked[mode]:
-            # What a function holds may have changed since: it has to give the first result again.
+            # What a function captures may have changed: it has to reproduce the first result.
             if all(map(torch.equal, known[0], next(self._reference_runs(mode, [0]), []))):
                 known += self._reference_runs(mode, range(len(known), count))
             self._asked[mode] = count
@@ -216,7 +216,7 @@ class Source:
                 contexts.append(cross_entropy_inside())
             try:
                 found = self._compute(convert, mode.autocast, contexts)
-            except Exception as error:  # noqa: BLE001 - whatever the CPU lacks, the judge does without
+            except Exception as error:  # noqa: BLE001 - whatever the CPU cannot compute is left out
                 self.lacking = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]
                 return
             leaves = [each.detach() for each in tensors_in(found)]
@@ -243,13 +243,13 @@ class Source:
 
 
 def _owner(subject: Any) -> nn.Module | None:
-    """Return the module that is called, or whose method is."""
+    """Return the module that is called, or whose method is called."""
     owner = getattr(subject, "__self__", None) if inspect.ismethod(subject) else subject
     return owner if isinstance(owner, nn.Module) else None
 
 
 def _copied(subject: Any, owner: nn.Module, convert: Callable[[Any], Any] | None = None) -> Any:
-    """Return a subject on a copy of its module on the CPU, in float64 or another dtype where ``convert`` says so."""
+    """Return a subject on a CPU copy of its module, converted by ``convert`` if given."""
     module = copy.deepcopy(owner).cpu()
     if convert is not None:
         for part in module.modules():
@@ -267,7 +267,7 @@ def _convert_tensors(part: nn.Module, convert: Callable[[Any], Any]) -> None:
 
 
 def _see_next_call(module: nn.Module, called: list[torch.dtype | None]) -> None:
-    """Keep, of the next call of a module, whether it is made under autocast, and to which dtype."""
+    """Record, at the next call of a module, the dtype of autocast, if any."""
     handles: list[Any] = []
 
     def see(called_module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -288,7 +288,7 @@ def initialise(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
 
 
 def autocast_of(device_type: str) -> torch.dtype | None:
-    """Return the dtype of the autocast that is in force for a type of device; None where none is."""
+    """Return the dtype of the active autocast for a device type; None without."""
     with contextlib.suppress(RuntimeError, TypeError):
         if torch.is_autocast_enabled(device_type):
             return torch.get_autocast_dtype(device_type)
@@ -313,6 +313,6 @@ def _to(dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
 
 
 def _own(original: Tensor, made: Tensor) -> Tensor:
-    """Return a leaf of its own memory that asks for a gradient where the original does."""
+    """Return a leaf with its own memory that requires a gradient if the original does."""
     own = made.clone() if made.data_ptr() == original.data_ptr() else made
     return own.requires_grad_(original.requires_grad)

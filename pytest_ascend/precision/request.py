@@ -21,7 +21,7 @@ from pytest_ascend.records.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Promise:
-    """What PyTorch promises of an output besides its values; None where it is not asked."""
+    """What PyTorch promises of an output besides its values; None if not checked."""
 
     dtype: str | None = None
     device: str | None = None
@@ -30,10 +30,10 @@ class Promise:
 
 
 def as_tensor(value: Any, path: str, number: torch.dtype | None = None) -> torch.Tensor:
-    """Return a tensor for whatever holds numbers; a Python float takes the dtype ``number``.
+    """Return a tensor for anything that holds numbers; a Python float takes the dtype ``number``.
 
-    Mapped files stay files: of a numpy.memmap and of a slice of a safetensors file (opened for "pt") only those pages
-    are in memory that are looked at just then. Raises :class:`UsageError` for anything else.
+    Memory-mapped files stay mapped: of a numpy.memmap, or a slice of a safetensors file (opened for "pt"), only the
+    pages in use are in memory. Raises :class:`UsageError` for anything else.
     """
     if callable(getattr(value, "get_shape", None)) and callable(getattr(value, "get_dtype", None)):
         value = value[...]  # a view of the mapped file
@@ -70,7 +70,7 @@ def _readable(value: torch.Tensor, path: str) -> torch.Tensor:
 def promised_dtype(
     expected: torch.Tensor, reference_runs: Sequence[torch.Tensor], promise: Promise
 ) -> torch.dtype | None:
-    """Return the dtype the actual value must have; None where a float64 reference stands for any floating dtype."""
+    """Return the required dtype of the actual value; None if a float64 reference allows any floating dtype."""
     if promise.dtype is not None:
         dtype = getattr(torch, promise.dtype.removeprefix("torch."), None)
         if not isinstance(dtype, torch.dtype):
@@ -84,7 +84,7 @@ def promised_dtype(
 def differences(
     actual: torch.Tensor, expected: torch.Tensor, reference_runs: Sequence[torch.Tensor], promise: Promise, source: Any
 ) -> Iterator[str]:
-    """Say what is wrong with the attributes of ``actual``; ``source`` is the value as it was given."""
+    """Yield what is wrong with the attributes of ``actual``; ``source`` is the original value."""
     dtype = promised_dtype(expected, reference_runs, promise)
     if dtype is not None and actual.dtype is not dtype:
         yield f"dtype: expected {dtype_name(dtype)}, got {dtype_name(actual.dtype)}"
@@ -114,7 +114,7 @@ def _checked(stride: Any, actual: torch.Tensor) -> tuple[int, ...]:
 
 
 def category(dtype: torch.dtype) -> str:
-    """Return what kind of numbers a dtype holds: dtypes of one kind can be compared by value."""
+    """Return the kind of numbers of a dtype: dtypes of one kind can be compared by value."""
     if dtype in REAL_PARTS:
         return "complex"
     if dtype in FORMATS:
@@ -123,20 +123,20 @@ def category(dtype: torch.dtype) -> str:
 
 
 def significant(shape: Sequence[int], stride: Sequence[int]) -> list[int]:
-    """Strides of the dimensions that have more than one element: the others say nothing."""
+    """Return the strides of dimensions with more than one element: the others have no effect."""
     return [step for size, step in zip(shape, stride, strict=False) if size > 1]
 
 
 def _is_on(device: torch.device, promised: str) -> bool:
-    """Compare by name: torch knows no device "npu" before torch_npu is loaded."""
+    """Compare by name: torch has no device "npu" before torch_npu is loaded."""
     return promised in (device.type, str(device)) or (promised == f"{device.type}:0" and device.index is None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """How to judge: the standard, with its changed limits and the reason for looser ones, and what is known.
+    """How to judge: the standard, its changed limits with the reason for looser ones, and what is known.
 
-    Raises :class:`UsageError` where that makes no sense.
+    Raises :class:`UsageError` for contradictory settings.
     """
 
     standard: Standard
@@ -146,7 +146,7 @@ class Request:
     scale: float | None = None
     branching: bool = False
     promise: Promise = field(default_factory=Promise)
-    #: Whether more reference runs are at hand where these do not explain an error.
+    #: Whether more reference runs can be computed if these do not explain an error.
     sampled: bool = False
 
     def __post_init__(self) -> None:
@@ -185,7 +185,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def explain(verdict: Verdict) -> Iterator[str]:
-    """Yield the lines that say what was found, where, and by which rule; for a verdict that agrees, its figures."""
+    """Yield lines on the difference, its place and the rule; for a verdict that agrees, its figures."""
     yield f"{verdict.path}: {verdict.headline}"
     if verdict.worst is not None:
         place = f"[{', '.join(map(str, verdict.worst.index))}]"

@@ -1,4 +1,4 @@
-"""The published rules: each tallies what it asks of every chunk, and says at the end whether it is broken."""
+"""The published rules: each processes every chunk, and decides at the end whether it is broken."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Numbers: TypeAlias = Mapping[str, float]
 
 
 class Rule(Protocol):
-    """One published rule while a pass runs."""
+    """One published rule during a pass."""
 
     def add(self, actual: Floats, expected: Floats, *reference_runs: Floats) -> None:
-        """Take in a chunk of finite pairs (float64), with what reference runs have there, finite or not."""
+        """Process a chunk of finite pairs (float64), with the reference runs there, finite or not."""
 
     def finding(self, found: Measurement) -> Finding:
-        """Say, when the pass is over, what decides."""
+        """Return, after the pass, the deciding finding."""
 
 
 @dataclass(slots=True)
@@ -39,13 +39,13 @@ class Relative:
     largest: float = 0.0
 
     def add(self, actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
-        """Take in a chunk."""
+        """Process a chunk."""
         ratio = np.abs(actual - expected) / (np.abs(expected) + self.numbers["offset"])
         self.total += float(ratio.sum())
         self.largest = max(self.largest, float(ratio.max(initial=0.0)))
 
     def finding(self, found: Measurement) -> Finding:
-        """Both have to be below their limit; reaching it is too much."""
+        """Both have to be below their limits; equal is too much."""
         limit, offset = math.nextafter(self.numbers["max"], 0), self.numbers["offset"]
         mean = Finding(
             rule="mean relative error",
@@ -78,13 +78,13 @@ class Mixed:
         return bound
 
     def add(self, actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
-        """Take in a chunk."""
+        """Process a chunk."""
         error = np.abs(actual - expected)
         self.outside += int(np.count_nonzero(error > self._usual(expected)))
         self.furthest = max(self.furthest, float((error / self._bound(expected)).max(initial=0.0)))
 
     def finding(self, found: Measurement) -> Finding:
-        """The far elements first: one of them is enough."""
+        """Far elements first: one of them is enough."""
         rule = "error of one element, as a multiple of max(floor, 32 ulp)"
         far = Finding(rule=rule, value=self.furthest, limit=1.0, allowed=self._bound)
         rule = "share of elements beyond atol + rtol * abs(expected)"
@@ -106,7 +106,7 @@ class Close:
         return bound
 
     def add(self, actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
-        """Take in a chunk."""
+        """Process a chunk."""
         ratio = np.abs(actual - expected) / self._bound(expected)
         self.furthest = max(self.furthest, float(ratio.max(initial=0.0)))
 
@@ -118,7 +118,7 @@ class Close:
 
 @dataclass(slots=True)
 class Ulp:
-    """A share of the elements beyond so many ulp, or (where the standard has one) the mean error in ulp."""
+    """A share of the elements beyond a number of ulp, or (if the standard has one) the mean error in ulp."""
 
     numbers: Numbers
     form: Format
@@ -128,11 +128,11 @@ class Ulp:
         return self.numbers["ulps"] * self.form.ulp(np.abs(expected))
 
     def add(self, actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
-        """Take in a chunk."""
+        """Process a chunk."""
         self.beyond += int(np.count_nonzero(np.abs(actual - expected) > self._bound(expected)))
 
     def finding(self, found: Measurement) -> Finding:
-        """A low mean is as good as a low share."""
+        """A low mean suffices, as does a low share."""
         count = max(found.actual.count, 1)
         ulps, limit = self.numbers["ulps"], math.nextafter(self.numbers["share"], 0)
         rule = f"share of elements beyond {ulps:g} ulp"
@@ -149,10 +149,10 @@ class Thousandth:
     form: Format
 
     def add(self, actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
-        """Nothing to take in: the sums have it."""
+        """Do nothing: the sums have what is needed."""
 
     def finding(self, found: Measurement) -> Finding:
-        """Compare the share of those beyond."""
+        """Compare the share of the elements beyond."""
         return Finding(
             rule="share of elements beyond 0.1 %",
             value=1 - found.actual.within[0] / max(found.actual.count, 1) if found.actual.count else 0.0,
@@ -170,7 +170,7 @@ class Binary:
     unequal: int = 0
 
     def add(self, actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
-        """Take in a chunk; zeros of different sign differ."""
+        """Process a chunk; zeros of different sign differ."""
         differs = (actual != expected) | (np.signbit(actual) != np.signbit(expected))
         self.unequal += int(np.count_nonzero(differs))
 
@@ -182,7 +182,7 @@ class Binary:
 
 @dataclass(slots=True)
 class Tally:
-    """Errors of one side. Values below ``small_value`` are counted apart: by share, where off by ``small_atol``."""
+    """Errors of one side. Values below ``small_value`` are counted separately, if off by ``small_atol``."""
 
     numbers: Numbers
     count: int = 0
@@ -193,7 +193,7 @@ class Tally:
     small_off: int = 0
 
     def add(self, actual: Floats, expected: Floats) -> None:
-        """Take in a chunk (float64)."""
+        """Process a chunk (float64)."""
         error, magnitude = np.abs(actual - expected), np.abs(expected)
         is_small = magnitude < self.numbers["small_value"]
         ratio = error[~is_small] / magnitude[~is_small]
@@ -205,7 +205,7 @@ class Tally:
         self.small_off += int(np.count_nonzero(error[is_small] > self.numbers["small_atol"]))
 
     def figures(self) -> dict[str, float]:
-        """Return what is compared with the other side's, by the name of its limit."""
+        """Return the figures compared with the other side's, by the names of their limits."""
         return {
             "max_rel": self.rel_max,
             "mean_rel": self.rel_sum / max(self.usual, 1),
@@ -214,14 +214,14 @@ class Tally:
         }
 
 
-#: Figures that are compared with a second device's.
+#: Figures compared with a second device's.
 _RATIOS = {
     "max_rel": "largest relative error",
     "mean_rel": "mean relative error",
     "rmse": "RMSE",
     "small": "share of small values that are off",
 }
-#: What a share counts as, where the second device has none.
+#: The least share that a second device without any counts as.
 _FROM_NOTHING = 10_000.0
 
 
@@ -234,7 +234,7 @@ class Ratio:
     sides: list[Tally] = field(default_factory=list)
 
     def add(self, actual: Floats, expected: Floats, *reference_runs: Floats) -> None:
-        """Take in a chunk; of the second device only what is finite."""
+        """Process a chunk; of the second device only finite values."""
         if not reference_runs:
             raise UsageError(
                 "standard benchmark-ratio needs the result of a second device",
@@ -246,7 +246,7 @@ class Ratio:
         self.sides[1].add(reference_runs[0][finite], expected[finite])
 
     def finding(self, _found: Measurement) -> Finding:
-        """Each figure against the other's, which counts as no less than the floor."""
+        """Compare each figure with the other's, which counts as at least the floor."""
         ours, theirs = (side.figures() for side in self.sides or [Tally(self.numbers), Tally(self.numbers)])
         findings = [
             Finding(
@@ -266,7 +266,7 @@ class Ratio:
         return ours / theirs
 
 
-#: What a row of the table of standards can name.
+#: The rules that a row of the table of standards can name.
 RULES: Mapping[str, Callable[[Numbers, Format], Rule]] = {
     "relative": Relative,
     "mixed": Mixed,

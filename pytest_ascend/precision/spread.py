@@ -1,7 +1,7 @@
-"""How errors are spread: how many elements have what error in ulp, by the octave of the expected value.
+"""The distribution of errors: how many elements have which error in ulp, by octave of the expected value.
 
-Within an octave (the numbers between two powers of two) the unit in the last place is the same, so that this table
-holds all that an error model asks for, and the percentiles too. Small tensors are kept element by element.
+Within an octave (the numbers between two powers of two) the unit in the last place is constant, so that this table
+suffices for an error model and for percentiles. Small tensors are kept element by element.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pytest_ascend.precision.formats import Format
 Floats: TypeAlias = npt.NDArray[Any]
 Ints: TypeAlias = npt.NDArray[Any]
 
-#: Up to so many elements, each is kept; above, they are counted in bins.
+#: Up to this many elements, each is kept; more are counted in bins.
 EXACT_UP_TO = 1024
-#: The exponent that stands for zero: octave 0, which holds the subnormals of the dtype that is worked in, too.
+#: The exponent that stands for zero: octave 0, which also has the subnormals of the working dtype.
 ZERO_EXPONENT = 1023
-#: Bins of the error in ulp: eight to an octave from 2**-8 to 2**40. The lowest also holds everything below it.
+#: Bins of the error in ulp: eight per octave from 2**-8 to 2**40. The lowest also has everything below it.
 BINS, LOWEST_ULP_EXPONENT = 384, -8
-#: From about here on errors are in the last bin, whatever their size; the largest of an octave is kept besides.
+#: About here the last bin begins, without an upper end; the largest error of an octave is kept separately.
 BEYOND_ULPS = 2.0 ** (BINS // 8 - 1 + LOWEST_ULP_EXPONENT)
 
 
@@ -40,17 +40,17 @@ class Entries(NamedTuple):
 
 @dataclass(slots=True)
 class Spread:
-    """The table while a pass fills it: counts from the key ``_lowest`` on."""
+    """The table during a pass: counts from the key ``_lowest`` on."""
 
     _lowest: int = 0
     _table: Ints | None = None
     _exact: list[tuple[Ints, Floats]] = field(default_factory=list)
     _entries: Entries | None = None
-    #: The largest error of each octave that has one too large for the bins: where little is expected, ulps are tiny.
+    #: The largest error of each octave with one beyond the bins: for small expected values, ulps are tiny.
     _beyond: dict[int, float] = field(default_factory=dict)
 
     def add(self, octaves: Ints, ulps: Floats) -> None:
-        """Take in a few elements: the octave of each expected value (see :func:`octaves_and_inverse`) and its error."""
+        """Add a few elements: the octave of each expected value (see :func:`octaves_and_inverse`) and its error."""
         if self._table is None and sum(each[1].size for each in self._exact) + ulps.size <= EXACT_UP_TO:
             self._exact.append((octaves, ulps))
             self._entries = None
@@ -58,12 +58,12 @@ class Spread:
             self._count_and_note(octaves, ulps)
 
     def count(self, keys: torch.Tensor) -> None:
-        """Count elements by key, octave * BINS + bin (not none at all)."""
+        """Count elements by key, octave * BINS + bin (at least one element)."""
         lowest = int(keys.min())
         self._take(lowest, torch.bincount(keys - lowest).numpy())
 
     def _take(self, lowest: int, counts: Ints) -> None:
-        """Add counts of the keys from ``lowest`` on; the table spans what occurs, so that it stays in a cache."""
+        """Add counts of the keys from ``lowest`` on; the table spans only keys that occur, so that it fits a cache."""
         self._entries = None
         before = [(octaves, ulps) for octaves, ulps in self._exact if ulps.size]
         self._exact.clear()
@@ -96,7 +96,7 @@ class Spread:
             self._beyond[octave] = max(self._beyond.get(octave, 0.0), ulps)
 
     def merge(self, other: Spread) -> None:
-        """Take in what another pass has counted."""
+        """Add the counts of another pass."""
         for each in other._exact:
             self.add(*each)
         if other._table is not None:
@@ -105,7 +105,7 @@ class Spread:
             self._keep_beyond(octave, ulps)
 
     def entries(self) -> Entries:
-        """Return the table without its empty places."""
+        """Return the table without empty entries."""
         if self._entries is None:
             self._entries = self._counted()
         return self._entries
@@ -132,7 +132,7 @@ def percentile(entries: Entries, share: float) -> float:
 
 
 def octaves_and_inverse(magnitude: Floats, form: Format) -> tuple[Ints, Floats]:
-    """Return, for each value (float64, positive or zero), its octave as a number and one over its ulp in ``form``.
+    """Return the octave's number and the reciprocal of the ulp of each value (float64, positive or zero) in ``form``.
 
     The latter is divided by ``2 ** (digits - 2)``, so that it stays finite for the smallest ulp.
     """
@@ -143,7 +143,7 @@ def octaves_and_inverse(magnitude: Floats, form: Format) -> tuple[Ints, Floats]:
 
 
 def bin_bounds(bins: Ints) -> tuple[Floats, Floats]:
-    """Return the smallest error in ulp that a bin takes, and the smallest that it no longer takes."""
+    """Return the lower and the upper bound of a bin, in ulp; the upper one is excluded."""
     edges = np.ldexp(1 + bins % 8 / 8, bins // 8 + LOWEST_ULP_EXPONENT)
     following = bins + 1
     upper = np.ldexp(1 + following % 8 / 8, following // 8 + LOWEST_ULP_EXPONENT)
@@ -156,7 +156,7 @@ def _keys(octaves: Ints, ulps: Floats) -> Ints:
     return keys
 
 
-#: Percentiles of the error that every verdict shows.
+#: Percentiles of the error in every verdict.
 PERCENTILES = (50.0, 99.0, 99.9)
 _NAMES = tuple(f"ulp_p{each:g}" for each in PERCENTILES)
 _RANKS = np.array(PERCENTILES) / 100

@@ -1,4 +1,4 @@
-"""Functions that the CPU has no kernel for, computed another way: that operator alone, and with a note of it."""
+"""Functions without a CPU kernel, computed another way: only these, and with a note."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from torch.utils._pytree import tree_map
 
 from pytest_ascend.precision.nested import mapped, tensors_in
 
-#: How torch says that a kernel lacks a dtype.
+#: torch's message for a kernel without a dtype.
 _LACKS = re.compile(r"not implemented for|Double|float64|Could not run|expected .* dtype|to be (Float|BFloat)", re.I)
 
-#: How oneDNN says that it lacks one.
+#: oneDNN's message for the same.
 _NO_PRIMITIVE = "could not create a primitive"
 
 
@@ -50,7 +50,7 @@ def geglu(
     approximate: int = 1,
     activate_left: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return the gated half and the GELU of the other, as torch_npu's ``npu_geglu`` gives them."""
+    """Return one half gated by the GELU of the other, and that GELU, as torch_npu's ``npu_geglu`` does."""
     left, right = x.chunk(2, dim)
     if activate_left:
         left, right = right, left
@@ -76,7 +76,7 @@ def rotary_mul(x: Tensor, r1: Tensor, r2: Tensor) -> Tensor:
     return x * r1 + torch.cat((-right, left), -1) * r2
 
 
-#: Functions by name that only an NPU has, or that the CPU has not in every dtype.
+#: Functions by name that only an NPU has, or that the CPU lacks in some dtypes.
 STAND_INS: Mapping[str, Callable[..., Any]] = {
     "_grouped_mm": grouped_mm,
     "grouped_mm": grouped_mm,
@@ -89,7 +89,7 @@ STAND_INS: Mapping[str, Callable[..., Any]] = {
 
 @contextlib.contextmanager
 def without_onednn() -> Iterator[None]:
-    """Compute by torch's own kernels."""
+    """Compute with torch's own kernels."""
     enabled = torch.backends.mkldnn.enabled
     torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
     try:
@@ -99,10 +99,10 @@ def without_onednn() -> Iterator[None]:
 
 
 class stand_ins(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
-    """Within this context, a function that the CPU cannot compute is computed another way; ``notes`` takes which.
+    """A context in which functions that the CPU lacks are computed another way; ``notes`` records which.
 
-    What has no definition here is computed in float32 instead of float64. Raises what torch raises where that does not
-    help. With ``wide``, what is float64 stays float64 where a model asks for float32, as many do for a norm or a loss.
+    Functions without a definition here are computed in float32 instead of float64. Raises torch's error if that does
+    not help. With ``wide``, float64 stays float64 where a model casts to float32, as many do for a norm or a loss.
     """
 
     def __init__(self, notes: list[str], *, wide: bool = False) -> None:
@@ -110,7 +110,7 @@ class stand_ins(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
         self.notes, self.wide = notes, wide
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Call a function; another way where it fails for the lack of a kernel."""
+        """Call a function; another way if it fails for lack of a kernel."""
         kwargs = kwargs or {}
         if self.wide and args and isinstance(args[0], Tensor) and args[0].dtype is torch.float64:
             if func is Tensor.float:
@@ -119,7 +119,7 @@ class stand_ins(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
         try:
             return func(*args, **kwargs)
         except (RuntimeError, NotImplementedError, ValueError) as error:
-            if _NO_PRIMITIVE in str(error):  # oneDNN has none for this processor, as LSTM's in bfloat16 on some
+            if _NO_PRIMITIVE in str(error):  # oneDNN lacks it on this processor, as LSTM's in bfloat16 on some
                 with without_onednn():
                     return func(*args, **kwargs)
             name = str(getattr(func, "__name__", func)).partition(".")[0]
@@ -153,13 +153,13 @@ def _wide(value: Tensor) -> Tensor:
 
 
 class cross_entropy_inside(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
-    """Within this context ``cross_entropy`` takes its logarithms in the logits' dtype, as on NPUs under autocast.
+    """A context in which ``cross_entropy`` takes logarithms in the logits' dtype, as on NPUs under autocast.
 
     torch gives the inner softmax the dtype of its input; the CPU's autocast widens that input first.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Call a function; the loss another way."""
+        """Call a function, and replace the loss."""
         kwargs = kwargs or {}
         if getattr(func, "__name__", "") != "cross_entropy" or not args:
             return func(*args, **kwargs)

@@ -11,7 +11,7 @@ from pytest_ascend.precision.formats import ALLOWANCES
 
 Numbers = Mapping[str, float]
 
-#: Where a dtype has no row of its own.
+#: For dtypes without a row of their own.
 ANY = "any"
 
 
@@ -19,7 +19,7 @@ ANY = "any"
 class Standard:
     """A rule with its numbers by dtype. ``rule`` names the function in :mod:`pytest_ascend.precision.rules`.
 
-    ``upper`` names the numbers that are looser when they are larger; the others are looser when they are smaller.
+    ``upper`` names the numbers for which larger is looser; for the others smaller is.
     """
 
     name: str
@@ -32,11 +32,11 @@ class Standard:
 
     @property
     def label(self) -> str:
-        """Name and revision, as reports show it."""
+        """Name and revision, as in reports."""
         return f"{self.name}@{self.revision}"
 
     def numbers(self, dtype: str) -> Numbers:
-        """Return the numbers for a dtype (torch's name). Raises :class:`UsageError` where the standard has none."""
+        """Return the numbers for a dtype (torch's name). Raises :class:`UsageError` if the standard has none."""
         found = self.limits.get(dtype) or self.limits.get(ANY)
         if found is None:
             raise UsageError(
@@ -67,7 +67,7 @@ _SHORT = ("float16", "bfloat16", "float32")
 _CANN = "CANN operator precision standard"
 _MSPROBE = "msprobe, accuracy checker of the MindStudio training tools"
 
-#: The standard that judges where nobody asks for another.
+#: The standard that judges by default.
 DEFAULT = "error-model"
 
 _ROWS = (
@@ -175,7 +175,7 @@ STANDARDS: Mapping[str, Standard] = MappingProxyType({row.label: row for row in 
 
 
 def standard_of(name: str | Standard | None) -> Standard:
-    """Return the standard of that name, or the default. Raises :class:`UsageError` for one that does not exist."""
+    """Return a standard by name, or the default. Raises :class:`UsageError` for an unknown one."""
     if isinstance(name, Standard):
         return name
     wanted = DEFAULT if name is None else name
@@ -188,7 +188,7 @@ def standard_of(name: str | Standard | None) -> Standard:
 def adjusted(standard: Standard, dtype: str, limits: Mapping[str, float], waiver: str) -> Standard:
     """Return the standard with some of its numbers replaced for ``dtype``.
 
-    A tighter number needs nothing; a looser one is a waiver, and raises :class:`UsageError` without a reason for it.
+    A tighter number needs no reason; a looser one is a waiver, and raises :class:`UsageError` without one.
     """
     numbers = standard.numbers(dtype)
     if not limits:
@@ -214,5 +214,5 @@ def check_names(standard: Standard, limits: Mapping[str, float]) -> None:
 
 
 def is_looser(standard: Standard, key: str, value: float, usual: float) -> bool:
-    """Say whether ``value`` lets more pass than ``usual`` does."""
+    """Return whether ``value`` lets more pass than ``usual`` does."""
     return value > usual if key in standard.upper else value < usual

@@ -1,4 +1,4 @@
-"""What a pass over two tensors knows: running sums over pairs of finite values, from which every figure follows."""
+"""Running sums over pairs of finite values, from which every figure follows."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pytest_ascend.precision.spread import Spread
 
 Floats: TypeAlias = npt.NDArray[Any]
 
-#: Relative errors whose share is counted, as the field reports them: 0.1 %, 0.5 % and 1 %.
+#: Relative errors whose share is counted, as is common: 0.1 %, 0.5 % and 1 %.
 SHARES = (0.001, 0.005, 0.01)
 
 
-#: Fields that are joined by their maximum, and by their sum.
+#: Fields merged by their maximum, and by their sum.
 MAXIMA = ("abs_max", "rel_max", "ulp_max", "expected_max")
 TOTALS = (
     "count",
@@ -38,15 +38,15 @@ TOTALS = (
 
 @dataclass(slots=True)
 class Sums:
-    """What a pass knows so far of one side (a device's values, or a reference run) against what was expected.
+    """Sums of one side (a device's values, or a reference run) against the expected values.
 
     Errors are ``abs(actual - expected)``; errors in ulp are divided by the unit in the last place of ``format`` at
-    ``expected``. All sums are over finite pairs. ``outward`` counts an error away from zero as positive,
-    ``upward`` one towards plus infinity, and none as more than one ulp: their means show a wrong rounding mode.
+    ``expected``. All sums are over finite pairs. ``outward`` counts an error away from zero as positive, ``upward`` one
+    towards plus infinity, each as at most one ulp: their means show a wrong rounding mode.
     """
 
     format: Format
-    #: Whether this is a reference run: of few elements, only what the model asks of one is summed.
+    #: Whether this is a reference run: for few elements, only what the model needs is summed.
     is_beside: bool = False
     count: int = 0
     abs_sum: float = 0.0
@@ -66,13 +66,13 @@ class Sums:
     expected_max: float = 0.0
     within: list[int] = field(default_factory=lambda: [0] * len(SHARES))
     spread: Spread = field(default_factory=Spread)
-    #: Elements in a block of neighbours; 0 where blocks are not asked for.
+    #: Elements in a block of neighbours; 0 without blocks.
     block: int = 0
-    #: Mean square of the errors and of the ulp in each block, chunk by chunk; NaN in chunks that are not all finite.
+    #: Mean square of the errors and of the ulp in each block, chunk by chunk; NaN in chunks with non-finite values.
     blocks: list[tuple[Floats, Floats]] = field(default_factory=list)
 
     def merge(self, other: Sums) -> None:
-        """Take in what another pass has summed of the elements that follow."""
+        """Add the sums over the elements that follow."""
         if other.abs_max > self.abs_max or self.abs_argmax < 0:
             self.abs_argmax = other.abs_argmax
         for name in MAXIMA:
@@ -83,14 +83,14 @@ class Sums:
         self.spread.merge(other.spread)
 
 
-#: Elements in a piece fetched from a device other than the CPU: few transfers, little memory.
+#: Elements in a piece copied from a device other than the CPU: few transfers, little memory.
 FETCHED_AT_A_TIME = 1 << 20
 
 
 def pieces(tensors: Sequence[torch.Tensor], size: int) -> Iterator[list[torch.Tensor]]:
     """Yield flat pieces of at most ``size`` elements of tensors of equal shape, in row-major order, on the CPU.
 
-    Nothing is copied of tensors that are contiguous on the CPU, and never more than one piece of the others.
+    Contiguous CPU tensors are not copied; of others, one piece at a time is.
     """
     if any(each.device.type != "cpu" for each in tensors) and size < FETCHED_AT_A_TIME:
         for fetched in pieces(tensors, FETCHED_AT_A_TIME):
@@ -111,7 +111,7 @@ def _flat(tensors: Sequence[torch.Tensor], size: int) -> Iterator[list[torch.Ten
 
 
 def _rows(tensors: Sequence[torch.Tensor], size: int) -> Iterator[list[torch.Tensor]]:
-    """Cut along the first dimension; rows that are too large themselves are cut further."""
+    """Split along the first dimension; rows that are too large are split further."""
     rows, row = tensors[0].shape[0], tensors[0][0].numel()
     step = max(1, size // row)
     for start in range(0, rows, step):

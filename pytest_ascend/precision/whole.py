@@ -20,7 +20,7 @@ from pytest_ascend.precision.operators import RANDOM, UNSHOWN_BRANCHING, Operato
 from pytest_ascend.precision.reference import Source, initialise
 from pytest_ascend.records.verdict import Verdict
 
-#: Generators are set to this before the model runs, on the device and on the CPU.
+#: The seed of generators before the model runs, on the device and on the CPU.
 SEED = 0
 
 
@@ -74,7 +74,7 @@ class ModuleResults:
         device: torch.device,
         autocast: torch.dtype | None,
     ) -> ModuleResults:
-        """Compute both. Raises :class:`UsageError` for a model that draws random numbers outside dropout modules."""
+        """Compute both. Raises :class:`UsageError` for a model that uses random numbers outside dropout modules."""
         initialise(model, inputs, kwargs)
         still, dropped = without_dropout(model)
         source = Source(still, tuple(inputs), dict(kwargs), autocast, call=outputs_and_gradients)
@@ -84,7 +84,7 @@ class ModuleResults:
         return cls(still, inputs, kwargs, autocast, expected, dropped, branching).on(device)
 
     def on(self, device: torch.device) -> ModuleResults:
-        """Return the same with new results of a device."""
+        """Return these with new results of a device."""
         args, named = (mapped(each, lambda tensor: _moved(tensor, device)) for each in (self.inputs, self.kwargs))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
@@ -114,7 +114,7 @@ def outputs_and_gradients(
             return tensor
         own = tensor.detach().clone().requires_grad_()
         inputs[str(len(inputs))] = own
-        return own.clone()  # in-place changes of a model must not reach the leaves
+        return own.clone()  # in-place changes by a model must not reach the leaves
 
     args, kwargs = mapped((args, dict(kwargs)), leaf)
     model.zero_grad(set_to_none=True)
@@ -161,7 +161,7 @@ def _refuse_random(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str,
 
 
 def _drawing(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return the names of the innermost modules that draw random numbers."""
+    """Return the names of the innermost modules that use random numbers."""
     copied = copy.deepcopy(model).cpu()
     found: list[str] = []
     stack: list[tuple[str, OperatorNames]] = []
