@@ -1,11 +1,11 @@
-"""Operators and the ten properties each is tested for: bundled ones, torch_npu's own, those of users and vendors."""
+"""Operators and the ten properties each is tested for: bundled ones, torch_npu's own, and users' and vendors'."""
 
 from pytest_ascend.operators.checks import conformance_tests
 from pytest_ascend.operators.operator import InputFactory, Operator
 from pytest_ascend.operators.properties import cases_of
 from pytest_ascend.operators.samples import Sample, call
 
-#: The name that a sample had.
+#: The former name of Sample.
 Call = Sample
 
 __all__ = ["Call", "InputFactory", "Operator", "Sample", "call", "cases_of", "conformance_tests"]

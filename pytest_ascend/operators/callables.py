@@ -1,6 +1,6 @@
-"""From a name to a function: of torch, or of this module where torch has none that gives tensors of one meaning.
+"""From a name to a function: torch's, or this module's if torch's results are not unique.
 
-A decomposition is only determined up to signs, phases or an order: what is put together again from its parts is not.
+A decomposition is only determined up to signs, phases or order; its product is unique.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 Function: TypeAlias = Callable[..., Any]
 
-#: What the names of this module's own functions begin with.
+#: The prefix of this module's own functions.
 OWN = "own."
 
 
@@ -24,7 +24,7 @@ OWN = "own."
 def resolve(name: str) -> Function:
     """Return the function of a dotted name: "torch.linalg.det", "torch.Tensor.add_", "own.eigh".
 
-    Where this version of torch has none, give one that says so when it is called.
+    If this version of torch has none, return one that raises this when called.
     """
     try:
         where = sys.modules[__name__] if name.startswith(OWN) else torch
@@ -38,7 +38,7 @@ def _missing(name: str, *_: Any, **__: Any) -> None:
     raise NotImplementedError(f"{name} is not implemented in torch {torch.__version__}")
 
 
-# --- what gives a Python number ---
+# --- functions that return a Python number ---
 
 
 def item(x: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ def embedding_bag(weight: Tensor, index: Tensor, *given: Any, **named: Any) -> T
     return torch.nn.functional.embedding_bag(index, weight, *given, **named)
 
 
-# --- with further results that only their own gradients are to read ---
+# --- functions with further results that only their own gradients read ---
 
 
 def native_batch_norm(*given: Any) -> Tensor:
@@ -125,7 +125,7 @@ def batch_norm_with_update(*given: Any) -> Tensor:
     return found
 
 
-# --- in-place variants that have to leave the samples as they are ---
+# --- in-place variants that must leave the samples unchanged ---
 
 
 def zero_(x: Tensor) -> Tensor:
@@ -133,11 +133,11 @@ def zero_(x: Tensor) -> Tensor:
 
 
 def resize_(x: Tensor, shape: Any) -> Tensor:
-    """Only what both sizes have is defined."""
+    """Return only the elements that both sizes have: others are undefined."""
     return x.clone().resize_(shape).reshape(-1)[: x.numel()]
 
 
-# --- decompositions: put together without products of matrices, which CANN has of narrow floats only ---
+# --- decompositions, multiplied without matrix products, which CANN has only for narrow floats ---
 
 
 def _scaled(columns: Tensor, by: Tensor) -> Tensor:
@@ -159,7 +159,7 @@ def eig(x: Tensor) -> Tensor:
 
 
 def eigvals(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums of powers, which do not depend on the order."""
+    """Return sums of powers, which do not depend on the order."""
     values = torch.linalg.eigvals(x)
     return values.sum(-1), values.square().sum(-1)
 

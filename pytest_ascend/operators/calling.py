@@ -12,7 +12,7 @@ from pytest_ascend.operators.samples import Sample, leaves, on_leaves
 from pytest_ascend.run import inputs
 
 _DOUBLE = torch.float64
-#: Dtypes to round to, one after the other, for numbers that every floating dtype holds.
+#: Dtypes to round to in turn, for numbers that every floating dtype can hold.
 _FOR_ALL = (torch.bfloat16, torch.float16)
 
 
@@ -37,7 +37,7 @@ def forward(
 
 
 def differentiated_outputs(operator: Operator, outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the outputs that a gradient comes in by."""
+    """Return the outputs that get a gradient."""
     if operator.grad_outputs != ALL_OUTPUTS:
         outputs = [each for each in outputs if each.is_floating_point() or each.is_complex()][: operator.grad_outputs]
     return [each for each in outputs if each.requires_grad]
@@ -46,7 +46,7 @@ def differentiated_outputs(operator: Operator, outputs: Sequence[torch.Tensor]) 
 def upstream(
     operator: Operator, sample: Sample, outputs: Sequence[torch.Tensor], dtype: torch.dtype
 ) -> list[torch.Tensor]:
-    """Make the gradients of the outputs for a backward pass: one tensor on the CPU for each output that has one."""
+    """Return the gradients of the outputs for a backward pass: one CPU tensor for each output that gets one."""
     attached = differentiated_outputs(operator, outputs)
     keys = [f"ops/{operator.name}/{sample.name}/up/{position}" for position in range(len(attached))]
     if operator.one_set_of_inputs:
@@ -56,7 +56,7 @@ def upstream(
 
 
 def _normal(key: str, output: torch.Tensor, held_by: Sequence[torch.dtype]) -> torch.Tensor:
-    """Draw the gradient of an output in numbers that all of these dtypes hold: the same in a case of each."""
+    """Return a random gradient of an output, exact in all of these dtypes: the same in a case of each."""
     sampled = inputs.normal(key, (*output.shape, 2) if output.is_complex() else output.shape)
     for dtype in held_by:
         sampled = sampled.to(dtype)
@@ -65,12 +65,12 @@ def _normal(key: str, output: torch.Tensor, held_by: Sequence[torch.dtype]) -> t
 
 
 def with_grad(sample: Sample, args: Any, dtype: torch.dtype) -> list[torch.Tensor]:
-    """Ask gradients of the tensors of ``args`` (arguments made from the sample) that have one, and return these."""
+    """Set requires_grad on the tensors of ``args`` (made from the sample) that have gradients, and return these."""
     wanted = [each.wants_grad(dtype) for each in sample.values()]
     return [each.requires_grad_() for each, wants in zip(tensors(args), wanted, strict=True) if wants]
 
 
-def gradients(  # noqa: PLR0917  (the operator, a call, and what comes back)
+def gradients(  # noqa: PLR0917 - the operator, a call, and the gradients
     operator: Operator,
     function: Callable[..., Any],
     args: Sequence[Any],
@@ -78,9 +78,9 @@ def gradients(  # noqa: PLR0917  (the operator, a call, and what comes back)
     leaves: Sequence[torch.Tensor],
     grad_outputs: Any,
 ) -> list[torch.Tensor | None]:
-    """Call and go back: the gradient for each leaf, None where the result does not depend on it.
+    """Call and differentiate: return the gradient of each leaf, None if the result does not depend on it.
 
-    ``grad_outputs`` takes the outputs and returns the gradients of those of them that have one.
+    ``grad_outputs`` takes the outputs and returns the gradients of those that get one.
     """
     outputs = forward(operator, function, args, kwargs)
     attached = differentiated_outputs(operator, outputs)
@@ -91,13 +91,13 @@ def gradients(  # noqa: PLR0917  (the operator, a call, and what comes back)
 
 
 def double(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a floating tensor in float64, a complex one in complex128, expanded as it is; others as they are."""
+    """Return a floating tensor in float64, a complex one in complex128, still expanded; others unchanged."""
     if tensor.is_complex():
         return tensor.to(torch.complex128)
     return tensor.to(_DOUBLE) if tensor.is_floating_point() else tensor
 
 
-#: What stands where no element is: a NaN would hide in integers, a large number in floats.
+#: Fills memory without elements: a NaN would be invisible in integers, a large number in floats.
 _POISON: Mapping[bool, float] = {True: float("nan"), False: 77}
 #: Elements before the first one, and between two.
 OFFSET, STEP = 3, 2
@@ -106,14 +106,14 @@ Layout: TypeAlias = Callable[[torch.Tensor, torch.device], torch.Tensor]
 
 
 def contiguous(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Place as usual; what is expanded here is expanded there, with stride 0."""
+    """Place contiguously; an expanded tensor stays expanded, with stride 0."""
     if tensor.ndim > 1 and tensor.stride(0) == 0:
         return tensor[:1].to(device).expand(tensor.shape)
     return tensor.to(device)
 
 
 def as_it_is(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Place with the strides that the tensor has: what lies between the elements comes along."""
+    """Place with the tensor's own strides, gaps included."""
     if tensor.is_contiguous() or not tensor.numel():
         return tensor.to(device)
     span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
@@ -122,7 +122,7 @@ def as_it_is(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def transposed(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Place with the first and the last dimension exchanged in memory."""
+    """Place with the first and the last dimension swapped in memory."""
     return tensor.transpose(0, -1).contiguous().to(device).transpose(0, -1) if tensor.ndim > 1 else tensor.to(device)
 
 
@@ -134,37 +134,37 @@ def stepped(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def surrounded(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a larger tensor that holds ``tensor`` in steps along its last dimension, and poison elsewhere."""
+    """Return a larger tensor with ``tensor`` in steps along its last dimension, and poison elsewhere."""
     whole = poisoned((*tensor.shape[:-1], OFFSET + STEP * tensor.shape[-1]), tensor.dtype)
     steps(whole).copy_(tensor)
     return whole
 
 
 def steps(whole: torch.Tensor) -> torch.Tensor:
-    """Return the part of a surrounding tensor that holds the elements."""
+    """Return the elements in a surrounding tensor."""
     return whole[..., OFFSET::STEP]
 
 
 def shifted(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Place without gaps, but not at the start of the memory."""
+    """Place without gaps, but not at the start of the storage."""
     whole = poisoned((OFFSET + tensor.numel(),), tensor.dtype)
     whole[OFFSET:] = tensor.reshape(-1)
     return whole.to(device)[OFFSET:].view(tensor.shape)
 
 
 def channels_last(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Place an image with its channels beside one another."""
+    """Place an image with its channels innermost in memory."""
     if tensor.ndim != 4:
         return tensor.to(device)
     return tensor.permute(0, 2, 3, 1).contiguous().to(device).permute(0, 3, 1, 2)
 
 
 def poisoned(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor full of what no result has."""
+    """Return a tensor filled with a value that no result has."""
     return torch.full(shape, _POISON[dtype.is_floating_point], dtype=dtype)
 
 
-#: By the name that a verdict shows.
+#: By the name in a verdict.
 LAYOUTS: Mapping[str, Layout] = {
     "transposed": transposed,
     "stepped": stepped,
@@ -174,12 +174,12 @@ LAYOUTS: Mapping[str, Layout] = {
 
 
 def onto(device: torch.device, layout: Layout = contiguous) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return the function that places a tensor there, in that layout."""
+    """Return the function that places a tensor on a device, in a layout."""
     return lambda tensor: layout(tensor, device)
 
 
 def changes(layout: Layout, tensor: torch.Tensor) -> bool:
-    """Whether a layout places this tensor otherwise than usual."""
+    """Whether a layout changes the placement of this tensor."""
     if layout is channels_last:
         return tensor.ndim == 4 and tensor.numel() > 0
     return tensor.numel() > 0 and (tensor.ndim > 1 if layout is transposed else tensor.ndim > 0)

@@ -1,4 +1,4 @@
-"""The ten properties that operators are asked for: each compares all samples of a case at once."""
+"""The ten properties of operators: each check compares all samples of a case at once."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from pytest_ascend.operators.target import Target, placed
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
-#: Families of functions of one number.
+#: Families of element-wise functions.
 _OF_ONE = ("activation", "elementwise")
 
-#: Results by the name of the sample, and of the layout where there are several.
+#: Results by the name of the sample, and of the layout if there are several.
 Found: TypeAlias = dict[str, list[Any]]
 
 
 def check(target: Target, compare: PrecisionCompare) -> None:
-    """Run the property that a case names. Raises AssertionError where the operator does not have it."""
+    """Check the property that a case names. Raises AssertionError if the operator does not have it."""
     CHECKS[target.case.property](target, compare)
 
 
@@ -53,7 +53,7 @@ def judge(
     *,
     backward: bool = False,
 ) -> None:
-    """Compare all results of a case: those with the very bits of a reference run need no judging."""
+    """Compare all results of a case: those equal to a reference run bit for bit need no judging."""
     with unseen():
         _judge(target, compare, actual, results, backward=backward)
 
@@ -75,7 +75,7 @@ def _judge(
 
 
 def same(compare: PrecisionCompare, actual: Found, wanted: Found, name: str, **settings: Any) -> None:
-    """Compare what has to be equal to the last bit: where it is, all at once."""
+    """Compare what must be equal bit for bit, all at once."""
     with unseen():
         pair = alike(actual, wanted)
         if actual and pair:
@@ -87,7 +87,7 @@ def same(compare: PrecisionCompare, actual: Found, wanted: Found, name: str, **s
 def _judge_values(
     target: Target, compare: PrecisionCompare, actual: Found, results: Mapping[str, Results], *, backward: bool
 ) -> None:
-    """Compare results by value, first those with short sums: what is allowed depends on their length."""
+    """Compare results by value, those with short sums first: the limits depend on their length."""
     operator = target.operator
     long = {name for name in results if operator.terms > USUAL_TERMS and target.is_long(name)}
     for names, terms in ((results.keys() - long, USUAL_TERMS), (long, operator.terms)):
@@ -131,7 +131,7 @@ def _layout(target: Target, compare: PrecisionCompare) -> None:
 
 
 def _strides(target: Target, device: torch.device) -> Found:
-    """Return the strides of the results, of inputs in every layout, as tensors of integers."""
+    """Return the strides of the results for inputs in every layout, as integer tensors."""
     found: Found = {}
     for sample in (each for each in target.samples if each.group != LAYOUT):
         for label, layout in target.layouts().items():
@@ -179,7 +179,7 @@ def _out(target: Target, compare: PrecisionCompare) -> None:
 
 
 def _targets(like: torch.Tensor, device: torch.device) -> dict[str, torch.Tensor]:
-    """Return what to write into: a tensor that is ready, one with gaps, one to be resized; all full of poison."""
+    """Return outputs to write to: of the right shape, with gaps, and to be resized; all filled with poison."""
     with unseen():
         ready = poisoned(tuple(like.shape), like.dtype)
         targets = {"ready": ready.to(device), "to be resized": torch.empty(0, dtype=like.dtype, device=device)}
@@ -187,7 +187,7 @@ def _targets(like: torch.Tensor, device: torch.device) -> dict[str, torch.Tensor
 
 
 def _gaps(whole: torch.Tensor) -> list[torch.Tensor]:
-    """Return what is left of a surrounding tensor without the elements."""
+    """Return the part of a surrounding tensor without the elements."""
     with unseen():
         left = whole.to("cpu", copy=True)
         steps(left).copy_(poisoned(tuple(steps(left).shape), left.dtype))
@@ -216,9 +216,9 @@ def _in_place(target: Target, compare: PrecisionCompare) -> None:
 
 
 def _changed(target: Target, sample: Sample) -> list[torch.Tensor]:
-    """Change a tensor in place; autograd has to see that it is another one now."""
+    """Change a tensor in place; autograd has to see the change."""
     (first, *rest), kwargs = target.arguments(sample)
-    before = first._version  # noqa: SLF001  (its public name is this one)
+    before = first._version  # noqa: SLF001 - it has no other public name
     returned = target.operator.changes_first(first, *rest, **kwargs)
     _demand(returned is first, f"{target.operator.name}_ returned another tensor than it was given")
     _demand(first._version > before, f"{target.operator.name}_ did not bump the tensor's version")  # noqa: SLF001
@@ -226,7 +226,7 @@ def _changed(target: Target, sample: Sample) -> list[torch.Tensor]:
 
 
 def _changed_within(target: Target, sample: Sample) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Change a view in place; return the view and what is beside it."""
+    """Change a view in place; return the view and its surroundings."""
     (first, *others), named = target.on_cpu(sample)
     with unseen():
         given = (surrounded(first), *others), named
@@ -234,12 +234,12 @@ def _changed_within(target: Target, sample: Sample) -> tuple[list[torch.Tensor],
         view = steps(whole)
         before = view.stride()
     target.operator.changes_first(view, *rest, **kwargs)
-    left = steps(whole) if view.stride() == before else view  # what changes strides has written nothing
+    left = steps(whole) if view.stride() == before else view  # an operator that changes strides has written nothing
     return target.fetched([left]), _gaps(whole)
 
 
 def _must_not_grow(target: Target) -> None:
-    """A tensor cannot be changed into a larger one: the other operand must not be broadcast against it silently."""
+    """A tensor cannot grow in place: the other operand must not be broadcast silently."""
     (first, *rest), kwargs = target.arguments(target.samples[0])
     try:
         target.operator.changes_first(first[:1].clone(), *rest, **kwargs)
@@ -268,9 +268,9 @@ def _repeat(target: Target, compare: PrecisionCompare) -> None:
 
 
 def _ways(target: Target, sample: Sample, args: Any, kwargs: Any) -> dict[str, Callable[[], list[Any]]]:
-    """Return how a sample can be computed: forward, in place on a copy, and back, as far as the operator has these.
+    """Return the ways to compute a sample: forward, in place on a copy, and backward, as far as they exist.
 
-    Back only where there is one gradient, of one number each: no device promises the order of sums.
+    Backward only with one gradient, of a single number each: no device promises the order of sums.
     """
     operator = target.operator
     function = operator.function
@@ -284,7 +284,7 @@ def _ways(target: Target, sample: Sample, args: Any, kwargs: Any) -> dict[str, C
 
 
 def _leave_poison(like: list[torch.Tensor], device: torch.device) -> None:
-    """Let the memory that the next results are put into hold what no result has."""
+    """Fill the memory of the next results with a value that no result has."""
     with unseen():
         junk = [poisoned(tuple(each.shape), each.dtype).to(device) for each in like for _ in range(4)]
     del junk
@@ -295,7 +295,7 @@ def _demand(holds: bool, otherwise: str) -> None:
         raise Disagreement(otherwise)
 
 
-#: Property -> what shows it.
+#: Property -> its check.
 CHECKS: Mapping[str, Callable[[Target, PrecisionCompare], None]] = {
     "forward": _forward,
     "special": _special,
@@ -312,12 +312,12 @@ CHECKS: Mapping[str, Callable[[Target, PrecisionCompare], None]] = {
 }
 
 
-#: The suite of users' operators; the cases of any other are in the manifest.
+#: The suite of users' operators; cases of other suites are in the manifest.
 USER = "user"
 
 
 def conformance_tests(*operators: Operator, suite: str = USER) -> Callable[..., None]:
-    """Return a test function of all cases of these operators, to be assigned to a name that begins with ``test``.
+    """Return a test function for all cases of these operators, to be assigned to a name that begins with ``test``.
 
     Raises UsageError as :func:`cases_of` does.
     """

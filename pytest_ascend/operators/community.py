@@ -1,7 +1,7 @@
-"""Operator cases that others wrote, as files: ATK's JSON and TTK's CSV, from the user's own checkout.
+"""Third-party operator cases as files: ATK's JSON and TTK's CSV, from the user's own checkout.
 
-Files are untrusted input: bounded, parsed as data, and no code that lies beside them is imported. What cannot be run as
-a plain call of torch is kept with the reason, never dropped.
+Files are untrusted input: bounded, parsed as data, and code beside them is never imported. What cannot be run as a
+plain call of torch is kept with the reason, never dropped.
 
 Formats, as written by their tools: ATK's ``CaseConfig`` (``inputs`` of type tensor, tensors, scalar or attr, each with
 ``dtype``, ``shape`` and ``range_values``; ``api_type`` names an executor, and ``function`` is the plain call); TTK's
@@ -33,7 +33,7 @@ from pytest_ascend.system.files import read_regular, strict_json
 
 #: Larger files and tensors are refused with the reason.
 FILE_BYTES, ELEMENTS, FILES = 64 * 2**20, 2**26, 20_000
-#: What torch raises for arguments that it does not take, beside TypeError.
+#: torch's exceptions for arguments that it does not accept, beside TypeError.
 _REFUSALS = (RuntimeError, ValueError, IndexError, NotImplementedError)
 FORWARD, NOT_RUN = "forward", "not-run"
 
@@ -50,9 +50,9 @@ DTYPES = {
     "int": "int64",
     "uint1": "bool",
 }
-#: The executors that are the plain call of a function of torch: ATK's own, and a family that is named for its function.
+#: Executors that are a plain call of a torch function: ATK's own, and a family named after its function.
 PLAIN, NAMED = "function", re.compile(r"(?:ascend_)?method_torch_(\w+)")
-#: Operators whose name in aclnn is not torch's, once it is written in small letters.
+#: Operators whose name in aclnn, in lower case, is not torch's.
 RENAMED = {
     "reduce_sum": "sum",
     "zero": "Tensor.zero_",
@@ -64,15 +64,15 @@ RENAMED = {
     "split_with_size": "split",
     "split_tensor": "split",
 }
-#: Attributes that are the test tool's own.
+#: Attributes of the test tool itself.
 NOT_TORCHS = {"format", "cubeMathType", "cube_math_type"}
-#: Functions whose results are random: there is nothing to compare with.
+#: Functions with random results, which cannot be compared.
 RANDOM = re.compile(r"rand|dropout|bernoulli|multinomial|normal_|normal$|uniform|exponential|poisson|geometric|cauchy")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorSpec:
-    """A tensor to make: values are uniform from ``low`` to ``high``, or ``normal`` with this mean and deviation."""
+    """A tensor to make: uniform values from ``low`` to ``high``, or ``normal`` ones with this mean and deviation."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -83,9 +83,9 @@ class TensorSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """One case of a file: the function's names to try, its arguments (:class:`Given` where a tensor stands).
+    """One case of a file: the function's names to try, its arguments (:class:`TensorSpec` for tensors).
 
-    ``why`` is the reason why it cannot be run; empty where it can.
+    ``why`` is the reason why it cannot be run, "" if it can.
     """
 
     name: str
@@ -102,9 +102,9 @@ class _Refused(ValueError):
 
 @cache
 def read(folder: Path) -> dict[Case, Call]:
-    """Return the cases of every JSON and CSV file below ``folder``, and one for each reason why others are not run.
+    """Return the cases of every JSON and CSV file below ``folder``, and one per reason why others are not run.
 
-    Raises UsageError where there is no such folder, or no case in it.
+    Raises UsageError if the folder does not exist, or has no case.
     """
     if not folder.is_dir():
         raise UsageError(
@@ -135,7 +135,7 @@ def read(folder: Path) -> dict[Case, Call]:
 
 
 def _calls(path: Path) -> Iterator[Call]:
-    """Yield the cases of a file; one that says why where it is damaged, none where it is something else."""
+    """Yield the cases of a file; one with the reason if it is damaged, none if it is something else."""
     try:
         data = read_regular(path, FILE_BYTES)
         rows = _atk_rows(data) if path.suffix == ".json" else _ttk_rows(data)
@@ -164,7 +164,7 @@ def _renamed(call: Call, name: str) -> Call:
 
 
 def _atk_rows(data: bytes) -> list[Mapping[str, Any]]:
-    """Return the cases of ATK's file; none where it is other JSON, such as a configuration of kernels."""
+    """Return the cases of ATK's file; none for other JSON, such as a configuration of kernels."""
     if b'"inputs"' not in data or b'"name"' not in data:
         return []
     found = strict_json(data)
@@ -213,7 +213,7 @@ def _atk_value(given: Mapping[str, Any]) -> Any:
 
 
 def _ttk_rows(data: bytes) -> list[Mapping[str, Any]]:
-    """Return the cases of TTK's file; none where it is another table."""
+    """Return the cases of TTK's file; none for another table."""
     text = data.decode("utf-8-sig")
     rows: list[Mapping[str, Any]] = [*csv.DictReader(io.StringIO(text, newline=""))]
     return rows if rows and "testcase_name" in rows[0] else []
@@ -261,7 +261,7 @@ def _literal(text: str | None, default: Any) -> Any:
 
 
 def _stretched(values: Any, count: int) -> list[Any]:
-    """Return as many values as tensors: the last one stands for the rest."""
+    """Return one value per tensor: the last one is repeated."""
     found = list(values) if isinstance(values, list | tuple) else [values]
     if count and not found:
         raise _Refused("dtypes or ranges are missing")
@@ -269,7 +269,7 @@ def _stretched(values: Any, count: int) -> list[Any]:
 
 
 def _nested(shape: Any, dtype: Any, bounds: Any) -> Any:
-    """Return a tensor, or a list of tensors where the shape is one of several."""
+    """Return a tensor, or a list of tensors if the shape is a list of shapes."""
     if shape and not isinstance(shape[0], int):
         return [
             _nested(*each) for each in zip(shape, _stretched(dtype, len(shape)), [bounds] * len(shape), strict=True)
@@ -281,7 +281,7 @@ def _nested(shape: Any, dtype: Any, bounds: Any) -> Any:
 
 
 def _given(shape: Sequence[int], dtype: str, values: Any) -> TensorSpec:
-    """Return a tensor to make; ``values`` is a number, two bounds, or ATK's normal distribution with ranges of both."""
+    """Return a tensor to make; ``values`` is a number, two bounds, or ATK's normal distribution with two ranges."""
     sizes = tuple(int(size) for size in shape or ())
     if min(sizes, default=0) < 0 or math.prod(sizes) > ELEMENTS:
         raise _Refused(f"a tensor has more than {ELEMENTS:,} elements")
@@ -300,7 +300,7 @@ def _number(value: Any) -> float:
 
 
 def _functions(*names: str) -> tuple[str, ...]:
-    """Return the names of torch to try, the likeliest first: as written, then as aclnn's name in small letters."""
+    """Return torch names to try, most likely first: as written, then as aclnn's name in lower case."""
     found: list[str] = []
     for name in filter(None, names):
         if name.startswith(("torch.", "torch_npu.")):
@@ -323,9 +323,9 @@ def _plain(name: str) -> str:
 
 
 def compute(call: Call, device: torch.device, reference: Callable[..., Any], compare: Callable[..., Any]) -> None:
-    """Run a case on the device and judge it by float64 on the CPU. Raises UsageError for what torch does not take."""
+    """Run a case on the device and judge it against float64 on the CPU. Raises UsageError if torch refuses it."""
     function, name = _found(call.functions)
-    assert function is not None  # noqa: S101 - what is not there has a reason not to run
+    assert function is not None  # noqa: S101 - a missing function has a reason not to run
     generator = torch.Generator().manual_seed(0)
     args = [_made(each, generator) for each in call.args]
     kwargs = {key: _made(value, generator) for key, value in call.kwargs if value is not None}
@@ -351,7 +351,7 @@ def _not_torchs(name: str, error: Exception) -> UsageError:
 
 @cache
 def _found(names: Sequence[str]) -> tuple[Callable[..., Any] | None, str]:
-    """Return the first of these functions that is there, and its name; None where none is."""
+    """Return the first of these functions that exists, and its name; None if none does."""
     for name in names:
         module, *parts = name.split(".")
         try:
@@ -366,7 +366,7 @@ def _found(names: Sequence[str]) -> tuple[Callable[..., Any] | None, str]:
 
 
 def _made(value: Any, generator: torch.Generator) -> Any:
-    """Make a tensor of uniform values between its bounds; a nested list of tensors; anything else as it is."""
+    """Make a tensor of uniform values; a nested list of tensors; return anything else unchanged."""
     if isinstance(value, list | tuple):
         return [_made(each, generator) for each in value]
     if not isinstance(value, TensorSpec):

@@ -1,6 +1,6 @@
-"""Exploring: generated calls of every operator with ever new seeds, and findings as files that can become cases.
+"""Exploring: generated calls of every operator with new seeds, and findings as files that can become cases.
 
-The same seed asks the same calls in the same order on every machine; how far it comes depends on the time alone.
+A seed generates the same calls in the same order on every machine; the time only decides how many.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from pytest_ascend.run.inputs import Chance
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.files import read_regular, strict_json, write_if_new
 
-#: The property of a case that explores, and of one that was kept from a finding.
+#: The property of exploring cases, and of cases kept from findings.
 EXPLORE, FOUND = "explore", "found"
 #: Generated calls of a round; each round has a seed of its own.
 CALLS = 24
-#: Rounds that a seed has room for: the next seed asks none of them again.
+#: Rounds reserved for a seed: the next seed repeats none of them.
 _ROUNDS = 1 << 20
-#: Time for an operator in a dtype below which others are left out instead, in seconds.
+#: Seconds for an operator in a dtype; with less, others are left out instead.
 LEAST_S = 2.0
-#: The file of the findings that were kept, in the folder of the suite.
+#: The file of kept findings, in the suite's folder.
 KEPT = "findings.json"
-#: Size of a finding's file, in bytes, and of the file of those that were kept.
+#: Limits of a finding's file, and of the file of kept ones, in bytes.
 _LIMIT_BYTES = 1 << 20
 
 Measure = Callable[[str, float], None]
@@ -48,7 +48,7 @@ Measure = Callable[[str, float], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """A generated call that a device gets wrong: which one, how it was made smaller, and what was said of it."""
+    """A generated call with a wrong result: how it is made, how it was shrunk, and the message."""
 
     operator: str
     dtype: str
@@ -65,7 +65,7 @@ class Finding:
 
     @classmethod
     def from_dict(cls, data: Any) -> Finding:
-        """Read what a file holds. Raises ValueError for anything else than a finding."""
+        """Return the finding in a file. Raises ValueError for anything else."""
         if not isinstance(data, dict) or set(data) != set(cls.__slots__):
             raise ValueError(f"a finding has the keys {', '.join(cls.__slots__)}")
         numbers = (data["seed"], data["call"], *(each for pair in data["resized"] for each in pair))
@@ -80,7 +80,7 @@ class Finding:
         return cls(**data | {"resized": tuple((of, to) for of, to in data["resized"])})
 
     def generated(self, operator: Operator) -> Generated:
-        """Return the call of its operator."""
+        """Return the operator's call."""
         found = next(islice(generate(operator, self.dtype, CALLS, self.seed), self.call, None))
         for size, to in self.resized:
             found = sweep.resized(found, size, to)
@@ -90,10 +90,10 @@ class Finding:
 def cases(
     known: Iterable[Case], seed: int, seconds: float, lanes: int, may_match: Callable[[Case], bool]
 ) -> tuple[tuple[Case, ...], float]:
-    """Return the cases that explore, and the time of each in seconds.
+    """Return the exploring cases, and the time of each in seconds.
 
-    There is one for each operator and dtype that the manifest ``known`` has a sweep of; ``lanes`` run at a time. Where
-    the time is short for all, the seed chooses which.
+    There is one for each operator and dtype with a sweep in the manifest ``known``; ``lanes`` run at a time. If there
+    is not enough time for all, the seed chooses.
     """
     swept = [
         Case(suite=each.suite, subject=each.subject, property=EXPLORE, dtype=each.dtype, family=each.family)
@@ -115,9 +115,9 @@ def explore(
     seconds: float,
     keep: Callable[[Finding], object],
 ) -> None:
-    """Ask one round after the other until the time is up. Raises WrongCall at the first wrong call, which is kept."""
+    """Run rounds until the time is up. Raises WrongCall at the first wrong call, which is kept."""
     until, asked, turn = time.monotonic() + seconds, Counter[str](), 0
-    # Thousands of verdicts that agree say no more than the last one.
+    # Thousands of agreeing verdicts say no more than the last one.
     verdicts: deque[Verdict] = deque(maxlen=1)
     quiet = replace(compare, note=verdicts.append)
     try:
@@ -149,7 +149,7 @@ def _finding(target: Target, wrong: WrongCall) -> Finding:
 
 
 def write(folder: Path, finding: Finding) -> Path:
-    """Write a finding into a folder, which is made, and return its path."""
+    """Write a finding to a folder, which is created, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / finding.name
     write_if_new(path, (json.dumps(asdict(finding), indent=1, sort_keys=True) + "\n").encode())
@@ -157,7 +157,7 @@ def write(folder: Path, finding: Finding) -> Path:
 
 
 def read(path: Path) -> Finding:
-    """Read the file of a finding. Raises UsageError for one that is none."""
+    """Read a finding's file. Raises UsageError if it is not one."""
     try:
         return Finding.from_dict(strict_json(read_regular(path, _LIMIT_BYTES)))
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -165,7 +165,7 @@ def read(path: Path) -> Finding:
 
 
 def kept(path: Path) -> tuple[Finding, ...]:
-    """Return the findings that were kept, none where there is no file. Raises UsageError for a damaged one."""
+    """Return the kept findings, none without a file. Raises UsageError for a damaged one."""
     if not path.exists():
         return ()
     try:
@@ -176,7 +176,7 @@ def kept(path: Path) -> tuple[Finding, ...]:
 
 
 def add(path: Path, findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Add findings to the kept ones, each once, and return those that were new."""
+    """Add findings to the kept ones, without duplicates, and return the new ones."""
     known = kept(path)
     new = tuple(dict.fromkeys(each for each in findings if each not in known))
     rows = [asdict(each) for each in sorted((*known, *new), key=lambda each: each.name)]
@@ -186,7 +186,7 @@ def add(path: Path, findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def cases_of(findings: Iterable[Finding], families: Mapping[str, str]) -> tuple[Case, ...]:
-    """Return one case for each operator and dtype of which something was found."""
+    """Return one case for each operator and dtype with a finding."""
     pairs = dict.fromkeys((each.operator, each.dtype) for each in findings)
     return tuple(
         Case(suite="ops", subject=name, property=FOUND, dtype=dtype, family=families[name], level="standard")
@@ -195,7 +195,7 @@ def cases_of(findings: Iterable[Finding], families: Mapping[str, str]) -> tuple[
 
 
 def sweep_of(operator: Operator, dtype: str, findings: Iterable[Finding]) -> Sweep:
-    """Return the reference of what was found of an operator in a dtype."""
+    """Return the reference for the findings of an operator in a dtype."""
     mine = [each for each in findings if (each.operator, each.dtype) == (operator.name, dtype)]
     return replace(Sweep.of(operator, dtype, 0), calls=tuple(each.generated(operator) for each in mine))
 
@@ -203,10 +203,10 @@ def sweep_of(operator: Operator, dtype: str, findings: Iterable[Finding]) -> Swe
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 def keep(files: tuple[Path, ...]) -> None:
-    """Add findings of --ascend-explore to the suites, as cases that run from then on.
+    """Add findings of --ascend-explore to the suites, as permanent cases.
 
-    FILES are findings in ascend-report/findings. Each operator and dtype of which something was found has a case
-    ops/OPERATOR/found/DTYPE; the manifest is frozen anew.
+    FILES are findings in ascend-report/findings. Each operator and dtype with a finding gets a case
+    ops/OPERATOR/found/DTYPE; the manifest is frozen again.
     """
     suites = folder("suites")
     findings = [read(each) for each in files]

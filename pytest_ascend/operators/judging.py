@@ -1,4 +1,4 @@
-"""How a result is judged: by the golden, and by what a correct device may make of the same inputs."""
+"""How a result is judged: by the golden, and by what a correct device may return for the same inputs."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from pytest_ascend.operators.reference import Results, Tensors
 from pytest_ascend.precision import Samples
 from pytest_ascend.run import inputs
 
-#: Gradients are made of the forward result, in which such an error is up to three times that of rounding alone.
+#: Gradients are computed from the forward result, whose error may be up to three times that of rounding alone.
 PROPAGATED = 3.0
-#: Bits of the numbers that references are computed in, and how wrong these may be, in units of the largest of them.
+#: Significand bits of the references' dtypes, and their allowed error, in units of the largest.
 _REFERENCE_BITS, _REFERENCE_ULPS = 64, 16.0
-#: Operators of which each result is a sum of all that is given: its error goes with the largest of them.
+#: Operators whose results are each a sum of all inputs: the error is relative to the largest.
 _SUMS_OF_ALL = ("fft",)
-#: The integers that hold the bits of a number, by its bytes.
+#: Integer types for the bits of a number, by its bytes.
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-#: All elements of several results in one flat tensor for each dtype, by its name.
+#: All elements of several results in one flat tensor per dtype, by its name.
 Joined: TypeAlias = dict[str, torch.Tensor]
 
 
 def settings(
     operator: Operator, results: Mapping[str, Results], *, terms: int = 0, backward: bool = False
 ) -> dict[str, Any]:
-    """Return what ``precision_compare`` has to know to judge these results of an operator; ``terms`` as in each sum."""
+    """Return the settings of ``precision_compare`` for these results; ``terms`` is the number of terms in each sum."""
     terms = terms or operator.terms
-    # Where a call has fewer reference runs than another, as the CPU lacks it in a layout, its first stands in.
+    # If a call has fewer reference runs than others, as the CPU lacks it in a layout, its first one is repeated.
     count = max(len(each.reference_runs) for each in results.values())
     reference_runs = [
         {name: each.reference_runs[place if place < len(each.reference_runs) else 0] for name, each in results.items()}
@@ -47,13 +47,13 @@ def settings(
         reference_runs.append(
             {name: _perturbed(each, ulps, propagated, together=together) for name, each in results.items()}
         )
-    # One term means to the judge that each element is rounded once: a function may well have sums of its own inside.
+    # One term would tell the judge that each element is rounded once: a function may have sums inside.
     once = operator.exactness != FUNCTION and not backward
     return {"reference_runs": Samples(reference_runs), "accumulation": terms if once or terms > 1 else None}
 
 
 def expected(operator: Operator, results: Results) -> Tensors:
-    """Return what to compare with: of an operator that only moves elements, what the dtype holds of it."""
+    """Return the expected results; for an operator that only moves elements, converted to the dtype."""
     if operator.exactness != MOVE:
         return results.expected
     return [
@@ -63,7 +63,7 @@ def expected(operator: Operator, results: Results) -> Tensors:
 
 
 def matching_run(actual: Tensors, results: Results) -> Tensors | None:
-    """Return the reference runs that ``actual`` is equal to in dtype, shape and every bit; None where there are none.
+    """Return the reference runs that ``actual`` equals in dtype, shape and every bit; None if there are none.
 
     A device that computes what torch's CPU kernels compute is correct by definition.
     """
@@ -73,9 +73,9 @@ def matching_run(actual: Tensors, results: Results) -> Tensors | None:
 
 
 def alike(actual: Mapping[str, Tensors], wanted: Mapping[str, Tensors]) -> tuple[Joined, Joined] | None:
-    """Return all elements of both, joined, where they are equal in dtype, shape and every bit; else None.
+    """Return all elements of both, joined, if they are equal in dtype, shape and every bit; else None.
 
-    All NaN are one.
+    All NaN count as equal.
     """
     if actual.keys() != wanted.keys():
         return None
@@ -89,7 +89,7 @@ def alike(actual: Mapping[str, Tensors], wanted: Mapping[str, Tensors]) -> tuple
 
 
 def digest(values: Sequence[torch.Tensor | None]) -> str:
-    """Return a SHA-256 of tensors by dtype, shape and every bit, cut to 128 bits; all NaN are one."""
+    """Return a SHA-256 of tensors by dtype, shape and every bit, truncated to 128 bits; all NaN count as equal."""
     found = hashlib.sha256()
     for each in values:
         found.update(f"{None if each is None else (each.dtype, tuple(each.shape))}".encode())
@@ -105,7 +105,7 @@ def _forms(results: Mapping[str, Tensors]) -> list[Any]:
 
 
 def _joined(results: Mapping[str, Tensors]) -> Joined:
-    """Return all elements in one flat tensor for each dtype, in the same order for results of the same forms."""
+    """Return all elements in one flat tensor per dtype, in the same order for results of the same shapes."""
     parts: dict[torch.dtype, list[torch.Tensor]] = {}
     for each in itertools.chain.from_iterable(results.values()):
         if each is not None:
@@ -145,11 +145,11 @@ def perturbed(
     *,
     together: bool = False,
 ) -> torch.Tensor | None:
-    """Return what a device may give that is wrong by ``ulps`` in each element, up or down as chance has it.
+    """Return a result that a device may give: each element is off by ``ulps``, up or down at random.
 
     Transcendental functions, quotients and roots are not correctly rounded everywhere: OpenCL's embedded profile, CUDA
-    and vector libraries allow some ulp. To this comes ``propagated`` times the error of the reference run, where errors
-    of a pass before are in it. With ``together``, each element is wrong by as much as the largest.
+    and vector libraries allow some ulp. ``propagated`` times the error of the reference run is added, if errors of an
+    earlier pass are part of it. With ``together``, each element is off by as much as the largest.
     """
     if (
         expected is None
@@ -158,7 +158,7 @@ def perturbed(
     ):
         return reference_runs
     error, wide = _error(expected, reference_runs.dtype, ulps, together=together), reference_runs.to(expected.dtype)
-    if reference_runs.is_complex():  # either part is as wrong as the whole is
+    if reference_runs.is_complex():  # each part is off by as much as the whole
         expected, wide, error = torch.view_as_real(expected), torch.view_as_real(wide), error.unsqueeze(-1)
     direction = inputs.signs("ops/shaken", max(expected.numel(), 1))[: expected.numel()].reshape(expected.shape)
     if propagated:
@@ -169,7 +169,7 @@ def perturbed(
 
 
 def _error(expected: torch.Tensor, dtype: torch.dtype, ulps: float, *, together: bool) -> torch.Tensor:
-    """Return what each element may be wrong by; in float64 by units of the largest: nothing more exact is known."""
+    """Return the allowed error of each element; in float64 in units of the largest: nothing more exact is known."""
     info = torch.finfo(dtype)
     size, is_reference = expected.abs().nan_to_num(0.0, 0.0, 0.0), info.bits == _REFERENCE_BITS
     ulps = _REFERENCE_ULPS if is_reference else ulps

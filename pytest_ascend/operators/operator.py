@@ -18,7 +18,7 @@ from pytest_ascend.run import inputs
 
 @dataclass(slots=True)
 class InputFactory:
-    """Makes input tensors on the CPU. Each call gives other numbers; the same ``key`` always gives the same sequence.
+    """Makes input tensors on the CPU. Each call returns other numbers; a ``key`` always gives the same sequence.
 
     Tensors have the ``dtype`` of the case and require a gradient, unless ``grad=False``. A tensor made with its own
     ``dtype=`` is the same in every case and has no gradient. ``sizes`` maps sizes to those that replace them.
@@ -28,13 +28,13 @@ class InputFactory:
     dtype: torch.dtype
     sizes: Mapping[int, int] = field(default_factory=dict)
     _count: int = field(default=0, init=False)
-    #: Python expressions of the tensors that were made, by the tensor's id.
+    #: Python expressions of the tensors made here, by the tensor's id.
     _expressions: dict[int, tuple[torch.Tensor, str]] = field(default_factory=dict, init=False)
 
     def normal(
         self, *shape: int, std: float = 1.0, dtype: torch.dtype | None = None, grad: bool = True
     ) -> torch.Tensor:
-        """Return almost normally distributed values of mean 0."""
+        """Return approximately normal values of mean 0."""
         return self._floating("normal", shape, dtype, grad=grad, std=std)
 
     def uniform(
@@ -61,7 +61,7 @@ class InputFactory:
         return self._finished(torch.tensor(numbers, dtype=torch.float64).to(dtype or self.dtype), dtype, grad=grad)
 
     def expression(self, tensor: torch.Tensor) -> str:
-        """Return the Python that makes a tensor that was made here, "" for any other."""
+        """Return the Python expression of a tensor made here, "" for others."""
         return self._expressions.get(id(tensor), (tensor, ""))[1]
 
     def _floating(
@@ -80,7 +80,7 @@ class InputFactory:
         return made
 
     def _finished(self, made: torch.Tensor, dtype: torch.dtype | None, *, grad: bool) -> torch.Tensor:
-        """Let a tensor of the case's dtype require a gradient."""
+        """Set requires_grad on a tensor of the case's dtype."""
         return made.requires_grad_(grad and dtype is None and made.is_floating_point())
 
 
@@ -93,7 +93,7 @@ ALL = (*FLOATS, *INTS, *BOOL)
 #: The exactness of a correct device, see judging.py.
 MOVE, ARITHMETIC, FUNCTION = "move", "arithmetic", "function"
 
-#: The value of ``grad_outputs`` by which every output that can have a gradient gets one.
+#: The value of ``grad_outputs`` for which every differentiable output gets a gradient.
 ALL_OUTPUTS = -1
 #: Layouts of an operator that does not support channels last.
 DENSE = ("transposed", "stepped", "shifted")
@@ -168,7 +168,7 @@ class Operator:
 
     @property
     def changes_first(self) -> Callable[..., Any]:
-        """The variant that changes its first argument. Raises AttributeError where torch has none of that name."""
+        """The variant that changes its first argument. Raises AttributeError if torch has none of that name."""
         if callable(self.in_place):
             return self.in_place
         found: Callable[..., Any] = getattr(torch.Tensor, self.name.partition(".")[0] + "_")
@@ -221,7 +221,7 @@ def _takes_out(function: Callable[..., Any]) -> bool:
 
 
 def _in_place_of(function: Callable[..., Any]) -> Callable[..., Any] | None:
-    """Return the variant ``NAME_`` of a function of ``torch.ops``, None where there is none."""
+    """Return the variant ``NAME_`` of a function of ``torch.ops``, None if there is none."""
     if not _overloads(function):
         return None
     namespace, name = str(function).split(".", 1)

@@ -31,7 +31,7 @@ def applies(operator: Operator, property_: str, dtype: str) -> bool:
 def cases_of(
     *operators: Operator, suite: str = "user", level: Callable[[Operator, str, str], str] | None = None
 ) -> tuple[Case, ...]:
-    """Return the cases of these operators, of each dtype and each property that applies.
+    """Return the cases of these operators, for each dtype and applicable property.
 
     ``level`` gives the lowest level that runs a property of an operator in a dtype. Raises UsageError for an unknown
     dtype, for an operator without calls, and if two operators have the same name.
@@ -64,7 +64,7 @@ def cases_of(
 
 
 def _level(operator: Operator, property_: str, dtype: str) -> str:
-    """Return the lowest level that runs a property: layouts of all but the first dtype, the dearest, come last."""
+    """Return the lowest level that runs a property: layouts of further dtypes, the most expensive, come last."""
     if property_ == "sweep-more":
         return "full"
     if dtype == operator.dtypes[0]:
@@ -77,7 +77,7 @@ def _of_group(group: str) -> Callable[[Operator, str], tuple[Sample, ...]]:
 
 
 def _special(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    """Samples of its own, or else the first usual one with NaN and infinities put in."""
+    """Return its own samples, or else the first usual one with NaN and infinities inserted."""
     own, kind = _of_group(SPECIAL)(operator, dtype), getattr(torch, dtype)
     if own or not operator.nonfinite or not kind.is_floating_point:
         return own
@@ -87,7 +87,7 @@ def _special(operator: Operator, dtype: str) -> tuple[Sample, ...]:
 
 
 def _layouts(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    """The usual calls, and the first that can be expanded."""
+    """Return the usual calls, and the first that can be expanded."""
     if not operator.layouts:
         return ()
     usual = [each for each in operator.samples(dtype) if each.group == FORWARD and any(v.shape for v in each.values())]
@@ -95,8 +95,8 @@ def _layouts(operator: Operator, dtype: str) -> tuple[Sample, ...]:
 
 
 def expanded(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    """Return the first usual call of which a tensor has rows, with its tensors expanded from their first row."""
-    # Along its own dimension an expanded tensor has nothing but ties, of which none has to come first.
+    """Return the first usual call with a tensor that has rows, with its tensors expanded from their first row."""
+    # Along the expanded dimension all elements are ties, whose order is undefined.
     usual = sorted(_of_group(FORWARD)(operator, dtype), key=lambda each: each.kwargs.get("dim", 1) in (0, None))
     found = [each.expanded() for each in usual if any(values.can_repeat for values in each.values())]
     return tuple(found[:1])
@@ -120,7 +120,7 @@ def _with_out(operator: Operator, dtype: str) -> tuple[Sample, ...]:
 
 
 def _in_place(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    """A floating result cannot be written in place into an input of integers."""
+    """Return the samples without a floating result for an integer input, which cannot be written in place."""
     keeps_dtype = dtype in FLOATS or operator.exactness != FUNCTION
     if not operator.in_place or not keeps_dtype:
         return ()
@@ -133,7 +133,7 @@ def _repeated(operator: Operator, dtype: str) -> tuple[Sample, ...]:
 
 
 def _swept(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    """The calls from which others are generated."""
+    """Return the calls from which others are generated."""
     return tuple(each for each in _of_group(FORWARD)(operator, dtype) if each.values()) if operator.sweep else ()
 
 
@@ -153,5 +153,5 @@ PROPERTIES: Mapping[str, Callable[[Operator, str], tuple[Sample, ...]]] = {
     "sweep-more": _swept,
 }
 
-#: The groups whose results are stored; the other properties compare with those of "forward".
+#: The groups whose results are stored; other properties compare with those of "forward".
 STORED = (FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT)

@@ -1,4 +1,4 @@
-"""Which operators were recorded, and what is tested of each: read from a file that building the goldens writes."""
+"""Which operators were recorded, and what is tested of each: from a file written when the goldens are built."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.files import write_if_new
 
 PATH = folder("suites") / "ops" / "recorded.json"
-#: Dtypes, those first in which most is asked.
+#: Dtypes, in order of the number of their cases.
 _ORDER = (*FLOATS, "float64", "complex64", *INTS, *BOOL)
-#: What the ids of the goldens begin with.
+#: The prefix of the goldens' ids.
 PREFIX = "ops/opinfo/"
 
 _ADDED = "several elements may come to one place, in any order: see torch.use_deterministic_algorithms"
@@ -27,7 +27,7 @@ _EQUAL = "gives any of several equal places: see torch.median and torch.kthvalue
 _UPDATES = "updates running statistics, which are among its inputs"
 _LAPACK = "torch_npu has LAPACK compute it, whose last bits depend on where in memory its inputs lie"
 
-#: Operators that need not give the same bits when they are called again, and why: PyTorch does not promise it.
+#: Operators that need not repeat bit for bit, with the reason: PyTorch does not promise it.
 NOT_REPEATED: Mapping[str, str] = {
     **dict.fromkeys(
         (
@@ -50,11 +50,11 @@ NOT_REPEATED: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """An operator of the corpus.
+    """A recorded operator.
 
-    ``function`` is where it is found ("torch.linalg.det"); ``in_place`` the same of its variant that changes its first
-    argument, "" where there is none. ``properties`` has, for each dtype, what is asked. ``exactness`` as
-    :class:`Operator` has it.
+    ``function`` is its name ("torch.linalg.det"); ``in_place`` that of the variant that changes its first argument, ""
+    if there is none. ``properties`` are the tested properties of each dtype. ``exactness`` is that of
+    :class:`Operator`.
     """
 
     name: str
@@ -71,12 +71,12 @@ class Entry:
 
     @property
     def first_dtype(self) -> str:
-        """The dtype in which what is asked once is asked."""
+        """The dtype of properties that are tested in one dtype."""
         return min(self.properties, key=_ORDER.index)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Entry:
-        """Read what :meth:`to_dict` wrote. Raises KeyError or TypeError where a field is missing or unknown."""
+        """Return the entry of :meth:`to_dict`. Raises KeyError or TypeError if a field is missing or unknown."""
         properties = {dtype: tuple(asked) for dtype, asked in data["properties"].items()}
         return cls(**{**data, "properties": properties})
 
@@ -86,7 +86,7 @@ class Entry:
 
 
 def load(path: Path = PATH) -> dict[str, Entry]:
-    """Read all entries, by name. Raises UsageError where the file is missing or damaged."""
+    """Return all entries, by name. Raises UsageError if the file is missing or damaged."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         return {each["name"]: Entry.from_dict(each) for each in data}
@@ -96,22 +96,22 @@ def load(path: Path = PATH) -> dict[str, Entry]:
 
 
 def save(entries: Iterable[Entry], path: Path = PATH) -> None:
-    """Write the file anew: one operator a line, sorted, so that a change shows as what it is."""
+    """Write the file: one operator per line, sorted, so that diffs are small."""
     ordered = sorted(entries, key=lambda each: each.name)
     lines = ",\n".join(json.dumps(each.to_dict(), sort_keys=True) for each in ordered)
     write_if_new(path, f"[\n{lines}\n]\n".encode())
 
 
-#: What the table says of a tensor: its dtype, the dtype of its storage, the first element there, its shape.
+#: A tensor in the table: its dtype, the dtype of its storage, its first element there, its shape.
 Row: TypeAlias = Sequence[Any]
 
-#: Where elements of a kind may be stored: the first that holds all of them is taken.
+#: Storage dtypes of each kind: the first that holds all elements is used.
 _FLOATING = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 _INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 
 
 class Packed:
-    """Tensors by number, being collected."""
+    """Collects tensors by number."""
 
     def __init__(self) -> None:
         self.table: list[Row] = []
@@ -120,7 +120,7 @@ class Packed:
         self._known: dict[tuple[Any, ...], int] = {}
 
     def add(self, tensor: torch.Tensor) -> int:
-        """Take a tensor in, and return its number; one that is there already keeps the number that it has."""
+        """Add a tensor, and return its number; one that is already there keeps its number."""
         flat = _flat(tensor)
         storage = _storage(flat)
         stored = flat.to(storage)
@@ -131,7 +131,7 @@ class Packed:
         return self._known[key]
 
     def arrays(self) -> dict[str, torch.Tensor]:
-        """Return the flat tensors, by the name of their dtype."""
+        """Return the flat tensors, by the names of their dtypes."""
         return {name: torch.cat(parts) for name, parts in self._parts.items()}
 
     def _place(self, stored: torch.Tensor) -> int:
@@ -143,7 +143,7 @@ class Packed:
 
 
 def unpack(arrays: Mapping[str, torch.Tensor], row: Row) -> torch.Tensor:
-    """Return the tensor that a row of the table describes. Raises ValueError or KeyError where it lies outside."""
+    """Return the tensor of a row of the table. Raises ValueError or KeyError if it lies outside."""
     name, storage, first, shape = row
     dtype = getattr(torch, name)
     count = math.prod(shape) * (2 if dtype.is_complex else 1)

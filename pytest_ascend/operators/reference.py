@@ -1,4 +1,4 @@
-"""What is right for one call, and what correct devices make of it: computed here, or read from where it was stored."""
+"""The expected results of a call, and what correct devices compute: computed here, or read from storage."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from pytest_ascend.operators.values import StoredTensor
 Tensors: TypeAlias = list[torch.Tensor | None]
 
 CPU = torch.device("cpu")
-#: The layouts of reference runs: the CPU's kernels take other ways there, and round more often.
+#: The layouts of reference runs: the CPU uses other kernels for them, which round more often.
 SUM_LAYOUTS: tuple[Layout, ...] = (contiguous, stepped, transposed)
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Right results of a call: ``expected`` in float64 (integers, bool as they are), ``reference_runs`` in the dtype.
+    """Expected results of a call: ``expected`` in float64 (integers, bool unchanged), ``reference_runs`` in the dtype.
 
     The first reference run is the usual one; the others use other layouts, or round more or less often.
     """
@@ -48,7 +48,7 @@ class Results:
 
     @property
     def first(self) -> torch.Tensor:
-        """Return the first tensor of the first reference run. Raises ValueError where there is none."""
+        """Return the first tensor of the first reference run. Raises ValueError if there is none."""
         found = self.reference_runs[0][0]
         if found is None:
             raise ValueError("the first result is None")
@@ -56,34 +56,34 @@ class Results:
 
 
 class Reference(Protocol):
-    """Where samples and what is right for them come from. Each may raise GoldenError where it reads what was stored."""
+    """The source of samples and expected results. Methods may raise GoldenError if they read stored ones."""
 
     def samples(self, property_: str, dtype: str) -> tuple[Sample, ...]:
-        """Return the samples that show a property in a dtype."""
+        """Return the samples for a property in a dtype."""
 
     def forward(self, sample: Sample, dtype: str) -> Results:
-        """Return what a call has to give."""
+        """Return the expected results of a call."""
 
     def backward(self, sample: Sample, dtype: str) -> Results:
-        """Return the gradients of a call, one for each input that has one."""
+        """Return the expected gradients of a call, one for each input that has one."""
 
     def expression(self, source: StoredTensor, dtype: torch.dtype) -> str:
-        """Return the Python that makes a tensor of a sample, "" where none is known."""
+        """Return the Python expression of a sample's tensor, "" if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The reference of an operator that is judged by its definition, computed on the CPU when it is asked for."""
+    """The reference of an operator with a definition, computed on the CPU when needed."""
 
     operator: Operator
     _known: dict[tuple[str, str, str], Results] = field(default_factory=dict)
 
     def samples(self, property_: str, dtype: str) -> tuple[Sample, ...]:
-        """Return the samples that show a property in a dtype."""
+        """Return the samples for a property in a dtype."""
         return chosen(self.operator, property_, dtype)
 
     def forward(self, sample: Sample, dtype: str) -> Results:
-        """Return what the definition gives: in float64, rounded, in float32, and in the dtype from several layouts."""
+        """Return the definition's results: in float64, rounded, in float32, and in the dtype from several layouts."""
 
         def compute(change: Callable[[torch.Tensor], torch.Tensor]) -> Tensors:
             args, kwargs = on_tensors(change, sample.arguments(self.operator.name, getattr(torch, dtype)))
@@ -100,7 +100,7 @@ class Definition:
         return self._results("backward", sample, dtype, compute)
 
     def expression(self, source: StoredTensor, _: torch.dtype) -> str:
-        """Return the Python by which the tensor was drawn."""
+        """Return the Python expression that made the tensor."""
         return source.expression
 
     @property
@@ -125,7 +125,7 @@ class Definition:
         return Results(expected, tuple(reference_runs))
 
     def _dtypes(self, expected: Tensors, dtype: torch.dtype) -> list[torch.dtype]:
-        """Return the dtype that each output has to have."""
+        """Return the required dtype of each output."""
         own = [getattr(torch, each) if each else dtype for each in self.operator.outputs]
         return own or [each.dtype if each is not None and not each.is_floating_point() else dtype for each in expected]
 
@@ -139,7 +139,7 @@ def _in_float32(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def computed(operator: Operator, sample: Sample, dtype: str, layouts: tuple[Layout, ...] = SUM_LAYOUTS) -> Results:
-    """Call once in float64, and torch's CPU kernel in the dtype itself from inputs in each layout."""
+    """Call in float64, and by torch's CPU kernel in the dtype itself with inputs in each layout."""
     kind = getattr(torch, dtype)
     exact = operator.definition or operator.function
     with numbers_in_float64():
@@ -155,7 +155,7 @@ def _reference_runs(operator: Operator, sample: Sample, kind: torch.dtype, layou
 def differentiated(
     operator: Operator, sample: Sample, dtype: str, layouts: tuple[Layout, ...] = SUM_LAYOUTS
 ) -> Results:
-    """Go back once in float64, and in the dtype itself from inputs in each layout, from the same incoming gradient."""
+    """Differentiate in float64, and in the dtype itself with inputs in each layout, from the same grad_outputs."""
     kind = getattr(torch, dtype)
     with numbers_in_float64():
         exact = _gradients(operator.definition or operator.function, operator, sample, kind, double)
@@ -163,14 +163,14 @@ def differentiated(
 
 
 def own_gradients(operator: Operator, sample: Sample, dtype: str, layout: Layout = contiguous) -> Tensors:
-    """Go back on the CPU in the dtype itself, from inputs in a layout."""
+    """Differentiate on the CPU in the dtype itself, with inputs in a layout."""
     return _gradients(operator.function, operator, sample, getattr(torch, dtype), onto(CPU, layout))
 
 
 def _gradients(
     function: Any, operator: Operator, sample: Sample, kind: torch.dtype, change: Callable[[torch.Tensor], torch.Tensor]
 ) -> Tensors:
-    """Go back from inputs, and from incoming gradients, that are changed in the same way: to float64, or in layout."""
+    """Differentiate with inputs and grad_outputs changed in the same way: to float64, or in layout."""
     args, kwargs = on_tensors(change, sample.arguments(operator.name, kind))
     leaves = with_grad(sample, (args, kwargs), kind)
     grad_outputs = lambda outputs: [change(each) for each in upstream(operator, sample, outputs, kind)]  # noqa: E731
@@ -179,7 +179,7 @@ def _gradients(
 
 @contextlib.contextmanager
 def numbers_in_float64() -> Iterator[None]:
-    """Let torch make float64 of integers that become floating, as a quotient of two integers does."""
+    """Make torch convert integers to float64 in operators with floating results, as a quotient of two integers."""
     usual = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:

@@ -1,4 +1,4 @@
-"""Recorded samples and their results, as the golden of a recorded operator holds them."""
+"""Recorded samples and their results, from the golden of a recorded operator."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.values import StoredTensor, laid_out
 from pytest_ascend.records.case import REPEAT
 
-#: Layouts that torch's CPU kernels were recorded in as well.
+#: Layouts in which torch's CPU kernels were recorded, too.
 _LAYOUTS = ("transposed", "stepped")
 
-#: What a golden's meta says its form is; another one is not read.
+#: The format version in a golden's meta; others are not read.
 FORM = 1
 
 
 def operator_of(entry: Entry) -> Operator:
-    """Return the operator of an entry, as the catalogue's are; its samples are in its golden."""
+    """Return the operator of an entry in the catalogue's form; its samples are in its golden."""
     return Operator(
         entry.name,
         resolve(entry.function),
@@ -47,7 +47,7 @@ def operator_of(entry: Entry) -> Operator:
 
 
 class Recording:
-    """The reference of a recorded operator: its golden. Raises GoldenError where that is damaged or revoked."""
+    """The reference of a recorded operator: its golden. Raises GoldenError if it is damaged or revoked."""
 
     def __init__(self, golden: Golden, path: str) -> None:
         self._golden, self._path = golden, path
@@ -58,14 +58,14 @@ class Recording:
         self._position = {said["name"]: position for position, said in enumerate(self._said)}
 
     def samples(self, property_: str, dtype: str) -> tuple[Sample, ...]:
-        """Return the samples that a property is shown with."""
+        """Return the samples for a property."""
         shown = "forward" if property_ == REPEAT else property_
         found = (place for place, said in enumerate(self._said) if shown in self._asked(said, dtype))
         samples = tuple(self._sample(place) for place in found)
         return tuple(filter(_can_change, samples)) if property_ == "in-place" else samples
 
     def forward(self, sample: Sample, dtype: str) -> Results:
-        """Return what a sample has to give in a dtype."""
+        """Return the expected results of a sample in a dtype."""
         with unseen():
             return self._results(sample, dtype, "forward")
 
@@ -81,11 +81,11 @@ class Recording:
         return Results(expected, tuple(layouts))
 
     def expression(self, source: StoredTensor, dtype: torch.dtype) -> str:
-        """Return the Python that reads a tensor of a sample from the file; "" where it is not there."""
+        """Return the Python expression that reads a sample's tensor from the file; "" if it is not there."""
         return self.reading(source.number, dtype if source.follows else None)
 
     def reading(self, number: int, dtype: torch.dtype | None) -> str:
-        """Return the Python that reads a tensor from the file, in ``dtype`` or its own; "" where it is not there."""
+        """Return the Python expression that reads a tensor from the file, in ``dtype`` or its own; "" if not there."""
         if number < 0:
             return ""
         name, storage, first, shape = self._golden.meta["table"][number]
@@ -147,7 +147,7 @@ class Recording:
 
 
 def _can_change(sample: Sample) -> bool:
-    """Whether the first tensor can be changed in place: what lies twice in the same memory is not defined then."""
+    """Whether the first tensor can be changed in place: overlapping memory makes the result undefined."""
     first = sample.values()[0]
     if not isinstance(first, StoredTensor) or first.stride is None:
         return True
@@ -161,23 +161,23 @@ def recording(store: GoldenStore, golden_id: str) -> Recording:
     return Recording(store.read(golden_id), str(store.path(golden_id)))
 
 
-#: Writes a tensor, and reads what was written for it.
+#: Stores a tensor, and returns a stored one.
 Write: TypeAlias = Callable[[StoredTensor], Any]
 Read: TypeAlias = Callable[[Any], Any]
 
-#: The device that is tested, in place of the one that a sample was made on.
+#: The device under test, in place of the device that a sample was made on.
 DEVICE = torch.device("cpu")
 
-#: torch's own values, by the key that tells them apart in JSON.
+#: torch's own values, by their key in JSON.
 _NAMED: Mapping[str, type] = {"dtype": torch.dtype, "memory_format": torch.memory_format, "layout": torch.layout}
 
 
 class Unwritable(ValueError):
-    """An argument that JSON cannot say: a generator, a function, a module."""
+    """An argument that JSON cannot represent: a generator, a function, a module."""
 
 
 def write(value: Any, tensor: Write) -> Any:
-    """Return ``value`` as JSON knows it; ``tensor`` writes tensors. Raises Unwritable."""
+    """Return ``value`` as JSON; ``tensor`` stores tensors. Raises Unwritable."""
     if isinstance(value, StoredTensor):
         return {"tensor": tensor(value)}
     if value is None or isinstance(value, bool | str) or type(value) is int:
@@ -213,7 +213,7 @@ def _write_named(value: Any) -> Any:
 
 
 def read(data: Any, tensor: Read) -> Any:
-    """Return what :func:`write` was given; ``tensor`` reads tensors. Raises ValueError on anything else."""
+    """Return the value that :func:`write` got; ``tensor`` reads tensors. Raises ValueError on anything else."""
     if isinstance(data, list):
         return [read(each, tensor) for each in data]
     if not isinstance(data, dict):

@@ -1,4 +1,4 @@
-"""From a case that does not pass to a program that shows why: which sample, placed how, called by what."""
+"""A program that reproduces a failing case: with the sample, its layout, and the call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pytest_ascend.operators.values import StoredTensor, Values, Variant, range_
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.program import worst_leaf
 
-#: Gives the Python that makes a tensor which is too large to be written down, "" where none is known.
+#: Returns the Python expression of a tensor that is too large to write out, "" if unknown.
 Large: TypeAlias = Callable[[torch.Tensor], str]
 
 #: Properties whose gradients are compared.
@@ -39,16 +39,16 @@ _BACKWARD = ("backward", "backward-layout")
 
 
 def program(target: Target, verdict: Verdict | None) -> str:
-    """Write the program of a case: of the worst sample of a disagreement, else of the one that was called last.
+    """Return the program of a case: for the worst sample of a disagreement, else for the last one called.
 
-    Raises Unwritable where it cannot be written.
+    Raises Unwritable if there can be none.
     """
     leaf = worst_leaf(verdict) if verdict else None
     path = leaf.path if leaf else ""
     found = next((each for each in _named(target) if f"[{each[0]!r}]" in path), None)
     name, sample, layout = found or _latest(target)
     worst = leaf.worst if leaf and found else None
-    # A path of another beginning is one of strides or signs, whose indices are others.
+    # Paths that begin differently are of strides or signs, with other indices.
     element = (place_of(path), worst.index) if worst and path.startswith(f"{target.operator.name}[") else None
     limit = leaf.limit if leaf and found else None
     call = replace(
@@ -58,13 +58,13 @@ def program(target: Target, verdict: Verdict | None) -> str:
 
 
 def place_of(path: str) -> int:
-    """Return the number of the output at the end of a path: 1 for "sort['3x5'][1]"."""
+    """Return the output's number at the end of a path: 1 for "sort['3x5'][1]"."""
     last = path.rpartition("[")[2].rstrip("]")
     return int(last) if last.isdigit() else 0
 
 
 def _named(target: Target) -> Iterator[tuple[str, Sample, Layout]]:
-    """Yield what a verdict may call a sample, with the sample and how it was placed."""
+    """Yield the names of samples in a verdict, with the sample and its layout."""
     for sample in target.samples:
         yield sample.name, sample, calling.as_it_is
         for way in ("backward", "in place"):
@@ -85,7 +85,7 @@ def _latest(target: Target) -> tuple[str, Sample, Layout]:
 def _reproduction(
     target: Target, name: str, sample: Sample, layout: Layout, element: tuple[int, tuple[int, ...]] | None
 ) -> Reproduction:
-    """Put together what the test called; in place and into ``out=`` a layout is one of what is written."""
+    """Return the call that the test made; in place and with ``out=``, a layout is that of the target."""
     property_, operator = target.case.property, target.operator
     inside = property_ in ("out", "in-place")
     args, kwargs = target.arguments(sample, calling.as_it_is if inside else layout, CPU)
@@ -117,12 +117,12 @@ def _reproduction(
 
 
 def _within(first: torch.Tensor) -> torch.Tensor:
-    """Return the view that is changed in place, with what surrounds it."""
+    """Return the view that is changed in place, with its surroundings."""
     return steps(surrounded(first))
 
 
 def _target(target: Target, sample: Sample, name: str, layout: Layout) -> torch.Tensor:
-    """Return the tensor that ``out=`` is asked to be written into."""
+    """Return the tensor for ``out=``."""
     like = target.expected(sample).first
     if name.endswith("to be resized"):
         return torch.empty(0, dtype=like.dtype)
@@ -131,7 +131,7 @@ def _target(target: Target, sample: Sample, name: str, layout: Layout) -> torch.
 
 
 def _grad_outputs(target: Target, sample: Sample) -> list[torch.Tensor]:
-    """Make the gradients of the outputs, on the CPU. Raises Unwritable where the CPU has none in the dtype."""
+    """Return the gradients of the outputs, on the CPU. Raises Unwritable if the CPU has none in the dtype."""
     operator = target.operator
     args, kwargs = target.arguments(sample, calling.as_it_is, CPU)
     if operator.definition:
@@ -145,7 +145,7 @@ def _grad_outputs(target: Target, sample: Sample) -> list[torch.Tensor]:
 
 
 def _large(target: Target, sample: Sample, made: list[torch.Tensor], grad_outputs: tuple[torch.Tensor, ...]) -> Large:
-    """Return what says how a tensor among the arguments is made, "" for one that has to be written down."""
+    """Return a lookup of expressions for tensors among the arguments, "" for one that has to be written out."""
     known = {id(each): place for place, each in enumerate(made)}
     place_of = {id(each): place for place, each in enumerate(grad_outputs)}
     key = f"ops/{target.operator.name}/{sample.name}"
@@ -171,7 +171,7 @@ def _kept(target: Target, source: StoredTensor) -> str:
 
 
 def _normal_grad_output(target: Target, sample: Sample, key: str, tensor: torch.Tensor) -> str:
-    """Say how the gradient of an output is drawn, as :func:`upstream` does it."""
+    """Return the expression of an output's gradient, as :func:`upstream` makes it."""
     shape = tuple(tensor.shape)
     if not target.operator.one_set_of_inputs:
         return f"inputs.normal({key!r}, {shape}, dtype={target.dtype})"
@@ -182,7 +182,7 @@ def _normal_grad_output(target: Target, sample: Sample, key: str, tensor: torch.
 
 
 def _sampled(values: Values, key: str, case_dtype: torch.dtype) -> str:
-    """Say how values are drawn, as Values.make does it; "" for the kinds that are small."""
+    """Return the expression of values, as Values.make makes them; "" for the kinds that are small."""
     dtype = getattr(torch, values.dtype) if values.dtype else case_dtype
     shape = values.shape
     if values.kind not in ("uniform", "normal", "few"):

@@ -1,4 +1,4 @@
-"""One call of an operator: its arguments, with a description in place of each tensor."""
+"""One call of an operator: its arguments, with a description of each tensor."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import torch
 
 from pytest_ascend.operators.values import StoredTensor, Values, Variant
 
-#: What stands in a sample in place of a tensor.
+#: The description of a tensor in a sample.
 Source: TypeAlias = Values | StoredTensor | Variant
 
-#: Elements of a tensor that counts as large, and terms in the longest sum over any other.
+#: Elements of a large tensor, and terms in the longest sum over any other.
 LONG, USUAL_TERMS = 512, 256
 
-#: What a sample is about; the groups that a property runs are in properties.py.
+#: What a sample tests; properties.py has the groups of each property.
 FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT = "forward", "special", "shapes", "promotion", "layout"
 GROUPS = (FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT)
 
-# torch's own pytrees know more kinds of containers and take ten times as long, which is more than most operators take.
+# torch's own pytrees support more containers and take ten times as long, more than most operators do.
 _CONTAINERS = (tuple, list, dict)
 
 
 def leaves(tree: Any) -> Iterator[Any]:
-    """Yield what is no tuple, list or dictionary, in order."""
+    """Yield everything but tuples, lists and dictionaries, in order."""
     if not isinstance(tree, _CONTAINERS):
         yield tree
     else:
@@ -47,10 +47,10 @@ def on_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """One call: its arguments, with a :data:`Source` in place of each tensor. ``group`` says what it shows.
+    """One call: its arguments, with a :data:`Source` for each tensor. ``group`` is what it tests.
 
-    A user's sample may hold tensors themselves. ``all_bits`` tells of a recorded one that its numbers are of one dtype,
-    with all bits that this has.
+    A user's sample may have tensors themselves. ``all_bits`` says of a recorded one that its numbers use all bits of
+    one dtype.
     """
 
     name: str
@@ -60,11 +60,11 @@ class Sample:
     all_bits: bool = False
 
     def values(self) -> list[Source]:
-        """Return the tensors to be made, in order."""
+        """Return the tensors' descriptions, in order."""
         return [leaf for leaf in leaves((self.args, dict(self.kwargs))) if isinstance(leaf, Source)]
 
     def arguments(self, operator: str, dtype: torch.dtype) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Make the arguments, with tensors on the CPU: the same for the same operator and sample everywhere."""
+        """Return the arguments, with tensors on the CPU: the same for the same operator and sample everywhere."""
         places = itertools.count()
 
         def made(leaf: Any) -> Any:
@@ -81,7 +81,7 @@ class Sample:
         return replace(self, args=args, kwargs=kwargs)
 
     def with_nonfinite(self, dtype: torch.dtype) -> Sample:
-        """Return the same call with NaN and infinities in the first tensor that could be differentiated by."""
+        """Return the same call with NaN and infinities in the first differentiable tensor."""
         first = next(each for each in self.values() if each.wants_grad(dtype) and each.shape)
         changed = self.with_sources(lambda leaf: leaf.with_nonfinite() if leaf is first else leaf)
         return replace(changed, name=f"{self.name}, not all finite", group=SPECIAL)
@@ -98,10 +98,10 @@ class Sample:
 
 
 def call(*args: Any, group: str = FORWARD, name: str = "", **kwargs: Any) -> Sample:
-    """Describe one call; where no name is given, its shapes and arguments are the name.
+    """Describe one call; the default name is made of its shapes and arguments.
 
-    ``group`` says what it shows: "forward", "special" (NaN, infinities, ends of the dtype), "shapes" (empty, broadcast,
-    without dimensions) or "promotion" (dtypes mixed). Raises ValueError for any other.
+    ``group`` is what it tests: "forward", "special" (NaN, infinities, limits of the dtype), "shapes" (empty, broadcast,
+    0-d) or "promotion" (mixed dtypes). Raises ValueError for any other.
     """
     if group not in GROUPS:
         raise ValueError(f"{group!r} is no group of calls: use one of {', '.join(GROUPS)}")

@@ -1,6 +1,6 @@
-"""One call that went wrong as a program: paste it into Python and it shows the wrong element beside the right one.
+"""A wrong call as a program: run it, and it shows the wrong element beside the expected one.
 
-It needs torch and the device, and nothing of this package unless an input is too large to be written down.
+It needs torch and the device, and this package only if an input is too large to write out.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from pytest_ascend.operators.sources import Source, Unwritable, number
 from pytest_ascend.records.text import one_line
 from pytest_ascend.run.program import DIFFERENCE, ending
 
-#: A program of more characters is not written: it has to fit into a line of the log, and a page into a few megabytes.
+#: Longer programs are left out: they have to fit into a line of the log, and a page into a few megabytes.
 LIMIT_CHARACTERS = 10_000
-#: Elements of a tensor that is written down; a larger one is made as the case makes it, where that can be said.
+#: Elements of a tensor that is written out; a larger one is made as the case makes it, if there is an expression.
 LITERAL_ELEMENTS = 400
-#: The same where the program would be too long otherwise.
+#: The same if the program would be too long otherwise.
 FEW_ELEMENTS = 32
 
-#: What an expression for a large tensor may call, and where that comes from.
+#: Functions that expressions of large tensors may call, and their modules.
 _MADE_BY = {
     **dict.fromkeys(("inputs.uniform", "inputs.normal", "inputs.integers"), "from pytest_ascend.run import inputs"),
     "values.Variant": "from pytest_ascend.operators import values",
     "load_file": "from safetensors.torch import load_file",
 }
 
-#: What stands between the elements of a tensor that is not contiguous.
+#: Fills the gaps of a tensor that is not contiguous.
 _LAID = '''\
 def laid(x, stride, offset):
     """x with other strides; what lies between its elements is no number, or 77."""
@@ -97,13 +97,12 @@ for place, (one, other) in enumerate(zip(actual, expected)):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reproduction:
-    """One call, with its tensors on the CPU in the strides that they have on the device.
+    """One call, with its tensors on the CPU in the device's strides.
 
-    ``definition`` is what the CPU calls, in float64. ``leaves`` are the numbers of the tensors to differentiate by, and
-    ``grad_outputs`` their gradients; without leaves the results are compared. ``element`` is the output and the index
-    that the judge named, ``rule`` the name of what decided, and what it allowed.
-    ``repeats`` tells that the device is compared with itself. ``large`` gives the expression
-    for a tensor that is not to be written down.
+    ``definition`` is called on the CPU, in float64. ``leaves`` are the numbers of the tensors to differentiate by, and
+    ``grad_outputs`` the outputs' gradients; without leaves the results are compared. ``element`` is the output and
+    index named by the judge, ``rule`` the deciding rule and its limit. ``repeats`` compares the device with itself.
+    ``large`` returns the expression of a tensor that is not written out.
     """
 
     title: str
@@ -120,7 +119,7 @@ class Reproduction:
 
 
 def snippet(call: Reproduction, device: torch.device) -> str:
-    """Write the program. Raises Unwritable where it cannot be written, or would be longer than LIMIT_CHARACTERS."""
+    """Return the program. Raises Unwritable if there is none, or it would be longer than LIMIT_CHARACTERS."""
     text = _program(call, device, LITERAL_ELEMENTS)
     if len(text) > LIMIT_CHARACTERS:
         text = _program(call, device, FEW_ELEMENTS)
@@ -165,7 +164,7 @@ def _program(call: Reproduction, device: torch.device, most: int) -> str:
 
 
 class _Writer:
-    """Writes values; each tensor gets a line and a name of its own."""
+    """Writes values; each tensor gets a line and a name."""
 
     def __init__(self, call: Reproduction, most: int) -> None:
         self.source = Source()
@@ -217,7 +216,7 @@ class _Writer:
 
 
 def _constant(tensor: torch.Tensor) -> str:
-    """Return the expression for a tensor of one number, as what an ``out=`` holds at first, "" for any other."""
+    """Return the expression of a constant tensor, as the initial content of ``out=``, "" for any other."""
     if tensor.is_complex():
         return ""
     plain = tensor.detach().reshape(-1)
@@ -228,10 +227,10 @@ def _constant(tensor: torch.Tensor) -> str:
 
 
 def _numbers(tensor: torch.Tensor) -> Sequence[str]:
-    """Write the elements so that a tensor of the same dtype made of them has the same bits, but for kinds of NaN."""
+    """Return the elements as text, so that they restore the same bits, except for kinds of NaN."""
     plain = tensor.detach().reshape(-1)
     if tensor.dtype in (torch.float32, torch.float16):
-        short = [str(each) for each in plain.numpy()]  # the fewest digits that tell a number from its neighbours
+        short = [str(each) for each in plain.numpy()]  # the fewest digits that distinguish a number from its neighbours
         numbers = [each if each[-1].isdigit() or each[-1] == "." else f'float("{each}")' for each in short]
         back = torch.tensor([float(each) for each in short], dtype=tensor.dtype)
         if torch.equal(back.nan_to_num(0.5), plain.nan_to_num(0.5)):

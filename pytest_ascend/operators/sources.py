@@ -1,4 +1,4 @@
-"""A function as Python that needs nothing but torch: its name there, or its source with all that this refers to."""
+"""A function as Python that needs only torch: its name there, or its source with everything it refers to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-#: Where torch's functions are looked for by their identity, in this order.
+#: Modules in which torch's functions are looked up by identity, in this order.
 _PUBLIC = (
     "torch",
     "torch.nn.functional",
@@ -27,23 +27,23 @@ _PUBLIC = (
 )
 
 
-#: What Python calls a function without a name.
+#: Python's name of a function without a name.
 LAMBDA = "<lambda>"
 
 
 class Unwritable(ValueError):
-    """What cannot be said in a few lines of Python: a closure, a module with weights, a tensor that is too large."""
+    """Something that a few lines of Python cannot express: a closure, a module with weights, a tensor too large."""
 
 
 @dataclass(slots=True)
 class Source:
-    """Python that is being collected: ``imports`` and ``definitions``, each by the name that it gives a meaning."""
+    """Collects Python code: ``imports`` and ``definitions``, each by the name that it defines."""
 
     imports: dict[str, None] = field(default_factory=dict)
     definitions: dict[str, str] = field(default_factory=dict)
 
     def function(self, function: Callable[..., Any]) -> str:
-        """Return the expression for a function, and take in what it needs. Raises Unwritable."""
+        """Return the expression of a function, and add what it needs. Raises Unwritable."""
         if isinstance(function, functools.partial):
             given = [self.value(each) for each in function.args]
             given += [f"{key}={self.value(each)}" for key, each in function.keywords.items()]
@@ -64,7 +64,7 @@ class Source:
         raise Unwritable(f"{name or function!r} is no function of torch, nor of a module")
 
     def value(self, value: Any) -> str:
-        """Return the expression for a plain value or a function. Raises Unwritable."""
+        """Return the expression of a plain value or a function. Raises Unwritable."""
         if value is None or isinstance(value, bool | int | str | torch.dtype | torch.memory_format | torch.layout):
             return repr(value)
         if isinstance(value, float | complex):
@@ -78,7 +78,7 @@ class Source:
     def _define(self, name: str, function: FunctionType) -> None:
         if name in self.definitions:
             return
-        self.definitions[name] = ""  # a function that calls itself is being defined already
+        self.definitions[name] = ""  # a recursive function is already being defined
         text = textwrap.dedent(inspect.getsource(function))
         (definition,) = ast.parse(text).body
         if not isinstance(definition, ast.FunctionDef):
@@ -92,7 +92,7 @@ class Source:
         return f"({ast.unparse(found)})"
 
     def _refer_to_all(self, function: FunctionType, arguments: ast.arguments, body: Sequence[ast.AST]) -> None:
-        """Take in the global names that a function reads, those of annotations left out."""
+        """Add the global names that a function reads, except in annotations."""
         defaults = [*arguments.defaults, *filter(None, arguments.kw_defaults)]
         read = (each.id for part in (*body, *defaults) for each in ast.walk(part) if isinstance(each, ast.Name))
         for name in read:
@@ -112,7 +112,7 @@ class Source:
 
 
 def number(value: complex) -> str:
-    """Write a number so that Python reads the same one: infinities and NaN have no literal."""
+    """Return a number as Python source: infinities and NaN have no literal."""
     if isinstance(value, complex):
         return f"complex({number(value.real)}, {number(value.imag)})"
     text = repr(value)
@@ -121,7 +121,7 @@ def number(value: complex) -> str:
 
 @functools.cache
 def _public_names() -> Mapping[int, str]:
-    """Return the public names of torch's functions by their identity: those are never collected."""
+    """Return the public names of torch's functions by identity; these are never garbage-collected."""
     found: dict[int, str] = {}
     for where in _PUBLIC:
         holder = functools.reduce(getattr, where.split(".")[1:], torch)
@@ -132,19 +132,19 @@ def _public_names() -> Mapping[int, str]:
 
 
 def _public_name(function: Any) -> str:
-    """Return the name of a function of torch, "" for any other."""
+    """Return the name of a torch function, "" for any other."""
     if isinstance(function, torch._ops.OpOverloadPacket | torch._ops.OpOverload):  # noqa: SLF001
         return f"torch.ops.{function}"
     found = _public_names().get(id(function), "")
     if found or not getattr(function, "__name__", "").isidentifier():
         return found
-    # Methods of a base class of Tensor are no entries of its own.
+    # Methods of a base class of Tensor are not in its own dictionary.
     name = str(function.__name__)
     return f"torch.Tensor.{name}" if getattr(torch.Tensor, name, None) is function else ""
 
 
 def _lambda_of(function: FunctionType) -> ast.Lambda:
-    """Find a lambda in the file that it stands in, by its line and its arguments. Raises Unwritable where two fit."""
+    """Return a lambda from its file, by its line and arguments. Raises Unwritable if two match."""
     code = function.__code__
     named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     found = [

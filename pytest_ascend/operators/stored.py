@@ -1,4 +1,4 @@
-"""The golden of an operator of the catalogue: where results stand in it, and reading them from there."""
+"""The golden of an operator of the catalogue: the names of its results, and reading them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pytest_ascend.operators.reference import Results
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.values import StoredTensor
 
-#: What comes after the place of a result: the same, computed by torch's CPU kernels in the dtype of the case, from
-#: contiguous inputs and from those of other layouts.
+#: Suffixes of a result's name: the reference runs by torch's CPU kernels in the dtype of the case, from contiguous
+#: inputs and from those of other layouts.
 REFERENCE_RUN = ("~", "~stepped", "~transposed")
-#: What is expected, and the reference runs.
+#: The expected results, and the reference runs.
 _SIDES = 1 + len(REFERENCE_RUN)
 #: A shape that no result has.
 NO_ELEMENTS = (0, 0, 0, 0, 0)
@@ -38,15 +38,15 @@ class StoredGolden:
     store: GoldenStore
 
     def samples(self, property_: str, dtype: str) -> tuple[Sample, ...]:
-        """Return the samples that show a property in a dtype."""
+        """Return the samples for a property in a dtype."""
         return chosen(self.operator, property_, dtype)
 
     def forward(self, sample: Sample, dtype: str) -> Results:
-        """Return what was stored of a call."""
+        """Return the stored results of a call."""
         return read(self.store, self.operator, dtype, "forward", sample)
 
     def backward(self, sample: Sample, dtype: str) -> Results:
-        """Return the gradients that were stored, one for each input that has one."""
+        """Return the stored gradients, one for each input that has one."""
         count = sum(values.wants_grad(getattr(torch, dtype)) for values in sample.values())
         return read(self.store, self.operator, dtype, BACKWARD, sample, count)
 
@@ -61,25 +61,25 @@ def golden_id(operator: Operator) -> str:
 
 
 def place(dtype: str, part: str, sample: Sample, position: int) -> str:
-    """Return the name of one tensor: which dtype, "forward" or "backward", which sample, which output or input."""
+    """Return the name of one tensor: of its dtype, "forward" or "backward", sample, and output or input."""
     return f"{dtype}/{part}/{sample.name}/{position}"
 
 
 def stored_samples(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    """Return the samples whose results are stored: of the properties that need results of their own."""
+    """Return the samples with stored results: of properties that need results of their own."""
     found = [sample for group in STORED for sample in chosen(operator, group, dtype)]
     return tuple({sample.name: sample for sample in found}.values())
 
 
 def description(operator: Operator, dtype: str) -> str:
-    """Return a hash of what a golden's inputs are: another one means that the golden is of another catalogue."""
+    """Return a hash of a golden's inputs: if it differs, the golden is of another catalogue."""
     said = repr([(each.name, each.args, dict(each.kwargs)) for each in stored_samples(operator, dtype)])
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
 @functools.cache
 def load(store: GoldenStore, operator: Operator) -> Golden:
-    """Read an operator's golden, once. Raises GoldenError where it is damaged, or made from other inputs."""
+    """Read an operator's golden, once. Raises GoldenError if it is damaged, or made from other inputs."""
     golden = store.read(golden_id(operator))
     stale = [each for each in operator.dtypes if golden.meta["inputs"].get(each) != description(operator, each)]
     if stale:
@@ -94,7 +94,7 @@ def load(store: GoldenStore, operator: Operator) -> Golden:
 def read(  # noqa: PLR0917
     store: GoldenStore, operator: Operator, dtype: str, part: str, sample: Sample, count: int = 0
 ) -> Results:
-    """Return the results of one call; ``count`` is how many, where some may be None.
+    """Return the results of one call; ``count`` is their number if some may be None.
 
     Raises GoldenError as :func:`load` does.
     """
@@ -113,7 +113,7 @@ def _results(tensors: Mapping[str, torch.Tensor], dtype: str, part: str, sample:
 
 
 def _result(tensors: Mapping[str, torch.Tensor], name: str) -> tuple[torch.Tensor | None, ...]:
-    """Return what is expected, then the reference runs: as they are stored, or else the first, or else the expected."""
+    """Return the expected result, then the reference runs: as stored, or else the first, or else the expected."""
     expected, usual = tensors.get(name), tensors.get(name + REFERENCE_RUN[0])
     if expected is None:
         return (None,) * _SIDES
@@ -125,7 +125,7 @@ def _result(tensors: Mapping[str, torch.Tensor], name: str) -> tuple[torch.Tenso
 
 
 def named(dtype: str, part: str, sample: Sample, results: Results) -> Iterable[tuple[str, torch.Tensor]]:
-    """Return names and tensors to store, no more of them than needed. Raises ValueError where only some exist."""
+    """Yield names and tensors to store, as few as possible. Raises ValueError if only some exist."""
     for position, (expected, *reference_runs) in enumerate(zip(results.expected, *results.reference_runs, strict=True)):
         name = place(dtype, part, sample, position)
         existing = [each for each in reference_runs if each is not None]
@@ -138,10 +138,10 @@ def named(dtype: str, part: str, sample: Sample, results: Results) -> Iterable[t
 def _needed(
     name: str, expected: torch.Tensor, reference_runs: Sequence[torch.Tensor]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Leave out what can be told from the rest.
+    """Omit what follows from the rest.
 
-    Where the dtype holds what is expected, only that is stored, in the dtype; where the reference run is what is
-    expected, rounded once, it is stored as a tensor without elements, which tells its dtype.
+    If the dtype holds the expected result, only that is stored, in the dtype. If the reference run is the expected
+    result, rounded once, it is stored as a tensor without elements, which has its dtype.
     """
     usual, *others = reference_runs
     exact = _same(expected, double(usual))
@@ -156,7 +156,7 @@ def _needed(
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors hold the same, the sign of zero included."""
+    """Whether two tensors are equal, including the sign of zero."""
     if one.dtype != other.dtype or not torch.equal(one.isnan(), other.isnan()):
         return False
     kept = ~one.isnan()

@@ -1,4 +1,4 @@
-"""A case ``sweep``: generated calls of one operator in one dtype, each judged by what the CPU makes of it."""
+"""A case ``sweep``: generated calls of one operator in one dtype, each judged against the CPU."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from pytest_ascend.operators.values import StoredTensor, Values, Variant
 from pytest_ascend.records.record import CallDigests
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
-#: Calls of a case, by its property.
+#: Calls per case, by its property.
 CALLS = {"sweep": 18, "sweep-more": 240}
-#: Calls of a case whose digests are kept, about.
+#: Approximate number of calls per case whose digests are kept.
 DIGESTS = 60
-#: What the name of a gradient ends with, and that of a tensor that was changed in place.
+#: Suffixes of the names of gradients, and of tensors changed in place.
 BACKWARD, IN_PLACE = "backward", "in place"
-#: Of so many calls one goes back as well, and one changes its first tensor.
+#: Of this many calls, one also runs backward, and one changes its first tensor.
 _BACKWARD_EVERY, _IN_PLACE_EVERY = 2, 4
 #: Elements of the largest result.
 _LARGEST = 1 << 19
-#: Results of one call: a row cut into single elements takes as long as all other calls together.
+#: Results of one call: a row split into single elements takes as long as all other calls together.
 _MOST = 1 << 10
-#: Operators whose time goes with the product of the sizes of their first two tensors, and the largest product.
+#: Operators whose time grows with the product of their first two tensors' sizes, and its limit.
 _PRODUCTS = (torch.ops.aten.convolution.default, torch.ops.aten._trilinear.default)  # noqa: SLF001
 _MULTIPLIED = 1 << 24
-#: Families of operators whose results have at most the elements that their inputs have when broadcast.
+#: Families whose results have at most as many elements as their broadcast inputs.
 _NEVER_GROW = ("arithmetic", "comparison", "elementwise", "activation", "reduction", "loss")
-#: Tries to make a call that fails smaller.
+#: Attempts to shrink a failing call.
 _SHRINKING = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """The reference of generated calls: computed when it is asked for. ``defined`` is by the operator's definition."""
+    """The reference of generated calls, computed when needed. ``defined``: by the operator's definition."""
 
     operator: Operator
     dtype: str
@@ -68,7 +68,7 @@ class Sweep:
         return tuple(each.sample for each in self.calls)
 
     def forward(self, sample: Sample, dtype: str) -> Results:
-        """Return what a call has to give. Raises what the CPU raises where it is no legal call."""
+        """Return the expected results of a call. Raises the CPU's error if it is not legal."""
         with unseen():
             if self.defined:
                 return self._definition[0].forward(sample, dtype)
@@ -82,28 +82,28 @@ class Sweep:
             return differentiated(self.operator, sample, dtype)
 
     def expression(self, source: StoredTensor, _: torch.dtype) -> str:
-        """Return the Python that makes a tensor, "" where none is known."""
+        """Return the Python expression of a tensor, "" if unknown."""
         return source.expression
 
     def _is_affordable(self, given: Any) -> bool:
-        """Whether results, and all on the way to them, are of a size to be computed: pairs of a long row are not."""
+        """Whether all results and intermediate results are small enough: all pairs of a long row are not."""
         if self.operator.family in _NEVER_GROW:
             shapes = [tuple(each.shape) for each in tensors(given)]
-            try:  # numpy says it: torch would import its compiler for this
+            try:  # by numpy: torch would import its compiler for this
                 return math.prod(np.broadcast_shapes(*shapes)) <= _LARGEST
-            except ValueError:  # a weight of each channel, or no legal call
+            except ValueError:  # a weight per channel, or an illegal call
                 return max(map(math.prod, shapes)) <= _LARGEST
         try:
             with undisturbed(), _Bounded():
                 forward(self.operator, self.operator.function, *on_tensors(lambda each: each.to("meta"), given))
         except _TooMuchError:
             return False
-        except Exception:  # noqa: BLE001  (what depends on the numbers cannot be told from the sizes)
+        except Exception:  # noqa: BLE001 - data-dependent sizes cannot be known beforehand
             return not self.operator.one_set_of_inputs or sum(each.numel() for each in tensors(given)) <= USUAL
         return True
 
     def usual(self, sample: Sample, given: Any, layout: Layout) -> Tensors | None:
-        """Return what the CPU makes of a call in the dtype itself, None where it is no legal call."""
+        """Return the CPU's results of a call in the dtype itself, None if it is not legal."""
         if not self._is_affordable(given):
             return None
         with unseen():
@@ -111,11 +111,11 @@ class Sweep:
                 if self.defined:
                     return self.forward(sample, self.dtype).reference_runs[0]
                 return list(forward(self.operator, self.operator.function, *on_tensors(_copied(layout), given)))
-            except Exception:  # noqa: BLE001  (whatever the CPU says, it is no call to be asked for)
+            except Exception:  # noqa: BLE001 - whatever the CPU raises, the call is not legal
                 return None
 
     def usual_gradients(self, sample: Sample) -> Tensors | None:
-        """Return the gradients that the CPU has in the dtype itself, None where it has none."""
+        """Return the CPU's gradients in the dtype itself, None if it has none."""
         with unseen():
             try:
                 if self.defined:
@@ -125,7 +125,7 @@ class Sweep:
                 return None
 
     def usual_in_place(self, given: Any, layout: Layout) -> Tensors | None:
-        """Return the first tensor as the CPU changes it, None where it cannot be changed."""
+        """Return the first tensor after the CPU changed it in place, None if that is impossible."""
         with unseen():
             try:
                 args, kwargs = on_tensors(_copied(layout), given)
@@ -137,7 +137,7 @@ class Sweep:
                 return None
 
     def results(self, sample: Sample, way: str) -> Results:
-        """Return what a call has to give, by the name of its way: "" for forward, BACKWARD or IN_PLACE."""
+        """Return the expected results of a call, by its way: "" for forward, BACKWARD or IN_PLACE."""
         if way == BACKWARD:
             return self.backward(sample, self.dtype)
         found = self.forward(sample, self.dtype)
@@ -145,7 +145,7 @@ class Sweep:
 
 
 def _copied(layout: Layout) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return what places a tensor on the CPU in memory of its own: some operators change what they are given."""
+    """Return a function that copies a tensor on the CPU: some operators change their inputs."""
 
     def copied(tensor: torch.Tensor) -> torch.Tensor:
         there = layout(tensor, CPU)
@@ -155,11 +155,11 @@ def _copied(layout: Layout) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 class _TooMuchError(Exception):
-    """A call that takes more memory or time than it is worth."""
+    """A call that takes too much memory or time."""
 
 
 class _Bounded(EagerDispatchMode):  # type: ignore[no-untyped-call]
-    """Stops a call whose results, or those of a step of it, are large, or which takes long."""
+    """Stops a call whose results or intermediate results are large, or which takes long."""
 
     def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = func(*args, **(kwargs or {}))
@@ -173,7 +173,7 @@ class _Bounded(EagerDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class WrongCall(Disagreement):
-    """A generated call that was judged wrong, as small as it was found to fail: ``call``, and the way it was made."""
+    """A wrong generated call, as small as it still fails: ``call``, and the way it was made."""
 
     def __init__(self, message: str, each: Generated, way: str) -> None:
         super().__init__(message)
@@ -181,7 +181,7 @@ class WrongCall(Disagreement):
 
 
 def check(target: Target, compare: PrecisionCompare) -> None:
-    """Run all calls. Raises WrongCall, of the smallest call that fails, where one is wrong."""
+    """Run all calls. Raises WrongCall, with the smallest failing call, if one is wrong."""
     target.asked = run(target, compare)
     if not target.asked:
         count = len(_sweep_of(target).calls)
@@ -189,10 +189,10 @@ def check(target: Target, compare: PrecisionCompare) -> None:
 
 
 def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
-    """Run all calls that the CPU takes, and count what they varied. Raises WrongCall as :func:`check` does.
+    """Run all calls that the CPU accepts, and count what they varied. Raises WrongCall as :func:`check` does.
 
-    The names are "size empty", "values sorted", "layout transposed", "way backward" ...; "arguments" are the calls of
-    the table, each with its own arguments, that they come from.
+    The names are "size empty", "values sorted", "layout transposed", "way backward" ...; "arguments" counts the table's
+    calls, each with its own arguments, that were used.
     """
     reference = _sweep_of(target)
     asked: Counter[str] = Counter()
@@ -202,7 +202,7 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
     exact: dict[str, tuple[Tensors, Tensors]] = {}
     for number, each in enumerate(reference.calls):
         for way in _ways(target, each):
-            found = _asked(target, reference, each, way)
+            found = _results_of(target, reference, each, way)
             if found is None and not way:
                 break
             if found is None:
@@ -231,13 +231,13 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
 
 
 def note(asked: Mapping[str, int], measure: Callable[[str, float], None]) -> None:
-    """Write into the log what generated calls varied, as "asked_size_empty" and the like."""
+    """Write what generated calls varied to the log, as "asked_size_empty" and the like."""
     for what, count in sorted(asked.items()):
         measure(f"asked_{what.replace(' ', '_')}", count)
 
 
 def _digests(target: Target, each: Generated, outputs: Tensors, way: str) -> CallDigests:
-    """Return the digests of a call, and whether every right device gives these bits: of what is moved, or is whole."""
+    """Return a call's digests, and whether every correct device gives these bits: for moved or integer results."""
     with unseen():
         is_whole = not any(out is not None and (out.is_floating_point() or out.is_complex()) for out in outputs)
         is_exact = is_whole or (target.operator.exactness == MOVE and way != BACKWARD)
@@ -246,14 +246,14 @@ def _digests(target: Target, each: Generated, outputs: Tensors, way: str) -> Cal
 
 
 def _judge_or_shrink(target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, way: str) -> None:
-    """Judge a call. Raises Disagreement, of the smallest call that was found to fail."""
+    """Judge a call. Raises Disagreement, with the smallest failing call."""
     try:
         _judge(target, compare, each, actual, way)
     except Disagreement as error:
         smaller = _shrunk(target, each, way)
         if smaller is not each:
             target.samples = (*target.samples, smaller.sample)
-            found = _asked(target, _sweep_of(target), smaller, way)
+            found = _results_of(target, _sweep_of(target), smaller, way)
             try:
                 if found is not None:
                     _judge(target, compare, smaller, found[0], way)
@@ -263,22 +263,22 @@ def _judge_or_shrink(target: Target, compare: PrecisionCompare, each: Generated,
 
 
 def _sweep_of(target: Target) -> Sweep:
-    assert isinstance(target.reference, Sweep)  # noqa: S101  (a case of this kind has such a reference)
+    assert isinstance(target.reference, Sweep)  # noqa: S101 - a case of this kind has such a reference
     return target.reference
 
 
 def _ways(target: Target, each: Generated) -> Iterator[str]:
-    """Yield how a call is made: forward, and back or in place as well where its number says so."""
+    """Yield how a call is made: forward, and also backward or in place, depending on its number."""
     yield ""
     operator, wants = target.operator, any(v.wants_grad(target.dtype) for v in each.sample.values())
-    # Recorded ones go back as they are, and where there is anything to go back to.
+    # Recorded ones run backward unchanged, if there is a gradient at all.
     is_empty = any(0 in values.shape for values in each.sample.values())
     is_asked = not operator.one_set_of_inputs or not (each.layout or is_empty)
-    # Of a product the gradient is that of the others, or the whole through NaN: nobody promises either.
+    # A product's gradient is the product of the others, or the whole over one, with NaN: either is allowed.
     is_asked &= operator.family in POINTWISE or not any(axis.startswith("special") for axis in each.axes)
     if operator.exactness == FUNCTION:
-        # Over one element the gradient of a normalization is rounding alone; that of few numbers is as wrong as the
-        # worst of them in all its elements, where a judge takes the mean.
+        # Over one element the gradient of a normalization is rounding alone; over few, all elements are as wrong as the
+        # worst, while a judge uses the mean.
         is_asked &= not {"few", "equal"} & {*each.axes} and not (operator.terms > 1 and "one" in each.axes)
     is_asked &= (each.number + shift_of(operator, target.case.dtype)) % _BACKWARD_EVERY == 1
     if operator.grad and target.dtype.is_floating_point and wants and is_asked:
@@ -296,12 +296,12 @@ def _layout(target: Target, each: Generated) -> Layout:
     return asked.get(each.layout, as_it_is)
 
 
-def _asked(target: Target, reference: Sweep, each: Generated, way: str) -> tuple[Tensors, Tensors] | None:
-    """Return what the device and the CPU make of a call, None where it is no legal one."""
+def _results_of(target: Target, reference: Sweep, each: Generated, way: str) -> tuple[Tensors, Tensors] | None:
+    """Return the device's and the CPU's results of a call, None if it is not legal."""
     layout, sample = _layout(target, each), each.sample
     try:
         given = target.on_cpu(sample)
-    except (ValueError, RuntimeError):  # these sizes do not go with these numbers
+    except (ValueError, RuntimeError):  # these sizes do not match these numbers
         return None
     if way == BACKWARD:
         usual = reference.usual_gradients(sample)
@@ -311,7 +311,7 @@ def _asked(target: Target, reference: Sweep, each: Generated, way: str) -> tuple
         return None
     if way == BACKWARD:
         found = target.go_back(sample, layout)
-        # Where nothing depends on an input that is empty, there is a gradient of nothing or none.
+        # For an empty input that nothing depends on, the gradient is empty or None.
         pairs = zip(found, usual, strict=True)
         return [None if mine is not None and its is None and not mine.numel() else mine for mine, its in pairs], usual
     return list(target.change(sample, layout) if way else target.run(sample, layout)), usual
@@ -329,17 +329,17 @@ def _judge(target: Target, compare: PrecisionCompare, each: Generated, actual: T
 
 
 def _shrunk(target: Target, each: Generated, way: str) -> Generated:
-    """Return the smallest call that was found to fail as this one does: its sizes halved, or less one."""
+    """Return the smallest call that fails in the same way: with sizes halved, or less by one."""
     reference = _sweep_of(target)
 
     def fails(candidate: Generated) -> bool:
         try:
-            found = _asked(target, reference, candidate, way)
+            found = _results_of(target, reference, candidate, way)
             if found is not None and not alike({"": found[0]}, {"": found[1]}):
                 _judge(target, PrecisionCompare(lambda _: None), candidate, found[0], way)
         except Disagreement:
             return True
-        except Exception:  # noqa: BLE001  (it is another fault, or no legal call)
+        except Exception:  # noqa: BLE001 - another fault, or an illegal call
             return False
         return False
 
@@ -359,14 +359,14 @@ def _shrunk(target: Target, each: Generated, way: str) -> Generated:
 
 
 def _smaller(each: Generated) -> Iterator[Generated]:
-    """Yield the same call with one of its sizes halved, then with one less by one."""
+    """Yield the call with each size halved, then with each less by one."""
     sizes = sorted({size for v in each.sample.values() for size in v.shape if size > 1}, reverse=True)
     for size, to in [(size, size // 2) for size in sizes] + [(size, size - 1) for size in sizes]:
         yield resized(each, size, to)
 
 
 def resized(each: Generated, size: int, to: int) -> Generated:
-    """Return the call with another size in place of one."""
+    """Return the call with one size replaced."""
     changed = each.sample.with_sources(partial(_resized, size=size, to=to))
     name = f"call {each.number} of seed {each.seed}, made smaller: {call(*changed.args, **changed.kwargs).name}"
     return replace(each, sample=replace(changed, name=name), resized=(*each.resized, (size, to)))

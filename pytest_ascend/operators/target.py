@@ -1,4 +1,4 @@
-"""One case on its way: the operator under test in one dtype, on one device."""
+"""The operator under test in one dtype, on one device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_ascend.run.comparing import Disagreement
 
 
 class Target:
-    """An operator in one dtype, for one property, on one device, with what is right for it."""
+    """An operator in one dtype, for one property, on one device, with its expected results."""
 
     def __init__(self, case: Case, operator: Operator, reference: Reference, device: torch.device) -> None:
         self.case, self.operator, self.reference, self.device = case, operator, reference, device
@@ -26,70 +26,70 @@ class Target:
         self.samples = reference.samples(case.property, case.dtype)
         self._inputs: dict[str, Any] = {}
         self._grad_outputs: dict[str, list[torch.Tensor]] = {}
-        #: What generated calls varied, and how many of them: see sweep.run.
+        #: What generated calls varied, and their number: see sweep.run.
         self.asked: Mapping[str, int] = {}
-        #: The sample that was called last, and how it was placed.
+        #: The sample called last, and its layout.
         self.latest: tuple[Sample, Layout] | None = None
 
     def ask(self, reference: Reference) -> None:
-        """Go on with another reference and its samples; inputs of the earlier ones are forgotten."""
+        """Switch to another reference and its samples; inputs of the earlier ones are dropped."""
         self.reference, self.samples = reference, reference.samples(self.case.property, self.case.dtype)
         self._inputs, self._grad_outputs = {}, {}
 
     def shows(self, sample: Sample, property_: str) -> bool:
-        """Whether a sample is one of those that show a property."""
+        """Whether a sample is one of a property's."""
         return sample in self.reference.samples(property_, self.case.dtype)
 
     def on_cpu(self, sample: Sample) -> Any:
-        """Make the arguments of a sample on the CPU: a tuple and a dictionary."""
+        """Return the arguments of a sample on the CPU: a tuple and a dictionary."""
         sampled = self._inputs.get(sample.name)
         if sampled is None:
             with unseen():
                 sampled = sample.arguments(self.operator.name, self.dtype)
-            if self.device.type != "cpu":  # where nothing is copied, the inputs would be written to
+            if self.device.type != "cpu":  # without a copy, the inputs themselves would be written to
                 self._inputs[sample.name] = sampled
         return sampled
 
     def arguments(self, sample: Sample, layout: Layout = calling.as_it_is, device: torch.device | None = None) -> Any:
-        """Make the arguments of a sample on a device: the one under test, unless another is named."""
+        """Return the arguments of a sample on a device: by default the one under test."""
         self.latest = sample, layout
         given = self.on_cpu(sample)
         with unseen():  # copies only
             return placed(given, layout, device or self.device)
 
     def expected(self, sample: Sample) -> Results:
-        """Return what is right for a sample."""
+        """Return the expected results of a sample."""
         return self.reference.forward(sample, self.case.dtype)
 
     def expected_gradients(self, sample: Sample) -> Results:
-        """Return the gradients that are right for a sample, one for each input that has one."""
+        """Return the expected gradients of a sample, one for each input that has one."""
         return self.reference.backward(sample, self.case.dtype)
 
     def expected_in_place(self, sample: Sample) -> Results:
-        """Return what is right as it stands in a tensor of the case's dtype: comparisons give 0 and 1."""
+        """Return the expected results as stored in a tensor of the case's dtype: comparisons give 0 and 1."""
         return in_dtype(self.expected(sample), self.dtype)
 
     def is_long(self, name: str) -> bool:
-        """Whether the result of this name is of a sample with the longest sums."""
+        """Whether the named result is of a sample with the longest sums."""
         return any(each.is_long and name.startswith(each.name) for each in self.samples)
 
     def layouts(self) -> dict[str, Layout]:
-        """Return the layouts that the operator is asked for."""
+        """Return the layouts that the operator is tested in."""
         asked = calling.LAYOUTS if isinstance(self.operator.layouts, bool) else self.operator.layouts
         return {name: calling.LAYOUTS[name] for name in asked}
 
     def run(self, sample: Sample, layout: Layout = calling.as_it_is) -> list[torch.Tensor]:
-        """Call on the device and bring the results back."""
+        """Call on the device and copy the results back."""
         return self.fetched(forward(self.operator, self.operator.function, *self.arguments(sample, layout)))
 
     def change(self, sample: Sample, layout: Layout = calling.as_it_is) -> list[torch.Tensor]:
-        """Call the variant that changes its first tensor, on the device, and bring that back."""
+        """Call the variant that changes its first tensor, on the device, and copy that back."""
         args, kwargs = self.arguments(sample, layout)
         self.operator.changes_first(*args, **kwargs)
         return self.fetched(calling.tensors(args[0]))
 
     def fetched(self, outputs: Iterable[torch.Tensor | None]) -> list[Any]:
-        """Bring results to the CPU. Raises Disagreement where they are not where they were to be computed."""
+        """Copy results to the CPU. Raises Disagreement if they are on another device than expected."""
         with unseen():
             return [each if each is None else self._fetched(each) for each in outputs]
 
@@ -99,7 +99,7 @@ class Target:
         return output.detach().cpu()
 
     def go_back(self, sample: Sample, layout: Layout = calling.as_it_is) -> list[torch.Tensor | None]:
-        """Call on the device, go back, and bring the gradients to the CPU; incoming gradients are placed as well."""
+        """Call on the device, differentiate, and copy the gradients to the CPU; grad_outputs get the layout, too."""
 
         def grad_outputs(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
             with unseen():
@@ -113,18 +113,18 @@ class Target:
 
 
 def placed(arguments: Any, layout: Layout, device: torch.device) -> Any:
-    """Put arguments onto a device, and that device where one is named among them."""
+    """Move arguments to a device, and replace devices among them by it."""
 
     def put(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             return layout(leaf, device)
-        return device if isinstance(leaf, torch.device) or leaf == "cpu" else leaf  # some name it by a text
+        return device if isinstance(leaf, torch.device) or leaf == "cpu" else leaf  # devices are also given as text
 
     return on_leaves(put, arguments)
 
 
 def in_dtype(results: Results, dtype: torch.dtype) -> Results:
-    """Return results as they stand in a tensor of this dtype: comparisons give 0 and 1."""
+    """Return results as stored in a tensor of this dtype: comparisons give 0 and 1."""
     if results.first.dtype is not torch.bool or dtype is torch.bool:
         return results
     with unseen():

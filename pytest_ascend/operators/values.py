@@ -1,4 +1,4 @@
-"""Inputs as data: descriptions that make the same tensors on every machine, and tensors that are kept as they are."""
+"""Inputs as data: descriptions that make the same tensors on every machine, and stored tensors."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ NAMED: Mapping[str, Callable[[torch.finfo], float]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Values:
-    """A tensor to be made. ``shape`` as torch has it; ``kind`` names the way of making (see KINDS).
+    """A tensor to make. ``shape`` is torch's; ``kind`` names the way to make it (see KINDS).
 
-    ``dtype`` is torch's name, "" for the dtype of the case. ``grad`` tells whether a gradient may be asked for.
-    ``repeated`` takes the first row for all: an expanded tensor, of stride 0. ``sprinkled`` puts NaN and infinities in.
+    ``dtype`` is torch's name, "" for the case's. ``grad`` tells whether it may require a gradient. ``repeated`` uses
+    the first row for all: an expanded tensor, of stride 0. ``sprinkled`` inserts NaN and infinities.
     """
 
     shape: tuple[int, ...]
@@ -47,7 +47,7 @@ class Values:
     sprinkled: bool = False
 
     def make(self, key: str, dtype: torch.dtype) -> torch.Tensor:
-        """Return the tensor on the CPU. ``key`` names the stream, ``dtype`` is the one of the case."""
+        """Return the tensor on the CPU. ``key`` names the random stream, ``dtype`` is the case's."""
         own = getattr(torch, self.dtype) if self.dtype else dtype
         tensor = KINDS[self.kind](self, key, own).to(own)
         if self.sprinkled:
@@ -56,35 +56,35 @@ class Values:
 
     @property
     def label(self) -> str:
-        """What the name of a sample says of it."""
+        """Its part of the name of a sample."""
         kind = "" if self.kind in ("uniform", "normal", "given") else f" {self.kind}"
         return ("x".join(map(str, self.shape)) or "0-d") + (f" {self.dtype}" if self.dtype else "") + kind
 
     @property
     def can_repeat(self) -> bool:
-        """Whether there are rows of which the first can stand for all."""
+        """Whether there are rows, of which the first can be repeated."""
         return len(self.shape) > 1 and self.shape[0] > 1
 
     def wants_grad(self, dtype: torch.dtype) -> bool:
-        """Whether the input is one to differentiate by, in a case of this dtype."""
+        """Whether the input requires a gradient, in a case of this dtype."""
         return self.grad and not self.dtype and dtype.is_floating_point
 
     def with_nonfinite(self) -> Values:
-        """Describe the same with NaN first, -Inf last, and Inf in the middle."""
+        """Return the same with NaN first, -Inf last, and Inf in the middle."""
         return replace(self, sprinkled=True)
 
     def expanded(self) -> Values:
-        """Describe the same with stride 0 along the first dimension."""
+        """Return the same with stride 0 along the first dimension."""
         return replace(self, repeated=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class StoredTensor:
-    """A tensor on the CPU that is kept as it is, contiguous, to be given the dtype of the case and a layout.
+    """A stored tensor on the CPU, contiguous, which is converted to the case's dtype and a layout.
 
-    ``follows`` is false for a tensor that has a dtype of its own: an index, a mask. ``grad`` tells whether a gradient
-    may be asked for. ``stride`` is that of the recorded tensor where it was not contiguous. ``number`` is its own in
-    the recording, -1 where it is in none as it is; ``expression`` is the Python that makes it, "" where none is known.
+    ``follows`` is false for a tensor with a dtype of its own: an index, a mask. ``grad`` tells whether it may require a
+    gradient. ``stride`` is that of the recorded tensor if it was not contiguous. ``number`` is its number in the
+    recording, -1 if it is not in one unchanged; ``expression`` is the Python that makes it, "" if unknown.
     """
 
     tensor: torch.Tensor
@@ -101,23 +101,23 @@ class StoredTensor:
 
     @property
     def label(self) -> str:
-        """What the name of a sample says of it."""
+        """Its part of the name of a sample."""
         shape = "x".join(map(str, self.shape)) or "0-d"
         own = "" if self.follows else f" {str(self.tensor.dtype).removeprefix('torch.')}"
         return shape + own + (" strided" if self.stride else "")
 
     @property
     def can_repeat(self) -> bool:
-        """Whether there are rows of which the first can be repeated; those of indices and masks are to stay."""
+        """Whether there are rows, of which the first can be repeated; indices and masks stay unchanged."""
         return (self.follows or self.number >= 0) and len(self.shape) > 1 and self.shape[0] > 1
 
     def make(self, _: str, dtype: torch.dtype) -> torch.Tensor:
-        """Return a tensor of its own on the CPU, in the dtype of the case and the layout that was recorded."""
+        """Return a copy on the CPU, in the case's dtype and the recorded layout."""
         own = self.tensor.to(dtype) if self.follows else self.tensor
         return laid_out(own, self.stride) if self.stride else own.clone()
 
     def wants_grad(self, dtype: torch.dtype) -> bool:
-        """Whether the input is one to differentiate by, in a case of this dtype."""
+        """Whether the input requires a gradient, in a case of this dtype."""
         return self.grad and self.follows and (dtype.is_floating_point or dtype.is_complex)
 
     def with_nonfinite(self) -> StoredTensor:
@@ -129,7 +129,7 @@ class StoredTensor:
         return replace(self, tensor=changed, number=-1, expression=sprinkling(self.expression, self.shape))
 
     def picked(self, shape: tuple[int, ...], key: str) -> StoredTensor:
-        """Return a tensor of another shape, of numbers of this one: what an operator takes there, it takes again."""
+        """Return a tensor of another shape from this one's numbers, which the operator accepts."""
         if not self.tensor.numel():
             return self
         return replace(self, tensor=_picked(self.tensor.reshape(-1), shape, key), stride=None, number=-1, expression="")
@@ -163,7 +163,7 @@ class Variant:
 
     @property
     def label(self) -> str:
-        """What the name of a sample says of it."""
+        """Its part of the name of a sample."""
         return f"{self.values.label} ({self.how})"
 
     @property
@@ -172,12 +172,12 @@ class Variant:
         return False
 
     def make(self, key: str, dtype: torch.dtype) -> torch.Tensor:
-        """Return the tensor on the CPU. ``key`` names the stream, ``dtype`` is the one of the case."""
+        """Return the tensor on the CPU. ``key`` names the random stream, ``dtype`` is the case's."""
         made = self.values.make(key, dtype)
         return CHANGES[self.how](made, key) if made.numel() and made.ndim else made
 
     def wants_grad(self, dtype: torch.dtype) -> bool:
-        """Whether the input is one to differentiate by, in a case of this dtype."""
+        """Whether the input requires a gradient, in a case of this dtype."""
         return self.values.wants_grad(dtype)
 
     def with_nonfinite(self) -> Variant:
@@ -190,12 +190,12 @@ class Variant:
 
 
 def _picked(pool: torch.Tensor, shape: Sequence[int], key: str) -> torch.Tensor:
-    """Return numbers of a pool, each as often as the others."""
+    """Return numbers of a pool, each with equal probability."""
     return pool[inputs.integers(f"{key}/picked", shape, low=0, high=pool.numel())]
 
 
 def _edges(made: torch.Tensor, key: str) -> torch.Tensor:
-    """Return integers beside those at which a float, or 32 bits, can hold no more; and the ends of the dtype."""
+    """Return integers next to the limits of float or of 32 bits; and the limits of the dtype."""
     info = torch.iinfo(made.dtype)
     around = [sign * 2**bits + step for bits in (7, 8, 15, 24, 31, 53) for sign in (1, -1) for step in (-1, 0, 1, 3)]
     held = [each for each in (*around, 0, 1, info.max, info.max - 1, info.min + 1) if info.min < each <= info.max]
@@ -208,7 +208,7 @@ def _with(made: torch.Tensor, place: int, number: float = float("nan")) -> torch
     return changed
 
 
-#: How numbers are changed, by the name of it.
+#: Changes of numbers, by name.
 CHANGES: Mapping[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
     "few": lambda made, key: _picked(made.reshape(-1)[:3], made.shape, key),
     "equal": lambda made, _: made.reshape(-1)[:1].expand(made.numel()).reshape(made.shape).clone(),
@@ -224,7 +224,7 @@ CHANGES: Mapping[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
 
 
 def sprinkling(expression: str, shape: tuple[int, ...]) -> str:
-    """Return the Python that puts NaN and infinities into what another expression makes, "" where that is ""."""
+    """Return the Python that inserts NaN and infinities into another expression's tensor, "" for ""."""
     if not expression:
         return ""
     places = f"(torch.tensor([0, {math.prod(shape) // 2}, -1]),)"
@@ -233,7 +233,7 @@ def sprinkling(expression: str, shape: tuple[int, ...]) -> str:
 
 
 def laid_out(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
-    """Return a copy with these strides; along those of 0 all elements have to be the same."""
+    """Return a copy with these strides; along those of 0 all elements have to be equal."""
     span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, stride, strict=True))
     if not tensor.numel():
         return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype)
@@ -246,37 +246,37 @@ def laid_out(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
 
 
 def uniform(*shape: int, low: float = -1.0, high: float = 1.0, dtype: str = "", grad: bool = True) -> Values:
-    """Spread evenly over [low, high]; integers reach both ends."""
+    """Describe values that are uniform over [low, high]; integers reach both ends."""
     return Values(shape=shape, kind="uniform", low=low, high=high, dtype=dtype, grad=grad)
 
 
 def normal(*shape: int, std: float = 1.0, dtype: str = "", grad: bool = True) -> Values:
-    """Spread around 0; integers over a quarter of what they hold, up to 2**40."""
+    """Describe values around 0; integers over a quarter of their range, up to 2**40."""
     return Values(shape=shape, kind="normal", high=std, dtype=dtype, grad=grad)
 
 
 def integers(*shape: int, low: int, high: int, dtype: str = "int64") -> Values:
-    """Integers in [low, high], of a dtype of their own: indices, targets, counts."""
+    """Describe integers in [low, high], of a dtype of their own: indices, targets, counts."""
     return Values(shape=shape, kind="uniform", low=low, high=high, dtype=dtype, grad=False)
 
 
 def mask(*shape: int) -> Values:
-    """True and False, each as often as the other."""
+    """Describe True and False with equal probability."""
     return Values(shape=shape, kind="uniform", low=0, high=1, dtype="bool", grad=False)
 
 
 def distinct(*shape: int, grad: bool = True) -> Values:
-    """Shuffled multiples of 1/4 around 0, none twice: no ties. At most 256 elements stay distinct in bfloat16."""
+    """Describe shuffled multiples of 1/4 around 0, none twice: no ties. In bfloat16 only up to 256 are distinct."""
     return Values(shape=shape, kind="distinct", grad=grad)
 
 
 def few(*shape: int, high: int = 3) -> Values:
-    """Whole numbers from 0 to ``high``, most of them often: ties."""
+    """Describe integers from 0 to ``high``, most of them repeated: ties."""
     return Values(shape=shape, kind="few", low=0, high=high, grad=False)
 
 
 def given(*numbers: Number, shape: tuple[int, ...] | None = None, dtype: str = "", grad: bool = False) -> Values:
-    """These numbers; names stand for those that depend on the dtype."""
+    """Describe these numbers; names stand for those that depend on the dtype."""
     return Values(shape=shape or (len(numbers),), kind="given", numbers=numbers, dtype=dtype, grad=grad)
 
 
@@ -308,9 +308,9 @@ def _integers(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
 
 
 def range_of(values: Values, dtype: torch.dtype) -> tuple[int, int, int]:
-    """Return the first of the integers to draw from, their distance and their number.
+    """Return the first of the integers to choose from, their distance and their number.
 
-    They cover as much of [low, high] as the dtype holds; in steps, where that is more than 2**32.
+    They cover as much of [low, high] as the dtype holds; in steps if that is more than 2**32.
     """
     low, high = values.low, values.high
     if values.kind == "normal":
