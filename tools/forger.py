@@ -77,7 +77,7 @@ def refused_by(certificate: Path) -> str:
     """Return what refuses a certificate: the first requirement, or the part of it that is wrong."""
     try:
         found = verify(certificate, runs.KEY.public_key(), RELEASE)
-        over = list(ended(found.said, on=runs.ISSUED, compatibility=load(), revocations=None))
+        over = list(ended(found.claims, on=runs.ISSUED, compatibility=load(), revocations=None))
         return "what it says of its time" if over else NOT_REFUSED
     except CertificateError as error:
         earned = error.message.partition("does not earn the certificate: ")[2]

@@ -77,9 +77,11 @@ def certify(
         confirms=confirms,
         confirms_key=signing.public_key(confirms_key) if confirms_key else None,
     )
-    said = make(issue, installed(), on=statement.today())
-    click.echo(f"certificate {said['id']}: {issue.folder}")
-    click.echo(f"tier {tier}, holds until {said['expires']}; publish the folder as it is, and the public key elsewhere")
+    issued = make(issue, installed(), on=statement.today())
+    click.echo(f"certificate {issued['id']}: {issue.folder}")
+    click.echo(
+        f"tier {tier}, holds until {issued['expires']}; publish the folder as it is, and the public key elsewhere"
+    )
 
 
 @click.command()
@@ -125,15 +127,15 @@ def verify(
     roots = timestamp.roots_of(authority) if authority else ()
     known = revocation.read(revocations, issuer) if revocations else None
     found = check(certificate, issuer, installed(), others=public)
-    click.echo(words(found.said, language), nl=False)
+    click.echo(words(found.claims, language), nl=False)
     click.echo("")
-    reasons = list(ended(found.said, on=_day(day), compatibility=load(compatibility), revocations=known))
+    reasons = list(ended(found.claims, on=_day(day), compatibility=load(compatibility), revocations=known))
     reasons += _stamps_that_do_not_hold(found, roots)
     reasons += _rerun(found, count, rerun_device) if count and not reasons else ()
     for each in reasons:
         click.secho(f"DOES NOT HOLD: {each}", fg="red", bold=True)
     click.echo(f"revocations: {f'as of {known.as_of}' if known else 'not looked at; give --revocations FILE'}")
-    if found.said["time_stamps"] and not roots:
+    if found.claims["time_stamps"] and not roots:
         click.echo("time-stamps: not checked; give the root certificate of the authority, --authority FILE")
     if not count:
         click.echo("re-execution: none; on an NPU of the same chip, --rerun 200 executes 200 cases of the run again")
@@ -220,7 +222,7 @@ def certificate_export(*, certificate: Path, form: str, output: Path, key: Path,
     with package.opened(certificate, private.public_key() if private else signing.public_key(key)) as found:
         found.log.seek(0)
         summary = summarise(read_from(Path(package.LOG), found.log))
-        content = export.in_toto(found.said, summary, private) if private else export.workbook(found.said, summary)
+        content = export.in_toto(found.claims, summary, private) if private else export.workbook(found.claims, summary)
     try:
         write_if_new(output, content)
     except OSError as error:

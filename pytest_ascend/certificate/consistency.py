@@ -100,12 +100,12 @@ def measured(result: ResultRecord) -> Iterator[str]:
 
 def silent(result: ResultRecord) -> Iterator[str]:
     """A pass has nothing to explain; all else says why."""
-    said = {name: getattr(result, name) for name in ("waiver", "diagnosis", "snippet")}
-    said |= {"reason": result.outcome.reason, "detail": result.outcome.detail}
+    fields = {name: getattr(result, name) for name in ("waiver", "diagnosis", "snippet")}
+    fields |= {"reason": result.outcome.reason, "detail": result.outcome.detail}
     if isinstance(result.outcome, Passed):
         better = result.outcome.reason.startswith(BETTER) and result.outcome.detail == ""
         yield from (
-            f"passed, with a {name}" for name, value in said.items() if value and not (better and name == "reason")
+            f"passed, with a {name}" for name, value in fields.items() if value and not (better and name == "reason")
         )
     elif not result.outcome.reason:
         yield f"{result.outcome.name} without a reason"
@@ -221,8 +221,8 @@ def self_test(candidate: Candidate) -> Iterator[str]:
     """The judge looked at all planted errors of this release."""
     for each in candidate.summary.run.events:
         if isinstance(each, SelfTest) and (each.planted, each.correct) != (PLANTED, CORRECT):
-            said = f"{each.planted} planted errors and {each.correct} correct results"
-            yield f"the judge of the run was tried on {said}; this release has {PLANTED} and {CORRECT}"
+            numbers = f"{each.planted} planted errors and {each.correct} correct results"
+            yield f"the judge of the run was tried on {numbers}; this release has {PLANTED} and {CORRECT}"
 
 
 def a_cpu(candidate: Candidate) -> Iterator[str]:

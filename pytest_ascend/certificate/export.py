@@ -35,7 +35,7 @@ _CELL_CHARACTERS = 2_000
 _WIDEST_PIXELS = 600
 
 
-def in_toto(said: Mapping[str, Any], summary: Summary, key: Ed25519PrivateKey) -> bytes:
+def in_toto(claims: Mapping[str, Any], summary: Summary, key: Ed25519PrivateKey) -> bytes:
     """Return the statement of a certificate's results in an envelope, signed by ``key``.
 
     Subjects are the certificate and the build of torch_npu that was tested. What passed stands among ``passedTests``;
@@ -44,16 +44,16 @@ def in_toto(said: Mapping[str, Any], summary: Summary, key: Ed25519PrivateKey) -
     """
     names = {False: list[str](), True: list[str]()}
     for each in sorted(summary.results, key=lambda each: each.case.id):
-        if each.case.suite in said["counts"]:
+        if each.case.suite in claims["counts"]:
             names[each.outcome.name == Passed.name].append(each.case.id)
     statement = {
         "_type": STATEMENT,
-        "subject": list(_subjects(said)),
+        "subject": list(_subjects(claims)),
         "predicateType": PREDICATE,
         "predicate": {
             "result": "WARNED" if names[False] else "PASSED",
             "configuration": [
-                {"name": name, "digest": {"sha256": part["sha256"]}} for name, part in sorted(said["parts"].items())
+                {"name": name, "digest": {"sha256": part["sha256"]}} for name, part in sorted(claims["parts"].items())
             ],
             "passedTests": names[True],
             "warnedTests": names[False],
@@ -67,18 +67,21 @@ def in_toto(said: Mapping[str, Any], summary: Summary, key: Ed25519PrivateKey) -
     return f"{json.dumps(envelope, sort_keys=True, indent=1)}\n".encode()
 
 
-def _subjects(said: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    stack = said["stack"]
-    yield {"name": f"certificate {said['id']}", "digest": {"sha256": hashlib.sha256(package.encoded(said)).hexdigest()}}
+def _subjects(claims: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    stack = claims["stack"]
+    yield {
+        "name": f"certificate {claims['id']}",
+        "digest": {"sha256": hashlib.sha256(package.encoded(claims)).hexdigest()},
+    }
     where = {name: str(stack.get(name) or "") for name in ("chip", "driver", "cann", "torch", "torch_npu")}
     yield {
         "name": f"torch_npu {stack['torch_npu']}",
         "digest": {"gitCommit": str(stack["torch_npu_commit"])},
-        "annotations": {"tier": said["tier"], **where},
+        "annotations": {"tier": claims["tier"], **where},
     }
 
 
-def workbook(said: Mapping[str, Any], summary: Summary) -> bytes:
+def workbook(claims: Mapping[str, Any], summary: Summary) -> bytes:
     """Return the evidence of a certificate as an Excel workbook: the certificate, all cases, deviations, the machine.
 
     Every cell is text or a number; nothing in it is computed or loaded. Raises UsageError without the library.
@@ -90,7 +93,7 @@ def workbook(said: Mapping[str, Any], summary: Summary) -> bytes:
     made = io.BytesIO()
     book = xlsxwriter.Workbook(made, {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False})
     bold = book.add_format({"bold": True, "bottom": 1})
-    for name, rows in _sheets(said, summary).items():
+    for name, rows in _sheets(claims, summary).items():
         sheet = book.add_worksheet(name)
         sheet.freeze_panes(1, 0)
         last = column = 0
@@ -111,43 +114,43 @@ def workbook(said: Mapping[str, Any], summary: Summary) -> bytes:
 _Row = Sequence[Any]
 
 
-def _sheets(said: Mapping[str, Any], summary: Summary) -> dict[str, Iterable[_Row]]:
+def _sheets(claims: Mapping[str, Any], summary: Summary) -> dict[str, Iterable[_Row]]:
     """Return the rows of each sheet by its name, the heading first."""
-    results = [each for each in summary.results if each.case.suite in said["counts"]]
+    results = [each for each in summary.results if each.case.suite in claims["counts"]]
     deviating = [each for each in results if each.outcome.name != Passed.name]
     return {
-        "Certificate": _facts(said),
-        "Summary": _counts(said),
+        "Certificate": _facts(claims),
+        "Summary": _counts(claims),
         "Cases": [_CASE_HEADING, *map(_case, results)],
         "Deviations": [_DEVIATION_HEADING, *map(_deviation, deviating)],
         "Machine": _components(summary),
     }
 
 
-def _facts(said: Mapping[str, Any]) -> Iterator[_Row]:
+def _facts(claims: Mapping[str, Any]) -> Iterator[_Row]:
     yield "What", "Value"
-    yield "certificate", said["id"]
-    yield "tier", said["tier"]
-    yield from (("means", each) for each in said["means"])
-    yield from ((name, said["stack"].get(part) or "not known") for part, name in NAMES.items())
-    yield "pytest-ascend", said["release"]
-    yield "run", said["run"]["id"]
-    yield from ((name, said["run"][name]) for name in ("started", "finished", "level"))
-    yield "challenge", said["run"]["challenge"] or "none"
-    yield from (("time-stamp", f"{each['time']} by {each['authority']}") for each in said["time_stamps"])
-    yield from ((name, said[name]) for name in ("issuer", "key", "issued", "expires"))
-    if said.get("confirms"):
-        yield "confirms", f"the certificate {said['confirms']['id']} by {said['confirms']['issuer']}"
-    yield from (("not covered", each) for each in said["not_covered"])
+    yield "certificate", claims["id"]
+    yield "tier", claims["tier"]
+    yield from (("means", each) for each in claims["means"])
+    yield from ((name, claims["stack"].get(part) or "not known") for part, name in NAMES.items())
+    yield "pytest-ascend", claims["release"]
+    yield "run", claims["run"]["id"]
+    yield from ((name, claims["run"][name]) for name in ("started", "finished", "level"))
+    yield "challenge", claims["run"]["challenge"] or "none"
+    yield from (("time-stamp", f"{each['time']} by {each['authority']}") for each in claims["time_stamps"])
+    yield from ((name, claims[name]) for name in ("issuer", "key", "issued", "expires"))
+    if claims.get("confirms"):
+        yield "confirms", f"the certificate {claims['confirms']['id']} by {claims['confirms']['issuer']}"
+    yield from (("not covered", each) for each in claims["not_covered"])
     yield (
         "note",
         "If the log is true, the run earns the tier. Independent of Huawei, who has neither issued nor reviewed it.",
     )
 
 
-def _counts(said: Mapping[str, Any]) -> Iterator[_Row]:
+def _counts(claims: Mapping[str, Any]) -> Iterator[_Row]:
     yield "Suite", "Outcome", "Cases"
-    for suite, counts in said["counts"].items():
+    for suite, counts in claims["counts"].items():
         yield from ((suite, outcome, count) for outcome, count in counts.items())
 
 

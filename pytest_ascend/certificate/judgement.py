@@ -45,7 +45,7 @@ class Refused(AscendError):
 class Verified:
     """A certificate that is unaltered and earned: its statement, and the run behind it."""
 
-    said: Mapping[str, Any]
+    claims: Mapping[str, Any]
     summary: Summary
 
 
@@ -71,9 +71,9 @@ def certify(issue: Issue, release: Release, *, on: date) -> dict[str, Any]:
             raise Refused(issue.tier, found)
         key = signing.fingerprint(issue.key.public_key())
         confirms = _confirmed(issue, key, candidate, release) if issue.confirms else None
-        said = statement(candidate, issuer=issue.issuer, key=key, confirms=confirms)
+        claims = statement(candidate, issuer=issue.issuer, key=key, confirms=confirms)
         parts = {EVIDENCE[name]: each for name, each in release.parts.items()}
-        return package.write(issue.folder, said, parts, log, issue.key, confirmed=issue.confirms)
+        return package.write(issue.folder, claims, parts, log, issue.key, confirmed=issue.confirms)
 
 
 def _confirmed(issue: Issue, key: str, candidate: Candidate, release: Release) -> dict[str, str]:
@@ -83,8 +83,8 @@ def _confirmed(issue: Issue, key: str, candidate: Candidate, release: Release) -
     if (issue.confirms / package.CONFIRMED).exists():
         raise CertificateError(f"{issue.confirms} confirms another certificate itself", hint="confirm that one")
     _refuse_unconfirmed(theirs, key, candidate)
-    said = theirs[0].said
-    return {name: str(said[name]) for name in ("id", "issuer", "key")} | {"sha256": package.digest(issue.confirms)}
+    claims = theirs[0].claims
+    return {name: str(claims[name]) for name in ("id", "issuer", "key")} | {"sha256": package.digest(issue.confirms)}
 
 
 def verify(
@@ -96,31 +96,31 @@ def verify(
     Raises CertificateError, which says what is wrong and in which part. Whether it still holds is :func:`ended`.
     """
     found, candidate = _verified(folder, key, release)
-    said, inner = found.said.get("confirms"), folder / package.CONFIRMED
-    if bool(said) != inner.exists():
+    claims, inner = found.claims.get("confirms"), folder / package.CONFIRMED
+    if bool(claims) != inner.exists():
         raise CertificateError(f"{package.CONFIRMED}/ is not what the certificate says", part=package.CONFIRMED)
-    if said:
-        theirs = _verified_inside(inner, said, {signing.fingerprint(each): each for each in others}, release)
-        _refuse_unconfirmed(theirs, str(found.said["key"]), candidate)
-    return Verified(found.said, candidate.summary)
+    if claims:
+        theirs = _verified_inside(inner, claims, {signing.fingerprint(each): each for each in others}, release)
+        _refuse_unconfirmed(theirs, str(found.claims["key"]), candidate)
+    return Verified(found.claims, candidate.summary)
 
 
 def _verified_inside(
-    inner: Path, said: Mapping[str, Any], keys: Mapping[str, Ed25519PublicKey], release: Release
+    inner: Path, claims: Mapping[str, Any], keys: Mapping[str, Ed25519PublicKey], release: Release
 ) -> tuple[Package, Candidate]:
     """Check the certificate that another one confirms."""
-    if said["key"] not in keys:
-        message = f"it confirms a certificate by {one_line(str(said['issuer']))[:200]}, whose key is {said['key']}"
+    if claims["key"] not in keys:
+        message = f"it confirms a certificate by {one_line(str(claims['issuer']))[:200]}, whose key is {claims['key']}"
         raise CertificateError(message, part=package.CONFIRMED, hint="give that public key, too: --key FILE --key FILE")
     try:
-        theirs = _verified(inner, keys[said["key"]], release)
+        theirs = _verified(inner, keys[claims["key"]], release)
     except CertificateError as error:
         part = f"{package.CONFIRMED}/{error.part}"
         raise CertificateError(f"the certificate that it confirms: {error.message}", part=part) from error
     if (inner / package.CONFIRMED).exists():
         raise CertificateError("the certificate that it confirms has another one inside", part=package.CONFIRMED)
-    names = {name: theirs[0].said[name] for name in ("id", "issuer", "key")} | {"sha256": package.digest(inner)}
-    if dict(said) != names:
+    names = {name: theirs[0].claims[name] for name in ("id", "issuer", "key")} | {"sha256": package.digest(inner)}
+    if dict(claims) != names:
         raise CertificateError("it confirms another certificate than the one inside", part=package.CONFIRMED)
     return theirs
 
@@ -139,45 +139,45 @@ _COPIED = 0.5
 
 def _refuse_unconfirmed(theirs: tuple[Package, Candidate], key: str, candidate: Candidate) -> None:
     """Raise CertificateError if a run does not support another issuer's certificate, or is the same run."""
-    said, other = theirs[0].said, theirs[1]
+    claims, other = theirs[0].claims, theirs[1]
     mine, run = candidate.summary.run.header, other.summary.run.header
     here = {each.case.id: each.duration_s for each in candidate.results}
     alike = [each for each in other.results if here.get(each.case.id) == each.duration_s]
     differing = [name for name in _SAME if getattr(mine.stack, name) != getattr(run.stack, name)]
     disagreeing = disagreements(other.summary, candidate.summary)
     reasons = {
-        f"it is of the same issuer's key, {key}": said["key"] == key,
+        f"it is of the same issuer's key, {key}": claims["key"] == key,
         "it is of the same run": mine.run_id == run.run_id or len(alike) > _COPIED * len(here),
-        f"it is of the tier {said['tier']}": said["tier"] != candidate.tier.name,
+        f"it is of the tier {claims['tier']}": claims["tier"] != candidate.tier.name,
         f"it is of another stack: {', '.join(differing)}": bool(differing),
         f"the two runs disagree: {'; '.join(disagreeing[:3])}": bool(disagreeing),
     }
     for reason in (reason for reason, holds in reasons.items() if holds):
         hint = "run the suites again on another machine with the same stack, and certify that run"
-        raise CertificateError(f"this run does not confirm {said['id']}: {reason}", part=package.CONFIRMED, hint=hint)
+        raise CertificateError(f"this run does not confirm {claims['id']}: {reason}", part=package.CONFIRMED, hint=hint)
 
 
-def ended(said: Any, *, on: date, compatibility: Compatibility, revocations: Revocations | None) -> Iterator[str]:
+def ended(claims: Any, *, on: date, compatibility: Compatibility, revocations: Revocations | None) -> Iterator[str]:
     """Yield why a certificate is not valid on a day: expired, revoked or not yet valid."""
-    if date.fromisoformat(said["issued"]) > on:
-        yield f"it was issued on {said['issued']}, which is still to come"
-    if date.fromisoformat(said["expires"]) < on:
-        yield f"it expired on {said['expires']}"
-    newer = newer_releases(said["stack"]["cann"], compatibility)
+    if date.fromisoformat(claims["issued"]) > on:
+        yield f"it was issued on {claims['issued']}, which is still to come"
+    if date.fromisoformat(claims["expires"]) < on:
+        yield f"it expired on {claims['expires']}"
+    newer = newer_releases(claims["stack"]["cann"], compatibility)
     if len(newer) >= NEWER_CANN:
-        yield f"{len(newer)} releases of CANN are newer than {said['stack']['cann']}: {', '.join(newer)}"
+        yield f"{len(newer)} releases of CANN are newer than {claims['stack']['cann']}: {', '.join(newer)}"
     if revocations and revocations.stale_after < on:
         yield f"the list of revocations is stale since {revocations.stale_after}: ask the issuer for a newer one"
-    withdrawn = revocations.find(of_release(str(said["release"]))) if revocations else None
+    withdrawn = revocations.find(of_release(str(claims["release"]))) if revocations else None
     if withdrawn:
         yield one_line(f"its release was withdrawn on {withdrawn['since']}: {withdrawn['reason']}")
-    revoked = revocations.find(said["id"]) if revocations else None
+    revoked = revocations.find(claims["id"]) if revocations else None
     if revoked:
         yield one_line(f"it was revoked on {revoked['since']}: {revoked['reason']}")
 
 
 def _check_release(found: Package, release: Release) -> None:
-    version = str(found.said["release"])
+    version = str(found.claims["release"])
     if version != release.version:
         message = f"it was made by pytest-ascend {one_line(version)[:80]}; this is {release.version}"
         raise CertificateError(message, hint="check it with that release, installed from its official place")
@@ -201,10 +201,10 @@ def _first_difference(theirs: bytes, mine: bytes) -> str:
 
 def _check_evidence(found: Package, release: Release) -> Candidate:
     """Judge the run again, as of the day of issue, and compare the results."""
-    said = found.said
+    claims = found.claims
     try:
         candidate = _candidate(found, release)
-        again = statement(candidate, issuer=said["issuer"], key=said["key"], confirms=said.get("confirms"))
+        again = statement(candidate, issuer=claims["issuer"], key=claims["key"], confirms=claims.get("confirms"))
     except (RunLogError, KeyError, TypeError, ValueError, OverflowError) as error:
         why = error.message if isinstance(error, RunLogError) else str(error)
         raise CertificateError(f"{LOG} does not bear the certificate out: {why}", part=LOG) from error
@@ -212,11 +212,11 @@ def _check_evidence(found: Package, release: Release) -> Candidate:
     if reasons:
         said_so = "; ".join(one_line(f"{each.id}: {each.says}") for each in reasons[:3])
         raise CertificateError(f"{LOG} does not earn the certificate: {said_so}", part=LOG)
-    if unknown := sorted(set(said) - {*again, "id", "parts"}):
+    if unknown := sorted(set(claims) - {*again, "id", "parts"}):
         message = f"{package.STATEMENT} says {one_line(unknown[0])[:80]!r}, which no certificate of this release says"
         raise CertificateError(message, part=package.STATEMENT)
     for name, value in again.items():
-        if name not in CHOSEN and said.get(name) != json.loads(json.dumps(value)):
+        if name not in CHOSEN and claims.get(name) != json.loads(json.dumps(value)):
             message = f"{package.STATEMENT} says another {name!r} than {LOG} gives"
             raise CertificateError(message, part=package.STATEMENT)
     return candidate
@@ -226,7 +226,7 @@ def _candidate(found: Package, release: Release) -> Candidate:
     found.log.seek(0)
     summary = summarise(read_from(Path(LOG), found.log))
     # An unknown tier raises KeyError: the evidence does not support it.
-    tier, issued = TIERS[found.said["tier"]], date.fromisoformat(found.said["issued"])
+    tier, issued = TIERS[found.claims["tier"]], date.fromisoformat(found.claims["issued"])
     return Candidate(summary=summary, tier=tier, release=release, on=issued)
 
 
@@ -250,13 +250,13 @@ def disagreements(claimed: Summary, found: Summary) -> list[str]:
     the share of their limit.
     """
     changes = compare(claimed, found, speed_share=SPEED_SHARE).changes
-    said = {each.id: _sentence(each) for kind in _WRONG for each in changes[kind]}
+    messages = {each.id: _sentence(each) for kind in _WRONG for each in changes[kind]}
     theirs = {each.case.id: each for each in claimed.results}
     for each in found.results:
         differing = list(_other_bits(theirs[each.case.id], each)) if each.case.id in theirs else []
-        if differing and each.case.id not in said:
-            said[each.case.id] = f"{each.case.id}: {differing[0]}"
-    return [figures.one_line(sentence) for sentence in said.values()]
+        if differing and each.case.id not in messages:
+            messages[each.case.id] = f"{each.case.id}: {differing[0]}"
+    return [figures.one_line(sentence) for sentence in messages.values()]
 
 
 def _sentence(change: Change) -> str:

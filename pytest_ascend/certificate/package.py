@@ -71,31 +71,31 @@ class Package:
     after it was checked.
     """
 
-    said: Mapping[str, Any]
+    claims: Mapping[str, Any]
     parts: Mapping[str, bytes]
     log: BinaryIO
 
 
 def write(
     folder: Path,
-    said: Mapping[str, Any],
+    claims: Mapping[str, Any],
     parts: Mapping[str, bytes],
     log: BinaryIO,
     key: Ed25519PrivateKey,
     *,
     confirmed: Path | None = None,
 ) -> dict[str, Any]:
-    """Write a certificate of ``said`` with its ``parts`` and its ``log`` into a new folder; return what was signed.
+    """Write a certificate of ``claims`` with its ``parts`` and its ``log`` into a new folder; return what was signed.
 
     ``confirmed`` is the folder of the certificate that it confirms, which is copied into it. Raises UsageError where
     the folder is there already or cannot be written; nothing is left behind then.
     """
     listed = {name: _listed(content) for name, content in sorted(parts.items())} | {LOG: _copied(log, None)}
-    signed = {**{name: value for name, value in said.items() if name != "id"}, "parts": listed}
+    signed = {**{name: value for name, value in claims.items() if name != "id"}, "parts": listed}
     signed["id"] = identity(signed)
     text = encoded(signed)
     digest = hashlib.sha256(text).hexdigest()
-    signature = {"sha256": digest, "key": said["key"], "signature": signing.sign(key, _PURPOSE, digest)}
+    signature = {"sha256": digest, "key": claims["key"], "signature": signing.sign(key, _PURPOSE, digest)}
     files = {**parts, STATEMENT: text, SIGNATURE: encoded(signature)}
     files |= {name: words(strict_json(text), language).encode() for name, language in WORDS.items()}
     _write(folder, files, log, confirmed)
@@ -111,30 +111,30 @@ def opened(folder: Path, key: Ed25519PublicKey) -> Iterator[Package]:
     _refuse_strangers(folder)
     signed = _bytes(folder / STATEMENT, STATEMENT_LIMIT_BYTES)
     _check_signature(signed, _bytes(folder / SIGNATURE, SIGNATURE_LIMIT_BYTES), key)
-    said = _statement(signed)
+    claims = _statement(signed)
     for name, language in WORDS.items():
-        if _bytes(folder / name, PART_LIMIT_BYTES) != words(said, language).encode():
+        if _bytes(folder / name, PART_LIMIT_BYTES) != words(claims, language).encode():
             raise _altered(name)
     parts = {name: _bytes(folder / name, PART_LIMIT_BYTES) for name in EVIDENCE.values()}
     for name, content in parts.items():
-        if said["parts"].get(name) != _listed(content):
+        if claims["parts"].get(name) != _listed(content):
             raise _altered(name)
     with tempfile.TemporaryFile(prefix="pytest-ascend-") as log:
-        _copy_log(folder / LOG, log, said["parts"].get(LOG))
-        yield Package(said, parts, log)
+        _copy_log(folder / LOG, log, claims["parts"].get(LOG))
+        yield Package(claims, parts, log)
 
 
 def _statement(content: bytes) -> dict[str, Any]:
     """Read the statement, whose signature holds: what it lacks, its issuer left out."""
     try:
-        said = strict_json(content)
+        claims = strict_json(content)
     except ValueError as error:
         raise _no_statement(str(error)) from error
-    right = isinstance(said, dict) and all(isinstance(said.get(name), kind) for name, kind in FIELDS.items())
-    known = right and all(date_of(said[name]) for name in ("issued", "expires")) and _can_be_said(said)
-    if not known or said["id"] != identity({name: value for name, value in said.items() if name != "id"}):
+    right = isinstance(claims, dict) and all(isinstance(claims.get(name), kind) for name, kind in FIELDS.items())
+    known = right and all(date_of(claims[name]) for name in ("issued", "expires")) and _has_words(claims)
+    if not known or claims["id"] != identity({name: value for name, value in claims.items() if name != "id"}):
         raise _no_statement("a field is missing or of another kind")
-    return dict(said)
+    return dict(claims)
 
 
 def _no_statement(why: str) -> CertificateError:
@@ -142,9 +142,9 @@ def _no_statement(why: str) -> CertificateError:
     return CertificateError(message, part=STATEMENT)
 
 
-def _can_be_said(said: Mapping[str, Any]) -> bool:
+def _has_words(claims: Mapping[str, Any]) -> bool:
     try:
-        return bool(words(said))
+        return bool(words(claims))
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         return False
 
@@ -160,19 +160,19 @@ def date_of(text: str) -> date | None:
 def _check_signature(statement: bytes, signature: bytes, key: Ed25519PublicKey) -> None:
     """Distinguish an altered statement, an altered signature and another key."""
     actual, mine = hashlib.sha256(statement).hexdigest(), signing.fingerprint(key)
-    said = _signature(signature)
-    holds = signing.is_signed(key, _PURPOSE, said["sha256"], said["signature"])
-    if holds and said["sha256"] != actual:
+    signed = _signature(signature)
+    holds = signing.is_signed(key, _PURPOSE, signed["sha256"], signed["signature"])
+    if holds and signed["sha256"] != actual:
         raise _altered(STATEMENT)
-    if holds and said["key"] == mine:
+    if holds and signed["key"] == mine:
         return
-    if holds or signing.is_signed(key, _PURPOSE, actual, said["signature"]) or said["key"] == mine:
+    if holds or signing.is_signed(key, _PURPOSE, actual, signed["signature"]) or signed["key"] == mine:
         raise _altered(SIGNATURE)
     if _names_key(statement, mine):
         raise _altered(SIGNATURE)
     hint = "give the public key of who issued it; its fingerprint must be known to you from elsewhere"
     raise CertificateError(
-        f"{SIGNATURE}: signed by another key, {said['key']}; yours is {mine}", part=SIGNATURE, hint=hint
+        f"{SIGNATURE}: signed by another key, {signed['key']}; yours is {mine}", part=SIGNATURE, hint=hint
     )
 
 
@@ -192,17 +192,17 @@ def digest(folder: Path) -> str:
 
 def _signature(content: bytes) -> dict[str, str]:
     try:
-        said = strict_json(content)
-        right = set(said) == {"sha256", "key", "signature"} and all(isinstance(each, str) for each in said.values())
+        fields = strict_json(content)
+        right = set(fields) == {"sha256", "key", "signature"} and all(isinstance(each, str) for each in fields.values())
         if (
             not right
-            or encoded(said) != content
-            or not all(signing.is_digest(said[name]) for name in ("sha256", "key"))
+            or encoded(fields) != content
+            or not all(signing.is_digest(fields[name]) for name in ("sha256", "key"))
         ):
             raise ValueError("of another form")
     except (ValueError, TypeError) as error:
         raise _altered(SIGNATURE) from error
-    return dict(said)
+    return dict(fields)
 
 
 def _names_key(content: bytes, fingerprint: str) -> bool:

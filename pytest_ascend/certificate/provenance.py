@@ -125,8 +125,12 @@ def versions(candidate: Candidate) -> Iterator[str]:
     number = re.match(r"\d+\.\d+\.\d+", npu)
     if number and stack.torch.partition("+")[0] != number[0]:
         yield f"torch_npu {npu} is not for torch {stack.torch}"
-    said = known.statements(npu)
-    if said and stack.cann and not any(each.says != INCOMPATIBLE and speaks_of(each, stack.cann) for each in said):
+    statements = known.statements(npu)
+    if (
+        statements
+        and stack.cann
+        and not any(each.says != INCOMPATIBLE and speaks_of(each, stack.cann) for each in statements)
+    ):
         yield f"torch_npu {npu} does not belong to CANN {stack.cann}"
 
 
@@ -139,7 +143,7 @@ def _is_released(cann: str, known: compatibility.Compatibility) -> bool:
 
 
 def machine(candidate: Candidate) -> Iterator[str]:
-    """What the doctor saw is the stack of the run, and each version follows from what is said of it."""
+    """What the doctor saw is the stack of the run, and each version follows from the evidence on it."""
     header = candidate.summary.run.header
     if not header.doctor:
         return

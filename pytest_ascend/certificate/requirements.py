@@ -82,7 +82,7 @@ class Refusal:
 
 def refusals(candidate: Candidate) -> tuple[Refusal, ...]:
     """Return every reason why this cannot be certified; none means that it can."""
-    return tuple(Refusal(name, said) for name, look in REQUIREMENTS.items() for said in _asked(look, candidate))
+    return tuple(Refusal(name, reason) for name, look in REQUIREMENTS.items() for reason in _asked(look, candidate))
 
 
 def _asked(look: Callable[[Candidate], Iterator[str]], candidate: Candidate) -> Iterator[str]:
@@ -170,8 +170,8 @@ def limits(candidate: Candidate) -> Iterator[str]:
     known = {each.cause: each for each in table if each.kind == LIMIT}
     strays = [each.case.id for each in found if not _is_known(each, known.get((each.waiver or {}).get("cause", "")))]
     if strays:
-        said = "waived as lacking by design, which this release does not know"
-        yield f"{counted_cases(len(strays))} {said}: {named(strays)}"
+        what = "waived as lacking by design, which this release does not know"
+        yield f"{counted_cases(len(strays))} {what}: {named(strays)}"
 
 
 def is_limit(result: ResultRecord) -> bool:
@@ -254,7 +254,7 @@ def disturbed(candidate: Candidate) -> Iterator[str]:
         )
         measured = [each for each in candidate.of(Passed.name) if each.case.suite == "benchmarks"]
         others = ((each.case.id, shared(each.measurements)) for each in measured)
-        yield from (f"{name}: others used the card: {said}" for name, said in others if said)
+        yield from (f"{name}: others used the card: {how}" for name, how in others if how)
         empty = [each.case.id for each in measured if not _has_figures(each)]
         if empty:
             yield f"{counted_cases(len(empty))} without a figure that is a number: {named(empty)}"

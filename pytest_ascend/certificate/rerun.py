@@ -54,9 +54,11 @@ def rerun(claimed: Summary, count: int, *, device: str = "auto", chance: Random 
     sampled = (chance or SystemRandom()).sample(eligible, min(count, len(eligible)))
     with tempfile.TemporaryDirectory(prefix="pytest-ascend-rerun-") as scratch:
         found = _executed(claimed, sampled, device, Path(scratch))
-    said, mine = claimed.run.header.stack, found.run.header.stack
-    if said.chip != mine.chip and not mine.emulated:
-        message = f"the run was on {said.chip}, and this device is {mine.chip or mine.device}: nothing can be compared"
+    recorded, mine = claimed.run.header.stack, found.run.header.stack
+    if recorded.chip != mine.chip and not mine.emulated:
+        message = (
+            f"the run was on {recorded.chip}, and this device is {mine.chip or mine.device}: nothing can be compared"
+        )
         raise UsageError(message, hint="re-execute on any NPU of the same chip")
     known = {each.case.id for each in found.results if each.outcome.name not in _NOT_EXECUTED}
     absent = [each.case.id for each in sampled if each.case.id not in known]
@@ -85,12 +87,12 @@ def _executed(claimed: Summary, sampled: Sequence[ResultRecord], device: str, sc
     line += [f"--ascend-report={scratch / 'report'}", "-q", "-p", "no:cacheprovider"]
     line += [f"--ascend-challenge={int(challenge)}"] if challenge is not None else []
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    with (scratch / "said").open("wb") as said:
+    with (scratch / "output").open("wb") as output:
         done = subprocess.run(  # noqa: S603
-            [*line, *map(_place, sampled)], cwd=scratch, env=environ, stdout=said, stderr=said, check=False
+            [*line, *map(_place, sampled)], cwd=scratch, env=environ, stdout=output, stderr=output, check=False
         )
     if done.returncode not in _ENDED:
-        tail = (scratch / "said").read_text("utf-8", "replace").splitlines()[-_SHOWN_LINES:]
+        tail = (scratch / "output").read_text("utf-8", "replace").splitlines()[-_SHOWN_LINES:]
         message = "the cases could not be executed again:\n" + "\n".join(f"  {visible(each)}" for each in tail)
         raise AscendError(message, hint="see that 'pytest --ascend' works on this machine")
     return summarise(read(scratch / "report" / "run.jsonl"))

@@ -44,20 +44,20 @@ def read(path: Path, key: Ed25519PublicKey) -> Revocations:
     """Read a list. Raises CertificateError where it was altered or is another key's, UsageError where it is missing."""
     try:
         content = read_regular(path, _LARGEST_BYTES)
-        said = strict_json(content)
-        body = {name: said[name] for name in ("schema", "as_of", "stale_after", "revoked")}
-        entries = tuple({name: str(each[name]) for name in ("id", "since", "reason")} for each in said["revoked"])
-        stale_after = date.fromisoformat(said["stale_after"])
-        holds = said["schema"] == SCHEMA and signing.is_signed(key, _PURPOSE, _digest(body), str(said["signature"]))
+        data = strict_json(content)
+        body = {name: data[name] for name in ("schema", "as_of", "stale_after", "revoked")}
+        entries = tuple({name: str(each[name]) for name in ("id", "since", "reason")} for each in data["revoked"])
+        stale_after = date.fromisoformat(data["stale_after"])
+        holds = data["schema"] == SCHEMA and signing.is_signed(key, _PURPOSE, _digest(body), str(data["signature"]))
     except OSError as error:
         hint = "give the list that the issuer publishes"
         raise UsageError(f"cannot read the revocations {path}: {error.strerror or error}", hint=hint) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CertificateError(f"the list of revocations {path} is damaged: {error}", part=path.name) from error
-    if not holds or _encoded(said) != content:
+    if not holds or _encoded(data) != content:
         message = f"the list of revocations {path} was altered, or signed by another key"
         raise CertificateError(message, part=path.name)
-    return Revocations(str(said["as_of"]), stale_after, entries)
+    return Revocations(str(data["as_of"]), stale_after, entries)
 
 
 def of_release(version: str) -> str:
@@ -86,5 +86,5 @@ def _digest(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical_json(body).encode()).hexdigest()
 
 
-def _encoded(said: Mapping[str, Any]) -> bytes:
-    return f"{canonical_json(said, indent=1)}\n".encode()
+def _encoded(data: Mapping[str, Any]) -> bytes:
+    return f"{canonical_json(data, indent=1)}\n".encode()

@@ -112,10 +112,14 @@ def limits(candidate: Candidate) -> list[dict[str, Any]]:
 def not_covered(candidate: Candidate) -> list[str]:
     """Return what the certificate does not cover."""
     outside = [tier for tier in TIERS.values() if tier not in included(candidate.tier)]
-    said = [f"the tier {tier.name}: that {tier.means}" for tier in outside]
+    parts = [f"the tier {tier.name}: that {tier.means}" for tier in outside]
     if candidate.summary.run.header.level != "full":
-        said.append(f"cases of higher levels than {candidate.summary.run.header.level}")
-    return [*said, "more than one device at a time, and communication between devices", "any other version of any part"]
+        parts.append(f"cases of higher levels than {candidate.summary.run.header.level}")
+    return [
+        *parts,
+        "more than one device at a time, and communication between devices",
+        "any other version of any part",
+    ]
 
 
 def identity(content: Mapping[str, Any]) -> str:

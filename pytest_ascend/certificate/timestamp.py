@@ -58,8 +58,11 @@ def take(authority: str, line: bytes) -> str:
     try:
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310
             content = answer.read(_LARGEST_BYTES)
-        said = library.decode_timestamp_response(content)
-        if said.tst_info.nonce != asked.nonce or said.tst_info.message_imprint.message != asked.message_imprint.message:
+        response = library.decode_timestamp_response(content)
+        if (
+            response.tst_info.nonce != asked.nonce
+            or response.tst_info.message_imprint.message != asked.message_imprint.message
+        ):
             raise ValueError("it stamped something else")
     except (OSError, ValueError) as error:
         why = one_line(str(getattr(error, "reason", "") or error))[:200]
@@ -73,10 +76,10 @@ def moment_of(answer: str, digest: str) -> datetime:
 
     Raises TimestampError for an answer of another line, or for what is none.
     """
-    said = _decoded(answer)
-    if said.tst_info.message_imprint.message.hex() != digest:
+    response = _decoded(answer)
+    if response.tst_info.message_imprint.message.hex() != digest:
         raise TimestampError("a time-stamp is of another line", hint="ask the issuer for the log as it was written")
-    moment: datetime = said.tst_info.gen_time
+    moment: datetime = response.tst_info.gen_time
     return moment
 
 
@@ -105,9 +108,9 @@ def roots_of(path: Path) -> tuple[x509.Certificate, ...]:
 def _decoded(answer: str) -> Any:
     library = _library()
     try:
-        said = library.decode_timestamp_response(base64.b64decode(answer, validate=True))
-        said.tst_info.gen_time  # noqa: B018  (a refusal has none)
-        return said
+        response = library.decode_timestamp_response(base64.b64decode(answer, validate=True))
+        response.tst_info.gen_time  # noqa: B018  (a refusal has none)
+        return response
     except (ValueError, binascii.Error) as error:
         hint = "ask the issuer for the log as it was written"
         raise TimestampError("a time-stamp of the log cannot be read", hint=hint) from error

@@ -114,53 +114,53 @@ _TRANSLATED = {"en": {}, "zh": {**_MEANS_ZH, **_OUTSIDE_ZH, **_NAMES_ZH}}
 LANGUAGES = tuple(TEXTS)
 
 
-def words(said: Mapping[str, Any], language: str = "en") -> str:
+def words(claims: Mapping[str, Any], language: str = "en") -> str:
     """Return the text of ``certificate.txt``, or of ``certificate.zh.txt`` in the language "zh"."""
-    return "\n".join(one_line(line) for line in _lines(said, language)) + "\n"
+    return "\n".join(one_line(line) for line in _lines(claims, language)) + "\n"
 
 
-def _lines(said: Mapping[str, Any], language: str) -> Iterator[str]:
+def _lines(claims: Mapping[str, Any], language: str) -> Iterator[str]:
     texts, translated = TEXTS[language], _TRANSLATED[language]
     nothing = [f"  {texts['nothing']}"]
 
     def heading(key: str) -> tuple[str, str]:
         return "", texts[key]
 
-    yield texts["title"].format(tier=said["tier"])
-    yield texts["number"].format(id=said["id"])
+    yield texts["title"].format(tier=claims["tier"])
+    yield texts["number"].format(id=claims["id"])
     yield ""
-    run = said["run"]
-    yield texts["by"].format(id=run["id"], finished=run["finished"], release=said["release"])
-    yield from (f"  {translated.get(each, each)}" for each in said["means"])
+    run = claims["run"]
+    yield texts["by"].format(id=run["id"], finished=run["finished"], release=claims["release"])
+    yield from (f"  {translated.get(each, each)}" for each in claims["means"])
     yield from heading("tested")
     for part, name in NAMES.items():
-        yield f"  {translated.get(part, name)}: {said['stack'].get(part) or texts['unknown']}"
+        yield f"  {translated.get(part, name)}: {claims['stack'].get(part) or texts['unknown']}"
     yield f"  {texts['level']}: {run['level']}"
     yield f"  {texts['challenge']}: {run.get('challenge') or texts['no-challenge']}"
-    for suite, counts in said["counts"].items():
+    for suite, counts in claims["counts"].items():
         yield f"  {suite}: {', '.join(f'{count} {name}' for name, count in counts.items())}"
-    yield from _figures(said["figures"], texts["unmeasured"])
+    yield from _figures(claims["figures"], texts["unmeasured"])
     yield from heading("not-covered")
-    yield from (f"  {translated.get(each, each)}" for each in said["not_covered"])
+    yield from (f"  {translated.get(each, each)}" for each in claims["not_covered"])
     yield from heading("limits")
-    for each in said["limits"]:
+    for each in claims["limits"]:
         yield f"  {texts['limit'].format(count=len(each['cases']), **{key: each[key] for key in _OF_LIMIT})}"
         yield f"    {', '.join(sorted({case.split('/')[1] for case in each['cases']}))}"
-    yield from [] if said["limits"] else nothing
+    yield from [] if claims["limits"] else nothing
     yield from heading("waived")
-    yield from (f"  {texts['waiver'].format(**{key: each[key] for key in _OF_WAIVER})}" for each in said["waived"])
-    yield from [] if said["waived"] else nothing
+    yield from (f"  {texts['waiver'].format(**{key: each[key] for key in _OF_WAIVER})}" for each in claims["waived"])
+    yield from [] if claims["waived"] else nothing
     yield from heading("disputed")
-    yield from (f"  {each}" for each in said["disputed"] or [texts["nothing"]])
+    yield from (f"  {each}" for each in claims["disputed"] or [texts["nothing"]])
     yield from heading("fallbacks")
-    yield from (f"  {each}" for each in said["fallbacks"] or [texts["nothing"]])
+    yield from (f"  {each}" for each in claims["fallbacks"] or [texts["nothing"]])
     yield from heading("holds")
-    yield f"  {texts['until'].format(expires=said['expires'], newer=NEWER_CANN)}"
+    yield f"  {texts['until'].format(expires=claims['expires'], newer=NEWER_CANN)}"
     yield from heading("issuer")
-    yield f"  {texts['issued'].format(issued=said['issued'], issuer=said['issuer'], key=said['key'])}"
-    for each in said.get("time_stamps", ()):
+    yield f"  {texts['issued'].format(issued=claims['issued'], issuer=claims['issuer'], key=claims['key'])}"
+    for each in claims.get("time_stamps", ()):
         yield f"  {texts['stamped'].format(time=each['time'], authority=each['authority'])}"
-    if confirms := said.get("confirms"):
+    if confirms := claims.get("confirms"):
         yield f"  {texts['confirms'].format(**{key: confirms[key] for key in ('id', 'issuer', 'key')})}"
         yield f"  {texts['both']}"
     yield from (f"  {texts[key]}" for key in ("independent", "rests", "warranty"))

@@ -54,13 +54,13 @@ class Recording:
         if golden.meta.get("form") != FORM:
             raise self._damaged(f"its form is {golden.meta.get('form')!r}, not {FORM}")
         self._made: dict[int, Sample] = {}
-        self._said: Sequence[Mapping[str, Any]] = golden.meta["samples"]
-        self._position = {said["name"]: position for position, said in enumerate(self._said)}
+        self._recorded: Sequence[Mapping[str, Any]] = golden.meta["samples"]
+        self._position = {recorded["name"]: position for position, recorded in enumerate(self._recorded)}
 
     def samples(self, property_: str, dtype: str) -> tuple[Sample, ...]:
         """Return the samples for a property."""
         shown = "forward" if property_ == REPEAT else property_
-        found = (place for place, said in enumerate(self._said) if shown in self._asked(said, dtype))
+        found = (place for place, sample in enumerate(self._recorded) if shown in self._properties(sample, dtype))
         samples = tuple(self._sample(place) for place in found)
         return tuple(filter(_can_change, samples)) if property_ == "in-place" else samples
 
@@ -75,7 +75,7 @@ class Recording:
             return self._results(sample, dtype, "backward")
 
     def _results(self, sample: Sample, dtype: str, part: str) -> Results:
-        numbers, *reference_runs = self._said[self._position[sample.name]]["dtypes"][dtype][part]
+        numbers, *reference_runs = self._recorded[self._position[sample.name]]["dtypes"][dtype][part]
         expected: Tensors = [None if each is None else self._tensor(each) for each in numbers]
         layouts = [self._reference_runs(expected, each) for each in reference_runs]
         return Results(expected, tuple(layouts))
@@ -95,23 +95,23 @@ class Recording:
             held = f"torch.view_as_complex({held}.double().reshape({(*shape, 2)}))"
         return f"{held}.to({dtype or f'torch.{name}'}).reshape({tuple(shape)})"
 
-    def _asked(self, said: Mapping[str, Any], dtype: str) -> Sequence[str]:
-        found: Sequence[str] = said["dtypes"].get(dtype, {}).get("asked", ())
+    def _properties(self, sample: Mapping[str, Any], dtype: str) -> Sequence[str]:
+        found: Sequence[str] = sample["dtypes"].get(dtype, {}).get("asked", ())
         return found
 
     def _sample(self, place: int) -> Sample:
         if place not in self._made:
-            said = self._said[place]
+            recorded = self._recorded[place]
             try:
-                args, kwargs = read(said["args"], self._source), read(said["kwargs"], self._source)
+                args, kwargs = read(recorded["args"], self._source), read(recorded["kwargs"], self._source)
             except (ValueError, KeyError, TypeError) as error:
-                raise self._damaged(f"the sample {said['name']!r}: {error}") from error
+                raise self._damaged(f"the sample {recorded['name']!r}: {error}") from error
             self._made[place] = Sample(
-                name=said["name"],
+                name=recorded["name"],
                 args=tuple(args),
                 kwargs=kwargs,
-                group=said["group"],
-                all_bits=said.get("all_bits", False),
+                group=recorded["group"],
+                all_bits=recorded.get("all_bits", False),
             )
         return self._made[place]
 
@@ -125,10 +125,10 @@ class Recording:
             number=int(held["number"]),
         )
 
-    def _reference_runs(self, expected: Tensors, said: Sequence[int | str | None]) -> Tensors:
+    def _reference_runs(self, expected: Tensors, recorded: Sequence[int | str | None]) -> Tensors:
         """Return reference runs: a text is the dtype that what is expected was rounded to, a number a tensor."""
         found: Tensors = []
-        for wanted, each in zip(expected, said, strict=True):
+        for wanted, each in zip(expected, recorded, strict=True):
             if isinstance(each, str) and wanted is not None:
                 found.append(wanted.to(getattr(torch, each)))
             else:

@@ -42,7 +42,7 @@ def test_the_envelope_is_verified_by_securesystemslib(found: Any) -> None:
     from securesystemslib.exceptions import VerificationError
     from securesystemslib.signer import SSlibKey
 
-    text = export.in_toto(found.said, found.summary, runs.KEY)
+    text = export.in_toto(found.claims, found.summary, runs.KEY)
     keyid = json.loads(text)["signatures"][0]["keyid"]
     mine, other = (SSlibKey.from_crypto(each.public_key(), keyid) for each in (runs.KEY, runs.OTHER_KEY))
     assert len(dsse.Envelope.from_dict(json.loads(text)).verify([mine], 1)) == 1
@@ -62,22 +62,22 @@ def test_the_statement_is_one_of_in_toto(found: Any) -> None:
     from in_toto_attestation.v1 import statement_pb2
     from in_toto_attestation.v1.statement import Statement
 
-    payload = json.loads(base64.b64decode(json.loads(export.in_toto(found.said, found.summary, runs.KEY))["payload"]))
+    payload = json.loads(base64.b64decode(json.loads(export.in_toto(found.claims, found.summary, runs.KEY))["payload"]))
     Statement.copy_from_pb(ParseDict(payload, statement_pb2.Statement())).validate()
     result = ParseDict(payload["predicate"], test_result_pb2.TestResult())
     assert (result.result, list(result.failed_tests)) == ("WARNED", [])
     assert sorted(result.warned_tests) == sorted(FATES)
-    assert len(result.passed_tests) + 2 == sum(sum(each.values()) for each in found.said["counts"].values())
+    assert len(result.passed_tests) + 2 == sum(sum(each.values()) for each in found.claims["counts"].values())
 
 
 def test_the_workbook_is_opened_by_another_library_and_computes_nothing(found: Any) -> None:
     pytest.importorskip("xlsxwriter")
-    book = pytest.importorskip("openpyxl").load_workbook(io.BytesIO(export.workbook(found.said, found.summary)))
+    book = pytest.importorskip("openpyxl").load_workbook(io.BytesIO(export.workbook(found.claims, found.summary)))
     assert book.sheetnames == ["Certificate", "Summary", "Cases", "Deviations", "Machine"]
     facts = {row[0].value: row[1].value for row in book["Certificate"].rows}
     assert facts["chip"] == runs.STACK.chip
     cases = list(book["Cases"].rows)
-    assert len(cases) - 1 == sum(sum(each.values()) for each in found.said["counts"].values())
+    assert len(cases) - 1 == sum(sum(each.values()) for each in found.claims["counts"].values())
     reasons = [row[3].value for row in book["Deviations"].rows]
     assert '=HYPERLINK("http://x")\\x1b[2J\\u202e' in reasons
     widths = [each.width for sheet in book for each in sheet.column_dimensions.values()]
@@ -101,14 +101,14 @@ def test_the_command_writes_both(certificate: Path, tmp_path: Path, form: str, k
 def test_without_the_library_one_line_says_what_to_install(found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "xlsxwriter", None)
     with pytest.raises(UsageError) as caught:
-        export.workbook(found.said, found.summary)
+        export.workbook(found.claims, found.summary)
     assert caught.value.hint == "pip install 'pytest-ascend[certificate]'"
 
 
 def test_a_passed_run_is_passed(tmp_path: Path) -> None:
     folder = runs.certificate(tmp_path)
     clean = verify(folder, runs.KEY.public_key(), runs.RELEASE)
-    payload = json.loads(base64.b64decode(json.loads(export.in_toto(clean.said, clean.summary, runs.KEY))["payload"]))
+    payload = json.loads(base64.b64decode(json.loads(export.in_toto(clean.claims, clean.summary, runs.KEY))["payload"]))
     assert payload["predicate"]["result"] == "PASSED"
     assert replace(clean.summary).results
     assert commands.certificate_export.name == "certificate-export"

@@ -62,7 +62,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_certificate_holds(certificate: Path) -> None:
-    assert verify(certificate, PUBLIC, RELEASE).said["tier"] == "performance"
+    assert verify(certificate, PUBLIC, RELEASE).claims["tier"] == "performance"
 
 
 def test_a_thousand_random_alterations_are_all_refused_and_named(certificate: Path, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_certificate_is_never_written_over(certificate: Path) -> None:
 def reasons(
     certificate: Path, on: date, revoked: revocation.Revocations | None = None, cann: str = "8.5.0"
 ) -> list[str]:
-    said = verify(certificate, PUBLIC, RELEASE).said
+    said = verify(certificate, PUBLIC, RELEASE).claims
     said = {**said, "stack": {**said["stack"], "cann": cann}}
     return list(ended(said, on=on, compatibility=load(), revocations=revoked))
 

@@ -59,11 +59,11 @@ def test_both_issuers_are_listed_and_checked(tmp_path: Path) -> None:
     both = confirmed(tmp_path, log(tmp_path / "run.jsonl"))
     found = verify(both, MINE.public_key(), runs.RELEASE, others=[THEIRS.public_key()])
     assert (
-        found.said["confirms"]["issuer"]
+        found.claims["confirms"]["issuer"]
         == json.loads((tmp_path / "certificate/certificate.json").read_text(encoding="utf-8"))["issuer"]
     )
-    text = words(found.said)
-    assert f"It confirms the certificate {found.said['confirms']['id']}" in text
+    text = words(found.claims)
+    assert f"It confirms the certificate {found.claims['confirms']['id']}" in text
     assert "by Second" in text
 
 
