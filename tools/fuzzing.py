@@ -59,7 +59,9 @@ def fuzz(name: str, seconds: int, findings: Path) -> None:
 
     limits = [f"-rss_limit_mb={MEMORY_MIB}", f"-timeout={SECONDS_AN_INPUT}", f"-max_len={LONGEST_BYTES}"]
     kept = f"-artifact_prefix={findings}/{name}-"
-    atheris.Setup([sys.argv[0], f"-max_total_time={seconds}", *limits, kept, "-print_final_stats=1", str(seeds)], once)
+    atheris.RunSetup(
+        [sys.argv[0], f"-max_total_time={seconds}", *limits, kept, "-print_final_stats=1", str(seeds)], once
+    )
     atheris.Fuzz()
 
 

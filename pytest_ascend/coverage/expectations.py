@@ -189,7 +189,7 @@ class Expectations:
                 if not any(_matches(pattern, case_id) for case_id in known):
                     raise UsageError(f"{each.file}: an expectation matches no case: {pattern!r}", hint=hint)
 
-    def said(self) -> list[str]:
+    def summaries(self) -> list[str]:
         """Return a short form of each, for the run log."""
         return [f"{case}: {each.outcome} until {each.expires}" for each in self.entries for case in each.cases]
 

@@ -121,4 +121,4 @@ def _answer(found: Mapping[str, Any] | None, place: Place) -> dict[str, Any]:
     path = place.folder / f"answer-{place.rank}.safetensors" if tensors else None
     if path:
         save_file({name: each.clone() for name, each in tensors.items()}, path)
-    return {"path": str(path or ""), "said": {name: each for name, each in found.items() if name not in tensors}}
+    return {"path": str(path or ""), "values": {name: each for name, each in found.items() if name not in tensors}}

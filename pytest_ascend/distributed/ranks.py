@@ -46,10 +46,10 @@ class Answer:
     """What one rank returned: its tensors by name, on the CPU, and other values."""
 
     tensors: Mapping[str, torch.Tensor]
-    said: Mapping[str, Any]
+    values: Mapping[str, Any]
 
     def __getitem__(self, name: str) -> Any:
-        return self.tensors[name] if name in self.tensors else self.said[name]
+        return self.tensors[name] if name in self.tensors else self.values[name]
 
 
 class Ranks:
@@ -150,4 +150,4 @@ def _read(answer: Mapping[str, Any]) -> Answer:
     tensors = load_file(path) if path else {}
     if path:
         Path(path).unlink()
-    return Answer(tensors, answer["said"])
+    return Answer(tensors, answer["values"])

@@ -80,7 +80,7 @@ def npu_smi_failed(survey: Survey) -> Iterator[Observation]:
     """The driver's own tool cannot speak to the driver."""
     if survey.reply.late or survey.reply in (NOT_ASKED, NOT_INSTALLED):
         return
-    if said := survey.said.failure or survey.reply.failure:
+    if said := survey.npu_smi.failure or survey.reply.failure:
         yield Observation("npu-smi cannot speak to the driver", (f"npu-smi info: {said[:200]}",))
 
 
@@ -92,28 +92,28 @@ def npu_smi_late(survey: Survey) -> Iterator[Observation]:
 
 def half_installed(survey: Survey) -> Iterator[Observation]:
     """npu-smi says itself that the driver is not whole."""
-    if survey.said.incomplete:
+    if survey.npu_smi.incomplete:
         yield Observation("npu-smi says that the driver may not be completely installed")
 
 
 def unwell(survey: Survey) -> Iterator[Observation]:
     """A device whose health is Alarm or Critical."""
-    for chip in survey.said.chips:
+    for chip in survey.npu_smi.chips:
         if chip.health in ("Alarm", "Critical"):
             yield _unwell(survey, chip)
 
 
 def unsure_health(survey: Survey) -> Iterator[Observation]:
     """A device whose health is neither OK nor bad enough to stop."""
-    for chip in survey.said.chips:
+    for chip in survey.npu_smi.chips:
         if chip.health in ("Warning", "UNKNOWN"):
             yield _unwell(survey, chip)
 
 
 def occupied(survey: Survey) -> Iterator[Observation]:
     """A device that somebody computes on."""
-    for chip in survey.said.chips:
-        if why := in_use(chip, survey.said.processes):
+    for chip in survey.npu_smi.chips:
+        if why := in_use(chip, survey.npu_smi.processes):
             yield Observation(f"{_called(survey, chip)} is in use: {why}", (_row(chip),), card=index_of(survey, chip))
 
 
@@ -207,126 +207,126 @@ RULES = (
     Rule(
         id="ascend.absent",
         severity=NOTE,
-        look=no_sign,
+        check=no_sign,
         why="pytest --ascend runs on the emulated device here, which says nothing about any NPU.",
         remedy="nothing to do; on a machine with an NPU, install driver, CANN, torch and torch_npu",
     ),
     Rule(
         id="emulated",
         severity=NOTE,
-        look=emulated,
+        check=emulated,
         why="Nothing that is computed here says anything about an NPU.",
         remedy="leave 'pytest-ascend emulate' and --ascend-device=emulated out where there is an NPU",
     ),
     Rule(
         id="driver.absent",
         severity=ERROR,
-        look=no_driver,
+        check=no_driver,
         why="CANN compiles and schedules; without a driver there is nothing that would compute.",
         remedy=INSTALL_DRIVER,
     ),
     Rule(
         id="devices.absent",
         severity=ERROR,
-        look=no_devices,
+        check=no_devices,
         why="Programs reach an NPU through /dev/davinciN; without it torch_npu sees no device.",
         remedy="see whether the card is listed by lspci, whether the driver's kernel module is loaded, and reboot",
     ),
     Rule(
         id="driver.not-mounted",
         severity=ERROR,
-        look=driver_not_mounted,
+        check=driver_not_mounted,
         why="libascend_hal.so belongs to the driver; torch_npu cannot be imported without it.",
         remedy=INSTALL_DRIVER,
     ),
     Rule(
         id="devices.control-files",
         severity=ERROR,
-        look=control_files,
+        check=control_files,
         why="The runtime opens all of them; without one, no device can be used.",
         remedy=f"on a machine, start the driver anew; in a container: {MOUNT}",
     ),
     Rule(
         id="devices.permission",
         severity=ERROR,
-        look=no_permission,
+        check=no_permission,
         why="What cannot be opened does not exist for the runtime, which then reports no device or a driver error.",
         remedy="add the user to the group that owns the files (HwHiAiUser): usermod -aG HwHiAiUser USER; log in anew",
     ),
     Rule(
         id="devices.visible",
         severity=ERROR,
-        look=not_visible,
+        check=not_visible,
         why="The runtime takes the list up to the first entry that is wrong; what follows is hidden, if need be all.",
         remedy="name devices from 0 to the number of device files less one, or unset ASCEND_RT_VISIBLE_DEVICES",
     ),
     Rule(
         id="npu-smi.failed",
         severity=ERROR,
-        look=npu_smi_failed,
+        check=npu_smi_failed,
         why="What the driver's own tool cannot do, CANN cannot do either.",
         remedy="see dmesg and the driver's log; start the driver anew; in a container, mount all of the driver",
     ),
     Rule(
         id="npu-smi.late",
         severity=WARNING,
-        look=npu_smi_late,
+        check=npu_smi_late,
         why="A driver that hangs looks like this; so does a machine that is busy, or has many devices.",
         remedy="wait longer: pytest-ascend doctor --wait 30; where it hangs still, see dmesg and the driver's log",
     ),
     Rule(
         id="driver.incomplete",
         severity=WARNING,
-        look=half_installed,
+        check=half_installed,
         why="Devices may be missing, or fail when they are used.",
         remedy="install the driver anew, with --full, and reboot",
     ),
     Rule(
         id="health.bad",
         severity=ERROR,
-        look=unwell,
+        check=unwell,
         why="A faulty device may compute wrong numbers without any error.",
         remedy="npu-smi info -t health -i N names the fault; take the device out of service",
     ),
     Rule(
         id="health.unsure",
         severity=WARNING,
-        look=unsure_health,
+        check=unsure_health,
         why="A device that is not well may slow down or fail during a run.",
         remedy="npu-smi info -t health -i N names the fault",
     ),
     Rule(
         id="devices.occupied",
         severity=WARNING,
-        look=occupied,
+        check=occupied,
         why="Somebody else's work takes memory and time: benchmarks measure it too, and tests may run out of memory.",
         remedy="wait for it, or choose another device: --ascend-device=npu:N",
     ),
     Rule(
         id="devices.locks",
         severity=NOTE,
-        look=locked_for_few,
+        check=locked_for_few,
         why="Two runs on one card disturb each other's times and memory.",
         remedy="mount one folder into all containers, and name it: PYTEST_ASCEND_CARD_LOCKS=FOLDER",
     ),
     Rule(
         id="chip.several",
         severity=WARNING,
-        look=several_chips,
+        check=several_chips,
         why="torch_npu gives one name for all devices of a process, and a result would be put down to the wrong chip.",
         remedy="make one kind visible only: ASCEND_RT_VISIBLE_DEVICES",
     ),
     Rule(
         id="chip.unknown",
         severity=WARNING,
-        look=unknown_chip,
+        check=unknown_chip,
         why="A torch_npu that does not know it refuses to start, and nothing is known of its numerics.",
         remedy="use the newest torch_npu, and the newest pytest-ascend",
     ),
     Rule(
         id="unknown",
         severity=UNKNOWN,
-        look=unknown,
+        check=unknown,
         why="A report has to name what was tested.",
         remedy="run the doctor as root and on the machine itself; mount the files that it looked for",
     ),
@@ -370,21 +370,21 @@ DRIVER_RULES = (
     Rule(
         id="driver.firmware",
         severity=ERROR,
-        look=firmware_range,
+        check=firmware_range,
         why="Driver and firmware speak a protocol of their own; outside of the range devices fail or vanish.",
         remedy="upgrade both to one release: firmware first, then the driver, then reboot",
     ),
     Rule(
         id="driver.cann",
         severity=ERROR,
-        look=inner_versions,
+        check=inner_versions,
         why="The driver names the lines of CANN that it was made for.",
         remedy="install the driver that belongs to this CANN, or a CANN that the driver names",
     ),
     Rule(
         id="driver.older",
         severity=WARNING,
-        look=older_driver,
+        check=older_driver,
         why="CANN may ask the driver for what it does not have.",
         remedy="upgrade firmware and driver to one of the releases that are named",
     ),

@@ -45,7 +45,7 @@ def examine(machine: Machine, compatibility: Compatibility | None = None) -> Dia
         components=tuple(_described(component) for component in survey.components.values()),
         findings=tuple(findings),
         settings=settings.in_force(survey),
-        devices=tuple(_device(survey, chip) for chip in survey.said.chips[:_MOST_DEVICES]),
+        devices=tuple(_device(survey, chip) for chip in survey.npu_smi.chips[:_MOST_DEVICES]),
         judged_by=f"{survey.compatibility.path.name}, as of {survey.compatibility.as_of}",
     )
 

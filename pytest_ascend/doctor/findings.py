@@ -49,13 +49,13 @@ class Rule:
 
     id: str
     severity: str
-    look: Callable[[Survey], Iterator[Observation]]
+    check: Callable[[Survey], Iterator[Observation]]
     why: str
     remedy: str
 
     def findings(self, survey: Survey) -> Iterator[Finding]:
         """Look at one machine."""
-        for seen in self.look(survey):
+        for seen in self.check(survey):
             yield Finding(
                 id=self.id,
                 severity=self.severity,

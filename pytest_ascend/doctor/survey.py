@@ -95,7 +95,7 @@ class Survey:
         return self.machine.npu_smi()
 
     @cached_property
-    def said(self) -> NpuSmi:
+    def npu_smi(self) -> NpuSmi:
         """The parsed output of npu-smi."""
         return parse(self.reply.text)
 
@@ -103,12 +103,12 @@ class Survey:
     def identities(self) -> tuple[Identity, ...]:
         """Every device that torch would see, in every numbering."""
         numbers = [int(path.removeprefix("/dev/davinci")) for path in self.devices]
-        return identities(self.environ, numbers, self.said, parse_map(self.machine.npu_smi_map().text))
+        return identities(self.environ, numbers, self.npu_smi, parse_map(self.machine.npu_smi_map().text))
 
     @cached_property
     def components(self) -> dict[str, Component]:
         """Every component with its evidence."""
-        return gather(self.machine, self.home, self.packages, self.said)
+        return gather(self.machine, self.home, self.packages, self.npu_smi)
 
     def version(self, name: str) -> str:
         """Return the version of a component, "" where unknown."""
@@ -156,7 +156,7 @@ class Survey:
     @cached_property
     def has_npu(self) -> bool:
         """Whether anything shows that an NPU is meant to work here: a device, its driver or its tool."""
-        return bool(self.devices or self.has_driver or self.said.chips)
+        return bool(self.devices or self.has_driver or self.npu_smi.chips)
 
     @property
     def concerns_ascend(self) -> bool:

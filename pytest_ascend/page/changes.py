@@ -225,8 +225,8 @@ def lines(diff: Diff, limit: int = LINES_LIMIT) -> Iterator[Line]:
     """Yield the comparison as lines for a terminal, the answer first; control characters in them are made visible."""
     colour = {YES: "green", NO: "red", CANNOT_TELL: "yellow"}[diff.answer]
     yield Line(figures.one_line(str(answer(diff))), colour, bold=True)
-    if said := notice(diff.after.run.header.stack):
-        yield Line(str(said).upper(), "yellow", bold=True)
+    if text := notice(diff.after.run.header.stack):
+        yield Line(str(text).upper(), "yellow", bold=True)
     for name, (old, new) in diff.components.items():
         yield Line(figures.one_line(f"{say(f'stack.{name}')}: {old or '–'} -> {new or '–'}"))
     for note in notes(diff):

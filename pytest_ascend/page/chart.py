@@ -61,14 +61,14 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
-    """One chart; ``said`` describes it in words, ``legend`` pairs names with the numbers of their colours.
+    """One chart; ``caption`` describes it in words, ``legend`` pairs names with the numbers of their colours.
 
     ``numbers`` are the plotted values as JSON: ``columns`` and ``rows``.
     """
 
     title: str
     href: str
-    said: Phrase
+    caption: Phrase
     rules: tuple[str, ...]
     shapes: tuple[Shape, ...]
     texts: tuple[Text, ...]
@@ -104,7 +104,7 @@ def curve(
     return Chart(
         title=title,
         href=href,
-        said=_curve_in_words(stem, len(actual), apart, *(band if bands else ())),
+        caption=_curve_in_words(stem, len(actual), apart, *(band if bands else ())),
         rules=(*rules(y), horizontal(below.at(0))),
         shapes=(
             *(Shape(each, "spread") for each in bands),
@@ -132,15 +132,15 @@ def curve(
 
 def _curve_in_words(stem: str, steps: int, differences: Sequence[float], *band: Sequence[float]) -> Phrase:
     """Return the caption of a curve; ``band`` is empty, or the smallest and largest differences of reference runs."""
-    said = {
+    values = {
         "name": figures.words(stem),
         "n": f"{steps:,}",
         "distance": figures.quantity(stem, max(map(abs, differences), default=0.0)),
     }
     if not band:
-        return say("chart.curve", **said)
+        return say("chart.curve", **values)
     outside = sum(not least <= each <= most for least, each, most in zip(band[0], differences, band[1], strict=False))
-    return say("chart.curve-spread", outside=f"{outside:,}", **said)
+    return say("chart.curve-spread", outside=f"{outside:,}", **values)
 
 
 def _band(low: Sequence[float], high: Sequence[float], x: Axis, y: Axis) -> str:
@@ -165,7 +165,7 @@ def distribution(title: str, href: str, name: str, values: Sequence[float], base
     first, middle, third = quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
     marks = [Shape(vertical(x.at(each)), looks) for each, looks in ((first, "quartile"), (middle, "median"))]
     outline = [Shape(steps(before, y), "line s2")] if baseline else []
-    said = {
+    quartiles = {
         "name": figures.words(name),
         "n": f"{len(values):,}",
         "median": figures.quantity(name, middle),
@@ -176,9 +176,9 @@ def distribution(title: str, href: str, name: str, values: Sequence[float], base
     return Chart(
         title=title,
         href=href,
-        said=say("chart.beside", then=figures.quantity(name, _middle(baseline)), **said)
+        caption=say("chart.beside", then=figures.quantity(name, _middle(baseline)), **quartiles)
         if baseline
-        else say("chart.samples", **said),
+        else say("chart.samples", **quartiles),
         rules=(horizontal(HEIGHT - BOTTOM),),
         shapes=(*_bars(now, len(values), y), *marks, Shape(vertical(x.at(third)), "quartile"), *outline),
         texts=x_ends(figures.quantity(name, low), f"{beyond}{figures.quantity(name, x.high)}"),
@@ -226,7 +226,7 @@ def depth(title: str, href: str, outputs: Sequence[Tensor], gradients: Sequence[
     return Chart(
         title=title,
         href=href,
-        said=say(
+        caption=say(
             "chart.depth",
             n=f"{len(tensors):,}",
             outputs=f"{len(outputs):,}",
@@ -293,7 +293,7 @@ def slowdowns(title: str, found: Sequence[Slowdown]) -> Chart:
     return Chart(
         title=title,
         href="",
-        said=say("chart.slowdowns", n=f"{len(found):,}", slower=f"{slower:,}"),
+        caption=say("chart.slowdowns", n=f"{len(found):,}", slower=f"{slower:,}"),
         rules=(f"M{x.at(0):.1f} {TOP}V{height - 16}",),
         shapes=tuple(shapes),
         texts=(*texts, *ends_),
@@ -307,7 +307,7 @@ def slowdowns(title: str, found: Sequence[Slowdown]) -> Chart:
 def row(
     title: str,
     href: str,
-    said: Phrase,
+    caption: Phrase,
     name: str,
     points: Sequence[tuple[str, float]],
     *,
@@ -327,7 +327,7 @@ def row(
     return Chart(
         title=title,
         href=href,
-        said=said,
+        caption=caption,
         rules=rules(y, name),
         shapes=(Shape(polyline(values, x, y), "line s1"), *dots),
         texts=(*y_texts(y, name), *x_labels(x, labels)),

@@ -145,8 +145,8 @@ def merge(context: click.Context, shards: tuple[Path, ...], output: Path) -> Non
     write(output / html.PAGE, html.render(found))
     _echo(terminal.lines(found, page=output / html.PAGE))
     if len(machines := merging.machines(found.run.header)) > 1:
-        said = "; ".join(figures.one_line(each) for each in machines)
-        click.echo(f"The shards ran on {len(machines)} machines ({said}): no certificate can be earned with this log.")
+        names = "; ".join(figures.one_line(each) for each in machines)
+        click.echo(f"The shards ran on {len(machines)} machines ({names}): no certificate can be earned with this log.")
     context.exit(exit_code(found))
 
 

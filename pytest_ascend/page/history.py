@@ -113,8 +113,11 @@ def point_of(summary: Summary, page: str = "") -> Point:
     for result in summary.results:
         name = next((each for each in _TIMES if each in result.measurements), "")
         if result.case.suite == "benchmarks" and name:
-            said = result.verdicts[-1].headline if result.verdicts else ""
-            benchmarks[evidence.line(result.case.id), name] = (float(result.measurements[name]), evidence.line(said))
+            headline = result.verdicts[-1].headline if result.verdicts else ""
+            benchmarks[evidence.line(result.case.id), name] = (
+                float(result.measurements[name]),
+                evidence.line(headline),
+            )
     return Point(
         run_id=evidence.line(header.run_id),
         started=header.started,
@@ -170,8 +173,8 @@ def to_dict(points: Iterable[Point]) -> dict[str, Any]:
                         "cases": each.total,
                         "causes": {key: cases for key, (cases, *_) in each.causes.items()},
                         "benchmarks": [
-                            {"case": case, "name": figure, "value": value, "verdict": said}
-                            for (case, figure), (value, said) in each.benchmarks.items()
+                            {"case": case, "name": figure, "value": value, "verdict": verdict}
+                            for (case, figure), (value, verdict) in each.benchmarks.items()
                         ],
                     }
                     for each in group
@@ -223,9 +226,11 @@ def _trend(runs: Sequence[Point]) -> Chart | None:
     if len(runs) < 2:
         return None
     shares = [100 * each.share for each in runs]
-    said = say("history.share", n=f"{len(runs):,}", first=f"{shares[0]:.2f} %", last=f"{shares[-1]:.2f} %")
+    caption = say("history.share", n=f"{len(runs):,}", first=f"{shares[0]:.2f} %", last=f"{shares[-1]:.2f} %")
     points = [(_day(each), share) for each, share in zip(runs, shares, strict=True)]
-    return chart.row("", "", said, "passed_percent", points, over="run", labels=[each.started[5:10] for each in runs])
+    return chart.row(
+        "", "", caption, "passed_percent", points, over="run", labels=[each.started[5:10] for each in runs]
+    )
 
 
 def _causes(runs: Sequence[Point]) -> Iterator[CauseOverTime]:
@@ -263,7 +268,7 @@ def _benchmarks(runs: Sequence[Point]) -> Iterator[Chart]:
         if len(found) < 2 or not is_plottable(values) or min(values) < 0 or not all(map(math.isfinite, values)):
             continue
         first, last = (figures.quantity(figure, value) for value in (values[0], values[-1]))
-        said = say(
+        caption = say(
             "history.benchmark",
             name=figures.words(figure),
             n=f"{len(found):,}",
@@ -273,7 +278,7 @@ def _benchmarks(runs: Sequence[Point]) -> Iterator[Chart]:
         )
         points = [(_day(point), value) for point, value, _ in found]
         labels = [point.started[5:10] for point, *_ in found]
-        yield chart.row(case, "", said, figure, points, over="run", labels=labels)
+        yield chart.row(case, "", caption, figure, points, over="run", labels=labels)
 
 
 def logs_below(path: Path) -> list[Path]:

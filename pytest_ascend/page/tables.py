@@ -316,9 +316,9 @@ def _rows(result: ResultRecord) -> Iterator[Chart]:
 
 def _row(result: ResultRecord, name: str, values: Sequence[float], places: Sequence[str], *, over: str) -> Chart:
     low, high = (figures.quantity(name, each) for each in (min(values), max(values)))
-    said = say(f"chart.by-{over}", name=figures.words(name), n=places[-1], low=low, high=high)
+    caption = say(f"chart.by-{over}", name=figures.words(name), n=places[-1], low=low, high=high)
     points = list(zip(places, values, strict=True))
-    return chart.row(*_titled(result), said, name, points, over=over, labels=places)
+    return chart.row(*_titled(result), caption, name, points, over=over, labels=places)
 
 
 def _series(result: ResultRecord) -> Iterator[Chart]:

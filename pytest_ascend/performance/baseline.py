@@ -179,7 +179,7 @@ class Choice:
     """The baseline that a run is compared with, in words; ``shown_only`` where it says too little to decide by."""
 
     baseline: Baseline
-    said: str
+    description: str
     shown_only: bool = False
 
 
@@ -192,14 +192,14 @@ def choose(root: Path, stack: Stack, settings: Settings) -> Choice | None:
     found = [read(path) for path in sorted((root / FOLDER / chip_folder(stack)).glob("*/*.json"))]
     here = [each for each in found if each.stack.host == stack.host]
     if fit := _nearest([each for each in here if not differences(each.settings, settings)], stack):
-        return Choice(baseline=fit, said=_standing(fit, stack))
+        return Choice(baseline=fit, description=_standing(fit, stack))
     if other := _nearest(here, stack):
         changed = "; ".join(differences(other.settings, settings))
-        said = f"{_standing(other, stack)}, shown only: it was recorded with other settings: {changed}"
-        return Choice(baseline=other, said=said, shown_only=True)
+        description = f"{_standing(other, stack)}, shown only: it was recorded with other settings: {changed}"
+        return Choice(baseline=other, description=description, shown_only=True)
     if nearest := next(iter(_by_version([each for each in found if each not in here])), None):
-        said = f"a baseline of another host ({nearest.stack.host}), shown only: {_named(nearest.stack)}"
-        return Choice(baseline=nearest, said=said, shown_only=True)
+        description = f"a baseline of another host ({nearest.stack.host}), shown only: {_named(nearest.stack)}"
+        return Choice(baseline=nearest, description=description, shown_only=True)
     return None
 
 

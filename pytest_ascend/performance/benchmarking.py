@@ -90,12 +90,12 @@ class AscendBenchmark:
         profile = profile_of(make(self.device.torch_device()), self.device)
         for name, value in profile.times_us.items():
             self.measure(f"{PREFIX}{name}", value)
-        said = (*remarks(found), *clock_remarks(timing), *profile.remarks)
+        notes = (*remarks(found), *clock_remarks(timing), *profile.remarks)
         verdict = self.comparison.of_same_work(self.case_id, per_call(work)).verdict(
             self.case_id,
             _estimate(timing),
             lambda: self._again(timed),
-            remarks=said,
+            remarks=notes,
             profile=profile.times_us,
         )
         if verdict is not None:
@@ -219,9 +219,9 @@ def card_conditions(card: Identity, work: Callable[[], object] | None = None) ->
         while work is not None and not all(each.done() for each in asked):
             work()
     common, table = (each.result().text for each in asked)
-    said = parse_common(common, card.chip)
+    readings = parse_common(common, card.chip)
     others_mb = of_others(card.npu, card.chip, parse(table).processes, _is_ours)
-    return {**{CARD[name]: figure for name, figure in said.items() if name in CARD}, OTHERS: float(others_mb << 20)}
+    return {**{CARD[name]: figure for name, figure in readings.items() if name in CARD}, OTHERS: float(others_mb << 20)}
 
 
 def _is_ours(pid: int) -> bool:
@@ -242,8 +242,8 @@ def remarks(conditions: Mapping[str, float]) -> tuple[str, ...]:
     clock, rated = conditions.get("npu_frequency_mhz", 0.0), conditions.get("npu_rated_frequency_mhz", 0.0)
     if rated and clock < THROTTLED * rated:
         found.append(f"the card was throttled: {clock:.0f} of {rated:.0f} MHz")
-    if said := shared(conditions):
-        found.append(f"others used the card: {said}")
+    if others := shared(conditions):
+        found.append(f"others used the card: {others}")
     return tuple(found)
 
 

@@ -81,8 +81,8 @@ def _measure(scratch: Path, runs: int, chosen: Sequence[str], console: Console) 
         command += [f"--ascend-report={report}", *chosen]
         ended = subprocess.run(command, capture_output=True, text=True, env=_environment(), check=False)  # noqa: S603
         if not (report / LOG).is_file():
-            said = " / ".join((ended.stderr or ended.stdout).strip().splitlines()[-3:])
-            raise UsageError(f"run {number} measured nothing: {said}", hint="try it by hand: pytest --ascend")
+            output = " / ".join((ended.stderr or ended.stdout).strip().splitlines()[-3:])
+            raise UsageError(f"run {number} measured nothing: {output}", hint="try it by hand: pytest --ascend")
         logs.append(report / LOG)
     return logs
 
@@ -174,5 +174,5 @@ def _settings(run: Run) -> dict[str, object]:
 def _refuse_other(expected: dict[str, object], found: dict[str, object]) -> None:
     different = [name for name in sorted({*expected, *found}) if expected.get(name) != found.get(name)]
     if different:
-        said = ", ".join(f"{name} ({expected.get(name)!r} and {found.get(name)!r})" for name in different)
-        raise UsageError(f"the runs differ in {said}", hint="record all runs on one machine with one stack")
+        fields = ", ".join(f"{name} ({expected.get(name)!r} and {found.get(name)!r})" for name in different)
+        raise UsageError(f"the runs differ in {fields}", hint="record all runs on one machine with one stack")

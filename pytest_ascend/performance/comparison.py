@@ -31,8 +31,10 @@ class Comparison:
         then = self.choice.baseline.work.get(case_id, {}) if self.choice else {}
         if self.choice is None or then == work:
             return self
-        said = f"{self.choice.said}, shown only: one call did other work: {'; '.join(differences(then, work))}"
-        return replace(self, choice=replace(self.choice, said=said, shown_only=True))
+        description = (
+            f"{self.choice.description}, shown only: one call did other work: {'; '.join(differences(then, work))}"
+        )
+        return replace(self, choice=replace(self.choice, description=description, shown_only=True))
 
     def verdict(
         self,
@@ -75,7 +77,7 @@ def _confirmed(first: Answer, second: Answer) -> Answer:
 def _verdict(answer: Answer, choice: Choice, remarks: Sequence[str]) -> Verdict:
     told = CANNOT_TELL if choice.shown_only else answer.answer
     lines = (
-        f"compared with {choice.said}",
+        f"compared with {choice.description}",
         f"noise of this machine: slow-downs from {_percent(answer.threshold)} on are called slower, "
         f"and from {_percent(answer.detectable)} on it would have been seen with 95 % certainty",
         f"chance of so much by noise alone: {answer.p_value:.2g}",

@@ -15,7 +15,7 @@ from pytest_ascend.coverage.shards import Shard
 from pytest_ascend.device import Device
 from pytest_ascend.errors import UsageError
 from pytest_ascend.plugin.keys import CASE, NOT_BUILT, SETUP
-from pytest_ascend.plugin.session import Setup, whole
+from pytest_ascend.plugin.session import RunSetup, whole
 from pytest_ascend.records.case import Case
 from pytest_ascend.system.bundled import folder
 
@@ -231,7 +231,7 @@ class Sharding:
 
     def __init__(
         self,
-        setup: Setup,
+        setup: RunSetup,
         shard: Shard,
         collected: Callable[[list[pytest.Item]], CollectedCases],
         case_of: Callable[[pytest.Item], Case | None],

@@ -30,7 +30,7 @@ from pytest_ascend.plugin.reports import (
     record_of,
     restate,
 )
-from pytest_ascend.plugin.session import PYTEST_ONLY, Setup, header_lines
+from pytest_ascend.plugin.session import PYTEST_ONLY, RunSetup, header_lines
 from pytest_ascend.plugin.startup import one_clear_message, set_up, without_garbage_collection
 from pytest_ascend.plugin.state import RunState
 from pytest_ascend.run import benchmarked
@@ -45,7 +45,7 @@ CANNOT_WRITE = 7
 TIMED_FIXTURES = {"benchmark", "ascend_benchmark"}
 
 
-def register(config: pytest.Config, setup: Setup | None) -> None:
+def register(config: pytest.Config, setup: RunSetup | None) -> None:
     """Register the hooks of the run. ``setup`` is None if pytest loaded this plugin too late to start a device."""
     if setup is None:
         message = "pytest-ascend was loaded after the conftests, too late for --ascend"
@@ -81,7 +81,7 @@ def _plugins(config: pytest.Config, run: RunState) -> dict[str, object]:
     }
 
 
-def _not_the_users_doing(setup: Setup) -> list[str]:
+def _not_the_users_doing(setup: RunSetup) -> list[str]:
     """Return filters for what torch's CPU warns of inside the emulated device."""
     if not setup.prepared.device.emulated:
         return []

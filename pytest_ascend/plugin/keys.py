@@ -8,13 +8,13 @@ import pytest
 
 if TYPE_CHECKING:
     from pytest_ascend.distributed.ranks import Ranks
-    from pytest_ascend.plugin.session import Setup
+    from pytest_ascend.plugin.session import RunSetup
     from pytest_ascend.plugin.state import RunState
     from pytest_ascend.records.case import Case
     from pytest_ascend.run.case_context import CaseContext
 
 #: What is known before collection; in the config of a run with ``--ascend``.
-SETUP: pytest.StashKey[Setup] = pytest.StashKey()
+SETUP: pytest.StashKey[RunSetup] = pytest.StashKey()
 #: What this process knows of its run.
 STATE: pytest.StashKey[RunState] = pytest.StashKey()
 #: The case that a test decides, and the context that its run fills.

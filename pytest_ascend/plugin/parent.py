@@ -25,7 +25,7 @@ from pytest_ascend.isolation import Attempt, Card, Child, Decision, End, Setting
 from pytest_ascend.isolation.cards import Locks
 from pytest_ascend.plugin.keys import CASE
 from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, record_of, restored
-from pytest_ascend.plugin.session import DISTRIBUTED, RunRecorder, Setup
+from pytest_ascend.plugin.session import DISTRIBUTED, RunRecorder, RunSetup
 from pytest_ascend.plugin.worker import Work
 from pytest_ascend.records.case import EQUAL_BITS
 from pytest_ascend.records.outcome import Errored, Flaky, Outcome
@@ -47,7 +47,7 @@ SHOWN_LINES = 30
 class Host(Protocol):
     """What an isolated run needs from the plugin: settings, recorder, and how to run a test in a child."""
 
-    setup: Setup
+    setup: RunSetup
     recorder: RunRecorder | None
     bundled: frozenset[str]
 
@@ -102,7 +102,7 @@ def _is_bundled(host: Host, item: pytest.Item) -> bool:
     return CASE in item.stash and item.nodeid in host.bundled
 
 
-def _cards(setup: Setup, locks: Locks, wanted: int | str) -> list[Card]:
+def _cards(setup: RunSetup, locks: Locks, wanted: int | str) -> list[Card]:
     """Lock the wanted number of cards, or as many as are free. Raises DeviceUnavailable if none is."""
     device, indices = setup.prepared.device, setup.prepared.indices
     if wanted == 1 and ":" in setup.options.device:

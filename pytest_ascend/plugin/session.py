@@ -79,8 +79,8 @@ class PytestSelection:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Setup:
-    """What is settled before anything is collected. ``suites`` is the bundled folder, ``scope`` what is asked of it."""
+class RunSetup:
+    """What is fixed before collection. ``suites`` is the bundled folder, ``scope`` the selected part of it."""
 
     options: Options
     chosen: PytestSelection
@@ -130,7 +130,7 @@ class Setup:
 class RunRecorder:
     """The account of a run, kept by the one process that pytest was started as."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: RunSetup) -> None:
         self.setup = setup
         self.stack = setup.stack()
         self.summary: Summary | None = None
@@ -272,7 +272,7 @@ class RunRecorder:
         )
 
 
-def _census(setup: Setup) -> dict[str, dict[str, int]]:
+def _census(setup: RunSetup) -> dict[str, dict[str, int]]:
     """Count the operators of the torch_npu that is loaded, by namespace and kind; nothing where none is."""
     if setup.prepared.device.kind != "npu":
         return {}
@@ -281,7 +281,7 @@ def _census(setup: Setup) -> dict[str, dict[str, int]]:
     return census.take().by_namespace()
 
 
-def whole(setup: Setup, collected: CollectedCases) -> Plan:
+def whole(setup: RunSetup, collected: CollectedCases) -> Plan:
     """Plan the run, all shards together."""
     return plan(
         collected,
@@ -293,7 +293,7 @@ def whole(setup: Setup, collected: CollectedCases) -> Plan:
     )
 
 
-def _part(setup: Setup, planned: Plan) -> tuple[tuple[Case, ...], Selection, Shard | None]:
+def _part(setup: RunSetup, planned: Plan) -> tuple[tuple[Case, ...], Selection, Shard | None]:
     """Return the cases of this run, what they were selected by, and what they are a shard of."""
     kind, shard = SUBSET if planned.narrowed else FULL, setup.options.shard
     if shard is None:
@@ -310,9 +310,9 @@ def _part(setup: Setup, planned: Plan) -> tuple[tuple[Case, ...], Selection, Sha
     return tuple(case for case in planned.cases if case.id in ids), Selection(SUBSET, reason), of
 
 
-def _in_force(setup: Setup) -> dict[str, object]:
+def _in_force(setup: RunSetup) -> dict[str, object]:
     """Return the options together with what was found or set where nothing was said."""
-    numerics, expectations = dict(setup.prepared.numerics), setup.expectations.said()
+    numerics, expectations = dict(setup.prepared.numerics), setup.expectations.summaries()
     in_force = replace(setup.options, emulator=setup.prepared.emulator or setup.options.emulator)
     return {
         **in_force.to_dict(),
@@ -330,7 +330,7 @@ def write_page(log: Path, page: Path, against: Summary | None = None) -> None:
     html.write(page, html.render(summarise(read(log)), against=against))
 
 
-def header_lines(setup: Setup, stack: Stack, diagnosis: Diagnosis | None = None) -> Iterator[str]:
+def header_lines(setup: RunSetup, stack: Stack, diagnosis: Diagnosis | None = None) -> Iterator[str]:
     """Say at the top of the terminal what is going to be tested."""
     prepared, options = setup.prepared, setup.options
     where = f"{prepared.device.label}{_in_brackets(prepared.chip)}"

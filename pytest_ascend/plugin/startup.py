@@ -15,7 +15,7 @@ import pytest
 from pytest_ascend.coverage import expectations, selection
 from pytest_ascend.errors import AscendError, DeviceUnavailable
 from pytest_ascend.plugin import options
-from pytest_ascend.plugin.session import PytestSelection, Setup
+from pytest_ascend.plugin.session import PytestSelection, RunSetup
 from pytest_ascend.records.text import visible
 from pytest_ascend.run.preparation import prepare
 from pytest_ascend.system.bundled import folder
@@ -62,7 +62,7 @@ def selected(namespace: argparse.Namespace) -> PytestSelection:
 
 
 @without_garbage_collection()
-def set_up(config: pytest.Config, args: list[str]) -> Setup:
+def set_up(config: pytest.Config, args: list[str]) -> RunSetup:
     """Read what was asked for and bring the device up; without a path in ``args``, put the bundled suites there."""
     namespace, here = config.known_args_namespace, config.invocation_params.dir
     with one_clear_message():
@@ -82,7 +82,7 @@ def set_up(config: pytest.Config, args: list[str]) -> Setup:
         _refuse_model(settings)
     if scope != selection.OWN:
         _keep_to(suites, config, args)
-    setup = Setup(options=settings, chosen=chosen, scope=scope, suites=suites, prepared=prepared)
+    setup = RunSetup(options=settings, chosen=chosen, scope=scope, suites=suites, prepared=prepared)
     with one_clear_message():
         # The known deviations of this combination: the bundled ones, then the user's.
         return replace(setup, expectations=expectations.load(setup.expected_by, setup.stack()))

@@ -13,7 +13,7 @@ from pytest_ascend.coverage.selection import CollectedCases
 from pytest_ascend.device import Device
 from pytest_ascend.plugin.collection import Sharding, case_known
 from pytest_ascend.plugin.keys import CASE, NOT_BUILT, SETUP
-from pytest_ascend.plugin.session import RunRecorder, Setup
+from pytest_ascend.plugin.session import RunRecorder, RunSetup
 from pytest_ascend.plugin.startup import one_clear_message
 from pytest_ascend.plugin.worker import on_card
 from pytest_ascend.records.outcome import Errored
@@ -24,7 +24,7 @@ from pytest_ascend.runlog.resuming import recorded
 class RunState:
     """What one process knows of its run: the device, the tests, and the recorder where this process keeps the log."""
 
-    def __init__(self, config: pytest.Config, setup: Setup) -> None:
+    def __init__(self, config: pytest.Config, setup: RunSetup) -> None:
         self.config = config
         self.setup = setup
         self.device = setup.prepared.device

@@ -19,7 +19,7 @@ from pytest_ascend.device import Device
 from pytest_ascend.isolation import Channel
 from pytest_ascend.plugin.keys import RANKS, STATE
 from pytest_ascend.plugin.reports import RECORD_PROPERTY
-from pytest_ascend.plugin.session import Setup
+from pytest_ascend.plugin.session import RunSetup
 from pytest_ascend.run import benchmarked
 from pytest_ascend.run.case_context import lost
 
@@ -46,7 +46,7 @@ class Work:
     """
 
     session: pytest.Session
-    setup: Setup
+    setup: RunSetup
     index: int
     alone: bool
     deterministic: bool
@@ -199,7 +199,7 @@ def _away_from_the_terminal(config: pytest.Config, beside: BinaryIO) -> Iterator
     capture.read_global_capture()
 
 
-def _seen_as(setup: Setup, index: int) -> int:
+def _seen_as(setup: RunSetup, index: int) -> int:
     """Show this process its card alone, where there are cards; return the index that it has here."""
     if setup.prepared.device.kind != "npu":
         return index
@@ -208,7 +208,7 @@ def _seen_as(setup: Setup, index: int) -> int:
     return show_only(index)
 
 
-def on_card(setup: Setup, index: int, seen_as: int) -> Setup:
+def on_card(setup: RunSetup, index: int, seen_as: int) -> RunSetup:
     """Return the settings of a process that uses the card with this index, which is ``seen_as`` another one there."""
     device: Any = setup.prepared.device
     named = {"called": index} if hasattr(device, "called") else {}

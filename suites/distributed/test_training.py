@@ -71,7 +71,7 @@ def test_step(case: Case, ascend_ranks: tuple[Ranks, int], ascend_device: Device
     small, rung = shares_the_host(ascend_device), case.subject.removeprefix("decoder-")
     answers = ranks.run(count, speed.steps, rung=rung, small=small, limit_s=300.0)
     batch = (speed.HOST if small else speed.HARDWARE).batch
-    for name, value in speed.figures_of_steps([each.said for each in answers], batch):
+    for name, value in speed.figures_of_steps([each.values for each in answers], batch):
         ascend_measure(name, value)
 
 

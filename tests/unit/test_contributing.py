@@ -119,7 +119,7 @@ for value, agrees in ((1.004, True), (1.006, False)):
     assert compare(torch.tensor([value]), torch.tensor([1.0]), standard="half-percent").agrees is agrees
 (rule,) = (each for each in settings.RULES if each.id == "settings.debug-sync")
 class Survey: environ = {"MY_DEBUG_SYNC": "1"}
-assert list(rule.look(Survey))
+assert list(rule.check(Survey))
 assert "family" in [each.name for each in columns_of("page")]
 assert "2.99.0" in compatibility.BUNDLED.read_text("utf-8") and compatibility.load()
 assert family("Ascend970X").name == "970"

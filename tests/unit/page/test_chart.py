@@ -137,13 +137,13 @@ def test_rows_of_benchmarks_do_not_touch_and_the_picture_holds_them():
 def test_a_curve_has_both_lines_and_says_how_far_they_part():
     drawn = chart.curve("m", "#m", "loss", [3.0, 2.0, 1.5], [3.0, 2.0, 1.0])
     assert [shape.looks for shape in drawn.shapes] == ["line wide s2", "line s1", "line s1"]
-    assert str(drawn.said) == "loss, 3 steps; below, the difference: largest 0.5"
+    assert str(drawn.caption) == "loss, 3 steps; below, the difference: largest 0.5"
 
 
 def test_a_curve_shows_how_far_reference_runs_spread_and_counts_the_steps_outside():
     drawn = chart.curve("m", "#m", "loss", [3.0, 2.0, 1.5], [3.0, 2.0, 1.0], spread=([2.9, 1.9, 0.9], [3.1, 2.1, 1.1]))
     assert [shape.looks for shape in drawn.shapes][:2] == ["spread", "spread"]
-    assert "outside the reference runs at 1 steps" in str(drawn.said)
+    assert "outside the reference runs at 1 steps" in str(drawn.caption)
 
 
 def test_what_is_not_finite_leaves_a_gap():
@@ -156,7 +156,7 @@ def test_what_is_not_finite_leaves_a_gap():
 def test_samples_of_any_kind_stay_inside_the_picture(values):
     drawn = chart.distribution("b", "#b", "latency_us", values)
     assert all(0 <= each <= svg.WIDTH for each in numbers(drawn))
-    assert f"{len(values):,} samples" in str(drawn.said)
+    assert f"{len(values):,} samples" in str(drawn.caption)
 
 
 def test_every_sample_is_counted_once():
@@ -175,8 +175,8 @@ def tensors(*used):
 
 def test_a_model_is_one_picture_by_depth_that_names_the_worst_and_marks_what_disagrees():
     drawn = chart.depth("m", "", tensors(0.1, 0.2), tensors(25.0, 0.5))
-    assert "4 tensors" in str(drawn.said)
-    assert "layer0, 25 times" in str(drawn.said)
+    assert "4 tensors" in str(drawn.caption)
+    assert "layer0, 25 times" in str(drawn.caption)
     assert [shape.looks for shape in drawn.shapes] == ["line s3 dashed", "line s2", "line s1", "dot bad"]
 
 
@@ -192,7 +192,7 @@ def test_errors_beyond_measure_stay_inside_the_picture(share):
 def test_benchmarks_stand_beside_their_baseline_with_the_interval():
     found = [chart.Slowdown("add", False, 0.2, 0.1, 0.3), chart.Slowdown("mm", True, -0.01, -0.03, math.inf)]
     drawn = chart.slowdowns("benchmarks", found)
-    assert "1 are slower" in str(drawn.said)
+    assert "1 are slower" in str(drawn.caption)
     assert [shape.looks for shape in drawn.shapes] == ["line bad", "dot bad", "line s1", "dot s1"]
 
 
@@ -221,7 +221,7 @@ def test_a_baseline_is_drawn_as_an_outline_beside_the_run():
     beside = chart.distribution("b", "#b", "latency_us", [5.0, 6.0, 7.0], [2.0, 3.0, 4.0])
     assert [shape.looks for shape in alone.shapes].count("line s2") == 0
     assert [shape.looks for shape in beside.shapes].count("line s2") == 1
-    assert "median of the baseline's runs 3 µs" in str(beside.said)
+    assert "median of the baseline's runs 3 µs" in str(beside.caption)
     assert [number for _, number in beside.legend] == [1, 2]
     assert all(0 <= each <= svg.WIDTH for each in numbers(beside))
 
@@ -230,7 +230,7 @@ def test_one_disturbed_round_leaves_room_for_the_others():
     usual = [100.0 + each % 10 for each in range(200)]
     drawn = chart.distribution("b", "#b", "latency_us", [*usual, 90_000.0])
     assert drawn.texts[1].words.startswith("≥ ")
-    assert "to 90,000 µs" in str(drawn.said)
+    assert "to 90,000 µs" in str(drawn.caption)
     rows = json.loads(drawn.numbers)["rows"]
     assert rows[-1][0] < 200
     assert rows[-1][1] == pytest.approx(1 / 201, rel=1e-4)
@@ -258,10 +258,10 @@ def test_figures_by_batch_and_by_step_are_rows_and_come_first():
         "columns": ["batch", "latency_us"],
         "rows": [["1", 10], ["2", 15], ["4", 30]],
     }
-    assert str(by_batch.said) == "latency by batch size, largest batch 4; from 10 µs to 30 µs"
+    assert str(by_batch.caption) == "latency by batch size, largest batch 4; from 10 µs to 30 µs"
     assert [text.words for text in by_batch.texts][-3:] == ["1", "2", "4"]
-    assert str(by_step.said) == "memory by step, 2 steps; from 2 KiB to 4 KiB"
-    assert "2 samples" in str(samples.said)
+    assert str(by_step.caption) == "memory by step, 2 steps; from 2 KiB to 4 KiB"
+    assert "2 samples" in str(samples.caption)
 
 
 @pytest.mark.parametrize(
@@ -286,13 +286,13 @@ def test_figures_by_batch_and_by_step_are_rows_and_come_first():
 )
 def test_figures_of_several_cards_are_rows_by_size_by_ranks_and_by_card(series, said, labels):
     [drawn] = charts([benchmark(**series)])
-    assert str(drawn.said) == said
+    assert str(drawn.caption) == said
     assert [text.words for text in drawn.texts][-2:] == labels
 
 
 def test_the_baseline_of_a_case_stands_in_its_picture_and_the_peer_in_none():
     [drawn] = charts([benchmark(latency_us=(1.0, 2.0), baseline_latency_us=(1.0, 1.5), peer_us=(3.0, 3.0))])
-    assert "baseline's runs" in str(drawn.said)
+    assert "baseline's runs" in str(drawn.caption)
 
 
 @pytest.mark.parametrize("sizes", [(), (1.0,), (1.0, 2.0)])

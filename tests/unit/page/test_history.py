@@ -106,5 +106,5 @@ def test_benchmarks_of_two_runs_are_drawn_and_no_emulated_ones():
     drawn = {each.title: each for each in _benchmarks(runs)}
     assert list(drawn) == ["add", "none"]
     assert [row[1] for row in json.loads(drawn["add"].numbers)["rows"]] == [0.5, 2.0]
-    assert str(drawn["add"].said).startswith("latency")
+    assert str(drawn["add"].caption).startswith("latency")
     assert [each.words for each in drawn["add"].texts][-2:] == ["01-01", "01-03"]

@@ -46,7 +46,7 @@ def test_the_exact_combination_is_preferred(tmp_path: Path) -> None:
     choice = files.choose(tmp_path, STACK, {})
     assert choice is not None
     assert choice.baseline.stack.cann == "8.3.RC1"
-    assert "exactly" in choice.said
+    assert "exactly" in choice.description
 
 
 def test_else_the_nearest_older_and_it_says_so(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_else_the_nearest_older_and_it_says_so(tmp_path: Path) -> None:
         files.write(made(replace(STACK, cann=cann)), tmp_path)
     choice = files.choose(tmp_path, STACK, {})
     assert choice is not None
-    assert "nearest older baseline: CANN 8.2.RC1" in choice.said
+    assert "nearest older baseline: CANN 8.2.RC1" in choice.description
 
 
 def test_times_of_another_host_are_shown_and_decide_nothing(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_baseline_of_other_settings_is_shown_and_decides_nothing(tmp_path: Pat
     files.write(replace(made(), settings=SETTINGS), tmp_path)
     choice = files.choose(tmp_path, STACK, {**SETTINGS, "TASK_QUEUE_ENABLE": "2"})
     assert choice is not None
-    assert "shown only: it was recorded with other settings: TASK_QUEUE_ENABLE 1 then, 2 now" in choice.said
+    assert "shown only: it was recorded with other settings: TASK_QUEUE_ENABLE 1 then, 2 now" in choice.description
     verdict = Comparison(choice=choice, tolerance=0.05).verdict(NAME, SLOW, lambda: SLOW)
     assert verdict is not None
     assert verdict.agrees
@@ -92,7 +92,7 @@ def test_a_newer_baseline_of_the_same_host_is_none_of_another_host(tmp_path: Pat
 
 
 def test_times_of_other_work_are_shown_and_decide_nothing() -> None:
-    choice = Choice(baseline=replace(made(), work={NAME: {"items_per_call": 32.0}}), said="a baseline")
+    choice = Choice(baseline=replace(made(), work={NAME: {"items_per_call": 32.0}}), description="a baseline")
     comparison = Comparison(choice=choice, tolerance=0.05)
     other = comparison.of_same_work(NAME, {"items_per_call": 1.0}).verdict(NAME, SLOW, lambda: SLOW)
     same = comparison.of_same_work(NAME, {"items_per_call": 32.0}).verdict(NAME, SLOW, lambda: SLOW)

@@ -140,7 +140,7 @@ def test_a_slower_benchmark_names_the_operators_that_grew(monkeypatch: pytest.Mo
         AscendBenchmark(
             device=Cpu(),
             case_id="x",
-            comparison=Comparison(choice=Choice(baseline=baseline, said="a baseline"), tolerance=0.05),
+            comparison=Comparison(choice=Choice(baseline=baseline, description="a baseline"), tolerance=0.05),
             measure=lambda *_: None,
             note=told.append,
             budget_s=0.01,
@@ -159,7 +159,7 @@ def test_the_baseline_is_kept_beside_what_was_measured() -> None:
     benchmark = AscendBenchmark(
         device=Cpu(),
         case_id="x",
-        comparison=Comparison(choice=Choice(baseline=baseline, said="a baseline"), tolerance=0.05),
+        comparison=Comparison(choice=Choice(baseline=baseline, description="a baseline"), tolerance=0.05),
         measure=kept.__setitem__,
         note=lambda _: None,
         budget_s=0.01,

@@ -16,7 +16,7 @@ from pytest_ascend.doctor.findings import SEVERITIES
 from pytest_ascend.emulator import EmulatorSettings
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.plugin.options import Options
-from pytest_ascend.plugin.session import PytestSelection, RunRecorder, Setup, header_lines
+from pytest_ascend.plugin.session import PytestSelection, RunRecorder, RunSetup, header_lines
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Failed, Outcome, Passed
 from pytest_ascend.records.record import ResultRecord
@@ -31,15 +31,15 @@ COLLECTED = CollectedCases(
 
 
 @pytest.fixture
-def setup(tmp_path: Path) -> Setup:
+def setup(tmp_path: Path) -> RunSetup:
     write(tmp_path, CASES)
     options = Options(baselines=tmp_path, report=tmp_path / "report", emulator=EmulatorSettings(faults=("leak",)))
     prepared = Prepared(device=Cpu(), chip="x86_64", notice="Nothing else is here.")
-    return Setup(options=options, chosen=PytestSelection(), scope=BUNDLED, suites=tmp_path, prepared=prepared)
+    return RunSetup(options=options, chosen=PytestSelection(), scope=BUNDLED, suites=tmp_path, prepared=prepared)
 
 
 @pytest.fixture
-def recorder(setup: Setup) -> Iterator[RunRecorder]:
+def recorder(setup: RunSetup) -> Iterator[RunRecorder]:
     recorder = RunRecorder(setup)
     recorder.begin(COLLECTED)
     yield recorder
@@ -97,23 +97,23 @@ def test_a_second_beginning_changes_nothing(recorder: RunRecorder) -> None:
     assert recorder.close(0) == 5
 
 
-def test_two_runs_in_one_folder_are_refused(recorder: RunRecorder, setup: Setup) -> None:
+def test_two_runs_in_one_folder_are_refused(recorder: RunRecorder, setup: RunSetup) -> None:
     with pytest.raises(RunLogError, match="another run"):
         RunRecorder(setup).begin(COLLECTED)
 
 
-def test_nothing_is_written_before_the_plan_is_known(setup: Setup) -> None:
+def test_nothing_is_written_before_the_plan_is_known(setup: RunSetup) -> None:
     assert RunRecorder(setup).close(3) == 3
     assert not setup.options.report.exists()
 
 
-def test_the_top_of_the_terminal_says_what_is_tested_and_how(setup: Setup) -> None:
+def test_the_top_of_the_terminal_says_what_is_tested_and_how(setup: RunSetup) -> None:
     text = "\n".join(header_lines(setup, setup.stack()))
     for part in ("cpu (x86_64)", "level standard", "torch ", "Nothing else is here.", "FAULTS ARE PLANTED: leak"):
         assert part in text
 
 
-def test_the_top_of_the_terminal_says_what_the_doctor_warns_of(setup: Setup) -> None:
+def test_the_top_of_the_terminal_says_what_the_doctor_warns_of(setup: RunSetup) -> None:
     found = [
         Finding(id=severity, severity=severity, what="x", evidence=(), why="", remedy="") for severity in SEVERITIES
     ]
