@@ -134,7 +134,7 @@ def verify(
     reasons += _rerun(found, count, rerun_device) if count and not reasons else ()
     for each in reasons:
         click.secho(f"DOES NOT HOLD: {each}", fg="red", bold=True)
-    click.echo(f"revocations: {f'as of {known.as_of}' if known else 'not looked at; give --revocations FILE'}")
+    click.echo(f"revocations: {f'as of {known.as_of}' if known else 'not checked; give --revocations FILE'}")
     if found.claims["time_stamps"] and not roots:
         click.echo("time-stamps: not checked; give the root certificate of the authority, --authority FILE")
     if not count:
@@ -162,7 +162,7 @@ def _rerun(found: Verified, count: int, device: str) -> Iterator[str]:
     """Execute cases of the run again, report the result, and yield what disagrees."""
     done = rerun(found.summary, count, device=device)
     where = f"{done.stack.chip or done.stack.device}, CANN {done.stack.cann}, driver {done.stack.driver or 'unknown'}"
-    click.echo(f"re-execution: {done.executed:,} of {done.of:,} cases, drawn at random, on {one_line(where)}")
+    click.echo(f"re-execution: {done.executed:,} of {done.of:,} cases, sampled at random, on {one_line(where)}")
     if done.stack.emulated:
         click.secho("THIS IS THE EMULATED DEVICE: what it computes says nothing about the chip.", bold=True)
     shown = done.disagreements[:_SHOWN]
@@ -194,7 +194,7 @@ def revoke(
     if bool(certificate_id) == bool(release):
         raise UsageError("nothing to revoke, or two things", hint="give the number of a certificate, or --release")
     if certificate_id and (len(certificate_id) != 32 or set(certificate_id) - set("0123456789abcdef")):
-        raise UsageError(f"{certificate_id!r} is no number of a certificate", hint="it has 32 hexadecimal digits")
+        raise UsageError(f"{certificate_id!r} is not a certificate number", hint="it has 32 hexadecimal digits")
     signer, on = signing.private_key(key, passphrase), statement.today()
     name = certificate_id or revocation.of_release(release)
     count = revocation.add(path, name, reason, signer, on=on, fresh_days=fresh_days)

@@ -36,7 +36,7 @@ class Refused(AscendError):
 
     def __init__(self, tier: Tier, found: tuple[Refusal, ...]) -> None:
         reasons = "".join(f"\n  {each.id}: {one_line(each.says)}" for each in found)
-        hint = "docs/certification.md says what each tier asks for"
+        hint = "docs/certification.md lists what each tier requires"
         super().__init__(f"this run cannot be certified for the tier {tier.name}:{reasons}", hint=hint)
         self.refusals = found
 
@@ -180,11 +180,11 @@ def _check_release(found: Package, release: Release) -> None:
     version = str(found.claims["release"])
     if version != release.version:
         message = f"it was made by pytest-ascend {one_line(version)[:80]}; this is {release.version}"
-        raise CertificateError(message, hint="check it with that release, installed from its official place")
+        raise CertificateError(message, hint="check it with that release, installed from its official source")
     for name, file in EVIDENCE.items():
         if found.parts[file] != release.parts[name]:
             differing = _first_difference(found.parts[file], release.parts[name])
-            hint = "install the release from its official place; then ask the issuer"
+            hint = "install the release from its official source; then ask the issuer"
             message = f"{file} is not that of pytest-ascend {release.version}{differing}"
             raise CertificateError(message, part=file, hint=hint)
 
@@ -207,7 +207,7 @@ def _check_evidence(found: Package, release: Release) -> Candidate:
         again = statement(candidate, issuer=claims["issuer"], key=claims["key"], confirms=claims.get("confirms"))
     except (RunLogError, KeyError, TypeError, ValueError, OverflowError) as error:
         why = error.message if isinstance(error, RunLogError) else str(error)
-        raise CertificateError(f"{LOG} does not bear the certificate out: {why}", part=LOG) from error
+        raise CertificateError(f"{LOG} does not support the certificate: {why}", part=LOG) from error
     reasons = refusals(candidate)
     if reasons:
         said_so = "; ".join(one_line(f"{each.id}: {each.says}") for each in reasons[:3])
@@ -217,7 +217,7 @@ def _check_evidence(found: Package, release: Release) -> Candidate:
         raise CertificateError(message, part=package.STATEMENT)
     for name, value in again.items():
         if name not in CHOSEN and claims.get(name) != json.loads(json.dumps(value)):
-            message = f"{package.STATEMENT} says another {name!r} than {LOG} gives"
+            message = f"{package.STATEMENT} has another {name!r} than {LOG}"
             raise CertificateError(message, part=package.STATEMENT)
     return candidate
 

@@ -138,7 +138,7 @@ def _statement(content: bytes) -> dict[str, Any]:
 
 
 def _no_statement(why: str) -> CertificateError:
-    message = f"{STATEMENT} is no statement of this form, though it is signed: {one_line(why)}"
+    message = f"{STATEMENT} is not a valid statement, although it is signed: {one_line(why)}"
     return CertificateError(message, part=STATEMENT)
 
 
@@ -170,7 +170,7 @@ def _check_signature(statement: bytes, signature: bytes, key: Ed25519PublicKey) 
         raise _altered(SIGNATURE)
     if _names_key(statement, mine):
         raise _altered(SIGNATURE)
-    hint = "give the public key of who issued it; its fingerprint must be known to you from elsewhere"
+    hint = "give the issuer's public key; you must know its fingerprint from another source"
     raise CertificateError(
         f"{SIGNATURE}: signed by another key, {signed['key']}; yours is {mine}", part=SIGNATURE, hint=hint
     )
@@ -283,5 +283,5 @@ def _write(folder: Path, files: Mapping[str, bytes], log: BinaryIO, confirmed: P
         beside.rename(folder)
     except OSError as error:
         shutil.rmtree(beside, ignore_errors=True)
-        hint = "choose another folder: --output DIR; certificates are never written over"
+        hint = "choose another folder: --output DIR; certificates are never overwritten"
         raise UsageError(f"cannot write the certificate {folder}: {error.strerror or error}", hint=hint) from error

@@ -72,13 +72,13 @@ def altered_goldens(root: Path, manifest: bytes) -> Iterator[GoldenError]:
         entries = decode_manifest(manifest)
     except ValueError as error:
         path = root / "manifest.json"
-        yield GoldenError(f"{path} is damaged: {error}", path=str(path), hint="install pytest-ascend anew")
+        yield GoldenError(f"{path} is damaged: {error}", path=str(path), hint="reinstall pytest-ascend")
         return
     for golden_id, entry in entries.items():
         path = root / f"{golden_id}{SUFFIX}"
         if hashlib.sha256(read_bounded(root, path, golden_id)).hexdigest() != entry.sha256:
             message = f"the golden {path} was altered: its SHA-256 is not the one in the manifest"
-            yield GoldenError(message, path=str(path), hint="install pytest-ascend anew")
+            yield GoldenError(message, path=str(path), hint="reinstall pytest-ascend")
 
 
 def rules(suites: Path) -> bytes:
@@ -115,4 +115,4 @@ def _read(path: Path) -> bytes:
         return read_regular(path, _LARGEST_BYTES)
     except OSError as error:
         message = f"this installation cannot judge: {path}: {error.strerror or error}"
-        raise AscendError(message, hint="install pytest-ascend anew") from error
+        raise AscendError(message, hint="reinstall pytest-ascend") from error

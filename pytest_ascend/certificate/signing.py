@@ -108,7 +108,7 @@ def _write_new(path: Path, content: bytes, mode: int) -> None:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content)
     except OSError as error:
-        hint = "choose another name: keys are never written over"
+        hint = "choose another name: keys are never overwritten"
         raise UsageError(f"cannot write the key {path}: {error.strerror or error}", hint=hint) from error
 
 

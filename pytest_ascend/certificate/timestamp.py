@@ -48,7 +48,7 @@ def take(authority: str, line: bytes) -> str:
     """
     if not authority.startswith(("http://", "https://")):
         raise UsageError(
-            f"{authority!r} is no address of a time-stamp authority", hint="give http://... or https://..."
+            f"{authority!r} is not the address of a time-stamp authority", hint="give http://... or https://..."
         )
     library = _library()
     asked = library.TimestampRequestBuilder().data(line).hash_algorithm(library.HashAlgorithm.SHA256)

@@ -42,10 +42,11 @@ def read_kit(path: Path) -> dict[str, Any]:
         about = found["about.json"]
         if about["schema"] != SCHEMA or not isinstance(about["emulated"], bool) or not isinstance(about["steps"], dict):
             raise UsageError(
-                f"{path} is a kit of another form", hint="use the pytest-ascend that made it, or a newer one"
+                f"{path} is a kit of another version",
+                hint="use the version of pytest-ascend that made it, or a newer one",
             )
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, RecursionError, RuntimeError) as error:
-        raise UsageError(f"{path} is no contact kit: {type(error).__name__}: {error}", hint=hint) from error
+        raise UsageError(f"{path} is not a contact kit: {type(error).__name__}: {error}", hint=hint) from error
     return found
 
 

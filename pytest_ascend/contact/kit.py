@@ -299,9 +299,9 @@ def apply(kit: Path, output: Path) -> None:
     click.echo(f"{len(data['deviations'])} known deviations seen, {len(data['durations'])} durations")
     click.echo(f"{len(data['codes'])} error codes{', unknown: ' + ', '.join(unknown) if unknown else ', all known'}")
     if data["chip"]["emulated"]:
-        click.echo("THE EMULATED DEVICE: nothing of this says anything about an NPU, and nothing uses it")
+        click.echo("THE EMULATED DEVICE: none of this says anything about an NPU, or is used")
         return
     count, better = confirm(data, output, today())
     click.echo(f"{output / 'expectations.json'}: {count} cases confirmed on hardware")
     for each in better:
-        click.echo(f"better than expected, so look whether its expectation can go: {each}")
+        click.echo(f"better than expected; check whether its expectation can be removed: {each}")

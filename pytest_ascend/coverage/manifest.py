@@ -48,7 +48,7 @@ def _loaded(path: Path, _changed_ns: int) -> tuple[Case, ...]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"the manifest of the bundled suites cannot be read: {path}: {error}",
-            hint=f"install pytest-ascend anew; in a checkout: {COMMAND}",
+            hint=f"reinstall pytest-ascend; in a checkout: {COMMAND}",
         ) from error
 
 

@@ -82,7 +82,9 @@ def load(suites: Path) -> Mapping[str, float]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"the durations cannot be read: {path}: {error}", hint=f"make them anew: {COMMAND}") from error
+        raise UsageError(
+            f"the durations cannot be read: {path}: {error}", hint=f"write them again: {COMMAND}"
+        ) from error
 
 
 def encode(records: Iterable[ResultRecord]) -> str:

@@ -184,7 +184,9 @@ def _machine(root: Path | None, environ: Path | None, npu_smi: Path | None, wait
             raise UsageError(f"{name} goes with --root", hint="without --root, the doctor looks at this machine itself")
         return this_machine(limit_s=max(0.0, wait_s))
     if not root.is_dir():
-        raise UsageError(f"--root={root} is no folder", hint="give the folder that stands for / of the other machine")
+        raise UsageError(
+            f"--root={root} is not a folder", hint="give the folder that stands for / of the other machine"
+        )
     variables = dict(line.split("=", 1) for line in _text(environ).splitlines() if "=" in line) if environ else {}
     return copied_machine(root, variables, _text(npu_smi) if npu_smi else None)
 

@@ -93,7 +93,7 @@ def checked_cann(text: str) -> str:
     if is_version(text) and re.match(r"\d+\.\d+[.-]\w", text):
         return text
     known = compatibility.load().cann_releases
-    raise UsageError(f"{text!r} is no release of CANN", hint=f"give one such as {', '.join(map(str, known[-4:]))}")
+    raise UsageError(f"{text!r} is not a release of CANN", hint=f"give one such as {', '.join(map(str, known[-4:]))}")
 
 
 def checked_chip(text: str) -> str:

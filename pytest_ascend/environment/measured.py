@@ -38,9 +38,9 @@ def _read(path: Path) -> Mapping[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
-        raise AscendError(f"{path} cannot be read: {error}", hint="install pytest-ascend anew") from error
+        raise AscendError(f"{path} cannot be read: {error}", hint="reinstall pytest-ascend") from error
     if not isinstance(found, dict):
-        raise AscendError(f"{path} is no object", hint="install pytest-ascend anew")
+        raise AscendError(f"{path} is no object", hint="reinstall pytest-ascend")
     return found
 
 

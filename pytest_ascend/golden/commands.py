@@ -104,7 +104,7 @@ def show(baselines: Path | None, golden_id: str) -> None:
 
 def _store(baselines: Path | None) -> GoldenStore:
     if baselines is not None and not baselines.is_dir():
-        raise UsageError(f"--baselines: {baselines} is no folder", hint="make it first, or leave the option out")
+        raise UsageError(f"--baselines: {baselines} is not a folder", hint="make it first, or leave the option out")
     return GoldenStore((baselines or folder("baselines")) / "golden")
 
 

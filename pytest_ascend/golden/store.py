@@ -63,7 +63,7 @@ def save(root: Path, revoked: Mapping[str, Revocation]) -> Path:
 
 def refusal(path: Path, golden_id: str, revocation: Revocation) -> GoldenError:
     """Return the error for a revoked golden."""
-    hint = "there is no verdict until it is corrected and made anew, see baselines/README.md"
+    hint = "there is no verdict until it is corrected and built again, see baselines/README.md"
     return GoldenError(f"the golden {golden_id!r} is revoked: {revocation.reason}", path=str(path), hint=hint)
 
 
@@ -106,7 +106,7 @@ class GoldenStore:
         """Return the path of a golden. Raises GoldenError for an id that could lead out of the store."""
         if not is_id(golden_id):
             raise GoldenError(
-                f"{golden_id!r} is no id of a golden", path=str(self.root), hint="ids look like 'ops/relu'"
+                f"{golden_id!r} is not the id of a golden", path=str(self.root), hint="ids look like 'ops/relu'"
             )
         return self.root / f"{golden_id}{SUFFIX}"
 
@@ -211,7 +211,7 @@ class GoldenStore:
     def _strays(self, known: set[Path]) -> Iterator[GoldenError]:
         for path in sorted(self.root.rglob("*")):
             if path not in known and (path.is_symlink() or not path.is_dir()):
-                hint = "remove it, or build the goldens anew"
+                hint = "remove it, or build the goldens again"
                 yield GoldenError(f"the manifest does not list {path}", path=str(path), hint=hint)
 
     def _checked(self, path: Path, golden_id: str) -> bytes:

@@ -91,7 +91,7 @@ class OnChip:
         """Look up every native operator. Raises UsageError for a chip of unknown family."""
         its = family(chip.name)
         if its is None:
-            message = f"{chip.name}: CANN's documentation has nothing of it"
+            message = f"{chip.name}: CANN's documentation has nothing on it"
             raise UsageError(message, hint=f"choose one of {', '.join(each.name for each in NPUS)}")
         native = [name for name, kind in census.operators.items() if kind == NATIVE]
         known = {name: name.partition("::")[2] for name in native if documented(name.partition("::")[2])}

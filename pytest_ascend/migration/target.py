@@ -50,7 +50,7 @@ def load(name: str, what: str) -> Any:
     """Import ``package.module:attribute``, also from the current folder. Raises UsageError, naming ``what`` it is."""
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
-        raise UsageError(f"{what} {name!r} is no name of a factory", hint="write package.module:function")
+        raise UsageError(f"{what} {name!r} does not name a factory", hint="write package.module:function")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -101,7 +101,7 @@ def target_model(name: str, inputs: str = "", batch: int | None = None) -> Targe
         given = _shapes(inputs) if _is_shapes(inputs) else load(inputs, "inputs")
     if given is None:
         raise UsageError(
-            f"nothing says what {name} is called with",
+            f"{name} has no inputs",
             hint="name a function or shapes, as in my.module:inputs or 8x3x224x224; or have the factory give both",
         )
     args, kwargs = called_with(given, batch)
@@ -116,7 +116,7 @@ def made(factory: Any, name: str) -> tuple[nn.Module, Any]:
     model, inputs = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     if not isinstance(model, nn.Module):
         raise UsageError(
-            f"{name} gives {type(model).__name__}, no torch.nn.Module",
+            f"{name} gives {type(model).__name__}, not a torch.nn.Module",
             hint="let the function return a module, or a module and its inputs",
         )
     return model, inputs
@@ -188,7 +188,7 @@ def _parsed(text: str) -> tuple[list[int], torch.dtype, int]:
     match = _SHAPE.fullmatch(text)
     dtype = getattr(torch, (match and match["dtype"]) or "float32", None)
     if match is None or not isinstance(dtype, torch.dtype):
-        raise UsageError(f"{text!r} is no shape with a dtype of torch", hint="write 8x3x224x224 or 8x128:int64:32000")
+        raise UsageError(f"{text!r} is not a shape with a torch dtype", hint="write 8x3x224x224 or 8x128:int64:32000")
     return [int(size) for size in match["shape"].split("x")], dtype, int(match["below"] or FEW)
 
 

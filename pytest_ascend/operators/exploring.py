@@ -161,7 +161,7 @@ def read(path: Path) -> Finding:
     try:
         return Finding.from_dict(strict_json(read_regular(path, _LIMIT_BYTES)))
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UsageError(f"{path} is no finding: {error}", hint="give a file of ascend-report/findings") from error
+        raise UsageError(f"{path} is not a finding: {error}", hint="give a file of ascend-report/findings") from error
 
 
 def kept(path: Path) -> tuple[Finding, ...]:

@@ -91,7 +91,7 @@ def load(path: Path = PATH) -> dict[str, Entry]:
         data = json.loads(path.read_text(encoding="utf-8"))
         return {each["name"]: Entry.from_dict(each) for each in data}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        hint = "install pytest-ascend anew; in a checkout: pytest-ascend baseline build ops/opinfo"
+        hint = "reinstall pytest-ascend; in a checkout: pytest-ascend baseline build ops/opinfo"
         raise UsageError(f"the list of recorded operators cannot be read: {path}: {error}", hint=hint) from error
 
 

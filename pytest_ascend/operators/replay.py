@@ -142,7 +142,7 @@ class Recording:
             raise self._damaged(f"tensor {number}: {error}") from error
 
     def _damaged(self, reason: str) -> GoldenError:
-        hint = f"restore it from version control, or make it anew: 'pytest-ascend baseline build {self._golden.id}'"
+        hint = f"restore it from version control, or build it again: 'pytest-ascend baseline build {self._golden.id}'"
         return GoldenError(f"{self._path} is damaged: {reason}", path=self._path, hint=hint)
 
 

@@ -86,7 +86,7 @@ def load(store: GoldenStore, operator: Operator) -> Golden:
         raise GoldenError(
             f"the golden {golden.id!r} was made from other samples than the catalogue has now for {', '.join(stale)}",
             path=str(store.path(golden.id)),
-            hint=f"make it anew: 'pytest-ascend baseline build {golden.id}'",
+            hint=f"build it again: 'pytest-ascend baseline build {golden.id}'",
         )
     return golden
 

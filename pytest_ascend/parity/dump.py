@@ -148,7 +148,7 @@ def read_dump(path: Path) -> Dump:
 
 def _refused(path: Path, why: str) -> UsageError:
     return UsageError(
-        f"{path} is no dump of msprobe: {why}", hint="name the dump.json that msprobe wrote, level L1 or mix"
+        f"{path} is not an msprobe dump: {why}", hint="name the dump.json that msprobe wrote, level L1 or mix"
     )
 
 

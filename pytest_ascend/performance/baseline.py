@@ -144,7 +144,7 @@ def read(path: Path) -> Baseline:
             raise ValueError("a link, and no regular file")
         return Baseline.from_dict(codec.loads(read_regular(path, LARGEST_BYTES).decode("utf-8")))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        message = f"{path} is no baseline: {type(error).__name__}: {error}"
+        message = f"{path} is not a baseline: {type(error).__name__}: {error}"
         raise GoldenError(message, path=str(path), hint=HINT) from error
 
 

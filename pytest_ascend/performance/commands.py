@@ -54,7 +54,7 @@ def record(runs: int, device: str, only: str, level: str, baselines: Path | None
     """
     root = baselines or folder("baselines")
     if not root.is_dir():
-        raise UsageError(f"--baselines: {root} is no folder", hint="make it first, or leave the option out")
+        raise UsageError(f"--baselines: {root} is not a folder", hint="make it first, or leave the option out")
     console = Console(highlight=False, soft_wrap=True)
     if logs:
         made = baseline_of([read(_log(each)) for each in logs])
@@ -113,7 +113,10 @@ def baseline_of(runs: Sequence[Run]) -> Baseline:
     Raises UsageError for too few runs, runs of different stacks or settings, and runs without benchmarks.
     """
     if len(runs) < FEWEST_RUNS:
-        raise UsageError(f"{len(runs)} runs make no baseline", hint=f"at least {FEWEST_RUNS}, better {GOOD_RUNS}")
+        raise UsageError(
+            f"{len(runs)} runs are too few for a baseline",
+            hint=f"record at least {FEWEST_RUNS} runs; {GOOD_RUNS} are recommended",
+        )
     first = runs[0].header
     for each in runs[1:]:
         _refuse_other(asdict(first.stack), asdict(each.header.stack))

@@ -84,7 +84,7 @@ def judge(now: Estimate, baseline: Sequence[Estimate], noise: Noise, gate: Gate)
     """
     if not baseline or {each.scale for each in baseline} != {now.scale}:
         scales = sorted({each.scale for each in baseline}) or ["nothing"]
-        raise UsageError(f"a {now.scale} cannot be compared with {', '.join(scales)}", hint="record the baseline anew")
+        raise UsageError(f"a {now.scale} cannot be compared with {', '.join(scales)}", hint="record the baseline again")
     line = noise.line
     deviation = _deviation(now, baseline, noise.variance * line.uncertainty(now.pace))
     difference = now.value - line.at(now.pace)

@@ -222,7 +222,7 @@ class ExecutionHooks:
             item.stash[CONTEXT] = CaseContext(case=case, node_id=self.run.place(item), known=known)
             self.run.missing()
             if self.run.lost:
-                raise DeviceUnavailable(f"the device is lost: {self.run.lost}", hint="start again when it is well")
+                raise DeviceUnavailable(f"the device is lost: {self.run.lost}", hint="start again when it works")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:

@@ -36,7 +36,7 @@ def _shard(text: str) -> Shard:
 def _challenge(text: str) -> int:
     if not text.isdecimal() or not text.isascii() or len(text) > CHALLENGE_DIGITS:
         raise UsageError(
-            f"{text[:40]} is no challenge", hint=f"give a whole number of at most {CHALLENGE_DIGITS} digits"
+            f"{text[:40]} is not a challenge", hint=f"give a whole number of at most {CHALLENGE_DIGITS} digits"
         )
     return int(text)
 

@@ -114,7 +114,7 @@ def parity(device: Device, compare: PrecisionCompare, measure: Callable[..., Non
     def judge(model: Any, *args: Any, property: str = "forward", dtype: str = "float32", **kwargs: Any) -> None:  # noqa: A002
         if (property, dtype) not in [each[:2] for each in PROPERTIES]:
             known = ", ".join(f"{what} in {of}" for what, of, _ in PROPERTIES)
-            raise UsageError(f"models are not looked at for {property} in {dtype}", hint=f"choose one of {known}")
+            raise UsageError(f"models are not tested for {property} in {dtype}", hint=f"choose one of {known}")
         target = TargetModel(name=type(model).__name__, model=model, args=args, kwargs=kwargs)
         case = Case(suite="user", subject=target.name, property=property, dtype=dtype)
         ModelParity(target, device, compare, measure).check(case)

@@ -47,7 +47,7 @@ def parse_size(text: str) -> int:
     size = int(float(match[1]) * unit) if match and unit else 0
     if not size:
         raise UsageError(
-            f"{text!r} is no size of memory", hint="give bytes, or a number and a unit, as in 512MiB or 8G"
+            f"{text!r} is not a memory size", hint="give bytes, or a number and a unit, as in 512MiB or 8G"
         )
     return size
 

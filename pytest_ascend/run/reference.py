@@ -86,7 +86,7 @@ class CpuReference:
             raise GoldenError(
                 f"the golden {name!r} was made from other weights or inputs than those of this test",
                 path=str(self.store.path(name)),
-                hint="seed the generators before weights and inputs are made, or store the golden anew",
+                hint="seed the generators before weights and inputs are made, or store the golden again",
             )
         return _assemble(stored)
 

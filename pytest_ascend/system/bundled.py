@@ -22,7 +22,7 @@ def folder(name: str) -> Path:
             return candidate
     raise AscendError(
         f"this installation of pytest-ascend lacks its folder '{name}' (looked beside and inside {PACKAGE})",
-        hint="install it anew; in a checkout, look at git status",
+        hint="reinstall it; in a checkout, look at git status",
     )
 
 

@@ -54,7 +54,7 @@ def test_a_baseline_needs_several_runs_of_one_kind(pytester: pytest.Pytester) ->
         sys.executable, "-m", "pytest_ascend.cli", "baseline", "record", "--baselines=baselines", "ascend-report"
     )
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: 1 runs make no baseline", "  hint: at least 3*"])
+    result.stderr.fnmatch_lines(["ERROR: 1 runs are too few for a baseline", "  hint: record at least 3*"])
 
 
 def test_a_baseline_recorded_with_other_settings_is_shown_and_said(

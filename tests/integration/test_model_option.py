@@ -121,7 +121,7 @@ def test_the_first_wrong_layer_of_a_rewritten_model_is_named(pytester: pytest.Py
     [
         (("--ascend-model-input=2x3",), "has no effect without a model"),
         (("--ascend-model=tests.nowhere:model",), "cannot be imported"),
-        (("--ascend-model=tests.architectures:tagger",), "nothing says what"),
+        (("--ascend-model=tests.architectures:tagger",), "has no inputs"),
     ],
 )
 def test_bad_input_is_said(arguments: tuple[str, ...], said: str, run: Callable[..., pytest.RunResult]) -> None:

@@ -67,7 +67,9 @@ def test_what_a_re_execution_found_is_told(
     done = Rerun(stack=stack, executed=30, of=1234, disagreements=tuple(f"case {each}" for each in range(differing)))
     monkeypatch.setattr(commands, "rerun", lambda *_, **__: done)
     result = call("verify", "certificate", "--key=vendor.key.pub", "--rerun=30")
-    assert f"30 of 1,234 cases, drawn at random, on {stack.chip}, CANN {stack.cann}, driver unknown\n" in result.output
+    assert (
+        f"30 of 1,234 cases, sampled at random, on {stack.chip}, CANN {stack.cann}, driver unknown\n" in result.output
+    )
     assert ("THIS IS THE EMULATED DEVICE" in result.output) is emulated
     assert ("what must be equal is, and what is judged agrees" in result.output) is not differing
     assert result.exit_code == bool(differing)
@@ -91,7 +93,7 @@ def test_a_run_that_does_not_earn_it_is_refused(call: Call, tmp_path: Path) -> N
 
 def test_keys_are_never_written_over(call: Call) -> None:
     call("certificate_key", "vendor.key")
-    with pytest.raises(UsageError, match="never written over"):
+    with pytest.raises(UsageError, match="never overwritten"):
         call("certificate_key", "vendor.key")
 
 
@@ -115,7 +117,7 @@ def test_a_wrong_passphrase_is_refused(call: Call, tmp_path: Path) -> None:
 
 def test_numbers_and_days_that_are_none_are_refused(call: Call) -> None:
     call("certificate_key", "vendor.key")
-    with pytest.raises(UsageError, match="is no number"):
+    with pytest.raises(UsageError, match="is not a certificate number"):
         call("revoke", "xyz", "--key=vendor.key", "--reason=x", "--list=revoked.json")
     with pytest.raises(UsageError, match="cannot read the certificate"):
         call("verify", "nowhere", "--key=vendor.key.pub")

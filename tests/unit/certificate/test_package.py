@@ -135,7 +135,7 @@ def test_a_statement_that_lacks_something_is_none_though_it_is_signed(tmp_path: 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(package, "words", lambda said, language: "")
         forge(tmp_path, said, parts)
-    with pytest.raises(CertificateError, match=r"certificate\.json is no statement of this form"):
+    with pytest.raises(CertificateError, match=r"certificate\.json is not a valid statement"):
         verify(tmp_path / "forged", PUBLIC, runs.RELEASE)
 
 
@@ -159,7 +159,7 @@ def test_the_issuer_cannot_say_more_than_the_run_shows(tmp_path: Path, field: st
         changed["waived"] if field != "waived" else [{"case": "x", "reason": "", "issue": "", "expires": ""}]
     )
     forge(tmp_path, changed, parts)
-    with pytest.raises(CertificateError, match=f"says another '{field}'"):
+    with pytest.raises(CertificateError, match=f"has another '{field}'"):
         verify(tmp_path / "forged", PUBLIC, runs.RELEASE)
 
 
@@ -193,7 +193,7 @@ def test_a_log_that_is_none_is_no_evidence(tmp_path: Path, log: bytes) -> None:
     said = json.loads((genuine / "certificate.json").read_text(encoding="utf-8"))
     parts = evidence(genuine)
     forge(tmp_path, said, {**parts, package.LOG: log})
-    with pytest.raises(CertificateError, match=r"run\.jsonl does not bear"):
+    with pytest.raises(CertificateError, match=r"run\.jsonl does not support"):
         verify(tmp_path / "forged", PUBLIC, runs.RELEASE)
 
 

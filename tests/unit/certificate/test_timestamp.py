@@ -111,7 +111,7 @@ def test_a_stamp_at_another_time_than_the_run_is_refused_by_name(tmp_path: Path,
 
 @pytest.mark.parametrize("address", ["ftp://x", "file:///etc/passwd", ""])
 def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(UsageError, match="no address"):
+    with pytest.raises(UsageError, match="is not the address"):
         timestamp.take(address, b"line")
 
 

@@ -174,7 +174,7 @@ def test_what_is_no_kit_is_refused(tmp_path: Path, files: dict[str, str]) -> Non
 def test_no_file_and_no_archive_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no archive", encoding="utf-8")
     for name in ("text", "missing"):
-        with pytest.raises(UsageError, match="is no contact kit"):
+        with pytest.raises(UsageError, match="is not a contact kit"):
             read_kit(tmp_path / name)
 
 

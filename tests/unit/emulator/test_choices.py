@@ -31,7 +31,7 @@ def test_a_release_is_taken_as_it_is(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["8", "8.1", "newest", "8.1.RC1; rm", "-8.1.0"])
 def test_what_is_no_release_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="no release of CANN"):
+    with pytest.raises(UsageError, match="not a release of CANN"):
         checked_cann(text)
 
 

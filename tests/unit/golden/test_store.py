@@ -193,7 +193,7 @@ def write_manifest(store: GoldenStore, body: dict[str, object]) -> None:
     ["../escape", "ops/../../escape", "/etc/passwd", "ops//relu", "", ".hidden", "ops/.", "a\0b", "x" * 201],
 )
 def test_ids_that_could_lead_out_are_refused(store: GoldenStore, golden_id: str) -> None:
-    with pytest.raises(GoldenError, match="no id of a golden"):
+    with pytest.raises(GoldenError, match="is not the id of a golden"):
         store.read(golden_id)
 
 

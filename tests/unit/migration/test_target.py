@@ -52,12 +52,12 @@ def test_shapes_say_dtype_and_range() -> None:
 @pytest.mark.parametrize(
     ("name", "inputs", "said"),
     [
-        ("tests.architectures", "1x2", "no name of a factory"),
+        ("tests.architectures", "1x2", "does not name a factory"),
         ("tests.nowhere:model", "1x2", "cannot be imported"),
         ("tests.architectures:nothing", "1x2", "cannot be imported"),
         ("tests.architectures:experts_inputs", "1x2", "no torch.nn.Module"),
-        ("tests.architectures:tagger", "", "nothing says what"),
-        ("torch.nn:Identity", "2x3:float99", "no shape with a dtype"),
+        ("tests.architectures:tagger", "", "has no inputs"),
+        ("torch.nn:Identity", "2x3:float99", "is not a shape with a torch dtype"),
     ],
 )
 def test_what_makes_no_sense_is_said(name: str, inputs: str, said: str) -> None:

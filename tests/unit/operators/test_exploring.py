@@ -111,7 +111,7 @@ BEYOND = json.dumps(
 def test_what_is_no_finding_is_one_message(tmp_path: Path, text: str) -> None:
     path = tmp_path / "finding.json"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(UsageError, match=r"finding\.json is no finding"):
+    with pytest.raises(UsageError, match=r"finding\.json is not a finding"):
         read(path)
 
 

@@ -159,7 +159,7 @@ def test_a_tensor_file_runs_no_code(tmp_path, capsys):
 @pytest.mark.parametrize("content", ["", "[]", '{"data": 3}', "{" * 9])
 def test_what_is_no_dump_is_one_message(content, tmp_path):
     (tmp_path / "dump.json").write_text(content, encoding="utf-8")
-    with pytest.raises(UsageError, match="is no dump of msprobe"):
+    with pytest.raises(UsageError, match="is not an msprobe dump"):
         run(tmp_path)
 
 

@@ -120,7 +120,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, change: object) -> None:
     data = json.loads(path.read_text(encoding="utf-8"))
     change(data)  # type: ignore[operator]
     path.write_text(json.dumps(data), encoding="utf-8")
-    with pytest.raises(GoldenError, match="is no baseline"):
+    with pytest.raises(GoldenError, match="is not a baseline"):
         files.choose(tmp_path, STACK, {})
 
 

@@ -158,5 +158,5 @@ def test_a_challenge_is_a_whole_number(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "a", "1" * 19, "٣", ""])
 def test_anything_else_is_no_challenge(tmp_path: Path, text: str) -> None:
-    with pytest.raises(UsageError, match=r"--ascend-challenge=.*is no challenge"):
+    with pytest.raises(UsageError, match=r"--ascend-challenge=.*is not a challenge"):
         read(given(ascend_challenge=text), tmp_path)

@@ -23,5 +23,5 @@ def test_sizes_are_read_with_their_unit(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "much", "8GiBs", "8 parsecs", "1e9", "\u0663"])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="no size"):
+    with pytest.raises(UsageError, match="not a memory size"):
         parse_size(text)
