@@ -55,7 +55,7 @@ def test_shapes_say_dtype_and_range() -> None:
         ("tests.architectures", "1x2", "does not name a factory"),
         ("tests.nowhere:model", "1x2", "cannot be imported"),
         ("tests.architectures:nothing", "1x2", "cannot be imported"),
-        ("tests.architectures:experts_inputs", "1x2", "no torch.nn.Module"),
+        ("tests.architectures:experts_inputs", "1x2", "not a torch.nn.Module"),
         ("tests.architectures:tagger", "", "has no inputs"),
         ("torch.nn:Identity", "2x3:float99", "is not a shape with a torch dtype"),
     ],
