@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: What is known before collection; in the config of a run with ``--ascend``.
 SETUP: pytest.StashKey[RunSetup] = pytest.StashKey()
-#: What this process knows of its run.
+#: The state of a run in this process.
 STATE: pytest.StashKey[RunState] = pytest.StashKey()
 #: The case that a test decides, and the context that its run fills.
 CASE: pytest.StashKey[Case] = pytest.StashKey()

@@ -26,7 +26,7 @@ _EXPECTED = ("passed", "waived", "not-emulated")
 
 
 class Progress:
-    """Follows a run. ``weights_s`` gives every case that has to run, by id, and about how long it takes."""
+    """Follows a run. ``weights_s`` has every case that must run, by id, with its expected time in seconds."""
 
     def __init__(self, weights_s: Mapping[str, float], started: float) -> None:
         self._left = dict(weights_s)
@@ -37,17 +37,17 @@ class Progress:
         self._worst: tuple[float, str] = (0.0, "")
 
     def take(self, record: ResultRecord) -> None:
-        """Note what became of one case."""
+        """Count a finished case."""
         self._left.pop(record.case.id, None)
         self._counts[record.outcome.name] += 1
         self._now = record.case.id
         used = evidence.limit_used(record)
-        # What deviates is listed anyway, and what is known to deviate would stand here throughout.
+        # Deviations are listed anyway, and known ones would stay here throughout.
         if used is not None and used > self._worst[0] and record.outcome.name == Passed.name:
             self._worst = (used, record.case.id)
 
     def line(self, now: float) -> str:
-        """Say it in one line; ``now`` and the time of the start are of the same clock, in seconds."""
+        """Return the progress in one line; ``now`` is on the clock of the start, in seconds."""
         done = self._total - len(self._left)
         parts = [f"{done:,} of {self._total:,} cases", *self._rest(now), *self._odd()]
         share, case_id = self._worst
@@ -56,13 +56,13 @@ class Progress:
         return ", ".join(parts)
 
     def at(self) -> str:
-        """Name the case that was decided last."""
+        """Return the case that finished last."""
         return evidence.line(self._now)
 
     def _rest(self, now: float) -> list[str]:
         done_s, passed_s = self._total_s - sum(self._left.values()), now - self._started
         if not self._left or passed_s < LEAST_S or done_s < LEAST_SHARE * self._total_s:
-            return []  # the first cases pay for what all share, and say nothing of the others
+            return []  # the first cases include common costs, and do not predict the others
         rest_s = (now - self._started) / done_s * (self._total_s - done_s)
         return [f"about {figures.duration(max(rest_s, 1.0))} left"]
 
@@ -70,14 +70,14 @@ class Progress:
         return [f"{self._counts[name]:,} {name}" for name in ORDER if self._counts[name] and name not in _EXPECTED]
 
 
-#: Seconds between two lines of a log, and between two states of a live line.
+#: Seconds between two lines of a log, and between two updates of a live line.
 LOG_EVERY_S, LIVE_EVERY_S = 60.0, 0.1
 
 
 class ProgressLine:
-    """Shows how far the run is. ``cases`` gives what has to run, ``durations_s`` what that may take, when asked.
+    """Shows the progress. ``cases`` returns what has to run, ``durations_s`` the expected times, when called.
 
-    ``is_bundled`` says that nothing but bundled suites runs.
+    ``is_bundled``: only bundled suites run.
     """
 
     def __init__(
@@ -98,34 +98,34 @@ class ProgressLine:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> None:
-        """Take the line that pytest would fill with dots: they do not go together with one that is written over."""
+        """Take over the line that pytest would fill with dots, which a live line would overwrite."""
         self._terminal = self._config.pluginmanager.get_plugin("terminalreporter")
         verbosity = self._config.get_verbosity()
         if verbosity < 0:
             self._terminal = None
         self._is_live = bool(self._terminal and self._terminal.isatty and verbosity == 0)
-        # A dot a case would be a hundred lines that say nothing; tests of one's own keep theirs.
+        # One dot per case would fill a hundred lines; users' own tests keep theirs.
         self._speaks_for_all = bool(self._terminal and verbosity == 0 and (self._is_live or self._is_bundled))
         if self._speaks_for_all:
             self._terminal.showfspath = False
-            self._terminal._show_progress_info = False  # noqa: SLF001  (its share of dots that are not shown)
+            self._terminal._show_progress_info = False  # noqa: SLF001 - its share of dots that are not shown
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_report_teststatus(self, report: Any) -> Generator[None, Any, Any]:
-        """Say nothing of a single case while the live line speaks for all; it is counted all the same."""
+        """Suppress the output for single cases while the live line shows all; they are counted as usual."""
         status = yield
         return (status[0], "", "") if status and self._speaks_for_all and hasattr(report, "when") else status
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note what became of a case, and show it when it is time to."""
+        """Count a finished case, and update the line if it is due."""
         found = record_of(report)
         if self._terminal and found:
             self._begun().take(found)
             self._show()
 
     def pytest_sessionfinish(self) -> None:
-        """Leave an empty line to what comes."""
+        """Print an empty line before what follows."""
         if self._is_live and self._progress:
             self._terminal.rewrite("", erase=True)
         self._is_live = False
@@ -139,7 +139,7 @@ class ProgressLine:
 
     def _show(self) -> None:
         if not self._speaks_for_all:
-            return  # a line of ours would break those of pytest
+            return  # our line would break those of pytest
         now, progress = time.monotonic(), self._begun()
         if now - self._shown < (LIVE_EVERY_S if self._is_live else LOG_EVERY_S):
             return
@@ -156,9 +156,9 @@ class ProgressLine:
 
 @contextlib.contextmanager
 def folded(terminal: Any, bundled: Collection[str], *, all_warnings: bool) -> Iterator[int]:
-    """Keep failures and warnings of these tests out of pytest's own summary; yield how many warnings these are.
+    """Keep failures and warnings of these tests out of pytest's own summary; yield the number of warnings.
 
-    They stand in the run log and on the page, and on the terminal by cause. pytest's last line counts them as ever.
+    They are in the run log and on the page, and on the terminal by cause. pytest's last line still counts them.
     """
     kept = {name: list(terminal.stats[name]) for name in ("failed", "error", "warnings") if name in terminal.stats}
     odd = [name for name in terminal.stats if name in _ODD]
@@ -176,5 +176,5 @@ def folded(terminal: Any, bundled: Collection[str], *, all_warnings: bool) -> It
         terminal.stats.update(kept)
 
 
-#: Categories of ours that pytest lists in its short summary.
+#: Our categories in pytest's short summary.
 _ODD = ("unsupported", "fallback", "flaky", "waived", "not-emulated")

@@ -1,6 +1,6 @@
-"""What pytest's reports say of a case, what an error makes of it, and what other plugins get: JUnit XML, pytest-html.
+"""Records in pytest's reports, the effect of errors on them, and the output for JUnit XML and pytest-html.
 
-Its outcome and its record travel as builtins, which survive any process.
+Outcome and record are passed on as builtins, which can be sent between any processes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from pytest_ascend.run.outcomes import classify
 from pytest_ascend.runlog import codec
 from pytest_ascend.verdict.columns import columns_of
 
-#: Names under which outcomes and records travel with pytest's reports, from other processes too.
+#: Names of outcomes and records in pytest's reports, which may come from other processes.
 OUTCOME_PROPERTY = "ascend_outcome"
 RECORD_PROPERTY = "ascend"
 
-#: How the terminal calls what pytest has no word for: category, letter, word.
+#: The terminal's name of outcomes that pytest does not have: category, letter, word.
 STATUS = {
     "not-emulated": ("not-emulated", "n", "NOT-EMULATED"),
     "unsupported": ("unsupported", "u", "UNSUPPORTED"),
@@ -42,7 +42,7 @@ STATUS = {
 
 
 def as_builtins(record: ResultRecord) -> dict[str, Any]:
-    """Return a record as it travels; one that holds anything but data is errored, and says so."""
+    """Return a record as builtins; one with anything but data becomes errored, with the reason."""
     try:
         found: dict[str, Any] = to_builtins(record)
     except TypeError as error:
@@ -52,7 +52,7 @@ def as_builtins(record: ResultRecord) -> dict[str, Any]:
 
 
 def record_of(report: pytest.TestReport | pytest.CollectReport) -> ResultRecord | None:
-    """Return the record that a report carries, None for none; it is parsed by whoever asks first."""
+    """Return the record in a report, None without one; the first call parses it."""
     properties: list[tuple[str, Any]] = getattr(report, "user_properties", [])
     for place, (name, found) in enumerate(properties):
         if name == RECORD_PROPERTY:
@@ -63,9 +63,9 @@ def record_of(report: pytest.TestReport | pytest.CollectReport) -> ResultRecord 
 
 
 def restate(report: pytest.TestReport, outcome: Outcome, *, is_short: bool = False) -> None:
-    """Make pytest's report agree with the outcome: nothing but a pass may look like one, and no pass is a skip.
+    """Make pytest's report agree with the outcome: only a pass looks like one, and no pass like a skip.
 
-    ``is_short`` leaves tracebacks out, in which the user's code is not: what was found comes first, and is all.
+    ``is_short`` omits tracebacks without the user's code: only the finding is shown.
     """
     report.user_properties.append((OUTCOME_PROPERTY, outcome.name))
     if outcome.name in ("not-emulated", "waived"):
@@ -77,7 +77,7 @@ def restate(report: pytest.TestReport, outcome: Outcome, *, is_short: bool = Fal
 
 
 def restored(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport:
-    """Read a report that came as JSON, which knows no tuples."""
+    """Return a report that was sent as JSON, which has no tuples."""
     data["user_properties"] = [(name, value) for name, value in data["user_properties"]]
     data["location"] = tuple(data["location"])
     if isinstance(data.get("longrepr"), list):
@@ -90,14 +90,14 @@ _COLUMNS = columns_of("pytest-html")
 
 
 class Integrations:
-    """Runs where results come together."""
+    """Passes results to other plugins, in the process that collects them."""
 
     def __init__(self) -> None:
         self._latest: tuple[str, ResultRecord] | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Replace the record by what others can read."""
+        """Replace the record by what other plugins can read."""
         record = record_of(report)
         if record is None:
             return
@@ -115,7 +115,7 @@ class Integrations:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_row(self, report: pytest.TestReport, cells: list[str]) -> None:
-        """Fill our columns, and show the test's name, which may hold anything, as text."""
+        """Fill our columns, and show the test's name as text, whatever it contains."""
         node_id = report.nodeid if report.when == "call" else f"{report.nodeid}::{report.when}"
         cells[1] = f'<td class="col-testId">{escape(one_line(node_id))}</td>'
         record = self._latest[1] if self._latest and self._latest[0] == report.nodeid else None
@@ -126,7 +126,7 @@ class Integrations:
 def interrupt(
     context: CaseContext, error: BaseException, report: pytest.TestReport, device: Device, missing: Sequence[str]
 ) -> None:
-    """Note in ``trial`` what ``error`` made of it; ``missing`` are operators that the emulated device lacked."""
+    """Set the outcome of an exception in ``context``; ``missing`` are operators that the emulated device lacked."""
     context.interrupted = _outcome(error, report, device, missing)
     _diagnose(context, error, device.kind)
 
@@ -141,7 +141,7 @@ def _outcome(error: BaseException, report: pytest.TestReport, device: Device, mi
 
 
 def _diagnose(context: CaseContext, error: BaseException, device_type: str) -> None:
-    """Say what an error means, in the record and before the raw message, which stays."""
+    """Explain an error, in the record and in front of the raw message, which is kept."""
     outcome = context.interrupted
     if isinstance(error, AscendError) or not isinstance(outcome, (Errored, Unsupported)):
         return

@@ -1,4 +1,4 @@
-"""One run of ``pytest --ascend`` from its plan to its page, free of pytest."""
+"""One run of ``pytest --ascend`` from its plan to its page, independent of pytest."""
 
 from __future__ import annotations
 
@@ -52,27 +52,27 @@ from pytest_ascend.verdict.summary import Summary, exit_code, notice, summarise
 LOG = "run.jsonl"
 PAGE = "conformance.html"
 
-#: Cases that one event of the log names; 4 MiB are the most that a line may have.
+#: Cases that one event of the log names; a line may have at most 4 MiB.
 LOST_AT_ONCE = 10_000
-#: What the end of a run takes of its time: ending the children, and for each case a record to judge and a row of the
-#: page to write (0.4 ms on an idle core, see docs/survival.md).
+#: Seconds reserved for the end of a run: ending the children, and for each case judging a record and writing a row of
+#: the page (0.4 ms on an idle core, see docs/survival.md).
 ENDING_S, ENDING_OF_A_CASE_S = 2.0, 0.001
-#: Why a run stopped that had no more time.
+#: Why a run stopped when its time was over.
 LATE = "the deadline of the run passed"
 
-#: Exit codes of pytest that say more than a verdict could: interrupted, internal error, usage error.
+#: pytest's exit codes that take precedence over a verdict: interrupted, internal error, usage error.
 PYTEST_ONLY = (2, 3, 4)
 
 
 #: The suite that needs several devices.
 DISTRIBUTED = "distributed"
-#: Emulated ranks by level: two show almost everything, four what only shows where a neighbour is not the only other.
+#: Emulated ranks by level: two show almost everything, four what needs more than one neighbour.
 EMULATED_RANKS = {"smoke": 2, "standard": 2, "full": 4}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PytestSelection:
-    """Which tests pytest was told to run: ``paths``, and the options that leave tests out, both as given."""
+    """The tests that pytest was told to run: ``paths``, and the options that exclude tests, both as given."""
 
     paths: tuple[str, ...] = ()
     narrowed_by: tuple[str, ...] = ()
@@ -88,11 +88,11 @@ class RunSetup:
     suites: Path
     prepared: Prepared
     expectations: Expectations = field(default_factory=Expectations)
-    #: When the process of the run began, by ``time.monotonic``: what it imported first is part of its time.
+    #: When the process of the run began, by ``time.monotonic``: its first imports are part of its time.
     began: float = field(default_factory=process_began)
 
     def deadline(self, cases: int) -> float:
-        """Return when the cases of the run have to be over, by ``time.monotonic``; the rest is for its end."""
+        """Return the deadline of the cases, by ``time.monotonic``; the remaining time is for the end of the run."""
         whole_s = self.options.deadline_s
         ending_s = min(ENDING_S + ENDING_OF_A_CASE_S * cases, whole_s / 2)
         return self.began + whole_s - ending_s if whole_s else float("inf")
@@ -105,7 +105,7 @@ class RunSetup:
 
     @property
     def ranks(self) -> int:
-        """How many ranks distributed cases run on; 0 where there is one device, and nobody asked for more."""
+        """How many ranks distributed cases run on; 0 with one device, unless the user asked for more."""
         device, count = self.prepared.device, len(self.prepared.indices)
         if self.options.ranks or not device.emulated:
             return self.options.ranks or (count if count > 1 else 0)
@@ -128,16 +128,16 @@ class RunSetup:
 
 
 class RunRecorder:
-    """The account of a run, kept by the one process that pytest was started as."""
+    """Keeps the records of a run, in the process that pytest was started as."""
 
     def __init__(self, setup: RunSetup) -> None:
         self.setup = setup
         self.stack = setup.stack()
         self.summary: Summary | None = None
         self.stopped = ""
-        #: What C++ wrote past all capturing, and how often.
+        #: Lines that C++ wrote past pytest's capturing, with their counts.
         self.said: Counter[str] = Counter()
-        #: How long cases take, to put them in order, and how long they took on this stack, to set deadlines by.
+        #: Durations of cases, for their order; and those recorded on this stack, for deadlines.
         self.durations: Mapping[str, float] = {}
         self.recorded: Mapping[str, float] = {}
         self._collected = CollectedCases(cases={})
@@ -146,12 +146,12 @@ class RunRecorder:
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        """What the doctor says of the machine before the run."""
+        """The doctor's findings on the machine before the run."""
         return examine(this_machine(limit_s=PATIENT_S))
 
     @property
     def page(self) -> Path:
-        """Where the report is, or will be."""
+        """The path of the report."""
         return self.setup.options.report / PAGE
 
     @property
@@ -160,9 +160,9 @@ class RunRecorder:
         return self._log.header.manifest if self._log else ()
 
     def begin(self, collected: CollectedCases) -> bool:
-        """Write the plan down, once, and say whether this was the time for it.
+        """Write the plan, once, and return whether this call did.
 
-        Raises RunLogError where another run writes in the same folder.
+        Raises RunLogError if another run is writing to the same folder.
         """
         if self._log is not None:
             return False
@@ -170,7 +170,7 @@ class RunRecorder:
         self.recorded = recorded(self.setup.options.report, self.stack)
         seen = {} if self.stack.emulated else measured.durations_s(self.stack.chip)
         self.durations = {**shards.load(self.setup.suites), **seen, **self.recorded}
-        # Now, since the folder of the earlier run may be the one that this run is going to write to.
+        # Now, since the folder of the earlier run may be the one that this run writes to.
         self._against = summarise(read(against)) if (against := self.setup.options.against) else None
         begin = RunLog.resume if self.setup.options.resume else RunLog.create
         self._log = begin(self.setup.options.report / LOG, self._header(collected))
@@ -179,46 +179,46 @@ class RunRecorder:
         return True
 
     def _stamp(self, authority: str, answer: str, reason: str = "") -> None:
-        """Write down that an authority stamped the last line, or for what reason it did not."""
+        """Record that an authority stamped the last line, or why it did not."""
         assert self._log is not None  # noqa: S101
         digest_ = sha256(self._log.last_line).hexdigest()
         self._log.note(TimeStamped(authority=authority, digest=digest_, answer=answer, reason=reason))
 
     def finished(self) -> frozenset[str]:
-        """Return the ids of the cases that need not run, as an earlier part of this run proved them."""
+        """Return the ids of the cases that an earlier part of this run finished."""
         if self._log is None or not self.setup.options.resume:
             return frozenset()
         return frozenset(case.id for case in self._log.header.manifest) - self._log.waiting()
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """Return what was noted so far, in an earlier part of this run too."""
+        """Return the events so far, including an earlier part of this run."""
         return self._log.contents().events if self._log else ()
 
     def note(self, event: Event) -> None:
-        """Write down what happened beside the records."""
+        """Record an event."""
         if self._log is not None:
             self._log.note(event)
 
     def lose(self, cases: Sequence[str], why: str) -> None:
-        """Write down which cases did not run: many in one line, as each line waits for the disk."""
+        """Record which cases did not run: many in one line, since each line waits for the disk."""
         for first in range(0, len(cases), LOST_AT_ONCE):
             self.note(Lost(cases=tuple(cases[first : first + LOST_AT_ONCE]), reason=why))
 
     def stop_late(self) -> None:
-        """Where the time of the run is over, say so of the cases that did not run."""
+        """If the time of the run is over, record it for the cases that did not run."""
         waiting = sorted(self._log.waiting()) if self._log and not self.stopped else []
         if waiting and time.monotonic() > self.setup.deadline(len(self.cases)):
             self.lose(waiting, LATE)
             self.stopped = LATE
 
     def take(self, record: ResultRecord) -> None:
-        """Write what became of one case. Of a case that is tried again, the first try counts."""
+        """Write the record of one case. If a case is tried again, the first try counts."""
         if self._log is not None and self._log.waits_for(record.case.id):
             self._log.append(record)
 
     def take_crash(self, node_id: str, text: str) -> None:
-        """Write that the process of a case died with it."""
+        """Record that the process of a case crashed."""
         case = self._collected.cases.get(node_id)
         if case is not None:
             outcome = Errored(reason="the process died while it ran this case", detail=text)
@@ -228,7 +228,7 @@ class RunRecorder:
     def close(self, exit_status: int) -> int:
         """End the log, write the page, and return the exit code of the whole run.
 
-        ``exit_status`` is pytest's own. A run that was interrupted gets no footer, and keeps pytest's exit code.
+        ``exit_status`` is pytest's own. An interrupted run gets no footer, and keeps pytest's exit code.
         """
         if self._log is None or self.summary is not None:
             return exit_status
@@ -242,7 +242,7 @@ class RunRecorder:
         return (exit_code(self.summary) or exit_status) if ended or self.stopped else exit_status
 
     def _stamp_the_end(self) -> None:
-        """Have the end stamped where the start was. A run of hours is not thrown away where the authority is away."""
+        """Stamp the end if the start was stamped. A run of hours is kept even if the authority does not answer."""
         authority = self.setup.options.timestamp
         if authority and self._log is not None:
             try:
@@ -273,7 +273,7 @@ class RunRecorder:
 
 
 def _census(setup: RunSetup) -> dict[str, dict[str, int]]:
-    """Count the operators of the torch_npu that is loaded, by namespace and kind; nothing where none is."""
+    """Count the operators of the loaded torch_npu, by namespace and kind; empty without one."""
     if setup.prepared.device.kind != "npu":
         return {}
     from pytest_ascend.migration import census
@@ -282,7 +282,7 @@ def _census(setup: RunSetup) -> dict[str, dict[str, int]]:
 
 
 def whole(setup: RunSetup, collected: CollectedCases) -> Plan:
-    """Plan the run, all shards together."""
+    """Plan the run, including all shards."""
     return plan(
         collected,
         filter(setup.concerns, manifest.load(setup.suites)),
@@ -294,7 +294,7 @@ def whole(setup: RunSetup, collected: CollectedCases) -> Plan:
 
 
 def _part(setup: RunSetup, planned: Plan) -> tuple[tuple[Case, ...], Selection, Shard | None]:
-    """Return the cases of this run, what they were selected by, and what they are a shard of."""
+    """Return the cases of this run, how they were selected, and which shard they are."""
     kind, shard = SUBSET if planned.narrowed else FULL, setup.options.shard
     if shard is None:
         return planned.cases, Selection(kind, planned.narrowed), None
@@ -311,7 +311,7 @@ def _part(setup: RunSetup, planned: Plan) -> tuple[tuple[Case, ...], Selection, 
 
 
 def _in_force(setup: RunSetup) -> dict[str, object]:
-    """Return the options together with what was found or set where nothing was said."""
+    """Return the options, with what was found or set by default."""
     numerics, expectations = dict(setup.prepared.numerics), setup.expectations.summaries()
     in_force = replace(setup.options, emulator=setup.prepared.emulator or setup.options.emulator)
     return {
@@ -324,14 +324,14 @@ def _in_force(setup: RunSetup) -> dict[str, object]:
 
 
 def write_page(log: Path, page: Path, against: Summary | None = None) -> None:
-    """Render the log, and nothing but the log; ``against`` is an earlier run, what changed since which is said."""
+    """Render the log, and nothing else; ``against`` is an earlier run, to show what changed since."""
     from pytest_ascend.page import html
 
     html.write(page, html.render(summarise(read(log)), against=against))
 
 
 def header_lines(setup: RunSetup, stack: Stack, diagnosis: Diagnosis | None = None) -> Iterator[str]:
-    """Say at the top of the terminal what is going to be tested."""
+    """Yield the lines at the top of the terminal: what is tested."""
     prepared, options = setup.prepared, setup.options
     where = f"{prepared.device.label}{_in_brackets(prepared.chip)}"
     if prepared.emulator and prepared.emulator.numerics != "exact":

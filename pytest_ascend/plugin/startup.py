@@ -1,4 +1,4 @@
-"""From the command line to a device that works, before any conftest is read."""
+"""From the command line to a working device, before any conftest is read."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from pytest_ascend.system.bundled import folder
 
 @contextlib.contextmanager
 def one_clear_message() -> Iterator[None]:
-    """Turn what the user can act on into pytest's own kind of error: a message, no traceback, the right exit code."""
+    """Turn errors that the user can fix into pytest's own: a message, no traceback, the right exit code."""
     try:
         yield
     except DeviceUnavailable as error:
-        # pytest knows no way to end with a code of one's own before it is configured.
+        # Before it is configured, pytest cannot exit with a code of our own.
         sys.stderr.write(f"ERROR: {visible(str(error))}\n")
         raise SystemExit(error.exit_code) from None
     except AscendError as error:
@@ -36,7 +36,7 @@ def one_clear_message() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Look for no garbage: starting makes next to none, and each search goes through all that torch has made."""
+    """Disable garbage collection: start-up makes little garbage, and each search visits all of torch's objects."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -47,7 +47,7 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 def selected(namespace: argparse.Namespace) -> PytestSelection:
-    """Return what pytest's own options select."""
+    """Return the selection by pytest's own options."""
     values = (
         ("-k", namespace.keyword),
         ("-m", namespace.markexpr),
@@ -63,7 +63,7 @@ def selected(namespace: argparse.Namespace) -> PytestSelection:
 
 @without_garbage_collection()
 def set_up(config: pytest.Config, args: list[str]) -> RunSetup:
-    """Read what was asked for and bring the device up; without a path in ``args``, put the bundled suites there."""
+    """Read the options and start the device; without a path in ``args``, add the bundled suites."""
     namespace, here = config.known_args_namespace, config.invocation_params.dir
     with one_clear_message():
         settings, suites = options.read(namespace, here), folder("suites").resolve()
@@ -89,7 +89,7 @@ def set_up(config: pytest.Config, args: list[str]) -> RunSetup:
 
 
 def _put(namespace: argparse.Namespace, args: list[str], *paths: Path) -> tuple[str, ...]:
-    """Have pytest collect these paths, instead of all bundled suites; return them as it is told."""
+    """Make pytest collect these paths, instead of all bundled suites; return them as given to pytest."""
     found = [str(path) for path in paths]
     args[:0] = found
     namespace.file_or_dir = found
@@ -97,7 +97,7 @@ def _put(namespace: argparse.Namespace, args: list[str], *paths: Path) -> tuple[
 
 
 def _refuse_model(settings: options.Options) -> None:
-    """Raise UsageError for a model or cases that cannot be made or read, before anything is collected."""
+    """Raise UsageError for an unusable model or cases, before anything is collected."""
     if settings.cases:
         from pytest_ascend.operators import community  # noqa: PLC0415  (loads torch)
 
@@ -109,7 +109,7 @@ def _refuse_model(settings: options.Options) -> None:
 
 
 def _refuse_unknown(standard: str) -> None:
-    """Raise UsageError for a standard that does not exist. Loads torch, and so comes after the device."""
+    """Raise UsageError for an unknown standard. Loads torch, and therefore runs after the device was started."""
     if standard:
         from pytest_ascend import precision  # noqa: PLC0415  (loads torch)
 
@@ -117,10 +117,10 @@ def _refuse_unknown(standard: str) -> None:
 
 
 def _keep_to(suites: Path, config: pytest.Config, args: list[str]) -> None:
-    """Collect the bundled suites as what they are, whatever folder pytest was started in.
+    """Collect the bundled suites in the same way from any folder.
 
-    The conftests of that folder are about other tests, and its virtual environment, which pytest does not look into,
-    may be where the suites are.
+    The conftests of the current folder are for other tests, and the suites may be in its virtual environment, which
+    pytest skips.
     """
     namespace = config.known_args_namespace
     if not namespace.file_or_dir:

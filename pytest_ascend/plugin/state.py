@@ -1,4 +1,4 @@
-"""The state of a run with ``--ascend`` in one process: what the groups of hooks share."""
+"""The state of a run with ``--ascend`` in one process, shared by the groups of hooks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pytest_ascend.runlog.resuming import recorded
 
 
 class RunState:
-    """What one process knows of its run: the device, the tests, and the recorder where this process keeps the log."""
+    """A run in one process: the device, the tests, and the recorder if this process writes the log."""
 
     def __init__(self, config: pytest.Config, setup: RunSetup) -> None:
         self.config = config
@@ -33,28 +33,28 @@ class RunState:
         self.opened_by = ""
         shard = setup.options.shard
         self.sharding = Sharding(setup, shard, self.collected, case_known) if shard else None
-        #: What xdist gives to each worker; None in the process that pytest was started as.
+        #: The data that xdist passes to each worker; None in the process that pytest was started as.
         self.worker: dict[str, Any] | None = getattr(config, "workerinput", None)
         self.recorder = None if self.worker else RunRecorder(setup)
-        #: The tests of the bundled suites, by node id: their tracebacks and warnings are not of the user's code.
+        #: The tests of the bundled suites, by node id: their tracebacks and warnings are not about the user's code.
         self.bundled: frozenset[str] = frozenset()
         self.messages = tempfile.TemporaryDirectory(prefix="pytest-ascend-")
 
     @cached_property
     def proved(self) -> frozenset[str]:
-        """The cases that need not run where this run continues another, by id; the same for all workers of xdist."""
+        """The ids of the cases that an earlier part of this run finished; the same for all workers of xdist."""
         return frozenset(recorded(self.setup.options.report)) if self.setup.options.resume else frozenset()
 
     def become_worker(self, index: int, seen_as: int) -> Device:
-        """Be the state of a worker, which tests the device with this index and leaves the log to the parent."""
+        """Become the state of a worker, which tests the device with this index and leaves the log to the parent."""
         self.setup = on_card(self.setup, index, seen_as)
         self.config.stash[SETUP] = self.setup
         self.device, self.recorder = self.setup.prepared.device, None
         return self.device
 
     def begin(self, collected: CollectedCases) -> None:
-        """Begin the log. Children try their judge themselves, each run's first one for all; else it is done here."""
-        assert self.recorder is not None  # noqa: S101  (callers looked)
+        """Begin the log. Children test their judge themselves, the first of a run for all; else it is done here."""
+        assert self.recorder is not None  # noqa: S101 - callers checked
         with one_clear_message():
             begins = self.recorder.begin(collected)
         if begins and not self.setup.prepared.isolated:
@@ -64,7 +64,7 @@ class RunState:
 
     @property
     def tells_little(self) -> bool:
-        """Whether nobody asked pytest for more than it says by itself."""
+        """Whether pytest's verbosity is the default."""
         return self.config.option.tbstyle == "auto" and self.config.get_verbosity() <= 0
 
     def collected(self, items: list[pytest.Item]) -> CollectedCases:
@@ -77,11 +77,11 @@ class RunState:
         )
 
     def place(self, item: pytest.Item) -> str:
-        """Return what to tell pytest to run a test again."""
+        """Return the argument with which pytest runs a test again."""
         return selection.place(item.path, item.nodeid, self.config.invocation_params.dir)
 
     def missing(self) -> tuple[str, ...]:
-        """Return the operators that the emulated device lacked since the last time."""
+        """Return the operators that the emulated device lacked since the last call."""
         if not self.device.emulated:
             return ()
         from pytest_ascend import emulator  # noqa: PLC0415  (needed on the emulated device only)
@@ -89,9 +89,9 @@ class RunState:
         return emulator.missing()
 
     def health(self, context: CaseContext) -> str:
-        """Say what is wrong with the device after a case that ended in an error of no known kind.
+        """Return what is wrong with the device after a case that ended in an unknown error, "" if nothing.
 
-        An emulated one cannot be lost, but a planted fault may make its answers wrong.
+        An emulated device cannot be lost, but a planted fault may make its results wrong.
         """
         is_suspect = isinstance(context.interrupted, Errored) and not self.device.emulated
         wrong = lost(self.device) if is_suspect else ""

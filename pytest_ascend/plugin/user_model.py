@@ -1,4 +1,4 @@
-"""Tests of a user's model: which cases they decide, and what runs in each."""
+"""Tests of a user's model: their cases, and what each runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _COMMUNITY: pytest.StashKey[dict[Case, Call]] = pytest.StashKey()
 
 
 def cases(name: str) -> tuple[Case, ...]:
-    """Return the cases of the model that users know by ``name``."""
+    """Return the cases of the model with the user's ``name``."""
     return tuple(
         Case(suite="user", subject=name, property=what, dtype=dtype, family="models", level=level)
         for what, dtype, level in PROPERTIES
@@ -46,7 +46,7 @@ def cases(name: str) -> tuple[Case, ...]:
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
-    """Parametrise a test with one case for each property of its model. Raises UsageError where no model is named."""
+    """Parametrise a test with one case for each property of its model. Raises UsageError if no model is named."""
     marker = metafunc.definition.get_closest_marker("ascend_model")
     name = _name(marker.args[0]) if marker and marker.args else metafunc.config.getoption("ascend_model")
     if not name:
@@ -65,7 +65,7 @@ def case_of(
     measure: Callable[..., None],
     reproduce: Callable[[Reproduce], None],
 ) -> Callable[[], None]:
-    """Return what runs the case of a test."""
+    """Return a function that runs the case of a test."""
     from pytest_ascend.parity.model import ModelParity, computation  # noqa: PLC0415 - loads torch
 
     case: Case = request.param
@@ -75,7 +75,7 @@ def case_of(
 
 
 def parametrize_community(metafunc: pytest.Metafunc) -> None:
-    """Parametrise a test with the cases of the folder ``--ascend-cases``. Raises UsageError where none is named."""
+    """Parametrise a test with the cases of the folder ``--ascend-cases``. Raises UsageError without one."""
     from pytest_ascend.operators import community  # noqa: PLC0415 - loads torch
 
     config = metafunc.config
@@ -90,7 +90,7 @@ def parametrize_community(metafunc: pytest.Metafunc) -> None:
 def community_case(
     request: pytest.FixtureRequest, device: torch.device, reference: Callable[..., Any], compare: Callable[..., Any]
 ) -> Callable[[], None]:
-    """Return what runs the case of a test; what cannot be run says why, and counts as not run."""
+    """Return a function that runs the case of a test; one that cannot run gives the reason, and counts as not run."""
     from pytest_ascend.operators import community  # noqa: PLC0415 - loads torch
 
     call = request.config.stash[_COMMUNITY][request.param]
@@ -123,13 +123,13 @@ def parity(device: Device, compare: PrecisionCompare, measure: Callable[..., Non
 
 
 def _names(request: pytest.FixtureRequest) -> tuple[str, str] | None:
-    """Return the names of the model and of its inputs, None where a test gives an object instead."""
+    """Return the names of the model and of its inputs, None if a test gives an object instead."""
     factory, given = _given(request)
     return (factory, given or "") if isinstance(factory, str) and isinstance(given, str | None) else None
 
 
 def _given(request: pytest.FixtureRequest) -> tuple[Any, Any]:
-    """Return the factory and the inputs of the marker, or of the options where no marker has them."""
+    """Return the factory and the inputs of the marker, or of the options without one."""
     marker = request.node.get_closest_marker("ascend_model")
     if marker is None or not marker.args:
         option = request.config.getoption

@@ -1,4 +1,4 @@
-"""What a child process of an isolated run does: it uses one card, runs what it is told, and says what came of it."""
+"""A child process of an isolated run: it uses one card, runs the tests that it is sent, and reports."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from pytest_ascend.plugin.session import RunSetup
 from pytest_ascend.run import benchmarked
 from pytest_ascend.run.case_context import lost
 
-#: Has launches wait for their end, so that a device fails where the mistake is.
+#: Makes launches synchronous, so that an error is raised where it is caused.
 BLOCKING = {"ASCEND_LAUNCH_BLOCKING": "1", "CUDA_LAUNCH_BLOCKING": "1"}
 
-#: Plugins that speak to people or write files: they hear of everything in the parent.
+#: Plugins that write to the terminal or to files: they run in the parent.
 PARENTS = ("terminalreporter", "ascend-progress", "ascend-integrations")
 
-#: Less than this that stays allocated after a case is taken for what devices and libraries keep by themselves.
+#: Bytes that may stay allocated after a case: devices and libraries keep some by themselves.
 LEFT_BEHIND_BYTES = 2**20
 
-#: Of a line that C++ writes past all capturing, so much is told.
+#: Characters that are passed on of a line that C++ wrote past pytest's capturing.
 SAID_CHARACTERS = 200
-#: Of what a faulty device says, its first line, and so much of that.
+#: Characters that are passed on of the first line of a faulty device's message.
 HEALTH_CHARACTERS = 300
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What a child needs to know. ``index`` is its device's; ``alone`` asks for blocking launches.
+    """The settings of a child. ``index`` is its device's; ``alone`` makes launches blocking.
 
-    ``deterministic`` asks for determinism before the first operator: CANN looks at the first setting of a thread only.
+    ``deterministic`` is set before the first operator: CANN reads only the first setting of a thread.
     """
 
     session: pytest.Session
@@ -54,11 +54,11 @@ class Work:
     threads: int
 
     def live(self, channel: Channel) -> None:
-        """Be the child: say how the device is, then run what the parent says."""
+        """Run the child: report the device's health, then run what the parent sends."""
         if self.alone:
             os.environ.update(BLOCKING)
         self._prepare_ranks()
-        beside = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as the process lives)
+        beside = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process lives
         with _away_from_the_terminal(self.session.config, beside):
             device = self._device()
             failure = _come_up(device, self.threads, deterministic=self.deterministic)
@@ -73,7 +73,7 @@ class Work:
             channel.send(stop=str(error))
 
     def _prepare_ranks(self) -> None:
-        """Fork the host of the ranks where a case uses them, before this process touches its device."""
+        """Fork the host of the ranks if a case uses them, before this process uses its device."""
         config = self.session.config
         if not any("ascend_ranks" in getattr(item, "fixturenames", ()) for item in self.session.items):
             return
@@ -84,7 +84,7 @@ class Work:
         ranks.prepare()
 
     def _device(self) -> Device:
-        """Return this child's card, to whoever asks for the device under test."""
+        """Return this child's card as the device under test."""
         return self.session.config.stash[STATE].become_worker(self.index, _seen_as(self.setup, self.index))
 
     def _self_test(self) -> Any:
@@ -108,23 +108,23 @@ class Work:
             if said := beside.read().decode(errors="replace").splitlines():
                 channel.send(said=said[0][:SAID_CHARACTERS], lines=len(said))
             channel.send(finished=index, answer=reporter.answer, health=health)
-        self.session._setupstate.teardown_exact(None)  # noqa: SLF001  (there is no other way to end early)
+        self.session._setupstate.teardown_exact(None)  # noqa: SLF001 - there is no other way to end early
 
 
 class WorkerReporter:
-    """Passes on what pytest reports, and keeps what a case came to."""
+    """Sends pytest's reports to the parent, and keeps the outcome of a case."""
 
     def __init__(self, channel: Channel, config: pytest.Config) -> None:
         self._channel = channel
         self._config = config
         self.answer = "passed"
-        #: Registering plays all warnings since the start of the run once more, which the parent has already.
+        #: Registering replays all warnings since the start of the run, which the parent already has.
         self.listens = False
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Send a report to the parent."""
-        record = dict(report.user_properties).get(RECORD_PROPERTY)  # still as builtins, on its way to the parent
+        record = dict(report.user_properties).get(RECORD_PROPERTY)  # still builtins, on its way to the parent
         if isinstance(record, Mapping):
             self.answer = str(record["outcome"])
         elif report.failed:
@@ -148,7 +148,7 @@ class WorkerReporter:
 
 
 def health_of(device: Device) -> str:
-    """Ask the device for a known answer: "" where it gives it, else what is wrong with it."""
+    """Run a computation with a known result on the device; return what is wrong, "" for nothing."""
     return lost(device).partition("\n")[0][:HEALTH_CHARACTERS]
 
 
@@ -158,8 +158,8 @@ def _come_up(device: Device, threads: int, *, deterministic: bool) -> str:
 
     torch.set_num_threads(threads)
     if deterministic:
-        torch.set_deterministic_debug_mode("warn")  # use_deterministic_algorithms imports torch's compiler: a second
-        # A case leaves poison in memory to see who reads it: it is not to be filled.
+        torch.set_deterministic_debug_mode("warn")  # the usual function imports torch's compiler: a second
+        # A case poisons memory to see who reads it, so it must not be filled.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         getattr(device, "pin_numerics", dict)()
@@ -170,7 +170,7 @@ def _come_up(device: Device, threads: int, *, deterministic: bool) -> str:
 
 
 def _left_behind(device: Device, before: int) -> int:
-    """Return the bytes that a case left allocated, of those that nobody still refers to none."""
+    """Return the bytes that a case left allocated, without those that nothing refers to."""
     if device.allocated_bytes() - before < LEFT_BEHIND_BYTES:
         return 0
     gc.collect()
@@ -180,9 +180,9 @@ def _left_behind(device: Device, before: int) -> int:
 
 @contextlib.contextmanager
 def _away_from_the_terminal(config: pytest.Config, beside: BinaryIO) -> Iterator[None]:
-    """The parent alone reports, and each process captures into files of its own; what is said here is dropped.
+    """Keep this process off the terminal: the parent reports, and output is captured into separate files.
 
-    What C++ writes past all capturing, between tests for instance, goes to ``beside``; with ``-s``, to the terminal.
+    What C++ writes past pytest's capturing, such as between tests, goes to ``beside``; with ``-s``, to the terminal.
     """
     manager = config.pluginmanager
     for name in PARENTS:
@@ -200,7 +200,7 @@ def _away_from_the_terminal(config: pytest.Config, beside: BinaryIO) -> Iterator
 
 
 def _seen_as(setup: RunSetup, index: int) -> int:
-    """Show this process its card alone, where there are cards; return the index that it has here."""
+    """Hide other cards from this process, if there are any; return the index of its own."""
     if setup.prepared.device.kind != "npu":
         return index
     from pytest_ascend.device.npu import show_only  # noqa: PLC0415  (loads torch_npu)
@@ -209,7 +209,7 @@ def _seen_as(setup: RunSetup, index: int) -> int:
 
 
 def on_card(setup: RunSetup, index: int, seen_as: int) -> RunSetup:
-    """Return the settings of a process that uses the card with this index, which is ``seen_as`` another one there."""
+    """Return the settings of a process that uses the card with this index, which it sees as ``seen_as``."""
     device: Any = setup.prepared.device
     named = {"called": index} if hasattr(device, "called") else {}
     moved = replace(device, index=seen_as, **named) if hasattr(device, "index") else device
