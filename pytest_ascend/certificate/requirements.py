@@ -82,12 +82,16 @@ class Refusal:
 
 def refusals(candidate: Candidate) -> tuple[Refusal, ...]:
     """Return every reason why this cannot be certified; none means that it can."""
-    return tuple(Refusal(name, reason) for name, look in REQUIREMENTS.items() for reason in _asked(look, candidate))
+    return tuple(
+        Refusal(name, reason)
+        for name, requirement in REQUIREMENTS.items()
+        for reason in _checked(requirement, candidate)
+    )
 
 
-def _asked(look: Callable[[Candidate], Iterator[str]], candidate: Candidate) -> Iterator[str]:
+def _checked(requirement: Callable[[Candidate], Iterator[str]], candidate: Candidate) -> Iterator[str]:
     try:
-        yield from look(candidate)
+        yield from requirement(candidate)
     except timestamp.TimestampError as error:
         yield error.message
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

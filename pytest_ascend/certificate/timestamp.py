@@ -51,17 +51,17 @@ def take(authority: str, line: bytes) -> str:
             f"{authority!r} is not the address of a time-stamp authority", hint="give http://... or https://..."
         )
     library = _library()
-    asked = library.TimestampRequestBuilder().data(line).hash_algorithm(library.HashAlgorithm.SHA256)
-    asked = asked.nonce(nonce=True).cert_request(cert_request=True).build()
+    query = library.TimestampRequestBuilder().data(line).hash_algorithm(library.HashAlgorithm.SHA256)
+    query = query.nonce(nonce=True).cert_request(cert_request=True).build()
     headers = {"Content-Type": "application/timestamp-query", "Accept": "application/timestamp-reply"}
-    request = urllib.request.Request(authority, data=asked.as_bytes(), headers=headers)  # noqa: S310  (checked above)
+    request = urllib.request.Request(authority, data=query.as_bytes(), headers=headers)  # noqa: S310  (checked above)
     try:
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310
             content = answer.read(_LARGEST_BYTES)
         response = library.decode_timestamp_response(content)
         if (
-            response.tst_info.nonce != asked.nonce
-            or response.tst_info.message_imprint.message != asked.message_imprint.message
+            response.tst_info.nonce != query.nonce
+            or response.tst_info.message_imprint.message != query.message_imprint.message
         ):
             raise ValueError("it stamped something else")
     except (OSError, ValueError) as error:

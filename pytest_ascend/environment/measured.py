@@ -68,8 +68,8 @@ def objections(operator: str, dtypes: Iterable[str], chip: str) -> tuple[str, ..
     None if not all of the dtypes were tried there. ``dtypes`` are torch's names, without "torch.".
     """
     seen = of(chip, "dtypes").get("aten", {}).get(operator, {})
-    asked = {each: seen.get(each) for each in dtypes}
-    if not asked or None in asked.values():
+    computed_by = {each: seen.get(each) for each in dtypes}
+    if not computed_by or None in computed_by.values():
         return None
     words = {"": "is refused there", "cpu": "is computed by the CPU there"}
-    return tuple(f"{dtype} {words[by]} (contact kit)" for dtype, by in asked.items() if by in words)
+    return tuple(f"{dtype} {words[by]} (contact kit)" for dtype, by in computed_by.items() if by in words)

@@ -128,8 +128,8 @@ def _in_place(operator: Operator, dtype: str) -> tuple[Sample, ...]:
 
 
 def _repeated(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    asked = operator.deterministic and dtype == operator.dtypes[0]
-    return _of_group(FORWARD)(operator, dtype)[:_REPEATED] if asked else ()
+    is_repeated = operator.deterministic and dtype == operator.dtypes[0]
+    return _of_group(FORWARD)(operator, dtype)[:_REPEATED] if is_repeated else ()
 
 
 def _swept(operator: Operator, dtype: str) -> tuple[Sample, ...]:

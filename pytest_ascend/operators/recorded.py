@@ -77,7 +77,7 @@ class Entry:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Entry:
         """Return the entry of :meth:`to_dict`. Raises KeyError or TypeError if a field is missing or unknown."""
-        properties = {dtype: tuple(asked) for dtype, asked in data["properties"].items()}
+        properties = {dtype: tuple(names) for dtype, names in data["properties"].items()}
         return cls(**{**data, "properties": properties})
 
     def to_dict(self) -> dict[str, Any]:

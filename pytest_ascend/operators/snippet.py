@@ -86,11 +86,11 @@ for place, (one, other) in enumerate(zip(actual, expected)):
     if one.shape != other.shape or not one.numel():
         print(f"output {{place}}: {{tuple(one.shape)}} {{one.dtype}} on {{device}}, {{tuple(other.shape)}} expected")
         continue
-    apart = difference(one, other)
-    worst = (apart == apart.max()).nonzero()[0].tolist()
+    distance = difference(one, other)
+    worst = (distance == distance.max()).nonzero()[0].tolist()
     index = {element}.get(place, tuple(worst))
     print(f"output {{place}}, element {{index}}: {{one[index].item()}} on {{device}}, {{other[index].item()}}"
-          f" expected; largest difference {{apart.max().item():.6g}}")
+          f" expected; largest difference {{distance.max().item():.6g}}")
 
 """
 

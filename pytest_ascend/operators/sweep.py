@@ -182,8 +182,8 @@ class WrongCall(Disagreement):
 
 def check(target: Target, compare: PrecisionCompare) -> None:
     """Run all calls. Raises WrongCall, with the smallest failing call, if one is wrong."""
-    target.asked = run(target, compare)
-    if not target.asked:
+    target.varied = run(target, compare)
+    if not target.varied:
         count = len(_sweep_of(target).calls)
         raise Disagreement(f"{target.operator.name}: the CPU takes none of {count} generated calls")
 
@@ -195,7 +195,7 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
     calls, each with its own arguments, that were used.
     """
     reference = _sweep_of(target)
-    asked: Counter[str] = Counter()
+    varied: Counter[str] = Counter()
     templates = set()
     actual: dict[str, Tensors] = {}
     doubtful: dict[str, tuple[Generated, str]] = {}
@@ -207,9 +207,9 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
                 break
             if found is None:
                 continue
-            asked.update(("calls", f"way {way or 'forward'}"))
+            varied.update(("calls", f"way {way or 'forward'}"))
             if not way:
-                asked.update(f"{kind} {what}" for kind, what in zip(AXES, each.axes, strict=True))
+                varied.update(f"{kind} {what}" for kind, what in zip(AXES, each.axes, strict=True))
                 templates.add(each.template)
             name = _name(each, way)
             if number % max(len(reference.calls) // DIGESTS, 1) == 0:
@@ -226,13 +226,13 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
     for name, (each, way) in doubtful.items():
         _judge_or_shrink(target, compare, each, actual[name], way)
     if templates:
-        asked["arguments"] = len(templates)
-    return asked
+        varied["arguments"] = len(templates)
+    return varied
 
 
-def note(asked: Mapping[str, int], measure: Callable[[str, float], None]) -> None:
+def note(varied: Mapping[str, int], measure: Callable[[str, float], None]) -> None:
     """Write what generated calls varied to the log, as "asked_size_empty" and the like."""
-    for what, count in sorted(asked.items()):
+    for what, count in sorted(varied.items()):
         measure(f"asked_{what.replace(' ', '_')}", count)
 
 
@@ -292,8 +292,8 @@ def _name(each: Generated, way: str) -> str:
 
 
 def _layout(target: Target, each: Generated) -> Layout:
-    asked = target.layouts() if target.operator.layouts else {}
-    return asked.get(each.layout, as_it_is)
+    layouts = target.layouts() if target.operator.layouts else {}
+    return layouts.get(each.layout, as_it_is)
 
 
 def _results_of(target: Target, reference: Sweep, each: Generated, way: str) -> tuple[Tensors, Tensors] | None:

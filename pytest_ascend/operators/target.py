@@ -27,7 +27,7 @@ class Target:
         self._inputs: dict[str, Any] = {}
         self._grad_outputs: dict[str, list[torch.Tensor]] = {}
         #: What generated calls varied, and their number: see sweep.run.
-        self.asked: Mapping[str, int] = {}
+        self.varied: Mapping[str, int] = {}
         #: The sample called last, and its layout.
         self.latest: tuple[Sample, Layout] | None = None
 
@@ -75,8 +75,8 @@ class Target:
 
     def layouts(self) -> dict[str, Layout]:
         """Return the layouts that the operator is tested in."""
-        asked = calling.LAYOUTS if isinstance(self.operator.layouts, bool) else self.operator.layouts
-        return {name: calling.LAYOUTS[name] for name in asked}
+        names = calling.LAYOUTS if isinstance(self.operator.layouts, bool) else self.operator.layouts
+        return {name: calling.LAYOUTS[name] for name in names}
 
     def run(self, sample: Sample, layout: Layout = calling.as_it_is) -> list[torch.Tensor]:
         """Call on the device and copy the results back."""

@@ -96,21 +96,21 @@ def curve(
     low, high = (plottable(each)[: len(expected)] for each in spread)
     finite = [value for value in (*actual, *expected, *low, *high) if math.isfinite(value)] or [0.0]
     x, y = across(max(len(actual) - 1, 1)), upright(min(finite), max(finite))
-    apart = [one - other for one, other in zip(actual, expected, strict=False)]
+    differences = [one - other for one, other in zip(actual, expected, strict=False)]
     band = [[each - right for each, right in zip(side, expected, strict=False)] for side in (low, high)]
-    largest = max((abs(each) for each in (*apart, *band[0], *band[1]) if math.isfinite(each)), default=0.0) or 1.0
+    largest = max((abs(each) for each in (*differences, *band[0], *band[1]) if math.isfinite(each)), default=0.0) or 1.0
     below = Axis(-largest * 1.05, largest * 1.05, HEIGHT + DIFFERENCE - BOTTOM, HEIGHT)
     bands = [_band(low, high, x, y), _band(band[0], band[1], x, below)] if low and high else []
     return Chart(
         title=title,
         href=href,
-        caption=_curve_in_words(stem, len(actual), apart, *(band if bands else ())),
+        caption=_curve_in_words(stem, len(actual), differences, *(band if bands else ())),
         rules=(*rules(y), horizontal(below.at(0))),
         shapes=(
             *(Shape(each, "spread") for each in bands),
             Shape(polyline(expected, x, y), "line wide s2"),
             Shape(polyline(actual, x, y), "line s1"),
-            Shape(polyline(apart, x, below), "line s1"),
+            Shape(polyline(differences, x, below), "line s1"),
         ),
         texts=(
             *y_texts(y),
@@ -123,7 +123,7 @@ def curve(
         ),
         numbers=_numbers(
             ("step", "actual", "expected", "difference"),
-            [(index + 1, *pair) for index, pair in enumerate(zip(actual, expected, apart, strict=False))],
+            [(index + 1, *pair) for index, pair in enumerate(zip(actual, expected, differences, strict=False))],
         ),
         legend=((say("chart.actual"), 1), (say("chart.expected"), 2), *([(say("chart.spread"), 3)] if bands else [])),
         height=HEIGHT + DIFFERENCE,

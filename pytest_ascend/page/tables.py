@@ -115,12 +115,12 @@ def tables(results: Sequence[ResultRecord]) -> Iterator[FigureTable]:
             columns=tuple(say(f"published.{name}") for name in ("figure", "own", "elsewhere", "stack", "source")),
             lines=beside,
         )
-    if asked := tuple(islice(_asked(results), OPERATORS_LIMIT)):
+    if variations := tuple(islice(_variations(results), OPERATORS_LIMIT)):
         yield FigureTable(
             title=say("inputs.title"),
             lead=say("inputs.lead"),
             columns=tuple(say(f"inputs.{name}") for name in ("calls", *_KINDS)),
-            lines=asked,
+            lines=variations,
         )
 
 
@@ -129,15 +129,15 @@ _KINDS = ("arguments", "size", "values", "layout", "way")
 _ASKED, _ARGUMENTS = "asked_", "asked_arguments"
 
 
-def _asked(results: Sequence[ResultRecord]) -> Iterator[Line]:
+def _variations(results: Sequence[ResultRecord]) -> Iterator[Line]:
     """Yield a row per operator: what its generated calls varied, and how often, over all dtypes."""
     found: dict[str, Counter[str]] = {}
     for result in results:
-        asked = {name: int(n) for name, n in result.measurements.items() if name.startswith(_ASKED) and 0 <= n < 2**53}
-        if asked:
+        varied = {name: int(n) for name, n in result.measurements.items() if name.startswith(_ASKED) and 0 <= n < 2**53}
+        if varied:
             counts = found.setdefault(result.case.subject, Counter())
-            arguments = Counter({_ARGUMENTS: asked.pop(_ARGUMENTS, 0)})  # the same in each dtype
-            counts.update(asked)
+            arguments = Counter({_ARGUMENTS: varied.pop(_ARGUMENTS, 0)})  # the same in each dtype
+            counts.update(varied)
             counts |= arguments
     for subject in sorted(found, key=figures.sort_key):
         counts = found[subject]

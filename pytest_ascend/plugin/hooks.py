@@ -26,7 +26,7 @@ from pytest_ascend.plugin.reports import (
     STATUS,
     Integrations,
     as_builtins,
-    interrupt,
+    note_error,
     record_of,
     restate,
 )
@@ -248,8 +248,8 @@ class ExecutionHooks:
     def _conclude(
         self, item: pytest.Item, context: CaseContext, call: pytest.CallInfo[None], report: pytest.TestReport
     ) -> None:
-        if call.excinfo is not None and context.interrupted is None:
-            interrupt(context, call.excinfo.value, report, self.run.device, self.run.missing())
+        if call.excinfo is not None and context.error_outcome is None:
+            note_error(context, call.excinfo.value, report, self.run.device, self.run.missing())
             self.run.lost = self.run.lost or self.run.health(context)
         if report.when == "call":
             context.duration_s = call.duration
@@ -257,7 +257,7 @@ class ExecutionHooks:
             if "latency_us" not in context.series:
                 context.measurements.update(benchmarked.figures(fixture))
                 context.series.update(benchmarked.samples(fixture))
-        if report.when == "call" or (report.when == "setup" and context.interrupted):
+        if report.when == "call" or (report.when == "setup" and context.error_outcome):
             restate(report, context.outcome(), is_short=item.nodeid in self.run.bundled and self.run.tells_little)
         if report.when == "teardown":
             report.user_properties.append((RECORD_PROPERTY, as_builtins(context.record())))

@@ -123,11 +123,11 @@ class Integrations:
         cells[-1:-1] = [f"<td>{escape(one_line(each))}</td>" for each in found]
 
 
-def interrupt(
+def note_error(
     context: CaseContext, error: BaseException, report: pytest.TestReport, device: Device, missing: Sequence[str]
 ) -> None:
     """Set the outcome of an exception in ``context``; ``missing`` are operators that the emulated device lacked."""
-    context.interrupted = _outcome(error, report, device, missing)
+    context.error_outcome = _outcome(error, report, device, missing)
     _diagnose(context, error, device.kind)
 
 
@@ -142,13 +142,15 @@ def _outcome(error: BaseException, report: pytest.TestReport, device: Device, mi
 
 def _diagnose(context: CaseContext, error: BaseException, device_type: str) -> None:
     """Explain an error, in the record and in front of the raw message, which is kept."""
-    outcome = context.interrupted
+    outcome = context.error_outcome
     if isinstance(error, AscendError) or not isinstance(outcome, (Errored, Unsupported)):
         return
     found = _diagnosis(error, device_type)
     context.diagnosis = found.to_dict()
-    said = "\n".join(found.lines())
-    context.interrupted = type(outcome)(reason=f"{found.kind}: {outcome.reason}", detail=f"{said}\n\n{outcome.detail}")
+    text = "\n".join(found.lines())
+    context.error_outcome = type(outcome)(
+        reason=f"{found.kind}: {outcome.reason}", detail=f"{text}\n\n{outcome.detail}"
+    )
 
 
 def _diagnosis(error: BaseException, device_type: str) -> Diagnosis:

@@ -93,6 +93,6 @@ class RunState:
 
         An emulated device cannot be lost, but a planted fault may make its results wrong.
         """
-        is_suspect = isinstance(context.interrupted, Errored) and not self.device.emulated
+        is_suspect = isinstance(context.error_outcome, Errored) and not self.device.emulated
         wrong = lost(self.device) if is_suspect else ""
         return f"after {context.case.id}: {wrong}" if wrong else ""

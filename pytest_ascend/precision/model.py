@@ -214,7 +214,7 @@ class ErrorModel:
         Inner errors have one size within a window, for any values (sums with cancellation), or, for element-wise
         functions, one size in ulp.
         """
-        bound, largest = np.full(self.exponents.shape, np.inf), self._law(self._seen)[0]
+        bound, largest = np.full(self.exponents.shape, np.inf), self._inner_errors(self._seen)[0]
         for half_width in WINDOWS[WIDE:]:
             if not np.isinf(bound).any():
                 break
@@ -271,14 +271,14 @@ class ErrorModel:
     def _unit(self) -> Floats:
         return self.ulp if self._is_relative else np.ones(self.exponents.shape)
 
-    def _law(self, seen: Octaves) -> tuple[Floats, Floats]:
+    def _inner_errors(self, seen: Octaves) -> tuple[Floats, Floats]:
         """Return maximum and sum of squares of the inner errors in each octave, in the unit of the applicable rule."""
         if self._is_relative:
             return seen.ulps_max, seen.ulps_square
         return seen.excess_max, seen.excess_square
 
     def _mean_squares(self, seen: Octaves, half_width: int) -> Floats:
-        return sliding_sum(self._law(seen)[1], half_width) / np.maximum(sliding_sum(seen.count, half_width), 1)
+        return sliding_sum(self._inner_errors(seen)[1], half_width) / np.maximum(sliding_sum(seen.count, half_width), 1)
 
     def _scale(self, half_width: int, factor: float, most: Floats) -> Floats:
         """Return ``factor`` times the root mean square inner error of the reference runs in each window.
@@ -296,7 +296,7 @@ class ErrorModel:
         """Return the root mean square inner error in each window: corrected for few elements, and uncorrected."""
         if half_width not in self._by_window:
             count = np.maximum(self._count(half_width), 1)
-            squares = sliding_sum(self._law(self._seen)[1], half_width) / count
+            squares = sliding_sum(self._inner_errors(self._seen)[1], half_width) / count
             if self.setting.sampled:  # of the worst run
                 squares = np.max([self._mean_squares(each, half_width) for each in self.results], axis=0)
             shown = np.sqrt(squares) * self._unit

@@ -144,7 +144,7 @@ class Source:
         self.random = torch.random.get_rng_state()
         self._called: list[torch.dtype | None] = []
         self._known: dict[Mode, list[list[Tensor]]] = {}
-        self._asked: dict[Mode, int] = {}
+        self._requested: dict[Mode, int] = {}
         self._shapes: list[torch.Size] = []
         owner = _owner(self.subject)
         if owner is not None:
@@ -198,14 +198,14 @@ class Source:
     def _leaves(self, mode: Mode, count: int) -> list[list[Tensor]]:
         """Return the tensors of the output, computed once per reference run."""
         known = self._known.setdefault(mode, [])
-        if mode not in self._asked:
+        if mode not in self._requested:
             known += self._reference_runs(mode, range(USUAL))
-            self._asked[mode] = USUAL
-        if self._asked[mode] < count and len(known) == self._asked[mode]:
+            self._requested[mode] = USUAL
+        if self._requested[mode] < count and len(known) == self._requested[mode]:
             # What a function captures may have changed: it has to reproduce the first result.
             if all(map(torch.equal, known[0], next(self._reference_runs(mode, [0]), []))):
                 known += self._reference_runs(mode, range(len(known), count))
-            self._asked[mode] = count
+            self._requested[mode] = count
         return known
 
     def _reference_runs(self, mode: Mode, ways: Iterable[int]) -> Iterator[list[Tensor]]:

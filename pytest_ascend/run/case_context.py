@@ -30,7 +30,7 @@ Reproduce: TypeAlias = Callable[[Verdict | None], str]
 
 @dataclass(kw_only=True, slots=True)
 class CaseContext:
-    """A case during its test. ``interrupted`` is the outcome of whatever ended the test early.
+    """A case during its test. ``error_outcome`` is the outcome of the exception that ended the test early.
 
     ``known`` are the known deviations of the case, None if it should pass. ``reproduce`` writes a program that
     reproduces a failure, and is called only for one. ``multiplied`` is whether the device computed a matrix product or
@@ -45,7 +45,7 @@ class CaseContext:
     fallbacks: list[str] = field(default_factory=list)
     multiplied: bool | None = None
     overflowed: bool = False
-    interrupted: Outcome | None = None
+    error_outcome: Outcome | None = None
     known: Known | None = None
     duration_s: float = 0.0
     diagnosis: Mapping[str, Any] = field(default_factory=dict)
@@ -97,8 +97,8 @@ class CaseContext:
 
     def _found(self) -> Outcome:
         """Return the outcome without waivers. A test passes only if it compared or measured something on the device."""
-        if self.interrupted is not None:
-            return self.interrupted
+        if self.error_outcome is not None:
+            return self.error_outcome
         disagreeing = [verdict for verdict in self.verdicts if not verdict.agrees]
         if disagreeing:
             return Failed(reason=disagreeing[0].headline, detail=disagreeing[0].message)

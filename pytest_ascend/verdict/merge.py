@@ -141,8 +141,8 @@ def _refuse_other_times(runs: Sequence[Run]) -> None:
     first = min(runs, key=lambda run: moment(run.header.started))
     last = max(runs, key=lambda run: moment(run.footer.finished if run.footer else run.header.started))
     ended = last.footer.finished if last.footer else last.header.started
-    apart = moment(ended) - moment(first.header.started)
-    if apart > LONGEST:
+    span = moment(ended) - moment(first.header.started)
+    if span > LONGEST:
         when = f"{first.path} started on {first.header.started[:10]}, and {last.path} ended on {ended[:10]}"
         hint = "run the older shards again, and merge those of one run"
         _refuse(last, f"{when}: shards of one run are at most {LONGEST.days} days apart", hint=hint)

@@ -88,4 +88,4 @@ def test_sweep(
     target: Target, precision_compare: PrecisionCompare, ascend_measure: Callable[[str, float], None]
 ) -> None:
     check(target, precision_compare)
-    note(target.asked, ascend_measure)
+    note(target.varied, ascend_measure)

@@ -58,7 +58,7 @@ def test_a_fallback_that_compared_nothing_is_an_error() -> None:
 
 
 def test_what_interrupted_the_test_decides() -> None:
-    assert trial(verdicts=[AGREES], interrupted=Unsupported(reason="no")).outcome().name == "unsupported"
+    assert trial(verdicts=[AGREES], error_outcome=Unsupported(reason="no")).outcome().name == "unsupported"
 
 
 @pytest.mark.parametrize("value", [True, "1", None, {"a": 1.0}])
@@ -161,7 +161,7 @@ def test_a_program_is_asked_for_where_something_is_wrong_with_what_was_wrong_fir
 
     second = replace(DISAGREES, path="another")
     assert trial(verdicts=[AGREES, DISAGREES, second], reproduce=reproduce).record().snippet == "import torch"
-    assert trial(interrupted=Unsupported(reason="no"), reproduce=reproduce).record().snippet == "import torch"
+    assert trial(error_outcome=Unsupported(reason="no"), reproduce=reproduce).record().snippet == "import torch"
     assert trial(verdicts=[AGREES], reproduce=reproduce).record().snippet == ""
     assert trial(verdicts=[DISAGREES]).record().snippet == ""
     assert asked == [DISAGREES, None]
