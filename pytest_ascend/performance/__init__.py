@@ -1,1 +1,1 @@
-"""How fast a device is, and whether it became slower: timing, baselines and the verdict."""
+"""The speed of a device, and whether it became slower: timing, baselines and the verdict."""

@@ -1,8 +1,8 @@
-"""Stored measurements of one stack on one kind of host: several runs of each benchmark, as distributions.
+"""Stored measurements of one stack on one kind of host: the distributions of several runs of each benchmark.
 
-They are files ``measured/<chip>/<cann>_<torch_npu>/<host>.json`` below a folder of baselines, written by
-``pytest-ascend baseline record`` only. The runs of one file are runs of the same thing (A/A): how much they differ is
-what a later run is judged by.
+They are files ``measured/<chip>/<cann>_<torch_npu>/<host>.json`` below a folder of baselines, written only by
+``pytest-ascend baseline record``. The runs of one file repeat the same thing (A/A): later runs are judged by how much
+these differ.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pytest_ascend.system.files import read_regular, write_if_new
 SCHEMA = 1
 #: Far above the size for 200 benchmarks in 20 runs; larger files are not read.
 LARGEST_BYTES = 64 * 1024 * 1024
-#: Each run keeps the percentiles 0 to 100 of its latencies: enough to draw it, and always of one size.
+#: Each run stores the percentiles 0 to 100 of its latencies: enough for a chart, and of constant size.
 PERCENTILES = 101
 FOLDER = "measured"
 HINT = "delete the file, or record it anew: pytest-ascend baseline record"
@@ -44,7 +44,7 @@ class MeasuredRun:
 
     @classmethod
     def of(cls, latencies_us: Sequence[float], peers_us: Sequence[float] = ()) -> MeasuredRun:
-        """Make it from the rounds of a run."""
+        """Return a run's estimate and percentiles, from its rounds."""
         percentiles = np.percentile(np.asarray(latencies_us), np.linspace(0, 100, PERCENTILES))
         return cls(
             estimate=estimate(latencies_us, peers_us),
@@ -54,10 +54,10 @@ class MeasuredRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Baseline:
-    """What was measured of one stack: ``benchmarks`` by the id of their case, ``settings`` that change numbers.
+    """Measurements of one stack: ``benchmarks`` by case id, ``settings`` that change times.
 
     ``profiles`` are the microseconds of each benchmark's operators, see :mod:`pytest_ascend.performance.profiling`;
-    ``work`` is what one call of each did, see :func:`pytest_ascend.performance.benchmarking.per_call`.
+    ``work`` is the work of one call of each, see :func:`pytest_ascend.performance.benchmarking.per_call`.
     """
 
     recorded: str
@@ -73,7 +73,7 @@ class Baseline:
         object.__setattr__(self, "noise", noise_of(estimates))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return builtins only, as they stand in the file."""
+        """Return it as builtins, as in the file."""
         return {
             "schema": SCHEMA,
             "recorded": self.recorded,
@@ -86,7 +86,7 @@ class Baseline:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Baseline:
-        """Read what :meth:`to_dict` wrote. Raises KeyError, TypeError or ValueError on anything else."""
+        """Return the baseline of :meth:`to_dict`. Raises KeyError, TypeError or ValueError on anything else."""
         if data["schema"] != SCHEMA:
             raise ValueError(f"schema {data['schema']!r}, and this release reads {SCHEMA}")
         return cls(
@@ -100,7 +100,7 @@ class Baseline:
 
 
 def pooled_us(runs: Sequence[MeasuredRun]) -> tuple[float, ...]:
-    """Return the percentiles 0 to 100 of the latencies of several runs together, each run counting alike."""
+    """Return the percentiles 0 to 100 of the latencies of several runs, all with the same weight."""
     together = np.concatenate([run.percentiles_us for run in runs])
     return tuple(float(f"{each:.6g}") for each in np.percentile(together, np.linspace(0, 100, PERCENTILES)))
 
@@ -138,7 +138,7 @@ def _read_numbers(data: Mapping[str, Any]) -> dict[str, float]:
 
 
 def read(path: Path) -> Baseline:
-    """Read one file. Raises GoldenError for one that is damaged, of another schema, too large or not a file."""
+    """Read one file. Raises GoldenError if it is damaged, of another schema, too large or not a file."""
     try:
         if path.is_symlink():
             raise ValueError("a link, and no regular file")
@@ -149,14 +149,14 @@ def read(path: Path) -> Baseline:
 
 
 def write(baseline: Baseline, root: Path) -> Path:
-    """Write a baseline below the folder ``root`` of baselines, beside and then in its place, and return its path."""
+    """Write a baseline below the folder ``root`` atomically, and return its path."""
     path = root / FOLDER / place(baseline.stack)
     write_if_new(path, f"{codec.dumps(baseline.to_dict())}\n".encode())
     return path
 
 
 def place(stack: Stack) -> Path:
-    """Return where a stack's baseline is kept: chip, versions, host."""
+    """Return the path of a stack's baseline: chip, versions, host."""
     host = hashlib.sha256(stack.host.encode()).hexdigest()[:12]
     return Path(chip_folder(stack), f"{_slug(stack.cann)}_{_slug(_framework(stack))}", f"{host}.json")
 
@@ -176,7 +176,7 @@ def _slug(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """The baseline that a run is compared with, in words; ``shown_only`` where it says too little to decide by."""
+    """The baseline of a run, with a description; ``shown_only`` if it must not decide."""
 
     baseline: Baseline
     description: str
@@ -184,10 +184,10 @@ class Choice:
 
 
 def choose(root: Path, stack: Stack, settings: Settings) -> Choice | None:
-    """Return the baseline of exactly this combination, host and settings, else the nearest older one.
+    """Return the baseline for exactly this combination, host and settings, else the nearest older one.
 
-    Without such, one that was recorded with other settings or on another host is shown. Raises GoldenError for a
-    damaged file among those of the chip.
+    Else one recorded with other settings or on another host, which is only shown. Raises GoldenError for a damaged file
+    of the chip.
     """
     found = [read(path) for path in sorted((root / FOLDER / chip_folder(stack)).glob("*/*.json"))]
     here = [each for each in found if each.stack.host == stack.host]

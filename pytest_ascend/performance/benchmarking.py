@@ -1,4 +1,4 @@
-"""The fixture ``ascend_benchmark``: time a piece of work, keep its figures, compare it with its baseline."""
+"""The fixture ``ascend_benchmark``: time work, record its figures, compare it with its baseline."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from pytest_ascend.performance.timing import Make, Timing, one_thread, time_roun
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.system.programs import run
 
-#: Seconds that a benchmark takes, its peer included, unless it asks for more.
+#: The default time of a benchmark in seconds, including its peer.
 BUDGET_S = 1.0
-#: A device's own clock and the host's differ by launching and waiting; by more than this one of them is wrong.
+#: A device's own clock and the host's differ by launching and waiting; a larger difference means that one is wrong.
 CLOCKS_AGREE = 0.05
 
 PERCENTILES = {"latency_p50_us": 50.0, "latency_p95_us": 95.0, "latency_p99_us": 99.0}
@@ -36,7 +36,7 @@ PERCENTILES = {"latency_p50_us": 50.0, "latency_p95_us": 95.0, "latency_p99_us":
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What one call does: ``items`` samples, ``flop`` floating-point operations, ``moved_bytes`` of memory traffic."""
+    """The work of one call: ``items`` samples, ``flop`` floating-point operations, ``moved_bytes`` of memory."""
 
     items: float = 0.0
     flop: float = 0.0
@@ -46,10 +46,10 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AscendBenchmark:
-    """Times within one test. ``measure`` and ``note`` keep figures and verdicts with the case.
+    """Times work within one test. ``measure`` and ``note`` record figures and verdicts of the case.
 
-    ``benchmark`` is pytest-benchmark's fixture, None where that is switched off: rounds are then timed all the same.
-    ``card`` is the card in every numbering, None where there is none to ask.
+    ``benchmark`` is pytest-benchmark's fixture, None if that is disabled: rounds are then timed without it. ``card`` is
+    the card in every numbering, None if there is none.
     """
 
     device: Device
@@ -62,13 +62,13 @@ class AscendBenchmark:
     card: Identity | None = None
 
     def __call__(self, make: Make, work: Work | None = None, *, budget_s: float = 0.0, preparations: int = 1) -> Timing:
-        """Time what ``make(device)`` gives, a call without arguments, and return the rounds.
+        """Time the callable that ``make(device)`` returns, and return the rounds.
 
-        ``make`` is asked for the CPU's as well where the device shares the host's processor: that is the peer; and
-        there, for both as often as ``preparations`` says. The verdict is noted: a test need not look at it.
+        If the device shares the host's processor, ``make`` is also called for the CPU: that is the peer. Both are then
+        prepared ``preparations`` times. The verdict is recorded: a test need not check it.
         """
         if preparations == 1:
-            make = functools.cache(make)  # models are large: rounds, profile and a second look share one
+            make = functools.cache(make)  # models are large: rounds, profile and confirmation share one
         seconds = max(budget_s, self.budget_s)
         timed = functools.partial(time_rounds, make, self.device, budget_s=seconds, preparations=preparations)
         with one_thread(self.device):
@@ -83,7 +83,7 @@ class AscendBenchmark:
             if series:
                 self.measure(name, series)
         if choice := self.comparison.choice:
-            # What a baseline has is of the clock that counts.
+            # A baseline has times by the clock that decides.
             counts = "device_us" if timing.device_us else "latency_us"
             if runs := choice.baseline.benchmarks.get(self.case_id):
                 self.measure(f"baseline_{counts}", pooled_us(runs))
@@ -132,18 +132,18 @@ def figures(timing: Timing) -> dict[str, float]:
     return {**found, **device, "first_call_us": timing.first_us, "calls_per_round": float(timing.calls)}
 
 
-#: What one call does, by the names of its measurements.
+#: The work of one call, by the names of its measurements.
 WORK = ("items_per_call", "gflop_per_call", "moved_bytes_per_call")
 
 
 def per_call(work: Work) -> dict[str, float]:
-    """Return what one call does, by name, as far as it is known."""
+    """Return the known work of one call, by name."""
     known = zip(WORK, (work.items, work.flop * 1e-9, work.moved_bytes), strict=True)
     return {name: value for name, value in known if value}
 
 
 def achieved(timing: Timing, work: Work, chip: str) -> dict[str, float]:
-    """Return what was done in a second at the median latency, and its share of what the chip can do."""
+    """Return the work per second at the median latency, and its share of the chip's peak."""
     seconds = float(np.median(timing.device_us or timing.latencies_us)) * 1e-6
     rates = {
         "throughput_items_per_s": work.items / seconds,
@@ -169,7 +169,7 @@ HALVES = ("float16", "bfloat16", "autocast-float16", "autocast-bfloat16")
 
 
 def shares_of_peak(driver_name: str, dtype: str, flop_per_s: float, bytes_per_s: float) -> dict[str, float]:
-    """Return the shares of a chip's best that were reached, by name; none where they are not known."""
+    """Return the shares of a chip's peak that were reached, by name; none if the peak is unknown."""
     chip = chip_of(driver_name)
     if chip is None:
         return {}
@@ -179,14 +179,14 @@ def shares_of_peak(driver_name: str, dtype: str, flop_per_s: float, bytes_per_s:
     return {**compute, **memory}
 
 
-#: More than this share of the processors wanted by others makes a machine busy.
+#: A machine on which others want more than this share of the processors is busy.
 BUSY_LOAD = 0.5
 #: A clock below this share of its rated one is throttled.
 THROTTLED = 0.95
-#: How long npu-smi may take; it waits for a driver that may hang.
+#: Limit for npu-smi in seconds; it waits for a driver that may hang.
 ANSWER_S = 5.0
 
-#: What ``npu-smi info -t common`` calls it -> the name of the measurement.
+#: Name in ``npu-smi info -t common`` -> name of the measurement.
 CARD = {
     "NPU Real-time Power(W)": "npu_power_w",
     "Temperature(C)": "npu_temperature_c",
@@ -196,7 +196,7 @@ CARD = {
 
 
 def host_conditions(loadavg: Path = Path("/proc/loadavg")) -> dict[str, float]:
-    """Return the load per processor over the last minute; nothing where the system does not tell."""
+    """Return the load per processor over the last minute; nothing if the system does not provide it."""
     try:
         return {"host_load_per_cpu": float(loadavg.read_text(encoding="ascii").split()[0]) / (os.cpu_count() or 1)}
     except (OSError, ValueError, IndexError):
@@ -204,14 +204,14 @@ def host_conditions(loadavg: Path = Path("/proc/loadavg")) -> dict[str, float]:
 
 
 def card_conditions(card: Identity, work: Callable[[], object] | None = None) -> dict[str, float]:
-    """Ask npu-smi for power, temperature and clock of a card; nothing where it is not there or does not answer.
+    """Return power, temperature and clock of a card from npu-smi; nothing if it is missing or does not answer.
 
-    A card that has nothing to do lowers its clock: ``work`` is called again and again until the answer is there.
+    An idle card lowers its clock: ``work`` is called repeatedly until npu-smi has answered.
     """
     program = shutil.which("npu-smi")
     if program is None or card.npu < 0:
         return {}
-    # The 950 takes no -c; a card of an Atlas A3 is one NPU with two chips.
+    # The 950 has no -c; a card of an Atlas A3 is one NPU with two chips.
     which = ["-i", str(card.npu), *(["-c", str(card.chip)] if card.chip >= 0 else [])]
     forms = (["info", "-t", "common", *which], ["info"])
     with ThreadPoolExecutor(max_workers=len(forms)) as executor:
@@ -233,7 +233,7 @@ def _is_ours(pid: int) -> bool:
 
 
 def remarks(conditions: Mapping[str, float]) -> tuple[str, ...]:
-    """Return sentences on what makes times on such a machine unreliable."""
+    """Return sentences on why times on this machine are unreliable."""
     found = []
     load = conditions.get("host_load_per_cpu", 0.0)
     # One processor is ours.
@@ -247,17 +247,17 @@ def remarks(conditions: Mapping[str, float]) -> tuple[str, ...]:
     return tuple(found)
 
 
-#: Steps before memory is measured: optimizers create their state in the first, caches fill.
+#: Steps before memory is measured: the first ones create the optimizer's state and fill caches.
 WARM_STEPS = 3
-#: Allocators round up to this; less is nothing (torch's caching allocators: 512 bytes).
+#: Allocators round up to this; smaller changes are ignored (torch's caching allocators: 512 bytes).
 SMALLEST_BYTES = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryUse:
-    """``by_step`` is what tensors held after each step, ``peak_bytes`` the most within the steps.
+    """``by_step`` is the memory of tensors after each step, ``peak_bytes`` the maximum within the steps.
 
-    ``elsewhere`` is what was taken meanwhile on other devices of the kind, by their index.
+    ``elsewhere`` is the memory used meanwhile on other devices of the kind, by index.
     """
 
     peak_bytes: int
@@ -266,20 +266,20 @@ class MemoryUse:
 
     @property
     def steady_bytes(self) -> int:
-        """What is held after the last step."""
+        """The memory held after the last step."""
         return self.by_step[-1]
 
     @property
     def leaked_bytes_per_step(self) -> float:
-        """The growth over the steps, if there was any."""
+        """The growth per step, if there was any."""
         return leak(self.by_step)
 
 
 def leak(by_step: Sequence[int]) -> float:
-    """Return the bytes that stay behind a step, 0 where memory only swings.
+    """Return the bytes leaked per step, 0 if memory only fluctuates.
 
-    Work that leaks never comes back below what it held before: the least of the later half of the steps is above the
-    most of the earlier. A tensor kept in every tenth of 40 steps raises the level four times.
+    Leaking work never returns to earlier levels: the minimum of the later half of the steps is above the maximum of the
+    earlier half. A tensor kept in every tenth of 40 steps raises the level four times.
     """
     half = len(by_step) // 2
     earlier, later = by_step[:half], by_step[half:]
@@ -306,7 +306,7 @@ def use_of(step: Callable[[], object], device: Device, *, steps: int) -> MemoryU
 
 
 def _others(device: Device) -> dict[int, int]:
-    """Return what this process holds on the other devices of the kind."""
+    """Return the memory of this process on the other devices of the kind."""
     import torch
 
     module, own = getattr(torch, device.kind), device.torch_device().index or 0

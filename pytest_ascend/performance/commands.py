@@ -1,4 +1,4 @@
-"""The command ``pytest-ascend baseline record``: measure and keep."""
+"""The command ``pytest-ascend baseline record``: measure and store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pytest_ascend.runlog.reading import read
 from pytest_ascend.system.bundled import folder
 
 LOG = "run.jsonl"
-#: Fewer runs do not show how much runs differ.
+#: With fewer runs, their spread is unknown.
 FEWEST_RUNS = 3
 #: This many runs give the variance well enough to detect a slow-down of ten per cent (docs/benchmarks.md).
 GOOD_RUNS = 12
@@ -50,7 +50,7 @@ GOOD_RUNS = 12
 def record(runs: int, device: str, only: str, level: str, baselines: Path | None, logs: tuple[Path, ...]) -> None:
     """Measure the benchmark suite several times, each in a process of its own, and store the distributions.
 
-    With RUN (run logs, or folders that hold one), nothing is measured: these runs are taken.
+    With RUN (run logs, or their folders), nothing is measured: these runs are used.
     """
     root = baselines or folder("baselines")
     if not root.is_dir():
@@ -72,7 +72,7 @@ def _log(path: Path) -> Path:
 
 
 def _measure(scratch: Path, runs: int, chosen: Sequence[str], console: Console) -> Sequence[Path]:
-    """Run the suite so often with the options ``chosen``, and return the logs."""
+    """Run the suite ``runs`` times with the options ``chosen``, and return the logs."""
     logs = []
     for number in range(1, runs + 1):
         console.print(f"run {number} of {runs} ...")
@@ -92,9 +92,9 @@ def _environment() -> dict[str, str]:
 
 
 def _table(made: Baseline) -> Table:
-    """Show each benchmark with what a run compared with this baseline could see.
+    """Return a table of the benchmarks, with what a run compared with this baseline could detect.
 
-    It calls slow-downs slower from the one on, and would see them with 95 % certainty from the other.
+    The table has the smallest slow-down that is called slower, and the one that is detected with 95 % certainty.
     """
     table = Table(Column("benchmark", overflow="fold"), "median us", "runs differ by", "slower from", "seen from")
     gate = Gate(benchmarks=len(made.noise))
@@ -108,7 +108,7 @@ def _table(made: Baseline) -> Table:
 
 
 def baseline_of(runs: Sequence[Run]) -> Baseline:
-    """Make a baseline of what was measured in several runs; a benchmark counts if each of them has it.
+    """Make a baseline from the measurements of several runs; a benchmark counts if each run has it.
 
     Raises UsageError for too few runs, runs of different stacks or settings, and runs without benchmarks.
     """
@@ -138,7 +138,7 @@ def baseline_of(runs: Sequence[Run]) -> Baseline:
 
 def _measured(run: Run) -> Iterator[tuple[str, MeasuredRun]]:
     for record in run.records:
-        # Whoever keeps latencies and their median was timed by the fixture, in a bundled suite or in a user's own test.
+        # Cases with latencies and their median were timed by the fixture, in a bundled suite or in a user's own test.
         if "latency_p50_us" in record.measurements and len(record.series.get("latency_us", ())) > 1:
             yield record.case.id, _run_of(record)
 
@@ -149,7 +149,7 @@ def _run_of(record: ResultRecord) -> MeasuredRun:
 
 
 def _works(run: Run) -> dict[str, dict[str, float]]:
-    """Return what one call of each benchmark did."""
+    """Return the work of one call of each benchmark."""
     return {
         record.case.id: {name: record.measurements[name] for name in WORK if name in record.measurements}
         for record in run.records

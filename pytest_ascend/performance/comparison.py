@@ -1,4 +1,4 @@
-"""A benchmark of this run beside its baseline, as a verdict that stands in the run log like any other."""
+"""A benchmark of this run against its baseline, as a verdict in the run log like any other."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from pytest_ascend.records.verdict import Limit, Verdict
 
 STANDARD = "slowdown@1"
 
-#: Measures the same again.
-ModuleCopies: TypeAlias = Callable[[], Estimate]
+#: Repeats a measurement.
+Remeasure: TypeAlias = Callable[[], Estimate]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """What the benchmarks of a run are compared with; ``choice`` is None where no baseline fits."""
+    """The baseline of a run's benchmarks; ``choice`` is None if there is none."""
 
     choice: Choice | None
     tolerance: float
 
     def of_same_work(self, case_id: str, work: Mapping[str, float]) -> Comparison:
-        """Return what a benchmark is compared with that does ``work`` in a call: times of other work are only shown."""
+        """Return the comparison for a benchmark that does ``work`` per call: times of other work are only shown."""
         then = self.choice.baseline.work.get(case_id, {}) if self.choice else {}
         if self.choice is None or then == work:
             return self
@@ -40,16 +40,16 @@ class Comparison:
         self,
         case_id: str,
         now: Estimate,
-        again: ModuleCopies,
+        again: Remeasure,
         *,
         remarks: Sequence[str] = (),
         profile: Mapping[str, float] | None = None,
     ) -> Verdict | None:
-        """Judge one benchmark; None where there is nothing to compare with.
+        """Judge one benchmark; None without a baseline.
 
-        ``profile`` is where the time went, in us by operator: of a slower benchmark, the operators that grew are named.
-        A slow-down has to show twice: in the rounds at hand, which keep the rate of false alarms, and in those of
-        ``again`` with CONFIDENCE, as what disturbs the machine for a second is no regression.
+        ``profile`` is the time by operator in us, to name the operators that became slower. A slow-down has to be found
+        twice: in the rounds at hand, which determine the rate of false alarms, and in those of ``again`` with
+        CONFIDENCE, since a disturbance of a second is no regression.
         """
         if self.choice is None or case_id not in self.choice.baseline.noise:
             return None
@@ -68,7 +68,7 @@ def _answer(baseline: Baseline, case_id: str, now: Estimate, tolerance: float) -
 
 
 def _confirmed(first: Answer, second: Answer) -> Answer:
-    """Return the answer of two looks: the second one where it sees no slow-down, else what both show at least."""
+    """Combine two answers: the second one if it finds no slow-down, else the smaller of both."""
     if second.p_value > 1 - CONFIDENCE or second.slowdown < NEGLIGIBLE:
         return second
     return replace(min(first, second, key=lambda each: each.slowdown), answer=SLOWER)

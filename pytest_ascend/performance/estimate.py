@@ -1,19 +1,18 @@
-"""From the rounds of one run to one number that runs can be compared by, with its standard error.
+"""From the rounds of one run to one number, comparable between runs, with its standard error.
 
-Times of one machine vary by tens of percent from minute to minute: another process on the sibling of a core, a clock
-that follows the temperature. Two things hold out against that:
+Times on one machine vary by tens of percent from minute to minute: another process on the sibling of a core, a clock
+that follows the temperature. Two things help:
 
-* Of a device that has no peer the quickest rounds count, as disturbances only ever add time.
-* Where the work shares the host's processor (the emulated device), the same work is done on plain CPU tensors before
-  each round: the *peer*. What slows the machine down slows both rounds of a pair, or as often one as the other, and the
-  median of their ratios stays. It does not stay where inputs lie elsewhere in memory: a product of matrices takes half
-  as long again at one place in four. The work is prepared anew some thirty times in the course of the rounds, and the
-  median of what is found at each place counts.
+* On a device without a peer only the quickest rounds count, since disturbances only ever add time.
+* If the work shares the host's processor (the emulated device), the same work runs on plain CPU tensors before each
+  round: the *peer*. A slower machine slows both rounds of a pair, or each equally often, and the median of their ratios
+  stays. It depends on where in memory inputs are: at one place in four, a matrix product takes half as long again.
+  The work is therefore prepared about thirty times during the rounds, and the median over the places counts.
 
-On a machine with two cores, and another process that wanted them on and off, the estimates of ten operators varied by
-0.4 to 1.8 % from one run to the next, fourteen times; where the quickest tenth of each side was compared instead, by
-0.5 to 2 %, and those of the product, of which there are three rounds at a place, by 15 %. Operators that do nothing but
-pass through memory vary by 1 to 3 % (2 to 6 % before).
+On a machine with two cores, and another process busy on and off, the estimates of ten operators varied by 0.4 to 1.8 %
+from one run to the next, over fourteen runs. By comparing the quickest tenth of each side, they varied by 0.5 to 2 %,
+and those of the product, with three rounds per place, by 15 %. Operators that only move memory vary by 1 to 3 % (2 to
+6 % before).
 """
 
 from __future__ import annotations
@@ -56,13 +55,13 @@ def quantile(probability: float, degrees_of_freedom: float) -> float:
     return float(root)
 
 
-#: Share of the rounds, the quickest, that counts without a peer.
+#: The share of the rounds, the quickest, that counts without a peer.
 QUICKEST = 0.1
-#: Rounds that follow one another share their disturbances, so that the error is told from means of blocks.
+#: Consecutive rounds share disturbances, so that the error is estimated from means of blocks.
 BLOCKS = 8
-#: Places in memory that work with a peer is done at, one block of rounds each, of at least so many rounds.
+#: Places in memory for work with a peer, one block of rounds each, and the minimum of rounds per block.
 PLACES, FEWEST_AT_A_PLACE = 32, 3
-#: From a median absolute deviation to a standard deviation, and from a mean's error to a median's, of normal numbers.
+#: Factors from a median absolute deviation to a standard deviation, and from a mean's error to a median's (normal).
 OF_DEVIATIONS, OF_MEDIANS = 1.4826, 1.2533
 
 PAIRED = "log of the ratio to the peer"
@@ -73,10 +72,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """One run's number on a logarithmic scale, so that a difference of 0.05 is 5 %, and its standard error.
+    """One run's result on a logarithmic scale, so that a difference of 0.05 is 5 %, and its standard error.
 
-    ``scale`` says of what it is the logarithm: PAIRED or ALONE. Only estimates of one scale can be compared. ``pace``
-    is the logarithm of the peer's own median in us, which tells how busy the machine was; 0 without a peer.
+    ``scale`` is what the logarithm is of: PAIRED or ALONE. Only estimates of one scale can be compared. ``pace`` is the
+    logarithm of the peer's own median in us, which shows how busy the machine was; 0 without a peer.
     """
 
     value: float
@@ -86,9 +85,9 @@ class Estimate:
 
 
 def estimate(latencies_us: Sequence[float], peers_us: Sequence[float] = ()) -> Estimate:
-    """Return the estimate of a run: ``latencies_us`` of its rounds, and of the peer before each of them, if it has one.
+    """Return the estimate of a run: from its rounds' ``latencies_us``, and the peer's before each of them, if any.
 
-    Raises UsageError for fewer than two rounds, for times that are not positive, and for peers of another number.
+    Raises UsageError for fewer than two rounds, for times that are not positive, and for a different number of peers.
     """
     times = np.log(_checked(latencies_us))
     if not len(peers_us):
@@ -100,7 +99,7 @@ def estimate(latencies_us: Sequence[float], peers_us: Sequence[float] = ()) -> E
 
 
 def _paired(times: Floats, peers: Floats) -> Estimate:
-    """Return the median over the places in memory of how a round there compares with the peer's before it."""
+    """Return the median over the places in memory of the ratio of a round to the peer's before it."""
     places = max(1, min(PLACES, len(times) // FEWEST_AT_A_PLACE))
     found = np.array([np.median(ratios) for ratios in np.array_split(times - peers, places)])
     middle = float(np.median(found))
@@ -124,9 +123,9 @@ def _quickest(values: Floats) -> float:
 
 
 def _error(times: Floats) -> float:
-    """Return the standard error by the spread of blocks of rounds that followed one another.
+    """Return the standard error, from the spread of blocks of consecutive rounds.
 
-    The rounds that count are the quickest of all, which lie in the calm blocks: those of the noisier half say nothing.
+    The quickest rounds are in the calm blocks, and only they count: the noisier half of the blocks is ignored.
     """
     blocks = min(BLOCKS, len(times) // 2)
     if blocks < 2:

@@ -1,4 +1,4 @@
-"""Where the time of a piece of work goes, by operator: what stands beside a benchmark that became slower."""
+"""Time by operator: shown with a benchmark that became slower."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from typing import Any
 
 from pytest_ascend.device import Device
 
-#: Operators that are kept of a profile, the most expensive first.
+#: Operators kept of a profile, most expensive first.
 KEPT = 12
-#: Calls that are profiled at most, within PATIENCE_S: the least of them counts, as with times.
+#: Calls that are profiled at most, within PATIENCE_S: their minimum counts, as for times.
 CALLS, PATIENCE_S = 3, 0.2
 
 PREFIX = "profile_us_"
-#: Before the names of operators whose time is the NPU's.
+#: Prefix of operators whose time is the NPU's.
 ON_NPU = "npu:"
-#: What torch_npu.profiler writes for each operator of torch, and the columns that count.
+#: torch_npu.profiler's file for each operator of torch, and the columns that are used.
 TABLE, NAME, TAKEN = "operator_details.csv", "Name", "Device Self Duration(us)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
-    """Microseconds of one call by operator, itself and no operator inside it, the most expensive first.
+    """Microseconds of one call by operator, excluding operators inside it, most expensive first.
 
-    They are the host's, which of a device that computes by itself is what launching costs; or the NPU's, with ON_NPU
-    before each name. ``reason`` says why an NPU's are missing.
+    They are the host's, which for an asynchronous device is the cost of launching; or the NPU's, with the prefix
+    ON_NPU. ``reason`` says why an NPU's are missing.
     """
 
     times_us: Mapping[str, float]
@@ -38,15 +38,15 @@ class Profile:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Say whose times they are, where that is not to be expected."""
+        """Return a remark if the times are not the device's as expected."""
         return (f"the profile is the host's: {self.reason}",) if self.reason else ()
 
 
 def profile_of(call: Callable[[], object], device: Device, profiler: Callable[[], Any] | None = None) -> Profile:
-    """Profile a piece of work on the device that it is for, by torch_npu.profiler on an NPU and by torch's elsewhere.
+    """Profile work on its device, by torch_npu.profiler on an NPU and by torch's elsewhere.
 
-    ``profiler`` gives the module torch_npu.profiler; left out, the installed one. Where it gives nothing, the host's
-    profile is given with the reason.
+    ``profiler`` returns the module torch_npu.profiler; by default the installed one. If it fails, the host's profile is
+    returned, with the reason.
     """
     if device.kind != "npu":
         return Profile(times_us=_longest(_host_us(call)))
@@ -54,7 +54,7 @@ def profile_of(call: Callable[[], object], device: Device, profiler: Callable[[]
         return Profile(times_us=_longest(_host_us(call)), reason="the emulated CANN has no profiler")
     try:
         return Profile(times_us=_longest(_npu_us(call, device, (profiler or _torch_npus)())))
-    except Exception as error:  # noqa: BLE001  (a profile is no reason to lose the benchmark)
+    except Exception as error:  # noqa: BLE001 - a missing profile must not lose the benchmark
         reason = f"torch_npu.profiler gave nothing: {type(error).__name__}: {error}"
         return Profile(times_us=_longest(_host_us(call)), reason=reason)
 
@@ -87,7 +87,7 @@ def _torch_npus() -> Any:
 
 
 def _npu_us(call: Callable[[], object], device: Device, profiler: Any) -> Mapping[str, float]:
-    """Profile one call: what follows it, reading what CANN wrote, takes seconds."""
+    """Profile one call; reading CANN's files afterwards takes seconds."""
     with tempfile.TemporaryDirectory(prefix="pytest-ascend-profile-") as folder:
         with profiler.profile(
             activities=[profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.NPU],
@@ -107,7 +107,7 @@ def _npu_us(call: Callable[[], object], device: Device, profiler: Any) -> Mappin
 
 
 def _rows(table: Path) -> Iterator[tuple[str, float]]:
-    """Yield name and time of what took time on the NPU. Raises KeyError or ValueError for a table of another form."""
+    """Yield names and times of operators on the NPU. Raises KeyError or ValueError for a table of another format."""
     with table.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             if (taken := float(row[TAKEN])) > 0:
@@ -115,9 +115,9 @@ def _rows(table: Path) -> Iterator[tuple[str, float]]:
 
 
 def became_slower(now: Mapping[str, float], before: Mapping[str, float]) -> list[str]:
-    """Say which operators take longer than before, worst first, in a line each.
+    """Return a line for each operator that takes longer than before, worst first.
 
-    Of two profiles by different clocks, the one of now is given alone.
+    If the profiles are by different clocks, only the present one is listed.
     """
     if before and now and not set(now) & set(before):
         return [

@@ -1,4 +1,4 @@
-"""What a user may set that changes how long work takes: two runs are compared where all of it is the same."""
+"""User settings that change times: two runs are comparable if all are equal."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pytest_ascend.run.preparation import Prepared
 #: Names and values, builtins only.
 Settings: TypeAlias = Mapping[str, object]
 
-#: Under this name they stand among the options of a run log.
+#: Their key among the options of a run log.
 NAME = "timing"
-#: Faults are planted to be found: a run that has them is compared with a baseline that has none.
+#: Faults are planted to be detected: such a run is compared with a baseline without them.
 FAULTS = "faults"
 
-#: Variables that change how operators are queued and launched, where memory comes from, what the host computes with.
+#: Variables that change the queueing and launching of operators, memory allocation, or the host's computing.
 VARIABLES = (
     "TASK_QUEUE_ENABLE",
     "ASCEND_LAUNCH_BLOCKING",
@@ -42,7 +42,7 @@ VARIABLES = (
 
 
 def settings_of(prepared: Prepared, *, cards: int | str, environ: Mapping[str, str]) -> Settings:
-    """Return what is in force on a prepared device, of which ``cards`` are used at once."""
+    """Return the settings in force on a prepared device, with ``cards`` in use at once."""
     emulator = prepared.emulator
     emulated = {
         "emulated_numerics": emulator.numerics if emulator else "",
@@ -59,7 +59,7 @@ def settings_of(prepared: Prepared, *, cards: int | str, environ: Mapping[str, s
 
 
 def _threads(prepared: Prepared) -> int:
-    """Return the threads that torch computes with while work is timed."""
+    """Return torch's number of threads while work is timed."""
     import torch
 
     if shares_the_host(prepared.device):
@@ -68,7 +68,7 @@ def _threads(prepared: Prepared) -> int:
 
 
 def differences(then: Settings, now: Settings) -> list[str]:
-    """Say which settings are not the same, as in "TASK_QUEUE_ENABLE 1 then, not set now"."""
+    """Return the settings that differ, as in "TASK_QUEUE_ENABLE 1 then, not set now"."""
     names = sorted({*then, *now} - ({FAULTS} if not then.get(FAULTS) else set()))
     return [f"{name} {_said(then, name)} then, {_said(now, name)} now" for name in names if not _same(then, now, name)]
 

@@ -1,8 +1,8 @@
-"""How long a piece of work takes on a device: warmed up, waited for, beside its peer, through pytest-benchmark.
+"""The time of work on a device: with warm-up, synchronisation and a peer, through pytest-benchmark.
 
-A round calls the work once, or as often as it takes to fill ROUND_US, and waits for the device. Garbage is collected
-before and not during the rounds (pytest-benchmark's ``--benchmark-disable-gc`` is not needed). The first call, which
-loads and compiles kernels, is timed apart.
+A round calls the work once, or as often as fits ROUND_US, and waits for the device. Garbage is collected before the
+rounds and not during them (pytest-benchmark's ``--benchmark-disable-gc`` is not needed). The first call, which loads
+and compiles kernels, is timed separately.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from pytest_ascend.device import Device
 if TYPE_CHECKING:
     import torch
 
-#: Does the work once.
+#: Runs the work once.
 Call: TypeAlias = Callable[[], object]
-#: Prepares the work on a device: weights and inputs are made here, and are not timed.
+#: Prepares the work on a device: makes weights and inputs, untimed.
 Make: TypeAlias = "Callable[[torch.device], Call]"
 
-#: A round shorter than this would mostly show what the clock and the wait cost.
+#: A shorter round would mostly measure the clock and the synchronisation.
 ROUND_US = 200.0
-#: A device is warm when the median of so many rounds is within STABLE of that of the ones before.
+#: A device is warm when the median of this many rounds is within STABLE of the previous ones'.
 WARM_ROUNDS, STABLE = 5, 0.02
-#: Share of the time budget after which it counts as warm all the same.
+#: Share of the time budget after which it counts as warm anyway.
 WARM_SHARE = 0.3
-#: Fewest and most rounds. The run log takes no longer series.
+#: Fewest and most rounds. The run log does not accept longer series.
 FEWEST, MOST = 5, 10_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
-    """What was timed, in us a call. ``peers_us`` is empty without a peer, ``device_us`` without a device's clock."""
+    """Measured times, in us per call. ``peers_us`` is empty without a peer, ``device_us`` without a device's clock."""
 
     first_us: float
     calls: int
@@ -50,7 +50,7 @@ class Timing:
 
 @dataclass(kw_only=True, slots=True)
 class Rounds:
-    """The work of one round on the device, and what is done before it: the peer's round.
+    """The work of one round on the device, preceded by the peer's round.
 
     ``before`` and ``run`` are called in turn, by pytest-benchmark or by :func:`plain`.
     """
@@ -61,19 +61,19 @@ class Rounds:
     peer: Call | None = None
     peers_us: list[float] = field(default_factory=list)
     device_us: list[float] = field(default_factory=list)
-    #: Gives the work anew, its peer too, and how many rounds there are until then.
+    #: Prepares the work and its peer again; ``every`` is the number of rounds until then.
     anew: Callable[[], tuple[Call, Call | None]] | None = None
     every: int = 0
 
     def before(self) -> None:
-        """Time the peer's round, of work that is prepared anew now and then."""
+        """Time the peer's round, and prepare the work again now and then."""
         if self.anew is not None and self.peers_us and len(self.peers_us) % self.every == 0:
             self.call, self.peer = self.anew()
         if self.peer is not None:
             self.peers_us.append(_round_us(self.peer, self.calls))
 
     def run(self) -> None:
-        """Do the work and wait for it."""
+        """Run the work and wait for it."""
         call = self.call
         if self.calls == 1:
             call()
@@ -83,7 +83,7 @@ class Rounds:
         self.device.synchronize()
 
     def run_between_events(self) -> None:
-        """Do the same, timed by the device's own clock too."""
+        """Do the same, also timed by the device's own clock."""
         events = self.device.events()
         if events is None:
             self.run()
@@ -98,13 +98,13 @@ class Rounds:
 
 
 def shares_the_host(device: Device) -> bool:
-    """Whether the device's work is done by the processor that everything else on the machine uses too."""
+    """Whether the device's work runs on the processor that the rest of the machine uses."""
     return device.emulated or device.kind == "cpu"
 
 
 @contextlib.contextmanager
 def one_thread(device: Device) -> Iterator[None]:
-    """Keep torch to one thread where the host computes: with more, any other process decides how long it takes."""
+    """Limit torch to one thread if the host computes: with more, other processes decide the time."""
     import torch
 
     threads = torch.get_num_threads()
@@ -119,9 +119,9 @@ def one_thread(device: Device) -> Iterator[None]:
 def time_rounds(make: Make, device: Device, *, budget_s: float, benchmark: Any = None, preparations: int = 1) -> Timing:
     """Time the work that ``make`` prepares, for about ``budget_s`` seconds.
 
-    ``benchmark`` is the fixture of pytest-benchmark that keeps the rounds; without it they are timed by a plain loop.
-    Beside a peer, the work is prepared ``preparations`` times in the course of the rounds: where in memory it happens
-    to lie changes the speed of a processor by up to ten per cent, and the quickest rounds are what counts.
+    ``benchmark`` is the fixture of pytest-benchmark that records the rounds; without it they are timed by a plain loop.
+    With a peer, the work is prepared ``preparations`` times during the rounds: its address in memory changes the speed
+    of a processor by up to ten per cent.
     """
     call, peer = _prepared(make, device)
     device.synchronize()
@@ -147,7 +147,7 @@ def time_rounds(make: Make, device: Device, *, budget_s: float, benchmark: Any =
 
 
 def _prepared(make: Make, device: Device) -> tuple[Call, Call | None]:
-    """Return the work on the device, and the same on the CPU where that shares the processor: the peer."""
+    """Return the work on the device, and the peer: the same on the CPU if the device shares the processor."""
     import torch
 
     has_peer = shares_the_host(device) and device.kind != "cpu"
@@ -155,7 +155,7 @@ def _prepared(make: Make, device: Device) -> tuple[Call, Call | None]:
 
 
 def _renewed(make: Make, device: Device, rounds: Rounds) -> Callable[[], tuple[Call, Call | None]]:
-    """Return what prepares the work elsewhere in memory: what was prepared before keeps its place until the end."""
+    """Return a function that prepares the work at other addresses: earlier preparations are kept until the end."""
     kept = [(rounds.call, rounds.peer)]
 
     def anew() -> tuple[Call, Call | None]:
@@ -166,7 +166,7 @@ def _renewed(make: Make, device: Device, rounds: Rounds) -> Callable[[], tuple[C
 
 
 def plain(rounds: Rounds, run: Call, count: int) -> list[float]:
-    """Return the seconds of so many rounds, without pytest-benchmark."""
+    """Return the seconds of ``count`` rounds, without pytest-benchmark."""
     seconds = []
     was_enabled = gc.isenabled()
     gc.disable()
@@ -202,7 +202,7 @@ def _first_us(call: Call, device: Device) -> float:
 
 
 def _round_us(call: Call, calls: int) -> float:
-    """Return the time of one call of a peer, which is done when the call returns."""
+    """Return the time of one call of a peer, which is synchronous."""
     start = time.perf_counter_ns()
     for _ in itertools.repeat(None, calls):
         call()
@@ -210,13 +210,13 @@ def _round_us(call: Call, calls: int) -> float:
 
 
 def _calls(rounds: Rounds) -> int:
-    """Choose how often a round calls, from the quickest of a few."""
+    """Return the number of calls per round, from the quickest of a few."""
     quickest_us = min(_first_us(rounds.call, rounds.device) for _ in range(3))
     return max(1, math.ceil(ROUND_US / quickest_us))
 
 
 def _warm_up(rounds: Rounds, budget_s: float) -> float:
-    """Run until a few rounds take as long as the few before, and return the seconds of a round with its peer."""
+    """Run until consecutive rounds take equally long, and return the seconds of a round with its peer."""
     seconds: list[float] = []
     begin = time.perf_counter()
     while not _is_warm(seconds) and time.perf_counter() - begin < budget_s:

@@ -1,20 +1,20 @@
 """Slower, not slower, or cannot tell: a run's estimate against those of a baseline.
 
-Both answers carry an error that is stated beforehand. "Slower" is wrong at most once in ``1 / ALARMS`` runs of *all*
-benchmarks together (Bonferroni); "not slower" is said only where a slow-down of the gate's tolerance is excluded with
-``CONFIDENCE``. Everything else is "cannot tell", with the smallest slow-down that the run could have seen.
+Both answers have an error rate that is fixed beforehand. "Slower" is wrong at most once in ``1 / ALARMS`` runs of *all*
+benchmarks together (Bonferroni); "not slower" requires that a slow-down of the gate's tolerance is excluded with
+``CONFIDENCE``. Everything else is "cannot tell", with the smallest slow-down that the run could have detected.
 
-How much the estimates of runs of the same thing differ is learnt from runs of one machine with itself (A/A). What slows
-a machine down slows the work and its peer, but not always alike: of a convolution on a busy machine the ratio to the
-peer rises by some three tenths of what the peer's own time does. A line through the runs of a baseline tells (analysis
-of covariance), and what is left beside the line is the noise.
+Runs of one machine with itself (A/A) show how much estimates of the same thing differ. A slower machine slows the work
+and its peer, but not always equally: on a busy machine, the ratio of a convolution to its peer rises by about three
+tenths of the peer's own slow-down. A line through the runs of a baseline models this (analysis of covariance), and what
+remains beside the line is the noise.
 
 A benchmark has few runs in a baseline, and the variance of few numbers is itself a guess. All benchmarks of a machine
-are therefore looked at together: each one's own variance is moved towards what is usual there, as far as the variances
-themselves say that they are alike. This is the moderated variance of G. K. Smyth, "Linear models and empirical Bayes
-methods for assessing differential expression", Statistical Applications in Genetics and Molecular Biology 3 (2004),
-section 6.2: log variances of normal samples have the mean log(s0^2) + digamma(d/2) - log(d/2) and the variance
-trigamma(d/2) + trigamma(d0/2), from which s0 and d0 follow.
+are therefore considered together: each variance is moved towards the usual one, depending on how much the variances
+differ. This is the moderated variance of G. K. Smyth, "Linear models and empirical Bayes methods for assessing
+differential expression", Statistical Applications in Genetics and Molecular Biology 3 (2004), section 6.2: log
+variances of normal samples have the mean log(s0^2) + digamma(d/2) - log(d/2) and the variance trigamma(d/2) +
+trigamma(d0/2), from which s0 and d0 follow.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ SLOWER = "slower"
 NOT_SLOWER = "not slower"
 CANNOT_TELL = "cannot tell"
 
-#: Share of runs in which any benchmark is called slower though none is.
+#: Share of runs in which some benchmark is called slower although none is.
 ALARMS = 0.01
-#: With which a slow-down of the tolerance is excluded, and with which one of ``detectable`` is seen.
+#: The confidence of excluding a slow-down of the tolerance, and of detecting one of ``detectable``.
 CONFIDENCE = 0.95
-#: A slow-down below this wakes nobody, however surely it is there: code that is only placed elsewhere does as much.
+#: Smaller slow-downs are ignored, however certain: moving code in memory causes as much.
 NEGLIGIBLE = 0.02
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gate:
-    """What is asked: ``tolerance`` is the slow-down to exclude (0.05 is 5 %), ``benchmarks`` how many are judged."""
+    """The question: ``tolerance`` is the slow-down to exclude (0.05 is 5 %), ``benchmarks`` the number judged."""
 
     tolerance: float = 0.05
     benchmarks: int = 1
 
     @property
     def level(self) -> float:
-        """Return the share of false alarms that is left for one benchmark."""
+        """Return the share of false alarms for one benchmark."""
         return ALARMS / self.benchmarks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What became of the comparison. Slow-downs are shares: 0.06 is 6 % slower, negative is faster.
+    """The result of a comparison. Slow-downs are shares: 0.06 is 6 % slower, negative is faster.
 
-    ``low`` and ``high`` are the ends of the interval that holds the slow-down with CONFIDENCE on each side;
-    ``threshold`` is the least slow-down that is called slower, ``detectable`` the least that is called so with
-    CONFIDENCE; ``p_value`` is the chance of so much by noise alone.
+    ``low`` and ``high`` are the ends of the slow-down's interval, with CONFIDENCE on each side; ``threshold`` is the
+    smallest slow-down that is called slower, ``detectable`` the smallest that is called so with CONFIDENCE; ``p_value``
+    is the probability of as much by noise alone.
     """
 
     answer: str
@@ -72,13 +72,13 @@ class Answer:
     p_value: float
 
     def figures(self) -> dict[str, float]:
-        """Return all but the answer, by name."""
+        """Return everything but the answer, by name."""
         names = ("slowdown", "low", "high", "threshold", "detectable", "p_value")
         return {name: getattr(self, name) for name in names}
 
 
 def judge(now: Estimate, baseline: Sequence[Estimate], noise: Noise, gate: Gate) -> Answer:
-    """Compare a run with the runs of a baseline, whose estimates differ by ``noise`` from its line.
+    """Compare a run with the runs of a baseline, whose estimates vary by ``noise`` about its line.
 
     Raises UsageError for an empty baseline or estimates of different scales.
     """
@@ -110,15 +110,15 @@ def _answer(difference: float, threshold: float, high: float, gate: Gate) -> str
 
 
 def _deviation(now: Estimate, baseline: Sequence[Estimate], variance: float) -> float:
-    """Return the standard deviation of the difference. A run that was more disturbed than the baseline's counts so."""
+    """Return the standard deviation of the difference; larger for a run disturbed more than the baseline's."""
     usual = float(np.median([each.error for each in baseline]))
     disturbance = max(0.0, now.error**2 - usual**2)
     return math.sqrt(variance + disturbance)
 
 
-#: Where all variances are alike, their number of degrees of freedom is without limit; this is as good.
+#: Degrees of freedom in place of infinity, if all variances are equal.
 MANY = 1e6
-#: A standard deviation below this is a clock's resolution, not a machine's calm.
+#: A smaller standard deviation is a clock's resolution.
 LEAST_DEVIATION = 5e-4
 #: With fewer runs a slope is a guess.
 FEWEST_FOR_A_LINE = 6
@@ -126,7 +126,7 @@ FEWEST_FOR_A_LINE = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """How the estimates of a baseline's runs go with their pace: means, slope, and the paces' squared distances."""
+    """The estimates of a baseline's runs as a function of pace: means, slope, and the paces' squared distances."""
 
     value: float
     pace: float
@@ -135,7 +135,7 @@ class Line:
     runs: int
 
     def at(self, pace: float) -> float:
-        """Return the estimate to expect of a run with this pace."""
+        """Return the expected estimate of a run with this pace."""
         return self.value + self.slope * (pace - self.pace)
 
     def uncertainty(self, pace: float) -> float:
@@ -146,7 +146,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
-    """The variance of a run's estimate beside the ``line`` of its baseline, and the degrees of freedom of that."""
+    """The variance of a run's estimate about the ``line`` of its baseline, with its degrees of freedom."""
 
     variance: float
     degrees_of_freedom: float
@@ -154,7 +154,7 @@ class Noise:
 
 
 def line_through(runs: Sequence[Estimate]) -> Line:
-    """Lay a line through the runs of one benchmark; a level one where they are few, or of one pace."""
+    """Fit a line to the runs of one benchmark; a level one if there are few, or of one pace."""
     values, paces = (np.array([getattr(each, name) for each in runs]) for name in ("value", "pace"))
     level = Line(value=float(values.mean()), pace=float(paces.mean()), runs=len(runs))
     apart = paces - paces.mean()
@@ -187,7 +187,7 @@ def _moderated(own: float, line: Line, freedom: int, prior: tuple[float, float])
 
 
 def _prior(variances: Sequence[float], freedoms: Sequence[int]) -> tuple[float, float]:
-    """Return what is usual among these variances, with its degrees of freedom: none where there is one alone."""
+    """Return the usual variance among these, with its degrees of freedom: none for a single one."""
     if len(variances) < 2:
         return variances[0], 0.0
     halves = [freedom / 2 for freedom in freedoms]
@@ -202,7 +202,7 @@ def _prior(variances: Sequence[float], freedoms: Sequence[int]) -> tuple[float, 
 
 
 def _inverse_trigamma(value: float) -> float:
-    """Solve trigamma(x) = value for x > 0, on a logarithmic scale, where it is almost a line."""
+    """Solve trigamma(x) = value for x > 0, on a logarithmic scale, where it is almost linear."""
     if value < 2 / MANY:
         return MANY / 2
     start = math.log(1 / value + 0.5)
