@@ -1,1 +1,1 @@
-"""Certificates: that a combination conforms, signed, and checkable by anybody with the public key and this release."""
+"""Certificates: signed statements that a combination conforms, verifiable with the public key and this release."""

@@ -26,7 +26,7 @@ from pytest_ascend.runlog.reading import read_from
 from pytest_ascend.system.files import write_if_new
 from pytest_ascend.verdict.summary import summarise
 
-#: The variable that holds a key's passphrase: others can see a command line.
+#: The variable for a key's passphrase: others can see a command line.
 PASSPHRASE = "PYTEST_ASCEND_PASSPHRASE"  # noqa: S105 (the name of a variable)
 
 #: How many disagreements of a re-execution are listed.
@@ -57,11 +57,10 @@ def certify(
     confirms_key: Path | None,
     passphrase: str,
 ) -> None:
-    """Certify RUN, a run log or the folder that holds one, and sign the certificate.
+    """Certify RUN, a run log or its folder, and sign the certificate.
 
-    With --confirms, RUN is a run of one's own on the stack of another issuer's certificate: where both agree case by
-    case, the certificate that is made lists both issuers. Exit code 1, with all reasons, where the run does not earn
-    it.
+    With --confirms, RUN is your own run on the stack of another issuer's certificate: if both agree case by case, the
+    new certificate lists both issuers. Exit code 1, with all reasons, if the run does not earn the certificate.
     """
     if bool(confirms) != bool(confirms_key):
         raise UsageError(
@@ -116,11 +115,10 @@ def verify(
     rerun_device: str,
     language: str,
 ) -> None:
-    """Check CERTIFICATE, the folder of one: every byte, the run behind it, and whether it still holds.
+    """Check the folder CERTIFICATE: every byte, the run behind it, and whether it is still valid.
 
-    Needs no network and no device, only the issuer's public key and the release that made it. With --rerun, so many
-    cases of the run are drawn and executed on the device at hand, an NPU of the same chip. Exit code 0 where it holds,
-    1 where it does not.
+    Needs no network and no device, only the issuer's public key and the release that made it. With --rerun, that many
+    random cases of the run are executed again on an NPU of the same chip. Exit code 0 if it is valid, 1 if not.
     """
     public = [signing.public_key(each) for each in keys]
     issuer = next((each for each in public if signing.fingerprint(each) == package.signer(certificate)), public[0])
@@ -146,7 +144,7 @@ def verify(
 
 
 def _stamps_that_do_not_hold(found: Verified, roots: Sequence[x509.Certificate]) -> Iterator[str]:
-    """Yield why a time-stamp of the log is not one of the authority below these roots; nothing without roots."""
+    """Yield why time-stamps of the log are not from the authority with these roots; nothing without roots."""
     stamps = [each for each in found.summary.run.events if isinstance(each, TimeStamped)]
     if roots and not any(each.answer for each in stamps):
         yield "the log has no time-stamp that the authority could have given"
@@ -190,7 +188,7 @@ def _rerun(found: Verified, count: int, device: str) -> Iterator[str]:
 def revoke(
     *, certificate_id: str, release: str, key: Path, reason: str, path: Path, fresh_days: int, passphrase: str
 ) -> None:
-    """Put the certificate with the number CERTIFICATE_ID on the issuer's list of revocations, and sign the list."""
+    """Add the certificate with the number CERTIFICATE_ID to the issuer's list of revocations, and sign the list."""
     if bool(certificate_id) == bool(release):
         raise UsageError("nothing to revoke, or two things", hint="give the number of a certificate, or --release")
     if certificate_id and (len(certificate_id) != 32 or set(certificate_id) - set("0123456789abcdef")):
@@ -216,7 +214,7 @@ def revoke(
 def certificate_export(*, certificate: Path, form: str, output: Path, key: Path, passphrase: str) -> None:
     """Write CERTIFICATE for other tools: as an in-toto statement in a DSSE envelope, or as an Excel workbook.
 
-    Checks every byte of it first, by the issuer's key.
+    Verifies it with the issuer's key first.
     """
     private = signing.private_key(key, passphrase) if form == "in-toto" else None
     with package.opened(certificate, private.public_key() if private else signing.public_key(key)) as found:

@@ -33,12 +33,12 @@ MEASURED = {
 }
 #: Planted errors and correct results that the judge is tested with in every run (``run/self_test.py``).
 PLANTED, CORRECT = 15, 5
-#: Rules whose figure stands among the metrics of a comparison: the share of the limit is that figure over the limit.
+#: Rules whose figure is among the metrics of a comparison: the share of the limit is that figure over the limit.
 FIGURES = {"largest error in ulp": "ulp_max", "error where zero is expected": "max_abs"}
 #: Figures in ascending order: none may exceed the next.
 ASCENDING = (("ulp_p50", "ulp_p99", "ulp_p99.9", "ulp_max"), ("within_0.001", "within_0.005", "within_0.01"))
-#: Functions that are approximated or summed up: their last bits are a chip's own. On the emulated device all of them
-#: have the CPU's; with the numerics of a chip none has (docs/certification.md). With fewer of them nothing is said.
+#: Functions that are approximated or sums: their last bits are a chip's own. On the emulated device all of them have
+#: the CPU's; with the numerics of a chip none has (docs/certification.md). With fewer of them there is no finding.
 ROUNDED = {
     *("elu", "selu", "gelu", "silu", "mish", "softplus", "sigmoid", "softmax", "log_softmax", "logaddexp", "exp2"),
     *("expm1", "log2", "log10", "log1p", "rsqrt", "sin", "cos", "sinh", "cosh", "asinh", "acosh", "atanh", "erfc"),
@@ -99,7 +99,7 @@ def measured(result: ResultRecord) -> Iterator[str]:
 
 
 def silent(result: ResultRecord) -> Iterator[str]:
-    """A pass has nothing to explain; all else says why."""
+    """A pass has no explanation; every other outcome has a reason."""
     fields = {name: getattr(result, name) for name in ("waiver", "diagnosis", "snippet")}
     fields |= {"reason": result.outcome.reason, "detail": result.outcome.detail}
     if isinstance(result.outcome, Passed):
@@ -218,7 +218,7 @@ def invented(candidate: Candidate) -> Iterator[str]:
 
 
 def self_test(candidate: Candidate) -> Iterator[str]:
-    """The judge looked at all planted errors of this release."""
+    """The judge was tested with all planted errors of this release."""
     for each in candidate.summary.run.events:
         if isinstance(each, SelfTest) and (each.planted, each.correct) != (PLANTED, CORRECT):
             numbers = f"{each.planted} planted errors and {each.correct} correct results"
@@ -226,7 +226,7 @@ def self_test(candidate: Candidate) -> Iterator[str]:
 
 
 def a_cpu(candidate: Candidate) -> Iterator[str]:
-    """The figures are those of a chip: results that have no error at all are a CPU's own, as on the emulated device."""
+    """The figures are those of a chip: results without any error are a CPU's own, as on the emulated device."""
     rounded = [
         each
         for each in candidate.of(Passed.name)

@@ -29,18 +29,18 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 PAYLOAD = "application/vnd.in-toto+json"
 INSTALL = "pip install 'pytest-ascend[certificate]'"
-#: Characters of a cell of a workbook; Excel takes 32,767.
+#: The limit of characters in a cell of a workbook; Excel's is 32,767.
 _CELL_CHARACTERS = 2_000
-#: The widest that a column is made for its text.
+#: The largest width of a column.
 _WIDEST_PIXELS = 600
 
 
 def in_toto(claims: Mapping[str, Any], summary: Summary, key: Ed25519PrivateKey) -> bytes:
     """Return the statement of a certificate's results in an envelope, signed by ``key``.
 
-    Subjects are the certificate and the build of torch_npu that was tested. What passed stands among ``passedTests``;
-    what is lacking by design, waived, disputed or was computed by the CPU among ``warnedTests``, and makes the result
-    WARNED. A certified run has no failed tests.
+    Subjects are the certificate and the tested build of torch_npu. Passed cases are in ``passedTests``; those lacking
+    by design, waived, disputed or computed by the CPU in ``warnedTests``, which makes the result WARNED. A certified
+    run has no failed tests.
     """
     names = {False: list[str](), True: list[str]()}
     for each in sorted(summary.results, key=lambda each: each.case.id):

@@ -30,7 +30,7 @@ from pytest_ascend.verdict.summary import Summary, summarise
 
 
 class Refused(AscendError):
-    """A run that cannot be certified. ``refusals`` are all of the reasons."""
+    """A run that cannot be certified. ``refusals`` are all reasons."""
 
     exit_code = 1
 
@@ -51,7 +51,7 @@ class Verified:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Issue:
-    """Who certifies what: the run log, the tier, the signer, and the folder to write."""
+    """A certification: the run log, the tier, the signer, and the folder to write."""
 
     log: Path
     tier: Tier
@@ -63,7 +63,7 @@ class Issue:
 
 
 def certify(issue: Issue, release: Release, *, on: date) -> dict[str, Any]:
-    """Write a certificate, and return what it says. Raises Refused with all reasons where the run does not earn it."""
+    """Write a certificate, and return its statement. Raises Refused with all reasons if the run does not earn it."""
     with opened(issue.log) as log:
         candidate = Candidate(summary=summarise(read_from(issue.log, log)), tier=issue.tier, release=release, on=on)
         found = refusals(candidate)
@@ -92,8 +92,8 @@ def verify(
 ) -> Verified:
     """Check a certificate in full: its bytes, its release (which must be this one), and that the run earns it.
 
-    One that confirms another issuer's is checked together with that one, whose public key is among ``others``.
-    Raises CertificateError, which says what is wrong and in which part. Whether it still holds is :func:`ended`.
+    One that confirms another issuer's is checked together with that one, whose public key is among ``others``. Raises
+    CertificateError, with the part and what is wrong with it. :func:`ended` tells whether it is still valid.
     """
     found, candidate = _verified(folder, key, release)
     claims, inner = found.claims.get("confirms"), folder / package.CONFIRMED
@@ -190,7 +190,7 @@ def _check_release(found: Package, release: Release) -> None:
 
 
 def _first_difference(theirs: bytes, mine: bytes) -> str:
-    """Name a file that differs, where both are lists of files."""
+    """Return the name of a file that differs, if both are lists of files."""
     try:
         one, other = strict_json(theirs), json.loads(mine)
         names = sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
@@ -230,7 +230,7 @@ def _candidate(found: Package, release: Release) -> Candidate:
     return Candidate(summary=summary, tier=tier, release=release, on=issued)
 
 
-#: Share by which a speed may fall short of another run's on the same stack, beyond the spread of its samples.
+#: Allowed loss of speed against another run on the same stack, beyond the spread of its samples.
 SPEED_SHARE = 0.25
 #: Kinds of change from the claimed result to the one found, with a description of each.
 _WRONG = {
@@ -243,11 +243,11 @@ _WRONG = {
 
 
 def disagreements(claimed: Summary, found: Summary) -> list[str]:
-    """Return in what the run ``found`` does not bear out what ``claimed`` says, a sentence for each case that differs.
+    """Return how the run ``found`` contradicts ``claimed``, one sentence per case that differs.
 
-    Only cases that both executed are compared. Outcomes are compared below any waiver. Outputs whose bits every right
-    device must have are compared by their digests; all others were judged in both runs, and may use no more than twice
-    the share of their limit.
+    Only cases that both executed are compared. Outcomes are compared without waivers. Outputs whose bits are the same
+    on every correct device are compared by their digests; all others were judged in both runs, and may use at most
+    twice the share of their limit.
     """
     changes = compare(claimed, found, speed_share=SPEED_SHARE).changes
     messages = {each.id: _sentence(each) for kind in _WRONG for each in changes[kind]}

@@ -1,7 +1,7 @@
 """A certificate as a folder: the signed statement, its signature, its words, and the evidence, each a file.
 
-The signature is over the statement's SHA-256, the statement has the SHA-256 of each part, and the words are made of the
-statement: no byte of the folder is outside of that chain, and what breaks it is named.
+The signature covers the statement's SHA-256, the statement the SHA-256 of each part, and the words follow from the
+statement: every byte of the folder is covered, and what breaks the chain is named.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ EVIDENCE = {
     "expectations": "expectations.json",
     "rules": "rules.json",
 }
-#: The folder of the certificate that this one confirms, whole, as its issuer made it.
+#: The folder of the certificate that this one confirms, complete, as its issuer made it.
 CONFIRMED = "confirmed"
 FILES = (STATEMENT, SIGNATURE, *WORDS, LOG, *EVIDENCE.values())
-#: What a statement must have, at least; all else is compared with what the evidence gives.
+#: The least content of a statement; the rest is compared with what follows from the evidence.
 FIELDS: Mapping[str, type] = {
     **dict.fromkeys(("id", "release", "tier", "issued", "issuer", "key", "expires"), str),
     **dict.fromkeys(("stack", "run", "counts", "figures", "parts"), dict),
     **dict.fromkeys(("means", "fallbacks", "waived", "not_covered"), list),
 }
-#: The signature is read first, then the statement, then what the statement lists with its size.
+#: The signature is read first, then the statement, then the parts with their listed sizes.
 SIGNATURE_LIMIT_BYTES, STATEMENT_LIMIT_BYTES, PART_LIMIT_BYTES = 10_000, 16 << 20, 64 << 20
 _PURPOSE = "certificate"
 
 
 class CertificateError(AscendError):
-    """A certificate that does not hold; ``part`` is the file of it that is wrong, "" where it is none in particular."""
+    """An invalid certificate; ``part`` is the file that is wrong, "" if it is no single one."""
 
     exit_code = 1
 
@@ -65,10 +65,10 @@ class CertificateError(AscendError):
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A certificate whose files are what was signed.
+    """A certificate whose files are as signed.
 
-    ``parts`` are the bytes of each part but the log, by its name; ``log`` is a copy of the log, which nobody can change
-    after it was checked.
+    ``parts`` are the bytes of each part but the log, by its name; ``log`` is a copy of the log, which cannot change
+    after the check.
     """
 
     claims: Mapping[str, Any]
@@ -85,10 +85,10 @@ def write(
     *,
     confirmed: Path | None = None,
 ) -> dict[str, Any]:
-    """Write a certificate of ``claims`` with its ``parts`` and its ``log`` into a new folder; return what was signed.
+    """Write a certificate of ``claims``, ``parts`` and ``log`` to a new folder, and return the signed statement.
 
-    ``confirmed`` is the folder of the certificate that it confirms, which is copied into it. Raises UsageError where
-    the folder is there already or cannot be written; nothing is left behind then.
+    ``confirmed`` is the folder of the certificate that it confirms, which is copied into it. Raises UsageError if the
+    folder exists or cannot be written; nothing is left behind then.
     """
     listed = {name: _listed(content) for name, content in sorted(parts.items())} | {LOG: _copied(log, None)}
     signed = {**{name: value for name, value in claims.items() if name != "id"}, "parts": listed}
@@ -104,9 +104,9 @@ def write(
 
 @contextmanager
 def opened(folder: Path, key: Ed25519PublicKey) -> Iterator[Package]:
-    """Read a certificate and check that every byte is the one that was signed.
+    """Read a certificate and check every byte against the signature.
 
-    Raises CertificateError, which names the part, where one is not; UsageError where there is no certificate.
+    Raises CertificateError, which names the part, on a mismatch; UsageError if there is no certificate.
     """
     _refuse_strangers(folder)
     signed = _bytes(folder / STATEMENT, STATEMENT_LIMIT_BYTES)
@@ -125,7 +125,7 @@ def opened(folder: Path, key: Ed25519PublicKey) -> Iterator[Package]:
 
 
 def _statement(content: bytes) -> dict[str, Any]:
-    """Read the statement, whose signature holds: what it lacks, its issuer left out."""
+    """Parse a statement with a valid signature: if a field is missing, the issuer omitted it."""
     try:
         claims = strict_json(content)
     except ValueError as error:
@@ -150,7 +150,7 @@ def _has_words(claims: Mapping[str, Any]) -> bool:
 
 
 def date_of(text: str) -> date | None:
-    """Read a day, None where it is none."""
+    """Return a date, None if the text is not one."""
     try:
         return date.fromisoformat(text)
     except ValueError:
@@ -177,9 +177,9 @@ def _check_signature(statement: bytes, signature: bytes, key: Ed25519PublicKey) 
 
 
 def signer(folder: Path) -> str:
-    """Return the fingerprint of the key by which a certificate says that it was signed, which is not checked here.
+    """Return the fingerprint of the key that a certificate claims to be signed with, unchecked.
 
-    Raises UsageError where there is no certificate, CertificateError for one that lacks a file.
+    Raises UsageError if there is no certificate, CertificateError if a file is missing.
     """
     _refuse_strangers(folder)
     return _signature(_bytes(folder / SIGNATURE, SIGNATURE_LIMIT_BYTES))["key"]
@@ -218,12 +218,12 @@ def _altered(part: str) -> CertificateError:
 
 
 def encoded(data: Mapping[str, Any]) -> bytes:
-    """Return the one text of a statement or a signature."""
+    """Return the canonical text of a statement or a signature."""
     return f"{canonical_json(data, indent=1)}\n".encode()
 
 
 def _refuse_strangers(folder: Path) -> None:
-    """Raise CertificateError for a file that is missing, or that does not belong to a certificate."""
+    """Raise CertificateError for a missing file, or one that is not part of a certificate."""
     try:
         names = sorted(os.listdir(folder))  # noqa: PTH208 (names as they are, undecodable ones too)
     except OSError as error:
@@ -245,7 +245,7 @@ def _bytes(path: Path, limit_bytes: int) -> bytes:
 
 
 def _copy_log(path: Path, copy: BinaryIO, listed: Any) -> None:
-    """Copy the log. Raises CertificateError where its size or its SHA-256 is not what was signed."""
+    """Copy the log. Raises CertificateError if its size or SHA-256 is not the signed one."""
     size = listed.get("size_bytes") if isinstance(listed, dict) else None
     try:
         with open_regular(path, SIZE_LIMIT_BYTES, follow=False) as file:
@@ -256,7 +256,7 @@ def _copy_log(path: Path, copy: BinaryIO, listed: Any) -> None:
 
 
 def _copied(file: BinaryIO, copy: BinaryIO | None) -> dict[str, Any]:
-    """Return SHA-256 and size of a file, a MiB at a time, and write it to ``copy``."""
+    """Return SHA-256 and size of a file, read in steps of 1 MiB, and write it to ``copy``."""
     digest, size = hashlib.sha256(), 0
     file.seek(0)
     while part := file.read(1 << 20):

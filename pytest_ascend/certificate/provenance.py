@@ -56,7 +56,7 @@ def chain(candidate: Candidate) -> Iterator[str]:
 
 
 def time_stamps(candidate: Candidate) -> Iterator[str]:
-    """Each time-stamp is of its line, and of the time of the run; whether its authority gave it is for the verifier."""
+    """Each time-stamp is of its line, and within the time of the run; the verifier checks its authority."""
     run = candidate.summary.run
     if run.footer is None:
         return
@@ -115,7 +115,7 @@ def chip(candidate: Candidate) -> Iterator[str]:
 
 
 def versions(candidate: Candidate) -> Iterator[str]:
-    """The versions are ones that were published, and that belong together."""
+    """The versions were published, and belong together."""
     stack, known = candidate.summary.run.header.stack, compatibility.load()
     npu = stack.torch_npu.partition("+")[0]
     if stack.cann and not _is_released(stack.cann, known):
@@ -143,7 +143,7 @@ def _is_released(cann: str, known: compatibility.Compatibility) -> bool:
 
 
 def machine(candidate: Candidate) -> Iterator[str]:
-    """What the doctor saw is the stack of the run, and each version follows from the evidence on it."""
+    """The stack of the run is what the doctor found, and each version follows from the evidence on it."""
     header = candidate.summary.run.header
     if not header.doctor:
         return
@@ -170,7 +170,7 @@ def _component(data: Mapping[str, Any]) -> Component:
 
 
 def findings(candidate: Candidate) -> Iterator[str]:
-    """Each finding is one of this release's rules, as grave as there, and none is left out that must be there."""
+    """Each finding follows from a rule of this release, with its severity, and no required finding is missing."""
     doctor = candidate.summary.run.header.doctor
     rules = {rule.id: rule for rule in RULES}
     given = {str(each.get("id")): each for each in doctor.get("findings", ())}
@@ -186,7 +186,7 @@ def findings(candidate: Candidate) -> Iterator[str]:
 
 
 def devices(candidate: Candidate) -> Iterator[str]:
-    """The devices that npu-smi saw are of the chip of the run, well, each there once, and the ones that were used."""
+    """The devices listed by npu-smi have the run's chip, are healthy, unique, and the ones that were used."""
     header = candidate.summary.run.header
     seen = list(header.doctor.get("devices", ()))
     for each in seen:
@@ -216,7 +216,7 @@ def _memory(device: Mapping[str, Any], name: str) -> Iterator[str]:
 
 
 def options(candidate: Candidate) -> Iterator[str]:
-    """The run was asked for on an NPU, with the numerics that the release pins on its chip."""
+    """The run requested an NPU, with the numeric settings of this release for its chip."""
     given = candidate.summary.run.header.options
     if not re.fullmatch(r"auto|npu(:\d+)?", str(given.get("device", "auto"))):
         yield f"the run was asked for on the device {given['device']}"
@@ -231,7 +231,7 @@ def options(candidate: Candidate) -> Iterator[str]:
 
 
 def one_run(candidate: Candidate) -> Iterator[str]:
-    """It is one run of one machine, and no part of one."""
+    """It is a whole run on one machine."""
     header = candidate.summary.run.header
     if header.shard:
         yield f"the log is part {header.shard.index} of {header.shard.count} of a run"

@@ -1,7 +1,7 @@
-"""What a run was judged by: the frozen manifest, goldens, expectations, and every line of the suites and judges.
+"""What judged a run: the frozen manifest, goldens, expectations, and every file of the suites and judges.
 
-Each is known by its hash. A run writes the hashes of what it used into its log; a certificate holds the lists behind
-them; whoever verifies it compares both with an installation of the same release.
+Each is identified by its hash. A run writes the hashes of what it used to its log; a certificate has the lists behind
+them; a verifier compares both with an installation of the same release.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pytest_ascend.golden.store import SUFFIX
 from pytest_ascend.system.bundled import PACKAGE, folder
 from pytest_ascend.system.files import canonical_json, read_regular
 
-#: Folders inside of an installed package that are no code of ours.
+#: Folders in an installed package that are not our code.
 _BUNDLED = ("suites", "baselines")
 _MADE = (".pyc", ".so", ".o")
 _LARGEST_BYTES = 64 << 20
@@ -26,21 +26,20 @@ _LARGEST_BYTES = 64 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Release:
-    """The bytes of what judges, by part: ``manifest``, ``goldens``, ``expectations`` and ``rules``."""
+    """The bytes of what judged, by part: ``manifest``, ``goldens``, ``expectations`` and ``rules``."""
 
     version: str
     parts: Mapping[str, bytes]
 
     def hashes(self) -> dict[str, str]:
-        """Return the SHA-256 of each part, as a run log holds them."""
+        """Return the SHA-256 of each part, as in a run log."""
         return {name: hashlib.sha256(content).hexdigest() for name, content in self.parts.items()}
 
 
 def used(suites: Path, baselines: Path, expectations: Sequence[Path]) -> dict[str, str]:
-    """Return the hashes of what a run uses, as they stand in the header of its log; "" for what is not there.
+    """Return the hashes of what a run uses, as in the header of its log; "" for a missing part.
 
-    ``expectations`` are the files of known deviations, all of them: with any beside the bundled one, the hash is
-    another one.
+    ``expectations`` are all files of known deviations: with any in addition to the bundled one, the hash differs.
     """
     found = {
         "manifest": _bytes(suites / "manifest.json"),
@@ -52,7 +51,7 @@ def used(suites: Path, baselines: Path, expectations: Sequence[Path]) -> dict[st
 
 
 def installed() -> Release:
-    """Return what this installation judges by. Raises GoldenError where one of its goldens was altered."""
+    """Return this installation's parts. Raises GoldenError if one of its goldens was altered."""
     suites, baselines = folder("suites"), folder("baselines")
     goldens = _read(baselines / "golden" / "manifest.json")
     for problem in altered_goldens(baselines / "golden", goldens):
@@ -67,7 +66,7 @@ def installed() -> Release:
 
 
 def altered_goldens(root: Path, manifest: bytes) -> Iterator[GoldenError]:
-    """Compare every golden below ``root`` with what the manifest says of it."""
+    """Compare every golden below ``root`` with the manifest."""
     try:
         entries = decode_manifest(manifest)
     except ValueError as error:
@@ -84,8 +83,8 @@ def altered_goldens(root: Path, manifest: bytes) -> Iterator[GoldenError]:
 def rules(suites: Path) -> bytes:
     """Return the hash of each file of the package and the suites, as canonical JSON.
 
-    All of them decide: source, the known deviations of operators (``operators.json``), compatibility data, the division
-    into shards. What was compiled from them does not count.
+    All of them matter: source, the known deviations of operators (``operators.json``), compatibility data, the division
+    into shards. Compiled files do not count.
     """
     mine = {f"pytest_ascend/{path.relative_to(PACKAGE).as_posix()}": path for path in _files(PACKAGE)}
     mine = {name: path for name, path in mine.items() if path.relative_to(PACKAGE).parts[0] not in _BUNDLED}
@@ -95,7 +94,7 @@ def rules(suites: Path) -> bytes:
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Yield the files of a release: what Python or a C compiler makes of them is left out, as are hidden files."""
+    """Yield the files of a release, without files compiled from them and hidden files."""
     for path in sorted(root.rglob("*")):
         parts = path.relative_to(root).parts
         is_hidden = any(part.startswith((".", "__pycache__")) for part in parts)

@@ -28,14 +28,14 @@ from pytest_ascend.runlog.reading import broken_chain
 from pytest_ascend.verdict.suites import WaiverLimits, describe
 from pytest_ascend.verdict.summary import Summary
 
-#: Findings of the doctor that are no error of the device or the stack, but make measured speeds unreliable.
+#: Findings of the doctor that are not errors of the device or the stack, but make speed measurements unreliable.
 _DISTURBING = ("devices.occupied",)
 _MIXED = ("cann.mixed", "version.disagreement", "cann.other-operators", "cann.library-path", "chip.several")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """What is to be certified: a run, by a tier, judged by a release, on a day."""
+    """What is to be certified: a run, for a tier, by a release, on a day."""
 
     summary: Summary
     tier: Tier
@@ -52,19 +52,19 @@ class Candidate:
 
     @cached_property
     def frozen(self) -> tuple[Case, ...]:
-        """The cases of the release's own manifest, whatever the log says of itself."""
+        """The cases of the release's own manifest, whatever the log contains."""
         return tuple(convert(each, Case) for each in json.loads(self.release.parts["manifest"])["cases"])
 
     @property
     def findings(self) -> list[Found]:
-        """What the doctor found before the run, but for what is wrong with cards that the run did not use."""
+        """The doctor's findings before the run, except for cards that the run did not use."""
         found = self.summary.run.header.doctor.get("findings", [])
         used = {card["index"] for event in self.cards for card in event.cards}
         return [each for each in found if not used or each.get("card") is None or each["card"] in used]
 
     @property
     def cards(self) -> list[Cards]:
-        """What the log says of the cards of the run, before and after it."""
+        """The log's data on the cards of the run, before and after it."""
         return [event for event in self.summary.run.events if isinstance(event, Cards)]
 
     def of(self, outcome: str) -> list[ResultRecord]:
@@ -74,7 +74,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One reason: ``id`` is stable across releases, ``says`` is for people."""
+    """One reason: ``id`` is stable across releases, ``says`` is readable text."""
 
     id: str
     says: str
@@ -99,7 +99,7 @@ def _checked(requirement: Callable[[Candidate], Iterator[str]], candidate: Candi
 
 
 def required(candidate: Candidate) -> tuple[Case, ...]:
-    """Return the cases that the release asks for, by the tier's suites and the level of the run."""
+    """Return the required cases, by the tier's suites and the level of the run."""
     level = candidate.summary.run.header.level
     return tuple(case for case in candidate.frozen if candidate.tier.covers(case.suite) and case.is_in(level))
 
@@ -126,7 +126,7 @@ def not_ended(candidate: Candidate) -> Iterator[str]:
     """The run must be complete, and its log consistent."""
     if not candidate.summary.run.ended or candidate.summary.run.footer is None:
         yield "the run was stopped before its end"
-    broken = broken_chain(candidate.summary.run.broken)  # which is refused by its own name
+    broken = broken_chain(candidate.summary.run.broken)  # which has a refusal of its own
     yield from (each for each in candidate.summary.contradictions if each != broken)
 
 
@@ -149,12 +149,12 @@ def failures(candidate: Candidate) -> Iterator[str]:
 
 
 def fallbacks(candidate: Candidate) -> Iterator[str]:
-    """No more may be computed by the CPU than the tier allows."""
+    """The CPU must not have computed more than the tier allows."""
     yield from _shares(candidate, candidate.of(Fallback.name), lambda allowed: allowed.fallbacks, "computed by the CPU")
 
 
 def waivers(candidate: Candidate) -> Iterator[str]:
-    """No more defects may be waived or disputed than the tier allows, and each waiver must be whole and in force."""
+    """No more defects may be waived or disputed than the tier allows, and each waiver must be complete and in force."""
     defects = [each for each in candidate.of(Waived.name) if not is_limit(each)]
     yield from _shares(candidate, [*defects, *candidate.of(Disputed.name)], lambda allowed: allowed.waived, "waived")
     for each in candidate.of(Waived.name):
@@ -167,7 +167,7 @@ def waivers(candidate: Candidate) -> Iterator[str]:
 
 
 def limits(candidate: Candidate) -> Iterator[str]:
-    """What is lacking by design must be what this release knows of the stack, and no more than the tier allows."""
+    """What is lacking by design must be known to this release for the stack, and no more than the tier allows."""
     found = [each for each in candidate.of(Waived.name) if is_limit(each)]
     yield from _shares(candidate, found, lambda allowed: allowed.limits, "lacking by design")
     table = parse(candidate.release.parts["expectations"], candidate.summary.run.header.stack).entries
@@ -190,7 +190,7 @@ def _is_known(result: ResultRecord, entry: Expectation | None) -> bool:
 
 
 def judged_otherwise(candidate: Candidate) -> Iterator[str]:
-    """The run must have been judged by this release, whole and unaltered."""
+    """The run must have been judged by this release, complete and unaltered."""
     used, mine = candidate.summary.run.header.used, candidate.release.hashes()
     version = candidate.summary.run.header.stack.pytest_ascend
     if version != candidate.release.version:
@@ -221,7 +221,7 @@ def tampered(candidate: Candidate) -> Iterator[str]:
 
 
 def unhealthy(candidate: Candidate) -> Iterator[str]:
-    """The doctor must have looked, and found nothing that makes results doubtful."""
+    """The doctor must have run, and found nothing that makes results doubtful."""
     if not candidate.summary.run.header.doctor:
         yield "the log does not have what the doctor found"
     elif not candidate.summary.run.header.doctor.get("devices"):
@@ -245,7 +245,7 @@ def mixed(candidate: Candidate) -> Iterator[str]:
 
 
 def disturbed(candidate: Candidate) -> Iterator[str]:
-    """Figures of speed need a device of one's own, and figures."""
+    """Benchmarks need a device without other processes, and figures."""
     if candidate.tier.quiet:
         yield from (
             f"the device was in use: {each['what']}" for each in candidate.findings if each.get("id") in _DISTURBING

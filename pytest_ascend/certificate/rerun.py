@@ -1,4 +1,4 @@
-"""Execute randomly chosen cases of a certified run again, on the device at hand."""
+"""Execute random cases of a certified run again, on this machine's device."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from pytest_ascend.system.bundled import folder
 from pytest_ascend.verdict.summary import Summary, summarise
 
 _NOT_EXECUTED = (NotRun.name, NotEmulated.name)
-#: Exit codes of a run that came to an end, with a log of what was executed.
+#: Exit codes of a run that finished, with a log of what was executed.
 _ENDED = (0, 1, 5, 7)
-#: Suites that need more than one device, or look at the machine of the run.
+#: Suites that need more than one device, or that examine the run's machine.
 _LEFT_OUT = ("distributed", "environment")
 _TEST = re.compile(r"(?:^|/)suites/((\w+)/test_\w+\.py::test_\w+\[[^\0\n]+\])$")
 _SHOWN_LINES = 12
@@ -43,10 +43,10 @@ class Rerun:
 
 
 def rerun(claimed: Summary, count: int, *, device: str = "auto", chance: Random | None = None) -> Rerun:
-    """Draw ``count`` executed cases of a run, execute them here, and say in what they disagree.
+    """Sample ``count`` executed cases of a run, execute them here, and return the disagreements.
 
-    The calls of sweeps follow from the challenge of the run. Raises UsageError where nothing can be drawn, or where the
-    device at hand is of another chip; AscendError where pytest does not come to its end.
+    The calls of sweeps follow from the challenge of the run. Raises UsageError if there is nothing to sample, or the
+    device is of another chip; AscendError if pytest does not finish.
     """
     eligible = [each for each in claimed.results if _place(each)]
     if not eligible:
@@ -72,7 +72,7 @@ def rerun(claimed: Summary, count: int, *, device: str = "auto", chance: Random 
 
 
 def _place(result: ResultRecord) -> str:
-    """Return the test of a case as it is installed here, "" for a case that cannot be executed again."""
+    """Return the test of a case in this installation, "" for a case that cannot be executed again."""
     found = _TEST.search(result.node_id)
     if not found or result.outcome.name in _NOT_EXECUTED or found[2] in _LEFT_OUT:
         return ""

@@ -16,9 +16,9 @@ from pytest_ascend.certificate.package import CertificateError
 from pytest_ascend.errors import UsageError
 from pytest_ascend.system.files import canonical_json, read_regular, strict_json, write_if_new
 
-#: 2: ``stale_after``, and releases among what is revoked.
+#: 2: adds ``stale_after``, and revoked releases.
 SCHEMA = 2
-#: How long a list is relied on, in days, if its issuer does not say otherwise.
+#: Days for which a list is valid, unless its issuer sets another number.
 FRESH_DAYS = 90
 _PURPOSE = "revocations"
 _LARGEST_BYTES = 16 << 20
@@ -36,12 +36,12 @@ class Revocations:
     entries: tuple[Mapping[str, str], ...]
 
     def find(self, certificate_id: str) -> Mapping[str, str] | None:
-        """Return the entry of a certificate, None where it is not revoked."""
+        """Return the entry of a certificate, None if it is not revoked."""
         return next((each for each in self.entries if each["id"] == certificate_id), None)
 
 
 def read(path: Path, key: Ed25519PublicKey) -> Revocations:
-    """Read a list. Raises CertificateError where it was altered or is another key's, UsageError where it is missing."""
+    """Read a list. Raises CertificateError if it was altered or has another key, UsageError if it is missing."""
     try:
         content = read_regular(path, _LARGEST_BYTES)
         data = strict_json(content)
@@ -61,16 +61,16 @@ def read(path: Path, key: Ed25519PublicKey) -> Revocations:
 
 
 def of_release(version: str) -> str:
-    """Return the name under which a release stands on a list."""
+    """Return the name of a release in a list."""
     return f"pytest-ascend {version}"
 
 
 def add(
     path: Path, certificate_id: str, reason: str, key: Ed25519PrivateKey, *, on: date, fresh_days: int = FRESH_DAYS
 ) -> int:
-    """Add a certificate, or a release, to a list, and sign it anew; return its length.
+    """Add a certificate, or a release, to a list, sign it again, and return its length.
 
-    The list is begun where there is none; it is stale ``fresh_days`` after the day ``on``.
+    The list is created if necessary; it is stale ``fresh_days`` after the day ``on``.
     """
     known = read(path, key.public_key()).entries if path.exists() else ()
     entries = [dict(each) for each in known if each["id"] != certificate_id]

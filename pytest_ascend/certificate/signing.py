@@ -1,4 +1,4 @@
-"""Keys and signatures: Ed25519 (RFC 8032), by the library ``cryptography``. Nothing is invented here."""
+"""Keys and signatures: Ed25519 (RFC 8032), by the library ``cryptography``; no cryptography of our own."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _LARGEST_BYTES = 10_000
 
 
 def fingerprint(key: Ed25519PublicKey) -> str:
-    """Return the name of a key: the SHA-256 of its 32 bytes, in hex."""
+    """Return the fingerprint of a key: the SHA-256 of its 32 bytes, in hex."""
     raw = key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
     return hashlib.sha256(raw).hexdigest()
 
 
 def make_keys(private: Path, passphrase: str) -> Ed25519PublicKey:
-    """Write a new private key, which nobody else may read, and beside it the public one (``.pub``).
+    """Write a new private key, readable only by its owner, and beside it the public one (``.pub``).
 
-    Raises UsageError where one of the files is there already: a key that is lost cannot be made again.
+    Raises UsageError if one of the files exists: an overwritten key would be lost.
     """
     key = Ed25519PrivateKey.generate()
     protection: serialization.KeySerializationEncryption = serialization.NoEncryption()
@@ -43,12 +43,12 @@ def make_keys(private: Path, passphrase: str) -> Ed25519PublicKey:
 
 
 def public_path(private: Path) -> Path:
-    """Return where the public key of a private one is written."""
+    """Return the path of the public key of a private one."""
     return private.with_name(f"{private.name}.pub")
 
 
 def private_key(path: Path, passphrase: str) -> Ed25519PrivateKey:
-    """Read a private key. Raises UsageError for a file that holds none, or a wrong passphrase."""
+    """Read a private key. Raises UsageError for a file without one, or a wrong passphrase."""
     try:
         key = serialization.load_pem_private_key(_read(path), passphrase.encode() or None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -59,7 +59,7 @@ def private_key(path: Path, passphrase: str) -> Ed25519PrivateKey:
 
 
 def public_key(path: Path) -> Ed25519PublicKey:
-    """Read a public key. Raises UsageError for a file that holds none."""
+    """Read a public key. Raises UsageError for a file without one."""
     try:
         key = serialization.load_pem_public_key(_read(path))
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:

@@ -31,10 +31,10 @@ CHOSEN = ("issued", "issuer", "key")
 def statement(
     candidate: Candidate, *, issuer: str, key: str, confirms: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return all that is certified, as builtins. ``key`` is the fingerprint of the public key.
+    """Return the content of a certificate, as builtins. ``key`` is the fingerprint of the public key.
 
-    ``confirms`` names the certificate of another issuer that this one's run bears out, by ``id``, ``issuer``, ``key``
-    and the ``sha256`` of its statement. The hashes of the parts are added by the package.
+    ``confirms`` names the certificate of another issuer that this run confirms, by ``id``, ``issuer``, ``key`` and the
+    ``sha256`` of its statement. The package adds the hashes of the parts.
     """
     run = candidate.summary.run
     finished = run.footer.finished if run.footer else run.header.started
@@ -75,7 +75,7 @@ def statement(
 
 
 def time_stamps(run: Run) -> list[dict[str, str]]:
-    """Return by whom and when lines of the log were stamped."""
+    """Return the authorities and times of the log's time-stamps."""
     stamps = [each for each in run.events if isinstance(each, TimeStamped) and each.answer]
     return [
         {"authority": each.authority, "time": moment_of(each.answer, each.digest).isoformat(timespec="seconds")}
@@ -97,7 +97,7 @@ def counts(candidate: Candidate) -> dict[str, dict[str, int]]:
 
 
 def limits(candidate: Candidate) -> list[dict[str, Any]]:
-    """Return what torch_npu of this version does not have by design: each cause with its cases."""
+    """Return what this version of torch_npu lacks by design: each cause with its cases."""
     return [
         {
             "cause": each.cause,
@@ -123,9 +123,9 @@ def not_covered(candidate: Candidate) -> list[str]:
 
 
 def identity(content: Mapping[str, Any]) -> str:
-    """Return the name of a certificate: by which it is cited, and revoked.
+    """Return the number of a certificate, by which it is cited and revoked.
 
-    The same run that is certified again, on another day, has the same name.
+    A run certified again on another day keeps its number.
     """
     kept = {name: value for name, value in content.items() if name not in ("id", "issued")}
     return hashlib.sha256(canonical_json(kept).encode()).hexdigest()[:32]

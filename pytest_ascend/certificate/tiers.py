@@ -1,4 +1,4 @@
-"""What can be certified, as data: each tier with what it asks for. A tier includes the ones before it."""
+"""The tiers of certificates as data, with their requirements. A tier includes the previous ones."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from pytest_ascend.verdict.suites import describe
 class Tier:
     """One tier.
 
-    All suites must have run at ``level`` or above, except those of higher tiers: each says which is its first
-    (``suites/NAME/suite.json``), and one that says nothing belongs to the lowest. ``quiet``: nobody else may have used
-    the device.
+    All suites must have run at ``level`` or above, except those of higher tiers: each names its first tier
+    (``suites/NAME/suite.json``), by default the lowest. ``quiet``: no other process may have used the device.
     """
 
     name: str
@@ -23,7 +22,7 @@ class Tier:
     quiet: bool = False
 
     def covers(self, suite: str) -> bool:
-        """Whether the tier says anything of a suite."""
+        """Whether the tier includes a suite."""
         return TIERS[describe(suite).tier] in included(self)
 
 
@@ -52,12 +51,12 @@ TIERS: Mapping[str, Tier] = {
     )
 }
 
-#: Parts of a stack without which nobody would know what was certified.
+#: Parts of a stack that must be known.
 NEEDED = ("chip", "driver", "cann", "torch", "torch_npu", "torch_npu_commit", "python")
 
-#: How long a certificate is valid, from the end of its run.
+#: Months of validity, from the end of the run.
 MONTHS = 12
-#: It ends earlier when this many newer releases of CANN exist.
+#: Validity ends earlier when this many newer releases of CANN exist.
 NEWER_CANN = 4
 
 

@@ -1,7 +1,7 @@
-"""Time-stamps of RFC 3161 over lines of a run log: an authority says when a line, and all before it, was there.
+"""RFC 3161 time-stamps of lines of a run log: an authority certifies when a line, and all before it, existed.
 
-The library ``rfc3161-client`` (the extra ``certificate``) makes requests and checks answers; nothing of it is needed
-where no time-stamp was asked for.
+The library ``rfc3161-client`` (the extra ``certificate``) makes requests and checks answers; without time-stamps it is
+not needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INSTALL = "pip install 'pytest-ascend[certificate]'"
 
 
 class TimestampError(AscendError):
-    """A time-stamp that an authority did not give, or that does not hold."""
+    """A time-stamp that an authority did not give, or that is invalid."""
 
     exit_code = 1
 
@@ -43,8 +43,8 @@ def _library() -> Any:
 def take(authority: str, line: bytes) -> str:
     """Have an authority stamp a line of a log, and return its answer in base64.
 
-    Raises UsageError for what is no address, or without the library; TimestampError where the authority does not answer
-    with a time-stamp of this very line.
+    Raises UsageError for an invalid address, or without the library; TimestampError if the authority does not return a
+    time-stamp of this line.
     """
     if not authority.startswith(("http://", "https://")):
         raise UsageError(
@@ -72,9 +72,9 @@ def take(authority: str, line: bytes) -> str:
 
 
 def moment_of(answer: str, digest: str) -> datetime:
-    """Return when the line with this SHA-256 was stamped, as the answer says; who says so is not checked here.
+    """Return when the line with this SHA-256 was stamped, by the answer; the authority is not checked here.
 
-    Raises TimestampError for an answer of another line, or for what is none.
+    Raises TimestampError for an answer for another line, or an invalid one.
     """
     response = _decoded(answer)
     if response.tst_info.message_imprint.message.hex() != digest:
@@ -84,7 +84,7 @@ def moment_of(answer: str, digest: str) -> datetime:
 
 
 def check(answer: str, digest: str, roots: Sequence[x509.Certificate]) -> None:
-    """Check that an authority below these roots stamped the line. Raises TimestampError where it did not."""
+    """Check that an authority with these roots stamped the line. Raises TimestampError if it did not."""
     library = _library()
     builder = library.VerifierBuilder()
     for root in roots:
@@ -97,7 +97,7 @@ def check(answer: str, digest: str, roots: Sequence[x509.Certificate]) -> None:
 
 
 def roots_of(path: Path) -> tuple[x509.Certificate, ...]:
-    """Read root certificates in PEM. Raises UsageError for a file that holds none."""
+    """Read root certificates in PEM. Raises UsageError for a file without any."""
     try:
         return tuple(x509.load_pem_x509_certificates(read_regular(path, _LARGEST_BYTES)))
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The certificate in words, for people: made of the statement alone, so that it cannot say anything else."""
+"""The certificate as text: derived from the statement alone, so that it cannot differ from it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from pytest_ascend.certificate.tiers import NEWER_CANN, TIERS
 from pytest_ascend.records.text import one_line
 
-#: Parts of a stack, as people call them.
+#: The parts of a stack, with readable names.
 NAMES = {
     "chip": "chip",
     "driver": "driver",
@@ -30,7 +30,7 @@ _NAMES_ZH = {
     "host": "主机",
 }
 
-#: Language -> what a certificate says, by key. What the run or the release said itself stays in its own words.
+#: Language -> the texts of a certificate, by key. Sentences of the run and the release are not translated.
 TEXTS: Mapping[str, Mapping[str, str]] = {
     "en": {
         "title": "CERTIFICATE OF CONFORMANCE, tier: {tier}",
@@ -91,7 +91,7 @@ TEXTS: Mapping[str, Mapping[str, str]] = {
         "warranty": "若日志属实，则该次运行达到此等级。本证书不构成任何担保。",
     },
 }
-#: What a tier means, in the words of the statement -> in Chinese.
+#: The meaning of each tier in the statement's words -> in Chinese.
 _MEANS_ZH = {
     TIERS[
         "operators"
@@ -171,12 +171,12 @@ _OF_WAIVER = ("case", "reason", "issue", "expires")
 
 
 def _figures(figures: Mapping[str, Mapping[str, float]], nothing: str) -> Iterator[str]:
-    """Yield what was measured; each name has its unit."""
+    """Yield the measurements, with their units."""
     for case, measured in figures.items():
         yield f"  {case}: {', '.join(f'{name} {value:.6g}' for name, value in measured.items()) or nothing}"
 
 
-#: How many names a reason lists.
+#: The number of names that a reason lists.
 _NAMED = 3
 
 
@@ -186,6 +186,6 @@ def counted_cases(count: int) -> str:
 
 
 def named(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names, and the number of others."""
     rest = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{rest}"
