@@ -63,7 +63,13 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "tests/unit/suites/test_ops_[jpv]*.py",
         "tests/meta/test_properties.py",
     ),
-    "emulator/kernels": ("tests/emulator",),
+    # Not those of chips, devices and start-up: they start processes, minutes in all, for every survivor.
+    "emulator/kernels": (
+        "tests/emulator/test_at*.py",
+        "tests/emulator/test_c[or]*.py",
+        "tests/emulator/test_[e-or-u]*.py",
+        "tests/emulator/test_po*.py",
+    ),
 }
 #: What calls the kernels, from threads of torch's own (those of backward) too, which no trace function reaches.
 DISPATCH = "pytest_ascend.emulator.dispatch"
