@@ -120,6 +120,15 @@ def test_results_are_alike_in_names_forms_and_bits(
     assert (alike(actual, wanted) is not None) == is_alike
 
 
+@pytest.mark.parametrize("changed", range(5))
+def test_one_bit_in_one_of_several_results_is_another_result(changed: int) -> None:
+    wanted = [ONE, TWO.half(), TWO.long(), ONE.bool(), ONE * 1j]
+    actual = [each.clone() for each in wanted]
+    assert alike({"a": [*actual[:2]], "b": [*actual[2:]]}, {"a": [*wanted[:2]], "b": [*wanted[2:]]})
+    actual[changed].view(torch.uint8)[-1] ^= 1
+    assert alike({"a": [*actual[:2]], "b": [*actual[2:]]}, {"a": [*wanted[:2]], "b": [*wanted[2:]]}) is None
+
+
 def test_what_is_alike_is_joined_in_one_order() -> None:
     found = alike({"a": [ONE, TWO.long()], "b": [TWO]}, {"b": [TWO], "a": [ONE, TWO.long()]})
     assert found is not None

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.operators.calling import tensors
-from pytest_ascend.operators.reproducing import program
+from pytest_ascend.operators.calling import tensors, upstream
+from pytest_ascend.operators.reproducing import _normal_grad_output, program
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.verdict import Verdict
+from pytest_ascend.run import inputs
 from pytest_ascend.system.bundled import folder
 from suites.ops import CASES
 from suites.ops.table import target_of
@@ -71,3 +73,18 @@ def test_some_of_these_inputs_are_too_large_to_be_written_down() -> None:
     subject = subject_of("ops/exp/forward/float32")
     sample = max(subject.samples, key=lambda each: largest(subject, each))
     assert "inputs.uniform(" in program(subject, about(subject, sample))
+
+
+@pytest.mark.parametrize("all_bits", [False, True])
+@pytest.mark.parametrize("one_set_of_inputs", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_what_is_said_of_the_gradient_of_an_output_draws_it_again(
+    dtype: str, one_set_of_inputs: bool, all_bits: bool
+) -> None:
+    subject = subject_of(f"ops/exp/forward/{dtype}")
+    sample = replace(subject.samples[0], all_bits=all_bits)
+    subject.operator = operator = replace(subject.operator, one_set_of_inputs=one_set_of_inputs)
+    output = torch.zeros(3, 5, dtype=subject.dtype, requires_grad=True).exp()
+    (drawn,) = upstream(operator, sample, [output], subject.dtype)
+    said = _normal_grad_output(subject, sample, f"ops/exp/{sample.name}/up/0", drawn)
+    assert same_bits(eval(said, {"inputs": inputs, "torch": torch}), drawn)  # noqa: S307  (our own words)
