@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 import filelock
-import platformdirs
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 from pytest_ascend.emulator.signature import C_TYPES, Parameter, Signature
 from pytest_ascend.errors import EmulatorUnavailable
+from pytest_ascend.system.files import cache_folder
 
 HERE = Path(__file__).resolve().parent
 
@@ -51,13 +51,12 @@ def emulated_cann() -> Path:
 
 
 def _cache() -> Path:
-    folder = Path(os.environ.get("PYTEST_ASCEND_CACHE") or platformdirs.user_cache_path("pytest-ascend"))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = cache_folder()
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise EmulatorUnavailable(
-            f"the cache for the compiled emulated CANN cannot be written: {folder}: {error.strerror}",
+            f"the cache for the compiled emulated CANN cannot be written: {error}",
             hint="make the folder writable, or set PYTEST_ASCEND_CACHE to another one",
         ) from error
     return folder

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
-from platformdirs import user_cache_path
 
 from pytest_ascend.errors import GoldenError
-from pytest_ascend.system.files import canonical_json, read_regular, strict_json
+from pytest_ascend.system.files import cache_folder, canonical_json, read_regular, strict_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,10 +91,17 @@ def read_bounded(root: Path, path: Path, golden_id: str) -> bytes:
 
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """Lock a store against other processes. The lock is outside of the store, which is copied and published."""
+    """Lock a store against other processes. The lock is outside of the store, which is copied and published.
+
+    Raises GoldenError where the folder of locks cannot be made.
+    """
     name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()
-    folder = user_cache_path("pytest-ascend", ensure_exists=True) / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder = cache_folder() / "locks"
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        hint = "make the folder writable, or set PYTEST_ASCEND_CACHE to another one"
+        raise GoldenError(f"the store cannot be locked: {error}", path=str(root), hint=hint) from error
     with FileLock(folder / f"golden-{name[:32]}.lock"):
         yield
 

@@ -15,6 +15,8 @@ import stat
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
+import platformdirs
+
 #: Deepest nesting of JSON that is read. What this package writes needs eight.
 DEPTH_LIMIT = 32
 #: Longest whole number of JSON that is read: 2**64 has 20 digits, and Python 3.10 takes seconds for 100,000.
@@ -130,3 +132,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(table) != len(pairs):
         raise ValueError("a key stands twice in one object")
     return table
+
+
+def cache_folder() -> Path:
+    """Return the folder of what is kept between runs, made if need be.
+
+    It is PYTEST_ASCEND_CACHE, or the user's cache folder. Raises OSError where it cannot be made.
+    """
+    folder = Path(os.environ.get("PYTEST_ASCEND_CACHE") or platformdirs.user_cache_path("pytest-ascend"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

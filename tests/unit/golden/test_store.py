@@ -10,7 +10,7 @@ import torch
 
 from pytest_ascend.errors import GoldenError
 from pytest_ascend.golden import Golden, GoldenStore, Provenance
-from pytest_ascend.golden.files import decode, encode
+from pytest_ascend.golden.files import decode, encode, locked
 from pytest_ascend.system.files import canonical_json
 
 MADE = Provenance(how="by hand", generator="ops@1", seed="0", torch="2.13.0", numpy="2.0.0", machine="x86_64 AVX2")
@@ -237,3 +237,19 @@ def test_a_golden_with_a_meta_that_json_lacks_is_not_written(tmp_path: Path) -> 
 def test_bytes_that_are_no_golden_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="no golden"):
         decode(data)
+
+
+def test_a_store_is_locked_in_the_folder_that_a_variable_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_ASCEND_CACHE", str(tmp_path / "made" / "cache"))
+    with locked(tmp_path):
+        assert len([*(tmp_path / "made/cache/locks").iterdir()]) == 1
+
+
+def test_where_no_store_can_be_locked_one_line_says_what_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PYTEST_ASCEND_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(GoldenError, match=r"cannot be locked: .*file") as caught, locked(tmp_path):
+        pass
+    assert "set PYTEST_ASCEND_CACHE" in caught.value.hint
