@@ -140,7 +140,7 @@ def _draws_anew(operator: Operator, template: Sample) -> bool:
 
 def shift_of(operator: Operator, dtype: str) -> int:
     """Return by how much a dtype is ahead of the first one in every cycle."""
-    return operator.dtypes.index(dtype) if dtype in operator.dtypes else 0
+    return operator.dtypes.index(dtype)
 
 
 def _deepened(operator: Operator, template: Sample, number: int) -> Sample:

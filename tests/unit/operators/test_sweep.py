@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_ascend.coverage.manifest import SWEEP_GENERATION
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators import Operator, call
 from pytest_ascend.operators.calling import as_it_is
@@ -19,6 +21,7 @@ from pytest_ascend.operators.judging import digest
 from pytest_ascend.operators.reproducing import program
 from pytest_ascend.operators.sweep import CALLS, Sweep
 from pytest_ascend.operators.target import Target
+from pytest_ascend.operators.values import Values
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 from pytest_ascend.system.bundled import folder
@@ -61,6 +64,27 @@ def test_a_seed_gives_the_same_calls_and_another_one_others() -> None:
     assert made(1) != made(2)
     first = next(generate(OPERATORS["add"], "float32", 1, 1)).sample
     assert len({digest(first.arguments("add", torch.float32)[0]) for _ in range(2)}) == 1
+
+
+#: The digest of calls of seed 7, by the generation that the manifest counts.
+CALLS_OF_GENERATION = {2: "4e83467b90ca1c3c"}
+
+
+def test_calls_of_a_seed_are_those_of_their_generation() -> None:
+    """A verifier makes the calls of a run anew from its seed: where they change, the generation does."""
+    found, store = hashlib.sha256(), GoldenStore(folder("baselines") / "golden")
+    names = ("add", "exp", "sum", "matmul", "sort", "cat", "conv2d", "layer_norm", "where")
+    for operator in (
+        *(OPERATORS[name] for name in names),
+        swept("pdist", "float32", store),
+        swept("diff", "int32", store),
+    ):
+        for dtype in sorted({"float32", "bfloat16", "int32"} & {*operator.dtypes}):
+            for each in generate(operator, dtype, 30, 7):
+                sources = [value if isinstance(value, Values) else value.label for value in each.sample.values()]
+                asked = (each.sample.name, sources, each.layout, each.axes, each.number, each.template)
+                found.update(repr(asked).encode())
+    assert found.hexdigest()[:16] == CALLS_OF_GENERATION[SWEEP_GENERATION]
 
 
 #: Every operator with sizes, numbers and layouts that are free; what is left out takes one size, or no tensor.
