@@ -69,6 +69,7 @@ def test_the_element_that_the_judge_named_is_shown(capsys: pytest.CaptureFixture
 )
 def test_inputs_arrive_bit_for_bit_in_their_strides(x: torch.Tensor) -> None:
     program = snippet(Reproduction(title="a test", function=torch.Tensor.clone, args=(x,)), CPU)
+    assert ("laid(" in program) is (x.numel() > 0 and (not x.is_contiguous() or x.storage_offset() > 0))
     held, code = ran(program)
     assert code == 0
     found = held["on_device"](held["x0"])

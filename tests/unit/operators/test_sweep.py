@@ -96,11 +96,16 @@ def test_common_axes_are_asked_at_standard_and_all_that_apply_at_full(family: st
     chance = random.Random(f"axes of {family}")  # noqa: S311  (no secret)
     mine = [each for each in OPERATORS.values() if each.family == family and each.sweep]
     for operator in mine:
-        asked = {axis for each in generate(operator, operator.dtypes[0], CALLS["sweep"]) for axis in each.axes}
+        calls = [*generate(operator, operator.dtypes[0], CALLS["sweep"])]
+        asked = {axis for each in calls for axis in each.axes}
         assert asked >= COMMON, operator.name
         assert "special in the tail" in asked or not operator.nonfinite or "float32" not in operator.dtypes, (
             operator.name
         )
+        for each in calls:
+            sizes = {size for source in each.sample.values() for size in source.shape}
+            assert "empty" not in each.axes or 0 in sizes, each.sample.name
+            assert "one" not in each.axes or 1 in sizes, each.sample.name
     for operator in chance.sample(mine, 2):
         for dtype in chance.sample(operator.dtypes, 1):
             asked = {axis for each in generate(operator, dtype, CALLS["sweep-more"]) for axis in each.axes}

@@ -89,6 +89,14 @@ def test_a_layout_is_another_one(layout: str) -> None:
     assert placed.storage_offset() == OFFSET or not placed.is_contiguous()
 
 
+@pytest.mark.parametrize("shape", [(1,), (3,), (1, 1), (2, 3), (1, 3, 4, 5), (2, 3, 4, 5)], ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_a_layout_places_otherwise_is_called_changed(layout: str, shape: tuple[int, ...]) -> None:
+    tensor = torch.zeros(shape)
+    placed = LAYOUTS[layout](tensor, CPU)
+    assert changes(LAYOUTS[layout], tensor) or (placed.stride(), placed.storage_offset()) == (tensor.stride(), 0)
+
+
 def test_what_is_expanded_is_placed_expanded() -> None:
     tensor = normal(3, 5).expanded().make("key", torch.float32)
     assert contiguous(tensor, CPU).stride() == (0, 1)
