@@ -12,7 +12,7 @@ from pytest_ascend import __version__
 from pytest_ascend.errors import AscendError
 from pytest_ascend.records.text import visible
 
-#: Command: where it is, and its line in ``--help``, which is given without loading it.
+#: Command: its module, and its line in ``--help``, which is shown without loading it.
 COMMANDS = {
     "analyze": (
         "pytest_ascend.migration.analyze:analyze",

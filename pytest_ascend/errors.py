@@ -20,7 +20,7 @@ EXIT_CODES = {
 
 
 class AscendError(Exception):
-    """Something that the user can act on. ``str()`` gives the message and the hint, on lines of their own."""
+    """An error that the user can fix. ``str()`` returns the message and the hint, on separate lines."""
 
     #: Exit code of ``pytest --ascend`` and of the command line when this error ends them.
     exit_code = 4
@@ -39,7 +39,7 @@ class UsageError(AscendError):
 
 
 class DeviceUnavailable(AscendError):
-    """The device that was asked for, or whose traces are on this machine, cannot be used."""
+    """The requested device, or one that this machine shows signs of, cannot be used."""
 
     exit_code = 6
 

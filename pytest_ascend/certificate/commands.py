@@ -41,9 +41,9 @@ _passphrase = click.option("--passphrase", envvar=PASSPHRASE, default="", hidden
 @click.argument("run", type=_path)
 @_key
 @click.option("--tier", type=click.Choice(list(TIERS)), required=True, help="What is to be certified.")
-@click.option("--issuer", required=True, help="Who certifies, as readers know them.", metavar="NAME")
+@click.option("--issuer", required=True, help="The issuer's name, as readers know it.", metavar="NAME")
 @click.option("-o", "--output", type=_path, help="The folder to write; by default beside the log.", metavar="DIR")
-@click.option("--confirms", type=_path, help="A certificate of another issuer that RUN bears out.", metavar="DIR")
+@click.option("--confirms", type=_path, help="A certificate of another issuer that RUN confirms.", metavar="DIR")
 @click.option("--confirms-key", type=_path, help="The public key of that issuer.", metavar="FILE")
 @_passphrase
 def certify(
@@ -100,8 +100,10 @@ def certify(
     "--authority", type=_path, help="The root certificate of the time-stamp authority, in PEM.", metavar="FILE"
 )
 @click.option("--on", "day", help="The day to judge by; today if not given.", metavar="YYYY-MM-DD")
-@click.option("--rerun", "count", type=click.IntRange(1, 100_000), help="Execute so many cases here.", metavar="N")
-@click.option("--language", type=click.Choice(LANGUAGES), default="en", show_default=True, help="Of what it says.")
+@click.option("--rerun", "count", type=click.IntRange(1, 100_000), help="Number of cases to execute here.", metavar="N")
+@click.option(
+    "--language", type=click.Choice(LANGUAGES), default="en", show_default=True, help="Language of the output."
+)
 @click.option("--rerun-device", default="auto", show_default=True, help="Where: as --ascend-device.", metavar="DEVICE")
 def verify(
     *,
@@ -175,14 +177,14 @@ def _rerun(found: Verified, count: int, device: str) -> Iterator[str]:
 @click.argument("certificate_id", required=False, default="")
 @click.option("--release", default="", help="Withdraw every certificate of this release instead.", metavar="VERSION")
 @_key
-@click.option("--reason", required=True, help="Why it holds no more, for everybody to read.")
-@click.option("--list", "path", type=_path, required=True, help="The list to begin, or to add to.", metavar="FILE")
+@click.option("--reason", required=True, help="Why it is revoked; everybody can read this.")
+@click.option("--list", "path", type=_path, required=True, help="The list to create or extend.", metavar="FILE")
 @click.option(
     "--fresh-days",
     type=click.IntRange(1, 3660),
     default=revocation.FRESH_DAYS,
     show_default=True,
-    help="How long the list is relied on.",
+    help="Days for which the list is valid.",
 )
 @_passphrase
 def revoke(
@@ -201,7 +203,7 @@ def revoke(
 
 @click.command("certificate-export")
 @click.argument("certificate", type=_path)
-@click.option("--format", "form", type=click.Choice(["in-toto", "xlsx"]), required=True, help="What to make.")
+@click.option("--format", "form", type=click.Choice(["in-toto", "xlsx"]), required=True, help="Output format.")
 @click.option("-o", "--output", type=_path, required=True, help="The file to write.", metavar="FILE")
 @click.option(
     "--key",

@@ -16,7 +16,7 @@ from pytest_ascend.system.files import write_if_new
 
 
 @click.command()
-@click.option("--check", is_flag=True, help="Write nothing; exit code 1 where the manifest is not up to date.")
+@click.option("--check", is_flag=True, help="Write nothing; exit code 1 if the manifest is not up to date.")
 @click.option("--durations", type=click.Path(path_type=Path), help="Only record how long the cases of this run took.")
 def manifest(check: bool, durations: Path | None) -> None:
     """Freeze the list of all cases that the bundled suites offer.

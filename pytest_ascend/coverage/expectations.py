@@ -37,7 +37,7 @@ NAME = "expectations.json"
 #: Enough for some hundred causes with some thousand patterns; larger files are refused.
 LIMIT_BYTES = 4 * 2**20
 
-#: Beginning of the reason of a pass on the emulated device where a deviation was expected.
+#: Prefix of the reason of a pass on the emulated device despite an expected deviation.
 BETTER = "better than expected"
 
 #: A limit is what a version of torch_npu lacks by design; a defect has to be fixed.
@@ -89,7 +89,7 @@ class Expectation:
         return any(_matches(pattern, case_id) for pattern in self.cases)
 
     def judge(self, found: Outcome, today: date) -> Outcome:
-        """Return the outcome of a case with this expectation. ``not-emulated`` stays as it is."""
+        """Return the outcome of a case with this expectation. ``not-emulated`` is kept."""
         if self.outcome == Disputed.name:
             return self._disputed(found)
         if found.name == self.outcome and self.says in f"{found.reason}\n{found.detail}":

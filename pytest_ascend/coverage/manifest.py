@@ -28,7 +28,7 @@ LARGEST_BYTES = 64 << 20
 
 
 def load(suites: Path) -> tuple[Case, ...]:
-    """Read the manifest in the folder ``suites``. Raises UsageError where it is missing or damaged."""
+    """Read the manifest in the folder ``suites``. Raises UsageError if it is missing or damaged."""
     path = suites / NAME
     return _loaded(path, path.stat().st_mtime_ns if path.exists() else 0)
 

@@ -1,4 +1,4 @@
-"""Where cases run: what a run needs from a device. A module for each kind of device implements it."""
+"""The interface of devices for a run, with a module for each kind of device."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Device(Protocol):
         ...
 
     def chip(self) -> str:
-        """Return the name of the chip, "" where none is known."""
+        """Return the name of the chip, "" if unknown."""
         ...
 
     def allocated_bytes(self) -> int:

@@ -62,7 +62,7 @@ class Cuda:
         return int(torch.cuda.memory_allocated(self.index))
 
     def reset_peak_memory(self) -> None:
-        """Begin to measure the peak of memory anew."""
+        """Restart measuring peak memory."""
         import torch
 
         torch.cuda.reset_peak_memory_stats(self.index)
@@ -89,7 +89,7 @@ def open_cuda(index: int) -> Cuda:
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """The CPU. Its work is done when the call returns, and nobody counts its memory."""
+    """The CPU. Its calls are synchronous, and its memory is not measured."""
 
     kind: str = "cpu"
     label: str = "cpu"

@@ -1,6 +1,6 @@
 """What torch's dispatcher knows of an operator on an NPU: who computes it there. Nothing is computed for it.
 
-What is asked here is no public part of torch, so that it is asked nowhere else.
+This uses non-public parts of torch, and is the only place that does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pytest_ascend.records.census import EXPLICIT, FALLBACK, IMPLICIT, MISSING, 
 #: The dispatch key of torch_npu's kernels.
 OWN = "PrivateUse1"
 
-#: torch's kernels for any device, in the order in which the dispatcher takes them where a device has none of its own.
+#: torch's kernels for any device, in the dispatcher's order, for operators without a kernel of the device.
 COMPOSITES = (
     ("CompositeExplicitAutogradNonFunctional", NONFUNCTIONAL),
     ("CompositeExplicitAutograd", EXPLICIT),
@@ -60,7 +60,7 @@ def kind_if_known(name: str) -> str:
 
 @functools.cache
 def kind(name: str) -> str:
-    """Tell what becomes of an operator, such as "aten::add.Tensor", on strided tensors of an NPU: one of KINDS.
+    """Return how an operator, such as "aten::add.Tensor", runs on strided NPU tensors: one of KINDS.
 
     A kernel under AutogradPrivateUse1 alone does not count as torch_npu's own: it records what the gradient needs, and
     has the operator computed by whatever else there is.

@@ -30,7 +30,7 @@ def load() -> None:
 
 
 def operator(name: str) -> Any:
-    """Return ``torch_npu.NAME``. Raises NotImplementedError where there is no torch_npu, or it has no such operator."""
+    """Return ``torch_npu.NAME``. Raises NotImplementedError without torch_npu, or if it has no such operator."""
     torch_npu = sys.modules.get("torch_npu")
     if torch_npu is None:
         raise NotImplementedError(f"{name} is an operator of torch_npu, which is not loaded for this device")
@@ -65,7 +65,7 @@ _DETERMINISTIC_LEVEL = "deterministic_level"
 def knows_infinities() -> bool:
     """Whether the NPU is in the mode in which results overflow to infinities; in the other, they saturate.
 
-    Raises NotImplementedError where there is no torch_npu to have such modes.
+    Raises NotImplementedError without a torch_npu that has these modes.
     """
     operator("npu_format_cast")
     return bool(_npu().utils.is_support_inf_nan())
@@ -75,7 +75,7 @@ def knows_infinities() -> bool:
 def with_modes(modes: Mapping[str, Mode]) -> Iterator[None]:
     """Set modes that change numbers, by the names that :meth:`Npu.pin_numerics` gives, and put them back as they were.
 
-    Raises NotImplementedError where there is no torch_npu to have such modes.
+    Raises NotImplementedError without a torch_npu that has these modes.
     """
     operator("npu_format_cast")
     npu = _npu()
@@ -191,7 +191,7 @@ class Npu:
         return int(_npu().memory_allocated(self.index))
 
     def memory_elsewhere_bytes(self) -> int:
-        """Return what is used of the card's memory and not reserved by this process: by its context, and by others."""
+        """Return the card's memory in use outside this process's allocator: by its context, and by others."""
         free, total = _npu().mem_get_info(self.index)
         return int(total - free) - int(_npu().memory_reserved(self.index))
 
@@ -200,7 +200,7 @@ class Npu:
         _npu().synchronize(self.index)
 
     def overflowed(self) -> bool:
-        """Whether something overflowed since this was asked last; false on chips with infinities, which keep no status.
+        """Whether anything overflowed since the last call; False on chips with infinities, which keep no status.
 
         The status also tells a GradScaler to skip a step, whatever set it.
         """

@@ -20,7 +20,7 @@ from pytest_ascend.system.programs import Reply, run
 
 #: The first use of a healthy NPU takes up to half a minute; kernels may have to be compiled.
 LIMIT_S = 180.0
-#: How an NPU says that it is not free yet, as for a while after a process was killed; it is asked again after a pause.
+#: An NPU's messages that it is not free yet, as after a process was killed; it is tried again after a pause.
 BUSY, BUSY_PAUSE_S = re.compile(r"EL0005|resources? (?:is|are) busy", re.IGNORECASE), 5.0
 
 _MARK = "pytest-ascend probe: "
@@ -28,7 +28,7 @@ _MARK = "pytest-ascend probe: "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What the NPU said: ``failure`` is "" where it works. ``chip`` is the SoC's name.
+    """The NPU's answer: ``failure`` is "" if it works. ``chip`` is the SoC's name.
 
     ``physical`` and ``buses`` are what the runtime calls the devices, by torch's index; nothing where it does not tell.
     """
@@ -43,7 +43,7 @@ class Answer:
 def ask(index: int, *, limit_s: float = LIMIT_S, command: Sequence[str] = ()) -> Answer:
     """Ask the NPU with this index for a known answer, and wait ``limit_s`` at most. Never raises on a faulty device.
 
-    One that is busy is asked again within that time. ``command`` is the program to ask with, for tests.
+    A busy one is tried again within that time. ``command`` replaces the test program, for our own tests.
     """
     asking = list(command) or [sys.executable, "-m", "pytest_ascend.device.probe", str(index)]
     # Without this, `import torch` itself would fail on the way, with a message about autoloading.

@@ -162,7 +162,7 @@ _RULE = "CANN documentation, aclError: rules for return codes"
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """One code with its name or meaning, the kind of error, and where that is written."""
+    """One code with its name or meaning, the kind of error, and the source."""
 
     code: str
     says: str
@@ -275,7 +275,7 @@ def _official() -> Iterator[Code]:
         yield Code(code, says, kind, f"{table['source']}, {place}")
 
 
-#: Kinds by the rule after which codes are numbered, where a code itself is not in the table.
+#: Kinds by the numbering of codes, for codes that are not in the table.
 RULES = (
     (r"ERR02\d{3}", "torch_npu: error of the distributed module", HCCL, _PTA),
     (r"E[IJ]\d{4}", "HCCL error", HCCL, _HCCL),
@@ -319,5 +319,5 @@ def _by_rule(code: str) -> Code | None:
     return None
 
 
-#: Every code: what is said above in words, and by its official name what is not.
+#: Every code: with the meaning above, or else with its official name.
 CODES = {**{each.code: each for each in _official()}, **CODES}

@@ -67,7 +67,7 @@ def _owner(name: str) -> str:
 
 
 def _largest(device_type: str, names: dict[int, str]) -> Iterator[str]:
-    """Name the largest tensors; of several views of one memory the parameter, or the largest."""
+    """Return the largest tensors; of several views of one storage the parameter, or the largest."""
     known: dict[int, Tensor] = {}
     for each in gc.get_objects():
         if _is_tensor(each) and _is_on(each, device_type):

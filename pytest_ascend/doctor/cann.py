@@ -107,7 +107,7 @@ def mixed(survey: Survey) -> Iterator[Observation]:
 
 
 def constraints(survey: Survey) -> Iterator[Observation]:
-    """What a package of CANN requires of another, which is otherwise only looked at when it is installed."""
+    """What a package of CANN requires of another, which is otherwise checked only on installation."""
     for package, path in survey.cann_packages.items():
         text = survey.machine.tree.read(path).content
         for other, constraint in _REQUIRED.findall(text)[:64]:

@@ -23,7 +23,7 @@ CHOOSE = "choose a row of the table in Ascend/pytorch's COMPATIBILITY.md, and in
 
 
 def disagreement(survey: Survey) -> Iterator[Observation]:
-    """Two places say different versions of one component."""
+    """Two places have different versions of one component."""
     for component in survey.components.values():
         if component.disagreeing and component.name != CHIP:
             evidence = tuple(f"{each.source}: {each.value}" for each in component.evidence if not each.internal)
@@ -54,14 +54,14 @@ def other_torch(survey: Survey) -> Iterator[Observation]:
 
 
 def unlisted(survey: Survey) -> Iterator[Observation]:
-    """A torch_npu of which nothing is known."""
+    """An unknown version of torch_npu."""
     npu = _base(survey.version(TORCH_NPU))
     if npu and _judged(survey) and not survey.compatibility.knows(npu):
         yield Observation(f"nothing is known of torch_npu {npu}", (survey.source(TORCH_NPU), _as_of(survey)))
 
 
 def ambiguous(survey: Survey) -> Iterator[Observation]:
-    """A number that was given to builds of two lines, and no commit to tell them apart."""
+    """A version number used for builds of two lines, without a commit to identify the build."""
     npu = _base(survey.version(TORCH_NPU))
     paired = {each["line"] for each in survey.compatibility.paired() if each["torch_npu"] == npu}
     lines = [line for line in survey.compatibility.lines(npu) if re.fullmatch(r"[\d.]+|[\d.]+rc\d+", line)]
@@ -101,7 +101,7 @@ def unpaired(survey: Survey) -> Iterator[Observation]:
 
 
 def undocumented(survey: Survey) -> Iterator[Observation]:
-    """A torch_npu that was published, and of which nobody says what CANN it belongs to."""
+    """A published torch_npu without a known CANN."""
     npu = _base(survey.version(TORCH_NPU))
     if npu and _judged(survey) and survey.compatibility.knows(npu) and not survey.compatibility.statements(npu):
         what = f"nobody says which CANN torch_npu {npu} belongs to"

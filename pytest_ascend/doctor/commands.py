@@ -146,13 +146,15 @@ _path = click.Path(path_type=Path)
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
-@click.option("--language", type=click.Choice(LANGUAGES), default=ENGLISH, show_default=True, help="Of what it says.")
+@click.option(
+    "--language", type=click.Choice(LANGUAGES), default=ENGLISH, show_default=True, help="Language of the output."
+)
 @click.option("--root", type=_path, help="Look at the files below DIR: a mounted image, or a copy.", metavar="DIR")
 @click.option("--environ", type=_path, help="With --root: its variables, as `env` prints them.", metavar="FILE")
 @click.option("--npu-smi", type=_path, help="With --root: what `npu-smi info` printed there.", metavar="FILE")
 @click.option("--compatibility", type=_path, default=BUNDLED, help="Newer compatibility data.", metavar="FILE")
 @click.option(
-    "--wait", "wait_s", type=float, default=NPU_SMI_LIMIT_S, help="Seconds to give npu-smi.", show_default=True
+    "--wait", "wait_s", type=float, default=NPU_SMI_LIMIT_S, help="Time limit of npu-smi in seconds.", show_default=True
 )
 def doctor(
     *,
@@ -164,7 +166,7 @@ def doctor(
     compatibility: Path,
     wait_s: float,
 ) -> None:
-    """Tell what is installed here, whether it belongs together, and why an NPU does not come up.
+    """Show what is installed, whether the versions match, and why an NPU does not work.
 
     Takes less than two seconds, imports no torch and changes nothing. Exit code 1 where something keeps the NPU from
     working or its results from being trusted, 0 otherwise: warnings and notes alone are no failure.

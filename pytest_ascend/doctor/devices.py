@@ -16,13 +16,13 @@ MOUNT = "start the container with --device /dev/davinciN --device /dev/davinci_m
 
 
 def no_sign(survey: Survey) -> Iterator[Observation]:
-    """Say that there is nothing to diagnose."""
+    """There is nothing to diagnose."""
     if not survey.concerns_ascend:
         yield Observation("no trace of Ascend on this machine: no device, driver, CANN or variable")
 
 
 def emulated(survey: Survey) -> Iterator[Observation]:
-    """Say that what runs here is no NPU."""
+    """There is no NPU here."""
     if survey.is_emulated:
         yield Observation("this process runs on the emulated CANN", ("PYTEST_ASCEND_EMULATED=1",))
 
@@ -66,7 +66,7 @@ def no_permission(survey: Survey) -> Iterator[Observation]:
 
 
 def not_visible(survey: Survey) -> Iterator[Observation]:
-    """ASCEND_RT_VISIBLE_DEVICES names what is not there: the runtime takes the list up to the first wrong entry."""
+    """ASCEND_RT_VISIBLE_DEVICES names missing devices: the runtime reads the list up to the first wrong entry."""
     text = survey.environ.get("ASCEND_RT_VISIBLE_DEVICES")
     if text is None or not survey.devices:
         return
@@ -111,7 +111,7 @@ def unsure_health(survey: Survey) -> Iterator[Observation]:
 
 
 def occupied(survey: Survey) -> Iterator[Observation]:
-    """A device that somebody computes on."""
+    """A device that another process uses."""
     for chip in survey.npu_smi.chips:
         if why := in_use(chip, survey.npu_smi.processes):
             yield Observation(f"{_called(survey, chip)} is in use: {why}", (_row(chip),), card=index_of(survey, chip))
@@ -131,13 +131,13 @@ def several_chips(survey: Survey) -> Iterator[Observation]:
 
 
 def unknown_chip(survey: Survey) -> Iterator[Observation]:
-    """A chip that nobody knows."""
+    """An unknown chip."""
     if survey.version(CHIP) and survey.family is None:
         yield Observation(f"the chip {survey.version(CHIP)} is none that this release knows", (survey.source(CHIP),))
 
 
 def unknown(survey: Survey) -> Iterator[Observation]:
-    """What could not be found out, on a machine where it matters."""
+    """Something that could not be determined, on a machine where it matters."""
     if not survey.concerns_ascend:
         return
     looked = {

@@ -16,7 +16,7 @@ from pytest_ascend.environment.signs import EMULATED_VARIABLE
 from pytest_ascend.environment.stack import Component
 from pytest_ascend.records.text import one_line
 
-#: All rules. Their order is that of the findings of one severity: what keeps others from working comes first.
+#: All rules. Findings of one severity are in this order: causes of other findings come first.
 RULES: tuple[Rule, ...] = (
     *devices.RULES,
     *cann.RULES,
@@ -34,7 +34,7 @@ MOST_OF_ONE = 20
 
 
 def examine(machine: Machine, compatibility: Compatibility | None = None) -> Diagnosis:
-    """Look at a machine, and judge its stack by ``compatibility``, the bundled data if not given. Takes under 2 s.
+    """Examine a machine, and judge its stack by ``compatibility``, by default the bundled data. Takes under 2 s.
 
     Nothing is imported, loaded or written, and only npu-smi is started. Damaged and hostile files become findings.
     """

@@ -31,7 +31,7 @@ def loops(survey: Survey) -> Iterator[Observation]:
 
 
 def unreadable(survey: Survey) -> Iterator[Observation]:
-    """Files that this user may not read, or the disk does not give."""
+    """Files that this user may not read, or the disk cannot."""
     for path, problem in _problems(survey):
         if problem not in (BINARY, TOO_LARGE, NOT_A_FILE, LOOP):
             yield Observation(f"{path} cannot be read: {problem}", (path,))
@@ -156,7 +156,7 @@ _LARGEST_BYTES = 8 << 30
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Library:
-    """One shared library. ``problem`` says why no loader would take it; ``missing`` what it needs and is not found."""
+    """One shared library. ``problem`` says why it cannot be loaded; ``missing`` are the libraries that it lacks."""
 
     path: str
     problem: str = ""
@@ -194,7 +194,7 @@ def _read(survey: Survey, path: str, found: frozenset[str]) -> Library:
 
 
 def _header(path: Path) -> tuple[str, list[str]]:
-    """Return the architecture and the needed libraries. Raises whatever pyelftools makes of a file that is none."""
+    """Return the architecture and the needed libraries. Raises pyelftools' errors for a file that is not one."""
     with open_regular(path, _LARGEST_BYTES) as file:
         elf = ELFFile(file)
         arch = _ARCHITECTURES.get(str(elf["e_machine"]), str(elf["e_machine"]))

@@ -15,7 +15,7 @@ from pytest_ascend.records.text import one_line
 if TYPE_CHECKING:
     from pytest_ascend.doctor.survey import Survey
 
-#: The NPU will not work, or what it computes cannot be trusted.
+#: The NPU does not work, or its results cannot be trusted.
 ERROR = "error"
 #: It may work, and something is not as it should be.
 WARNING = "warning"

@@ -98,7 +98,7 @@ def speed(survey: Survey) -> Iterator[Observation]:
 
 
 def two_allocators(survey: Survey) -> Iterator[Observation]:
-    """Two variables of which torch_npu accepts one."""
+    """Two variables that exclude each other in torch_npu."""
     names = ("PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
     if all(survey.environ.get(name) for name in names) and survey.concerns_ascend:
         yield Observation("memory is configured twice", tuple(f"{name}={survey.environ[name][:100]}" for name in names))

@@ -120,12 +120,12 @@ class Survey:
 
     @property
     def cann(self) -> str:
-        """Return the version of CANN: of the toolkit, where there is none of the runtime."""
+        """Return the version of CANN: that of the toolkit, or else of the runtime."""
         return self.version(TOOLKIT) or self.version(RUNTIME)
 
     @cached_property
     def family(self) -> Family | None:
-        """The family of the chips, None where it is unknown."""
+        """The family of the chips, None if unknown."""
         return family(self.version(CHIP))
 
     @cached_property
@@ -164,7 +164,7 @@ class Survey:
         return bool(self.signs or self.homes)
 
     def homes_of(self, variable: str) -> CannHome | None:
-        """Return the CANN that a variable names, None where it names none."""
+        """Return the CANN that a variable names, None if it names none."""
         target = self.machine.tree.target(self.environ.get(variable, "").rstrip("/"))
         return next((home for home in self.homes if home.target == target), None)
 
@@ -181,7 +181,7 @@ class Survey:
 
     @cached_property
     def cann_packages(self) -> dict[str, str]:
-        """The packages of the CANN in use, each with the file that says its version and what it needs."""
+        """The packages of the CANN in use, each with the file of its version and requirements."""
         if not self.home:
             return {}
         tree, home = self.machine.tree, self.home.path
@@ -190,7 +190,7 @@ class Survey:
         return {name: path for name, path in reversed(places) if tree.exists(path)}
 
     def cann_package_version(self, name: str) -> str:
-        """Return the public version of a package of CANN, "" where it is not installed or has CANN's internal count."""
+        """Return the public version of a package of CANN, "" if it is not installed or has an internal version."""
         spellings = {name, name.replace("-", "_"), name.replace("_", "-")}
         path = next((path for each, path in self.cann_packages.items() if each in spellings), "")
         text = self.machine.tree.read(path).content if path else ""
@@ -199,7 +199,7 @@ class Survey:
 
     @cached_property
     def inner_version(self) -> tuple[str, str]:
-        """The number by which drivers know a CANN (V100R001C23...), and where it stands; the newest betas have none."""
+        """The number by which drivers know a CANN (V100R001C23...), and its file; the newest betas have none."""
         for arch in ("aarch64", "x86_64") if self.home else ():
             for kind in ("toolkit", "nnae", "nnrt"):
                 path = f"{self.home.path if self.home else ''}/{arch}-linux/ascend_{kind}_install.info"

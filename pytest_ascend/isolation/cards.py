@@ -17,7 +17,7 @@ from typing import Any
 from pytest_ascend.errors import DeviceUnavailable
 from pytest_ascend.isolation.process import Child, Task
 
-#: A card that fails the first health check in so many fresh processes in a row is quarantined.
+#: A card that fails the first health check in this many new processes in a row is quarantined.
 STARTS_LIMIT = 2
 #: Pause before a card that failed is tried again.
 PAUSE_S = 2.0
@@ -26,7 +26,7 @@ PAUSE_S = 2.0
 BUSY = re.compile(r"EL0005|resources? (?:is|are) busy", re.IGNORECASE)
 #: Pause before such a card is tried again; it doubles each time, up to the longest pause.
 BUSY_FIRST_S, BUSY_LONGEST_S = 1.0, 30.0
-#: So is a card on which so many cases failed that passed on another card.
+#: So is a card on which this many cases failed that passed on another card.
 SUSPICIONS_LIMIT = 3
 
 
@@ -250,7 +250,7 @@ class CardQueue:
         self.child.send(run=self.current.task.index, next=self.reserved.index if self.reserved else -1)
 
     def end(self, patience_s: float) -> None:
-        """Let the child clean up for this long, and end it; give up a card whose driver does not release it."""
+        """Let the child clean up for this long, then end it; give up a card whose driver does not release it."""
         child, self.child, self.ready = self.child, None, False
         if child is None:
             return

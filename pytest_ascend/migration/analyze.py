@@ -46,7 +46,7 @@ def _batches(ctx: click.Context, parameter: click.Parameter, value: str) -> tupl
 
 @click.command()
 @click.argument("model", required=False, default="")
-@click.option("-i", "--input", "inputs", default="", help="What it is called with: package.module:function or shapes.")
+@click.option("-i", "--input", "inputs", default="", help="Inputs of the model: package.module:function or shapes.")
 @click.option("-b", "--batch", default="", callback=_batches, help="Batch sizes to measure memory at, as in 1,8,32.")
 @click.option("--chip", default=DEFAULT, show_default=True, help=f"One of {', '.join(each.name for each in NPUS)}.")
 @click.option("--census", "census_file", type=_path, help="Judge by this census instead of the installed torch_npu.")

@@ -33,7 +33,7 @@ _file = click.Path(path_type=Path)
 @click.option("-o", "--output", type=_file, help="Write the census as JSON into this file.")
 @click.option("--show", multiple=True, type=click.Choice(list(KINDS)), help="Name the operators of a kind. Repeatable.")
 @click.option("--emulated", is_flag=True, help="Import torch_npu on the emulated CANN, whatever is on this machine.")
-@click.option("--chip", help="Also tell what CANN's documentation has against its native operators on a chip.")
+@click.option("--chip", help="Also show CANN's documented objections to native operators on a chip.")
 @click.pass_context
 def census(
     ctx: click.Context, *, as_json: bool, output: Path | None, show: tuple[str, ...], emulated: bool, chip: str | None

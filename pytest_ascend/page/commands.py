@@ -34,8 +34,8 @@ def report() -> None:
 
 @report.command()
 @click.argument("run", type=PATH)
-@click.option("-o", "--output", type=PATH, help="The page; by default beside the log.")
-@click.option("--against", type=PATH, help="An earlier run: the page says what changed since.")
+@click.option("-o", "--output", type=PATH, help="The file of the page; by default beside the log.")
+@click.option("--against", type=PATH, help="An earlier run: the page shows what changed since.")
 def render(run: Path, output: Path | None, against: Path | None) -> None:
     """Make the conformance page of RUN, a run log or its folder.
 
@@ -83,7 +83,7 @@ def export(context: click.Context, run: Path, form: str, output: Path | None, *,
     "form",
     type=click.Choice(["terminal", "markdown", "json", "html"]),
     default="terminal",
-    help="How it is shown.",
+    help="Output format.",
 )
 @click.option("-o", "--output", type=PATH, help="Write there instead of to the terminal.")
 @click.option(
@@ -100,7 +100,7 @@ def export(context: click.Context, run: Path, form: str, output: Path | None, *,
     default=100 * SPEED_SHARE,
     show_default=True,
     metavar="PERCENT",
-    help="From which change of a time on it counts.",
+    help="The smallest change of a time, throughput or size to list.",
 )
 @click.pass_context
 def diff(

@@ -41,7 +41,7 @@ else:
 
 
 def moment(text: str) -> datetime:
-    """Read a time in ISO 8601. Raises ValueError where it lacks its offset, since it could not be compared."""
+    """Parse a time in ISO 8601. Raises ValueError without an offset, since it could not be compared."""
     try:
         found = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:

@@ -12,7 +12,7 @@ from pytest_ascend.records.bounds import one_of
 
 #: The property of equal bits in a second call. It has no results of its own: its samples are those of "forward".
 REPEAT = "repeat"
-#: The properties that are asked in processes that ask for determinism before their first operator.
+#: The properties tested in processes that enable determinism before their first operator.
 EQUAL_BITS = (REPEAT, "determinism")
 
 Level: TypeAlias = Annotated[str, one_of(*LEVELS)]
@@ -36,7 +36,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     level: Level = "smoke"
 
     def __post_init__(self) -> None:
-        """Make the id. Raises ValueError for one that the other fields do not give."""
+        """Derive the id. Raises ValueError if it does not match the other fields."""
         found = "/".join(part for part in (self.suite, self.subject, self.property, self.dtype) if part)
         if self.id not in ("", found):
             raise ValueError(f".id: expected {found!r} from the other fields, got {self.id[:200]!r}")

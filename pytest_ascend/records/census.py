@@ -19,7 +19,7 @@ OTHER_LAYOUT = "other-layout"
 FALLBACK = "fallback"
 MISSING = "missing"
 
-#: What can become of an operator on an NPU's tensors. The composites are named as torch's dispatcher names them.
+#: How an operator runs on an NPU's tensors. The composites have the names of torch's dispatcher.
 KINDS = {
     NATIVE: "torch_npu has a kernel for it",
     IMPLICIT: "composed of other operators, gradient included",
@@ -75,7 +75,7 @@ class Census:
 
     @classmethod
     def from_dict(cls, data: Any) -> Census:
-        """Read what :meth:`to_dict` gave, from whomever. Raises ValueError saying what is wrong."""
+        """Return the census of :meth:`to_dict`, untrusted. Raises ValueError with what is wrong."""
         if not isinstance(data, dict) or data.get("type") != TYPE:
             raise ValueError(f'it is no census: "type" is not {TYPE!r}')
         if type(data.get("schema")) is not int or data["schema"] != SCHEMA:
@@ -141,7 +141,7 @@ _TORCH = "aten::"
 
 
 def compare(old: Census, new: Census) -> Difference:
-    """Tell what torch_npu gained and lost from ``old`` to ``new``."""
+    """Return what torch_npu gained and lost from ``old`` to ``new``."""
     parts: dict[str, dict[str, Change]] = {part: {} for part in PARTS}
     has_other_torch = old.torch != new.torch
     for name in sorted({*old.operators, *new.operators}, key=lambda name: (name.startswith(_TORCH), name)):

@@ -1,4 +1,4 @@
-"""What is known of one case when it is over: one line of the run log."""
+"""The record of a finished case: one line of the run log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AttemptRecord(Struct, frozen=True, kw_only=True):
 
 
 class CallDigests(Struct, frozen=True):
-    """Digests of what a generated call was given and gave; ``exact`` where every right device gives these very bits."""
+    """Digests of a generated call's inputs and outputs; ``exact`` if every correct device gives the same bits."""
 
     inputs: str
     outputs: str

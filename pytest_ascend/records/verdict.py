@@ -1,4 +1,4 @@
-"""What the judge found, as data: the figures of one comparison, kept for passes too."""
+"""The judge's verdict as data: the figures of one comparison, also of passes."""
 
 from __future__ import annotations
 

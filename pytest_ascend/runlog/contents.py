@@ -67,7 +67,7 @@ class _Found(TypedDict):
 
 
 class Found(_Found, total=False):
-    """What the doctor says of one thing; ``evidence`` are sentences, each with its source."""
+    """A finding of the doctor; ``evidence`` are sentences, each with its source."""
 
     id: str
     card: Whole | None

@@ -18,7 +18,7 @@ from pytest_ascend.system.files import open_regular
 S = TypeVar("S")
 T = TypeVar("T")
 
-#: The manifest stands in the first line: about 150 bytes a case.
+#: The manifest is in the first line: about 150 bytes per case.
 HEADER_LIMIT_BYTES = 64 * 2**20
 #: A record with 400 compared tensors needs about 200 KB.
 RECORD_LIMIT_BYTES = 4 * 2**20
@@ -44,7 +44,7 @@ def read(path: Path) -> Run:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open the run log ``path`` for :func:`read_from`. Raises RunLogError where it cannot be read."""
+    """Open the run log ``path`` for :func:`read_from`. Raises RunLogError if it cannot be read."""
     try:
         with open_regular(path, SIZE_LIMIT_BYTES) as file:
             yield file
@@ -57,7 +57,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_from(path: Path, file: BinaryIO) -> Run:
-    """Read what stands in ``file``, which is a part of the log ``path``; raises as :func:`read` does."""
+    """Read the content of ``file``, which is a part of the log ``path``; raises as :func:`read` does."""
     return LogReader(path, file).run()
 
 
@@ -186,7 +186,7 @@ _RECORD = b'{"type":"record"'
 
 
 def _after_header(text: bytes) -> ResultRecord | Event | Footer:
-    """Read a line by its type. Raises ValueError where it is malformed."""
+    """Parse a line by its type. Raises ValueError if it is malformed."""
     if text.startswith(_RECORD):
         return codec.parsed(text, ResultRecord, "record")
     data = codec.loads(text.decode())
@@ -207,7 +207,7 @@ def _after_header(text: bytes) -> ResultRecord | Event | Footer:
 
 
 def broken_chain(line: int) -> str:
-    """Say where the chain of a log is broken."""
+    """Return where the chain of a log is broken."""
     return f"Line {line} does not continue the chain of hashes: it, or a line before it, was altered, removed or moved."
 
 

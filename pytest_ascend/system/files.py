@@ -46,7 +46,7 @@ def open_regular(path: Path, limit_bytes: int, *, follow: bool = True) -> Binary
 
 
 def read_regular(path: Path, limit_bytes: int, *, follow: bool = True) -> bytes:
-    """Return the content of such a file, and no more than the limit even where it grows meanwhile."""
+    """Return the content of such a file, at most up to the limit even if it grows meanwhile."""
     with open_regular(path, limit_bytes, follow=follow) as file:
         return file.read(limit_bytes)
 

@@ -44,7 +44,7 @@ class Reply:
 
 
 def run(command: Sequence[str], environ: Mapping[str, str], limit_s: float) -> Reply:
-    """Start a program, wait ``limit_s`` at most, and return what it printed. Never raises."""
+    """Run a program for at most ``limit_s`` seconds, and return its output. Never raises."""
     try:
         process = subprocess.Popen(  # noqa: S603 (the driver's own tool, found where the user's PATH says)
             command, env=dict(environ), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE

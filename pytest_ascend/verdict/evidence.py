@@ -18,7 +18,7 @@ LINE_LIMIT = 400
 TEXT_LIMIT = 6_000
 #: A model's gradients are a few hundred tensors.
 LEAVES_LIMIT = 400
-#: Elements that are shown of one comparison, and cells of the picture of its errors in each direction.
+#: Elements shown for one comparison, and cells of the map of its errors in each direction.
 ELEMENTS_LIMIT, MAP_LIMIT = 8, 64
 #: A longer program was not written by this package.
 PROGRAM_LIMIT = 20_000

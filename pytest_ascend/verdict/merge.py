@@ -110,7 +110,7 @@ def _findings(runs: Sequence[Run]) -> list[Found]:
 
 
 def _devices(runs: Sequence[Run]) -> list[Any]:
-    """Return the devices of all machines; none if those of one machine are unknown, and may be unhealthy."""
+    """Return the devices of all machines; none if those of one machine are unknown, since they may be unhealthy."""
     found = [list(run.header.doctor.get("devices", ())) for run in runs]
     return [device for devices in found for device in devices] if all(found) else []
 

@@ -183,7 +183,7 @@ def exit_code(summary: Summary) -> int:
 
 
 def notice(stack: Stack) -> Phrase:
-    """Say loudly that no NPU computed anything; nothing where one did."""
+    """Return a prominent notice if no NPU computed anything, else None."""
     if stack.emulated:
         return say("notice.emulated")
     return say("notice.other", device=stack.device) if stack.device != "npu" else SILENCE
