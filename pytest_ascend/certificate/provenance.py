@@ -182,7 +182,7 @@ def findings(candidate: Candidate) -> Iterator[str]:
             yield f"the finding {name!r} is not one of this release's, or not as grave as there"
     disputed = [str(each["name"]) for each in doctor.get("components", ()) if _component(each).disagreeing]
     if set(disputed) - {evidence.CHIP} and "version.disagreement" not in given:
-        yield f"what is said of {disputed[0]} does not agree, and the doctor did not find that"
+        yield f"sources disagree on the version of {disputed[0]}, and the doctor did not report it"
 
 
 def devices(candidate: Candidate) -> Iterator[str]:

@@ -23,7 +23,7 @@ def absent(survey: Survey) -> Iterator[Observation]:
     """An NPU, and no CANN."""
     if survey.has_npu and not survey.homes:
         yield Observation(
-            "there is an NPU or its driver, and no CANN", ("no CANN in /usr/local/Ascend, nor in ~/Ascend",)
+            "there is an NPU or its driver, but no CANN", ("no CANN in /usr/local/Ascend, nor in ~/Ascend",)
         )
 
 
@@ -32,7 +32,7 @@ def home_gone(survey: Survey) -> Iterator[Observation]:
     for name in VARIABLES:
         path = survey.environ.get(name)
         if path and survey.homes_of(name) is None:
-            yield Observation(f"{name} names what is no CANN", (f"{name}={path[:200]}",))
+            yield Observation(f"{name} does not name a CANN", (f"{name}={path[:200]}",))
 
 
 def not_sourced(survey: Survey) -> Iterator[Observation]:
@@ -41,7 +41,7 @@ def not_sourced(survey: Survey) -> Iterator[Observation]:
     if survey.home and missing:
         script = f"{survey.home.path.removesuffix('/latest')}/set_env.sh"
         evidence = (f"CANN: {survey.home.path}", *(f"{name} is not set" for name in missing))
-        yield Observation("CANN is installed, and its environment is not set up", evidence, f"source {script}")
+        yield Observation("CANN is installed, but its environment is not set up", evidence, f"source {script}")
 
 
 def other_operators(survey: Survey) -> Iterator[Observation]:
@@ -115,7 +115,7 @@ def constraints(survey: Survey) -> Iterator[Observation]:
             if version and satisfies(version, constraint) is False:
                 evidence = (f"{path}: required_package_{other}_version={constraint[:40]}", f"{other} is {version}")
                 yield Observation(
-                    f"CANN's package {package} needs {other} {constraint[:40]}, and {version} is here", evidence
+                    f"CANN's package {package} needs {other} {constraint[:40]}, but {version} is installed", evidence
                 )
 
 
@@ -199,28 +199,28 @@ RULES = (
         severity=ERROR,
         check=stubs,
         why="Stubs answer every call and do nothing.",
-        remedy="take devlib out of LD_LIBRARY_PATH; set_env.sh adds it only where it finds no driver",
+        remedy="remove devlib from LD_LIBRARY_PATH; set_env.sh adds it only if it finds no driver",
     ),
     Rule(
         id="cann.several",
         severity=NOTE,
         check=several,
-        why="It decides the results which of them is used.",
+        why="The results depend on which of them is used.",
         remedy="nothing to do, if it is the one that you want",
     ),
     Rule(
         id="cann.mixed",
         severity=ERROR,
         check=mixed,
-        why="Parts of two releases are tested by nobody together; a partial upgrade is the usual cause.",
+        why="Nobody tests parts of two releases together; a partial upgrade is the usual cause.",
         remedy="install toolkit and operators of the same release",
     ),
     Rule(
         id="cann.constraint",
         severity=ERROR,
         check=constraints,
-        why="Installers look at this once; a later change of the other package is noticed by nobody.",
-        remedy="bring the named package to a version within the constraint",
+        why="Installers check this once; a later change of the other package goes unnoticed.",
+        remedy="install a version of the named package within the constraint",
     ),
     Rule(
         id="cann.architecture",

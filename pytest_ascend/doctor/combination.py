@@ -27,7 +27,7 @@ def disagreement(survey: Survey) -> Iterator[Observation]:
     for component in survey.components.values():
         if component.disagreeing and component.name != CHIP:
             evidence = tuple(f"{each.source}: {each.value}" for each in component.evidence if not each.internal)
-            yield Observation(f"what is said of {component.name} does not agree", evidence[:6])
+            yield Observation(f"sources disagree on the version of {component.name}", evidence[:6])
 
 
 def no_torch(survey: Survey) -> Iterator[Observation]:
@@ -57,7 +57,9 @@ def unlisted(survey: Survey) -> Iterator[Observation]:
     """An unknown version of torch_npu."""
     npu = _base(survey.version(TORCH_NPU))
     if npu and _judged(survey) and not survey.compatibility.knows(npu):
-        yield Observation(f"nothing is known of torch_npu {npu}", (survey.source(TORCH_NPU), _as_of(survey)))
+        yield Observation(
+            f"there is no compatibility data on torch_npu {npu}", (survey.source(TORCH_NPU), _as_of(survey))
+        )
 
 
 def ambiguous(survey: Survey) -> Iterator[Observation]:
@@ -104,7 +106,7 @@ def undocumented(survey: Survey) -> Iterator[Observation]:
     """A published torch_npu without a known CANN."""
     npu = _base(survey.version(TORCH_NPU))
     if npu and _judged(survey) and survey.compatibility.knows(npu) and not survey.compatibility.statements(npu):
-        what = f"nobody says which CANN torch_npu {npu} belongs to"
+        what = f"no source says which CANN torch_npu {npu} belongs to"
         yield Observation(what, (survey.source(TORCH_NPU), _as_of(survey)), nearest(survey))
 
 
@@ -115,7 +117,7 @@ def wrong_python(survey: Survey) -> Iterator[Observation]:
     minor = ".".join(survey.version(PYTHON).split(".")[:2])
     if survey.version(TORCH_NPU) and _judged(survey) and minor and known and minor not in known:
         evidence = (survey.source(PYTHON), f"for torch {torch}: {', '.join(known)} ({source})")
-        yield Observation(f"Python {minor} is none that torch_npu for torch {torch} supports", evidence)
+        yield Observation(f"Python {minor} is not supported by torch_npu for torch {torch}", evidence)
 
 
 def nearest(survey: Survey) -> str:
@@ -180,7 +182,7 @@ RULES = (
         severity=WARNING,
         check=disagreement,
         why="One of the places is out of date: an update that did not finish, or two installations.",
-        remedy="find out which is used; install the component anew",
+        remedy="find out which is used; reinstall the component",
     ),
     Rule(
         id="torch.absent",
@@ -208,14 +210,14 @@ RULES = (
         severity=WARNING,
         check=unlisted,
         why="It cannot be judged.",
-        remedy="see docs/doctor.md for how to bring newer compatibility data",
+        remedy="docs/doctor.md explains how to use newer compatibility data",
     ),
     Rule(
         id="combination.ambiguous",
         severity=WARNING,
         check=ambiguous,
         why="Only the commit tells which of them this is; a report that names the number alone is not exact.",
-        remedy="note torch_npu.version.git_version beside the version",
+        remedy="record torch_npu.version.git_version with the version",
     ),
     Rule(
         id="combination.incompatible",
@@ -250,7 +252,7 @@ RULES = (
         severity=WARNING,
         check=wrong_python,
         why="There is no official wheel for it; this one was built by somebody else.",
-        remedy="use one of the Pythons that are named",
+        remedy="use one of the listed versions of Python",
     ),
 )
 

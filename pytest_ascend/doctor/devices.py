@@ -31,7 +31,7 @@ def no_driver(survey: Survey) -> Iterator[Observation]:
     """CANN is here, and no driver."""
     if survey.home and not survey.has_driver and not survey.devices:
         yield Observation(
-            "CANN is installed, and neither a driver nor a device is here", _looked(survey), _mount(survey)
+            "CANN is installed, but there is neither a driver nor a device", _looked(survey), _mount(survey)
         )
 
 
@@ -39,14 +39,14 @@ def no_devices(survey: Survey) -> Iterator[Observation]:
     """A driver is here, and no device."""
     if survey.has_driver and not survey.devices:
         evidence = (f"{survey.driver_folder} is there", "/dev/davinci0 ... are not")
-        yield Observation("a driver is installed, and there is no device file", evidence, _mount(survey))
+        yield Observation("a driver is installed, but there is no device file", evidence, _mount(survey))
 
 
 def driver_not_mounted(survey: Survey) -> Iterator[Observation]:
     """Devices are here, and the driver's libraries are not."""
     if survey.devices and not survey.has_driver:
         evidence = (f"{survey.devices[0]} is there", f"{survey.driver_folder} is not")
-        yield Observation("there are devices, and the driver's files are missing", evidence, _mount(survey))
+        yield Observation("there are devices, but the driver's files are missing", evidence, _mount(survey))
 
 
 def control_files(survey: Survey) -> Iterator[Observation]:
@@ -133,7 +133,7 @@ def several_chips(survey: Survey) -> Iterator[Observation]:
 def unknown_chip(survey: Survey) -> Iterator[Observation]:
     """An unknown chip."""
     if survey.version(CHIP) and survey.family is None:
-        yield Observation(f"the chip {survey.version(CHIP)} is none that this release knows", (survey.source(CHIP),))
+        yield Observation(f"the chip {survey.version(CHIP)} is unknown to this release", (survey.source(CHIP),))
 
 
 def unknown(survey: Survey) -> Iterator[Observation]:
@@ -151,7 +151,7 @@ def unknown(survey: Survey) -> Iterator[Observation]:
     missing = [name for name in looked if not survey.version(name)]
     if missing:
         evidence = tuple(f"{name}: looked at {looked[name]}" for name in missing)
-        yield Observation(f"could not be found out: {', '.join(missing)}", evidence)
+        yield Observation(f"could not be determined: {', '.join(missing)}", evidence)
 
 
 def _smi(survey: Survey) -> str:
@@ -216,7 +216,7 @@ RULES = (
         severity=NOTE,
         check=emulated,
         why="Nothing that is computed here says anything about an NPU.",
-        remedy="leave 'pytest-ascend emulate' and --ascend-device=emulated out where there is an NPU",
+        remedy="do not use 'pytest-ascend emulate' and --ascend-device=emulated on a machine with an NPU",
     ),
     Rule(
         id="driver.absent",
@@ -244,14 +244,14 @@ RULES = (
         severity=ERROR,
         check=control_files,
         why="The runtime opens all of them; without one, no device can be used.",
-        remedy=f"on a machine, start the driver anew; in a container: {MOUNT}",
+        remedy=f"on a machine, restart the driver; in a container: {MOUNT}",
     ),
     Rule(
         id="devices.permission",
         severity=ERROR,
         check=no_permission,
         why="What cannot be opened does not exist for the runtime, which then reports no device or a driver error.",
-        remedy="add the user to the group that owns the files (HwHiAiUser): usermod -aG HwHiAiUser USER; log in anew",
+        remedy="add the user to the group that owns the files (HwHiAiUser): usermod -aG HwHiAiUser USER; log in again",
     ),
     Rule(
         id="devices.visible",
@@ -264,8 +264,8 @@ RULES = (
         id="npu-smi.failed",
         severity=ERROR,
         check=npu_smi_failed,
-        why="What the driver's own tool cannot do, CANN cannot do either.",
-        remedy="see dmesg and the driver's log; start the driver anew; in a container, mount all of the driver",
+        why="What the driver's own tool cannot do, CANN cannot do, either.",
+        remedy="see dmesg and the driver's log; restart the driver; in a container, mount all of the driver",
     ),
     Rule(
         id="npu-smi.late",
@@ -279,7 +279,7 @@ RULES = (
         severity=WARNING,
         check=half_installed,
         why="Devices may be missing, or fail when they are used.",
-        remedy="install the driver anew, with --full, and reboot",
+        remedy="reinstall the driver with --full, and reboot",
     ),
     Rule(
         id="health.bad",
@@ -292,14 +292,14 @@ RULES = (
         id="health.unsure",
         severity=WARNING,
         check=unsure_health,
-        why="A device that is not well may slow down or fail during a run.",
+        why="An unhealthy device may slow down or fail during a run.",
         remedy="npu-smi info -t health -i N names the fault",
     ),
     Rule(
         id="devices.occupied",
         severity=WARNING,
         check=occupied,
-        why="Somebody else's work takes memory and time: benchmarks measure it too, and tests may run out of memory.",
+        why="Other work takes memory and time: benchmarks measure it too, and tests may run out of memory.",
         remedy="wait for it, or choose another device: --ascend-device=npu:N",
     ),
     Rule(
@@ -313,7 +313,7 @@ RULES = (
         id="chip.several",
         severity=WARNING,
         check=several_chips,
-        why="torch_npu gives one name for all devices of a process, and a result would be put down to the wrong chip.",
+        why="torch_npu has one name for all devices of a process: results would be attributed to the wrong chip.",
         remedy="make one kind visible only: ASCEND_RT_VISIBLE_DEVICES",
     ),
     Rule(
@@ -385,7 +385,7 @@ DRIVER_RULES = (
         id="driver.older",
         severity=WARNING,
         check=older_driver,
-        why="CANN may ask the driver for what it does not have.",
-        remedy="upgrade firmware and driver to one of the releases that are named",
+        why="CANN may call functions that the driver lacks.",
+        remedy="upgrade firmware and driver to one of the listed releases",
     ),
 )

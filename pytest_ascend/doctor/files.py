@@ -43,14 +43,14 @@ def says_nothing(survey: Survey) -> Iterator[Observation]:
         if path not in survey.machine.tree.problems and survey.machine.tree.exists(path):
             speaks = any(each.source.startswith(path) for c in survey.components.values() for each in c.evidence)
             if not speaks:
-                yield Observation(f"{path} says no version", (path,))
+                yield Observation(f"{path} has no version", (path,))
 
 
 def broken_libraries(survey: Survey) -> Iterator[Observation]:
     """Libraries that no loader would take."""
     for library in libraries(survey):
         if library.problem:
-            yield Observation(f"{library.path} is no library that can be loaded: {library.problem}", (library.path,))
+            yield Observation(f"{library.path} is not a loadable library: {library.problem}", (library.path,))
 
 
 def foreign_libraries(survey: Survey) -> Iterator[Observation]:
@@ -89,36 +89,36 @@ RULES = (
         id="file.damaged",
         severity=WARNING,
         check=damaged,
-        why="An installation that was cut short, or a disk that fails, damages more than this file.",
-        remedy="install the component anew",
+        why="An interrupted installation or a failing disk damages more than this file.",
+        remedy="reinstall the component",
     ),
     Rule(
         id="file.loop",
         severity=WARNING,
         check=loops,
         why="Whatever follows the link fails.",
-        remedy="remove the link, or install the component anew",
+        remedy="remove the link, or reinstall the component",
     ),
     Rule(
         id="file.unreadable",
         severity=WARNING,
         check=unreadable,
-        why="What it says is unknown to the doctor, and perhaps to CANN.",
+        why="The doctor cannot read it, and perhaps CANN cannot either.",
         remedy="run the doctor as root, or make the file readable",
     ),
     Rule(
         id="file.no-version",
         severity=WARNING,
         check=says_nothing,
-        why="What the installer writes has been changed or cut.",
-        remedy="install the component anew",
+        why="What the installer writes has been changed or truncated.",
+        remedy="reinstall the component",
     ),
     Rule(
         id="library.broken",
         severity=ERROR,
         check=broken_libraries,
         why="Importing torch_npu fails, or crashes.",
-        remedy="install the component anew",
+        remedy="reinstall the component",
     ),
     Rule(
         id="library.architecture",

@@ -30,7 +30,7 @@ UNREADABLE = "no permission"
 LOOP = "a loop of links"
 TOO_LARGE = f"larger than {LARGEST_BYTES >> 20} MiB"
 NOT_A_FILE = "not a regular file"
-BINARY = "binary, no text"
+BINARY = "binary, not text"
 
 
 @dataclass(frozen=True, slots=True)

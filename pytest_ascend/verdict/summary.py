@@ -183,7 +183,7 @@ def exit_code(summary: Summary) -> int:
 
 
 def notice(stack: Stack) -> Phrase:
-    """Return a prominent notice if no NPU computed anything, else None."""
+    """Return a prominent notice if no NPU computed anything, else an empty phrase."""
     if stack.emulated:
         return say("notice.emulated")
     return say("notice.other", device=stack.device) if stack.device != "npu" else SILENCE

@@ -53,17 +53,17 @@ architecture      aarch64                    the name of its dynamic loader
 devices           8                          health: 8 OK
 not found: CANN compiler, CANN opp, CANN opp_kernel, NNAL (ATB)
 
-WARNING  what is said of driver does not agree  [version.disagreement]
+WARNING  sources disagree on the version of driver  [version.disagreement]
   seen  npu-smi info: 25.2.0
         /usr/local/Ascend/driver/version.info: 25.5.1
   why   One of the places is out of date: an update that did not finish, or two installations.
-  do    find out which is used; install the component anew
+  do    find out which is used; reinstall the component
 
 WARNING  driver 25.2.0 is older than those that CANN 8.5.0 was released with  [driver.older]
   seen  npu-smi info: driver 25.2.0
         CANN 8.5.0 was released with 25.5.1 (hicann/release-management 8.5.0/release-notes.md)
-  why   CANN may ask the driver for what it does not have.
-  do    upgrade firmware and driver to one of the releases that are named
+  why   CANN may call functions that the driver lacks.
+  do    upgrade firmware and driver to one of the listed releases
 
 2 warnings. Judged by"""
 

@@ -53,7 +53,7 @@ def said(diagnosis: Diagnosis) -> str:
         lines += [f"{each.id}: {each.what}", *(f"    {text}" for text in each.evidence)]
         lines += [f"    -> {each.remedy}"] * (each.remedy != usual.get(each.id))
         # The group is that of who runs the tests, the day is that of the table, and what is wrong a library says.
-    return re.sub(r"(?<=group )\d+|(?<=as of )[\d-]+|(?<=can be loaded: ).*", "...", "\n".join(lines))
+    return re.sub(r"(?<=group )\d+|(?<=as of )[\d-]+|(?<=a loadable library: ).*", "...", "\n".join(lines))
 
 
 def test_every_rule_is_seen_at_work() -> None:

@@ -163,5 +163,5 @@ def test_what_is_said_of_a_chip_is_in_the_file_and_the_file_is_a_census(tmp_path
 
 
 def test_a_chip_without_documentation_is_one_clear_message() -> None:
-    with pytest.raises(UsageError, match=r"documentation has nothing of it\n  hint: choose one of Ascend910A"):
+    with pytest.raises(UsageError, match=r"documentation has nothing on it\n  hint: choose one of Ascend910A"):
         census.OnChip.of(SMALL, Chip(name="Ascend999", memory_bytes=1, source=""))
