@@ -6,7 +6,6 @@ from pathlib import Path
 
 import platformdirs
 import pytest
-from hypothesis import HealthCheck, settings
 
 
 def cache() -> str:
@@ -27,10 +26,6 @@ os.environ.setdefault("PYTEST_ASCEND_CACHE", cache())
 #: pytest-benchmark would measure nothing.
 AT_START = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
 
-# A crowded machine takes long over an example, or over drawing it, which says nothing of the code.
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("tests")
-
 #: Seconds after which a test is stopped and fails, by the folder it is in: a supervisor that hangs must not stop CI.
 LIMIT_S = {"unit": 120, "emulator": 120, "integration": 600, "meta": 600}
 
@@ -43,3 +38,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         shared = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009  (pytest has no public name)
         if any(each.scope == "module" for definitions in shared for each in definitions):
             item.add_marker(pytest.mark.xdist_group(item.path.name))
+
+
+def pytest_configure() -> None:
+    """Give hypothesis time: a busy machine takes long over an example, which says nothing about the code.
+
+    Not imported above: ``tests/forks.py`` imports this file before pytest, which warns of plugins imported earlier.
+    """
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("tests")
