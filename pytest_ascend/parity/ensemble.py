@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
-from pytest_ascend.dispatching import EagerDispatchMode
 from pytest_ascend.precision import Samples
 from pytest_ascend.precision.orders import other_order
-from pytest_ascend.precision.stand_ins import cross_entropy_inside, stand_ins, without_onednn
+from pytest_ascend.precision.stand_ins import cross_entropy_inside, products_in_float32, stand_ins, without_onednn
 from pytest_ascend.run import inputs
 
 #: Computed tensors, by kind ("forward", "gradients") and then by name.
@@ -93,15 +91,15 @@ def reference(
     """
     by = MOVED_BY[autocast]
     moved = (move(copy.deepcopy(model), f"move {number}", by) for number in range(moves))
-    with stand_ins([]):
+    with products_in_float32(), stand_ins([]):
         reference_runs = [in_dtype(each) for each in (copy.deepcopy(model), *moved)]
         with other_order(), cross_entropy_inside():
             reference_runs.append(in_dtype(copy.deepcopy(model)))
         exact = exactly(copy.deepcopy(model).double())
-    if orders:
-        reference_runs.append(in_dtype(channels_last(copy.deepcopy(model))))
-        with without_onednn():
-            reference_runs.append(in_dtype(copy.deepcopy(model)))
+        if orders:
+            reference_runs.append(in_dtype(channels_last(copy.deepcopy(model))))
+            with without_onednn():
+                reference_runs.append(in_dtype(copy.deepcopy(model)))
     return Reference(exact, tuple(reference_runs))
 
 
@@ -123,46 +121,3 @@ def move(model: nn.Module, key: str, by: int = 1) -> nn.Module:
 def widened(value: Any) -> Any:
     """Return floating tensors in float64; other values unchanged."""
     return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
-
-
-#: Products, by the number of their results in half precision; other results, as attention's logarithms, are not. By
-#: name: torch before 2.2 has no such attention.
-PRODUCTS: Mapping[str, int] = {
-    "aten.mm": 1,
-    "aten.addmm": 1,
-    "aten.bmm": 1,
-    "aten.baddbmm": 1,
-    "aten.convolution": 1,
-    "aten.convolution_backward": 3,
-    "aten._scaled_dot_product_flash_attention_for_cpu": 1,
-    "aten._scaled_dot_product_flash_attention_for_cpu_backward": 3,
-}
-
-
-class products_in_float32(EagerDispatchMode):  # type: ignore[no-untyped-call]  # noqa: N801 - as torch.no_grad
-    """A context in which the CPU computes products of float16 in float32, and rounds them once."""
-
-    def __torch_dispatch__(
-        self,
-        function: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Compute one operator."""
-        kwargs = kwargs or {}
-        short = PRODUCTS.get(str(getattr(function, "overloadpacket", "")))
-        if short is None or not any(_is_half(each) for each in args):
-            return function(*args, **kwargs)
-        found = function(*tree_map(_wide, args), **tree_map(_wide, dict(kwargs)))
-        if isinstance(found, Tensor):
-            return found.half()
-        return tuple(each.half() if place < short and each is not None else each for place, each in enumerate(found))
-
-
-def _is_half(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dtype is torch.float16 and value.device.type == "cpu"
-
-
-def _wide(value: Any) -> Any:
-    return value.float() if _is_half(value) else value

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.orders import SHORT, other_order
-from pytest_ascend.precision.stand_ins import cross_entropy_inside, stand_ins
+from pytest_ascend.precision.stand_ins import cross_entropy_inside, products_in_float32, stand_ins
 
 _DOUBLE = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
 
@@ -232,6 +232,7 @@ class Source:
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.random.fork_rng(devices=[]))
             torch.random.set_rng_state(self.random)
+            stack.enter_context(products_in_float32())
             stack.enter_context(stand_ins(self.notes, wide=convert is _widen))
             for each in contexts:
                 stack.enter_context(each)

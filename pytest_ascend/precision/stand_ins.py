@@ -1,10 +1,10 @@
-"""Functions without a CPU kernel, computed another way: only these, and with a note."""
+"""Functions without a CPU kernel, or with a slow one, computed another way: only these."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
+from pytest_ascend.dispatching import EagerDispatchMode, slow_dtypes
 from pytest_ascend.precision.nested import mapped, tensors_in
 
 #: torch's message for a kernel without a dtype.
@@ -168,3 +169,38 @@ class cross_entropy_inside(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
             return func(*args, **kwargs)
         with torch.autocast("cpu", enabled=False):
             return func(logits, *args[1:], **kwargs).float()
+
+
+#: Products. Attention is none of them: its kernels round inside, as those of chips do.
+_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward"}
+
+
+class products_in_float32(EagerDispatchMode):  # type: ignore[no-untyped-call]  # noqa: N801 - as torch.no_grad
+    """Within this context the CPU computes products in float32 and rounds them once, as a cube unit does.
+
+    It does so in dtypes that it would multiply element by element, which takes up to 70 times as long.
+    """
+
+    def __torch_dispatch__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Compute one operator."""
+        kwargs = kwargs or {}
+        is_product = str(getattr(function, "overloadpacket", "")).removeprefix("aten.") in _PRODUCTS
+        dtype = next((each.dtype for each in args if _is_slow(each)), None) if is_product else None
+        if dtype is None:
+            return function(*args, **kwargs)
+        made = function(*tree_map(_in_float32, args), **tree_map(_in_float32, dict(kwargs)))
+        return tree_map(lambda each: each.to(dtype) if isinstance(each, Tensor) else each, made)
+
+
+def _is_slow(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype in slow_dtypes() and value.device.type == "cpu"
+
+
+def _in_float32(value: Any) -> Any:
+    return value.float() if _is_slow(value) else value

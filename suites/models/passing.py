@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
-from pytest_ascend.parity.ensemble import MOVED_BY, Observed, Reference, move, products_in_float32
+from pytest_ascend.parity.ensemble import MOVED_BY, Observed, Reference, move
 from pytest_ascend.parity.steps import fingerprint, fingerprints
+from pytest_ascend.precision.stand_ins import products_in_float32
 
 from .computation import MODES as WITH_GOLDENS
 from .computation import Mode, make

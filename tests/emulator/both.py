@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from pytest_ascend import emulator
-from pytest_ascend.emulator.kernels.linear import slow_dtypes
+from pytest_ascend.dispatching import slow_dtypes
 from pytest_ascend.emulator.registry import NARROW
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from pytest_ascend.golden.build import reproducible
 from pytest_ascend.parity.ensemble import Observed, Reference, channels_last, move
 from pytest_ascend.precision import compare
-from pytest_ascend.precision.stand_ins import without_onednn
+from pytest_ascend.precision.stand_ins import products_in_float32, without_onednn
 from suites.models.goldens import CPU, unfused_attention
 from suites.models.passing import copied, one_pass, right
 from suites.models.test_models import FIRST, agreement, lost
@@ -41,7 +41,8 @@ def expected(variant: Variant) -> Reference:
 def seen(variant: Variant, change: Change) -> Observed:
     model = copied(variant)
     change(model)
-    return one_pass(variant, model, CPU)
+    with products_in_float32():
+        return one_pass(variant, model, CPU)
 
 
 def wrong(variant: Variant, change: Change) -> dict[str, str]:

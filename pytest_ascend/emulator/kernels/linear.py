@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
+from pytest_ascend.dispatching import slow_dtypes
 from pytest_ascend.emulator.choices import emulated_family
 from pytest_ascend.emulator.registry import Family
 
@@ -190,16 +190,6 @@ def fused_matmul(x1: T, x2: T, bias: T | None, x3: T | None, then: str, cube: in
 #: cubeMathType, by CANN's numbers. If a lower precision is merely allowed (1) it is not used here, so that float32
 #: stays the CPU's; torch_npu passes 0 (keep) or 1.
 USE_FP16, USE_HF32 = 2, 3
-
-
-@functools.cache
-def slow_dtypes() -> frozenset[torch.dtype]:
-    """Return the dtypes that this CPU multiplies element by element, about ten times slower than float32."""
-    questions = {torch.float16: "_is_mkldnn_fp16_supported", torch.bfloat16: "_is_mkldnn_bf16_supported"}
-    fast = {
-        dtype: getattr(torch.ops.mkldnn, name, None) for dtype, name in questions.items()
-    }  # torch 2.1 has one of them
-    return frozenset(dtype for dtype, is_fast in fast.items() if is_fast is None or not is_fast())
 
 
 def widened(*operands: Any) -> tuple[Any, ...]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from itertools import combinations, product
 
+import pytest
 import torch
 
-from pytest_ascend.parity.ensemble import products_in_float32
+from pytest_ascend.precision import stand_ins
 from suites.models.passing import short, strided
 from suites.models.variants import RESNET50, VARIANTS, VIT_B_16
 from suites.models.weights import images
@@ -45,15 +46,17 @@ def test_strided_tensors_hold_the_same_with_channels_innermost() -> None:
     assert strided(tensor).stride() == tensor.to(memory_format=torch.channels_last).stride()
 
 
-def test_products_of_half_precision_are_those_of_float32_rounded_once() -> None:
-    left, right = torch.randn(64, 64).half(), torch.randn(64, 64).half()
-    q = torch.randn(1, 2, 16, 8).half().requires_grad_()
-    with products_in_float32():
-        assert (left @ right).equal((left.float() @ right.float()).half())
-        out = torch.nn.functional.scaled_dot_product_attention(q, q, q)
-        out.sum().backward()  # type: ignore[no-untyped-call]
-    assert out.dtype is torch.float16
-    assert q.grad is not None
-    assert q.grad.dtype is torch.float16
-    wide = q.detach().float()
-    assert out.equal(torch.nn.functional.scaled_dot_product_attention(wide, wide, wide).half())
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_products_of_a_slow_dtype_are_those_of_float32_rounded_once(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stand_ins, "slow_dtypes", lambda: {dtype})
+    left, right = torch.randn(64, 64).to(dtype).requires_grad_(), torch.randn(64, 64).to(dtype)
+    x, weight = torch.randn(2, 4, 8, 8).to(dtype), torch.randn(4, 4, 3, 3).to(dtype)
+    with stand_ins.products_in_float32():
+        product, convolved = left @ right, torch.conv2d(x, weight)
+        product.sum().backward()  # type: ignore[no-untyped-call]
+    assert product.equal((left.float() @ right.float()).to(dtype))
+    assert convolved.equal(torch.conv2d(x.float(), weight.float()).to(dtype))
+    assert left.grad is not None
+    assert left.grad.equal((torch.ones(64, 64) @ right.float().t()).to(dtype))
