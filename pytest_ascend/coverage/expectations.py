@@ -115,8 +115,8 @@ class Expectation:
 
     def waived(self, found: Outcome, reason: str) -> Outcome:
         """Return the outcome of a case that deviates as expected."""
-        said = f"{found.name}: {found.reason}\n{found.detail}".rstrip()
-        return Waived(reason=f"{reason} ({found.name}, as expected until {self.expires})", detail=said)
+        detail = f"{found.name}: {found.reason}\n{found.detail}".rstrip()
+        return Waived(reason=f"{reason} ({found.name}, as expected until {self.expires})", detail=detail)
 
     def _passed(self) -> Outcome:
         where = f"the cause {self.cause} in {self.file}, from {self.source}"
@@ -127,8 +127,8 @@ class Expectation:
 
     def _disputed(self, found: Outcome) -> Outcome:
         """A case where the device may be right: a pass is no surprise, and a failure no defect yet."""
-        said = f"{found.name}: {found.reason}\n{found.detail}".rstrip()
-        return Disputed(reason=self.reason, detail=said) if isinstance(found, (Failed, Unsupported)) else found
+        detail = f"{found.name}: {found.reason}\n{found.detail}".rstrip()
+        return Disputed(reason=self.reason, detail=detail) if isinstance(found, (Failed, Unsupported)) else found
 
     def _expired(self, found: Outcome) -> Outcome:
         return replace(found, reason=f"{found.reason} (expected until {self.expires}, which is over: {self.reason})")

@@ -142,15 +142,15 @@ def _blamed(
     group = of.ranks
     raised = {number: each for number, each in answers.items() if "failure" in each}
     silent = [number for number in range(len(group)) if number not in answers and number not in ended]
-    said = {number: f"{each['failure']}\n{each['detail']}" for number, each in raised.items()}
-    said |= {number: f"{how}\n{group[number].notes()}" for number, how in ended.items()}
-    said |= {number: f"no answer\n{group[number].ask_for_stacks(1.0)}" for number in silent}
+    messages = {number: f"{each['failure']}\n{each['detail']}" for number, each in raised.items()}
+    messages |= {number: f"{how}\n{group[number].notes()}" for number, how in ended.items()}
+    messages |= {number: f"no answer\n{group[number].ask_for_stacks(1.0)}" for number in silent}
     stopped = [number for number in silent if _is_stopped(group[number].pid)]  # whatever the other ranks report
-    printed = {number: of.output(number) for number in said}
-    detail = "\n".join(f"rank {n}: {text}\n{printed[n][-SHOWN_BYTES:]}".strip() for n, text in sorted(said.items()))
+    printed = {number: of.output(number) for number in messages}
+    detail = "\n".join(f"rank {n}: {text}\n{printed[n][-SHOWN_BYTES:]}".strip() for n, text in sorted(messages.items()))
     named = [
         int(each)
-        for text in (*said.values(), *printed.values())
+        for text in (*messages.values(), *printed.values())
         for each in _NAMED.findall(text)
         if int(each) < len(group)
     ]

@@ -68,18 +68,22 @@ def ambiguous(survey: Survey) -> Iterator[Observation]:
     paired = {each["line"] for each in survey.compatibility.paired() if each["torch_npu"] == npu}
     lines = [line for line in survey.compatibility.lines(npu) if re.fullmatch(r"[\d.]+|[\d.]+rc\d+", line)]
     if npu and paired and lines and not paired & set(lines):
-        said = f"the table has it in line {_joined(paired)}, the tags in {_joined(lines)}"
+        disagreement = f"the table has it in line {_joined(paired)}, the tags in {_joined(lines)}"
         commit = survey.source(COMMIT) or "its commit is not known"
-        yield Observation(f"the number {npu} was given to two different builds of torch_npu", (said, commit))
+        yield Observation(f"the number {npu} was given to two different builds of torch_npu", (disagreement, commit))
 
 
 def incompatible(survey: Survey) -> Iterator[Observation]:
     """Versions documented as incompatible, or as belonging to other CANNs only."""
     npu, cann = _base(survey.version(TORCH_NPU)), survey.cann
-    said = _statements(survey)
-    fitting = [each for each in said if each.says != INCOMPATIBLE and speaks_of(each, cann)]
-    if said and cann and not fitting:
-        evidence = (survey.source(TORCH_NPU), survey.source(_cann_name(survey)), *(str(each) for each in said[:4]))
+    statements = _statements(survey)
+    fitting = [each for each in statements if each.says != INCOMPATIBLE and speaks_of(each, cann)]
+    if statements and cann and not fitting:
+        evidence = (
+            survey.source(TORCH_NPU),
+            survey.source(_cann_name(survey)),
+            *(str(each) for each in statements[:4]),
+        )
         yield Observation(f"torch_npu {npu} does not belong to CANN {cann}", evidence, nearest(survey))
 
 

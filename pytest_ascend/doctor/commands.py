@@ -68,8 +68,8 @@ def show(console: Console, diagnosis: Diagnosis, language: str = ENGLISH) -> Non
 def closing(diagnosis: Diagnosis) -> str:
     """Count the findings, and name the compatibility data that was used."""
     counts = Counter(finding.severity for finding in diagnosis.findings)
-    said = [_counted(each, counts[each]) for each in SEVERITIES if counts[each]]
-    return f"{', '.join(said) or 'nothing wrong was found'}. Judged by {diagnosis.judged_by}."
+    counted = [_counted(each, counts[each]) for each in SEVERITIES if counts[each]]
+    return f"{', '.join(counted) or 'nothing wrong was found'}. Judged by {diagnosis.judged_by}."
 
 
 def _counted(severity: str, count: int) -> str:
@@ -88,8 +88,8 @@ def _stack(diagnosis: Diagnosis, say: Say) -> Table:
         table.add_row(Text(name), Text(version), sources)
     if diagnosis.devices:
         healths = Counter(str(each["health"]) for each in diagnosis.devices)
-        said = ", ".join(f"{count} {health}" for health, count in healths.items())
-        table.add_row(say("devices"), str(len(diagnosis.devices)), Text(say(f"health: {said}")))
+        counted = ", ".join(f"{count} {health}" for health, count in healths.items())
+        table.add_row(say("devices"), str(len(diagnosis.devices)), Text(say(f"health: {counted}")))
     return table
 
 

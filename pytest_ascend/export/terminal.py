@@ -61,10 +61,10 @@ def _known(summary: Summary) -> Iterator[Line]:
     """Count the cases of each known cause, and those that are better than expected."""
     causes = known_causes(summary.results)
     if causes:
-        said = [f"{len(each.cases):,} {each.cause}" for each in causes[:KNOWN_LIMIT]]
+        known = [f"{len(each.cases):,} {each.cause}" for each in causes[:KNOWN_LIMIT]]
         more = [f"{len(causes) - KNOWN_LIMIT:,} more causes"] if len(causes) > KNOWN_LIMIT else []
         cases = counted("cases", sum(len(each.cases) for each in causes))
-        yield Line(figures.one_line(f"known: {cases}: {'; '.join((*said, *more))}"))
+        yield Line(figures.one_line(f"known: {cases}: {'; '.join((*known, *more))}"))
     better = [each for each in summary.results if each.outcome.name == Passed.name and each.outcome.reason]
     if better:
         first = evidence.finding(better[0])
@@ -72,16 +72,16 @@ def _known(summary: Summary) -> Iterator[Line]:
 
 
 def beside(
-    run: Run, stopped: str = "", *, warned: int = 0, said: Mapping[str, int] = MappingProxyType({})
+    run: Run, stopped: str = "", *, warned: int = 0, output: Mapping[str, int] = MappingProxyType({})
 ) -> Iterator[Line]:
     """Report events beside the cases: quarantined cards, memory left behind, why the run ``stopped``.
 
-    ``warned`` counts warnings that are not shown, ``said`` lines that C++ wrote past all capturing.
+    ``warned`` counts warnings that are not shown, ``output`` lines that C++ wrote past all capturing.
     """
     if warned:
         yield Line(f"{warned:,} warning{'s'[: warned > 1]} of torch, torch_npu and the bundled suites; -v lists them")
-    if said:
-        yield Line(figures.one_line(f"{sum(said.values()):,} lines of C++, such as: {next(iter(said))}"))
+    if output:
+        yield Line(figures.one_line(f"{sum(output.values()):,} lines of C++, such as: {next(iter(output))}"))
     for event in run.events:
         if isinstance(event, Quarantined):
             yield Line(figures.one_line(f"{event.card} is quarantined: {event.reason}"), "red")

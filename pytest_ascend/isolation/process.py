@@ -144,8 +144,8 @@ class Child:
 
     def notes(self) -> str:
         """Return the stacks and messages that the process left behind, and CANN's log of it."""
-        said = self._notes.read_text(encoding="utf-8", errors="replace").strip()
-        return "\n\n".join(filter(None, (said, *plogs(self.pid, self._started))))
+        output = self._notes.read_text(encoding="utf-8", errors="replace").strip()
+        return "\n\n".join(filter(None, (output, *plogs(self.pid, self._started))))
 
     def ask_for_stacks(self, patience_s: float = 2.0) -> str:
         """Return the Python stacks of the process, "" if it does not write them in time."""
@@ -310,8 +310,8 @@ def plogs(pid: int, since: float, environ: Mapping[str, str] = os.environ) -> It
         marks |= {each: f"({pid}," for each, _ in touched if each.name.startswith("plog")}
     for each, mark in list(marks.items())[-MOST_PLOGS:]:
         with contextlib.suppress(OSError):
-            if said := _plog(each, mark):
-                yield f"CANN's log of the process, {each}:\n{said}"
+            if log := _plog(each, mark):
+                yield f"CANN's log of the process, {each}:\n{log}"
 
 
 def _log_folder(environ: Mapping[str, str]) -> Path:

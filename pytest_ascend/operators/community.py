@@ -148,8 +148,8 @@ def _calls(path: Path) -> Iterator[Call]:
         try:
             call = convert(row, index)
         except (_Refused, ValueError, TypeError, LookupError, SyntaxError, AttributeError, RecursionError) as error:
-            said = str(error) if isinstance(error, _Refused) else f"not as its format says: {type(error).__name__}"
-            call = Call(name=str(index), why=one_line(said)[:200])
+            reason = str(error) if isinstance(error, _Refused) else f"not as its format says: {type(error).__name__}"
+            call = Call(name=str(index), why=one_line(reason)[:200])
         taken[call.name] += 1
         if taken[call.name] > 1:
             call = _renamed(call, f"{call.name}-{taken[call.name]}")
@@ -345,8 +345,8 @@ def compute(call: Call, device: torch.device, reference: Callable[..., Any], com
 
 
 def _not_torchs(name: str, error: Exception) -> UsageError:
-    said = f"torch on the CPU refuses it: {name}: {type(error).__name__}: {one_line(str(error))[:200]}"
-    return UsageError(said, hint="the case is for an interface that is not torch's")
+    reason = f"torch on the CPU refuses it: {name}: {type(error).__name__}: {one_line(str(error))[:200]}"
+    return UsageError(reason, hint="the case is for an interface that is not torch's")
 
 
 @cache

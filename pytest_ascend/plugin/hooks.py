@@ -308,7 +308,7 @@ class ReportingHooks:
             result = yield
         terminalreporter.section("ascend conformance")
         beside = terminal.beside(
-            self.run.recorder.summary.run, self.run.recorder.stopped, warned=warned, said=self.run.recorder.said
+            self.run.recorder.summary.run, self.run.recorder.stopped, warned=warned, output=self.run.recorder.output
         )
         for line in (*beside, *terminal.lines(self.run.recorder.summary, page=self.run.recorder.page)):
             terminalreporter.write_line(line.text, **line.markup)

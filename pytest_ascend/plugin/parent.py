@@ -76,9 +76,9 @@ def _note_cards(host: Host, cards: Sequence[Card], when: str) -> None:
     prepared = host.setup.prepared
     if host.recorder is None or prepared.device.kind != "npu":
         return
-    said = NpuSmi() if prepared.device.emulated else parse(this_machine(limit_s=PATIENT_S).npu_smi().text)
+    npu_smi = NpuSmi() if prepared.device.emulated else parse(this_machine(limit_s=PATIENT_S).npu_smi().text)
     identified = [prepared.identity(card.index) for card in cards]
-    host.recorder.note(Cards(when=when, cards=convert(observed(identified, said), tuple[CardStatus, ...])))
+    host.recorder.note(Cards(when=when, cards=convert(observed(identified, npu_smi), tuple[CardStatus, ...])))
 
 
 def _locks_folder() -> Path | None:
@@ -171,7 +171,7 @@ class Parent:
         for each in message.get("benchmarks", ()):
             benchmarked.put_back(self._session.config, self._session.items[message["index"]], each)
         if "said" in message and self._recorder:
-            self._recorder.said[str(message["said"])] += int(message["lines"])
+            self._recorder.output[str(message["said"])] += int(message["lines"])
         if "warning" in message:
             _warn(self._session.config, message)
         if "stop" in message:
@@ -181,8 +181,8 @@ class Parent:
         """Record an attempt that another one follows, so that a resumed run counts it."""
         item = self._session.items[task.index]
         if CASE in item.stash:
-            said = structs.asdict(attempt.record())
-            self._note(Attempted(case=item.stash[CASE].id, detail=attempt.detail, **said))
+            fields = structs.asdict(attempt.record())
+            self._note(Attempted(case=item.stash[CASE].id, detail=attempt.detail, **fields))
 
     def decided(self, task: Task, decision: Decision, attempts: Sequence[Attempt]) -> None:
         """Tell pytest, and through it the log."""
@@ -315,8 +315,8 @@ def _listed(attempts: Sequence[Attempt]) -> tuple[AttemptRecord, ...]:
 def _amend(reports: Sequence[pytest.TestReport], decision: Decision, attempts: Sequence[Attempt]) -> None:
     """Add earlier attempts to the record, and make a flaky case flaky for pytest too."""
     is_flaky = decision is Decision.FLAKY
-    said = "; then: ".join(f"{each.result}{_colon(each.reason)}" for each in attempts if each.counts)
-    outcome: Outcome | None = Flaky(reason=f"changed its answer: {said}") if is_flaky else None
+    answers = "; then: ".join(f"{each.result}{_colon(each.reason)}" for each in attempts if each.counts)
+    outcome: Outcome | None = Flaky(reason=f"changed its answer: {answers}") if is_flaky else None
     for report in reports:
         record = record_of(report)
         properties: dict[str, Any] = dict(report.user_properties)

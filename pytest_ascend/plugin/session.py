@@ -136,7 +136,7 @@ class RunRecorder:
         self.summary: Summary | None = None
         self.stopped = ""
         #: Lines that C++ wrote past pytest's capturing, with their counts.
-        self.said: Counter[str] = Counter()
+        self.output: Counter[str] = Counter()
         #: Durations of cases, for their order; and those recorded on this stack, for deadlines.
         self.durations: Mapping[str, float] = {}
         self.recorded: Mapping[str, float] = {}
@@ -338,8 +338,8 @@ def header_lines(setup: RunSetup, stack: Stack, diagnosis: Diagnosis | None = No
         where += f", numerics {prepared.emulator.numerics}"
     yield f"ascend: {where}, level {options.level}, report {options.report}"
     yield f"ascend stack: {', '.join(_versions(stack))}"
-    if said := " ".join(part for part in (prepared.notice, str(notice(stack))) if part):
-        yield f"ascend: {said}"
+    if text := " ".join(part for part in (prepared.notice, str(notice(stack))) if part):
+        yield f"ascend: {text}"
     if faults := options.emulator.faults:
         yield f"ascend: FAULTS ARE PLANTED: {', '.join(faults)}"
     for finding in diagnosis.grave if diagnosis else ():

@@ -154,11 +154,11 @@ def _with(value: Any, parts: Mapping[str, Any]) -> Any:
     first = next((each for each in parts.values() if isinstance(each, torch.Tensor)), None)
     before = next((each for each in vars(value).values() if isinstance(each, torch.Tensor)), None)
     for name, part in parts.items():
-        said: Any = part
+        current: Any = part
         if first is not None and before is not None:
-            said = first.device if isinstance(part, torch.device) else said
-            said = first.dtype if isinstance(part, torch.dtype) and part is before.dtype else said
-        object.__setattr__(made, name, said)
+            current = first.device if isinstance(part, torch.device) else current
+            current = first.dtype if isinstance(part, torch.dtype) and part is before.dtype else current
+        object.__setattr__(made, name, current)
     return made
 
 

@@ -69,8 +69,8 @@ class CaseContext:
         elif isinstance(value, (list, tuple)) and all(_is_number(each) for each in value):
             self.series[name] = tuple(float(each) for each in value)
         else:
-            said = f"the measurement {name!r} is {value!r:.200}"
-            raise UsageError(said, hint="give one int or float, or a list of them")
+            message = f"the measurement {name!r} is {value!r:.200}"
+            raise UsageError(message, hint="give one int or float, or a list of them")
 
     def outcome(self) -> Outcome:
         """Return the outcome by the evidence and the known deviations."""

@@ -127,9 +127,9 @@ def marked_settings(arguments: Sequence[Any], named: Mapping[str, Any], where: s
     """
     unknown = [key for key in named if key not in MARKED]
     if unknown or len(arguments) > 1 or not (arguments or named):
-        said = ", ".join([*map(repr, arguments), *(f"{key}={value!r}" for key, value in named.items())])
+        written = ", ".join([*map(repr, arguments), *(f"{key}={value!r}" for key, value in named.items())])
         raise UsageError(
-            f"{where}: the marker ascend_standard({said})",
+            f"{where}: the marker ascend_standard({written})",
             hint='write ascend_standard("NAME"), with limits={...} and waiver="why" where limits are to be changed',
         )
     if arguments:

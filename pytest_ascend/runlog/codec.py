@@ -108,8 +108,8 @@ def parsed(text: bytes, kind: type[T], name: str) -> T:
     with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
         found = msgspec.json.decode(text, type=kind)
         # It is exactly what this version would write: no duplicate or unknown key, no deep nesting.
-        said, before = _ascii(msgspec.json.encode(found)), previous_of(text)
-        if (chained(said, before) if before else said) == text:
+        encoded, before = _ascii(msgspec.json.encode(found)), previous_of(text)
+        if (chained(encoded, before) if before else encoded) == text:
             return found
     return converted(loads(text.decode()), kind, name)
 

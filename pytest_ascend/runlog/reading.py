@@ -116,12 +116,12 @@ class LogReader:
     def _header(self) -> Header:
         line = self._line(HEADER_LIMIT_BYTES)
         hint = "is this the file run.jsonl of a run?"
-        said = self._checked(_beginning, line) if line else _Beginning()
-        if said.type != "header":
+        beginning = self._checked(_beginning, line) if line else _Beginning()
+        if beginning.type != "header":
             raise self._error("expected the header of a run log", hint=hint)
-        if said.schema not in SCHEMAS:
+        if beginning.schema not in SCHEMAS:
             raise self._error(
-                f"a log of schema {str(said.schema)[:20]}; this version reads schemas up to {SCHEMA}",
+                f"a log of schema {str(beginning.schema)[:20]}; this version reads schemas up to {SCHEMA}",
                 hint="use the version of pytest-ascend that wrote it (header: stack.pytest_ascend)",
             )
         return self._checked(lambda text: codec.parsed(text, Header, "header").each_case_once(), line)

@@ -299,13 +299,13 @@ def _well(summary: Summary) -> Phrase:
     passed, total = summary.counts[Passed.name], summary.total
     if passed == total:
         return counted("verdict.all-passed", total)
-    said = [say("verdict.passed", n=f"{passed:,}", cases=_cases(summary))]
-    said += [
+    parts = [say("verdict.passed", n=f"{passed:,}", cases=_cases(summary))]
+    parts += [
         counted(f"verdict.{name}", summary.counts[name])
         for name in (Waived.name, Disputed.name, NotEmulated.name)
         if summary.counts[name]
     ]
-    return say("verdict.and", said=said[0], more=tuple(said[1:])) if said[1:] else said[0]
+    return say("verdict.and", said=parts[0], more=tuple(parts[1:])) if parts[1:] else parts[0]
 
 
 def _with_gaps(summary: Summary, said: Phrase) -> Phrase:

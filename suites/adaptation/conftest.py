@@ -10,5 +10,5 @@ from .export import lacking
 def pytest_report_collectionfinish(items: list[pytest.Item]) -> list[str]:
     """Count the cases that need a package that is not installed."""
     needing = [item for item in items if item.name.startswith("test_onnx[")]
-    said = lacking() if needing else ""
-    return [f"ascend: {len(needing)} cases will not run: {said}"] if said else []
+    missing = lacking() if needing else ""
+    return [f"ascend: {len(needing)} cases will not run: {missing}"] if missing else []

@@ -40,8 +40,8 @@ def lacking() -> str:
 
 def check_installed() -> None:
     """Skip the test if a package is missing: that is no error of the device."""
-    if said := lacking():
-        pytest.skip(said)
+    if missing := lacking():
+        pytest.skip(missing)
 
 
 def to_onnx(model: nn.Module, x: Tensor, path: Path) -> Path:
@@ -129,8 +129,8 @@ def to_om(atc: Path, onnx: Path, shape: Sequence[int], chip: str) -> Path:
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)  # noqa: S603
     if done.returncode or not target.is_file():
-        said = (done.stdout + done.stderr)[-4000:]
-        raise RuntimeError(f"atc ended with {done.returncode} and built no {target.name}:\n{said}")
+        output = (done.stdout + done.stderr)[-4000:]
+        raise RuntimeError(f"atc ended with {done.returncode} and built no {target.name}:\n{output}")
     return target
 
 

@@ -117,9 +117,9 @@ def test_refusal(case: Case, ascend_ranks: tuple[Ranks, int], ascend_measure: Me
     answers = [each["said"] for each in ranks.run(count, refused, how=case.subject)]
     ascend_measure("ranks", count)
     words = WORDS.get(case.subject, WORDS[""])
-    for rank, said in enumerate(answers):
-        assert said, f"rank {rank} was given a result"
-        assert any(word in said for word in words), f"rank {rank} says something else: {said}"
+    for rank, message in enumerate(answers):
+        assert message, f"rank {rank} was given a result"
+        assert any(word in message for word in words), f"rank {rank} says something else: {message}"
 
 
 # --- a failing rank ends the call, and is named ---

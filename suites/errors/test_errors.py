@@ -33,13 +33,15 @@ def test_refused(
     refusal = BY_CASE[case]
     wanted, found = refused(refusal, torch.device("cpu")), refused(refusal, npu_device)
     assert wanted is not None, f"PyTorch itself does not refuse: {refusal.name}"
-    assert found is not None, f"{refusal.name}: nothing was raised; the CPU raises {said(wanted)}"
+    assert found is not None, f"{refusal.name}: nothing was raised; the CPU raises {described(wanted)}"
     outcome = classify(found, emulated=ascend_device.emulated)
     if isinstance(outcome, (Unsupported, NotEmulated)) and not isinstance(wanted, NotImplementedError):
         own = classify(wanted, emulated=False)
         if not isinstance(own, Unsupported):  # the CPU's error is not about support here: the device lacks the operator
             raise found
-    assert isinstance(found, kind(wanted, refusal)), f"{refusal.name}: {said(found)}; the CPU raises {said(wanted)}"
+    assert isinstance(found, kind(wanted, refusal)), (
+        f"{refusal.name}: {described(found)}; the CPU raises {described(wanted)}"
+    )
     precision_compare(known_answer(npu_device), "", name=f"the device after {refusal.name}")
 
 
@@ -50,6 +52,6 @@ def kind(wanted: Exception, refusal: Refusal) -> tuple[type[Exception], ...]:
     return (type(wanted),)
 
 
-def said(error: Exception) -> str:
+def described(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"

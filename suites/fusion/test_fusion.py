@@ -54,8 +54,8 @@ def complaint_about_loss(loss: float) -> str:
     """Return a message if too much precision is lost, else ""."""
     if loss <= PRECISION_LOSS:
         return ""
-    said = f"the fused form is {loss:.2g} of the largest value off the plain one, {PRECISION_LOSS:g} allowed"
-    return f"{said}; {told([HALVES])}" if loss <= PRECISION_LOSS_OF_HALVES else said
+    message = f"the fused form is {loss:.2g} of the largest value off the plain one, {PRECISION_LOSS:g} allowed"
+    return f"{message}; {told([HALVES])}" if loss <= PRECISION_LOSS_OF_HALVES else message
 
 
 def complaint_about_time(share: float, low: float, high: float) -> str:
@@ -92,8 +92,8 @@ def test_precision(
     loss = precision_loss(found.fused, found.plain)
     ascend_measure("precision_loss", loss)
     precision_compare(found.fused, found.expected, reference_runs=found.reference_runs, name=name)
-    said = complaint_about_loss(loss)
-    assert not said, said
+    complaint = complaint_about_loss(loss)
+    assert not complaint, complaint
 
 
 @_each(TIME)
@@ -106,8 +106,8 @@ def test_time(name: str, ascend_device: Device, benchmark: Any, ascend_measure: 
     for figure, value in (("time_saved_share", share), ("time_saved_low", low), ("time_saved_high", high)):
         ascend_measure(figure, value)
     _refuse_to_judge("time", ascend_device)
-    said = complaint_about_time(share, low, high)
-    assert not said, said
+    complaint = complaint_about_time(share, low, high)
+    assert not complaint, complaint
 
 
 @_each(MEMORY)
@@ -121,8 +121,8 @@ def test_memory(name: str, ascend_device: Device, ascend_measure: Measure) -> No
     ascend_measure("peak_memory_plain_bytes", other)
     ascend_measure("peak_memory_ratio", fused / other)
     _refuse_to_judge("memory", ascend_device)
-    said = complaint_about_memory(fused, other)
-    assert not said, said
+    complaint = complaint_about_memory(fused, other)
+    assert not complaint, complaint
 
 
 def _refuse_to_judge(what: str, device: Device) -> None:

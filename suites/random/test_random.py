@@ -74,8 +74,8 @@ def test_distribution(case: Case, npu_device: torch.device, ascend_measure: Call
     if len(impossible):
         first = int(impossible[0])
         pytest.fail(f"{len(impossible)} elements cannot be drawn; element {first} is {values[first].item()}")
-    if said := repeated(values):
-        pytest.fail(f"{case.subject}: {said}")
+    if finding := repeated(values):
+        pytest.fail(f"{case.subject}: {finding}")
     worst = judge(distribution.cell(values), distribution.probabilities)
     ascend_measure("p_value_corrected", worst.probability)
     if worst.probability < FALSE_ALARM:

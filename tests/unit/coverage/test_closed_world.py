@@ -49,9 +49,9 @@ def drawn() -> list[Case]:
     return Random(SEED).sample(FROZEN, DRAWN)  # noqa: S311  (which cases is no secret)
 
 
-def judged(case: Case, stack: Stack, *, interrupted: Outcome | None = None, **given: Any) -> Outcome:
+def judged(case: Case, stack: Stack, *, error_outcome: Outcome | None = None, **given: Any) -> Outcome:
     known = load([folder("baselines") / NAME], stack).known(case.id)
-    return CaseContext(case=case, node_id="test", known=known, interrupted=interrupted, **given).outcome()
+    return CaseContext(case=case, node_id="test", known=known, error_outcome=error_outcome, **given).outcome()
 
 
 DISAGREES = Verdict(path="output", agrees=False, standard="", headline="1 of 2 elements differ", message="by 3")
@@ -74,7 +74,7 @@ def test_a_crash_an_unknown_refusal_and_a_kernel_on_the_cpu_are_seen_in_any_case
         entry = table.find(case.id)
         for each in found:
             is_known = entry is not None and entry.outcome == each.name and not entry.says
-            assert judged(case, stack, interrupted=each).conforms == is_known, (case.id, each)
+            assert judged(case, stack, error_outcome=each).conforms == is_known, (case.id, each)
 
 
 def test_one_missing_or_one_deviating_record_of_any_case_costs_the_verdict() -> None:
