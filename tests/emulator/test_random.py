@@ -125,6 +125,19 @@ def test_a_seed_gives_the_same_numbers_again() -> None:
     assert torch.npu.initial_seed() == 3
 
 
+@pytest.mark.parametrize(
+    "draw", [*(draw for draw, _, _ in DRAWN.values()), lambda **how: torch.empty(9, **how).random_()]
+)
+def test_whatever_is_drawn_a_seed_decides(draw: Callable[..., torch.Tensor]) -> None:
+    def drawn(seed: int) -> torch.Tensor:
+        torch.npu.manual_seed(seed)
+        return draw(device="npu").cpu()
+
+    first = drawn(3)
+    assert torch.equal(drawn(3), first)
+    assert not torch.equal(drawn(4), first)
+
+
 def test_seeds_that_differ_beyond_32_bits() -> None:
     torch.npu.manual_seed(5)
     first = torch.rand(50, device="npu")
