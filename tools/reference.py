@@ -39,8 +39,8 @@ FILES = {
 
 #: What processes read, beside torch_npu's and CANN's own variables.
 VARIABLES = {
-    "PYTEST_ASCEND_CACHE": "folder of the emulated device's compiled libraries and of locks on goldens; the user's cache "
-    "folder if not set",
+    "PYTEST_ASCEND_CACHE": "folder of the emulated device's compiled libraries and of locks on goldens; the user's "
+    "cache folder if not set",
     "PYTEST_ASCEND_CARD_LOCKS": "folder of locks on cards, where containers share them ([manual](survival.md))",
     "PYTEST_ASCEND_EMULATED_DEVICES": "number of emulated devices, 1 to 16; 2 if not set",
     "PYTEST_ASCEND_EMULATED_MEMORY": "as `--ascend-emulated-memory`",
