@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure() -> None:
-    """Give hypothesis time: a busy machine takes long over an example, which says nothing about the code.
+    """Remove hypothesis's deadline: a busy machine takes long over an example, which says nothing about the code.
 
     Not imported above: ``tests/forks.py`` imports this file before pytest, which warns of plugins imported earlier.
     """

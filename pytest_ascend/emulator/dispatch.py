@@ -40,7 +40,7 @@ def called() -> dict[str, int]:
 
 
 def install(*, again: bool = False) -> None:
-    """Give the C runtime the function that computes. Runs at the first call of an operator, in any thread.
+    """Register the function that computes with the C runtime. Runs at the first call of an operator, in any thread.
 
     With ``again``, installs it anew with the environment's current settings.
     """

@@ -113,16 +113,14 @@ def _at_first_sight(
         agrees=True,
         standard=standard.label,
         headline="agrees",
-        metrics=_figures_when_read(tensors, form, found, finding),
+        metrics=_figures_later(tensors, form, found, finding),
         worst=_worst_seen(found, actual, expected) if found.furthest else None,
         limit=Limit(name=finding.rule, value=finding.limit),
         waiver=standard.waiver,
     )
 
 
-def _figures_when_read(
-    tensors: Sequence[torch.Tensor], form: Format, found: QuickMeasurement, finding: Finding
-) -> Figures:
+def _figures_later(tensors: Sequence[torch.Tensor], form: Format, found: QuickMeasurement, finding: Finding) -> Figures:
     """Return figures that are computed from the tensors on reading; only a few if the tensors have changed since."""
     versions = [each._version for each in tensors]  # noqa: SLF001 - no public name exists
     actual, expected, *reference_runs = tensors
