@@ -1,9 +1,9 @@
 """Count false alarms of the operator suite on a correct device that is not the CPU, by seed.
 
-    python tools/operator_numerics.py chip:1 [--level standard] [--part 1/1]
+    python tools/operator_numerics.py chip:1 [--level standard] [--property sweep] [--part 1/1]
 
-Runs the cases in this process (with ``--part 2/5`` a fifth of them), prints each complaint that is not expected
-of the combination, and exits with 1 where there is one.
+Runs the cases in this process (with ``--property`` those of one property, with ``--part 2/5`` a fifth of them), prints
+each complaint that is not expected of the combination, and exits with 1 where there is one.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from pytest_ascend import emulator
 @click.command()
 @click.argument("numerics")
 @click.option("--level", type=click.Choice(["standard", "full"]), default="standard", help="full is what it adds")
+@click.option("--property", "property_", default="", help="only the cases of a property, such as sweep")
 @click.option("--part", default="1/1", help="K/N: every N-th case, from the K-th on")
-def main(numerics: str, level: str, part: str) -> None:
+def main(numerics: str, level: str, property_: str, part: str) -> None:
     """Run operator cases on an emulated device of these numerics."""
     match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", part)
     if not match or int(match[1]) > int(match[2]):
@@ -31,6 +32,7 @@ def main(numerics: str, level: str, part: str) -> None:
     import operator_cases  # noqa: PLC0415  (after the activation)
 
     cases = [case for case in operator_cases.asked() if (case.level == "full") is (level == "full")]
+    cases = [case for case in cases if not property_ or case.property == property_]
     cases = cases[int(match[1]) - 1 :: int(match[2])]
     accused = [(case.id, said) for case in cases if (said := operator_cases.complaint(case))]
     for case_id, said in accused:

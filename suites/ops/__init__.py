@@ -23,6 +23,20 @@ SECOND = "int32"
 #: Recorded operators without generated calls in that dtype: the CPU supports almost none of the first two, and returns
 #: the product of an empty matrix, added to a broadcast tensor, in the wrong shape.
 _NOT_IN_SECOND = ("_foreach_mm", "sum_to_size", "addmv")
+#: Recorded operators with generated calls at level smoke: they have kernels that no operator of the catalogue calls.
+AT_SMOKE = (
+    *("__rmod__", "_chunk_cat", "adaptive_avg_pool3d", "adaptive_max_pool3d", "addbmm", "addr", "angle"),
+    *("avg_pool3d", "cdist", "channel_shuffle", "cosine_similarity", "cov", "cross", "dist", "embedding_bag"),
+    *("grid_sampler_2d", "isin", "isposinf", "linear_cross_entropy", "logaddexp2", "logit", "masked.median"),
+    *("max_pool3d", "ormqr", "pdist", "polar", "qr", "rms_norm", "sinc", "std_mean", "stft", "svd", "trace"),
+    *("unique_consecutive", "xlogy", "_foreach_abs", "_foreach_acos", "_foreach_add", "_foreach_addcdiv"),
+    *("_foreach_addcmul", "_foreach_asin", "_foreach_atan", "_foreach_ceil", "_foreach_clamp_max"),
+    *("_foreach_clamp_min", "_foreach_cos", "_foreach_cosh", "_foreach_div", "_foreach_erf", "_foreach_erfc"),
+    *("_foreach_exp", "_foreach_expm1", "_foreach_lerp", "_foreach_log", "_foreach_log10", "_foreach_log1p"),
+    *("_foreach_log2", "_foreach_max", "_foreach_mul", "_foreach_neg", "_foreach_pow", "_foreach_reciprocal"),
+    *("_foreach_sigmoid", "_foreach_sign", "_foreach_sin", "_foreach_sinh", "_foreach_sqrt", "_foreach_sub"),
+    *("_foreach_tan", "_foreach_tanh"),
+)
 #: Families of recorded operators without generated calls: those that torch_npu leaves to the CPU, or without tensors.
 _NOT_SWEPT_FAMILIES = ("linalg", "fft", "special", "creation")
 #: Recorded operators without generated calls, with the reason.
@@ -59,8 +73,10 @@ def _level(_: Operator, property_: str, dtype: str) -> str:
     return "full" if dtype in (*NARROW, *BOOL) and property_ not in ("forward", "promotion") else "standard"
 
 
-def _level_of_recorded(property_: str, dtype: str, *, first: bool) -> str:
+def _level_of_recorded(name: str, property_: str, dtype: str, *, first: bool) -> str:
     """Return the lowest level of a recorded operator's property; ``first``: this is its first dtype."""
+    if property_ == "sweep" and first and name in AT_SMOKE:
+        return "smoke"
     if property_ in CALLS:
         return "standard" if property_ == "sweep" else "full"
     usual = property_ in ("forward", "backward") and dtype in FLOATS[:2]
@@ -80,7 +96,7 @@ def _recorded() -> Iterator[Case]:
                     property=property_,
                     dtype=dtype,
                     family=family,
-                    level=_level_of_recorded(property_, dtype, first=first),
+                    level=_level_of_recorded(entry.name, property_, dtype, first=first),
                 )
 
 
