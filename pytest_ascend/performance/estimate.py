@@ -36,8 +36,13 @@ def tail(t: float, degrees_of_freedom: float) -> float:
     """Return the probability of more than ``t``."""
     if degrees_of_freedom >= NORMAL_FROM:
         return NormalDist().cdf(-t)
-    share = degrees_of_freedom / (degrees_of_freedom + t * t)
-    beyond = float(betainc(degrees_of_freedom / 2, 0.5, 0, share, regularized=True)) / 2
+    square, half = t * t, degrees_of_freedom / 2
+    if square < degrees_of_freedom:  # near 0 the share beyond is 1 to all digits, and the share within is exact
+        within = float(betainc(0.5, half, 0, square / (degrees_of_freedom + square), regularized=True))
+        beyond = (1 - within) / 2
+    else:
+        share = degrees_of_freedom / (degrees_of_freedom + square)
+        beyond = float(betainc(half, 0.5, 0, share, regularized=True)) / 2
     return beyond if t >= 0 else 1 - beyond
 
 

@@ -66,6 +66,69 @@ def test_times_of_another_host_are_shown_and_decide_nothing(tmp_path: Path) -> N
     assert verdict.headline.startswith("cannot tell: 10")
 
 
+def test_of_other_hosts_the_newest_is_shown(tmp_path: Path) -> None:
+    for cann in ("8.2.RC1", "9.0.0", "8.10.0"):
+        files.write(made(replace(STACK, host="another", cann=cann)), tmp_path)
+    choice = files.choose(tmp_path, STACK, {})
+    assert choice is not None
+    assert choice.baseline.stack.cann == "9.0.0"
+    assert choice.shown_only
+    assert choice.description == (
+        "a baseline of another host (another), shown only: CANN 9.0.0, torch 2.7.1, torch_npu 2.7.1"
+    )
+
+
+def test_without_any_baseline_there_is_no_choice(tmp_path: Path) -> None:
+    assert files.choose(tmp_path, STACK, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "older", "newer"),
+    [
+        ("cann", "8.2.RC1", "8.3.RC2"),
+        ("torch_npu", "2.7.1", "2.7.2"),
+        ("driver", "25.2.0", "25.5.0"),
+        ("cann", "unknown", "8.10.0"),
+    ],
+)
+def test_an_older_version_of_any_part_is_taken_and_a_newer_is_not(
+    tmp_path: Path, field: str, older: str, newer: str
+) -> None:
+    stack = replace(STACK, cann="8.3.RC1", torch_npu="2.7.1.post1", driver="25.3.0")
+    files.write(made(replace(stack, **{field: newer}), recorded="newer"), tmp_path)
+    assert files.choose(tmp_path, stack, {}) is None
+    (tmp_path / "both").mkdir()
+    for each in (older, newer):
+        files.write(made(replace(stack, **{field: each}), recorded=each), tmp_path / "both")
+    choice = files.choose(tmp_path / "both", stack, {})
+    if field == "driver":
+        assert choice is None or choice.baseline.recorded == older, "one file for both drivers"
+        return
+    assert choice is not None
+    assert choice.baseline.recorded == older
+    assert not choice.shown_only
+    assert choice.description.startswith("the nearest older baseline: ")
+    assert choice.description.endswith(f"driver 25.3.0, of {older}")
+
+
+def test_another_build_of_a_version_is_not_the_same_combination_but_no_newer_one(tmp_path: Path) -> None:
+    cuda = replace(STACK, device="cuda", torch_npu="", torch="2.7.1+cu128", cann="")
+    files.write(made(replace(cuda, torch="2.7.1+cpu")), tmp_path)
+    choice = files.choose(tmp_path, cuda, {})
+    assert choice is not None
+    assert choice.description.startswith("the nearest older baseline: torch 2.7.1+cpu")
+
+
+def test_a_place_names_chip_and_versions_and_hides_the_host() -> None:
+    assert files.place(STACK).parts[:2] == ("Ascend910B3", "8.3.RC1_2.7.1")
+    emulated = replace(STACK, emulated=True, chip="", cann="9.0.0 (emulated)", torch_npu="")
+    assert files.place(emulated).parts[:2] == ("emulated-npu", "9.0.0-emulated_2.7.1")
+    assert files.place(replace(STACK, chip="../..", cann="")).parts[:2] == ("none", "none_2.7.1")
+    host = files.place(STACK).name
+    assert len(host) == len("0123456789ab.json")
+    assert host != files.place(replace(STACK, host="i")).name
+
+
 def test_an_emulated_device_is_never_compared_with_a_real_one(tmp_path: Path) -> None:
     files.write(made(), tmp_path)
     assert files.choose(tmp_path, replace(STACK, emulated=True), {}) is None
@@ -110,6 +173,12 @@ def test_a_benchmark_without_baseline_gets_no_verdict(tmp_path: Path) -> None:
         lambda data: data["benchmarks"][NAME][0].update(estimate="x"),
         lambda data: data["benchmarks"][NAME][0].update(percentiles_us=[1.0]),
         lambda data: data["benchmarks"][NAME][0].update(error=-1),
+        lambda data: data["benchmarks"][NAME][0].update(pace=1e999),
+        lambda data: data["benchmarks"][NAME][0].update(estimate=1e999),
+        lambda data: data["benchmarks"][NAME][0]["percentiles_us"].append(1.0),
+        lambda data: data["benchmarks"][NAME][0]["percentiles_us"].__setitem__(3, 1e999),
+        lambda data: data["work"].update({NAME: {"flop": "many"}}),
+        lambda data: data["profiles"].update({NAME: 3}),
         lambda data: data["benchmarks"].update({NAME: 3}),
         lambda data: data.pop("stack"),
         lambda data: data.pop("work"),
@@ -122,6 +191,30 @@ def test_a_damaged_file_is_refused(tmp_path: Path, change: object) -> None:
     path.write_text(json.dumps(data), encoding="utf-8")
     with pytest.raises(GoldenError, match="is not a baseline"):
         files.choose(tmp_path, STACK, {})
+
+
+def test_what_may_be_without_error_or_with_none_that_is_known_is_read() -> None:
+    for error in (0.0, float("inf")):
+        data = made().to_dict()
+        data["benchmarks"][NAME][0]["error"] = error
+        assert Baseline.from_dict(data).benchmarks[NAME][0].estimate.error == error
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = files.write(made(), tmp_path)
+    monkeypatch.setattr(files, "LARGEST_BYTES", path.stat().st_size)
+    assert files.read(path) == made()
+    monkeypatch.setattr(files, "LARGEST_BYTES", path.stat().st_size - 1)
+    with pytest.raises(GoldenError):
+        files.read(path)
+
+
+def test_percentiles_are_stored_to_six_digits() -> None:
+    run = MeasuredRun.of([1.23456789, 1.23456789])
+    assert set(run.percentiles_us) == {1.23457}
+    assert set(files.pooled_us([run, run])) == {1.23457}
+    steps = MeasuredRun.of([float(each) for each in range(1, 102)])
+    assert steps.percentiles_us == tuple(range(1, 102))
 
 
 def test_a_run_without_a_pace_had_none(tmp_path: Path) -> None:

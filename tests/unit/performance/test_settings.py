@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from pytest_ascend.device.cpu_and_cuda import Cpu
+from pytest_ascend.emulator.settings import EmulatorSettings
 from pytest_ascend.errors import UsageError
 from pytest_ascend.performance import baseline as files
 from pytest_ascend.performance.baseline import Choice
 from pytest_ascend.performance.commands import baseline_of
 from pytest_ascend.performance.comparison import Comparison
 from pytest_ascend.performance.estimate import estimate
-from pytest_ascend.performance.settings import differences, settings_of
+from pytest_ascend.performance.settings import VARIABLES, differences, settings_of
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
@@ -37,6 +40,35 @@ def test_what_is_in_force_is_found() -> None:
     assert "HOME" not in found
 
 
+@pytest.mark.parametrize(("isolated", "threads"), [(True, 7), (False, 3)])
+def test_a_device_of_its_own_has_the_threads_of_the_process_that_uses_it(
+    isolated: bool, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    prepared = Prepared(device=Cpu(kind="npu"), isolated=isolated, threads=7)
+    assert settings_of(prepared, cards=2, environ={}) == {
+        "cards": 2,
+        "cpus": len(os.sched_getaffinity(0)),
+        "torch_threads": threads,
+    }
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_each_variable_that_changes_times_is_a_setting(name: str) -> None:
+    prepared = Prepared(device=Cpu())
+    assert settings_of(prepared, cards=1, environ={name: ""})[name] == ""
+    assert name not in settings_of(prepared, cards=1, environ={})
+
+
+def test_numerics_and_memory_are_settings_of_an_emulated_device() -> None:
+    emulator = EmulatorSettings(memory_bytes=123)
+    emulated = settings_of(Prepared(device=Cpu(emulated=True), emulator=emulator), cards=1, environ={})
+    assert (emulated["emulated_numerics"], emulated["emulated_memory_bytes"]) == (emulator.numerics, 123)
+    bare = settings_of(Prepared(device=Cpu(emulated=True)), cards=1, environ={})
+    assert (bare["emulated_numerics"], bare["emulated_memory_bytes"]) == ("", 0)
+    assert "emulated_numerics" not in settings_of(Prepared(device=Cpu(), emulator=emulator), cards=1, environ={})
+
+
 @pytest.mark.parametrize(
     ("now", "said"),
     [
@@ -54,6 +86,11 @@ def test_a_variable_that_is_no_longer_set_is_a_difference() -> None:
     assert differences(SETTINGS, {"torch_threads": 8, "matmul.allow_hf32": False}) == [
         "TASK_QUEUE_ENABLE 1 then, not set now"
     ]
+
+
+def test_a_setting_that_is_none_is_not_one_that_is_not_set() -> None:
+    assert differences({"a": None}, {}) == ["a None then, not set now"]
+    assert differences({"b": 1, "a": 1}, {"b": 2, "a": 2}) == ["a 1 then, 2 now", "b 1 then, 2 now"]
 
 
 def test_faults_of_a_run_are_to_be_found_and_those_of_a_baseline_are_a_difference() -> None:

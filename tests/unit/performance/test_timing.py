@@ -54,7 +54,8 @@ def test_work_is_prepared_as_often_as_asked_for_beside_a_peer(preparations: int)
 
     timing = time_rounds(make, device, budget_s=0.02, preparations=preparations)
     assert len(timing.peers_us) == len(timing.latencies_us)
-    assert len(made) == 2 * preparations
+    every = math.ceil(len(timing.peers_us) / preparations)  # rounds: few where the machine is slow
+    assert len(made) == 2 * math.ceil(len(timing.peers_us) / every)
 
 
 class WithEvents(Cpu):
@@ -325,6 +326,15 @@ def test_a_device_is_warm_when_its_rounds_no_longer_become_quicker(slow_rounds: 
         rounds = timing.Rounds(call=work, device=device)
         timing._warm_up(rounds, 0.1)
     assert least <= len(done) <= least + 3
+
+
+def test_garbage_of_the_preparation_is_collected_before_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = list[str]()
+    monkeypatch.setattr(timing.gc, "collect", lambda: done.append("collect"))
+    monkeypatch.setattr(timing, "plain", lambda *_: done.append("rounds") or [1.0])
+    monkeypatch.setattr(timing, "_warm_up", lambda *_: 1.0)
+    time_rounds(counting([]), Cpu(), budget_s=0.001)
+    assert done == ["collect", "rounds"]
 
 
 def test_garbage_is_collected_before_the_rounds_and_not_during_them() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_ascend.errors import UsageError
@@ -17,11 +17,14 @@ from pytest_ascend.performance.estimate import ALONE, PAIRED, Estimate, estimate
 from pytest_ascend.performance.verdict import (
     ALARMS,
     CANNOT_TELL,
+    MANY,
     NEGLIGIBLE,
     NOT_SLOWER,
     SLOWER,
     Gate,
     Noise,
+    _answer,
+    _inverse_trigamma,
     judge,
     line_through,
     noise_of,
@@ -172,6 +175,39 @@ def test_a_line_takes_runs_of_several_paces() -> None:
     few, alike = [busy(0.1 * each) for each in range(4)], [at(0.01 * each) for each in range(12)]
     assert line_through(few).slope == line_through(alike).slope == 0
     assert line_through([busy(0.1 * each) for each in range(8)]).slope == pytest.approx(0.3)
+    assert line_through([busy(0.1 * each) for each in range(5)]).slope == 0
+    assert line_through([busy(0.1 * each) for each in range(6)]).slope == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(("apart", "slope"), [(4.9e-4, 0.0), (5.1e-4, 0.3)])
+def test_paces_that_differ_by_less_than_a_clocks_resolution_are_one(apart: float, slope: float) -> None:
+    found = line_through([busy(apart * (-1) ** each) for each in range(8)])
+    assert found.slope == pytest.approx(slope)
+    assert (found.spread > 0, found.runs) == (slope > 0, 8)
+
+
+def test_a_line_takes_a_degree_of_freedom_more_than_a_mean() -> None:
+    level, line = (noise_of({"x": [busy(width * each) for each in range(8)]})["x"] for width in (0.0, 0.1))
+    assert (level.degrees_of_freedom, line.degrees_of_freedom) == (7, 6)
+
+
+@given(st.floats(1e-5, 1e4))
+@settings(max_examples=20)
+def test_the_inverse_of_trigamma_is_its_inverse(x: float) -> None:
+    assert _inverse_trigamma(float(scipy_special.polygamma(1, x))) == pytest.approx(x, rel=1e-6)
+
+
+def test_variances_that_hardly_differ_are_known_as_well_as_can_be() -> None:
+    assert _inverse_trigamma(1.9e-6) == MANY / 2
+    assert _inverse_trigamma(2.1e-6) < MANY / 2
+
+
+@pytest.mark.parametrize(
+    ("difference", "high", "told"),
+    [(0.031, 0.9, SLOWER), (0.03, 0.9, CANNOT_TELL), (0.03, 0.04, NOT_SLOWER), (0.03, math.log1p(0.05), CANNOT_TELL)],
+)
+def test_at_a_limit_the_weaker_answer_is_given(difference: float, high: float, told: str) -> None:
+    assert _answer(difference, 0.03, high, Gate(tolerance=0.05)) == told
 
 
 @pytest.mark.parametrize("times", [[], [1.0], [1.0, 0.0], [1.0, float("nan")]])
@@ -280,6 +316,9 @@ def test_variances_that_are_alike_count_as_one() -> None:
 
 @settings(max_examples=20)
 @given(st.floats(0.5, 0.9999), st.one_of(st.floats(1, 200), st.floats(1e4, 1e6)))
+@example(0.5, 1.0)
+@example(0.5000000000000001, 1.0)
+@example(0.75, 1.0)  # its value is 1, where the two ways to the integral meet
 def test_quantiles_and_tails_are_students(probability: float, freedom: float) -> None:
     expected = scipy_stats.t.ppf(probability, freedom)
     assert quantile(probability, freedom) == pytest.approx(expected, rel=1e-4, abs=1e-6)
