@@ -9,6 +9,8 @@ import torch
 import torch_npu
 from torch.nn import functional
 
+from pytest_ascend.emulator.kernels import random as kernels
+
 from .both import FLOATS, INTEGERS, operators
 
 N = 20_000
@@ -136,6 +138,96 @@ def test_whatever_is_drawn_a_seed_decides(draw: Callable[..., torch.Tensor]) -> 
     first = drawn(3)
     assert torch.equal(drawn(3), first)
     assert not torch.equal(drawn(4), first)
+
+
+def _filled(draw: Callable[..., None], *given: object, dtype: torch.dtype = torch.int64) -> Callable[..., torch.Tensor]:
+    """Return what fills a tensor, as a function that returns a new one."""
+
+    def drawn(**seeds: int) -> torch.Tensor:
+        x = torch.zeros(64, dtype=dtype)
+        draw(x, *given, **seeds)
+        return x
+
+    return drawn
+
+
+#: Kernels that are given a seed and an offset. torch_npu calls some of them nowhere, or only for some dtypes.
+SEEDED: dict[str, Callable[..., torch.Tensor]] = {
+    "uniform_": _filled(kernels.uniform_, 0.0, 1.0, dtype=torch.float32),
+    "normal_": _filled(kernels.normal_, 0.0, 1.0, dtype=torch.float32),
+    "normal_ of complex numbers": _filled(kernels.normal_, 0.0, 1.0, dtype=torch.complex64),
+    "normal_ of integers": _filled(kernels.normal_, 0.0, 100.0),
+    "random_": _filled(kernels.random_, 0, 1000),
+    "random_ of all numbers": _filled(kernels.random_whole_),
+    "bernoulli_": _filled(kernels.bernoulli_, 0.5),
+    "exponential_": _filled(kernels.exponential_, 64, 1.0, dtype=torch.float32),
+    "multinomial": lambda **seeds: kernels.multinomial(torch.ones(64), 64, False, **seeds),
+    "randperm": lambda **seeds: kernels.randperm(64, **seeds),
+    "rrelu": lambda **seeds: kernels.rrelu_with_noise(-torch.ones(64), torch.empty(64), 0.1, 0.3, True, **seeds),
+    "dropout_gen_mask": _filled(
+        lambda out, **seeds: kernels.dropout_gen_mask([512], 0.5, out=out, **seeds), dtype=torch.uint8
+    ),
+    "dropout_v3": lambda **seeds: kernels.dropout_v3(torch.ones(64), None, 0.5, **seeds)[0],
+}
+
+
+@pytest.mark.parametrize("name", SEEDED)
+def test_a_kernel_draws_by_its_seed_and_offset_alone(name: str) -> None:
+    draw, state = SEEDED[name], torch.get_rng_state()
+    first = draw(seed=3, offset=4)
+    assert draw(seed=3, offset=4).equal(first)
+    assert not draw(seed=4, offset=4).equal(first)
+    assert not draw(seed=3, offset=8).equal(first)
+    assert torch.get_rng_state().equal(state), "the CPU's own generator is left alone"
+
+
+def test_integers_of_a_normal_distribution_are_its_numbers_truncated() -> None:
+    wide, whole = torch.empty(1000), torch.empty(1000, dtype=torch.int32)
+    for x in (wide, whole):
+        kernels.normal_(x, 3.0, 50.0, seed=1, offset=0)
+    assert whole.equal(wide.trunc().int())
+
+
+def test_a_mean_and_a_deviation_per_element() -> None:
+    mean, std = torch.tensor([-100.0, 100.0]).repeat(500), torch.tensor([0.5, 0.0]).repeat(500)
+    drawn = torch.normal(mean.to("npu"), std.to("npu")).cpu()
+    assert drawn[1::2].eq(100).all()
+    assert drawn[::2].mean() == pytest.approx(-100, abs=0.1)
+    assert drawn[::2].std() == pytest.approx(0.5, rel=0.1)
+
+
+def test_the_noise_of_rrelu_is_what_was_multiplied_by() -> None:
+    x, noise = torch.linspace(-1, 1, 100), torch.full((100,), 7.0)
+    found = kernels.rrelu_with_noise(x, noise, 0.1, 0.3, True, seed=1, offset=0)
+    assert found.equal(x * noise)
+    assert noise[x >= 0].eq(1).all()
+    assert noise[x < 0].gt(0.1).all()
+    assert noise[x < 0].lt(0.3).all()
+    assert noise[x < 0].unique().numel() > 40
+    noise.fill_(7)
+    assert kernels.rrelu_with_noise(x, noise, 0.1, 0.3, False, seed=1, offset=0).equal(x.where(x >= 0, x * 0.2))
+    assert noise.eq(7).all(), "written in training only"
+
+
+@pytest.mark.parametrize(("elements", "bytes_"), [(1, 16), (128, 16), (129, 32), (256, 32)])
+def test_dropout_with_its_mask_in_blocks_of_128_bits(elements: int, bytes_: int) -> None:
+    x = torch.arange(1.0, elements + 1)
+    dropped, mask = kernels.dropout_v3(x, None, 0.75, seed=1, offset=0)
+    bits = ((mask.int()[:, None] >> torch.arange(8)) & 1).view(-1)[:elements]
+    assert (mask.dtype, mask.numel()) == (torch.uint8, bytes_)
+    assert dropped.equal(x * bits * 4)
+    assert kernels.dropout_v3_grad(x, mask, 4.0).equal(dropped)
+
+
+def test_dropout_by_name_keeps_whole_bytes() -> None:
+    kept = kernels.dropout_gen_mask_by_name(torch.tensor([50, 400]), torch.tensor(0.75), seed=1, seed2=2)
+    assert (kept.shape, kept.dtype) == ((50, 400), torch.uint8)
+    assert kept.float().mean() == pytest.approx(0.75, abs=0.02)
+    assert kept.max() == 1
+    for seeds in ({"seed": 2, "seed2": 2}, {"seed": 1, "seed2": 3}):
+        assert not kernels.dropout_gen_mask_by_name(torch.tensor([50, 400]), torch.tensor(0.75), **seeds).equal(kept)
+    x = torch.ones(50, 400, dtype=torch.float16)
+    assert kernels.dropout_by_bytes(x, kept, torch.tensor(0.75)).equal(kept.float() / 0.75)
 
 
 def test_seeds_that_differ_beyond_32_bits() -> None:
