@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from pytest_ascend.device.cpu_and_cuda import Cpu
+from pytest_ascend.performance import profiling
 from pytest_ascend.performance.profiling import KEPT, NAME, TABLE, TAKEN, became_slower, profile_of
 
 X = torch.ones(64, 64)
@@ -127,3 +128,76 @@ def test_the_operator_that_grew_most_comes_first() -> None:
 def test_times_of_an_npu_are_not_compared_with_a_hosts() -> None:
     said = became_slower({"npu:aten::mm": 40.0}, {"aten::mm": 10.0})
     assert said == ["operator npu:aten::mm: 40 us; the baseline has no profile of this kind"]
+
+
+@pytest.mark.parametrize(("seconds", "calls"), [(0.0, 3), (0.09, 3), (0.11, 2), (0.21, 1)])
+def test_a_host_is_profiled_three_times_or_until_patience_ends(
+    seconds: float, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, made = [1000.0], list[int]()
+
+    def call() -> None:
+        made.append(1)
+        now[0] += seconds
+
+    monkeypatch.setattr(profiling, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(torch.profiler, "profile", lambda activities: contextlib.nullcontext(NOTHING))
+    assert profile_of(call, Cpu()).times_us == {}
+    assert len(made) == calls
+
+
+NOTHING = SimpleNamespace(key_averages=list)
+
+
+def test_the_least_of_several_profiles_counts_for_each_operator_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator is told by its namespace: other events are ranges of the profiler's own."""
+    taken = iter(
+        [
+            {"aten::mm": 5, "aten::add": 1, "aten::gone": 1, "ProfilerStep": 9},
+            {"aten::mm": 3, "aten::add": 2, "aten::new": 4},
+            {"aten::mm": 4, "aten::add": 3, "aten::new": 6},
+        ]
+    )
+
+    def profile(activities: list[Any]) -> Any:
+        assert activities == [torch.profiler.ProfilerActivity.CPU]
+        events = [SimpleNamespace(key=key, self_cpu_time_total=us) for key, us in next(taken).items()]
+        return contextlib.nullcontext(SimpleNamespace(key_averages=lambda: events))
+
+    monkeypatch.setattr(profiling, "time", SimpleNamespace(perf_counter=lambda: 0.0))
+    monkeypatch.setattr(torch.profiler, "profile", profile)
+    found = profile_of(lambda: None, Cpu()).times_us
+    assert list(found.items()) == [("aten::new", 4), ("aten::mm", 3), ("aten::add", 1)]
+
+
+def test_by_default_the_profiler_is_torch_npus(monkeypatch: pytest.MonkeyPatch) -> None:
+    profiler = FakeProfiler(table(("aten::mm", 30)))
+    monkeypatch.setattr("pytest_ascend.device.npu.profiler", lambda: profiler)
+    assert profile_of(product, npu()).times_us == {"npu:aten::mm": 30}
+
+
+def test_an_npu_has_done_its_work_before_its_profile_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = list[str]()
+    profiler = FakeProfiler(table(("aten::mm", 30)))
+    written = profiler.tensorboard_trace_handler
+
+    def handler(folder: str) -> Callable[[], None]:
+        return lambda: (done.append("written"), written(folder)())[1]
+
+    monkeypatch.setattr(FakeNpu, "synchronize", lambda _: done.append("waited"))
+    monkeypatch.setattr(profiler, "tensorboard_trace_handler", handler)
+    profile_of(lambda: done.append("called"), npu(), lambda: profiler)
+    assert done == ["called", "waited", "written"]
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "said"),
+    [
+        ({}, {"aten::mm": 10.0}, []),
+        ({"aten::mm": 10.0}, {}, []),
+        ({"aten::mm": 10.0}, {"aten::mm": 10.0}, []),
+        ({"aten::mm": 9.0, "aten::new": 2.4}, {"aten::mm": 10.0}, ["operator aten::new: 0 -> 2 us"]),
+    ],
+)
+def test_only_operators_that_grew_are_named(now: dict[str, float], before: dict[str, float], said: list[str]) -> None:
+    assert became_slower(now, before) == said
