@@ -91,7 +91,7 @@ def gradients(  # noqa: PLR0917 - the operator, a call, and the gradients
 
 
 def double(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a floating tensor in float64, a complex one in complex128, still expanded; others unchanged."""
+    """Return a floating tensor in float64, a complex one in complex128, others unchanged."""
     if tensor.is_complex():
         return tensor.to(torch.complex128)
     return tensor.to(_DOUBLE) if tensor.is_floating_point() else tensor
@@ -118,7 +118,7 @@ def as_it_is(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
         return tensor.to(device)
     span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
     whole = tensor.as_strided((span,), (1,)).to(device)
-    return whole.as_strided(tensor.shape, tensor.stride(), 0)
+    return whole.as_strided(tensor.shape, tensor.stride())
 
 
 def transposed(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

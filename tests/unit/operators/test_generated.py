@@ -1,0 +1,142 @@
+"""Generated calls: what is too much to ask, how a wrong one is made smaller, and the file of a finding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_ascend.operators import Operator, call, generator, sweep
+from pytest_ascend.operators.exploring import CALLS, Finding
+from pytest_ascend.operators.generator import Generated
+from pytest_ascend.operators.sweep import Sweep, resized
+from pytest_ascend.operators.values import StoredTensor, Variant, range_of, uniform
+
+T = torch.Tensor
+CPU = torch.device("cpu")
+
+
+def operator(function: Any = torch.square, calls: Any = None, **settings: Any) -> Operator:
+    return Operator("tested", function, calls or (lambda make: [call(make.normal(3, 5))]), **settings)
+
+
+def generated(*args: Any, **kwargs: Any) -> Generated:
+    return Generated(call(*args, **kwargs), "", ("edge", "few", "contiguous"), 4, 7)
+
+
+def test_a_call_is_made_smaller_in_every_kind_of_tensor() -> None:
+    held = StoredTensor(tensor=torch.arange(12.0).view(4, 3))
+    given = generated(uniform(4, 5), Variant(values=uniform(4), how="few"), held, 4, dim=4)
+    made = resized(given, 4, 2)
+    first, variant, kept, plain = made.sample.args
+    assert (first.shape, variant.shape, variant.how, kept.shape) == ((2, 5), (2,), "few", (2, 3))
+    assert kept.tensor.equal(held.tensor[:2])
+    assert (plain, made.sample.kwargs) == (4, {"dim": 4}), "only tensors are"
+    assert made.resized == ((4, 2),)
+    assert resized(made, 2, 1).resized == ((4, 2), (2, 1))
+    assert made.sample.name.startswith("call 7 of seed 4, made smaller: 2x5")
+
+
+def test_sizes_are_halved_before_they_lose_one() -> None:
+    steps = [each.resized[0] for each in sweep._smaller(generated(uniform(6, 1, 3), uniform(3, 0)))]
+    assert steps == [(6, 3), (3, 1), (6, 5), (3, 2)]
+
+
+@pytest.mark.parametrize(("sizes", "fits"), [((2**12, 2**12), True), ((2**12, 2**12 + 1), False), ((2**25, 1), False)])
+def test_products_that_take_long_are_too_much(sizes: tuple[int, int], fits: bool) -> None:
+    """A convolution takes time in proportion to the product of the sizes of both tensors."""
+    image, weight = (torch.empty(1, 1, size, device="meta") for size in sizes)
+    given = ((image, weight), {}) if sizes[0] >= sizes[1] else ((weight, image), {})
+    made = Sweep.of(operator(torch.conv1d, family="network"), "float32", 0)
+    assert made._is_affordable(given) is fits or max(sizes) > 2**19
+
+
+@pytest.mark.parametrize(("count", "fits"), [(1 << 10, True), ((1 << 10) + 1, False)])
+def test_many_results_are_too_much(count: int, fits: bool) -> None:
+    made = Sweep.of(operator(lambda x: x.split(1), family="movement"), "float32", 0)
+    assert made._is_affordable(((torch.ones(count),), {})) is fits
+
+
+@pytest.mark.parametrize("family", ["arithmetic", "movement"])
+@pytest.mark.parametrize(("size", "fits"), [(1 << 19, True), ((1 << 19) + 1, False)])
+def test_large_results_are_too_much(family: str, size: int, fits: bool) -> None:
+    made = Sweep.of(operator(torch.neg, family=family), "float32", 0)
+    assert made._is_affordable(((torch.ones(1).expand(size),), {})) is fits
+    if family == "arithmetic":
+        pairs = Sweep.of(operator(torch.add, family=family), "float32", 0)
+        assert pairs._is_affordable(((torch.ones(size // 2, 1), torch.ones(1, 2)), {}))
+        assert not pairs._is_affordable(((torch.ones(size // 2 + 1, 1), torch.ones(1, 2)), {}))
+        assert pairs._is_affordable(((torch.ones(1).expand(size), torch.ones(3)), {})) is fits, "do not broadcast"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "count", "fits"), [(False, 1 << 14, True), (True, 1 << 14, False), (True, 1 << 13, True)]
+)
+def test_what_depends_on_data_is_affordable_by_its_inputs(recorded: bool, count: int, fits: bool) -> None:
+    made = Sweep.of(operator(lambda x: x[x > 0], family="indexing", one_set_of_inputs=recorded), "float32", 0)
+    assert made._is_affordable(((torch.ones(count),), {})) is fits
+
+
+def test_numbers_meet_in_comparisons() -> None:
+    for name, family, compared in (
+        ("lt", "comparison", True),
+        ("maximum", "arithmetic", True),
+        ("minimum", "other", True),
+        ("add", "arithmetic", False),
+    ):
+        assert generator._is_compared(Operator(name, torch.add, lambda _: (), family=family)) is compared
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "found"),
+    [
+        (0, 2**31 - 1, (0, 1, 2**31)),
+        (0, 2**31, (0, 2, 2**30 + 1)),
+        (-(2**31), 2**31 - 1, (-(2**31), 2, 2**31)),
+        (5, 5, (5, 1, 1)),
+        (0.5, 3.5, (1, 1, 3)),
+        (-3.5, -0.5, (-3, 1, 3)),
+    ],
+)
+def test_integers_are_drawn_at_one_distance(low: float, high: float, found: tuple[int, int, int]) -> None:
+    assert range_of(uniform(1, low=low, high=high), torch.int64) == found
+
+
+# --- findings ---
+
+FOUND: dict[str, Any] = {
+    "operator": "add", "dtype": "int8", "seed": 1, "call": 2, "resized": [[8, 4]], "backward": False, "says": "wrong",
+}  # fmt: skip
+
+
+def test_a_finding_is_what_its_file_says() -> None:
+    made = Finding.from_dict(FOUND)
+    assert made == Finding(operator="add", dtype="int8", seed=1, call=2, resized=((8, 4),), says="wrong")
+    assert made.name == "add-int8-1-2.json"
+    assert Finding.from_dict(FOUND | {"call": CALLS - 1, "seed": (1 << 62) - 1, "resized": []}).call == CALLS - 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"more": 1}, "has the keys"),
+        ({"seed": -1}, "no integers"),
+        ({"seed": 1 << 62}, "no integers"),
+        ({"call": True}, "no integers"),
+        ({"call": 1.0}, "no integers"),
+        ({"resized": [[8, -4]]}, "no integers"),
+        ({"resized": [[8, "4"]]}, "no integers"),
+        ({"call": CALLS}, f"a seed has {CALLS} calls"),
+        ({"resized": [[8]]}, "pairs of sizes"),
+        ({"resized": [[8, 4], [8, 4, 2]]}, "pairs of sizes"),
+        ({"backward": 1}, "true or false"),
+        ({"backward": None, "resized": []}, "true or false"),
+        ({"operator": 1}, "no text"),
+        ({"dtype": None}, "no text"),
+        ({"says": []}, "no text"),
+    ],
+)
+def test_what_is_no_finding_says_why(changed: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Finding.from_dict(FOUND | changed)

@@ -1,0 +1,129 @@
+"""What a judge of operators is given, and what a correct device may return, by itself."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_ascend.operators import Operator, call, judging
+from pytest_ascend.operators.judging import alike, digest, matching_run, perturbed, signs
+from pytest_ascend.operators.operator import ARITHMETIC, FUNCTION, MOVE
+from pytest_ascend.operators.reference import Results
+
+T = torch.Tensor
+CPU = torch.device("cpu")
+
+
+def operator(function: Any = torch.square, calls: Any = None, **settings: Any) -> Operator:
+    return Operator("tested", function, calls or (lambda make: [call(make.normal(3, 5))]), **settings)
+
+
+def test_a_run_that_is_matched_bit_for_bit() -> None:
+    one, two = [torch.ones(2)], [torch.full((2,), 2.0)]
+    results = Results([torch.ones(2).double()], (one, two))
+    assert matching_run([torch.full((2,), 2.0)], results) is two
+    assert matching_run([torch.ones(2)], results) is one
+    assert matching_run([torch.zeros(2)], results) is None
+    assert matching_run([torch.ones(2).double()], results) is None
+
+
+@pytest.mark.parametrize(
+    ("exactness", "dtype"), [(MOVE, torch.float16), (FUNCTION, torch.float64), (ARITHMETIC, torch.float64)]
+)
+def test_what_only_moves_is_expected_in_the_dtype(exactness: str, dtype: torch.dtype) -> None:
+    results = Results([torch.ones(2).double(), None], ([torch.ones(2).half(), None],))
+    first, second = judging.expected(operator(exactness=exactness), results)
+    assert first is not None
+    assert (first.dtype, second) == (dtype, None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.complex64], ids=str)
+@pytest.mark.parametrize("ulps", [2.0, 8.0])
+def test_a_device_may_be_off_by_so_many_ulp_either_way(dtype: torch.dtype, ulps: float) -> None:
+    """In complex numbers each part is off by as much as the whole."""
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    exact = torch.full((400,), 1.5, dtype=torch.float64).to(wide)
+    found = perturbed(exact, exact.to(dtype), ulps)
+    assert found is not None
+    assert found.dtype == dtype
+    off = found.to(wide) - exact
+    parts = torch.view_as_real(off) if dtype.is_complex else off
+    size = ulps * torch.finfo(dtype).eps
+    assert {round(each / size, 3) for each in parts.abs().flatten().tolist()} == {1.0}
+    assert 100 < int((parts.view(400, -1)[:, 0] > 0).sum()) < 300
+
+
+def test_errors_of_a_reference_run_are_propagated() -> None:
+    exact = torch.full((50,), 1.5, dtype=torch.float64)
+    run = (exact + 0.125).float()
+    plain, more = perturbed(exact, run, 0.0, 0.0), perturbed(exact, run, 0.0, 3.0)
+    assert plain is not None
+    assert more is not None
+    assert plain.equal(exact.float())
+    assert (more.double() - exact).abs().eq(0.375).all()
+
+
+def test_what_cannot_be_off_stays() -> None:
+    whole = torch.tensor([1, 2])
+    assert perturbed(whole, whole) is whole
+    assert perturbed(None, whole) is whole
+    assert perturbed(whole.double(), None) is None
+    endless = torch.tensor([math.inf, math.nan, 65504.0], dtype=torch.float64)
+    found = perturbed(endless, endless.half(), 2.0)
+    assert found is not None
+    assert found[0].isinf()
+    assert found[1].isnan()
+    assert found[2].isfinite()
+    empty = torch.empty(0, dtype=torch.float64)
+    assert perturbed(empty, empty.float(), together=True) is not None
+
+
+def test_in_float64_the_error_goes_with_the_largest_as_nothing_more_exact_is_known() -> None:
+    exact = torch.tensor([1024.0, 1.0], dtype=torch.float64)
+    found = perturbed(exact, exact, 2.0)
+    assert found is not None
+    assert (found - exact).abs().tolist() == [16 * 1024 * 2.0**-52] * 2
+
+
+def results_of(*runs: T) -> Results:
+    return Results([runs[0].double()], tuple([each] for each in runs))
+
+
+def test_settings_of_a_judge() -> None:
+    one, two = torch.ones(2), torch.full((2,), 3.0)
+    results = {"a": results_of(one, two), "b": results_of(two)}
+    moved = judging.settings(operator(exactness=MOVE), results)
+    assert moved == {"standard": "binary", "reference_runs": {"a": [one], "b": [two]}}
+    exact = judging.settings(operator(exactness=ARITHMETIC, terms=5), results)
+    runs = list(exact["reference_runs"])
+    assert (exact["accumulation"], len(runs)) == (5, 2)
+    assert runs[1]["b"][0] is two, "the first one stands for those that it lacks"
+    assert judging.settings(operator(exactness=ARITHMETIC, terms=5), results, terms=3)["accumulation"] == 3
+    function = judging.settings(operator(exactness=FUNCTION), results)
+    assert (function["accumulation"], len(list(function["reference_runs"]))) == (None, 3)
+    assert judging.settings(operator(exactness=FUNCTION, terms=4), results)["accumulation"] == 4
+    back = judging.settings(operator(exactness=ARITHMETIC), results, backward=True)
+    assert (back["accumulation"], len(list(back["reference_runs"]))) == (None, 3)
+    assert len(list(judging.settings(operator(exactness=MOVE), results, backward=True)["reference_runs"])) == 2
+
+
+def test_signs_of_numbers() -> None:
+    found = signs([torch.tensor([-1.0, -0.0, 0.0, -math.nan, -math.inf]), None, torch.tensor([-1])])
+    assert [each.tolist() for each in found] == [[True, True, False, False, True]]
+
+
+def test_a_digest_is_of_dtype_shape_and_every_bit() -> None:
+    x = torch.arange(6.0).view(2, 3)
+    assert len(digest([x])) == 32
+    same_ = [x.clone(), x.T.contiguous().T, torch.stack([x, x], -1)[..., 0]]
+    assert {digest([each]) for each in same_} == {digest([x])}
+    others = [x.view(3, 2), x.int(), x.double(), -x, x.T, torch.nextafter(x, torch.ones(()))]
+    digests = [digest([x]), *(digest([each]) for each in others), digest([None]), digest([]), digest([x, x])]
+    assert len(set(digests)) == len(digests)
+    assert digest([torch.tensor([math.nan])]) == digest([-torch.tensor([math.nan])])
+    z = torch.tensor([1 + 2j])
+    assert digest([z.conj()]) == digest([torch.tensor([1 - 2j])])
+    assert alike({"": [z.conj()]}, {"": [torch.tensor([1 - 2j])]}) is not None
