@@ -257,7 +257,7 @@ def _row_groups(x: Lists, ends: list[int] | None) -> Iterator[T]:
 
 
 def _multiply(x: Lists, weight: Lists, bias: Lists | None, ends: list[int] | None, *, together: bool) -> Lists:
-    biases = _matrices(bias) if bias and bias[0].dim() > 1 else bias
+    biases = list(bias[0]) if bias and len(bias) == 1 and bias[0].dim() > 1 else bias
     made = [rows.float() @ matrix.float() for rows, matrix in zip(_row_groups(x, ends), _matrices(weight), strict=True)]
     if biases:
         made = [rows + added.float().view(1, -1) for rows, added in zip(made, biases, strict=True)]
