@@ -134,6 +134,21 @@ def test_each_outcome_has_a_kind_in_junit_and_counts_so_in_the_relay(outcome: st
     assert len(json.loads(relayed["failed-tests-detail"])) == bad
 
 
+def test_an_attachment_keeps_20000_characters() -> None:
+    head = len(formats.attachment(record(reason="x", verdicts=()))) - 1
+    fits, longer = (formats.attachment(record(reason="x" * (20_000 - head + more), verdicts=())) for more in (0, 1))
+    assert len(fits) == 20_000
+    assert set(fits.splitlines()[1]) == {"x"}
+    assert set(longer) > set(fits), "it says how much was cut"
+
+
+def test_junit_has_a_line_for_each_case_and_the_relay_its_limits() -> None:
+    assert formats.junit(one(record(), record("passed", ""))).count("\n    <testcase ") == 2
+    assert (formats.RELAY_TESTS, formats.RELAY_MESSAGE, formats.RELAY_TRACE) == (1_000, 1_000, 4_000)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        formats._json([float("nan")])
+
+
 @pytest.mark.parametrize("first", "=+-@\t\r")
 def test_what_looks_like_a_formula_is_quoted(first: str) -> None:
     assert formats._inert(f"{first}1") == f"'{first}1"
