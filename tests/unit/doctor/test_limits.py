@@ -1,0 +1,367 @@
+"""Rules on facts that are made for the test: how much of a foreign text is shown, and where each limit is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_ascend.doctor import cann, combination, commands, devices, examination, files, settings
+from pytest_ascend.doctor.findings import ERROR, NOTE, UNKNOWN, WARNING, Diagnosis, Finding, Observation, Rule
+from pytest_ascend.doctor.settings import SETTINGS
+from pytest_ascend.environment.npu_smi import Chip
+
+LONG = "x" * 2000
+
+
+def survey(**facts: Any) -> Any:
+    """Return what a rule asks for, and no more."""
+    return SimpleNamespace(**{"environ": {}, "concerns_ascend": True, "family": None, **facts})
+
+
+def said(check: Callable[[Any], Iterator[Observation]], **facts: Any) -> list[Observation]:
+    return list(check(survey(**facts)))
+
+
+def home(path: str, target: str = "", source: str = "found") -> Any:
+    return SimpleNamespace(path=path, target=target or path, source=source)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_is_told_unless_it_is_at_its_default(name: str) -> None:
+    setting = SETTINGS[name]
+    kinds = {settings.NUMBERS: settings.numbers, settings.ORDER: settings.order, settings.SPEED: settings.speed}
+    for changes, check in kinds.items():
+        found = said(check, environ={name: LONG})
+        assert len(found) == (changes == setting.changes)
+        assert [each.evidence for each in found] == [(f"{name}={LONG[:200]}",)] * len(found)
+        assert said(check) == []
+        assert said(check, environ={name: LONG}, concerns_ascend=False) == []
+        for default in setting.defaults:
+            assert said(check, environ={name: default.upper()}) == []
+    assert settings.in_force(survey(environ={name: LONG, "HOME": "/"})) == {name: LONG[:200]}
+
+
+@pytest.mark.parametrize(
+    ("environ", "concerns", "count"),
+    [
+        ({"PYTORCH_NPU_ALLOC_CONF": LONG, "PYTORCH_ALLOC_CONF": "b"}, True, 1),
+        ({"PYTORCH_NPU_ALLOC_CONF": "a", "PYTORCH_ALLOC_CONF": "b"}, False, 0),
+        ({"PYTORCH_NPU_ALLOC_CONF": "a"}, True, 0),
+        ({"PYTORCH_NPU_ALLOC_CONF": "a", "PYTORCH_ALLOC_CONF": ""}, True, 0),
+    ],
+)
+def test_two_allocators_are_one_too_many(environ: dict[str, str], concerns: bool, count: int) -> None:
+    found = said(settings.two_allocators, environ=environ, concerns_ascend=concerns)
+    assert len(found) == count
+    if found:
+        assert found[0].evidence == (f"PYTORCH_NPU_ALLOC_CONF={LONG[:100]}", "PYTORCH_ALLOC_CONF=b")
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("expandable_segments:True, max_split_size_mb:64", 1),
+        ("Expandable_Segments: true,garbage_collection_threshold:0.6" + LONG, 1),
+        ("expandable_segments:True", 0),
+        ("expandable_segments:False,max_split_size_mb:64", 0),
+        ("max_split_size_mb:64", 0),
+    ],
+)
+def test_segments_that_expand_go_with_no_limit_of_their_size(text: str, count: int) -> None:
+    found = said(settings.clashing_allocator, environ={"PYTORCH_NPU_ALLOC_CONF": text})
+    assert len(found) == count
+    if found:
+        assert found[0].evidence[0] == f"PYTORCH_NPU_ALLOC_CONF={text.replace(' ', '').lower()[:200]}"
+
+
+def test_a_variable_that_leads_nowhere_is_shown_in_part() -> None:
+    name = cann.VARIABLES[0]
+    [found] = said(cann.home_gone, environ={name: LONG}, homes_of=lambda _: None)
+    assert found.evidence == (f"{name}={LONG[:200]}",)
+    assert said(cann.home_gone, environ={name: LONG}, homes_of=lambda _: home("/a")) == []
+    assert said(cann.home_gone, environ={name: ""}, homes_of=lambda _: None) == []
+
+
+def test_operators_elsewhere_are_shown_in_part() -> None:
+    tree = SimpleNamespace(target=lambda path: path)
+    used = home("/opt/cann", source=cann.VARIABLES[0])
+    facts = {"machine": SimpleNamespace(tree=tree), "home": used}
+    [found] = said(cann.other_operators, environ={"ASCEND_OPP_PATH": f"/{LONG}"}, **facts)
+    assert found.evidence[0] == f"ASCEND_OPP_PATH=/{LONG[:199]}"
+    assert said(cann.other_operators, environ={"ASCEND_OPP_PATH": "/opt/cann/opp"}, **facts) == []
+    assert (
+        said(cann.other_operators, environ={"ASCEND_OPP_PATH": "/else"}, **{**facts, "home": home("/opt/cann")}) == []
+    )
+
+
+@pytest.mark.parametrize(("count", "shown"), [(1, 0), (2, 2), (4, 4), (5, 4)])
+def test_of_several_canns_four_are_listed(count: int, shown: int) -> None:
+    homes = [home(f"/cann{number}", source="a variable") for number in range(count)]
+    owners = {f"/cann{number}/lib64": each for number, each in enumerate(homes)}
+    paths = {"library_path": tuple(owners), "owner": owners.get, "home": homes[0]}
+    found = said(cann.two_cann, **paths)
+    assert [len(each.evidence) for each in found] == [shown] * bool(shown)
+    assert said(cann.two_cann, **{**paths, "home": home("/other")}) == []
+    found = said(cann.several, homes=homes)
+    assert [each.what for each in found] == [f"{count} CANNs are installed"] * (count > 1)
+    assert [len(each.evidence) for each in found] == [min(count, 5)] * (count > 1)
+
+
+def test_without_any_folder_in_the_library_path_the_one_in_use_is_missing() -> None:
+    used = home("/opt/cann", source=cann.VARIABLES[0])
+    facts = {"home": used, "owner": {"/opt/cann/lib64": used}.get}
+    [found] = said(cann.library_path, library_path=("/usr/lib",), **facts)
+    assert found.what == "LD_LIBRARY_PATH has no folder of the CANN in use"
+    assert found.evidence == (f"{cann.VARIABLES[0]}=/opt/cann", "no folder of it in LD_LIBRARY_PATH")
+    assert said(cann.library_path, library_path=("/usr/lib", "/opt/cann/lib64"), **facts) == []
+    assert said(cann.library_path, library_path=(), **{**facts, "home": home("/opt/cann")}) == []
+
+
+def packages(*lines: str) -> dict[str, Any]:
+    content = SimpleNamespace(content="\n".join(lines))
+    return {
+        "cann_packages": {"runtime": "/version.info"},
+        "machine": SimpleNamespace(tree=SimpleNamespace(read=lambda _: content)),
+        "cann_package_version": lambda name: "8.0.0",
+    }
+
+
+def test_constraints_are_read_up_to_a_number_and_shown_in_part() -> None:
+    wrong = 'required_package_p{}_version=">=9.0"'
+    assert len(said(cann.constraints, **packages(*(wrong.format(number) for number in range(70))))) == 64
+    assert said(cann.constraints, **packages('required_package_p_version=">=7.0"')) == []
+    assert said(cann.constraints, **{**packages(wrong), "cann_package_version": lambda name: ""}) == []
+    long = ">=9.0" + ",>=9.0" * 20
+    [found] = said(cann.constraints, **packages(f'required_package_p_version="{long}"'))
+    assert found.evidence[0] == f"/version.info: required_package_p_version={long[:40]}"
+    assert found.what == f"CANN's package runtime needs p {long[:40]}, but 8.0.0 is installed"
+
+
+@pytest.mark.parametrize(("count", "few"), [(19, True), (20, False)])
+def test_a_folder_of_few_operators_is_the_toolkits(count: int, few: bool) -> None:
+    tree = SimpleNamespace(
+        is_folder=lambda _: True,
+        names=lambda path: [f"ascend{n}" for n in range(count if path.endswith("/ascend910b") else 8)],
+    )
+    facts = {
+        "home": home("/c"),
+        "family": SimpleNamespace(kernels="ascend910b", name="910B"),
+        "machine": SimpleNamespace(tree=tree),
+    }
+    found = said(cann.no_kernels, **facts)
+    assert bool(found) is few
+    if few:
+        assert found[0].evidence[1] == "there are: " + ", ".join(f"ascend{n}" for n in range(6))
+    assert cann._listed([]) == "none"
+
+
+@pytest.mark.parametrize(("count", "shown"), [(1, 1), (4, 4), (5, 4)])
+def test_files_that_are_closed_are_listed_up_to_four(count: int, shown: int) -> None:
+    facts = {
+        "devices": tuple(f"/dev/davinci{n}" for n in range(count)),
+        "control_files": (),
+        "machine": SimpleNamespace(is_mine=lambda _: False, tree=SimpleNamespace(status=lambda _: None)),
+    }
+    [found] = said(devices.no_permission, **facts)
+    assert len(found.evidence) == shown
+    more = f" and {count - 1} more" if count > 1 else ""
+    assert found.what == f"this user may not use /dev/davinci0{more}"
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("0,1", ""),
+        (" 1 ", ""),
+        ("2", "2"),
+        ("0,x", "x"),
+        ("", ""),
+        ("\u0661", "\u0661"),
+        ("10000000000", "1" + "0" * 10),
+    ],
+)
+def test_visible_devices_are_those_that_there_are(text: str, wrong: str) -> None:
+    found = said(devices.not_visible, environ={"ASCEND_RT_VISIBLE_DEVICES": text}, devices=("/dev/a", "/dev/b"))
+    assert bool(found) is (bool(wrong) or not text)
+    if wrong:
+        assert found[0].what.endswith(repr(wrong))
+    assert said(devices.not_visible, environ={"ASCEND_RT_VISIBLE_DEVICES": text}, devices=()) == []
+    assert said(devices.not_visible, devices=("/dev/a",)) == []
+
+
+def test_foreign_texts_of_devices_are_shown_in_part() -> None:
+    [found] = said(devices.not_visible, environ={"ASCEND_RT_VISIBLE_DEVICES": LONG}, devices=("/dev/a",))
+    assert found.what.endswith(repr(LONG[:20]))
+    assert found.evidence[0] == f"ASCEND_RT_VISIBLE_DEVICES={LONG[:80]}"
+    reply = SimpleNamespace(late=False, failure="")
+    [found] = said(devices.npu_smi_failed, reply=reply, npu_smi=SimpleNamespace(failure=LONG))
+    assert found.evidence == (f"npu-smi info: {LONG[:200]}",)
+    assert devices._smi(survey(reply=SimpleNamespace(failure=LONG))) == f"npu-smi ({LONG[:120]})"
+    assert devices._smi(survey(reply=reply)) == "npu-smi info"
+
+
+def chip(**changes: Any) -> Chip:
+    given = {"npu": 0, "chip": 0, "name": "910B3", "bus": "b", "health": "OK"}
+    return Chip(**{**given, "memory_used_mb": 5, "memory_total_mb": 9, **changes})
+
+
+@pytest.mark.parametrize(
+    ("health", "rule"),
+    [("OK", ""), ("Alarm", "bad"), ("Critical", "bad"), ("Warning", "unsure"), ("UNKNOWN", "unsure")],
+)
+def test_health_is_good_bad_or_unsure(health: str, rule: str) -> None:
+    facts = {"npu_smi": SimpleNamespace(chips=(chip(health=health),)), "identities": ()}
+    for name, check in (("bad", devices.unwell), ("unsure", devices.unsure_health)):
+        found = said(check, **facts)
+        assert [each.what for each in found] == [f"NPU 0, which torch does not see, has the health {health}"] * (
+            rule == name
+        )
+        assert [each.card for each in found] == [-1] * (rule == name)
+
+
+def test_a_chip_in_a_row_is_named_in_part() -> None:
+    assert devices._row(chip(name=LONG)) == f"npu-smi info: NPU 0, {LONG[:20]}, bus b, 5 of 9 MB used"
+    assert devices._row(chip(memory_used_mb=0, bus="")) == "npu-smi info: NPU 0, 910B3, bus unknown, 0 of 9 MB used"
+    assert devices._row(chip(memory_used_mb=-1)) == "npu-smi info: NPU 0, 910B3, bus b"
+
+
+def test_a_driver_shows_what_it_accepts_in_part() -> None:
+    names = ",".join(f"V100R001C{number}" for number in range(10, 22))
+    tree = SimpleNamespace(read=lambda _: SimpleNamespace(content=f"compatible_version={names}"))
+    facts = {
+        "driver_folder": "/d",
+        "machine": SimpleNamespace(tree=tree),
+        "cann": "8",
+        "inner_version": ("V100R001C99B1", "/r"),
+    }
+    [found] = said(devices.inner_versions, **facts)
+    assert found.evidence[0].count("V100R001C") == 8
+    assert found.what == "CANN 8 (V100R001C99) is of a line that the driver does not accept"
+    assert said(devices.inner_versions, **{**facts, "inner_version": ("V100R001C12SPC9", "/r")}) == []
+
+
+def test_places_that_disagree_are_listed_up_to_six() -> None:
+    evidence = tuple(SimpleNamespace(source=f"s{n}", value=f"{n}", internal=n == 0) for n in range(9))
+    component = SimpleNamespace(name="driver", disagreeing=evidence[:1], evidence=evidence)
+    [found] = said(combination.disagreement, components={"driver": component})
+    assert found.evidence == tuple(f"s{n}: {n}" for n in range(1, 7))
+    component.disagreeing = ()
+    assert said(combination.disagreement, components={"driver": component}) == []
+
+
+def test_a_rule_is_listed_twenty_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(_: object) -> Iterator[Observation]:
+        yield from (Observation(f"seen {number}") for number in range(30))
+
+    rules = tuple(Rule(id=name, severity=NOTE, check=check, why="w", remedy="r") for name in ("one", "two"))
+    monkeypatch.setattr(examination, "RULES", rules)
+    found = list(examination._findings(survey()))
+    assert [each.what for each in found if each.id == "one"] == [f"seen {number}" for number in range(20)]
+    assert len(found) == 40
+
+
+def test_texts_of_a_finding_are_bounded_and_on_one_line() -> None:
+    def check(_: object) -> Iterator[Observation]:
+        yield Observation(f"\n{LONG}", (LONG, ""), "", card=3)
+        yield Observation("what", (), LONG)
+
+    rule = Rule(id="id", severity=ERROR, check=check, why="why", remedy="usual")
+    one, other = rule.findings(survey())
+    assert (one.what, one.evidence, one.remedy, one.card) == (f"\\n{LONG}"[:600], (LONG[:600],), "usual", 3)
+    assert (other.remedy, other.card) == (LONG[:600], None)
+    assert one.to_dict()["card"] == 3
+    assert "card" not in other.to_dict()
+
+
+def finding(severity: str, name: str = "x") -> Finding:
+    return Finding(id=name, severity=severity, what=f"w {name}", evidence=("e", "f"), why="why", remedy="do")
+
+
+def diagnosis(*found: Finding) -> Diagnosis:
+    return Diagnosis(machine="m", components=(), findings=found, settings={}, devices=(), judged_by="table")
+
+
+def test_errors_are_told_in_short_and_their_absence() -> None:
+    found = diagnosis(finding(ERROR, "a"), finding(WARNING, "b"), finding(NOTE, "c"), finding(UNKNOWN, "d"))
+    assert examination.in_short(found) == ("w a; do [a]",)
+    assert [each.id for each in found.errors] == ["a"]
+    assert [each.id for each in found.grave] == ["a", "b"]
+    [nothing] = examination.in_short(diagnosis(finding(WARNING)))
+    assert nothing.startswith("nothing that it knows to look for")
+
+
+@pytest.mark.parametrize(
+    ("severities", "said"),
+    [
+        ((), "nothing wrong was found. Judged by table."),
+        ((ERROR,), "1 error. Judged by table."),
+        ((NOTE, ERROR, ERROR, WARNING), "2 errors, 1 warning, 1 note. Judged by table."),
+        ((UNKNOWN,), "1 unknown. Judged by table."),
+        ((UNKNOWN, UNKNOWN, WARNING, WARNING), "2 warnings, 2 unknown. Judged by table."),
+    ],
+)
+def test_findings_are_counted_the_gravest_first(severities: tuple[str, ...], said: str) -> None:
+    assert commands.closing(diagnosis(*map(finding, severities))) == said
+
+
+def component(**changes: Any) -> dict[str, Any]:
+    return {"name": "driver", "version": "1", "evidence": [{"source": "s"}] * 3, "disagreeing": [], **changes}
+
+
+def test_a_version_is_shown_in_part_and_a_commit_in_less() -> None:
+    assert commands._version(component(version=LONG)) == LONG[:32]
+    assert commands._version(component(version=LONG, name="torch_npu commit")) == LONG[:12]
+
+
+def test_places_are_counted_beside_the_best() -> None:
+    def shown(**changes: Any) -> str:
+        return commands._sources(component(**changes), lambda text: text).plain
+
+    assert shown() == "s and 2 more"
+    assert shown(evidence=[{"source": "s"}]) == "s"
+    assert shown(disagreeing=["t"]) == "1 disagree  s and 1 more"
+    assert shown(disagreeing=["t", "u"]) == "2 disagree  s"
+    assert commands._short("x" * 32) == "x" * 32
+    assert commands._short(f"/{'x' * 20}/{'y' * 20}/z/w") == ".../z/w"
+
+
+def test_evidence_has_one_heading() -> None:
+    assert list(commands._lines(finding(ERROR))) == [("seen", "e"), ("", "f"), ("why", "why"), ("do", "do")]
+
+
+def test_a_library_lists_six_that_it_lacks_and_its_problem_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: Path) -> Any:
+        raise ValueError(LONG)
+
+    monkeypatch.setattr(files, "_header", fails)
+    tree = SimpleNamespace(real=lambda path: path)
+    found = files._read(survey(machine=SimpleNamespace(tree=tree)), "/lib.so", frozenset())
+    assert (found.path, found.problem, found.arch, found.missing) == ("/lib.so", LONG[:100], "", ())
+
+    def denied(_: Path) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(files, "_header", denied)
+    assert files._read(survey(machine=SimpleNamespace(tree=tree)), "/x", frozenset()).problem == "Permission denied"
+
+    def silent(_: Path) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr(files, "_header", silent)
+    assert files._read(survey(machine=SimpleNamespace(tree=tree)), "/x", frozenset()).problem == "AssertionError"
+
+
+def test_of_damaged_output_256_devices_are_kept() -> None:
+    assert (examination._MOST_DEVICES, examination.MOST_OF_ONE) == (256, 20)
+
+
+@pytest.mark.parametrize(("wait", "limit"), [(3.0, 3.0), (0.0, 0.0), (-1.0, 0.0)])
+def test_this_machine_is_waited_for_as_long_as_asked(
+    wait: float, limit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "this_machine", lambda *, limit_s: limit_s)
+    assert commands._machine(None, None, None, wait) == limit  # type: ignore[comparison-overlap]
