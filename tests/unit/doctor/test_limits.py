@@ -12,6 +12,7 @@ import pytest
 from pytest_ascend.doctor import cann, combination, commands, devices, examination, files, settings
 from pytest_ascend.doctor.findings import ERROR, NOTE, UNKNOWN, WARNING, Diagnosis, Finding, Observation, Rule
 from pytest_ascend.doctor.settings import SETTINGS
+from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.npu_smi import Chip
 
 LONG = "x" * 2000
@@ -365,3 +366,107 @@ def test_this_machine_is_waited_for_as_long_as_asked(
 ) -> None:
     monkeypatch.setattr(commands, "this_machine", lambda *, limit_s: limit_s)
     assert commands._machine(None, None, None, wait) == limit  # type: ignore[comparison-overlap]
+
+
+def tree_of(files_of: dict[str, str], **folders: list[str]) -> Any:
+    return SimpleNamespace(
+        read=lambda path: SimpleNamespace(content=files_of.get(path, ""), exists=path in files_of),
+        exists=files_of.__contains__,
+        names=lambda path: folders.get(path.rpartition("/")[2], []),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "arch", "inner", "found"),
+    [
+        ("toolkit", "aarch64", "V100R001C22B123", "V100R001C22B123"),
+        ("nnae", "x86_64", "V100R001C22" + LONG, ("V100R001C22" + LONG)[:40]),
+        ("nnrt", "aarch64", "V100R001C22", "V100R001C22"),
+        ("nnrt", "aarch64", "V100R002C22", ""),
+        ("nnrt", "aarch64", "V100R001C2", ""),
+        ("other", "aarch64", "V100R001C22", ""),
+    ],
+)
+def test_the_inner_version_is_read_of_each_kind_of_cann(kind: str, arch: str, inner: str, found: str) -> None:
+    path = f"/c/{arch}-linux/ascend_{kind}_install.info"
+    facts = survey(home=home("/c"), machine=SimpleNamespace(tree=tree_of({path: f"innerversion={inner}"})))
+    assert Survey.inner_version.func(facts) == ((found, path) if found else ("", ""))
+    assert Survey.inner_version.func(survey(home=None)) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("Version=8.0.0", "8.0.0"),
+        ("Version=8.0.RC1", "8.0.RC1"),
+        ("Version=7.6.0.1.220", ""),
+        ("Version=7.6.0.1.220\nversion_dir=8.0.RC3", "8.0.RC3"),
+        ("", ""),
+    ],
+)
+def test_the_public_version_of_a_package_is_told_from_an_internal_one(text: str, version: str) -> None:
+    facts = survey(cann_packages={"op_compiler": "/v"}, machine=SimpleNamespace(tree=tree_of({"/v": text})))
+    for name in ("op_compiler", "op-compiler"):
+        assert Survey.cann_package_version(facts, name) == version
+    assert Survey.cann_package_version(facts, "runtime") == ""
+
+
+def test_packages_are_found_in_both_places_the_newer_one_first() -> None:
+    known = {"/c/share/info/runtime/version.info": "", "/c/runtime/version.info": "", "/c/hccl/version.info": ""}
+    tree = tree_of(known, info=["runtime", "gone"], c=["runtime", "hccl", "bin"])
+    found = Survey.cann_packages.func(survey(home=home("/c"), machine=SimpleNamespace(tree=tree)))
+    assert found == {"runtime": "/c/share/info/runtime/version.info", "hccl": "/c/hccl/version.info"}
+    assert Survey.cann_packages.func(survey(home=None)) == {}
+
+
+@pytest.mark.parametrize(
+    ("environ", "exists", "is_one"),
+    [({}, (), False), ({"KUBERNETES_SERVICE_HOST": "h"}, (), True), ({}, ("/.dockerenv",), True),
+     ({}, ("/run/.containerenv",), True)],
+)  # fmt: skip
+def test_a_container_is_told_by_its_files_or_its_variable(
+    environ: dict[str, str], exists: tuple[str, ...], is_one: bool
+) -> None:
+    machine = SimpleNamespace(tree=SimpleNamespace(exists=exists.__contains__))
+    assert Survey.is_container.fget(survey(environ=environ, machine=machine)) is is_one  # type: ignore[attr-defined]
+
+
+def test_devices_are_in_the_order_of_their_numbers() -> None:
+    names = ["davinci10", "davinci2", "davinci_manager", "davinci1000", "xdavinci1"]
+    facts = survey(machine=SimpleNamespace(tree=tree_of({}, dev=names)))
+    assert Survey.devices.func(facts) == ("/dev/davinci2", "/dev/davinci10")
+
+
+def test_the_950_has_no_file_for_shared_memory() -> None:
+    def control(name: str | None) -> tuple[str, ...]:
+        kind = SimpleNamespace(name=name) if name else None
+        return Survey.control_files.fget(survey(family=kind))  # type: ignore[attr-defined, no-any-return]
+
+    assert control("950") == ("davinci_manager", "hisi_hdc")
+    assert control("910B") == control(None) == ("davinci_manager", "devmm_svm", "hisi_hdc")
+
+
+@pytest.mark.parametrize(
+    ("folder", "owner"),
+    [
+        ("/a/lib64", "/a"),
+        ("/a", "/a"),
+        ("/link/lib64", "/b"),
+        ("/real/b/lib64", "/b"),
+        ("/ab/lib64", None),
+        ("/", None),
+    ],
+)
+def test_a_folder_belongs_to_the_cann_above_it(folder: str, owner: str | None) -> None:
+    tree = SimpleNamespace(target=lambda path: path.replace("/link", "/real/b"))
+    facts = survey(homes=(home("/a"), home("/b", "/real/b")), machine=SimpleNamespace(tree=tree))
+    found = Survey.owner(facts, folder)
+    assert (found.path if found else None) == owner
+
+
+def test_a_fact_is_found_out_once() -> None:
+    asked: list[int] = []
+    facts = survey(memory={})
+    for _ in range(2):
+        assert Survey.remembered(facts, "x", lambda: asked.append(1) or len(asked)) == 1
+    assert asked == [1]
