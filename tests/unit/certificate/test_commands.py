@@ -46,7 +46,10 @@ def test_from_keys_to_a_revoked_certificate(call: Call, tmp_path: Path) -> None:
     result = call("verify", "certificate", "--key=vendor.key.pub")
     assert result.exit_code == 0
     assert "HOLDS: every byte" in result.output
+    assert "If the log is true, the run earns the tier.\n" in result.output
     assert "revocations: not checked" in result.output
+    assert "re-execution: none;" in result.output
+    assert "time-stamps: not checked" not in result.output, "there are none"
 
     number = json.loads((tmp_path / "certificate/certificate.json").read_text(encoding="utf-8"))["id"]
     call("revoke", number, "--key=vendor.key", "--reason=faulty device", "--list=revoked.json", **secret)
