@@ -470,3 +470,89 @@ def test_a_fact_is_found_out_once() -> None:
     for _ in range(2):
         assert Survey.remembered(facts, "x", lambda: asked.append(1) or len(asked)) == 1
     assert asked == [1]
+
+
+@pytest.mark.parametrize(
+    ("numpy", "version", "count"),
+    [
+        ("2.0.0", "8.1.RC1", 1),
+        ("2.0.0", "8.2.RC1", 0),
+        ("2.0.0", "8.2.0", 0),
+        ("1.26.4", "8.1.RC1", 0),
+        ("2.0.0", "own", 0),
+        ("", "8.1.RC1", 0),
+        ("20.0", "8.1.RC1", 0),
+    ],
+)
+def test_numpy_2_goes_with_the_cann_that_was_made_after_it(numpy: str, version: str, count: int) -> None:
+    packages = {"numpy": SimpleNamespace(version=numpy, path="/p")} if numpy else {}
+    assert len(said(combination.new_numpy, packages=packages, cann=version)) == count
+
+
+@pytest.mark.parametrize(("there", "packages", "count"), [(True, ("numpy",), 1), (False, ("numpy",), 0), (True, (), 0)])
+def test_the_compiler_lacks_packages_where_there_is_a_cann_and_a_python(
+    there: bool, packages: tuple[str, ...], count: int
+) -> None:
+    facts = {"home": home("/c") if there else None, "packages": dict.fromkeys(packages)}
+    found = said(combination.compiler_needs, machine=SimpleNamespace(packages=packages), **facts)
+    assert [each.what for each in found] == [
+        "CANN's compiler of operators lacks decorator, attrs, psutil, scipy"
+    ] * count
+    every = dict.fromkeys(("numpy", "decorator", "attrs", "psutil", "scipy"))
+    machine = SimpleNamespace(packages=("x",))
+    assert said(combination.compiler_needs, machine=machine, home=home("/c"), packages=every) == []
+
+
+@pytest.mark.parametrize(
+    ("cann_version", "says", "named", "speaks"),
+    [
+        ("8.5.0", "paired", "8.5.0", True),
+        ("8.5.1", "paired", "8.5.0", True),
+        ("8.5.1", "incompatible", "8.5.0", False),
+        ("8.5.1", "paired", "8.3.0", False),
+        ("8.5.0", "paired", "8.5.1", False),
+        ("8.5.x", "paired", "8.5.0", False),
+        ("8.5.1", "incompatible", "8.5.x", True),
+    ],
+)
+def test_a_statement_speaks_of_the_corrections_of_its_release(
+    cann_version: str, says: str, named: str, speaks: bool
+) -> None:
+    statement: Any = SimpleNamespace(says=says, cann=("1.0.0", named))
+    assert combination.speaks_of(statement, cann_version) is speaks
+
+
+@pytest.mark.parametrize(
+    ("requires", "version", "needed"),
+    [
+        (("numpy", "torch==2.9.0"), "2.1.0", "2.9.0"),
+        (("torch (==2.9)",), "2.1.0", "2.9"),
+        (("torch>=2.9",), "2.1.0.post1", "2.1.0"),
+        ((), "2.1.0", "2.1.0"),
+        ((), "nightly", ""),
+    ],
+)
+def test_the_torch_that_is_needed_is_pinned_or_of_the_same_number(
+    requires: tuple[str, ...], version: str, needed: str
+) -> None:
+    package = SimpleNamespace(requires=requires)
+    facts = {"packages": {"torch-npu": package}, "version": lambda name: version}
+    assert combination._needed_torch(survey(**facts)) == needed
+    assert combination._needed_torch(survey(**{**facts, "packages": {}})) == combination._needed_torch(
+        survey(**{**facts, "packages": {"torch-npu": SimpleNamespace(requires=())}})
+    )
+
+
+def test_the_nearest_combinations_are_two_of_each_kind() -> None:
+    def paired(torch: str = "", cann: str = "") -> tuple[dict[str, Any], ...]:
+        if torch and cann:
+            return ()
+        return tuple({"torch": f"{torch or n}", "torch_npu": f"{n}", "cann": [cann or f"{n}"]} for n in range(4))
+
+    facts = {"version": lambda name: "2.9.0+cpu", "cann": "8.5.0", "compatibility": SimpleNamespace(paired=paired)}
+    assert combination.nearest(survey(**facts)) == (
+        "the nearest official combinations: torch 0 + torch_npu 0 + CANN 8.5.0; torch 1 + torch_npu 1 + CANN 8.5.0; "
+        "torch 2.9.0 + torch_npu 0 + CANN 0; torch 2.9.0 + torch_npu 1 + CANN 1"
+    )
+    none = {**facts, "cann": "", "version": lambda name: ""}
+    assert combination.nearest(survey(**none)) == combination.CHOOSE

@@ -200,6 +200,19 @@ def test_what_may_be_without_error_or_with_none_that_is_known_is_read() -> None:
         assert Baseline.from_dict(data).benchmarks[NAME][0].estimate.error == error
 
 
+@pytest.mark.parametrize("name", ["estimate", "pace", "percentile"])
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_each_figure_of_a_run_is_a_number(name: str, value: float) -> None:
+    run = made().to_dict()["benchmarks"][NAME][0]
+    assert files._read_run(run) == made().benchmarks[NAME][0]
+    if name == "percentile":
+        run["percentiles_us"][7] = value
+    else:
+        run[name] = value
+    with pytest.raises(ValueError, match="not a number"):
+        files._read_run(run)
+
+
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = files.write(made(), tmp_path)
     monkeypatch.setattr(files, "LARGEST_BYTES", path.stat().st_size)

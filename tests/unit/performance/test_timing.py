@@ -58,6 +58,17 @@ def test_work_is_prepared_as_often_as_asked_for_beside_a_peer(preparations: int)
     assert len(made) == 2 * math.ceil(len(timing.peers_us) / every)
 
 
+def test_work_is_prepared_once_unless_more_is_asked_for() -> None:
+    made = list[str]()
+
+    def make(on: torch.device) -> Callable[[], object]:
+        made.append(on.type)
+        return lambda: None
+
+    time_rounds(make, Cpu(kind="sharing", emulated=True), budget_s=0.005)
+    assert len(made) == 2, "the work and its peer"
+
+
 class WithEvents(Cpu):
     """A device with a clock of its own, which says that each round took 3 ms."""
 
