@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 from cryptography.hazmat.primitives import serialization
@@ -24,6 +25,7 @@ from pytest_ascend.environment.versions import Version
 from pytest_ascend.errors import AscendError, UsageError
 from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.records.record import CallDigests, ResultRecord
+from tests.unit.options import paths, placeholders, unexplained
 from tests.unit.runlog.synthetic import replace
 
 from . import runs
@@ -389,3 +391,25 @@ def test_a_day_is_given_or_today(text: str | None, day: date, monkeypatch: pytes
     assert commands._day(text) == day
     with pytest.raises(UsageError, match="is no day"):
         commands._day("31.12.2026")
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "others"),
+    [
+        ("certify", {"key": "FILE", "output": "DIR", "confirms": "DIR", "confirms_key": "FILE", "run": ""},
+         {"issuer": "NAME"}),
+        ("verify", {"keys": "FILE", "revocations": "FILE", "compatibility": "FILE", "authority": "FILE",
+                    "certificate": ""}, {"day": "YYYY-MM-DD", "count": "N", "rerun_device": "DEVICE"}),
+        ("revoke", {"key": "FILE", "path": "FILE"}, {"release": "VERSION"}),
+        ("certificate_export", {"key": "FILE", "output": "FILE", "certificate": ""}, {}),
+        ("certificate_key", {"private": ""}, {}),
+    ],
+)  # fmt: skip
+def test_options_are_explained_and_files_are_paths(name: str, files: dict[str, str], others: dict[str, str]) -> None:
+    command = getattr(commands, name)
+    assert unexplained(command) == []
+    assert paths(command) == set(files)
+    assert placeholders(command) == {**{each: said for each, said in files.items() if said}, **others}
+    needed = {each.name for each in command.params if each.required and not isinstance(each, click.Argument)}
+    assert needed == {"certify": {"key", "tier", "issuer"}, "verify": {"keys"}, "revoke": {"key", "reason", "path"},
+                      "certificate_export": {"form", "output", "key"}}.get(name, set())  # fmt: skip

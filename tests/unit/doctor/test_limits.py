@@ -14,6 +14,7 @@ from pytest_ascend.doctor.findings import ERROR, NOTE, UNKNOWN, WARNING, Diagnos
 from pytest_ascend.doctor.settings import SETTINGS
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.npu_smi import Chip
+from tests.unit.options import paths, placeholders, unexplained
 
 LONG = "x" * 2000
 
@@ -556,3 +557,10 @@ def test_the_nearest_combinations_are_two_of_each_kind() -> None:
     )
     none = {**facts, "cann": "", "version": lambda name: ""}
     assert combination.nearest(survey(**none)) == combination.CHOOSE
+
+
+def test_options_are_explained_and_files_are_paths() -> None:
+    assert unexplained(commands.doctor) == []
+    files_of = {"root": "DIR", "environ": "FILE", "npu_smi": "FILE", "compatibility": "FILE"}
+    assert paths(commands.doctor) == set(files_of)
+    assert placeholders(commands.doctor) == files_of

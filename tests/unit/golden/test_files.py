@@ -24,6 +24,7 @@ from pytest_ascend.golden import files as stored
 from pytest_ascend.golden.files import Entry, decode_manifest, encode_manifest, is_id, locked
 from pytest_ascend.golden.store import NAME, Changes
 from pytest_ascend.system.files import canonical_json
+from tests.unit.options import paths, placeholders, unexplained
 
 MADE = Provenance(how="by hand", generator="ops@1", seed="0", torch="2.13.0", numpy="2.0.0", machine="x86_64 AVX2")
 ENTRY = Entry.of(b"abc", MADE)
@@ -278,6 +279,10 @@ def test_what_changed_is_told_of_goldens_that_were_there(tmp_path: Path) -> None
     again = said_by(store, recipe(value=2.0), recipe("ops/gelu"), recipe("ops/new"))
     assert again == ["ops/relu: largest relative difference 0.5, in x", "3 of 3: ops/new"]
     assert said_by(store, recipe(value=2.0), force_terminal=True) == []
+    for value in (1.0, 2.0):
+        named = recipe(make=lambda value=value: {"[red]x": torch.full((2,), value)})
+        told = said_by(store, named)
+    assert told[0] == "ops/relu: largest relative difference 0.5, in [red]x"
 
 
 def test_several_prefixes_can_be_asked_for_and_each_is_of_something(tmp_path: Path) -> None:
@@ -385,3 +390,21 @@ def test_torch_does_not_load_its_npu_for_goldens(monkeypatch: pytest.MonkeyPatch
         found["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
         commands.baseline.callback()  # type: ignore[misc]
         assert found == {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
+
+
+@pytest.mark.parametrize("name", ["build", "verify", "revoke", "show"])
+def test_options_are_explained_and_folders_are_paths(name: str) -> None:
+    command = commands.baseline.commands[name]  # type: ignore[attr-defined]
+    assert unexplained(command) == []
+    assert paths(command) == {"baselines"}
+    ids = {"build": {"ids": "[ID]..."}, "revoke": {"golden_id": "ID"}, "show": {"golden_id": "[ID]"}}
+    assert placeholders(command) == ids.get(name, {})
+
+
+def test_foreign_text_in_a_golden_is_shown_as_it_is(tmp_path: Path) -> None:
+    store = GoldenStore(tmp_path / "golden")
+    store.stage(Golden("a", {"[red]x": torch.ones(1)}, {"b": "[bold]"}), replace(MADE, how="[red]by hand[/red]"))
+    store.flush()
+    shown = run("show", "--baselines", str(tmp_path), "a").output
+    assert "[red]by hand[/red]" in shown
+    assert "{'b': '[bold]'}" in shown

@@ -27,6 +27,7 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import Header, Selection
 from pytest_ascend.runlog.writing import RunLog
 from pytest_ascend.system.bundled import folder
+from tests.unit.options import paths, placeholders, unexplained
 
 
 def measured(
@@ -267,3 +268,9 @@ def test_what_only_one_side_has_differs(here: dict[str, object], there: dict[str
     commands._refuse_other({"b": 1, **here}, {"b": 1, **here})
     with pytest.raises(UsageError, match=r"the runs differ in a \("):
         commands._refuse_other({"b": 1, **here}, {"b": 1, **there})
+
+
+def test_options_are_explained_and_files_are_paths() -> None:
+    assert unexplained(commands.record) == []
+    assert paths(commands.record) == {"baselines", "logs"}
+    assert placeholders(commands.record) == {"device": "DEVICE", "only": "EXPRESSION", "logs": "[RUN]..."}
