@@ -282,7 +282,7 @@ def test_what_changed_is_told_of_goldens_that_were_there(tmp_path: Path) -> None
     for value in (1.0, 2.0):
         named = recipe(make=lambda value=value: {"[red]x": torch.full((2,), value)})
         told = said_by(store, named)
-    assert told[0] == "ops/relu: largest relative difference 0.5, in [red]x"
+    assert told[-1] == "ops/relu: largest relative difference 0.5, in [red]x"
 
 
 def test_several_prefixes_can_be_asked_for_and_each_is_of_something(tmp_path: Path) -> None:

@@ -81,6 +81,11 @@ def test_the_folder_is_for_all_users_and_nobody_removes_anothers_locks(tmp_path:
     assert stat.S_IMODE((tmp_path / "locks" / "davinci0.lock").stat().st_mode) == 0o644
 
 
+def test_a_folder_of_locks_is_made_with_those_above_it(tmp_path: Path) -> None:
+    assert Locks(tmp_path / "a" / "b").take([("davinci0",)], 1) == (0,)
+    assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o1777
+
+
 def test_a_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DeviceUnavailable, match="PYTEST_ASCEND_CARD_LOCKS"):
