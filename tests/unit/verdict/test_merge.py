@@ -83,7 +83,10 @@ def test_a_shard_that_was_stopped_makes_a_whole_that_was(runs, tmp_path):
 
 
 def test_a_missing_shard_is_named(runs, tmp_path):
-    assert "these shards are missing: 2/3" in refusal([runs[0], runs[2]], tmp_path)
+    for missing in range(3):
+        given = [run for place, run in enumerate(runs) if place != missing]
+        assert f"these shards are missing: {missing + 1}/3" in refusal(given, tmp_path)
+    assert "these shards are missing: 1/3, 3/3" in refusal([runs[1]], tmp_path)
 
 
 def test_a_shard_given_twice_is_named(runs, tmp_path):

@@ -1,0 +1,387 @@
+"""Pieces of pages by themselves: every field of a row, every branch of a caption, every limit of what is kept."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from pytest_ascend.page import casedata, changes, chart, history, svg, tables
+from pytest_ascend.page.casedata import _Packing, _Texts
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.outcome import OUTCOMES
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.verdict import Limit, Verdict
+from pytest_ascend.runlog.contents import Run, Selection
+from pytest_ascend.verdict.diff import Change
+from pytest_ascend.verdict.phrase import SILENCE, say
+from pytest_ascend.verdict.summary import summarise
+from tests.unit.runlog import synthetic
+
+
+def record(
+    suite: str = "ops", subject: str = "relu", property_: str = "forward", dtype: str = "float32", **fields: Any
+) -> ResultRecord:
+    outcome = OUTCOMES[fields.pop("outcome", "passed")](reason=fields.pop("reason", ""))
+    case = Case(suite=suite, subject=subject, property=property_, dtype=dtype)
+    return ResultRecord.of(case, fields.pop("node_id", "n"), outcome, **fields)
+
+
+def verdict(agrees: bool = True, **fields: Any) -> Verdict:
+    given = {"path": "output", "standard": "s@1", "headline": "", **fields}
+    return Verdict(agrees=agrees, **given)
+
+
+# --- history ---
+
+
+def point(**fields: Any) -> history.Point:
+    given: dict[str, Any] = {
+        "run_id": "0123456789abcdef", "started": "2026-01-02T03:04:05+00:00", "combination": "c", "level": "smoke",
+        "label": SILENCE, "opening": say("verdict.conforms"), "kind": "conforms", "passed": 3, "total": 4,
+        "causes": {}, "benchmarks": {}, "page": "r/",
+    }  # fmt: skip
+    return history.Point(**{**given, **fields})
+
+
+def test_a_run_is_a_row() -> None:
+    row = history._row(point(causes={"a": (1, "t", "failed"), "b": (1, "t", "failed")}, passed=3000, total=4000))
+    assert (row.started, row.kind, row.share, row.passed, row.causes) == (
+        "2026-01-02 03:04", "conforms", "75.0 %", "3,000 / 4,000", "2",
+    )  # fmt: skip
+    assert (row.run, row.page, row.opening.key) == ("0123456789ab", "r/", "verdict.conforms")
+
+
+@pytest.mark.parametrize(("passed", "total", "share"), [(3, 4, 0.75), (0, 4, 0.0), (0, 0, 0.0)])
+def test_a_share_is_of_all_cases(passed: int, total: int, share: float) -> None:
+    assert point(passed=passed, total=total).share == share
+
+
+def test_a_run_in_short() -> None:
+    bench = record(
+        "benchmarks", "resnet50", "step",
+        measurements={"latency_p50_us": 5.0, "device_p50_us": 4.0, "peak_memory_bytes": 9.0},
+        verdicts=(verdict(headline="first"), verdict(headline="last")),
+    )  # fmt: skip
+    plain = record("benchmarks", "add", "step", measurements={"peak_memory_bytes": 9.0})
+    other = record("ops", measurements={"latency_p50_us": 5.0}, verdicts=(verdict(),))
+    bad = record("ops", "gelu", outcome="failed", reason="wrong", verdicts=(verdict(False),))
+    records = (bench, plain, other, bad)
+    run = Run(header=synthetic.header([each.case for each in records], stack=synthetic.HARDWARE), records=records)
+    found = history.point_of(summarise(run), "page/")
+    assert found.benchmarks == {
+        (bench.case.id, "device_p50_us"): (4.0, "last"),
+        (plain.case.id, "peak_memory_bytes"): (9.0, ""),
+    }
+    assert (found.passed, found.total, found.kind, found.page) == (3, 4, "does-not-conform", "page/")
+    assert [(count, outcome) for count, _, outcome in found.causes.values()] == [(1, "failed")]
+    assert (found.run_id, found.started, found.level) == (run.header.run_id, run.header.started, run.header.level)
+    part = synthetic.replace(run, header=synthetic.replace(run.header, selection=Selection("subset", "x")))
+    assert history.point_of(summarise(part)).level == f"{run.header.level}, subset"
+
+
+def test_the_history_for_programs_has_each_run_once_in_order() -> None:
+    later = point(run_id="b", started="2026-01-03", causes={"x": (2, "t", "failed")},
+                  benchmarks={("add", "latency_us"): (1.5, "slower")})  # fmt: skip
+    earlier, elsewhere = point(run_id="a"), point(run_id="c", level="full")
+    found = history.to_dict([later, earlier, later, elsewhere])
+    assert found["schema"] == 1
+    assert [(each["combination"], each["level"]) for each in found["combinations"]] == [("c", "smoke"), ("c", "full")]
+    assert found["combinations"][0]["runs"] == [
+        {"run": "a", "started": earlier.started, "verdict": "conforms", "passed": 3, "cases": 4, "causes": {},
+         "benchmarks": []},
+        {"run": "b", "started": "2026-01-03", "verdict": "conforms", "passed": 3, "cases": 4, "causes": {"x": 2},
+         "benchmarks": [{"case": "add", "name": "latency_us", "value": 1.5, "verdict": "slower"}]},
+    ]  # fmt: skip
+
+
+def test_a_trend_takes_two_runs() -> None:
+    assert history._trend([point()]) is None
+    drawn = history._trend([point(), point(passed=4, started="2026-02-03T00:00:00")])
+    assert drawn is not None
+    assert drawn.caption.values == {"n": "2", "first": "75.00 %", "last": "100.00 %"}
+    assert [row[1] for row in json.loads(drawn.numbers)["rows"]] == [75.0, 100.0]
+    assert {each.words for each in drawn.texts} >= {"01-02", "02-03"}
+
+
+def test_a_combination_has_its_latest_run_first() -> None:
+    runs = [point(run_id="a", label=say("x")), point(run_id="b", label=say("y"))]
+    made = history._combination(7, "title", runs)
+    assert (made.id, made.title, made.label.key) == ("combination-7", "title", "y")
+    assert [each.run for each in made.runs] == ["b", "a"]
+
+
+def test_a_cause_without_words_is_named_by_its_id() -> None:
+    (cause,) = history._causes([point(causes={"failed:x": (1200, "", "failed")})])
+    assert (cause.title, cause.outcome, cause.cases, cause.runs) == ("failed:x", "failed", "1,200", "1 / 1")
+
+
+# --- comparisons ---
+
+
+@pytest.mark.parametrize(
+    ("kind", "after", "deviates"),
+    [("new", "failed", True), ("new", "passed", False), ("new", "waived", False), ("regression", "failed", True),
+     ("fix", "passed", False), ("other", "failed", False)],
+)  # fmt: skip
+def test_a_change_for_programs_says_whether_it_deviates(kind: str, after: str, deviates: bool) -> None:
+    given = Change(kind=kind, id="i", before="b", after=after, finding="f", name="n", factor=2.0)
+    assert changes._change(given) == {
+        "kind": kind, "case": "i", "before": "b", "after": after, "finding": "f", "name": "n", "factor": 2.0,
+        "deviates": deviates,
+    }  # fmt: skip
+
+
+def test_a_change_links_to_its_case_where_the_page_has_it() -> None:
+    for kind, linked, href in (("new", True, "#case=i"), ("new", False, ""), ("vanished", True, "")):
+        row = changes._row(Change(kind=kind, id="i", before="", after="failed"), linked)
+        assert (row.id, row.href) == ("i", href)
+
+
+def test_a_factor_is_told_unless_it_is_endless() -> None:
+    def told(factor: float) -> str:
+        given = Change(kind="slower", id="i", before="1 µs", after="3 µs", name="latency_us", factor=factor)
+        return changes._row(given, True).finding
+
+    assert "× 2.5" in told(2.5)
+    assert "×" not in told(math.inf)
+
+
+# --- all cases ---
+
+
+def test_texts_are_kept_once_and_long_ones_up_to_a_budget() -> None:
+    texts = _Texts()
+    assert [texts("a"), texts("b"), texts("a")] == [0, 1, 0]
+    texts.budget_bytes = 300
+    assert texts("x" * 201) == 2
+    assert texts("y" * 201) == 3
+    assert list(texts.known)[3] == casedata._LEFT_OUT
+    assert texts("x" * 201) == 2, "which is there already"
+    assert texts("z" * 200) == 4, "short ones cost nothing"
+
+
+def test_programs_are_whole_or_left_out_by_a_budget_of_their_own() -> None:
+    packing = _Packing()
+    packing.snippets_budget_bytes = {True: 50, False: 500}
+    failed, waived = (record(outcome=outcome, snippet="x" * 100, reason="r") for outcome in ("failed", "waived"))
+    assert packing.snippet(failed) == 0
+    assert packing.snippet(waived) == 1
+    assert list(packing.text.known) == ["x" * 100, f"# {casedata._LEFT_OUT}"]
+    assert packing.snippet(record()) == 2
+    assert list(packing.text.known)[2] == ""
+
+
+def test_shapes_of_figures_are_kept_once() -> None:
+    packing = _Packing()
+    assert packing.shape({"a": 1.0, "b": 2.0}) == 0
+    assert packing.shape({"a": 1.0}) == 1
+    assert packing.shape({"a": 3.0, "c": None, "b": 4.0}) == 0
+    assert list(packing.shapes) == [("a", "b"), ("a",)]
+    assert casedata._label("latency_us") == "latency (µs)"
+    assert casedata._label("max_abs") == "max abs"
+
+
+def test_a_case_is_packed_field_by_field() -> None:
+    packing = _Packing()
+    given = record(
+        node_id="a.py::test[x]", fallbacks=("aten::a",), measurements={"latency_us": 2.0}, verdicts=(verdict(),)
+    )
+    found = dict(zip(casedata.DETAIL_FIELDS, packing.case(given, 7), strict=True))
+    texts = list(packing.text.known)
+    assert (texts[found["file"]], texts[found["parameters"]], found["line"]) == ("a.py::test", "[x]", 7)
+    assert [[texts[each] for each in pair] for pair in found["measures"]] == [["latency", "2 µs"]]
+    assert [texts[each] for each in found["fallbacks"]] == ["aten::a"]
+    assert len(found["verdicts"]) == 1
+    assert texts[found["snippet"]] == texts[found["detail"]] == ""
+
+
+@pytest.mark.parametrize(
+    ("suite", "outcome", "whole"), [("models", "passed", True), ("ops", "passed", False), ("ops", "failed", True)]
+)
+def test_tensors_are_wanted_of_models_and_of_faults(suite: str, outcome: str, whole: bool) -> None:
+    assert _Packing()._is_wanted_whole(record(suite, outcome=outcome, reason="r")) is whole
+
+
+def test_of_too_many_tensors_the_wrong_ones_are_kept() -> None:
+    leaves = tuple(verdict(place != 450, path=f"l{place}") for place in range(451))
+    packing = _Packing()
+    given = packing.verdict(verdict(leaves=leaves), whole=True)
+    kept = dict(zip(casedata.VERDICT_FIELDS, given, strict=True))["leaves"]
+    assert len(kept) == 400
+    assert (kept[0][0], list(packing.text.known)[kept[0][1]]) == (0, "l450")
+
+
+def test_the_layout_of_each_suite() -> None:
+    given = [record(property_="forward"), record(property_="backward", dtype="int8"), record("mine", dtype="bool")]
+    found = casedata._suites(given)
+    assert list(found) == ["ops", "mine"]
+    assert found["ops"]["letters"] == {"forward": "F", "backward": "B"}
+    assert found["ops"]["dtypes"] == ["float32", "int8"]
+    assert found["mine"]["grid"] is False
+
+
+# --- tables ---
+
+
+def step(dtype: str = "float32", **measurements: Any) -> ResultRecord:
+    return record("benchmarks", "resnet50", "step", dtype, measurements=measurements)
+
+
+def test_a_speed_up_is_of_the_case_in_float32() -> None:
+    fast = step("bfloat16", latency_p50_us=100.0)
+    assert tables.speed_ups([step(latency_p50_us=300.0), fast]) == {fast.case.id: 3.0}
+    assert tables.speed_ups([step("float16", latency_p50_us=300.0), fast]) == {}
+    assert tables.speed_ups([step(latency_p50_us=300.0), step("bfloat16", latency_p50_us=0.0)]) == {}
+
+
+def test_variations_are_counted_by_kind_most_frequent_first() -> None:
+    counts = {"asked_size_edge": 6, "asked_size_one": 1, "asked_size_at_the_head": 6000, "asked_calls": 7}
+    assert tables._counted(counts, "asked_size") == "at the head 6,000, edge 6, one 1"
+    assert tables._counted({"asked_arguments": 1200}, "asked_arguments") == "1,200"
+    assert tables._counted(counts, "asked_values") == ""
+
+
+@pytest.mark.parametrize(
+    ("metrics", "limit", "allowed"),
+    [
+        ({"rmse": 1.0, "limit_used": 0.5, "reference_rmse": 0.1}, None, 2.0),
+        ({"rmse": 1.0, "limit_used": 0.5, "honest_rmse": 0.1}, Limit(name="another", value=9.0), 2.0),
+        ({"rmse": 1.0, "limit_used": 0.5, "reference_rmse": 0.1}, Limit(name="root mean square error", value=9.0), 9.0),
+        ({"rmse": 1.0, "limit_used": 0.0, "reference_rmse": 0.1}, None, math.nan),
+        ({"limit_used": 0.5, "reference_rmse": 0.1}, None, None),
+        ({"rmse": 1.0, "reference_rmse": 0.1}, None, None),
+        ({"rmse": 1.0, "limit_used": 0.5}, None, None),
+    ],
+)
+def test_the_errors_of_one_tensor(metrics: dict[str, float], limit: Limit | None, allowed: float | None) -> None:
+    found = tables._tensor(verdict(metrics=metrics, limit=limit, path="layer"))
+    if allowed is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert (found.path, found.agrees, found.actual, found.reference) == ("layer", True, 1.0, 0.1)
+        assert found.allowed == allowed or (math.isnan(found.allowed) and math.isnan(allowed))
+
+
+@pytest.mark.parametrize(("count", "drawn"), [(8, True), (7, False)])
+def test_a_model_is_drawn_from_eight_tensors_on(count: int, drawn: bool) -> None:
+    figures = {"rmse": 1.0, "limit_used": 0.5, "reference_rmse": 0.1}
+    leaves = tuple(verdict(path=f"l{place}", metrics=figures) for place in range(count))
+    given = record("models", "vit", "gradients", verdicts=(verdict(leaves=leaves),))
+    assert [each.title for each in tables._depths([given])] == ["vit float32"] * drawn
+    assert not list(tables._depths([record("ops", "vit", "gradients", verdicts=(verdict(leaves=leaves),))]))
+    assert not list(tables._depths([record("models", "vit", "loss", verdicts=(verdict(leaves=leaves),))]))
+    cast = record("models", "vit", "autocast-forward", verdicts=(verdict(leaves=leaves),))
+    assert [each.title for each in tables._depths([cast])] == ["vit autocast float32"] * drawn
+
+
+def test_figures_over_a_quantity() -> None:
+    series = {"latency_by_batch_us": (3.0, 1.0), "batch_size": (8.0, 16.0), "loss_by_step": (5.0, 4.0, 2.0)}
+    found = {each.caption.key: each for each in tables._rows(record(series=series))}
+    assert found["chart.by-batch"].caption.values == {"name": "latency", "n": "16", "low": "1 µs", "high": "3 µs"}
+    assert found["chart.by-step"].caption.values == {"name": "loss", "n": "3", "low": "2", "high": "5"}
+    for wrong in ({"a_by_step": (-1.0, 2.0)}, {"a_by_step": (math.nan, 2.0)}, {"a_by_batch": (1.0,), "batch_size": ()},
+                  {"a_by_batch": (1.0, 2.0), "batch_size": (8.0,)}, {"a": (1.0,)}):  # fmt: skip
+        assert not list(tables._rows(record(series=wrong)))
+
+
+def test_series_are_curves_and_distributions() -> None:
+    series = {
+        "loss_actual": (1.0, 2.0), "loss_expected": (1.0, 2.5), "loss_low": (0.9, 1.9), "loss_high": (1.1, 2.6),
+        "latency_us": (1.0, 2.0, 3.0), "baseline_latency_us": (1.0, 1.5), "peer_us": (1.0, 2.0), "a_by_step": (1.0,),
+        "alone_actual": (1.0,), "bad_us": (math.nan,),
+    }  # fmt: skip
+    found = list(tables._series(record(series=series)))
+    assert [each.caption.key for each in found] == ["chart.curve-spread", "chart.beside"]
+    plain = {key: value for key, value in series.items() if not key.startswith(("baseline", "loss_low"))}
+    assert [each.caption.key for each in tables._series(record(series=plain))] == ["chart.curve", "chart.samples"]
+
+
+# --- charts ---
+
+
+def test_a_curve_in_words_counts_what_is_outside_of_the_spread() -> None:
+    plain = chart._curve_in_words("loss", 1200, [0.1, -0.5])
+    assert (plain.key, plain.values) == ("chart.curve", {"name": "loss", "n": "1,200", "distance": "0.5"})
+    beside = chart._curve_in_words("loss", 3, [0.1, -0.5, 0.2], [-0.1, -0.1, -0.1], [0.1, 0.1, 0.1])
+    assert (beside.key, beside.values["outside"]) == ("chart.curve-spread", "2")
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_a_slow_down_that_disagrees_looks_bad(agrees: bool) -> None:
+    drawn = chart.slowdowns("t", [chart.Slowdown("add", agrees, 0.2, 0.1, 0.3)])
+    assert [each.looks for each in drawn.shapes] == [f"{kind} {'s1' if agrees else 'bad'}" for kind in ("line", "dot")]
+    assert drawn.caption.values == {"n": "1", "slower": "0" if agrees else "1"}
+
+
+def test_the_end_of_a_distribution_leaves_far_values_out() -> None:
+    assert chart._end([5.0]) == 5.0
+    assert chart._end([1.0, 2.0, 3.0]) == 3.0
+    values = [*map(float, range(1, 12)), 1000.0]  # whose quartiles are 3.25 and 9.75
+    assert chart._end(values) == 9.75 + chart.FENCE * 6.5
+    assert chart._end([2.0] * 9) == 2.0
+    assert chart._end([2.0] * 9 + [7.0]) == 7.0, "equal quartiles have no fence"
+
+
+def test_intervals_and_shares() -> None:
+    edges = chart._edges(svg.Axis(10.0, 20.0, 0, 1), 1)
+    assert edges == pytest.approx([10, 12, 14, 16, 18])
+    assert len(chart._edges(svg.Axis(0.0, 1.0, 0, 1), 100)) == 20
+    assert len(chart._edges(svg.Axis(0.0, 1.0, 0, 1), 10**6)) == chart.BINS_LIMIT
+    assert chart._shares([9.0, 10.0, 12.0, 99.0], edges) == [0.5, 0.25, 0, 0, 0.25]
+    assert chart._shares([], edges) == [0] * 5
+    assert (chart._middle([3.0, 1.0, 2.0]), chart._middle([1.0, 2.0])) == (2.0, 2.0)
+
+
+@pytest.mark.parametrize("baseline", [(), (2.0, 4.0, 6.0)])
+def test_a_distribution_in_words(baseline: tuple[float, ...]) -> None:
+    drawn = chart.distribution("t", "#h", "latency_us", [1.0, 2.0, 3.0], baseline)
+    wanted = {"name": "latency", "n": "3", "median": "2 µs", "low": "1 µs", "high": "3 µs"}
+    assert drawn.caption.values == wanted | ({"then": "4 µs"} if baseline else {})
+    assert drawn.caption.key == ("chart.beside" if baseline else "chart.samples")
+    assert (drawn.title, drawn.href, len(drawn.legend)) == ("t", "#h", 2 if baseline else 0)
+    assert drawn.rules == (svg.horizontal(svg.HEIGHT - svg.BOTTOM),)
+    looks = [each.looks for each in drawn.shapes]
+    assert (looks.count("quartile"), looks.count("median"), looks.count("line s2")) == (2, 1, bool(baseline))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ends"),
+    [(0.0, 10.0, (0.0, 10.5)), (10.0, 20.0, (9.5, 20.5)), (10.0, 10.0, (9.5, 10.5)), (0.0, 0.0, (0.0, 1.0))],
+)
+def test_an_axis_upwards_has_margins(low: float, high: float, ends: tuple[float, float]) -> None:
+    axis = svg.upright(low, high)
+    assert (axis.low, axis.high) == pytest.approx(ends)
+    assert (axis.start, axis.end) == (svg.HEIGHT - svg.BOTTOM, svg.TOP)
+
+
+@pytest.mark.parametrize(
+    ("last", "low", "high"), [(5.0, 0.0, 5.0), (0.0, 0.0, 1.0), (2.0, 2.0, 4.0), (-3.0, -3.0, 0.0)]
+)
+def test_an_axis_across_has_a_length(last: float, low: float, high: float) -> None:
+    assert (svg.across(last, low).low, svg.across(last, low).high) == (low, high)
+
+
+def test_numbers_that_a_chart_cannot_show() -> None:
+    shown = svg.plottable([1.0, 1e150, 2e150, -2e150, 1e-151, math.inf, math.nan])
+    assert shown[:2] == [1.0, 1e150]
+    assert [math.isnan(each) for each in shown] == [False, False, True, True, False, True, True]
+    assert shown[4] == 0.0
+    assert not svg.is_plottable([])
+    assert svg.is_plottable([1.0])
+    assert not svg.is_plottable([1.0, math.nan])
+
+
+def test_a_line_has_gaps_where_there_is_no_number() -> None:
+    x, y = svg.Axis(0, 4, 0, 40), svg.Axis(0, 10, 100, 0)
+    assert svg.polyline([0.0, 5.0, math.nan, 10.0, 20.0], x, y) == "M0.0 100.0L10.0 50.0M30.0 0.0L40.0 0.0"
+
+
+def test_numbers_behind_a_chart_have_six_digits() -> None:
+    found = json.loads(chart._numbers(["a\n", "b"], [[1.23456789, 7], [math.inf, "x"]] * chart.ROWS_LIMIT))
+    assert found["columns"] == [r"a\n", "b"]
+    assert found["rows"][:2] == [[1.23457, 7], ["inf", "x"]]
+    assert len(found["rows"]) == chart.ROWS_LIMIT
