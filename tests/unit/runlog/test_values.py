@@ -126,6 +126,10 @@ def test_what_this_version_would_write_and_what_it_would_not_is_read_alike(text:
     assert codec.parsed(text, Small, "small") == msgspec.json.decode(text, type=Small)
 
 
+def test_json_has_no_spaces() -> None:
+    assert codec.dumps({"a": [1, float("inf")], "b": "\u8bef"}) == '{"a":[1,{"$float":"inf"}],"b":"\\u8bef"}'
+
+
 def test_a_line_is_ascii_and_holds_what_json_does_not() -> None:
     assert codec.line(Small(1, "\u8bef\U0001f916")) == b'{"a":1,"b":"\\u8bef\\ud83e\\udd16"}'
     assert json.loads(codec.line(Small(1, "\ud800")))["b"] == "\ud800"
@@ -402,14 +406,19 @@ def test_names_of_earlier_logs_are_free_ones(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_opened_is_not_kept_locked(tmp_path: Path, name: str, step: str) -> None:
     begun(tmp_path, records=1).close()
     path, header = tmp_path / "run.jsonl", synthetic.header(CASES)
+    locks = []
+    lock = writing._lock
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writing, "_lock", lambda path: locks.append(lock(path)) or locks[-1])
         patch.setattr(writing, step, fails)
         with pytest.raises(RunLogError, match=r"cannot write the run log .*: lost"):
             getattr(RunLog, name)(path, header)
-    RunLog.resume(path, header).close()
-    with pytest.raises(RunLogError, match=r"run\.level"):
-        RunLog.resume(path, replace(header, level="full"))
-    RunLog.resume(path, header).close()
+        patch.undo()
+        patch.setattr(writing, "_lock", lambda path: locks.append(lock(path)) or locks[-1])
+        with pytest.raises(RunLogError, match=r"run\.level"):
+            RunLog.resume(path, replace(header, level="full"))
+        RunLog.resume(path, header).close()
+    assert [each.is_locked for each in locks] == [False] * 3
 
 
 def fails(*_: object) -> None:
