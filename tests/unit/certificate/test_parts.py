@@ -14,6 +14,7 @@ from urllib.error import URLError
 import pytest
 
 from pytest_ascend.certificate import commands, package, provenance, release, requirements, statement, timestamp
+from pytest_ascend.certificate.judgement import Refused
 from pytest_ascend.certificate.package import CertificateError
 from pytest_ascend.certificate.requirements import Candidate
 from pytest_ascend.certificate.tiers import TIERS, included
@@ -379,6 +380,13 @@ def test_a_judge_has_seen_every_planted_error(planted: int, detected: int, misse
 def test_a_day_that_is_none_is_long_ago(text: str, day: date) -> None:
     assert requirements._day(text) == day
     assert package.date_of(text) == (None if day == date.min else day)
+
+
+def test_what_does_not_hold_ends_with_1_and_what_is_asked_wrongly_with_another_code() -> None:
+    assert {each.exit_code for each in (CertificateError, TimestampError, Refused)} == {1}
+    assert UsageError.exit_code != 1
+    assert CertificateError("x").part == ""
+    assert CertificateError("x", part="p").part == "p"
 
 
 def test_a_statement_that_is_signed_and_no_statement_is_refused() -> None:

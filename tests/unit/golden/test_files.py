@@ -130,6 +130,13 @@ def test_a_store_has_one_lock_by_whatever_path(tmp_path: Path, monkeypatch: pyte
         assert lock.name.startswith("golden-")
 
 
+def test_a_file_in_the_place_of_the_locks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_ASCEND_CACHE", str(tmp_path))
+    (tmp_path / "locks").touch()
+    with pytest.raises(GoldenError, match="the store cannot be locked"), locked(tmp_path):
+        pass
+
+
 def test_hints_name_the_golden_to_be_made_anew(tmp_path: Path) -> None:
     one, every = (stored.damaged(tmp_path / "x", "cut", name) for name in ("ops/relu", ""))
     assert "'pytest-ascend baseline build ops/relu'" in one.hint
