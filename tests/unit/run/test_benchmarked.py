@@ -64,6 +64,8 @@ def test_what_a_child_measured_is_put_back_as_it_was_and_the_last_attempt_stands
     assert benchmarked.told(parent, since=0) == [told([5.0]), told()]
     kept: Metadata = parent._benchmarksession.benchmarks[1]
     assert (kept.name, kept.fullname, kept.param, kept.params) == ("test_x[a]", "t.py::test_x[a]", "a", PARAMS)
+    assert (kept.group, kept.iterations, kept.has_error) == ("g", 2, False)
+    assert [(each.name, each.param) for each in parent._benchmarksession.benchmarks[:1]] == [("test_y", None)]
 
 
 def test_without_pytest_benchmark_nothing_is_kept() -> None:
