@@ -77,15 +77,27 @@ def _planted(kernel: Kernel, plant: Callable[[Body], Body]) -> Body:
         targets = out if several else (out,)
 
         def correct(*given: Any) -> Any:
-            results = tuple(target.clone() for target in targets)
+            results = tuple(map(_cloned, targets))
             kernel.body(*given, out=results if several else results[0])
             return results if several else results[0]
 
         values = plant(correct)(*arguments)
         for target, value in zip(targets, values if several else (values,), strict=True):
-            target.copy_(value)
+            _copy(value, target)
 
     return body
+
+
+def _cloned(output: Any) -> Any:
+    """Return a copy of an output: a tensor, or a list of tensors."""
+    return [each.clone() for each in output] if isinstance(output, list) else output.clone()
+
+
+def _copy(value: Any, target: Any) -> None:
+    """Write a result into an output."""
+    pairs = zip(target, value, strict=True) if isinstance(target, list) else [(target, value)]
+    for to, each in pairs:
+        to.copy_(each)
 
 
 PREFIX = "hccl-"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from pytest_ascend.emulator import device_faults
 from pytest_ascend.emulator.device_faults import inject
 from pytest_ascend.emulator.faults import apply_faults
 from pytest_ascend.emulator.kernels import all_kernels
+from pytest_ascend.emulator.registry import Kernel
 from pytest_ascend.errors import UsageError
 
 
@@ -89,3 +91,25 @@ def test_a_fault_of_one_operator_leaves_the_others_alone() -> None:
     kernels = {kernel.name: kernel for kernel in all_kernels()}
     faulty = inject(kernels, "slow:operator=Add:share=2")
     assert [name for name in kernels if faulty[name] is not kernels[name]] == ["aclnnAdd"]
+
+
+#: A kernel with one result, and one with a list of them: both write where they are told.
+DOUBLED = dict.fromkeys(("aclnnExp", "aclnnForeachExp"), lambda correct: lambda x: _doubled(correct(x)))
+
+
+def _doubled(result: Any) -> Any:
+    return [each * 2 for each in result] if isinstance(result, list) else result * 2
+
+
+@pytest.mark.parametrize(("name", "is_list"), [("aclnnExp", False), ("aclnnForeachExp", True)])
+def test_a_wrong_kernel_writes_its_results_where_it_is_told(name: str, is_list: bool) -> None:
+    kernel = next(kernel for kernel in all_kernels() if kernel.name == name)
+    (faulty,) = apply_faults([kernel, *_others(name)], [f"{__name__}:DOUBLED"])[:1]
+    given = [torch.zeros(3), torch.zeros(2, 2)]
+    there = [torch.full_like(each, -1) for each in given]
+    faulty.body(*((given,) if is_list else given[:1]), out=there if is_list else there[0])
+    assert all((each == 2).all() for each in (there if is_list else there[:1]))
+
+
+def _others(name: str) -> list[Kernel]:
+    return [kernel for kernel in all_kernels() if kernel.name in DOUBLED and kernel.name != name]
