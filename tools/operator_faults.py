@@ -182,7 +182,7 @@ def shown(fault: Fault, seed: int, callers: Sequence[tuple[str, object]]) -> tup
     allowed = [each for each in callers if fault.effect != "wrong tie" or each[0] in TIES]
     for _ in range(TRIES if allowed else 0):
         name, dtype = chance.choice(allowed)
-        for call in calls_of(name, dtype).three(chance):
+        for call in _made(lambda: calls_of(name, dtype).three(chance)):  # noqa: B023
             before = SWITCH.effects
             result = _silently(lambda: call.on(NPU))  # noqa: B023
             if SWITCH.effects == before:

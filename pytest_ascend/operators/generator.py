@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from pytest_ascend.operators.operator import FUNCTION, Operator
-from pytest_ascend.operators.samples import FORWARD, SHAPES, Sample, Source, call, leaves
+from pytest_ascend.operators.samples import FORWARD, SHAPES, Sample, Source, call, sources_in, with_sizes
 from pytest_ascend.operators.values import StoredTensor, Values, Variant
 from pytest_ascend.run.inputs import Chance
 
@@ -45,6 +45,8 @@ SIZES = ("edge", "one", "large", "empty", "edge", "many", "as the table has them
 #: Layouts of the second call of three, in turn; "expanded" is how the tensors are made.
 EXPANDED = "expanded"
 LAYOUTS = ("transposed", "stepped", EXPANDED, "shifted", "")
+#: Of this many calls, one also changes its first tensor in place: that one has a stride of its own.
+IN_PLACE_EVERY = 4
 
 #: What a call varies: one value on each axis.
 AXES = ("size", "values", "layout")
@@ -62,6 +64,8 @@ _NEAR = ("other", "linalg", "masked")
 POINTWISE = ("arithmetic", "comparison", "elementwise", "activation", "foreach")
 #: Dimensions of three calls of these, in turn; 0 leaves them as the table has them.
 DEPTHS = (0, 2, 3, 0, 5, 1, 2)
+#: Where one tensor of the second call has no dimensions, in this turn.
+_SINGLE = 3
 #: Families whose operators mostly take one more leading dimension; and its size.
 _DEEPER = ("reduction", "sorting")
 _MORE = 6
@@ -109,9 +113,12 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
             (index, _deepened(operator, each, number + ahead))
             for index, each in (alike[turn % len(alike)], alike[(turn + 1) % len(alike)])
         )
-        sizes, axis = _resized(first, chance, number)
+        sizes, axis = _resized(first, chance, number, least=3 if operator.family in POINTWISE else 2)
         if _elements(second[1], sizes) > LARGEST:  # it has those sizes in more dimensions
             second = (place, first)
+        is_single = operator.family in POINTWISE and (number + ahead) % len(DEPTHS) == _SINGLE
+        if is_single:
+            second = (second[0], _with_a_number(operator, second[1], number))
         numbers, turn = numbers_of(operator, first, dtype), number + shift
         how = numbers[turn % len(numbers)]
         again = how if (number // 2 + shift) % 2 else AS_THEY_ARE
@@ -125,12 +132,14 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
             if _draws_anew(operator, template):
                 template = operator.sampled(dtype, key, sizes)[index]  # noqa: PLW2901
             sample = _changed(operator, template, sizes, (how, _WHICH[(turn + position) % 3]), dtype, key)
+            count_before = 3 * number + position
             if placed == EXPANDED and operator.family in _ANY_ROWS and operator.layouts:
-                sample = sample.expanded()
-            name = f"call {3 * number + position} of seed {seed}: {sample.name}"
-            axes = (axis, how, placed or "contiguous")
+                changes_first = bool(operator.in_place) and count_before % IN_PLACE_EVERY == 0
+                sample = sample.expanded(but_first=changes_first)
+            name = f"call {count_before} of seed {seed}: {sample.name}"
+            axes = ("0-d" if is_single and position == 1 else axis, how, placed or "contiguous")
             given = replace(sample, name=name, group=FORWARD)
-            yield Generated(given, placed, axes, seed, 3 * number + position, template=index)
+            yield Generated(given, placed, axes, seed, count_before, template=index)
 
 
 def _draws_anew(operator: Operator, template: Sample) -> bool:
@@ -180,6 +189,20 @@ def _deepened(operator: Operator, template: Sample, number: int) -> Sample:
     return template.with_sources(deepened)
 
 
+def _with_a_number(operator: Operator, template: Sample, number: int) -> Sample:
+    """Return the call with one of its tensors without dimensions."""
+    which = template.values()[number % len(template.values())]
+
+    def changed(leaf: Any) -> Any:
+        if leaf is not which or "dim" in template.kwargs:
+            return leaf
+        if isinstance(leaf, Values):
+            return leaf if leaf.kind == "given" else replace(leaf, shape=())
+        return leaf.picked((), f"{operator.name}/{number}/single") if operator.one_set_of_inputs else leaf
+
+    return template.with_sources(changed)
+
+
 def _with_arguments(operator: Operator, template: Sample, other: Sample) -> Sample | None:
     """Return the call with another one's arguments but its own tensors; None if their numbers of tensors differ.
 
@@ -195,19 +218,14 @@ def _with_arguments(operator: Operator, template: Sample, other: Sample) -> Samp
         *zip(template.args, other.args, strict=True),
         *((template.kwargs.get(key), other.kwargs.get(key)) for key in {**template.kwargs, **other.kwargs}),
     ]
-    if any(_count(mine) != _count(its) for mine, its in pairs):
+    if any(sources_in(mine) != sources_in(its) for mine, its in pairs):
         return None
     is_free = is_pointwise and "dim" not in other.kwargs
     if not is_free and ranks != [len(each.shape) for each in other.values()]:
         return None
-    args = tuple(mine if _count(mine) else its for mine, its in pairs[: len(template.args)])
-    kwargs = {key: template.kwargs[key] if _count(its) else its for key, its in other.kwargs.items()}
+    args = tuple(mine if sources_in(mine) else its for mine, its in pairs[: len(template.args)])
+    kwargs = {key: template.kwargs[key] if sources_in(its) else its for key, its in other.kwargs.items()}
     return replace(template, args=args, kwargs=kwargs)
-
-
-def _count(argument: Any) -> int:
-    """Return how many tensors are in an argument."""
-    return sum(isinstance(leaf, Source) for leaf in leaves(argument))
 
 
 def templates_of(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:
@@ -231,8 +249,11 @@ def _sizes(sample: Sample) -> tuple[int, ...]:
     return tuple(sorted({size for each in sample.values() for size in each.shape if size > 1} - fixed))
 
 
-def _resized(template: Sample, chance: Chance, number: int) -> tuple[Mapping[int, int], str]:
-    """Return the replacement for each size, and the name of what this varies."""
+def _resized(template: Sample, chance: Chance, number: int, *, least: int) -> tuple[Mapping[int, int], str]:
+    """Return the replacement for each size, and the name of what this varies.
+
+    Sizes that must be small become ``least``: with 2, no unit of work would have a rest.
+    """
     sizes = _sizes(template)
     if not any(each.shape for each in template.values()):
         return {}, "0-d"
@@ -245,16 +266,16 @@ def _resized(template: Sample, chance: Chance, number: int) -> tuple[Mapping[int
         # Two times of three a long last dimension, if that can be changed; else any dimension.
         rows = [each.shape[-1] for each in template.values() if each.shape and each.shape[-1] in sizes]
         which = rows[0] if rows and chance.below(3) else chance.of(sizes)
-        found = dict(_fitting(template, {which: chance.of(LARGE)}, LARGEST))
+        found = dict(_fitting(template, {which: chance.of(LARGE)}, LARGEST, least))
         # Halved, it would be a power of two in most calls.
         found[which] -= chance.of((0, 1, 3)) if found[which] not in LARGE else 0
         return found, axis
     if axis == "many":  # rows, images, heads: many of the first dimension
         first = next((each.shape[0] for each in template.values() if each.shape and each.shape[0] in sizes), sizes[0])
-        return _fitting(template, {first: chance.of(EDGES[2:5]) + chance.of((0, 1, 3))}, USUAL), axis
+        return _fitting(template, {first: chance.of(EDGES[2:5]) + chance.of((0, 1, 3))}, USUAL, least), axis
     wanted = {chance.of(sizes): chance.of(EDGES) + chance.of((-1, 0, 1)), chance.of(sizes): chance.of(EDGES)}
     wanted |= {size: chance.of(ODD) for size in sizes if size not in wanted and chance.below(2)}
-    return _fitting(template, wanted, USUAL), "edge"
+    return _fitting(template, wanted, USUAL, least), "edge"
 
 
 def numbers_of(operator: Operator, template: Sample, dtype: str) -> tuple[str, ...]:
@@ -270,12 +291,12 @@ def _varies_others(operator: Operator) -> bool:
     return operator.family in {"comparison", "arithmetic", "linear algebra"}
 
 
-def _fitting(template: Sample, wanted: Mapping[int, int], most: int) -> Mapping[int, int]:
+def _fitting(template: Sample, wanted: Mapping[int, int], most: int, least: int) -> Mapping[int, int]:
     """Return the wanted sizes, shrinking the others first, until all tensors have at most ``most`` elements."""
     sizes = {size: size for size in _sizes(template)} | dict(wanted)
     for size in sorted(sizes, key=lambda each: each in wanted):
         if _elements(template, sizes) > most and size not in wanted:
-            sizes[size] = 2
+            sizes[size] = min(size, least)
     while _elements(template, sizes) > most and max(sizes.values()) > 2:
         largest = max(sizes, key=sizes.__getitem__)
         sizes[largest] = (sizes[largest] + 1) // 2
@@ -312,7 +333,7 @@ def _changed(  # noqa: PLR0917  (an operator, its call, and what is changed)
         return Variant(values=own, how=change) if varies and _may_vary(operator, leaf, change, kind) else own
 
     sample = template.with_sources(changed)
-    args, kwargs = _with_sizes(sample.args, sizes), _with_sizes(dict(sample.kwargs), sizes)
+    args, kwargs = with_sizes(sample.args, sizes), with_sizes(dict(sample.kwargs), sizes)
     resized = call(*args, **kwargs)
     return replace(sample, args=args, kwargs=kwargs, name=resized.name)
 
@@ -328,17 +349,6 @@ def _last(leaf: Values, template: Sample, sizes: Mapping[int, int]) -> float:
     indexed = (size for each in template.values() if not _is_index(each) for size in each.shape)
     reached = [sizes.get(size, size) for size in indexed if size > leaf.high]
     return max(min(reached, default=0) - 1, 0) if reached else leaf.high
-
-
-def _with_sizes(tree: Any, sizes: Mapping[int, int]) -> Any:
-    """Return arguments with the sizes replaced in lists of sizes, such as the shape given to layer_norm."""
-    if isinstance(tree, dict):
-        return {key: _with_sizes(each, sizes) for key, each in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        is_shape = len(tree) > 0 and all(type(each) is int and each > 1 for each in tree)
-        made = [sizes.get(each, each) if is_shape else _with_sizes(each, sizes) for each in tree]
-        return tuple(made) if isinstance(tree, tuple) else made
-    return tree
 
 
 def _with_grads(template: Sample, alike: Sequence[tuple[int, Sample]]) -> Sample:
@@ -375,6 +385,8 @@ def _may_vary(operator: Operator, leaf: Source, how: str, dtype: torch.dtype) ->
     # An integer that must be positive, such as a count of bits to shift by, must be small as well.
     is_free = leaf.low < 0 if isinstance(leaf, Values) else isinstance(leaf, StoredTensor) and _has_negative(leaf)
     if how == "edges":
+        # Sums and products wrap around, as the CPU's do.
+        is_free |= operator.family == "reduction"
         return not dtype.is_floating_point and is_free and operator.family in _ANY_INTEGER
     if how.startswith("special"):
         return operator.nonfinite and dtype.is_floating_point

@@ -91,9 +91,15 @@ class Sample:
         """Whether a tensor is so large that the longest sums may be over it."""
         return any(math.prod(each.shape) > LONG for each in self.values())
 
-    def expanded(self) -> Sample:
-        """Return the same call with every tensor expanded along its first dimension."""
-        changed = self.with_sources(lambda leaf: leaf.expanded() if isinstance(leaf, Source) else leaf)
+    def expanded(self, *, but_first: bool = False) -> Sample:
+        """Return the same call with every tensor expanded along its first dimension.
+
+        ``but_first``: the first one is changed in place, and must not overlap itself.
+        """
+        kept = self.values()[0] if but_first else None
+        changed = self.with_sources(
+            lambda leaf: leaf if leaf is kept or not isinstance(leaf, Source) else leaf.expanded()
+        )
         return replace(changed, name=f"{self.name}, expanded", group=LAYOUT)
 
 
@@ -121,3 +127,19 @@ def _text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_text, value))}]"
     return str(value).removeprefix("torch.")
+
+
+def with_sizes(tree: Any, sizes: Mapping[int, int]) -> Any:
+    """Return arguments with the sizes replaced in lists of sizes, such as the shape given to layer_norm."""
+    if isinstance(tree, dict):
+        return {key: with_sizes(each, sizes) for key, each in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        is_shape = len(tree) > 0 and all(type(each) is int and each > 1 for each in tree)
+        made = [sizes.get(each, each) if is_shape else with_sizes(each, sizes) for each in tree]
+        return tuple(made) if isinstance(tree, tuple) else made
+    return tree
+
+
+def sources_in(argument: Any) -> int:
+    """Return how many tensors are in an argument."""
+    return sum(isinstance(leaf, Source) for leaf in leaves(argument))

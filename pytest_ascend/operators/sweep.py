@@ -15,7 +15,7 @@ import torch
 from pytest_ascend.coverage.manifest import SWEEP_SEED
 from pytest_ascend.dispatching import EagerDispatchMode, undisturbed, unseen
 from pytest_ascend.operators.calling import Layout, as_it_is, forward, on_tensors, tensors
-from pytest_ascend.operators.generator import AXES, EXPANDED, POINTWISE, USUAL, Generated, generate, shift_of
+from pytest_ascend.operators.generator import AXES, IN_PLACE_EVERY, POINTWISE, USUAL, Generated, generate, shift_of
 from pytest_ascend.operators.judging import alike, digest, expected, settings
 from pytest_ascend.operators.operator import FUNCTION, MOVE, Operator
 from pytest_ascend.operators.reference import CPU, Definition, Results, Tensors, computed, differentiated, own_gradients
@@ -31,8 +31,8 @@ CALLS = {"sweep": 18, "sweep-more": 240}
 DIGESTS = 60
 #: Suffixes of the names of gradients, and of tensors changed in place.
 BACKWARD, IN_PLACE = "backward", "in place"
-#: Of this many calls, one also runs backward, and one changes its first tensor.
-_BACKWARD_EVERY, _IN_PLACE_EVERY = 2, 4
+#: Of this many calls, one also runs backward.
+_BACKWARD_EVERY = 2
 #: Elements of the largest result.
 _LARGEST = 1 << 19
 #: Results of one call: a row split into single elements takes as long as all other calls together.
@@ -283,7 +283,7 @@ def _ways(target: Target, each: Generated) -> Iterator[str]:
     is_asked &= (each.number + shift_of(operator, target.case.dtype)) % _BACKWARD_EVERY == 1
     if operator.grad and target.dtype.is_floating_point and wants and is_asked:
         yield BACKWARD
-    if operator.in_place and each.layout != EXPANDED and each.number % _IN_PLACE_EVERY == 0:
+    if operator.in_place and each.number % IN_PLACE_EVERY == 0:
         yield IN_PLACE
 
 

@@ -151,10 +151,14 @@ class StoredTensor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variant:
-    """A tensor of another description with its numbers changed: ``how`` is one of :data:`CHANGES`."""
+    """A tensor of another description with its numbers changed: ``how`` is one of :data:`CHANGES`.
+
+    ``repeated`` uses the first row for all, as in :class:`Values`.
+    """
 
     values: Values | StoredTensor
     how: str
+    repeated: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -174,7 +178,11 @@ class Variant:
     def make(self, key: str, dtype: torch.dtype) -> torch.Tensor:
         """Return the tensor on the CPU. ``key`` names the random stream, ``dtype`` is the case's."""
         made = self.values.make(key, dtype)
-        return CHANGES[self.how](made, key) if made.numel() and made.ndim else made
+        if not made.numel():
+            return made
+        if self.repeated and made.ndim > 1:
+            return CHANGES[self.how](made[:1], key).expand_as(made)
+        return CHANGES[self.how](made, key)
 
     def wants_grad(self, dtype: torch.dtype) -> bool:
         """Whether the input requires a gradient, in a case of this dtype."""
@@ -185,8 +193,8 @@ class Variant:
         return self
 
     def expanded(self) -> Variant:
-        """Return the same: its numbers are chosen."""
-        return self
+        """Return the same with stride 0 along the first dimension."""
+        return replace(self, repeated=self.values.can_repeat)
 
 
 def _picked(pool: torch.Tensor, shape: Sequence[int], key: str) -> torch.Tensor:

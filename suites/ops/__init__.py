@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import cycle
 
 import torch
 
 from pytest_ascend.operators.exploring import cases_of as cases_of_findings
-from pytest_ascend.operators.operator import BOOL, FLOATS, INTS, Operator
+from pytest_ascend.operators.operator import BOOL, FLOATS, HALVES, INTS, Operator
 from pytest_ascend.operators.properties import cases_of
 from pytest_ascend.operators.recorded import NOT_REPEATED, Entry
 from pytest_ascend.operators.sweep import CALLS
@@ -23,7 +24,12 @@ SECOND = "int32"
 #: Recorded operators without generated calls in that dtype: the CPU supports almost none of the first two, and returns
 #: the product of an empty matrix, added to a broadcast tensor, in the wrong shape.
 _NOT_IN_SECOND = ("_foreach_mm", "sum_to_size", "addmv")
+#: Integers in which the catalogue has generated calls at level smoke: they cost little, and have kernels of their own.
+_WHOLE = INTS[:2]
+#: The half precision in which an operator of the catalogue has them there, in turn: both would take too long.
+_HALF = dict(zip(OPERATORS, cycle(HALVES), strict=False))
 #: Recorded operators with generated calls at level smoke: they have kernels that no operator of the catalogue calls.
+#: So nothing else calls these in half precision, and they have generated calls there too.
 AT_SMOKE = (
     *("__rmod__", "_chunk_cat", "adaptive_avg_pool3d", "adaptive_max_pool3d", "addbmm", "addr", "angle"),
     *("avg_pool3d", "cdist", "channel_shuffle", "cosine_similarity", "cov", "cross", "dist", "embedding_bag"),
@@ -64,9 +70,10 @@ NOT_SWEPT: Mapping[str, str] = {
 }
 
 
-def _level(_: Operator, property_: str, dtype: str) -> str:
-    """Return the lowest level that runs the property: forward and generated calls in float32 come first."""
-    if property_ in ("forward", "sweep") and dtype == "float32":
+def _level(operator: Operator, property_: str, dtype: str) -> str:
+    """Return the lowest level that runs the property: forward in float32 and generated calls in some dtypes first."""
+    first = {"forward": ("float32",), "sweep": ("float32", *_WHOLE, _HALF[operator.name])}
+    if dtype in first.get(property_, ()):
         return "smoke"
     if property_.startswith("sweep"):
         return "standard" if property_ == "sweep" else "full"
@@ -101,11 +108,12 @@ def _recorded() -> Iterator[Case]:
 
 
 def _swept(entry: Entry, dtype: str, *, first: bool) -> tuple[str, ...]:
-    """Return the properties of generated calls of a recorded operator: in its first dtype, and in integers.
+    """Return the properties of generated calls of a recorded operator: in its first dtype, in integers, and in halves.
 
-    Operators with sums, and integers, are tested at standard only; exploring covers more.
+    Operators with sums, integers and halves are tested at standard only; exploring covers more.
     """
     is_second = dtype == SECOND and entry.name not in _NOT_IN_SECOND
+    is_second |= dtype in HALVES and entry.name in AT_SMOKE
     if not (first or is_second) or not _is_swept(entry, dtype):
         return ()
     return tuple(CALLS) if first and entry.family in ELEMENT_BY_ELEMENT else ("sweep",)

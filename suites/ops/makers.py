@@ -45,7 +45,7 @@ def pairs(values: Iterable[Number]) -> tuple[Values, Values]:
 
 
 #: Operators without generated calls: near 0 the result of tanhshrink is a difference without significant bits;
-#: torch_npu refuses grouped attention without heads, and attention with several sizes of 0 may abort the process.
+#: torch_npu divides by zero in attention without heads, which ends the process.
 _NOT_SWEPT = {
     "tanhshrink",
     *(f"scaled_dot_product_attention.{kind}" for kind in ("masked", "causal", "grouped", "long")),

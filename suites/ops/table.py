@@ -118,6 +118,11 @@ LEFT_OUT: tuple[LeftOut, ...] = (
         "approximate='tanh'",
         "drops the argument: calls aclnnGelu and aclnnGeluBackward, which have none; aclnnGeluV2 is never called",
     ),
+    LeftOut(
+        "scaled_dot_product_attention",
+        "four dimensions without heads",
+        "divides by zero, which ends the process",
+    ),
     LeftOut("to", "memory_format=torch.channels_last", "raises: only contiguous_format"),
     *(
         LeftOut(name, "return_indices=True", "gives places in int32 instead of int64")

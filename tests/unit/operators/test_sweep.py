@@ -16,12 +16,21 @@ from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators import Operator, call
 from pytest_ascend.operators.calling import as_it_is
 from pytest_ascend.operators.checks import check
-from pytest_ascend.operators.generator import LAYOUTS, SIZES, USUAL, generate, numbers_of, templates_of
+from pytest_ascend.operators.generator import (
+    EXPANDED,
+    IN_PLACE_EVERY,
+    LAYOUTS,
+    SIZES,
+    USUAL,
+    generate,
+    numbers_of,
+    templates_of,
+)
 from pytest_ascend.operators.judging import digest
 from pytest_ascend.operators.reproducing import program
 from pytest_ascend.operators.sweep import CALLS, Sweep
 from pytest_ascend.operators.target import Target
-from pytest_ascend.operators.values import Values
+from pytest_ascend.operators.values import Values, Variant, uniform
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 from pytest_ascend.system.bundled import folder
@@ -67,7 +76,7 @@ def test_a_seed_gives_the_same_calls_and_another_one_others() -> None:
 
 
 #: The digest of calls of seed 7, by the generation that the manifest counts.
-CALLS_OF_GENERATION = {2: "4e83467b90ca1c3c"}
+CALLS_OF_GENERATION = {3: "49a7d7584a77dc10"}
 
 
 def test_calls_of_a_seed_are_those_of_their_generation() -> None:
@@ -121,6 +130,29 @@ def test_common_axes_are_asked_of_recorded_operators_too(name: str) -> None:
     asked = {axis for each in calls for axis in each.axes}
     assert asked >= COMMON
     assert max(math.prod(source.shape) for each in calls for source in each.sample.values()) > USUAL // 2
+
+
+@pytest.mark.parametrize("how", ["special at the head", "far", "sorted"])
+def test_an_expanded_tensor_may_have_chosen_numbers(how: str) -> None:
+    found = Variant(values=uniform(4, 5), how=how).expanded().make("key", torch.float32)
+    assert (found.shape, found.stride(0)) == ((4, 5), 0)
+    once = Variant(values=uniform(1, 5), how=how).make("key", torch.float32)
+    assert bool(found[0].isnan()[0]) == (how == "special at the head")
+    assert (found[0].nan_to_num(0).abs() > 1).any() == (once.nan_to_num(0).abs() > 1).any()
+
+
+def test_of_what_is_changed_in_place_the_other_tensor_may_be_expanded() -> None:
+    calls = [each for each in generate(OPERATORS["sub"], "float32", 240) if each.layout == EXPANDED]
+    changed = [each.sample.arguments("sub", torch.float32)[0] for each in calls if each.number % IN_PLACE_EVERY == 0]
+    pairs = [args for args in changed if len(args) == 2 and isinstance(args[1], T) and all(x.numel() > 1 for x in args)]
+    assert pairs
+    assert not any(0 in first.stride() for first, _ in pairs)
+    assert any(0 in other.stride() for _, other in pairs)
+
+
+def test_one_of_several_tensors_may_have_no_dimensions() -> None:
+    shapes = [[each.shape for each in made.sample.values()] for made in generate(OPERATORS["add"], "float32", 60)]
+    assert any(() in each and {*each} != {()} for each in shapes)
 
 
 def test_of_what_has_no_generated_calls_there_is_a_recording() -> None:
