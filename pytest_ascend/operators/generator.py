@@ -198,7 +198,9 @@ def _with_a_number(operator: Operator, template: Sample, number: int) -> Sample:
             return leaf
         if isinstance(leaf, Values):
             return leaf if leaf.kind == "given" else replace(leaf, shape=())
-        return leaf.picked((), f"{operator.name}/{number}/single") if operator.one_set_of_inputs else leaf
+        if isinstance(leaf, StoredTensor) and operator.one_set_of_inputs:
+            return leaf.picked((), f"{operator.name}/{number}/single")
+        return leaf
 
     return template.with_sources(changed)
 
