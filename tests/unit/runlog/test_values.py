@@ -350,6 +350,16 @@ def test_a_log_that_is_not_durable_is_not_forced_to_the_disk(tmp_path: Path, mon
     assert len(forced) == 1 + 4
 
 
+def test_a_continued_log_is_forced_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(tmp_path, records=1, durable=False).close()
+    forced: list[int] = []
+    monkeypatch.setattr(writing.os, "fsync", forced.append)
+    log = RunLog.resume(tmp_path / "run.jsonl", synthetic.header(CASES))
+    log.append(synthetic.passed(CASES[1]))
+    log.close()
+    assert len(forced) == 2, "that it was continued, and the record"
+
+
 def test_a_writer_knows_what_it_waits_for_and_what_it_wrote(tmp_path: Path) -> None:
     log = begun(tmp_path, records=1)
     assert [log.waits_for(each.id) for each in CASES] == [False, True, True]
