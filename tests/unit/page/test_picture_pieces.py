@@ -1,0 +1,108 @@
+"""Pieces of pictures by themselves: axes, intervals, words, and the numbers behind them."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from pytest_ascend.page import chart, svg
+
+
+def test_a_curve_in_words_counts_what_is_outside_of_the_spread() -> None:
+    plain = chart._curve_in_words("loss", 1200, [0.1, -0.5])
+    assert (plain.key, plain.values) == ("chart.curve", {"name": "loss", "n": "1,200", "distance": "0.5"})
+    beside = chart._curve_in_words("loss", 3, [0.1, -0.5, 0.2], [-0.1, -0.1, -0.1], [0.1, 0.1, 0.1])
+    assert (beside.key, beside.values["outside"]) == ("chart.curve-spread", "2")
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_a_slow_down_that_disagrees_looks_bad(agrees: bool) -> None:
+    drawn = chart.slowdowns("t", [chart.Slowdown("add", agrees, 0.2, 0.1, 0.3)])
+    assert [each.looks for each in drawn.shapes] == [f"{kind} {'s1' if agrees else 'bad'}" for kind in ("line", "dot")]
+    assert drawn.caption.values == {"n": "1", "slower": "0" if agrees else "1"}
+
+
+def test_slow_downs_have_five_per_cent_of_room_on_either_side() -> None:
+    *_, low, high = chart.slowdowns("t", [chart.Slowdown("add", True, 0.01, 0.0, 0.02)]).texts
+    assert (low.words, high.words) == ("-5 %", "+5 %")
+
+
+def test_the_lines_of_a_curve_have_the_colours_of_its_legend() -> None:
+    drawn = chart.curve("m", "", "loss", [1.0, 2.0], [1.0, 2.5], spread=([0.9, 1.9], [1.1, 2.6]))
+    assert [(words.key, colour) for words, colour in drawn.legend] == [
+        ("chart.actual", 1), ("chart.expected", 2), ("chart.spread", 3),
+    ]  # fmt: skip
+    assert [each.looks for each in drawn.shapes] == ["spread", "spread", "line wide s2", "line s1", "line s1"]
+    assert drawn.height == svg.HEIGHT + chart.DIFFERENCE
+
+
+def test_the_end_of_a_distribution_leaves_far_values_out() -> None:
+    assert chart._end([5.0]) == 5.0
+    assert chart._end([1.0, 2.0, 3.0]) == 3.0
+    values = [*map(float, range(1, 12)), 1000.0]  # whose quartiles are 3.25 and 9.75
+    assert chart._end(values) == 9.75 + chart.FENCE * 6.5
+    assert chart._end([2.0] * 9) == 2.0
+    assert chart._end([2.0] * 9 + [7.0]) == 7.0, "equal quartiles have no fence"
+
+
+def test_intervals_and_shares() -> None:
+    edges = chart._edges(svg.Axis(10.0, 20.0, 0, 1), 1)
+    assert edges == pytest.approx([10, 12, 14, 16, 18])
+    assert len(chart._edges(svg.Axis(0.0, 1.0, 0, 1), 100)) == 20
+    assert len(chart._edges(svg.Axis(0.0, 1.0, 0, 1), 10**6)) == chart.BINS_LIMIT
+    assert chart._shares([9.0, 10.0, 12.0, 99.0], edges) == [0.5, 0.25, 0, 0, 0.25]
+    assert chart._shares([], edges) == [0] * 5
+    assert (chart._middle([3.0, 1.0, 2.0]), chart._middle([1.0, 2.0])) == (2.0, 2.0)
+
+
+@pytest.mark.parametrize("baseline", [(), (2.0, 4.0, 6.0)])
+def test_a_distribution_in_words(baseline: tuple[float, ...]) -> None:
+    drawn = chart.distribution("t", "#h", "latency_us", [1.0, 2.0, 3.0], baseline)
+    wanted = {"name": "latency", "n": "3", "median": "2 µs", "low": "1 µs", "high": "3 µs"}
+    assert drawn.caption.values == wanted | ({"then": "4 µs"} if baseline else {})
+    assert drawn.caption.key == ("chart.beside" if baseline else "chart.samples")
+    assert (drawn.title, drawn.href, len(drawn.legend)) == ("t", "#h", 2 if baseline else 0)
+    assert drawn.rules == (svg.horizontal(svg.HEIGHT - svg.BOTTOM),)
+    looks = [each.looks for each in drawn.shapes]
+    assert (looks.count("quartile"), looks.count("median"), looks.count("line s2")) == (2, 1, bool(baseline))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ends"),
+    [(0.0, 10.0, (0.0, 10.5)), (10.0, 20.0, (9.5, 20.5)), (10.0, 10.0, (9.5, 10.5)), (0.0, 0.0, (0.0, 1.0))],
+)
+def test_an_axis_upwards_has_margins(low: float, high: float, ends: tuple[float, float]) -> None:
+    axis = svg.upright(low, high)
+    assert (axis.low, axis.high) == pytest.approx(ends)
+    assert (axis.start, axis.end) == (svg.HEIGHT - svg.BOTTOM, svg.TOP)
+
+
+@pytest.mark.parametrize(
+    ("last", "low", "high"), [(5.0, 0.0, 5.0), (0.0, 0.0, 1.0), (2.0, 2.0, 4.0), (-3.0, -3.0, 0.0)]
+)
+def test_an_axis_across_has_a_length(last: float, low: float, high: float) -> None:
+    assert (svg.across(last, low).low, svg.across(last, low).high) == (low, high)
+
+
+def test_numbers_that_a_chart_cannot_show() -> None:
+    shown = svg.plottable([1.0, 1e150, 2e150, -2e150, 1e-151, math.inf, math.nan])
+    assert shown[:2] == [1.0, 1e150]
+    assert [math.isnan(each) for each in shown] == [False, False, True, True, False, True, True]
+    assert shown[4] == 0.0
+    assert not svg.is_plottable([])
+    assert svg.is_plottable([1.0])
+    assert not svg.is_plottable([1.0, math.nan])
+
+
+def test_a_line_has_gaps_where_there_is_no_number() -> None:
+    x, y = svg.Axis(0, 4, 0, 40), svg.Axis(0, 10, 100, 0)
+    assert svg.polyline([0.0, 5.0, math.nan, 10.0, 20.0], x, y) == "M0.0 100.0L10.0 50.0M30.0 0.0L40.0 0.0"
+
+
+def test_numbers_behind_a_chart_have_six_digits() -> None:
+    found = json.loads(chart._numbers(["a\n", "b"], [[1.23456789, 7], [math.inf, "x"]] * chart.ROWS_LIMIT))
+    assert found["columns"] == [r"a\n", "b"]
+    assert found["rows"][:2] == [[1.23457, 7], ["inf", "x"]]
+    assert len(found["rows"]) == chart.ROWS_LIMIT
