@@ -198,6 +198,16 @@ def test_an_error_counts_from_twice_its_share_and_a_tenth_on(before: float, afte
     assert bool(diff.compare(with_share(before), with_share(after)).changes["error-drift"]) is counts
 
 
+def test_times_below_one_unit_count_and_those_of_an_emulated_run_on_either_side_do_not() -> None:
+    assert change(measured(0.5), measured(0.8), "slower").factor == pytest.approx(1.6)
+    header = synthetic.header(CASES, stack=synthetic.EMULATED)
+    other = measured(0.8)
+    emulated = summarise(replace(other.run, header=header))
+    for one, two in ((measured(0.5), emulated), (emulated, measured(0.5))):
+        assert not diff.compare(one, two).changes["slower"]
+        assert not diff.compare(one, two).changes["faster"]
+
+
 def test_drifts_are_sorted_by_their_factor() -> None:
     def both(first: float, second: float) -> summary.Summary:
         records = [replace(each, measurements={"latency_us": value}) for each, value in zip(

@@ -1,5 +1,7 @@
 """Merging shards: the whole run, or a message that says which shard is in the way."""
 
+from hashlib import sha256
+
 import pytest
 from click.testing import CliRunner
 
@@ -41,6 +43,13 @@ def refusal(runs, tmp_path):
         merge(runs, tmp_path / "whole" / "run.jsonl")
     assert not (tmp_path / "whole").exists()
     return caught.value.message
+
+
+def test_the_whole_has_an_id_that_follows_from_those_of_its_shards(runs, tmp_path):
+    for place, given in enumerate((runs, runs[::-1])):
+        merge(given, tmp_path / str(place) / "run.jsonl")
+        whole = read(tmp_path / str(place) / "run.jsonl").header.run_id
+        assert whole == sha256(b"run-1run-2run-3").hexdigest()[:32]
 
 
 def test_shards_alone_never_conform(runs):
@@ -133,7 +142,7 @@ def test_a_shard_of_another_manifest_is_refused(runs, tmp_path):
 def test_shards_that_lie_about_their_cases_are_refused(runs, tmp_path):
     header = replace(runs[1].header, manifest=runs[1].header.manifest[1:])
     runs[1] = Run(header=header, records=runs[1].records[1:], footer=runs[1].footer, path=runs[1].path)
-    assert "its whole has 9 cases" in refusal(runs, tmp_path)
+    assert f"{runs[0].path} cannot be merged: its whole has 9 cases" in refusal(runs, tmp_path)
 
 
 def test_the_names_of_machines_may_differ_and_are_all_kept(runs, tmp_path):
