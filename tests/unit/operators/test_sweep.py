@@ -13,7 +13,7 @@ import torch
 
 from pytest_ascend.coverage.manifest import SWEEP_GENERATION
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.operators import Operator, call
+from pytest_ascend.operators import Operator, call, sweep
 from pytest_ascend.operators.calling import as_it_is
 from pytest_ascend.operators.checks import check
 from pytest_ascend.operators.generator import (
@@ -41,7 +41,7 @@ T = torch.Tensor
 Function = Callable[..., Any]
 
 
-def target(name: str, dtype: str, function: Function | None = None, count: int = 240) -> Target:
+def target(name: str, dtype: str, function: Function | None = None, count: int = CALLS["sweep"]) -> Target:
     operator = OPERATORS[name]
     case = Case(suite="ops", subject=name, property="sweep", dtype=dtype)
     made = Target(case, operator, Sweep.of(operator, dtype, count), torch.device("cpu"))
@@ -59,7 +59,7 @@ def judged(made: Target) -> None:
 @pytest.mark.parametrize("name", ["add", "sum", "softmax", "matmul", "sort", "cat", "layer_norm"])
 def test_what_is_right_passes(name: str) -> None:
     for dtype in OPERATORS[name].dtypes[:4:3]:
-        judged(target(name, dtype, count=CALLS["sweep"]))
+        judged(target(name, dtype))
 
 
 def test_a_seed_gives_the_same_calls_and_another_one_others() -> None:
@@ -234,9 +234,12 @@ class Stale:
     ],
     ids=lambda each: each if isinstance(each, str) else getattr(each, "__name__", "stale"),
 )
-def test_a_fault_that_depends_on_sizes_or_numbers_is_seen(name: str, dtype: str, fault: Function) -> None:
+def test_a_fault_that_depends_on_sizes_or_numbers_is_seen(
+    name: str, dtype: str, fault: Function, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "_SHRINKING", 0)  # what is seen is asked, not how small it gets
     with pytest.raises(Disagreement):
-        judged(target(name, dtype, fault))
+        judged(target(name, dtype, fault, count=72))
 
 
 def test_a_call_that_fails_is_made_smaller_and_has_a_program() -> None:
@@ -247,7 +250,9 @@ def test_a_call_that_fails_is_made_smaller_and_has_a_program() -> None:
     assert "torch.exp" in program(made, verdicts[-1])
 
 
-def test_an_operator_of_ones_own_is_swept_where_it_says_so() -> None:
+def test_an_operator_of_ones_own_is_swept_where_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "_SHRINKING", 0)
+
     def rows(make: Any) -> list[Any]:
         return [call(make.normal(3, 34)), call(make.normal(5, 7))]
 
