@@ -245,12 +245,13 @@ def named_call(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -
         targets = [_tensor(each, memory) for each in descriptors]
         results = made if isinstance(made, tuple) else (made,)
         for target, value, descriptor in zip(targets, results, descriptors, strict=True):
-            if target is not None and value is not None and kernel.name in _DYNAMIC:
-                _write_dynamic(target, value, descriptor)
+            if target is None or value is None:
                 continue
-            if target is not None and value is not None and target.numel() == value.numel() == 1:
-                value = value.reshape(target.shape)  # noqa: PLW2901  a scalar may be one element of any shape
-            write(target, value)
+            if kernel.name in _DYNAMIC:
+                _write_dynamic(target, value, descriptor)
+            else:
+                # A scalar may be one element of any shape.
+                write(target, value.reshape(target.shape) if target.numel() == value.numel() == 1 else value)
         if last:
             last(targets)
 

@@ -60,7 +60,8 @@ def verify(baselines: Path | None) -> None:
         click.echo(str(problem), err=True)
     if problems:
         raise SystemExit(1)
-    click.echo(f"{len(store.ids())} goldens in {store.root} are what the manifest says")
+    count = len(store.ids())
+    click.echo(f"{count} golden{'s are' if count != 1 else ' is'} in {store.root}, as the manifest says")
 
 
 @baseline.command()

@@ -167,7 +167,7 @@ def test_the_commands_build_show_and_verify(suites: Path, tmp_path: Path) -> Non
     shown = run(baseline, ["show", "ops/relu"]).output
     assert all(each in shown for each in ("ops@1", torch.__version__, "float32", "[2]", "sha256"))
     result = run(baseline, ["verify"])
-    assert (result.exit_code, result.output) == (0, f"1 goldens in {tmp_path / 'golden'} are what the manifest says\n")
+    assert (result.exit_code, result.output) == (0, f"1 golden is in {tmp_path / 'golden'}, as the manifest says\n")
     (tmp_path / "golden" / "ops" / "relu.safetensors").write_bytes(b"")
     result = run(baseline, ["verify"])
     assert result.exit_code == 1
