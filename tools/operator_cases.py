@@ -79,9 +79,14 @@ class Suite:
         self.calls: dict[str, set[str]] = {}
         self._passes: dict[str, bool] = {}
 
-    def watch(self, levels: Sequence[str]) -> None:
-        """Run the cases of these levels as they are: who calls what. Of the others their operators are known by it."""
-        with click.progressbar([case for case in self.cases if case.level in levels], label="cases") as cases:
+    def watch(self, levels: Sequence[str], only: Sequence[str] = ()) -> None:
+        """Run the cases of these levels as they are: who calls what. Of the others their operators are known by it.
+
+        ``only``: those of these operators of torch's database.
+        """
+        names = {name.removeprefix("nn.functional.") for name in only}
+        watched = [case for case in self.cases if case.level in levels and (not only or case.subject in names)]
+        with click.progressbar(watched, label="cases") as cases:
             for case in cases:
                 self._passes[case.id] = not self.complaint(case)
 

@@ -252,7 +252,7 @@ class Bank:
             callers, suite.calls = read(file)
         else:
             callers = reached(only)
-            suite.watch(LEVELS[:1])
+            suite.watch(LEVELS[:1], only)
             saved(file, callers, suite.calls)
         return cls(suite, seed, callers, levels, explore_s)
 

@@ -47,5 +47,5 @@ def test_faults_at_random_are_noticed(tmp_path: Path) -> None:
 
 
 def test_a_chip_is_accused_of_nothing() -> None:
-    done = run("operator_numerics.py", "chip:3", "--part=2/9")
+    done = run("operator_numerics.py", "chip:3", "--part=2/27")
     assert done.returncode == 0, done.stdout + done.stderr
