@@ -31,13 +31,10 @@ LIMIT_S = {"unit": 120, "emulator": 120, "integration": 600, "meta": 600}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test its time limit, and tests that share a fixture of their module one worker of pytest-xdist."""
+    """Give each test its time limit."""
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LIMIT_S[item.path.relative_to(item.config.rootpath).parts[1]]))
-        shared = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009  (pytest has no public name)
-        if any(each.scope == "module" for definitions in shared for each in definitions):
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
 def pytest_configure() -> None:

@@ -99,10 +99,10 @@ def test_the_integration_runs_what_the_readme_says() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     conformance, tests = commands(README)
     assert conformance.endswith("&& .venv/bin/pytest --ascend")
-    assert tests.endswith("&& .venv/bin/pytest -n auto --dist loadgroup")
+    assert tests.endswith("&& .venv/bin/pytest -n auto --dist loadfile")
     assert "-c constraints.txt -e '.[emulated,test" in tests
     assert "run pytest --ascend " in script
-    assert "run pytest -q -n auto --dist loadgroup" in script
+    assert "run pytest -q -n auto --dist loadfile" in script
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\(([^)#:]+)\)", README))
