@@ -224,7 +224,8 @@ def test_variants_change_the_numbers_as_they_are_called() -> None:
         "special within": [8, 12],
         "special in the tail": [23],
     }
-    assert Variant(values=normal(), how="far").make("key", torch.float32).equal(normal().make("key", torch.float32))
+    single = normal().make("key", torch.float32)
+    assert Variant(values=normal(), how="far").make("key", torch.float32).equal(single * 4096)
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64], ids=str)
