@@ -83,9 +83,11 @@ def _wrong(correct: Body, arguments: Sequence[Any], places: Sequence[int]) -> An
 
     try:
         wrong = SWITCH.effect(run, flat, [each.clone() for each in results])
-        SWITCH.effects += not all(map(has_same_bits, results, wrong))
-        for target, value in zip(results, wrong, strict=True):
-            target.copy_(value)
+        # With other sizes than were asked for, CANN refuses: this call cannot have the effect.
+        if [each.shape for each in wrong] == [each.shape for each in results]:
+            SWITCH.effects += not all(map(has_same_bits, results, wrong))
+            for target, value in zip(results, wrong, strict=True):
+                target.copy_(value)
     except Exception:  # noqa: BLE001, S110  (an effect that this call cannot have is none)
         pass
     for place in places:
