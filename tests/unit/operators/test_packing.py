@@ -182,7 +182,7 @@ def test_nan_and_tensors_are_written_too() -> None:
     assert read(data, lambda held: held * 10) == [10, (20,)]
 
 
-@pytest.mark.parametrize("value", [torch.Generator(), len, {1: 2}, {"a": object()}, [b"x"]], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("value", [torch.Generator(), len, {1: 2}, {"a": object()}, [b"x"]], ids=type)
 def test_what_json_cannot_represent_is_refused(value: Any) -> None:
     with pytest.raises(Unwritable, match="cannot be written down"):
         write(value, nothing)
