@@ -19,17 +19,21 @@ from .table import ELEMENT_BY_ELEMENT, FINDINGS, OPERATORS, RECORDED, is_recorde
 
 #: Less usual integers: tested for their values, and for the rest at level full.
 NARROW = INTS[2:]
-#: The second dtype in which recorded operators have generated calls: its kernels differ.
-SECOND = "int32"
-#: Recorded operators without generated calls in that dtype: the CPU supports almost none of the first two, and returns
-#: the product of an empty matrix, added to a broadcast tensor, in the wrong shape.
-_NOT_IN_SECOND = ("_foreach_mm", "sum_to_size", "addmv")
+#: Other dtypes than their first in which recorded operators have generated calls: their kernels differ.
+OTHERS = ("int32", "int64", *HALVES)
+#: Recorded operators without generated calls in those dtypes: the CPU supports almost none of the first three, and
+#: returns the product of an empty matrix, added to a broadcast tensor, in the wrong shape; results of the next two are
+#: in float64, which the device lacks; a gradient is computed from a result after that is rounded; integers at the edges
+#: differ too little from each other for a correlation; and products overflow, so that gradients are infinite or NaN.
+_NOT_IN_OTHERS = (
+    *("_foreach_mm", "sum_to_size", "conv_transpose1d", "addmv", "double", "float_power", "_safe_softmax", "corrcoef"),
+    *("masked.prod", "masked.cumprod"),
+)
 #: Integers in which the catalogue has generated calls at level smoke: they cost little, and have kernels of their own.
 _WHOLE = INTS[:2]
 #: The half precision in which an operator of the catalogue has them there, in turn: both would take too long.
 _HALF = dict(zip(OPERATORS, cycle(HALVES), strict=False))
 #: Recorded operators with generated calls at level smoke: they have kernels that no operator of the catalogue calls.
-#: So nothing else calls these in half precision, and they have generated calls there too.
 AT_SMOKE = (
     *("__rmod__", "_chunk_cat", "adaptive_avg_pool3d", "adaptive_max_pool3d", "addbmm", "addr", "angle"),
     *("avg_pool3d", "cdist", "channel_shuffle", "cosine_similarity", "cov", "cross", "dist", "embedding_bag"),
@@ -111,11 +115,10 @@ def _recorded() -> Iterator[Case]:
 def _swept(entry: Entry, dtype: str, *, first: bool) -> tuple[str, ...]:
     """Return the properties of generated calls of a recorded operator: in its first dtype, in integers, and in halves.
 
-    Operators with sums, integers and halves are tested at standard only; exploring covers more.
+    Operators with sums, and dtypes that are not the first, are tested at standard only; exploring covers more.
     """
-    is_second = dtype == SECOND and entry.name not in _NOT_IN_SECOND
-    is_second |= dtype in HALVES and entry.name in AT_SMOKE
-    if not (first or is_second) or not _is_swept(entry, dtype):
+    is_other = dtype in OTHERS and entry.name not in _NOT_IN_OTHERS
+    if not (first or is_other) or not _is_swept(entry, dtype):
         return ()
     return tuple(CALLS) if first and entry.family in ELEMENT_BY_ELEMENT else ("sweep",)
 
