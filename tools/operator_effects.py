@@ -262,16 +262,21 @@ def _tie(chance: random.Random, seen: Seen) -> Effect | None:
 
 
 def _ulp(chance: random.Random, seen: Seen) -> Effect | None:
-    """Results are off by eight units in the last place: all, one of a unit, or those of some inputs."""
+    """Results are off by eight units in the last place: all, one of a unit, or those of some inputs.
+
+    Units are those of the coarsest dtype: results are rounded to it after a kernel, and would lose finer ones.
+    """
     if not any(each.is_floating_point for each in seen.results):
         return None
     unit, place, sign = chance.choice((1, *_UNITS)), chance.randrange(8), chance.choice((1, -1))
 
-    def effect(_: Run, __: Sequence[Any], found: list[T]) -> list[T]:
+    def effect(_: Run, given: Sequence[Any], found: list[T]) -> list[T]:
+        floats = [each for each in (*tensors(given), *found) if each.is_floating_point()]
+        eps = max((torch.finfo(each.dtype).eps for each in floats), default=0.0)
         for each in found:
             if each.is_floating_point() and each.numel():
                 part = each.view(-1)[place % unit :: unit]
-                part.mul_(1 + sign * 8 * torch.finfo(each.dtype).eps)
+                part.mul_(1 + sign * 8 * eps)
         return found
 
     return effect
