@@ -74,7 +74,7 @@ def _wrong(correct: Body, arguments: Sequence[Any], places: Sequence[int]) -> An
         return correct(*arguments)
     # The kernel runs on copies of what it changes: an effect may look at what was there before.
     copies = [_copied(each) if i in places else each for i, each in enumerate(arguments)]
-    found = correct(*copies)
+    found = _writable(correct(*copies))
     results = _tensors((found, [copies[i] for i in places]))
 
     def run(given: Sequence[Any]) -> list[torch.Tensor]:
@@ -104,6 +104,13 @@ def has_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     if left.view(torch.uint8).equal(right.view(torch.uint8)):
         return True
     return left.isnan().equal(right.isnan()) and left.nan_to_num(nan=0.0).equal(right.nan_to_num(nan=0.0))
+
+
+def _writable(value: Any) -> Any:
+    """Return a kernel's results with expanded tensors in memory of their own: they could not be changed."""
+    if isinstance(value, tuple | list):
+        return type(value)(map(_writable, value))
+    return _copied(value) if isinstance(value, torch.Tensor) and 0 in value.stride() else value
 
 
 def _copied(value: Any) -> Any:
