@@ -11,6 +11,7 @@ from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -94,7 +95,10 @@ def authority(folder: Path) -> Iterator[tuple[str, Path]]:
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/", folder / "root.pem"
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("no_proxy", "NO_PROXY"):
+                patch.setenv(name, "127.0.0.1")  # whoever runs the tests may be behind a proxy
+            yield f"http://127.0.0.1:{server.server_port}/", folder / "root.pem"
     finally:
         server.shutdown()
         server.server_close()
