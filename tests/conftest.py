@@ -31,7 +31,7 @@ LIMIT_S = {"unit": 120, "emulator": 120, "integration": 600, "meta": 600}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test its time limit."""
+    """Set the time limit of each test that has none of its own."""
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LIMIT_S[item.path.relative_to(item.config.rootpath).parts[1]]))

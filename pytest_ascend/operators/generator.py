@@ -132,14 +132,14 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
             if _draws_anew(operator, template):
                 template = operator.sampled(dtype, key, sizes)[index]  # noqa: PLW2901
             sample = _changed(operator, template, sizes, (how, _WHICH[(turn + position) % 3]), dtype, key)
-            count_before = 3 * number + position
+            call_number = 3 * number + position
             if placed == EXPANDED and operator.family in _ANY_ROWS and operator.layouts:
-                changes_first = bool(operator.in_place) and count_before % IN_PLACE_EVERY == 0
+                changes_first = bool(operator.in_place) and call_number % IN_PLACE_EVERY == 0
                 sample = sample.expanded(but_first=changes_first)
-            name = f"call {count_before} of seed {seed}: {sample.name}"
+            name = f"call {call_number} of seed {seed}: {sample.name}"
             axes = ("0-d" if is_single and position == 1 else axis, how, placed or "contiguous")
             given = replace(sample, name=name, group=FORWARD)
-            yield Generated(given, placed, axes, seed, count_before, template=index)
+            yield Generated(given, placed, axes, seed, call_number, template=index)
 
 
 def _draws_anew(operator: Operator, template: Sample) -> bool:

@@ -8,32 +8,12 @@ from typing import Any
 
 import pytest
 
-from pytest_ascend.records.case import Case
-from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.verdict import Limit, Verdict, Worst
+from pytest_ascend.records.verdict import Limit, Worst
 from pytest_ascend.verdict import columns, evidence, figures
 from tests.unit.runlog.synthetic import replace
 
-CASE = Case(suite="ops", subject="relu", property="forward", dtype="float32")
-
-
-def record(outcome: str = "failed", case: Case = CASE, **fields: Any) -> ResultRecord:
-    reason = fields.pop("reason", "" if outcome == "passed" else "differs")
-    detail = fields.pop("detail", "")
-    node_id = fields.pop("node_id", case.id)
-    return ResultRecord.of(case, node_id, OUTCOMES[outcome](reason=reason, detail=detail), **fields)
-
-
-def verdict(agrees: bool = True, **fields: Any) -> Verdict:
-    return Verdict(
-        path="output",
-        agrees=agrees,
-        standard=fields.pop("standard", "s@1"),
-        headline=fields.pop("headline", ""),
-        **fields,
-    )
-
+from .made import CASE, record, verdict
 
 # --- texts ---
 

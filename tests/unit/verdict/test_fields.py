@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_ascend.records.case import Case
-from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.runlog.contents import Run, Selection
 from pytest_ascend.verdict import diff, phrase, summary
 from pytest_ascend.verdict.causes import causes_of, features, known_causes, not_emulated
@@ -19,25 +17,7 @@ from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
 from tests.unit.runlog.synthetic import replace
 
-CASE = Case(suite="ops", subject="relu", property="forward", dtype="float32")
-
-
-def record(outcome: str = "failed", case: Case = CASE, **fields: Any) -> ResultRecord:
-    reason = fields.pop("reason", "" if outcome == "passed" else "differs")
-    detail = fields.pop("detail", "")
-    node_id = fields.pop("node_id", case.id)
-    return ResultRecord.of(case, node_id, OUTCOMES[outcome](reason=reason, detail=detail), **fields)
-
-
-def verdict(agrees: bool = True, **fields: Any) -> Verdict:
-    return Verdict(
-        path="output",
-        agrees=agrees,
-        standard=fields.pop("standard", "s@1"),
-        headline=fields.pop("headline", ""),
-        **fields,
-    )
-
+from .made import record, verdict
 
 # --- causes ---
 
