@@ -222,8 +222,8 @@ def _write_dynamic(target: torch.Tensor, value: torch.Tensor, descriptor: int) -
 BY_NAME = -1
 
 _UNDEFINED = -1
-#: Operators called by name whose results have data-dependent sizes.
-_DYNAMIC = ("NonZero", "UniqueWithCountsAndSorting")
+#: Operators called by name whose results have data-dependent sizes, or outputs with room for more.
+_DYNAMIC = ("NonZero", "UniqueWithCountsAndSorting", "DropOutGenMaskV3")
 _COUNTED = ctypes.c_int64 * 2
 _ATTRIBUTE = ctypes.c_int64 * 4  # address of the name, kind, count, address of the items
 

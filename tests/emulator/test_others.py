@@ -111,6 +111,15 @@ def test_what_overflows_becomes_the_largest_number_and_is_remembered() -> None:
     assert told(torch.ones(8)).eq(0).all()
 
 
+def test_a_newer_chip_asks_for_the_status_and_clears_it_without_a_tensor() -> None:
+    told, clear = by_name("NPUGetFloatStatusV2"), by_name("NPUClearFloatStatusV2")
+    for overflowed in (False, True):
+        overflow.saturate([torch.tensor([math.inf if overflowed else 1.0])])
+        assert (told().dtype, told().tolist()) == (torch.int32, [int(overflowed)] * 8)
+    assert clear() == ()
+    assert not told().any()
+
+
 @pytest.mark.parametrize(
     ("name", "family", "computes"),
     [

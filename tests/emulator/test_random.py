@@ -280,6 +280,24 @@ def test_cpu_numbers_do_not_depend_on_the_device() -> None:
     assert torch.rand(9).equal(expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_softmax_of_a_sum_with_dropout(dtype: torch.dtype) -> None:
+    x, y = (torch.randn(2, 3, 8, 5).to(dtype) for _ in range(2))
+    leaves = [each.npu().requires_grad_() for each in (x, y)]
+    mask, softmax, dropped = torch_npu.npu_dropout_with_add_softmax(leaves[0], leaves[1], 0.5, 0.25, -1)
+    wanted = (y.double() + 0.5 * x.double()).softmax(-1)
+    near = {"rtol": 2e-3, "atol": 1e-5} if dtype == torch.float16 else {"rtol": 1e-5, "atol": 1e-6}
+    torch.testing.assert_close(softmax.cpu().double(), wanted, **near)
+    kept = mask.cpu()[: x.numel()].view(x.shape).double()
+    assert 0 < kept.sum() < x.numel()
+    torch.testing.assert_close(dropped.cpu().double(), wanted * kept / 0.75, **near)
+    grad = torch.randn(2, 3, 8, 5).to(dtype)
+    dropped.backward(grad.npu())
+    through = grad.double() * kept / 0.75
+    back = 0.5 * wanted * (through - (through * wanted).sum(-1, keepdim=True))
+    torch.testing.assert_close(leaves[0].grad.cpu().double(), back, rtol=1e-2, atol=2e-3)
+
+
 def test_the_operators_run_on_the_device() -> None:
     x = torch.ones(9, device="npu")
     assert operators(x.normal_) == {"aclnnInplaceNormal"}

@@ -139,3 +139,48 @@ def conv2d_transpose(  # the gradient of a convolution's input, with a bias; the
     x, weight, bias = widened(x, weight, bias)
     made = _gradient(x, x.new_empty(shape.tolist()), weight, geometry, 0)
     return made if bias is None else made + bias.view(-1, 1, 1)
+
+
+# --- deformable convolution: torch_npu samples with DeformableOffsets, and convolves what that returns ---
+
+
+def _bilinear(image: T, y: T, x: T) -> T:
+    """Sample (n, groups, height, width, channels) at places (n, groups, ...); outside of an image it is zero."""
+    n, groups, height, width, channels = image.shape
+    flat = image.reshape(n, groups, height * width, channels)
+    top, left = y.floor(), x.floor()
+    made = torch.zeros(*y.shape, channels)
+    for row, weight_y in ((top, top + 1 - y), (top + 1, y - top)):
+        for column, weight_x in ((left, left + 1 - x), (left + 1, x - left)):
+            is_inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+            place = torch.where(is_inside, row * width + column, 0).long().reshape(n, groups, -1, 1)
+            values = flat.gather(2, place.expand(-1, -1, -1, channels)).view(*y.shape, channels)
+            made = made + (weight_y * weight_x * is_inside).unsqueeze(-1) * values
+    return made
+
+
+@family.kernel_named("DeformableOffsets")
+def deformable_offsets(
+    x: T, offsets: T, *, ksize: L, strides: L, pads: L, dilations: L, deformable_groups: int, modulated: bool, **_: str
+) -> T:
+    """Return images (n, height * kernel, width * kernel, channels) of what each tap of a convolution sees.
+
+    Images are (n, height, width, channels). The offsets have channels for x, for y, and with ``modulated`` for a
+    factor, each by groups of channels and then by taps. Source: Deformable ConvNets v2, arXiv:1811.11168.
+    """
+    (n, height, width, _channels), (rows, columns) = offsets.shape, ksize
+    moves = offsets.float().view(n, height, width, 2 + modulated, deformable_groups, rows, columns).movedim(4, 1)
+    y = (torch.arange(height) * strides[1] - pads[0]).view(-1, 1, 1, 1) + (torch.arange(rows) * dilations[1])[:, None]
+    at = (torch.arange(width) * strides[2] - pads[2]).view(-1, 1, 1) + torch.arange(columns) * dilations[2]
+    image = x.float().unflatten(-1, (deformable_groups, -1)).movedim(-2, 1)
+    seen = _bilinear(image, y + moves[:, :, :, :, 1], at + moves[:, :, :, :, 0])
+    if modulated:
+        seen = seen * moves[:, :, :, :, 2].unsqueeze(-1)
+    return seen.permute(0, 2, 4, 3, 5, 1, 6).reshape(n, height * rows, width * columns, -1)
+
+
+@family.kernel_named("DeformableOffsetsGrad")
+def deformable_offsets_grad(grad: T, x: T, offsets: T, **geometry: Any) -> tuple[T, ...]:
+    with torch.inference_mode(False), torch.enable_grad():
+        leaves = [each.float().clone().requires_grad_() for each in (x, offsets)]
+        return torch.autograd.grad(deformable_offsets(*leaves, **geometry), leaves, grad.float().clone())

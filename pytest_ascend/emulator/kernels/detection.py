@@ -13,6 +13,7 @@ from pytest_ascend.emulator.registry import Family
 family = Family("detection")
 named = family.named
 T = torch.Tensor
+L = list[int]
 Corners = tuple[T, T, T, T]
 
 
@@ -174,6 +175,67 @@ def non_max_suppression(boxes: T, scores: T, most: T, limit: T, lowest: T, **_: 
     chosen = torch.zeros(int(most), dtype=torch.int32)
     chosen[: len(kept)] = torch.tensor(kept, dtype=torch.int32)
     return chosen, torch.tensor(len(kept), dtype=torch.int32)
+
+
+@family.kernel_named("NMSWithMask")
+def non_max_suppression_with_mask(rows: T, *, iou_threshold: float) -> tuple[T, T, T]:
+    """Return rows of corners and score, best first, where each was, and 1 for those to keep."""
+    order = rows[:, 4].argsort(descending=True, stable=True)
+    best = rows[order]
+    kept, count = non_max_suppression(
+        best[:, :4], best[:, 4], torch.tensor(len(best)), torch.tensor(iou_threshold), torch.tensor(-math.inf)
+    )
+    mask = torch.zeros(len(best), dtype=torch.uint8)
+    mask[kept[: int(count)].long()] = 1
+    return best, order, mask
+
+
+def _interpolation(start: float, extent: float, parts: int, samples: int, size: int) -> T:
+    """Return a matrix (parts, size) that takes the mean of each part's samples, interpolated between pixels.
+
+    Beyond one pixel outside of the image, a sample is zero; nearer, it is the pixel on the edge. No number of samples
+    means one for each pixel.
+    """
+    count = samples if samples > 0 else max(math.ceil(extent / parts), 1)
+    places = start + (torch.arange(parts * count) + 0.5) * (extent / (parts * count))
+    weights = 1 - (places.clamp(0, size - 1)[:, None] - torch.arange(size)).abs()
+    inside = (places >= -1) & (places <= size)
+    return (weights.clamp(min=0) * inside[:, None]).view(parts, count, size).mean(1)
+
+
+def _aligned(
+    roi: list[float], size: L, spatial_scale: float, pooled_height: int, pooled_width: int, sample_num: int,
+    roi_end_mode: int,
+) -> tuple[int, T, T]:  # fmt: skip
+    """Return a region's image, and the matrices that pool its rows and its columns. Source: arXiv:1703.06870."""
+    if roi_end_mode not in _END_MODES:
+        raise NotImplementedError(f"roi_end_mode {roi_end_mode}")
+    beyond, shift = _END_MODES[roi_end_mode]
+    made = []
+    for first, last, parts, each in ((2, 4, pooled_height, size[-2]), (1, 3, pooled_width, size[-1])):
+        start, end = roi[first] * spatial_scale - shift, (roi[last] + beyond) * spatial_scale - shift
+        made.append(_interpolation(start, max(end - start, 0.0 if shift else 1.0), parts, sample_num, each))
+    return int(roi[0]), made[0], made[1]
+
+
+#: How a region of pixels becomes one of the image: pixels added to its end, and the place of a pixel's centre.
+_END_MODES = {0: (0, 0.0), 1: (1, 0.0), 2: (0, 0.5)}
+
+
+@family.kernel_named("ROIAlign")
+def roi_align(x: T, rois: T, *, roi_end_mode: int = 1, **how: Any) -> T:
+    """Pool images (n, channels, height, width) over regions: rows of image, left, top, right, bottom."""
+    made = [_aligned(roi, list(x.shape), **how, roi_end_mode=roi_end_mode) for roi in rois.tolist()]
+    return torch.stack([rows @ x[image].float() @ columns.T for image, rows, columns in made])
+
+
+@family.kernel_named("ROIAlignGrad")
+def roi_align_grad(grad: T, rois: T, *, xdiff_shape: L, roi_end_mode: int = 1, **how: Any) -> T:
+    found = torch.zeros(xdiff_shape)
+    for roi, its in zip(rois.tolist(), grad.float(), strict=True):
+        image, rows, columns = _aligned(roi, xdiff_shape, **how, roi_end_mode=roi_end_mode)
+        found[image] += rows.T @ its @ columns
+    return found
 
 
 def _ps_roi_pooling(x: T, rois: T, scale: float, parts: int) -> T:

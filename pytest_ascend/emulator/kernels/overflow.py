@@ -49,4 +49,11 @@ def _clear(status: T) -> T:
     return status.zero_()
 
 
+@family.kernel_named("NPUClearFloatStatusV2")
+def _clear_only() -> tuple[()]:
+    _status["overflow"] = False
+    return ()
+
+
 family.named("NPUAllocFloatStatus", lambda: torch.zeros(8))
+family.named("NPUGetFloatStatusV2", lambda: torch.full((8,), int(_status["overflow"]), dtype=torch.int32))

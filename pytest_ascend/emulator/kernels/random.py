@@ -11,6 +11,7 @@ from pytest_ascend.emulator.registry import Family, aten
 family = Family("random")
 op = family.op
 T = torch.Tensor
+L = list[int]
 
 _64_BITS = 0xFFFF_FFFF_FFFF_FFFF
 _SEED = "uint64 seed, uint64 offset"
@@ -83,6 +84,16 @@ def exponential_(x: T, _: int, rate: float, seed: int, offset: int) -> None:
     x.exponential_(rate, generator=generator(seed, offset))
 
 
+@family.kernel_named("RandomChoiceWithMask")
+def random_choice(x: T, *, count: int, seed: int, seed2: int) -> tuple[T, T]:
+    """Return places of some of the true elements, in order and padded with 0, and which of them are no padding."""
+    places = x.nonzero()
+    chosen = torch.randperm(len(places), generator=generator(seed, seed2))[:count].sort().values
+    found = torch.zeros(count, x.dim(), dtype=torch.int64)
+    found[: len(chosen)] = places[chosen]
+    return found, torch.arange(count) < len(chosen)
+
+
 _RRELU = f"Scalar lower, Scalar upper, bool training, {_SEED}"
 
 
@@ -132,6 +143,20 @@ def dropout_gen_mask_by_name(shape: T, keep: T, *, seed: int, seed2: int) -> T:
 @family.kernel_named("DropOutDoMaskV3")
 def dropout_by_bytes(x: T, kept: T, keep: T) -> T:
     return x.float() * kept / float(keep)
+
+
+@family.kernel_named("AxpyWithSoftmaxAndDropOutDoMask")
+def add_softmax_dropout(x: T, y: T, kept: T, *, alpha: float, input_keep_prob: float, axis: L) -> tuple[T, T]:
+    """Return the softmax of x + alpha * y, and what dropout leaves of it; the mask may be longer than needed."""
+    softmax = x.float().add(y.float(), alpha=alpha).softmax(axis[0])
+    return softmax, dropout_by_bytes(softmax, kept[: x.numel()].view(x.shape), torch.tensor(input_keep_prob))
+
+
+@family.kernel_named("DropoutWithMulsAndSoftmaxGrad")
+def add_softmax_dropout_grad(grad: T, kept: T, softmax: T, *, alpha: float, input_keep_prob: float, axes: L) -> T:
+    through = dropout_by_bytes(grad, kept[: grad.numel()].view(grad.shape), torch.tensor(input_keep_prob))
+    made: T = aten._softmax_backward_data(through, softmax.float(), axes[0], torch.float32)
+    return made.mul_(alpha)
 
 
 @family.kernel("aclnnDropoutDoMask(Tensor self, Tensor mask, double probability, out Tensor out)")

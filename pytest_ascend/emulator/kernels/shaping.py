@@ -160,6 +160,31 @@ def cut(x: T, offsets: T, sizes: T) -> T:
     return x
 
 
+@family.kernel_named("StridedSlice")
+def strided_slice(x: T, begin: T, end: T, strides: T, **masks: int) -> T:
+    """Index with one entry of begin, end and stride after another, like TensorFlow's operator of this name.
+
+    Each mask has a bit for each entry: begin or end is ignored, or the entry is an ellipsis, a new dimension, or an
+    index whose dimension disappears.
+    """
+    entries = list(zip(begin.tolist(), end.tolist(), strides.tolist(), strict=True))
+    marks = [{kind for kind, mask in masks.items() if mask >> place & 1} for place in range(len(entries))]
+    consumed = sum(not each & {"ellipsis_mask", "new_axis_mask"} for each in marks)
+    skipped, axis = x.dim() - consumed, 0
+    for (first, last, step), mark in zip(entries, marks, strict=True):
+        if "ellipsis_mask" in mark:
+            axis += skipped
+        elif "new_axis_mask" in mark:
+            x, axis = x.unsqueeze(axis), axis + 1
+        elif "shrink_axis_mask" in mark:
+            x = x.select(axis, first)
+        else:
+            ends = (None if "begin_mask" in mark else first, None if "end_mask" in mark else last)
+            places = range(x.shape[axis])[slice(*ends, step)]
+            x, axis = x.index_select(axis, torch.tensor(places, dtype=torch.int64)), axis + 1
+    return x
+
+
 @family.kernel_named("Pad")
 def pad(x: T, paddings: T) -> T:
     """Pad with zeros: pairs of before and after, first dimension first."""
