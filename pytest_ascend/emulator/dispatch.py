@@ -223,7 +223,7 @@ BY_NAME = -1
 
 _UNDEFINED = -1
 #: Operators called by name whose results have data-dependent sizes, or outputs with room for more.
-_DYNAMIC = ("NonZero", "UniqueWithCountsAndSorting", "DropOutGenMaskV3")
+_DYNAMIC = ("MaskedSelect", "NonZero", "UniqueWithCountsAndSorting", "DropOutGenMaskV3")
 _COUNTED = ctypes.c_int64 * 2
 _ATTRIBUTE = ctypes.c_int64 * 4  # address of the name, kind, count, address of the items
 

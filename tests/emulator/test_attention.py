@@ -144,6 +144,19 @@ def test_position_bias_and_its_gradient() -> None:
         torch.testing.assert_close(mine.grad.cpu(), other.grad.float())
 
 
+def test_the_second_version_computes_the_same() -> None:
+    q, k, v = _heads(torch.float32)
+    left_out = torch.ones(5, 6, dtype=torch.bool).triu(2)
+    results = []
+    for function in (torch_npu.npu_fusion_attention, torch_npu.npu_fusion_attention_v2):
+        leaves = [each.npu().requires_grad_() for each in (q, k, v)]
+        out = function(*leaves, 3, "BNSD", scale=0.3, atten_mask=left_out.npu())[0]
+        out.square().sum().backward()
+        results.append([out.detach().cpu(), *(each.grad.cpu() for each in leaves if each.grad is not None)])
+    assert len(results[0]) == 4
+    assert all(one.equal(other) for one, other in zip(*results, strict=True))
+
+
 def test_shared_keys_and_values() -> None:
     q, k, v = floats(2, 4, 5, 8), floats(2, 2, 6, 8, seed=1), floats(2, 2, 6, 8, seed=2)
 

@@ -131,6 +131,44 @@ def test_the_mask_of_boxes_to_keep() -> None:
     assert (boxes.tolist(), order.tolist(), mask.tolist()) == (rows.tolist(), [4, 3, 2, 1, 0], [1, 0, 1, 1, 1])
 
 
+#: Centre, width, height and degrees; then the area that each has in common with a box of 4 by 2 around the origin.
+TURNED = (
+    ((0, 0, 4, 2, 0), 8.0),
+    ((0, 0, 4, 2, 180), 8.0),
+    ((0, 0, 4, 2, 90), 4.0),
+    ((0, 0, 1, 1, 30), 1.0),
+    ((0, 0, 9, 9, 45), 8.0),
+    ((2, 1, 2, 2, 45), 1.0),  # a quarter of a square that stands on its corner
+    ((3, 0, 2, 2, 0), 0.0),
+    ((9, 9, 2, 2, 10), 0.0),
+)
+
+
+@pytest.mark.parametrize("trans", [False, True])
+def test_what_turned_boxes_have_in_common(trans: bool) -> None:
+    def given(x: float, y: float, w: float, h: float, degrees: float) -> list[float]:
+        return [x - w / 2, y - h / 2, x + w / 2, y + h / 2, degrees] if trans else [x, y, w, h, degrees]
+
+    fixed = torch.tensor([given(0, 0, 4, 2, 0)])
+    boxes = torch.tensor([given(*each) for each, _ in TURNED])
+    common = torch.tensor([each for _, each in TURNED])
+    close(by_name("RotatedOverlaps")(boxes.T[None], fixed.T[None], trans=trans), common.view(1, -1, 1))
+    areas = torch.tensor([each[2] * each[3] for each, _ in TURNED])
+    for mode, whole in (("iou", areas + 8 - common), ("iof", areas)):
+        found = by_name("RotatedIou")(boxes.T[None], fixed.T[None], trans=trans, mode=mode, is_cross=True, value=0.0)
+        close(found, (common / whole).view(1, -1, 1))
+    with pytest.raises(NotImplementedError, match="is_cross"):
+        by_name("RotatedIou")(boxes.T[None], fixed.T[None], trans=trans, mode="iou", is_cross=False)
+
+
+def test_boxes_turn_from_x_to_y() -> None:
+    turned = torch.tensor([[[0.0], [0], [8], [1], [45]]])  # along x = y
+    places = torch.tensor([[2.0, 2, 1, 1, 0], [2, -2, 1, 1, 0]]).T[None]
+    found = by_name("RotatedOverlaps")(turned, places, trans=False)[0, 0]
+    assert found[0] > 0.8
+    assert found[1] == 0
+
+
 # --- slices and choices ---
 
 SLICES: dict[str, tuple[Any, dict[str, int], list[tuple[int, int, int]]]] = {

@@ -57,3 +57,32 @@ def test_queries_and_keys_are_rotated_where_they_are(mode: str | None, pairs: in
     else:
         called("ApplyRotaryPosEmb", query, key, COS, SIN, 1)
     close([query, key], wanted)
+
+
+@pytest.mark.parametrize("is_neox", [False, True])
+@pytest.mark.parametrize("head", [6, 8])
+def test_rotations_from_a_cache_by_position(head: int, is_neox: bool) -> None:
+    positions, cache = torch.tensor([3, 0, 4]), floats(5, 6)
+    query, key = floats(3, 2 * head, seed=1), floats(3, head, seed=2)
+    found = called("RopeWithSinCosCache", positions, query, key, cache, None, head, is_neox)
+    spread = [0, 1, 2, 0, 1, 2] if is_neox else [0, 0, 1, 1, 2, 2]
+    for made, x in zip(found, (query, key), strict=True):
+        for token, row in enumerate(positions.tolist()):
+            for number, one in enumerate(x[token].split(head)):
+                cos, sin = cache[row, :3][spread], cache[row, 3:][spread]
+                turned = _rotated(one[:6], cos, sin, HALF if is_neox else INTERLEAVED)
+                close(made[token].split(head)[number], torch.cat((turned, one[6:])))
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_each_frequency_has_a_position_of_time_height_or_width(interleaved: bool) -> None:
+    positions, cache, query = torch.tensor([[0, 1], [2, 3], [4, 0]]), floats(5, 12), floats(2, 12, seed=1)
+    found = called(
+        "RopeWithSinCosCacheV2", positions, query, query, cache, [2, 2, 2], 12, True, 1 if interleaved else 0
+    )
+    axes = [0, 1, 2, 0, 1, 2] if interleaved else [0, 0, 1, 1, 2, 2]
+    for token in range(2):
+        rows = [positions[axis, token] for axis in axes] * 2
+        cos = torch.stack([cache[row, place % 6] for place, row in enumerate(rows)])
+        sin = torch.stack([cache[row, 6 + place % 6] for place, row in enumerate(rows)])
+        close(found[0][token], _rotated(query[token], cos, sin, HALF))

@@ -83,6 +83,63 @@ def test_rows_in_order_of_their_experts() -> None:
     assert called("MoeInitRouting", x, rows, experts, 9)[0].equal(expanded)
 
 
+def test_of_equal_experts_the_first_is_chosen() -> None:
+    equal = torch.zeros(2, 64)
+    experts = called("MoeGatingTopK", equal, k=3, kGroup=2, groupCount=4, normType=1, routedScalingFactor=1.0)[1]
+    assert experts.tolist() == [[0, 1, 2]] * 2
+    equal[:, 40] = equal[:, 20] = 1
+    experts = called("MoeGatingTopK", equal, k=3, kGroup=2, groupCount=4, normType=1, routedScalingFactor=1.0)[1]
+    assert experts.tolist() == [[20, 40, 16]] * 2
+
+
+#: Four rows with two choices among three experts.
+CHOICES = torch.tensor([[2, 0], [0, 1], [2, 0], [0, 2]], dtype=torch.int32)
+#: The choices in order of their experts, numbered row by row.
+IN_ORDER = [1, 2, 5, 6, 3, 0, 4, 7]
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+@pytest.mark.parametrize("active", [0, 5])
+def test_rows_are_routed_to_their_experts(active: int, mode: int) -> None:
+    x = floats(4, 3)
+    rows, places, tokens, _ = called("MoeInitRoutingV2", x, CHOICES, active, 0, 3, 0, mode)
+    kept = IN_ORDER[: active or None]
+    assert rows.tolist() == [x[each // 2].tolist() for each in kept]
+    assert places.tolist() == [IN_ORDER.index(each) for each in range(8)]
+    assert tokens.tolist() == ([4, 5, 8] if mode == 1 else [4, 1, 3])
+
+
+def test_an_expert_takes_as_many_rows_as_it_can() -> None:
+    x = floats(4, 3)
+    rows, places, _, before = called("MoeInitRoutingV2", x, CHOICES, 0, 2, 3, 1)
+    assert rows.tolist() == [
+        [x[0].tolist(), x[1].tolist()],
+        [x[1].tolist(), [0.0] * 3],
+        [x[0].tolist(), x[2].tolist()],
+    ]
+    assert places.tolist() == [4, 0, 1, 2, 5, -1, -1, -1]
+    assert before.tolist() == [4, 1, 3]
+
+
+@pytest.mark.parametrize("smooth", [None, 1, 3])
+def test_routed_rows_in_int8_by_their_largest(smooth: int | None) -> None:
+    x, scale = floats(4, 3), None if smooth is None else floats(smooth, 3, seed=1).abs() + 0.5
+    rows, _, _, _, steps = called("MoeInitRoutingQuantV2", x, CHOICES, scale, None, 0, 0, 3, 0, 2, False, 1)
+    for row, step, choice in zip(rows.tolist(), steps.tolist(), IN_ORDER, strict=True):
+        expert = CHOICES.flatten()[choice] if smooth == 3 else 0
+        wanted = x[choice // 2] if scale is None else x[choice // 2] * scale[expert]
+        assert step == pytest.approx(wanted.abs().max().item() / 127)
+        assert row == [round(each / step) for each in wanted.tolist()]
+
+
+def test_routed_rows_in_int8_by_a_given_scale() -> None:
+    x = torch.tensor([[0.04, -3.0, 0.26], [1.0, 0.0, -0.5]])
+    choices = torch.tensor([[1], [0]], dtype=torch.int32)
+    scale, offset = torch.tensor([50.0]), torch.tensor([-3.0])
+    rows, *_, steps = called("MoeInitRoutingQuantV2", x, choices, scale, offset, 0, 0, 2, 0, 2, False, 0)
+    assert (rows.tolist(), steps) == ([[47, -3, -28], [-1, -128, 10]], None)
+
+
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("skips", [0, 1, 2])
 def test_results_of_experts_are_added(skips: int, biased: bool) -> None:

@@ -49,6 +49,8 @@ HERE = Path(__file__).resolve().parent
 BOARD, SET_ASIDE = HERE / "board.json", HERE / "set_aside.json"
 #: How often a file is started anew for the tests that are left.
 STARTS = 12
+#: pytest's exit code for a file that has no tests.
+_NO_TESTS = 5
 SKIPPED, ASIDE = "skipped", "set aside"
 
 
@@ -74,7 +76,7 @@ def run(file: Path, variables: Mapping[str, str], test_s: float, file_s: float) 
                     found[event["test"]] = event
             unfinished = [event["test"] for event in said if event["test"] not in found]
             if not unfinished:
-                if code and not found:
+                if code not in (0, _NO_TESTS) and not found:
                     found[file.name] = {"outcome": "errored", "reason": f"nothing ran: {_ended(code)}"}
                 break
             found[unfinished[-1]] = {"outcome": "errored", "reason": at or f"the process died: {_ended(code)}"}

@@ -6,8 +6,10 @@ and torch's own kernel, which returns the log-sum-exp, needs the same bits in it
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -242,6 +244,10 @@ _OF_V4 = (
 
 
 @family.kernel_of_some(
+    f"aclnnFlashAttentionScoreV2(Tensor query, Tensor key, Tensor value, {_MASKS}, IntArray prefix, {_STARTS}, {_HOW},"
+    f" int64 pseType, {_OUTPUTS})"
+)
+@family.kernel_of_some(
     f"aclnnFlashAttentionScoreV4(Tensor query, Tensor key, Tensor value, {_MASKS}, {_MORE}, Tensor sink, {_LENGTHS},"
     f" {_STARTS}, {_OF_V4}, {_OUTPUTS})"
 )
@@ -279,19 +285,28 @@ _OF_GRAD_V4 = (
 
 
 @family.kernel_of_some(
+    f"aclnnFlashAttentionScoreGradV2(Tensor query, Tensor key, Tensor value, Tensor dy, {_MASKS}, {_KEPT},"
+    f" IntArray prefix, {_STARTS}, {_HOW}, int64 pseType, {_GRADIENTS})"
+)
+def flash_attention_score_grad_v2(
+    query: T, key: T, value: T, dy: T, pseShift: Optional, dropMask: Optional, attenMask: Optional,  # noqa: N803
+    softmaxMax: T, softmaxSum: T, softmaxIn: Optional, attentionIn: T, prefix: Lengths | None,  # noqa: N803
+    scale: float, keepProb: float, preTokens: int, nextTokens: int, headNum: int, layout: str, sparseMode: int,  # noqa: N803
+) -> tuple[T, T, T, Optional]:  # fmt: skip
+    return flash_attention_score_grad(
+        query, key, value, dy, pseShift, dropMask, None, attenMask, softmaxMax, softmaxSum, softmaxIn, attentionIn,
+        prefix, scale, keepProb, preTokens, nextTokens, headNum, layout, 0, sparseMode,
+    )  # fmt: skip
+
+
+@family.kernel_of_some(
     f"aclnnFlashAttentionScoreGradV4(Tensor query, Tensor key, Tensor value, Tensor dy, {_MASKS}, {_KEPT}, Tensor sink,"
     f" {_MORE}, Tensor dScaleDy, Tensor dScaleO, {_LENGTHS}, {_STARTS}, {_OF_GRAD_V4}, out Tensor dq, out Tensor dk,"
     " out Tensor dv, out Tensor dqRope, out Tensor dkRope, out Tensor dpse, out Tensor dsink)"
 )
-def flash_attention_score_grad_v4(
-    query: T, key: T, value: T, dy: T, pseShift: Optional, dropMask: Optional, attenMask: Optional,  # noqa: N803
-    softmaxMax: T, softmaxSum: T, softmaxIn: Optional, attentionIn: T, prefix: Lengths | None,  # noqa: N803
-    scale: float, keepProb: float, preTokens: int, nextTokens: int, headNum: int, layout: str, sparseMode: int,  # noqa: N803
-) -> tuple[T, T, T, None, None, Optional, None]:  # fmt: skip
-    dq, dk, dv, dpse = flash_attention_score_grad(
-        query, key, value, dy, pseShift, dropMask, None, attenMask, softmaxMax, softmaxSum, softmaxIn, attentionIn,
-        prefix, scale, keepProb, preTokens, nextTokens, headNum, layout, 0, sparseMode,
-    )  # fmt: skip
+@functools.wraps(flash_attention_score_grad_v2)
+def flash_attention_score_grad_v4(**given: Any) -> tuple[T, T, T, None, None, Optional, None]:
+    dq, dk, dv, dpse = flash_attention_score_grad_v2(**given)
     return dq, dk, dv, None, None, dpse, None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -188,6 +188,63 @@ def non_max_suppression_with_mask(rows: T, *, iou_threshold: float) -> tuple[T, 
     mask = torch.zeros(len(best), dtype=torch.uint8)
     mask[kept[: int(count)].long()] = 1
     return best, order, mask
+
+
+Point = tuple[float, float]
+
+
+def _turned_corners(box: list[float], trans: bool) -> list[Point]:
+    """Return corners from centre, width, height, degrees; with ``trans`` from left, top, right, bottom, degrees."""
+    x, y, w, h, degrees = box
+    if trans:
+        x, y, w, h = (x + w) / 2, (y + h) / 2, w - x, h - y
+    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    halves = ((-w / 2, -h / 2), (w / 2, -h / 2), (w / 2, h / 2), (-w / 2, h / 2))
+    return [(x + cos * a - sin * b, y + sin * a + cos * b) for a, b in halves]
+
+
+def _sides(points: list[Point]) -> Iterable[tuple[Point, Point]]:
+    return zip(points, points[1:] + points[:1], strict=True)
+
+
+def _polygon(points: list[Point]) -> float:
+    return abs(sum(a[0] * b[1] - b[0] * a[1] for a, b in _sides(points))) / 2
+
+
+def _clipped(points: list[Point], other: list[Point]) -> list[Point]:
+    """Return the part of a convex polygon within another, whose sides are cut off one by one."""
+    for a, b in _sides(other):
+        marks = [(b[0] - a[0]) * (y - a[1]) - (b[1] - a[1]) * (x - a[0]) for x, y in points]
+        rest: list[Point] = []
+        for ((x, y), (u, v)), (mine, following) in zip(
+            _sides(points), zip(marks, marks[1:] + marks[:1], strict=True), strict=True
+        ):
+            if mine >= 0:
+                rest.append((x, y))
+            if (mine >= 0) != (following >= 0):
+                at = mine / (mine - following)
+                rest.append((x + at * (u - x), y + at * (v - y)))
+        points = rest
+    return points
+
+
+@family.kernel_named("RotatedOverlaps")
+def rotated_overlaps(boxes: T, others: T, *, trans: bool) -> T:
+    """Return the common area of each box (row) with each other one, both (n, 5, boxes)."""
+    images = []
+    for mine, theirs in zip(boxes.mT.tolist(), others.mT.tolist(), strict=True):
+        shapes = [_turned_corners(each, trans) for each in theirs]
+        images.append([[_polygon(_clipped(_turned_corners(box, trans), each)) for each in shapes] for box in mine])
+    return torch.tensor(images).view(len(boxes), boxes.shape[2], others.shape[2])
+
+
+@family.kernel_named("RotatedIou")
+def rotated_iou(boxes: T, others: T, *, trans: bool, mode: str, is_cross: bool, **_: float) -> T:
+    if not is_cross:
+        raise NotImplementedError("is_cross=False is not implemented")
+    common = rotated_overlaps(boxes, others, trans=trans)
+    mine, theirs = ((x[:, 2] - x[:, 0]) * (x[:, 3] - x[:, 1]) if trans else x[:, 2] * x[:, 3] for x in (boxes, others))
+    return common / (mine.unsqueeze(-1) + theirs.unsqueeze(-2) - common if mode == "iou" else mine.unsqueeze(-1))
 
 
 def _interpolation(start: float, extent: float, parts: int, samples: int, size: int) -> T:

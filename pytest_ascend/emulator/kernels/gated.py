@@ -151,3 +151,41 @@ def apply_rotary_pos_emb(query: T, key: T, cos: T, sin: T, _layout: int) -> None
 def apply_rotary_pos_emb_v2(query: T, key: T, cos: T, sin: T, _layout: int, mode: str) -> None:
     for x in (query, key):
         x.copy_(rotary_position_embedding(x, cos, sin, _INTERLEAVE if mode == "interleave" else _HALF))
+
+
+_CACHED = (
+    "Tensor positions, Tensor queryIn, Tensor keyIn, Tensor cosSinCache, IntArray mropeSection, int64 headSize,"
+    " bool isNeoxStyle"
+)
+
+
+def _of_sections(angles: T, sections: list[int], interleaved: bool) -> T:
+    """Choose for each frequency among positions (3, tokens, frequencies) of time, height and width."""
+    made = angles[0].clone()
+    if interleaved:
+        for axis in (1, 2):
+            made[:, axis : sections[axis] * 3 : 3] = angles[axis, :, axis : sections[axis] * 3 : 3]
+        return made
+    return torch.cat([part[axis] for axis, part in enumerate(angles.split(sections, -1))], -1)
+
+
+@family.kernel(f"aclnnRopeWithSinCosCacheV2({_CACHED}, int64 cacheMode, out Tensor queryOut, out Tensor keyOut)")
+def rope_with_cache(
+    positions: T, query: T, key: T, cache: T, sections: list[int] | None, head: int, is_neox: bool, cache_mode: int = 0
+) -> tuple[T, T]:
+    """Rotate the first dimensions of each head by cosines and sines of its position; the cache has one row for each."""
+    cos, sin = cache.float()[positions.long()].chunk(2, -1)
+    if positions.dim() == 2:
+        cos, sin = (_of_sections(each, list(sections or ()), cache_mode == 1) for each in (cos, sin))
+    mode = _HALF if is_neox else _INTERLEAVE
+    cos, sin = (torch.cat((x, x), -1) if is_neox else x.repeat_interleave(2, -1) for x in (cos, sin))
+    made = []
+    for x in (query, key):
+        heads = x.float().view(len(x), -1, head)
+        front, rest = heads[..., : cos.shape[-1]], heads[..., cos.shape[-1] :]
+        turned = rotary_position_embedding(front, cos.unsqueeze(1), sin.unsqueeze(1), mode)
+        made.append(torch.cat((turned, rest), -1).view(x.shape))
+    return made[0], made[1]
+
+
+op(f"aclnnRopeWithSinCosCache({_CACHED}, out Tensor queryOut, out Tensor keyOut)", rope_with_cache)

@@ -146,6 +146,7 @@ op("aclnnInplaceMaskedFillScalar(inout Tensor self, Tensor mask, Scalar value)",
 op("aclnnInplaceMaskedFillTensor(inout Tensor self, Tensor mask, Tensor value)", T.masked_fill_)
 op("aclnnInplaceMaskedScatter(inout Tensor self, Tensor mask, Tensor source)", T.masked_scatter_)
 op("aclnnMaskedSelect(Tensor self, Tensor mask, dynamic Tensor out)", torch.masked_select)
+family.named("MaskedSelect", torch.masked_select)
 family.named("NonZero", lambda x, **_: torch.nonzero(x))
 op("aclnnNonzero(Tensor self, dynamic Tensor out)", torch.nonzero)
 op("aclnnNonzeroV2(Tensor self, dynamic Tensor out)", lambda x: torch.nonzero(x).T)

@@ -159,7 +159,10 @@ def batch_mat_mul(left: T, right: T, adj_x1: bool, adj_x2: bool) -> T:
 
 
 @family.kernel_named("MatMul")
-def mat_mul(left: T, right: T, bias: T | None = None, *, transpose_x1: bool = False, transpose_x2: bool = False) -> T:
+@family.kernel_named("MatMulV2")
+def mat_mul(
+    left: T, right: T, bias: T | None = None, *, transpose_x1: bool = False, transpose_x2: bool = False, **_: int
+) -> T:
     made = batch_mat_mul(left, right, transpose_x1, transpose_x2)
     return made if bias is None else made + bias
 

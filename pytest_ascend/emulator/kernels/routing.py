@@ -54,18 +54,23 @@ def gating_top_k(
     wanted = scores if bias is None else scores + bias.float()
     if groups > 1:
         wanted = wanted.masked_fill(~_in_best_groups(wanted, groups, k_group, select), float("-inf"))
-    experts = wanted.topk(k, -1).indices
+    experts = _best(wanted, k)
     values = scores.gather(-1, experts)
     if norm == 1 or renorm:
         values = values / (values.sum(-1, keepdim=True) + eps)
     return values * factor, experts, scores if keep else None
 
 
+def _best(x: T, k: int) -> T:
+    """Return the indices of the k largest, of equal ones the first."""
+    return torch.sort(x, dim=-1, descending=True, stable=True).indices[..., :k]
+
+
 def _in_best_groups(wanted: T, groups: int, k: int, select: int) -> T:
     """Return which experts are in the k best groups: by their best member (0) or the sum of the best two (1)."""
     by_group = wanted.view(len(wanted), groups, -1)
     rank = by_group.amax(-1) if select == 0 else by_group.topk(2, -1).values.sum(-1)
-    best = torch.zeros_like(rank, dtype=torch.bool).scatter_(-1, rank.topk(k, -1).indices, value=True)
+    best = torch.zeros_like(rank, dtype=torch.bool).scatter_(-1, _best(rank, k), value=True)
     return best.unsqueeze(-1).expand_as(by_group).reshape(wanted.shape)
 
 
@@ -82,6 +87,78 @@ def init_routing(x: T, rows: T, experts: T, active: int) -> tuple[T, T, T]:
     source = rows.flatten()[order].long()
     places = torch.empty_like(source).scatter_(0, source, torch.arange(len(source)))
     return x[source % len(x)][: min(len(x), active) * experts.shape[1]], places, ordered
+
+
+_ROUTING = (
+    "int64 activeNum, int64 expertCapacity, int64 expertNum, int64 dropPadMode, int64 countOrCumsum,"
+    " bool beforeCapacity"
+)
+_ROUTED = (
+    "out Tensor expandedX, out Tensor expandedRowIdx, out Tensor tokensCountOrCumsum, out Tensor tokensBeforeCapacity"
+)
+
+
+def _slots(experts: T, active: int, capacity: int, count: int, drop: int) -> tuple[T, T]:
+    """Return which choice of a row each row of the result holds, and where each choice went; -1 for none.
+
+    Rows are in order of their experts. With ``drop`` each expert has ``capacity`` of them: what is more is dropped.
+    """
+    flat = experts.flatten().long()
+    order = flat.argsort(stable=True)
+    places = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
+    if not drop:
+        return order[: active or None], places
+    tokens = flat.bincount(minlength=count)
+    rank = places - (tokens.cumsum(0) - tokens)[flat]
+    fits = rank < capacity
+    places = torch.where(fits, flat * capacity + rank, -1)
+    slots = torch.full((count * capacity,), -1)
+    slots[places[fits]] = fits.nonzero().flatten()
+    return slots, places
+
+
+def _counted(experts: T, count: int, mode: int) -> T:
+    """Return the number of rows of each expert (2), or of it and all before (1)."""
+    tokens = experts.flatten().long().bincount(minlength=count)[:count]
+    return tokens.cumsum(0) if mode == 1 else tokens
+
+
+def _chosen(x: T, slots: T, k: int) -> T:
+    """Return the rows of some choices; zeros where there is none."""
+    return x.float()[slots.clamp(min=0) // k] * (slots >= 0).unsqueeze(-1)
+
+
+@family.kernel(f"aclnnMoeInitRoutingV2(Tensor x, Tensor expertIdx, {_ROUTING}, {_ROUTED})")
+def init_routing_v2(
+    x: T, experts: T, active: int, capacity: int, count: int, drop: int, mode: int, _before: bool
+) -> tuple[T, T, T, T]:
+    slots, places = _slots(experts, active, capacity, count, drop)
+    rows = _chosen(x, slots, experts.shape[1])
+    shape = (count, capacity, -1) if drop else rows.shape
+    return rows.view(shape), places, _counted(experts, count, mode), _counted(experts, count, 2)
+
+
+@family.kernel(
+    "aclnnMoeInitRoutingQuantV2(Tensor x, Tensor expertIdx, Tensor scale, Tensor offset,"
+    f" {_ROUTING}, int64 quantMode, {_ROUTED}, out Tensor dynamicQuantScale)"
+)
+def init_routing_quant_v2(
+    x: T, experts: T, scale: Optional, offset: Optional, active: int, capacity: int, count: int, drop: int, mode: int,
+    _before: bool, quant: int,
+) -> tuple[T, T, T, T, Optional]:  # fmt: skip
+    """Route rows in int8: by a given scale and offset (0), or each row by its largest, which is returned (1)."""
+    slots, places = _slots(experts, active, capacity, count, drop)
+    rows, steps = _chosen(x, slots, experts.shape[1]), None
+    if quant == 0:
+        rows = rows * scale + offset
+    else:
+        if scale is not None:  # one row for all experts, or one for each
+            rows = rows * (scale[experts.flatten().long()[slots.clamp(min=0)]] if len(scale) > 1 else scale)
+        steps = rows.abs().amax(-1) / 127
+        rows = (rows / steps.unsqueeze(-1)).nan_to_num(0)
+    shape = (count, capacity, -1) if drop else rows.shape
+    small = rows.round().clamp(-128, 127).view(shape)
+    return small, places, _counted(experts, count, mode), _counted(experts, count, 2), steps
 
 
 _BACK = "Tensor x1, Tensor x2, Tensor bias, Tensor scales"
