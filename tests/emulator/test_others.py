@@ -93,6 +93,20 @@ def test_a_fused_step_of_descent(nesterov: bool, first: bool) -> None:
     close(plain[0], floats(3) + 0.5)
 
 
+@pytest.mark.parametrize("norm", [0.5, 4.0])
+def test_a_step_of_bert_adam_by_its_definition(norm: float) -> None:
+    var, m, grad, v = floats(5), floats(5, seed=1), floats(5, seed=3), floats(5, seed=2).abs()
+    lr, beta1, beta2, eps, most, decay = 0.1, 0.9, 0.99, 0.01, 1.0, 0.2
+    numbers = [torch.tensor(each) for each in (lr, beta1, beta2, eps)]
+    rest = [torch.tensor(each) for each in (most, norm, decay)]
+    clipped = grad / max(norm / most, 1)
+    first, second = beta1 * m + (1 - beta1) * clipped, beta2 * v + (1 - beta2) * clipped**2
+    wanted = (var - lr * (first / (second.sqrt() + eps) + decay * var), first, second)
+    close(by_name("ApplyAdamV2")(var, m, v, *numbers, grad, *rest, adam_mode="adam"), wanted)
+    with pytest.raises(NotImplementedError, match="mbart_adam"):
+        by_name("ApplyAdamV2")(var, m, v, *numbers, grad, *rest, adam_mode="mbart_adam")
+
+
 # --- overflow ---
 
 

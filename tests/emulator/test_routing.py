@@ -138,6 +138,8 @@ def test_routed_rows_in_int8_by_a_given_scale() -> None:
     scale, offset = torch.tensor([50.0]), torch.tensor([-3.0])
     rows, *_, steps = called("MoeInitRoutingQuantV2", x, choices, scale, offset, 0, 0, 2, 0, 2, False, 0)
     assert (rows.tolist(), steps) == ([[47, -3, -28], [-1, -128, 10]], None)
+    with pytest.raises(NotImplementedError, match="without offset"):
+        called("MoeInitRoutingQuantV2", x, choices, scale, None, 0, 0, 2, 0, 2, False, 0)
 
 
 @pytest.mark.parametrize("biased", [False, True])

@@ -92,7 +92,7 @@ def _process(file: Path, variables: Mapping[str, str], done: list[str], test_s: 
     child = subprocess.Popen(  # noqa: S603
         command,
         cwd=file.parent,
-        env={**os.environ, **variables, "PYTHONPATH": f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+        env={**os.environ, **variables, **_paths()},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -107,6 +107,12 @@ def _process(file: Path, variables: Mapping[str, str], done: list[str], test_s: 
             os.killpg(child.pid, signal.SIGKILL)
             return child.wait(), f"slow: no end within {test_s:g} s" if now <= end else "slow: the file's time was up"
     return child.returncode, ""
+
+
+def _paths() -> dict[str, str]:
+    """Return where tests find the reporter, and this Python's programs, as some start ``python`` or ``torchrun``."""
+    before = {"PYTHONPATH": str(HERE), "PATH": str(Path(sys.executable).parent)}
+    return {name: f"{first}{os.pathsep}{os.environ.get(name, '')}" for name, first in before.items()}
 
 
 def _ended(code: int) -> str:

@@ -172,7 +172,7 @@ def deformable_offsets(
     moves = offsets.float().view(n, height, width, 2 + modulated, deformable_groups, rows, columns).movedim(4, 1)
     y = (torch.arange(height) * strides[1] - pads[0]).view(-1, 1, 1, 1) + (torch.arange(rows) * dilations[1])[:, None]
     at = (torch.arange(width) * strides[2] - pads[2]).view(-1, 1, 1) + torch.arange(columns) * dilations[2]
-    image = x.float().unflatten(-1, (deformable_groups, -1)).movedim(-2, 1)
+    image = x.float().view(*x.shape[:3], deformable_groups, -1).movedim(-2, 1)
     seen = _bilinear(image, y + moves[:, :, :, :, 1], at + moves[:, :, :, :, 0])
     if modulated:
         seen = seen * moves[:, :, :, :, 2].unsqueeze(-1)

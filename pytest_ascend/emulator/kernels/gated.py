@@ -166,7 +166,7 @@ def _of_sections(angles: T, sections: list[int], interleaved: bool) -> T:
         for axis in (1, 2):
             made[:, axis : sections[axis] * 3 : 3] = angles[axis, :, axis : sections[axis] * 3 : 3]
         return made
-    return torch.cat([part[axis] for axis, part in enumerate(angles.split(sections, -1))], -1)
+    return torch.cat([part[axis] for axis, part in enumerate(torch.split(angles, sections, -1))], -1)
 
 
 @family.kernel(f"aclnnRopeWithSinCosCacheV2({_CACHED}, int64 cacheMode, out Tensor queryOut, out Tensor keyOut)")

@@ -181,6 +181,23 @@ def apply_adam_w(
     return (var * (1 - lr * decay) - lr * step).to(dtype), m.to(dtype), v.to(dtype)
 
 
+@family.kernel_named("ApplyAdamV2")
+def apply_bert_adam(
+    var: T, m: T, v: T, lr: T, beta1: T, beta2: T, epsilon: T, grad: T, max_norm: T, norm: T, decay: T,
+    *_: T, adam_mode: str,
+) -> Adam:  # fmt: skip
+    """Step one parameter, in float32, without a correction for the first steps; large gradients are clipped."""
+    if adam_mode != "adam":
+        raise NotImplementedError(f"adam_mode {adam_mode} is not implemented")
+    dtype = var.dtype
+    given = (var, m, v, lr, beta1, beta2, epsilon, grad, max_norm, norm, decay)
+    var, m, v, lr, beta1, beta2, epsilon, grad, max_norm, norm, decay = (each.float() for each in given)
+    if max_norm > 0 and norm > max_norm:
+        grad = grad * (max_norm / norm)
+    m, v = _moments(m, v, grad, beta1, beta2)
+    return (var - lr * (m / (v.sqrt() + epsilon) + decay * var)).to(dtype), m.to(dtype), v.to(dtype)
+
+
 _POWERS = "Tensor beta1Power, Tensor beta2Power, Tensor lr"
 
 

@@ -150,6 +150,8 @@ def init_routing_quant_v2(
     slots, places = _slots(experts, active, capacity, count, drop)
     rows, steps = _chosen(x, slots, experts.shape[1]), None
     if quant == 0:
+        if scale is None or offset is None:
+            raise NotImplementedError("a given scale without offset is not implemented")
         rows = rows * scale + offset
     else:
         if scale is not None:  # one row for all experts, or one for each
