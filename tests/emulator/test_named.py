@@ -290,6 +290,7 @@ BY_NAME: dict[str, Callable[[T, T, T], T | tuple[T, ...]]] = {
     "log_softmax": lambda _x, y, _i: y.log_softmax(0),
     "logsumexp": lambda _x, y, _i: y.logsumexp(1),
     "masked_fill": lambda x, y, _i: y.masked_fill(y > x, 3),
+    "masked_select": lambda x, y, _i: y.masked_select(y > x),
     "maximum": lambda x, y, _i: torch.maximum(x, y),
     "max of a dimension": lambda _x, y, _i: tuple(y.max(1)),
     "mean of dimensions": lambda _x, y, _i: y.mean(0, keepdim=True),
@@ -337,6 +338,30 @@ def test_with_jit_compile_operators_go_by_name(name: str, dtype: torch.dtype) ->
     pairs = zip(found, wanted, strict=True) if isinstance(wanted, tuple) else [(found, wanted)]
     for actual, expected in pairs:
         torch.testing.assert_close(actual.cpu().to(expected.dtype), expected, rtol=3e-3, atol=3e-3)
+
+
+@pytest.mark.usefixtures("_compiling")
+def test_with_jit_compile_dropout_keeps_bits() -> None:
+    x = torch.ones(40, 50, device="npu", requires_grad=True)
+    made: list[T] = []
+    assert operators(lambda: made.append(torch_npu._npu_dropout(x, 0.25)[0])) == {
+        "StatelessDropOutGenMask",
+        "DropOutDoMask",
+    }
+    made[0].sum().backward()
+    kept = made[0].detach().cpu() != 0
+    torch.testing.assert_close(made[0].detach().cpu(), kept / 0.75)
+    assert 0.65 < kept.float().mean() < 0.85
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad.cpu(), kept / 0.75)
+
+
+@pytest.mark.usefixtures("_compiling")
+@pytest.mark.parametrize("biased", [False, True])
+def test_with_jit_compile_a_linear_layer_is_a_product(biased: bool) -> None:
+    x, weight, bias = floats(4, 3), floats(5, 3, seed=1), floats(5, seed=2) if biased else None
+    found = torch_npu.npu_linear(x.npu(), weight.npu(), None if bias is None else bias.npu())
+    torch.testing.assert_close(found.cpu(), torch.nn.functional.linear(x, weight, bias), rtol=1e-3, atol=1e-3)
 
 
 def test_a_dimension_that_there_is_not_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -163,6 +164,16 @@ def add_softmax_dropout_grad(grad: T, kept: T, softmax: T, *, alpha: float, inpu
 def dropout_do_mask(x: T, mask: T, probability: float) -> T:
     keep = _BITS[mask.int()].view(-1)[: x.numel()].view(x.shape)
     return x.mul(keep).mul_(0 if probability == 1 else 1 / (1 - probability))
+
+
+@family.kernel_named("StatelessDropOutGenMask")
+def dropout_gen_mask_stateless(shape: T, keep: T, seed: T, _: T, offset: T) -> T:
+    """Return one bit per element in whole blocks of 128; the offset has two words, the second is the lower one."""
+    blocks = -(-math.prod(shape.tolist()) // 128)
+    return _mask(1 - float(keep), blocks * 16, int(seed), int(offset[-1]))
+
+
+family.named("DropOutDoMask", lambda x, mask, keep: dropout_do_mask(x.float(), mask, 1 - float(keep)))
 
 
 @family.kernel(
