@@ -177,3 +177,22 @@ def test_gradients_of_a_cell_of_which_not_all_is_used(asked: str, has_bias: bool
     found = called("ThnnFusedLstmCellBackward", *given, cell, cells(sums, cell)[1], gates, has_bias)
     dsums, dcell = gradients(used, torch.ones(()), sums, cell)
     close(found, (dsums, dcell, dsums.sum(0) if has_bias else None))
+
+
+@pytest.mark.parametrize("blank", [0, 4])
+@pytest.mark.parametrize("zero", [False, True])
+def test_ctc_losses_by_name_and_their_gradients(zero: bool, blank: int) -> None:
+    log_probs = floats(7, 2, 5).log_softmax(-1)
+    targets = torch.tensor([[1, 2, 3], [3, 1, 1]])
+    lengths, target_lengths = torch.tensor([7, 6]), torch.tensor([3, 2])
+    how = {"blank": blank + 3 * 5, "zero_infinity": zero}  # torch_npu adds the longest target, in classes
+    loss, alpha = by_name("CTCLossV2")(log_probs, targets, lengths, target_lengths, **how)
+
+    def losses(x: T) -> T:
+        counts = lengths.tolist(), target_lengths.tolist()
+        return F.ctc_loss(x, targets, *counts, blank, reduction="none", zero_infinity=zero)
+
+    close(loss, losses(log_probs))
+    grad, how["blank"] = floats(2, seed=1), blank
+    found = by_name("CTCLossV2Grad")(grad, log_probs, targets, lengths, target_lengths, loss, alpha, **how)
+    close(found.exp(), gradients(losses, grad, log_probs)[0].exp(), rtol=1e-3, atol=1e-4)

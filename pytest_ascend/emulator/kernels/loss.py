@@ -158,6 +158,25 @@ def ctc_loss_backward(
     return aten._ctc_loss_backward(grad, log_probs, targets, lengths, target_lengths, loss, log_alpha, *rest)
 
 
+@family.kernel_named("CTCLossV2")
+def ctc_loss_by_name(
+    log_probs: T, targets: T, lengths: T, target_lengths: T, *, blank: int, zero_infinity: bool
+) -> Any:
+    """Return losses and what the backward takes; torch_npu adds the longest target, in classes, to the blank."""
+    classes = log_probs.shape[-1]
+    return ctc_loss(log_probs, targets, lengths.tolist(), target_lengths.tolist(), blank % classes, zero_infinity)
+
+
+@family.kernel_named("CTCLossV2Grad")
+def ctc_loss_backward_by_name(
+    grad: T, log_probs: T, targets: T, lengths: T, target_lengths: T, loss: T, log_alpha: T, *, blank: int,
+    zero_infinity: bool,
+) -> Any:  # fmt: skip
+    blank %= log_probs.shape[-1]
+    counts = lengths.tolist(), target_lengths.tolist()
+    return ctc_loss_backward(grad, log_probs, targets, *counts, loss, log_alpha, blank, zero_infinity)
+
+
 #: Stands for minus infinity where a mask excludes.
 _MASKED = -10000.0
 
