@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 from pytest_ascend.emulator.kernels import linear
 
+from .both import integers
 from .kernel import T, by_name, called, close, floats
 
 # --- products ---
@@ -135,8 +136,49 @@ def test_a_feed_forward_network(name: str, biases: tuple[bool, bool]) -> None:
     inner = ACTIVATIONS[name](x @ weight1 + (0 if bias1 is None else bias1))
     wanted = inner @ weight2 + (0 if bias2 is None else bias2)
     close(called("FFNV2", x=x, weight1=weight1, weight2=weight2, bias1=bias1, bias2=bias2, activation=name), wanted)
-    with pytest.raises(NotImplementedError, match="expertTokens"):
-        called("FFNV2", x=x, weight1=weight1, weight2=weight2, expertTokens=[1], activation=name)
+
+
+@pytest.mark.parametrize("are_ends", [False, True])
+def test_each_expert_feeds_its_rows_forward(are_ends: bool) -> None:
+    x, weight1, weight2 = floats(7, 4), floats(3, 4, 6, seed=1), floats(3, 6, 5, seed=2)
+    bias1, bias2 = floats(3, 6, seed=3), floats(3, 5, seed=4)
+    wanted = torch.zeros(7, 5)  # the last row is of no expert
+    for expert, (start, end) in enumerate(((0, 2), (2, 2), (2, 6))):
+        inner = F.relu(x[start:end] @ weight1[expert] + bias1[expert])
+        wanted[start:end] = inner @ weight2[expert] + bias2[expert]
+    found = called(
+        "FFNV2", x=x, weight1=weight1, weight2=weight2, expertTokens=[2, 2, 6] if are_ends else [2, 0, 4],
+        bias1=bias1, bias2=bias2, activation="relu", tokensIndexFlag=are_ends,
+    )  # fmt: skip
+    close(found, wanted)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_feed_forward_network_in_int8(packed: bool) -> None:
+    x, weight1, weight2 = (integers(*shape, low=-9, dtype=torch.int8) for shape in ((3, 4), (4, 6), (6, 5)))
+    deq1, deq2, scale, offset = floats(6).abs() / 50, floats(5, seed=1), torch.tensor([3.0]), torch.tensor([1.0])
+    inner = (F.relu((x.double() @ weight1.double()) * deq1) * 3 + 1).round().clamp(-128, 127)
+    wanted = (inner @ weight2.double()) * deq2
+
+    def bits(scales: T) -> T:
+        return scales.view(torch.int32).long() if packed else scales
+
+    found = called(
+        "FFNV2", x=x, weight1=weight1, weight2=weight2, scale=scale, offset=offset, deqScale1=bits(deq1),
+        deqScale2=bits(deq2), activation="relu",
+    )  # fmt: skip
+    close(found, wanted.float())
+
+
+def test_a_feed_forward_network_with_weights_in_int8() -> None:
+    x, weight1, weight2 = floats(3, 4), integers(4, 6, dtype=torch.int8), integers(6, 5, dtype=torch.int8)
+    scales, shifts = (floats(6), floats(5, seed=1)), (floats(6, seed=2), floats(5, seed=3))
+    inner = F.relu(x @ ((weight1 + shifts[0]) * scales[0]))
+    found = called(
+        "FFNV2", x=x, weight1=weight1, weight2=weight2, antiquantScale1=scales[0], antiquantScale2=scales[1],
+        antiquantOffset1=shifts[0], antiquantOffset2=shifts[1], activation="relu",
+    )  # fmt: skip
+    close(found, inner @ ((weight2 + shifts[1]) * scales[1]))
 
 
 @pytest.mark.parametrize(("beta", "alpha"), [(None, None), (2, None), (None, 3), (0.5, 0.25)])

@@ -169,6 +169,17 @@ def test_boxes_turn_from_x_to_y() -> None:
     assert found[1] == 0
 
 
+def test_turned_boxes_relative_to_anchors_and_back() -> None:
+    anchor, truth = (
+        torch.tensor([[[a], [b], [c], [d], [e]]]) for a, b, c, d, e in ((0.0, 0, 4, 2, 45), (2.0, 1, 4, 5, 0))
+    )
+    weight = [1.0, 2.0, 1.0, 1.0, 0.5]
+    deltas = by_name("RotatedBoxEncode")(anchor, truth, weight=weight)
+    wanted = [(3 - 2) / 4, 2 * (3 - 1) / 2, math.log(2 / 4), math.log(4 / 2), 0.5 * (0 - 1)]
+    close(deltas.flatten(), torch.tensor(wanted))
+    close(by_name("RotatedBoxDecode")(anchor, deltas, weight=weight), truth)
+
+
 # --- slices and choices ---
 
 SLICES: dict[str, tuple[Any, dict[str, int], list[tuple[int, int, int]]]] = {

@@ -247,6 +247,31 @@ def rotated_iou(boxes: T, others: T, *, trans: bool, mode: str, is_cross: bool, 
     return common / (mine.unsqueeze(-1) + theirs.unsqueeze(-2) - common if mode == "iou" else mine.unsqueeze(-1))
 
 
+def _centred(boxes: T) -> tuple[T, T, T, T, T]:
+    """Return centres, widths, heights and degrees of (n, 5, boxes): left, top, right, bottom and degrees."""
+    left, top, right, bottom, degrees = boxes.float().unbind(1)
+    return (left + right) / 2, (top + bottom) / 2, right - left, bottom - top, degrees
+
+
+@family.kernel_named("RotatedBoxEncode")
+def rotated_box_encode(anchors: T, truth: T, weight: list[float]) -> T:
+    """Return how true boxes differ from anchors: in centres, in sizes by their logarithm, in tangents of angles."""
+    x, y, w, h, turn = _centred(anchors)
+    u, v, wide, high, turned = _centred(truth)
+    tangents = turned.deg2rad().tan() - turn.deg2rad().tan()
+    deltas = torch.stack([(u - x) / w, (v - y) / h, (wide / w).log(), (high / h).log(), tangents], 1)
+    return deltas * torch.tensor(weight).view(-1, 1)
+
+
+@family.kernel_named("RotatedBoxDecode")
+def rotated_box_decode(anchors: T, deltas: T, weight: list[float]) -> T:
+    x, y, w, h, turn = _centred(anchors)
+    dx, dy, dw, dh, tangents = (deltas.float() / torch.tensor(weight).view(-1, 1)).unbind(1)
+    x, y, w, h = x + dx * w, y + dy * h, w * dw.exp(), h * dh.exp()
+    turned = (tangents + turn.deg2rad().tan()).atan().rad2deg()
+    return torch.stack([x - w / 2, y - h / 2, x + w / 2, y + h / 2, turned], 1)
+
+
 def _interpolation(start: float, extent: float, parts: int, samples: int, size: int) -> T:
     """Return a matrix (parts, size) that takes the mean of each part's samples, interpolated between pixels.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -316,13 +317,50 @@ _ACTIVATIONS: Mapping[str, Callable[[T], T]] = {
 }
 
 
-@family.kernel_of_some(
+@family.kernel(
     "aclnnFFNV2(Tensor x, Tensor weight1, Tensor weight2, IntArray expertTokens, Tensor bias1, Tensor bias2,"
     " Tensor scale, Tensor offset, Tensor deqScale1, Tensor deqScale2, Tensor antiquantScale1, Tensor antiquantScale2,"
     " Tensor antiquantOffset1, Tensor antiquantOffset2, text activation, int64 innerPrecise, bool tokensIndexFlag,"
     " out Tensor y)"
 )
-def ffn(x: T, weight1: T, weight2: T, bias1: T | None, bias2: T | None, activation: str) -> T:
-    inner = F.linear(x.float(), weight1.float().t(), None if bias1 is None else bias1.float())
-    inner = _ACTIVATIONS[activation](inner)
-    return F.linear(inner, weight2.float().t(), None if bias2 is None else bias2.float())
+def ffn(x: T, weight1: T, weight2: T, tokens: list[int] | None, *given: Any) -> T:
+    """Compute two layers with an activation between them, by experts: rows of one after those of another.
+
+    ``tokens`` counts each expert's rows, or says where they end.
+    """
+    *parts, activation, _precise, are_ends = given
+    if not tokens:
+        return _two_layers(x, weight1, weight2, *parts, activation=activation)
+    ends = tokens if are_ends else list(itertools.accumulate(tokens))
+    made = x.new_zeros(len(x), weight2.shape[-1], dtype=torch.float32)
+    for expert, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
+        mine = [each if each is None else each[expert] for each in parts]
+        made[start:end] = _two_layers(x[start:end], weight1[expert], weight2[expert], *mine, activation=activation)
+    return made
+
+
+def _two_layers(
+    x: T, weight1: T, weight2: T, bias1: T | None, bias2: T | None, scale: T | None, offset: T | None,
+    deq1: T | None, deq2: T | None, anti1: T | None, anti2: T | None, shift1: T | None, shift2: T | None,
+    *, activation: str,
+) -> T:  # fmt: skip
+    inner = _ACTIVATIONS[activation](_layer(x, weight1, bias1, deq1, anti1, shift1))
+    if scale is not None:
+        inner = (inner * scale + (0 if offset is None else offset)).round().clamp(-128, 127)
+    return _layer(inner, weight2, bias2, deq2, anti2, shift2)
+
+
+def _layer(x: T, weight: T, bias: T | None, deq: T | None, anti: T | None, shift: T | None) -> T:
+    """Multiply; integers are added up exactly and scaled by ``deq``, a weight in int8 is shifted and scaled before."""
+    if anti is not None:
+        weight = (weight.float() + (0 if shift is None else shift.float())) * anti.float()
+    wide = torch.float32 if deq is None else torch.float64
+    made = x.to(wide) @ weight.to(wide)
+    if bias is not None:
+        made = made + bias
+    return made.float() if deq is None else made.float() * scales_of(deq)
+
+
+def scales_of(packed: T) -> T:
+    """Return scales that may be the bits of float32 in the lower half of int64."""
+    return packed.contiguous().view(torch.float32)[..., ::2] if packed.dtype is torch.int64 else packed.float()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from pytest_ascend.emulator.kernels.linear import scales_of
 from pytest_ascend.emulator.kernels.mc2 import OPERANDS, TRANSPOSED, TURNS, Group, L, T, matmul_all_reduce
 from pytest_ascend.emulator.registry import Family
 
@@ -24,7 +25,7 @@ def _scaled_product(x1: T, x2: T, rows: T | None, columns: T, bias: T | None = N
     A bias in int32 is added before the scales, one in floating point after them. A scale in int64 has a float32 in its
     lower half.
     """
-    wide = columns.contiguous().view(torch.float32)[..., ::2] if columns.dtype is torch.int64 else columns.float()
+    wide = scales_of(columns)
     before, after = (bias, None) if bias is not None and not bias.is_floating_point() else (None, bias)
     made = x1.double() @ x2.double() + (0 if before is None else before)
     return made.float() * wide * (1 if rows is None else rows.unsqueeze(-1)) + (0 if after is None else after.float())
