@@ -290,3 +290,16 @@ def test_a_program_may_run_on_another_cann(given: str, said: str, tmp_path: Path
         "import torch, torch_npu; print(repr(torch.npu.utils.get_cann_version()), torch.ones(2).npu().add(1).tolist())"
     )
     assert emulated(program, tmp_path, cann=given) == f"{said!r} [2.0, 2.0]\n"
+
+
+def test_memory_of_the_host_is_registered_once_and_unregistered() -> None:
+    npurt = getattr(torch.npu, "npurt", None)
+    if npurt is None:
+        pytest.skip("this torch_npu cannot register memory of the host")
+    runtime, x, pinned, mapped = npurt(), torch.ones(4096), 0x10000000, 0x2
+    for flag in (pinned, mapped, pinned | mapped):
+        assert runtime.npuHostRegister(x.data_ptr(), x.nbytes, flag) == 0
+        assert runtime.npuHostUnregister(x.data_ptr()) == 0
+        assert runtime.npuHostUnregister(x.data_ptr()) != 0
+    assert runtime.npuHostRegister(x.data_ptr(), 0, pinned) != 0
+    assert runtime.npuHostRegister(x.data_ptr(), x.nbytes, 0) != 0

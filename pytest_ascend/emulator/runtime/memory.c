@@ -169,6 +169,41 @@ API int aclrtMallocHostWithCfg(void **into, uint64_t size, void *config) {
 
 API int aclrtFreeHost(void *pointer) { free(pointer); return EMU_OK; }
 
+/* Memory of the host that is registered. All of it can be copied from here without that: what is registered is only
+ * known, so that nothing can be unregistered that is not. */
+typedef struct registered {
+    void *start;
+    struct registered *next;
+} registered;
+
+static registered *host_memory;
+
+API int aclrtHostRegisterV2(void *pointer, uint64_t size, uint32_t flag) {
+    enum { MAPPED = 0x2, PINNED = 0x10000000 };
+    if (!pointer || !size || !flag || (flag & ~(uint32_t)(MAPPED | PINNED)))
+        return emu_fail(EMU_INVALID_PARAMETER, "emulated CANN: %llu bytes of the host cannot be registered with flag %u",
+                        (unsigned long long)size, flag);
+    registered *entry = malloc(sizeof *entry);
+    if (!entry) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: the host has no bytes left");
+    pthread_mutex_lock(&lock);
+    *entry = (registered){.start = pointer, .next = host_memory};
+    host_memory = entry;
+    pthread_mutex_unlock(&lock);
+    return EMU_OK;
+}
+
+API int aclrtHostUnregister(void *pointer) {
+    pthread_mutex_lock(&lock);
+    registered **at = &host_memory;
+    while (*at && (*at)->start != pointer) at = &(*at)->next;
+    registered *found = *at;
+    if (found) *at = found->next;
+    pthread_mutex_unlock(&lock);
+    if (!found) return emu_fail(EMU_INVALID_PARAMETER, "emulated CANN: memory of the host that is not registered");
+    free(found);
+    return EMU_OK;
+}
+
 /* --- copies: done at once, whatever the stream --- */
 
 API int aclrtMemcpy(void *to, size_t room, const void *from, size_t count, int kind) {
