@@ -82,9 +82,9 @@ def test_a_gradient_of_windows() -> None:
 
 def test_an_operator_that_is_not_emulated_is_named() -> None:
     emulator.missing()
-    with pytest.raises(RuntimeError, match="operator type NMSWithMask is not emulated"):
-        torch_npu.npu_nms_with_mask(floats(16, 5).npu(), 0.5)
-    assert emulator.missing() == ("NMSWithMask",)
+    with pytest.raises(RuntimeError, match="operator type AnchorResponseFlags is not emulated"):
+        torch_npu.npu_anchor_response_flags(floats(2, 4).npu(), [8, 8], [2, 2], 9)
+    assert emulator.missing() == ("AnchorResponseFlags",)
 
 
 def test_a_malformed_call_is_an_error_and_the_device_goes_on() -> None:

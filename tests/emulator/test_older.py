@@ -33,6 +33,19 @@ def test_convolutions_by_name_and_their_gradients(biased: bool) -> None:
     close(found, dx + (0 if added is None else added.view(1, 4, 1, 1)))
 
 
+def test_convolutions_of_volumes_by_name_and_their_gradients() -> None:
+    how: dict[str, Any] = {"stride": (2, 1, 1), "padding": (1, 0, 2), "dilation": (1, 2, 1), "groups": 2}
+    named = {"strides": [1, 1, 2, 1, 1], "pads": [1, 1, 0, 0, 2, 2], "dilations": [1, 1, 1, 2, 1], "groups": 2}
+    x, weight, bias = floats(2, 4, 5, 6, 4), floats(6, 2, 3, 2, 3, seed=1), floats(6, seed=2)
+    wanted = F.conv3d(x, weight, bias, **how)
+    close(by_name("Conv3D")(x, weight, bias, data_format="NCDHW", **named), wanted)
+    dy = floats(*wanted.shape, seed=3)
+    dx, dweight = gradients(lambda x, weight: F.conv3d(x, weight, **how), dy, x, weight)
+    shapes = [torch.tensor(each.shape) for each in (x, weight)]
+    close(by_name("Conv3DBackpropInput")(shapes[0], weight, dy, data_format="NCDHW", **named), dx)
+    close(by_name("Conv3DBackpropFilter")(x, shapes[1], dy, data_format="NCDHW", **named), dweight, rtol=1e-3)
+
+
 @pytest.mark.parametrize("biased", [False, True])
 def test_depthwise_convolutions(biased: bool) -> None:
     x, weight, bias = floats(2, 3, 7, 9), floats(6, 1, 3, 2, seed=1), floats(6, seed=2) if biased else None

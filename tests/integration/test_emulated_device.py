@@ -24,7 +24,7 @@ def test_right(npu_device, cpu_reference, precision_compare):
     precision_compare(torch.relu(x.to(npu_device)).cpu(), cpu_reference(torch.relu, x))
 
 def test_absent(npu_device, ascend_measure):
-    torch.ops.npu.npu_nms_with_mask(torch.rand(16, 5).to(npu_device), 0.5)
+    torch.ops.npu.npu_anchor_response_flags(torch.rand(2, 4).to(npu_device), [8, 8], [2, 2], 9)
 
 def test_on_the_cpu(npu_device, cpu_reference, precision_compare):
     x = torch.linspace(1, 2, 9)

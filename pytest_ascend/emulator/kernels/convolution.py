@@ -96,15 +96,16 @@ op(
 op("aclnnChannelShuffle(Tensor self, int64 groups, out Tensor out)", torch.channel_shuffle)
 
 
-# --- by name (older API): strides and dilations have four entries, paddings are before and after of height and width
+# --- by name (older API): strides and dilations begin with two for images and channels, paddings are before and after
 # ---
 
 
 def _plane(strides: L, pads: L, dilations: L, groups: int) -> tuple[L, L, L, bool, L, int]:
-    return strides[2:], pads[::2], dilations[2:], False, [0, 0], groups
+    return strides[2:], pads[::2], dilations[2:], False, [0] * len(strides[2:]), groups
 
 
 @family.kernel_named("Conv2D")
+@family.kernel_named("Conv3D")
 def conv2d(x: T, weight: T, bias: T | None = None, *, data_format: str, **geometry: Any) -> T:  # noqa: ARG001
     return torch.convolution(x, weight, bias, *_plane(**geometry))
 
@@ -116,11 +117,13 @@ def _gradient(grad: T, x: T, weight: T, geometry: dict[str, Any], place: int) ->
 
 
 @family.kernel_named("Conv2DBackpropInput")
+@family.kernel_named("Conv3DBackpropInput")
 def conv2d_backprop_input(shape: T, weight: T, grad: T, *, data_format: str, **geometry: Any) -> T:  # noqa: ARG001
     return _gradient(grad, grad.new_empty(shape.tolist()), weight, geometry, 0)
 
 
 @family.kernel_named("Conv2DBackpropFilter")
+@family.kernel_named("Conv3DBackpropFilter")
 def conv2d_backprop_filter(x: T, shape: T, grad: T, *, data_format: str, **geometry: Any) -> T:  # noqa: ARG001
     return _gradient(grad, x, grad.new_empty(shape.tolist()), geometry, 1)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -320,29 +321,20 @@ def roi_align_grad(grad: T, rois: T, *, xdiff_shape: L, roi_end_mode: int = 1, *
     return found
 
 
-def _ps_roi_pooling(x: T, rois: T, scale: float, parts: int) -> T:
-    """Pool images (n, channels * parts^2, height, width) over regions (m, 5, k) of image, left, top, right and bottom.
+def _region_parts(rois: T, scale: float, parts: int, size: L) -> Iterator[tuple[int, int, tuple[Any, ...]]]:
+    """Yield numbers of a region and a part, and where its pixels are in (n, channels, parts, parts, height, width).
 
-    Return (m * k, channels, parts, parts): each part of a region is the mean over its pixels of its own channels, and 0
-    if it has none in the image. Source: R-FCN, arXiv:1605.06409, with its published roundings.
+    Regions are (m, 5, k) of image, left, top, right and bottom. Source: R-FCN, arXiv:1605.06409, with its published
+    roundings.
     """
-    height, width = x.shape[-2:]
-    mine = x.view(len(x), -1, parts, parts, height, width)
-    made = []
-    for image, left, top, right, bottom in rois.mT.flatten(0, 1).tolist():
+    for number, (image, left, top, right, bottom) in enumerate(rois.mT.flatten(0, 1).tolist()):
         x0, y0 = round(left) * scale, round(top) * scale
         step_x = max((round(right) + 1) * scale - x0, 0.1) / parts
         step_y = max((round(bottom) + 1) * scale - y0, 0.1) / parts
-        cells = []
-        for row in range(parts):
-            rows = _span(y0 + row * step_y, step_y, height)
-            for column in range(parts):
-                columns = _span(x0 + column * step_x, step_x, width)
-                has_pixels = rows.start < rows.stop and columns.start < columns.stop
-                part = mine[int(image), :, row, column, rows, columns].mean((-2, -1)) if has_pixels else None
-                cells.append(x.new_zeros(mine.shape[1]) if part is None else part)
-        made.append(torch.stack(cells, 1).view(-1, parts, parts))
-    return torch.stack(made)
+        for row, column in itertools.product(range(parts), repeat=2):
+            rows, columns = _span(y0 + row * step_y, step_y, size[-2]), _span(x0 + column * step_x, step_x, size[-1])
+            if rows.start < rows.stop and columns.start < columns.stop:
+                yield number, row * parts + column, (int(image), slice(None), row, column, rows, columns)
 
 
 def _span(start: float, step: float, size: int) -> slice:
@@ -351,19 +343,23 @@ def _span(start: float, step: float, size: int) -> slice:
 
 @family.kernel_named("PSROIPoolingV2")
 def ps_roi_pooling(x: T, rois: T, *, spatial_scale: float, group_size: int, **_: Any) -> T:
-    return _ps_roi_pooling(x.float(), rois, spatial_scale, group_size)
+    """Pool images over regions: each part of one is the mean over its pixels of its own channels, 0 if it has none."""
+    mine = x.float().view(len(x), -1, group_size, group_size, *x.shape[-2:])
+    made = torch.zeros(rois.shape[0] * rois.shape[2], mine.shape[1], group_size**2)
+    for number, part, where in _region_parts(rois, spatial_scale, group_size, list(x.shape)):
+        made[number, :, part] = mine[where].mean((-2, -1))
+    return made.view(*made.shape[:2], group_size, group_size)
 
 
 @family.kernel_named("PSROIPoolingGradV2D")
 def ps_roi_pooling_grad(
     grad: T, rois: T, *, spatial_scale: float, group_size: int, output_dim: int, input_size: list[int]
 ) -> T:
-    with torch.inference_mode(False), torch.enable_grad():
-        leaf = torch.zeros(len(rois), output_dim * group_size**2, *input_size, requires_grad=True)
-        pooled = _ps_roi_pooling(leaf, rois.clone(), spatial_scale, group_size)
-        if not pooled.requires_grad:  # no region has a pixel
-            return leaf.detach()
-        return torch.autograd.grad(pooled, leaf, grad.float().clone())[0]
+    found, wide = torch.zeros(len(rois), output_dim, group_size, group_size, *input_size), grad.float().flatten(2)
+    for number, part, where in _region_parts(rois, spatial_scale, group_size, input_size):
+        pixels = found[where]
+        pixels += wide[number, :, part, None, None] / pixels[0].numel()
+    return found.flatten(1, 3)
 
 
 @family.kernel_named("BatchMultiClassNonMaxSuppression")
