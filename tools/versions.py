@@ -4,6 +4,7 @@
     python tools/versions.py 2.13.0 --here           # what is installed here
     python tools/versions.py --here --chip 310P 950 --cann 8.1.RC1     # chips and releases of CANN, with what is here
     python tools/versions.py --log report/run.jsonl  # a run on an emulated chip that was made before
+    python tools/versions.py 2.7.1 --keep reports    # with the log and the page of the run
     python tools/versions.py                         # write the page again from what was seen before
 
 The board of tests that others wrote, which tools/foreign/run.py --write keeps, stands on the same page.
@@ -71,8 +72,11 @@ def installed(version: str, python: str, folder: Path) -> Path:
     return folder / "bin"
 
 
-def seen(programs: Path, level: str, options: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return what becomes of the version whose programs these are; with ``options`` of pytest, no census is made."""
+def seen(programs: Path, level: str, options: tuple[str, ...] = (), keep: Path | None = None) -> dict[str, Any]:
+    """Return what becomes of the version whose programs these are; with ``options`` of pytest, no census is made.
+
+    The report of the run is kept in the folder ``keep``.
+    """
     environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
 
@@ -92,6 +96,8 @@ def seen(programs: Path, level: str, options: tuple[str, ...] = ()) -> dict[str,
             found["census"] = dict(sorted(kinds.items()))
         chosen = ("--ascend-device=emulated", f"--ascend-level={level}", *options)
         run("pytest", "--ascend", *chosen, "-q", "--ascend-report=report")
+        if keep:
+            shutil.copytree(Path(folder, "report"), keep, dirs_exist_ok=True)
         return found | counted(_lines(Path(folder, "report", "run.jsonl"), "record"))
 
 
@@ -234,6 +240,7 @@ def main() -> None:
     parser.add_argument("--environment", type=Path, help="take an environment that is there")
     parser.add_argument("--chip", nargs="*", default=[], help="chips to be, as --ascend-emulated-chip has them")
     parser.add_argument("--cann", nargs="*", default=[], help="releases of CANN to answer as")
+    parser.add_argument("--keep", type=Path, help="a folder to keep the reports of versions in")
     parser.add_argument("--log", nargs="*", default=[], type=Path, help="logs of runs on emulated chips to add")
     given = parser.parse_args()
     known, played = (json.loads(each.read_text(encoding="utf-8")) if each.exists() else {} for each in (SEEN, PLAYED))
@@ -242,10 +249,13 @@ def main() -> None:
         made = None if given.here or given.environment else Path(tempfile.mkdtemp(prefix=f"torch_npu-{version}-"))
         try:
             ready = Path(sys.executable).parent if given.here else given.environment and given.environment / "bin"
-            known[version] = seen(ready or installed(version, given.python, made or Path()), given.level)
+            programs = ready or installed(version, given.python, made or Path())
+            found = seen(programs, given.level, keep=given.keep and given.keep / version)
         finally:
             if made:
                 shutil.rmtree(made, ignore_errors=True)
+        # Another run of this command may have seen another version meanwhile.
+        known = {**(json.loads(SEEN.read_text(encoding="utf-8")) if SEEN.exists() else {}), version: found}
         SEEN.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     text = between(PAGE.read_text(encoding="utf-8"), BEGIN, END, page(known))
     text = between(text, BEGIN_PLAYED, END_PLAYED, page_of_played(played))

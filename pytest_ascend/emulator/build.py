@@ -109,12 +109,14 @@ def _build(compiler: str, libraries: list[Path], target: Path) -> None:
 def _compile_all(compiler: str, libraries: list[Path], home: Path) -> None:
     needed, names = needed_from_cann(libraries)
     runtime = sorted((HERE / "runtime").glob("*.c"))
-    missing = _write(home, "missing.c", missing_source(needed - _defined(runtime)))
+    collectives = sorted((HERE / "hccl").glob("*.c"))
+    # An old torch_npu, whose libraries need libascendcl.so first, would find a stub there before the function itself.
+    missing = _write(home, "missing.c", missing_source(needed - _defined([*runtime, *collectives])))
     operators = _write(home, "operators.c", operators_source(declared_signatures()))
     empty = _write(home, "empty.c", "typedef int nothing;\n")
     _link(compiler, home, "libascendcl.so", [*runtime, missing], "-ldl", "-lpthread")
     _link(compiler, home, "libopapi.so", [operators], "-lascendcl")
-    _link(compiler, home, "libhccl.so", sorted((HERE / "hccl").glob("*.c")), "-lascendcl", "-lpthread", "-lm")
+    _link(compiler, home, "libhccl.so", collectives, "-lascendcl", "-lpthread", "-lm")
     _link(compiler, home, "libhcomm.so", [empty], "-Wl,--no-as-needed", "-lhccl")
     for name in {*names, *_OPENED_AT_RUN_TIME} - {"libascendcl.so", "libopapi.so", "libhccl.so"}:
         _link(compiler, home, name, [empty], "-Wl,--no-as-needed", "-lascendcl")

@@ -21,7 +21,7 @@ from pytest_ascend.emulator.dtype_support import check_of
 from pytest_ascend.emulator.faults import apply_faults
 from pytest_ascend.emulator.kernels import all_kernels, all_named
 from pytest_ascend.emulator.kernels.overflow import computes, saturate
-from pytest_ascend.emulator.registry import Body, Kernel
+from pytest_ascend.emulator.registry import Body, Kernel, with_kernels_of_float32
 from pytest_ascend.emulator.tensors import DTYPES, DeviceMemory, Refused, readers, set_view_shape, write
 from pytest_ascend.errors import EmulatorUnavailable
 
@@ -160,7 +160,8 @@ def call_of(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> C
     changed = [place for place, (i, _) in enumerate(inputs) if parameters[i].role == "inout"]
     block = ctypes.c_int64 * len(parameters)
     check = check_of(kernel.signature, os.environ.get(CHIP, ""))
-    compute = _into(kernel.body) if kernel.into else _written(kernel.body, outputs)
+    body = with_kernels_of_float32(kernel.signature, kernel.body)
+    compute = _into(body) if kernel.into else _written(body, outputs)
 
     def call(address: int) -> None:
         words = block.from_address(address)[:]
@@ -235,12 +236,11 @@ def name_of(words: int) -> str:
 
 def named_call(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> Callable[[int], None]:
     """Return the function that reads the arguments at an address and runs the kernel; ``last`` sees the results."""
+    body = with_kernels_of_float32(kernel.signature, kernel.body)
 
     def call(words: int) -> None:
         _, n, inputs, m, outputs, count, attributes = (ctypes.c_int64 * 7).from_address(words)[:]
-        made = kernel.body(
-            *(_tensor(each, memory) for each in _items(inputs, n)), **dict(_attributes(attributes, count))
-        )
+        made = body(*(_tensor(each, memory) for each in _items(inputs, n)), **dict(_attributes(attributes, count)))
         descriptors = _items(outputs, m)
         targets = [_tensor(each, memory) for each in descriptors]
         results = made if isinstance(made, tuple) else (made,)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -176,6 +177,8 @@ def _known(inputs: Iterable[Parameter], known: set[str], given: Iterable[Any]) -
 
 
 NARROW = (torch.float16, torch.bfloat16)
+#: What torch says of half precision that it has no kernel for.
+NO_KERNEL = re.compile("not implemented for '(Half|BFloat16)'")
 
 
 def _in_float32(signature: Signature, body: Body) -> Body:
@@ -195,6 +198,24 @@ def _in_float32(signature: Signature, body: Body) -> Body:
             if target is not value:
                 write(target, value)
         return made
+
+    return computed
+
+
+def with_kernels_of_float32(signature: Signature, body: Body) -> Body:
+    """Return the body, which computes half precision in float32 if torch's CPU kernels do not take it.
+
+    Old versions of torch lack many, as 2.3 that of a reflection pad in float16.
+    """
+    wide = _in_float32(signature, body)
+
+    def computed(*given: Any, **out: Any) -> Any:
+        try:
+            return body(*given, **out)
+        except RuntimeError as error:
+            if not NO_KERNEL.search(str(error)):
+                raise
+        return wide(*given, **out)
 
     return computed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -31,7 +32,13 @@ from pytest_ascend.operators.values import StoredTensor
 #: Outputs or gradients, in order; None for a gradient that does not exist.
 Tensors: TypeAlias = list[torch.Tensor | None]
 
+#: Moves a tensor, or casts it.
+Change: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+
 CPU = torch.device("cpu")
+_HALF = (torch.float16, torch.bfloat16)
+#: What torch says of a dtype that it has no kernel for.
+_NO_KERNEL = re.compile("not implemented for '(Half|BFloat16)'")
 #: The layouts of reference runs: the CPU uses other kernels for them, which round more often.
 SUM_LAYOUTS: tuple[Layout, ...] = (contiguous, stepped, transposed)
 
@@ -144,12 +151,34 @@ def computed(operator: Operator, sample: Sample, dtype: str, layouts: tuple[Layo
     exact = operator.definition or operator.function
     with numbers_in_float64():
         expected = forward(operator, exact, *on_tensors(double, sample.arguments(operator.name, kind)))
-    return Results(list(expected), tuple(list(_reference_runs(operator, sample, kind, layout)) for layout in layouts))
+    return Results(list(expected), tuple(_reference_runs(operator, sample, kind, layout) for layout in layouts))
 
 
-def _reference_runs(operator: Operator, sample: Sample, kind: torch.dtype, layout: Layout) -> list[torch.Tensor]:
-    args, kwargs = on_tensors(onto(CPU, layout), sample.arguments(operator.name, kind))
-    return forward(operator, operator.function, args, kwargs)
+def _reference_runs(operator: Operator, sample: Sample, kind: torch.dtype, layout: Layout) -> Tensors:
+    return own_forward(operator, sample.arguments(operator.name, kind), onto(CPU, layout), kind)
+
+
+def own_forward(operator: Operator, given: Any, change: Change, kind: torch.dtype) -> Tensors:
+    """Return what the CPU computes in the dtype itself from given inputs, changed."""
+
+    def compute(change: Change) -> Tensors:
+        return list(forward(operator, operator.function, *on_tensors(change, given)))
+
+    return _or_rounded(compute, change, kind)
+
+
+def _or_rounded(compute: Callable[[Change], Tensors], change: Change, kind: torch.dtype) -> Tensors:
+    """Return what the CPU computes from changed inputs; without a kernel for half precision, float32's, rounded.
+
+    Old versions of torch lack many such kernels, as 2.3 that of mse_loss in bfloat16.
+    """
+    try:
+        return compute(change)
+    except RuntimeError as error:
+        if kind not in _HALF or not _NO_KERNEL.search(str(error)):
+            raise
+    found = compute(lambda tensor: _in_float32(change(tensor)))
+    return [each.to(kind) if each is not None and each.dtype is torch.float32 else each for each in found]
 
 
 def differentiated(
@@ -164,7 +193,10 @@ def differentiated(
 
 def own_gradients(operator: Operator, sample: Sample, dtype: str, layout: Layout = contiguous) -> Tensors:
     """Differentiate on the CPU in the dtype itself, with inputs in a layout."""
-    return _gradients(operator.function, operator, sample, getattr(torch, dtype), onto(CPU, layout))
+    kind = getattr(torch, dtype)
+    return _or_rounded(
+        lambda change: _gradients(operator.function, operator, sample, kind, change), onto(CPU, layout), kind
+    )
 
 
 def _gradients(

@@ -18,7 +18,16 @@ from pytest_ascend.operators.calling import Layout, as_it_is, forward, on_tensor
 from pytest_ascend.operators.generator import AXES, IN_PLACE_EVERY, POINTWISE, USUAL, Generated, generate, shift_of
 from pytest_ascend.operators.judging import alike, digest, expected, settings
 from pytest_ascend.operators.operator import FUNCTION, MOVE, Operator
-from pytest_ascend.operators.reference import CPU, Definition, Results, Tensors, computed, differentiated, own_gradients
+from pytest_ascend.operators.reference import (
+    CPU,
+    Definition,
+    Results,
+    Tensors,
+    computed,
+    differentiated,
+    own_forward,
+    own_gradients,
+)
 from pytest_ascend.operators.samples import USUAL_TERMS, Sample, call
 from pytest_ascend.operators.target import Target, in_dtype
 from pytest_ascend.operators.values import StoredTensor, Values, Variant
@@ -110,7 +119,7 @@ class Sweep:
             try:
                 if self.defined:
                     return self.forward(sample, self.dtype).reference_runs[0]
-                return list(forward(self.operator, self.operator.function, *on_tensors(_copied(layout), given)))
+                return own_forward(self.operator, given, _copied(layout), getattr(torch, self.dtype))
             except Exception:  # noqa: BLE001 - whatever the CPU raises, the call is not legal
                 return None
 
@@ -181,11 +190,20 @@ class WrongCall(Disagreement):
 
 
 def check(target: Target, compare: PrecisionCompare) -> None:
-    """Run all calls. Raises WrongCall, with the smallest failing call, if one is wrong."""
+    """Run all calls. Raises WrongCall, with the smallest failing call, if one is wrong.
+
+    Raises NotImplementedError if the installed torch does not have the operator.
+    """
     target.varied = run(target, compare)
     if not target.varied:
-        count = len(_sweep_of(target).calls)
-        raise Disagreement(f"{target.operator.name}: the CPU takes none of {count} generated calls")
+        sweep = _sweep_of(target)
+        try:
+            sweep.forward(sweep.calls[0].sample, sweep.dtype)
+        except NotImplementedError:  # this torch does not have the operator
+            raise
+        except Exception:  # noqa: BLE001, S110 - the call is not legal
+            pass
+        raise Disagreement(f"{target.operator.name}: the CPU takes none of {len(sweep.calls)} generated calls")
 
 
 def run(target: Target, compare: PrecisionCompare) -> Counter[str]:

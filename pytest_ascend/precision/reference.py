@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
+from pytest_ascend.dispatching import unseen
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.orders import SHORT, other_order
 from pytest_ascend.precision.stand_ins import cross_entropy_inside, products_in_float32, stand_ins
@@ -51,7 +52,7 @@ class Reference(Tensor):
     @staticmethod
     def of(value: Tensor, source: Source, ways: Ways) -> Reference:
         """Return the same tensor with reference runs."""
-        made: Reference = value.as_subclass(Reference)
+        made: Reference = _of_class(value, Reference)
         made.source, made.ways = source, ways
         return made
 
@@ -69,11 +70,11 @@ class Reference(Tensor):
 
     def __deepcopy__(self, memo: Any) -> Reference:
         """Copy the values, and share the reference runs."""
-        return Reference.of(self.as_subclass(Tensor).clone(), self.source, self.ways)
+        return Reference.of(_of_class(self, Tensor).clone(), self.source, self.ways)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle it as a plain tensor."""
-        return self.as_subclass(Tensor).__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+        return _of_class(self, Tensor).__reduce_ex__(protocol)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
@@ -98,7 +99,13 @@ class Reference(Tensor):
 
 
 def _plain(value: Any) -> Any:
-    return value.as_subclass(Tensor) if isinstance(value, Reference) else value
+    return _of_class(value, Tensor) if isinstance(value, Reference) else value
+
+
+def _of_class(value: Tensor, kind: type[Tensor]) -> Any:
+    """Return the tensor as one of a class: behind a mode, torch before 2.5 cannot change the class."""
+    with unseen():
+        return value.as_subclass(kind)
 
 
 def _is_pure(func: Any) -> bool:
@@ -121,7 +128,7 @@ def _applied(func: Any, arguments: tuple[Any, Any], place: int, mode: Mode, coun
 
 def plain(value: Tensor) -> Tensor:
     """Return a reference as a plain float64 tensor, and any other tensor unchanged."""
-    return value.as_subclass(Tensor) if isinstance(value, Reference) else value
+    return _of_class(value, Tensor) if isinstance(value, Reference) else value
 
 
 @dataclass(eq=False)

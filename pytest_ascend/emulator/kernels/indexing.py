@@ -199,6 +199,18 @@ def embedding_bag(
     return output, None if mode == _SUM and padding < 0 else bag, size, largest if mode == _MAX else None
 
 
+@family.kernel_named("EmbeddingBag")
+def embedding_bag_by_name(
+    weight: T, indices: T, offsets: T, weights: T | None = None, *, mode: str, padding_idx: int, **how: bool
+) -> tuple[T, Optional, T, Optional]:
+    """Return the bags, of which bag each index is, their sizes, and the largest elements, as an old torch_npu asks."""
+    rest = (how["sparse"], weights, how["include_last_offset"], padding_idx)
+    number = ("sum", "mean", "max").index(mode)
+    output, bag, size, largest = aten._embedding_bag(weight, indices, offsets, False, number, *rest)
+    # For a sum torch_npu makes room for a bag of each index, and drops it.
+    return output, bag if bag.numel() else None, size, largest if number == _MAX else None
+
+
 @family.kernel(
     "aclnnOneHot(Tensor self, int64 numClasses, Tensor onValue, Tensor offValue, int64 axis, out Tensor out)"
 )

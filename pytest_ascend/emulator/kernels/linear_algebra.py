@@ -69,6 +69,16 @@ op(
 )
 
 
+def cdist(x1: T, x2: T, p: float) -> T:
+    """Return the distances of all rows. Both operands come expanded to (..., rows, other rows, columns)."""
+    return aten._cdist_forward(x1[..., :, 0, :], x2[..., 0, :, :], torch.inf if p == -1 else p, None)  # type: ignore[no-any-return]
+
+
+# An old torch_npu calls these by name.
+family.named("Cdist", cdist, wide=True)
+family.named("Svd", lambda x, compute_uv, full_matrices: svd(x, full_matrices, compute_uv))
+
+
 @family.kernel_named("CdistGrad")
 def cdist_grad(grad: T, x1: T, x2: T, distance: T, p: float) -> T:
     """Return the gradient of the first rows; all operands come expanded to (..., rows, other rows, columns).
