@@ -95,7 +95,9 @@ def seen(programs: Path, level: str, options: tuple[str, ...] = (), keep: Path |
             kinds = Counter(json.loads(census.stdout)["operators"].values())
             found["census"] = dict(sorted(kinds.items()))
         chosen = ("--ascend-device=emulated", f"--ascend-level={level}", *options)
-        run("pytest", "--ascend", *chosen, "-q", "--ascend-report=report")
+        done = run("pytest", "--ascend", *chosen, "-q", "--ascend-report=report")
+        if not Path(folder, "report", "run.jsonl").exists():
+            return {**found, "fails": f"pytest ends before the first case: {_last(done)}"}
         if keep:
             shutil.copytree(Path(folder, "report"), keep, dirs_exist_ok=True)
         return found | counted(_lines(Path(folder, "report", "run.jsonl"), "record"))

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten, tree_map
 
 from pytest_ascend.dispatching import EagerDispatchMode
 
@@ -200,7 +200,7 @@ def _faithful(func: Any, *args: Any, **kwargs: Any) -> Any:
     Floating-Point Arithmetic*, chapter 10).
     """
     usual = func(*args, **kwargs)
-    if kwargs.get("out") is not None or not any(map(_is_short, tree_leaves((args, kwargs)))):
+    if kwargs.get("out") is not None or not any(map(_is_short, tree_flatten((args, kwargs))[0])):
         return usual
     exact = func(*(_widened(each) for each in args), **kwargs)
     return tree_map(_rounded, usual, exact)
