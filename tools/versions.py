@@ -5,6 +5,7 @@
     python tools/versions.py --here --chip 310P 950 --cann 8.1.RC1     # chips and releases of CANN, with what is here
     python tools/versions.py --log report/run.jsonl  # a run on an emulated chip that was made before
     python tools/versions.py 2.7.1 --keep reports    # with the log and the page of the run
+    python tools/versions.py 2.7.1 --keep reports --again     # after a repair: only what did not pass in that log
     python tools/versions.py                         # write the page again from what was seen before
 
 The board of tests that others wrote, which tools/foreign/run.py --write keeps, stands on the same page.
@@ -101,6 +102,23 @@ def seen(programs: Path, level: str, options: tuple[str, ...] = (), keep: Path |
         if keep:
             shutil.copytree(Path(folder, "report"), keep, dirs_exist_ok=True)
         return found | counted(_lines(Path(folder, "report", "run.jsonl"), "record"))
+
+
+def repeated(programs: Path, known: Mapping[str, Any], kept: Path) -> dict[str, Any]:
+    """Return what is known of a version, after another run of the cases that did not pass in the report kept."""
+    records = {each["case"]["id"]: each for each in _lines(kept / "run.jsonl", "record")}
+    doubtful = " or ".join(name for name, each in records.items() if each["outcome"] not in OUTCOMES[:2])
+    if not doubtful:
+        return dict(known)
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    chosen = ("--ascend-device=emulated", f"--ascend-level={known['level']}", "-k", doubtful)
+    with tempfile.TemporaryDirectory() as folder:
+        command = ("pytest", "--ascend", *chosen, "-q", "--ascend-report=report")
+        subprocess.run(command, env=environment, cwd=folder, capture_output=True, check=False, timeout=LIMIT_S)  # noqa: S603
+        again = {each["case"]["id"]: each for each in _lines(Path(folder, "report", "run.jsonl"), "record")}
+        if again:
+            shutil.copytree(Path(folder, "report"), kept / "again", dirs_exist_ok=True)
+    return {**known, **counted([*(records | again).values()])}
 
 
 def counted(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -243,6 +261,7 @@ def main() -> None:
     parser.add_argument("--chip", nargs="*", default=[], help="chips to be, as --ascend-emulated-chip has them")
     parser.add_argument("--cann", nargs="*", default=[], help="releases of CANN to answer as")
     parser.add_argument("--keep", type=Path, help="a folder to keep the reports of versions in")
+    parser.add_argument("--again", action="store_true", help="only run what did not pass in the report kept")
     parser.add_argument("--log", nargs="*", default=[], type=Path, help="logs of runs on emulated chips to add")
     given = parser.parse_args()
     known, played = (json.loads(each.read_text(encoding="utf-8")) if each.exists() else {} for each in (SEEN, PLAYED))
@@ -252,7 +271,12 @@ def main() -> None:
         try:
             ready = Path(sys.executable).parent if given.here else given.environment and given.environment / "bin"
             programs = ready or installed(version, given.python, made or Path())
-            found = seen(programs, given.level, keep=given.keep and given.keep / version)
+            keep = given.keep and given.keep / version
+            found = (
+                repeated(programs, known[version], keep)
+                if keep and given.again
+                else seen(programs, given.level, keep=keep)
+            )
         finally:
             if made:
                 shutil.rmtree(made, ignore_errors=True)
