@@ -153,7 +153,8 @@ def _cause(record: Mapping[str, Any]) -> str:
 
 
 def _last(done: subprocess.CompletedProcess[str]) -> str:
-    lines = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith(("[W", "[ERROR"))]
+    aside = ("[W", "[ERROR", "hint:")
+    lines = [line for line in done.stderr.splitlines() if line.strip() and not line.strip().startswith(aside)]
     code = f"signal {-done.returncode}: " if done.returncode < 0 else ""
     return code + (lines[-1].strip()[:300] if lines else "no message")
 

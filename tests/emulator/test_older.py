@@ -209,3 +209,34 @@ def test_ctc_losses_by_name_and_their_gradients(zero: bool, blank: int) -> None:
     grad, how["blank"] = floats(2, seed=1), blank
     found = by_name("CTCLossV2Grad")(grad, log_probs, targets, lengths, target_lengths, loss, alpha, **how)
     close(found.exp(), gradients(losses, grad, log_probs)[0].exp(), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 2.0, -1.0])
+def test_distances_of_rows_that_come_expanded(p: float) -> None:
+    x, y = floats(2, 3, 1, 4), floats(2, 1, 5, 4, seed=1)
+    apart = (x - y).abs()
+    wanted = {0.0: apart.ne(0).sum(-1).float(), -1.0: apart.amax(-1)}.get(p)
+    expected = apart.pow(p).sum(-1).pow(1 / p) if wanted is None else wanted
+    close(by_name("Cdist")(x.expand(2, 3, 5, 4), y.expand(2, 3, 5, 4), p), expected)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_by_name(mode: str) -> None:
+    rows, indices = floats(6, 4), torch.tensor([0, 5, 2, 2, 1], dtype=torch.int32)
+    how = {"scale_grad_by_freq": False, "sparse": False, "include_last_offset": False}
+    offsets = torch.tensor([0, 2], dtype=torch.int32)
+    output, bag, size, largest = by_name("EmbeddingBag")(rows, indices, offsets, mode=mode, padding_idx=-1, **how)
+    summed = {"sum": torch.sum, "mean": torch.mean, "max": torch.amax}[mode]
+    close(output, torch.stack([summed(rows[[0, 5]], 0), summed(rows[[2, 2, 1]], 0)]))
+    assert bag is None if mode == "sum" else bag.tolist() == [0, 0, 1, 1, 1]
+    assert mode == "sum" or size.tolist() == [2, 3]
+    assert (largest is None) == (mode != "max")
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_singular_values_by_name(full: bool) -> None:
+    x = floats(2, 5, 3)
+    sigma, u, v = by_name("Svd")(x, compute_uv=True, full_matrices=full)
+    assert u.shape == (2, 5, 5 if full else 3)
+    close(u[..., :3] * sigma.unsqueeze(-2) @ v.mH, x)
+    close(by_name("Svd")(x, compute_uv=False, full_matrices=full), (sigma, None, None))

@@ -38,6 +38,10 @@ def test_functions_that_the_runtime_has_are_not_filled_in() -> None:
     assert "missing_lock" not in defined
 
 
+def test_collectives_are_not_filled_in_either() -> None:
+    assert {"HcclGetRootInfo", "HcclAllReduce"} <= build._defined(sorted((build.HERE / "hccl").glob("*.c")))
+
+
 def test_what_torch_npu_needs_is_read_from_its_libraries() -> None:
     symbols, libraries = needed_from_cann(torch_npu_libraries())
     assert {"aclInit", "aclrtMalloc", "rtKernelLaunch"} <= symbols

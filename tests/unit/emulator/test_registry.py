@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from pytest_ascend.emulator.kernels import FAMILIES
-from pytest_ascend.emulator.registry import Family, aten
+from pytest_ascend.emulator.registry import Family, aten, with_kernels_of_float32
+from pytest_ascend.emulator.signature import parse
 
 
 def _around(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,6 +35,29 @@ def test_what_a_family_widens_is_computed_in_float32_and_written_where_it_change
     assert seen == [torch.float32] * 3 + [torch.float16] * 3
     assert total.tolist() == [3.0] * 3
     assert out.tolist() == [2.0] * 3
+
+
+def test_half_precision_that_torch_has_no_kernel_for_is_computed_in_float32_and_rounded_once() -> None:
+    def body(x: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+        if x.dtype is torch.float16:
+            raise RuntimeError("\"own_cpu\" not implemented for 'Half'")
+        total.add_(x)
+        return x / 3
+
+    family = Family("of a test")
+    family.op("aclnnA(Tensor x, inout Tensor total, out Tensor out)", body)
+    computed = with_kernels_of_float32(family.kernels[0].signature, body)
+    total = torch.ones(3, dtype=torch.float16)
+    assert computed(torch.ones(3, dtype=torch.float16), total).tolist() == (torch.ones(3) / 3).tolist()
+    assert total.tolist() == [2.0] * 3
+
+
+def test_other_errors_of_a_kernel_stay() -> None:
+    def body(x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError(f"not implemented for 'Long': {x}")
+
+    with pytest.raises(RuntimeError, match="'Long'"):
+        with_kernels_of_float32(parse("aclnnA(Tensor x, out Tensor out)"), body)(torch.ones(1))
 
 
 def test_kernels_of_what_torch_lacks_are_left_out_however_they_are_made() -> None:

@@ -14,6 +14,7 @@ import torch
 from pytest_ascend.coverage.manifest import SWEEP_GENERATION
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators import Operator, call, sweep
+from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.calling import as_it_is
 from pytest_ascend.operators.checks import check
 from pytest_ascend.operators.generator import (
@@ -170,6 +171,33 @@ def test_a_call_is_not_asked_that_takes_much_memory_on_its_way(count: int) -> No
         sample, sample.arguments("spread", torch.float32), as_it_is
     )
     assert (found is None) == (count > 700)
+
+
+def without_a_kernel_of_half(x: T) -> T:
+    if x.dtype is torch.bfloat16:
+        raise RuntimeError("\"third_cpu\" not implemented for 'BFloat16'")
+    return x / 3
+
+
+def test_half_precision_that_the_cpu_has_no_kernel_for_is_that_of_float32_rounded() -> None:
+    operator = Operator("third", without_a_kernel_of_half, lambda make: [call(make.normal(70))])
+    sample = operator.samples("bfloat16")[0]
+    ((x,), _) = given = sample.arguments("third", torch.bfloat16)
+    reference = Sweep.of(operator, "bfloat16", 0)
+    wanted = (x.float() / 3).bfloat16()
+    assert digest(reference.usual(sample, given, as_it_is)) == digest([wanted])
+    assert [digest(each) for each in reference.forward(sample, "bfloat16").reference_runs] == [digest([wanted])] * 3
+    (gradient,) = reference.usual_gradients(sample)
+    assert gradient.dtype is torch.bfloat16
+
+
+def test_an_operator_that_torch_does_not_have_is_not_a_wrong_one() -> None:
+    operator = Operator(
+        "absent", resolve("torch.nothing_of_this_name"), lambda make: [call(make.normal(7))], sweep=True
+    )
+    case = Case(suite="user", subject="absent", property="sweep", dtype="float32")
+    with pytest.raises(NotImplementedError, match="is not implemented in torch"):
+        judged(Target(case, operator, Sweep.of(operator, "float32", 6), torch.device("cpu")))
 
 
 def test_what_the_cpu_lets_grow_in_place_is_not_asked() -> None:
