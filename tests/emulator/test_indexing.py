@@ -12,6 +12,7 @@ import torch_npu
 from torch.nn import functional
 
 from .both import FLOATS, assert_identical, assert_same, floats, integers, operators
+from .kernel import called
 
 DTYPES = (*FLOATS, torch.int64, torch.int32, torch.uint8, torch.bool)
 
@@ -209,3 +210,19 @@ def test_the_operators_run_on_the_device() -> None:
     assert operators(lambda: x[rows]) == {"aclnnIndex"}
     assert operators(lambda: x.index_put_((rows,), other)) == {"aclnnIndexPutImpl"}
     assert operators(lambda: functional.embedding(rows, x)) == {"aclnnEmbedding"}
+
+
+@pytest.mark.parametrize(
+    "given", [torch.tensor([2, 0]), torch.tensor([[1, 2], [0, 0]])], ids=["by batch", "with batch"]
+)
+def test_updates_are_quantized_and_written_from_a_place_on(given: torch.Tensor) -> None:
+    x, updates = torch.zeros(2, 5, 3, dtype=torch.int8), floats(2, 2, 3) * 20
+    scales, zeros = torch.tensor([0.5, 1.0, 2.0]), torch.tensor([1.0, 0.0, -1.0])
+    called("InplaceQuantScatter", x, given, updates, scales, zeros, -2, -1, 1)
+    wanted = torch.zeros(2, 5, 3, dtype=torch.int8)
+    for source, (batch, start) in enumerate([(0, 2), (1, 0)] if given.dim() == 1 else [(1, 2), (0, 0)]):
+        for row in range(2):
+            for column in range(3):
+                number = updates[source, row, column].item() / scales[column].item() + zeros[column].item()
+                wanted[batch, start + row, column] = min(max(round(number), -128), 127)
+    assert x.tolist() == wanted.tolist()

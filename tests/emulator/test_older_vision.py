@@ -84,10 +84,10 @@ def _pixel(image: T, y: float, x: float) -> T:
 
 
 def _pooled(x: T, roi: list[float], scale: float, samples: int, mode: int) -> T:
-    shift = 0.5 if mode == 2 else 0.0
+    shift = 0.5 if mode >= 2 else 0.0
     left, top = roi[1] * scale - shift, roi[2] * scale - shift
     right, bottom = (each * scale - shift for each in (roi[3] + (mode == 1), roi[4] + (mode == 1)))
-    least = 0.0 if mode == 2 else 1.0  # a region that is not aligned has one pixel at least
+    least = 0.0 if mode >= 2 else 1.0  # a region that is not aligned has one pixel at least
     high, wide = max(bottom - top, least) / 3, max(right - left, least) / 2
     made = torch.zeros(x.shape[1], 3, 2)
     down, across = (samples or max(math.ceil(each), 1) for each in (high, wide))
@@ -101,7 +101,7 @@ def _pooled(x: T, roi: list[float], scale: float, samples: int, mode: int) -> T:
 
 
 @pytest.mark.parametrize("samples", [0, 2])
-@pytest.mark.parametrize("mode", [0, 1, 2])
+@pytest.mark.parametrize("mode", [0, 1, 2, 3])
 def test_a_region_is_pooled_from_samples_between_pixels(mode: int, samples: int) -> None:
     x, scale = floats(2, 3, 6, 7), 0.4
     how = {"spatial_scale": scale, "pooled_height": 3, "pooled_width": 2, "sample_num": samples, "roi_end_mode": mode}
@@ -115,8 +115,8 @@ def test_a_region_is_pooled_from_samples_between_pixels(mode: int, samples: int)
 
 def test_an_end_of_a_region_that_is_not_known_is_refused() -> None:
     how = {"spatial_scale": 1.0, "pooled_height": 2, "pooled_width": 2, "sample_num": 2}
-    with pytest.raises(NotImplementedError, match="roi_end_mode 3"):
-        by_name("ROIAlign")(floats(1, 1, 4, 4), torch.zeros(1, 5), roi_end_mode=3, **how)
+    with pytest.raises(NotImplementedError, match="roi_end_mode 4"):
+        by_name("ROIAlign")(floats(1, 1, 4, 4), torch.zeros(1, 5), roi_end_mode=4, **how)
 
 
 def test_the_mask_of_boxes_to_keep() -> None:

@@ -185,3 +185,41 @@ def test_values_broadcast_along_an_axis() -> None:
     assert quantization._along(x, values, 1).shape == (1, 3, 1)
     assert quantization._along(x, values, -2).shape == (1, 3, 1)
     assert quantization._along(x, values[:1], 1).shape == ()
+
+
+def _packed(numbers: T) -> T:
+    """Return eight numbers of four bits as one word, along the last dimension."""
+    parts = (numbers.long() & 15) << (4 * torch.arange(8))
+    words = parts.sum(-1)
+    return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("by_row", [False, True])
+def test_products_of_integers_are_scaled(by_row: bool, bits: int) -> None:
+    limit = 2 ** (bits - 1)
+    x1, x2 = (torch.randint(-limit, limit, (5, 16), generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    columns, rows = floats(5), floats(5, seed=1) if by_row else None
+    product = (x1 @ x2.T).double()
+    wanted = product * columns * (1 if rows is None else rows.unsqueeze(-1))
+    given = [_packed(each.view(5, 2, 8)) if bits == 4 else each.to(torch.int8) for each in (x1, x2)]
+    for dtype, expected in ((torch.float32, wanted), (torch.int32, product)):
+        out = torch.empty(5, 5, dtype=dtype)
+        called("QuantMatmulV5", given[0], given[1].T, rows, columns, y=out)
+        close(out.double(), expected)
+
+
+def test_a_product_in_int8_has_an_offset_and_a_bias_before_or_after() -> None:
+    x1, x2 = torch.tensor([[1, 2], [3, -4]], dtype=torch.int8), torch.tensor([[5, 6], [7, 8]], dtype=torch.int8)
+    scale = torch.tensor([0.5, 2.0])
+    packed = scale.view(torch.int32).long()  # as torch_npu passes it without a scale for rows
+    out = torch.empty(2, 2, dtype=torch.int8)
+    called("QuantMatmulV5", x1, x2, None, packed, x2Offset=torch.tensor([3.0]), y=out)
+    assert out.tolist() == [[12, 47], [-4, -25]]
+    wide = torch.empty(2, 2)
+    called("QuantMatmulV5", x1, x2, None, scale, bias=torch.tensor([1, 1], dtype=torch.int32), y=wide)
+    assert wide.tolist() == [[10.0, 46.0], [-6.0, -26.0]]
+    called("QuantMatmulV5", x1, x2, None, scale, bias=torch.tensor([1.0, 1.0]), y=wide)
+    assert wide.tolist() == [[10.5, 45.0], [-5.5, -27.0]]
+    with pytest.raises(NotImplementedError, match="groups"):
+        called("QuantMatmulV5", x1, x2, None, scale, groupSize=32, y=wide)

@@ -302,7 +302,7 @@ def _aligned(
 
 
 #: How a region of pixels becomes one of the image: pixels added to its end, and the place of a pixel's centre.
-_END_MODES = {0: (0, 0.0), 1: (1, 0.0), 2: (0, 0.5)}
+_END_MODES = {0: (0, 0.0), 1: (1, 0.0), 2: (0, 0.5), 3: (0, 0.5)}
 
 
 @family.kernel_named("ROIAlign")

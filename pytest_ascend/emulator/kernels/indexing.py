@@ -251,3 +251,17 @@ def top_k_by_name(x: T, count: T, dim: int = -1, largest: bool = True, **_: Any)
     """Return values and their indices, sorted; equal values keep the order of their indices."""
     made = x.sort(dim=dim, descending=largest, stable=True)
     return made[0].narrow(dim, 0, int(count)), made[1].narrow(dim, 0, int(count))
+
+
+@family.kernel(
+    "aclnnInplaceQuantScatter(inout Tensor self, Tensor indices, Tensor updates, Tensor quantScales,"
+    " Tensor quantZeroPoints, int64 axis, int64 quantAxis, int64 reduction)"
+)
+def quant_scatter(x: T, places: T, updates: T, scales: T, zeros: T | None, axis: int, _: int, _update: int) -> None:
+    """Quantize to int8, and write from a place of each batch on; a place may be given with its batch."""
+    made = updates.float() / scales.float() + (0 if zeros is None else zeros.float())
+    small = made.round().clamp(-128, 127).to(x.dtype)
+    pairs = places.tolist() if places.dim() == 2 else list(enumerate(places.tolist()))
+    for source, (batch, start) in zip(small, pairs, strict=True):
+        along = axis % x.dim() - 1
+        x[batch].narrow(along, start, source.shape[along]).copy_(source)

@@ -6,6 +6,7 @@ import functools
 
 import torch
 
+from pytest_ascend.emulator.kernels.linear import scales_of
 from pytest_ascend.emulator.kernels.normalization import root_mean_square
 from pytest_ascend.emulator.registry import Family
 
@@ -165,3 +166,43 @@ def _to_19_bits(x: T) -> T:
 def rms_norm_quant(x: T, gamma: T, beta: T, scale: T, offset: T, eps: float) -> T:
     normal = x.float() * root_mean_square(x.float(), gamma, eps) * gamma.float() + beta.float()
     return _rounded(normal * scale.float() + offset.float(), torch.int8)
+
+
+# --- products ---
+
+
+def _whole(x: T) -> T:
+    """Return int8 as it is; words of int32 are eight numbers of four bits each, the first lowest, in dense memory."""
+    if x.dtype is not torch.int32:
+        return x
+    dense = x.dim() - 1 if x.stride(-1) == 1 else x.dim() - 2
+    nibbles = (x.movedim(dense, -1).unsqueeze(-1) >> (4 * torch.arange(8, dtype=torch.int32))) & 15
+    return ((nibbles ^ 8) - 8).flatten(-2).movedim(-1, dense)
+
+
+@family.kernel(
+    "aclnnQuantMatmulV5(Tensor x1, Tensor x2, Tensor x1Scale, Tensor x2Scale, Tensor yScale, Tensor x1Offset,"
+    " Tensor x2Offset, Tensor yOffset, Tensor bias, bool transposeX1, bool transposeX2, int64 groupSize, inout Tensor"
+    " y)"
+)
+def quant_matmul_v5(
+    x1: T, x2: T, rows: Optional, columns: T, y_scale: Optional, x1_offset: Optional, x2_offset: Optional,
+    y_offset: Optional, bias: Optional, turn1: bool, turn2: bool, group: int, out: T,
+) -> None:  # fmt: skip
+    """Multiply integers exactly, and scale by row and by column; in int8 with an offset, in int32 without scales.
+
+    A bias in integers is added before the scales, one in floating point after them.
+    """
+    if group or any(each is not None and each.numel() for each in (y_scale, x1_offset, y_offset)):
+        raise NotImplementedError("groups, and other offsets than that of x2, are not implemented")
+    left, right = (x.mT if turn else x for x, turn in ((_whole(x1), turn1), (_whole(x2), turn2)))
+    made, after = left.double() @ right.double(), 0.0 if bias is None else bias
+    if bias is not None and not bias.is_floating_point():
+        made, after = made + bias, 0.0
+    if out.dtype is torch.int32:
+        out.copy_(made)
+        return
+    scaled = made.float() * scales_of(columns) * (1 if rows is None else rows.float().unsqueeze(-1)) + after
+    if out.dtype is torch.int8:
+        scaled = (scaled + (0 if x2_offset is None else x2_offset.float())).round().clamp(-128, 127)
+    out.copy_(scaled)

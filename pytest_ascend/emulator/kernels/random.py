@@ -85,6 +85,12 @@ def exponential_(x: T, _: int, rate: float, seed: int, offset: int) -> None:
     x.exponential_(rate, generator=generator(seed, offset))
 
 
+@family.kernel_named("StatelessRandomNormalV2")
+def normal_stateless(shape: T, key: T, counter: T, _: T, *, dtype: torch.dtype) -> T:
+    made = torch.empty(shape.tolist()).normal_(generator=generator(int(key[0]), int(counter[-1])))
+    return made.to(dtype)
+
+
 @family.kernel_named("RandomChoiceWithMask")
 def random_choice(x: T, *, count: int, seed: int, seed2: int) -> tuple[T, T]:
     """Return places of some of the true elements, in order and padded with 0, and which of them are no padding."""
