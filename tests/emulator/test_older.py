@@ -33,6 +33,13 @@ def test_convolutions_by_name_and_their_gradients(biased: bool) -> None:
     close(found, dx + (0 if added is None else added.view(1, 4, 1, 1)))
 
 
+def test_a_convolution_by_name_is_rounded_once_and_has_one_group_unless_told() -> None:
+    x, weight = floats(2, 40, 5, 6, 4).half(), floats(3, 40, 3, 2, 3, seed=1).half()
+    named = {"strides": [1] * 5, "pads": [0] * 6, "dilations": [1] * 5}
+    found = by_name("Conv3D")(x, weight, data_format="NCDHW", **named)
+    close(found.half(), F.conv3d(x.float(), weight.float()).half(), rtol=1e-3)
+
+
 def test_convolutions_of_volumes_by_name_and_their_gradients() -> None:
     how: dict[str, Any] = {"stride": (2, 1, 1), "padding": (1, 0, 2), "dilation": (1, 2, 1), "groups": 2}
     named = {"strides": [1, 1, 2, 1, 1], "pads": [1, 1, 0, 0, 2, 2], "dilations": [1, 1, 1, 2, 1], "groups": 2}

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from pytest_ascend import emulator
 from pytest_ascend.run.outcomes import classify
 
+sys.path.append(str(Path.cwd().parent))  # some files import what lies beside the folders of tests
 _EVENTS = os.environ.get("FOREIGN_EVENTS", os.devnull)
 _DETAIL_CHARACTERS = 6000
 

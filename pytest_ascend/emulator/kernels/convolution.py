@@ -100,14 +100,15 @@ op("aclnnChannelShuffle(Tensor self, int64 groups, out Tensor out)", torch.chann
 # ---
 
 
-def _plane(strides: L, pads: L, dilations: L, groups: int) -> tuple[L, L, L, bool, L, int]:
+def _plane(strides: L, pads: L, dilations: L, groups: int = 1) -> tuple[L, L, L, bool, L, int]:
     return strides[2:], pads[::2], dilations[2:], False, [0] * len(strides[2:]), groups
 
 
 @family.kernel_named("Conv2D")
 @family.kernel_named("Conv3D")
 def conv2d(x: T, weight: T, bias: T | None = None, *, data_format: str, **geometry: Any) -> T:  # noqa: ARG001
-    return torch.convolution(x, weight, bias, *_plane(**geometry))
+    operands = widened(x, weight, bias)
+    return torch.convolution(operands[0], operands[1], operands[2], *_plane(**geometry))
 
 
 def _gradient(grad: T, x: T, weight: T, geometry: dict[str, Any], place: int) -> T:
