@@ -223,3 +223,39 @@ def test_a_product_in_int8_has_an_offset_and_a_bias_before_or_after() -> None:
     assert wide.tolist() == [[10.5, 45.0], [-5.5, -27.0]]
     with pytest.raises(NotImplementedError, match="groups"):
         called("QuantMatmulV5", x1, x2, None, scale, groupSize=32, y=wide)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("form", ["V2", "V2, counts", "WeightNzV2", "WeightNZ", "WeightNZ, groups of k"])
+def test_gated_products_of_groups_are_quantized_by_row(form: str, bits: int) -> None:
+    drawn = torch.Generator().manual_seed(3)
+    x = torch.randint(-128, 128, (6, 32), generator=drawn).to(torch.int8)
+    weight = torch.randint(-(2 ** (bits - 1)), 2 ** (bits - 1), (2, 32, 16), generator=drawn)
+    scales, rows = torch.rand(2, 2 if "of k" in form else 1, 16, generator=drawn) / 99, torch.rand(6, generator=drawn)
+    given = _packed(weight.view(2, 32, 2, 8)) if bits == 4 else weight.to(torch.int8)
+    if "N" in form:  # in the order of the format NZ, here with 1 or 8 columns in a block
+        given = given.view(2, 2, 16, 2, -1).permute(0, 3, 1, 2, 4).contiguous()
+    shaped = scales if "of k" in form else scales[:, 0]
+    groups = torch.tensor([2, 3] if "counts" in form else [2, 5])  # the last row is of no group
+    name, first = f"GroupedMatmulSwigluQuant{form.partition(',')[0]}", "WeightNZ" in form
+    listed = (given, None, None, shaped) if first else ([given], [shaped], None, None)
+    more = {} if first else {"groupListType": int("counts" in form)}
+    found, steps = called(name, x, *listed, xScale=rows, groupList=groups, **more)[:2]
+    for row in range(5):
+        each = weight[0 if row < 2 else 1].double()
+        parts = [x[row, part].double() @ each[part] for part in (slice(0, 16), slice(16, 32))]
+        factors = scales[0 if row < 2 else 1].double().expand(2, -1)
+        made = (parts[0] * factors[0] + parts[1] * factors[1]) * rows[row]
+        wanted = made[:8] * made[:8].sigmoid() * made[8:]
+        step = wanted.abs().max().item() / 127
+        assert steps[row].item() == pytest.approx(step, rel=1e-4)
+        assert (found[row].double() * step - wanted).abs().max() <= step * 0.51
+    assert not found[5].any()
+
+
+def test_rows_of_groups_are_quantized_by_their_scales() -> None:
+    x, scale, offset = floats(5, 4) * 30, floats(3, 4, seed=1), torch.tensor([2.0])
+    found = called("GroupQuant", x, scale, torch.tensor([2, 2, 5], dtype=torch.int32), offset, torch.int8)
+    for row in range(5):
+        wanted = (x[row] * scale[0 if row < 2 else 2] + 2).round().clamp(-128, 127)
+        assert found[row].tolist() == wanted.tolist()

@@ -206,3 +206,70 @@ def quant_matmul_v5(
     if out.dtype is torch.int8:
         scaled = (scaled + (0 if x2_offset is None else x2_offset.float())).round().clamp(-128, 127)
     out.copy_(scaled)
+
+
+_LISTS = (
+    "Tensor x, TensorList weight, TensorList weightScale, TensorList weightAssistMatrix, Tensor bias, Tensor xScale"
+)
+_SWIGLU_V2 = (
+    f"{_LISTS}, Tensor smoothScale, Tensor groupList, int64 dequantMode, int64 dequantDtype, int64 quantMode,"
+    " int64 groupListType, IntArray tuningConfig, out Tensor output, out Tensor outputScale"
+)
+
+
+def _gated_product(x: T, weight: T, scales: T) -> tuple[T, T]:
+    """Return both halves of the columns of a product; scales are for columns, or for groups of rows, too."""
+    wide = scales_of(scales).view(-1, 1, weight.shape[-1])
+    groups = len(wide)
+    parts = x.double().view(len(x), groups, -1).transpose(0, 1) @ weight.double().view(groups, -1, weight.shape[-1])
+    gate, value = (parts.float() * wide).sum(0).chunk(2, -1)
+    return gate, value
+
+
+def _swiglu_of_groups(x: T, weight: T, scales: T, rows: T, ends: list[int], smooth: Optional) -> tuple[T, T]:
+    """Multiply groups of rows by their weights (groups, k, n), gate, and quantize each row by its largest.
+
+    With five dimensions weights are in the order of the format NZ: (groups, n / 32, k / 16, 16, 32).
+    """
+    in_order = weight.permute(0, 2, 3, 1, 4) if weight.dim() == 5 else weight
+    numbers = in_order.reshape(len(weight), x.shape[-1], -1).contiguous()
+    made = torch.zeros(len(x), scales.shape[-1] // 2)
+    for group, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
+        gate, value = _gated_product(x[start:end], _whole(numbers[group]), scales[group])
+        each = rows[start:end].float().unsqueeze(-1)
+        made[start:end] = torch.nn.functional.silu(gate * each) * (value * each)
+        if smooth is not None:
+            made[start:end] *= smooth[group]
+    steps = made.abs().amax(-1) / 127
+    return (made / steps.unsqueeze(-1)).nan_to_num(0).round(), steps
+
+
+@family.kernel(
+    "aclnnGroupedMatmulSwigluQuantWeightNZ(Tensor x, Tensor weight, Tensor bias, Tensor offset, Tensor weightScale,"
+    " Tensor xScale, Tensor groupList, out Tensor output, out Tensor outputScale, out Tensor outputOffset)"
+)
+def grouped_swiglu_quant(
+    x: T, weight: T, _bias: Optional, _offset: Optional, scales: T, rows: T, groups: T
+) -> tuple[T, T, None]:
+    return (*_swiglu_of_groups(x, weight, scales, rows, groups.tolist(), None), None)
+
+
+@family.kernel(f"aclnnGroupedMatmulSwigluQuantV2({_SWIGLU_V2})")
+@family.kernel(f"aclnnGroupedMatmulSwigluQuantWeightNzV2({_SWIGLU_V2})")
+def grouped_swiglu_quant_v2(
+    x: T, weight: list[T], scales: list[T], _assist: list[T], _bias: Optional, rows: T, smooth: Optional, groups: T,
+    *modes: object,
+) -> tuple[T, T]:  # fmt: skip
+    """Compute as the first version; groups are ends of rows, or with type 1 their numbers."""
+    if len(weight) != 1 or x.dtype is not torch.int8:
+        raise NotImplementedError("only rows in int8 and one tensor of weights are implemented")
+    ends = groups.cumsum(0) if modes[3] == 1 else groups
+    return _swiglu_of_groups(x, weight[0], scales[0], rows, ends.tolist(), smooth)
+
+
+@family.kernel("aclnnGroupQuant(Tensor x, Tensor scale, Tensor groupIndex, Tensor offset, dtype dstType, out Tensor y)")
+def group_quant(x: T, scale: T, ends: T, offset: Optional, dtype: torch.dtype) -> T:
+    """Quantize rows of one group after those of another, each by its scales."""
+    starts = torch.cat([ends.new_zeros(1), ends[:-1]])
+    rows = scale.float().repeat_interleave((ends - starts).long(), 0)
+    return _rounded(x.float() * rows + (0 if offset is None else offset.float()), dtype)
