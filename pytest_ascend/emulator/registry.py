@@ -108,9 +108,13 @@ class Kernel:
 class Family:
     """Related operators, declared in one file."""
 
-    def __init__(self, name: str, *, wide: bool | Iterable[str] = False) -> None:
-        """Make a family; ``wide`` names the operators that compute in float32, or says that all do."""
+    def __init__(self, name: str, *, wide: bool | Iterable[str] = False, promoted: bool = False) -> None:
+        """Make a family; ``wide`` names the operators that compute in float32, or says that all do.
+
+        With ``promoted`` their results are rounded to the inputs' dtype, even where the output's is float32.
+        """
         self.name = name
+        self.promoted = promoted
         self.wide = wide if isinstance(wide, bool) else frozenset(wide)
         self.kernels: list[Kernel] = []
         self.by_name: list[Kernel] = []
@@ -123,7 +127,7 @@ class Family:
             return
         signature = parse(declaration)
         if self.wide is True or (self.wide and signature.name.removeprefix("aclnn") in self.wide):
-            body = _in_float32(signature, body)
+            body = _in_float32(signature, body, promoted=self.promoted)
         self.kernels.append(Kernel(signature, body, into, self.name))
 
     def kernel_of_some(self, declaration: str) -> Callable[[_B], _B]:
@@ -181,7 +185,7 @@ NARROW = (torch.float16, torch.bfloat16)
 NO_KERNEL = re.compile("not implemented for '(Half|BFloat16)'")
 
 
-def _in_float32(signature: Signature, body: Body) -> Body:
+def _in_float32(signature: Signature, body: Body, *, promoted: bool = False) -> Body:
     """Return the body with half precision computed in float32, and rounded once when it is written.
 
     Chips do the same; some of torch's CPU kernels round in between.
@@ -197,6 +201,8 @@ def _in_float32(signature: Signature, body: Body) -> Body:
         for target, value in [(given[i], wide[i]) for i in changed] + [(out[name], wide_out[name]) for name in out]:
             if target is not value:
                 write(target, value)
+            elif promoted:
+                _round_to_inputs(target, given)
         return made
 
     return computed
@@ -218,6 +224,18 @@ def with_kernels_of_float32(signature: Signature, body: Body) -> Body:
         return wide(*given, **out)
 
     return computed
+
+
+def _round_to_inputs(target: Any, given: Iterable[Any]) -> None:
+    """Round float32 in place, where all floating inputs are of one and the same dtype in half precision."""
+    dtypes = {each.dtype for each in given if isinstance(each, torch.Tensor) and each.is_floating_point()}
+    if (
+        isinstance(target, torch.Tensor)
+        and target.dtype is torch.float32
+        and len(dtypes) == 1
+        and dtypes <= set(NARROW)
+    ):
+        target.copy_(target.to(dtypes.pop()))
 
 
 def _wide(value: Any) -> Any:

@@ -229,3 +229,14 @@ def test_complex_numbers() -> None:
 def test_into_a_given_output() -> None:
     assert_same(lambda a, b: torch.add(a, b, out=a), floats(3, 5), floats(3, 5, seed=1))
     assert_same(lambda a, b: torch.mul(a, b, out=torch.empty_like(a)), floats(3, 5), floats(3, 5, seed=1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("function", [torch.add, torch.sub, torch.mul, torch.div, torch.pow])
+def test_a_wider_output_takes_results_in_the_dtype_of_the_inputs(function: Any, dtype: torch.dtype) -> None:
+    x, y = floats(4, 5, dtype=dtype).abs() + 0.5, floats(4, 5, dtype=dtype, seed=1).abs() + 0.5
+    found, mixed = torch.empty(4, 5, device="npu"), torch.empty(4, 5, device="npu")
+    function(x.npu(), y.npu(), out=found)
+    assert found.cpu().equal(function(x.float(), y.float()).to(dtype).float())
+    function(x.npu(), y.float().npu(), out=mixed)
+    torch.testing.assert_close(mixed.cpu(), function(x.float(), y.float()), rtol=1e-6, atol=1e-7)

@@ -48,7 +48,7 @@ _WIDE = (
     "XLogYTensor",
 )
 
-family = Family("elementwise", wide=_WIDE)
+family = Family("elementwise", wide=_WIDE, promoted=True)
 op = family.op
 
 

@@ -221,7 +221,9 @@ def _gated_product(x: T, weight: T, scales: T) -> tuple[T, T]:
     """Return both halves of the columns of a product; scales are for columns, or for groups of rows, too."""
     wide = scales_of(scales).view(-1, 1, weight.shape[-1])
     groups = len(wide)
-    parts = x.double().view(len(x), groups, -1).transpose(0, 1) @ weight.double().view(groups, -1, weight.shape[-1])
+    parts = x.double().view(len(x), groups, x.shape[-1] // groups).transpose(0, 1) @ weight.double().view(
+        groups, -1, weight.shape[-1]
+    )
     gate, value = (parts.float() * wide).sum(0).chunk(2, -1)
     return gate, value
 
