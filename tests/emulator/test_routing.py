@@ -164,12 +164,15 @@ def test_results_of_experts_are_added(skips: int, biased: bool) -> None:
               called("MoeFinalizeRouting", rows, x1, x2, None, scales, places, experts))  # fmt: skip
 
 
-def test_ways_that_are_not_emulated_are_refused() -> None:
-    given: list[Any] = [floats(2, 4), torch.tensor([0, 1]), None, None, None, floats(2, 1), None]
-    with pytest.raises(NotImplementedError, match="drop_pad_mode"):
-        called("MoeFinalizeRoutingV2", *given, 1)
-    with pytest.raises(NotImplementedError, match="drop_pad_mode"):
-        called("MoeFinalizeRoutingV2", *given[:5], None, None, 0)
+def test_results_that_were_dropped_count_as_zero_but_have_a_bias() -> None:
+    rows, skip, bias, experts = floats(2, 2, 3), floats(4, 3, seed=1), floats(2, 3, seed=2), torch.tensor([1, 0, 1, 1])
+    places = torch.tensor([2, -1, 0, -1], dtype=torch.int32)
+    found = called("MoeFinalizeRoutingV2", rows, places, skip, None, bias, None, experts.view(4, 1), 1)
+    for row, place in enumerate(places.tolist()):
+        own = rows.view(4, 3)[place] if place >= 0 else torch.zeros(3)
+        close(found[row], own + bias[experts[row]] + skip[row])
+    with pytest.raises(NotImplementedError, match="drop_pad_mode 2"):
+        called("MoeFinalizeRoutingV2", rows, places, skip, None, bias, None, experts.view(4, 1), 2)
 
 
 def test_tokens_of_experts_are_counted_up() -> None:

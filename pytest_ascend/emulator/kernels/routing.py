@@ -166,13 +166,17 @@ def init_routing_quant_v2(
 _BACK = "Tensor x1, Tensor x2, Tensor bias, Tensor scales"
 
 
-def finalize_routing(rows: T, x1: Optional, x2: Optional, bias: Optional, scales: T, places: T, experts: Optional) -> T:
-    """Add, for each row, the results of its experts; ``places`` counts rows first, then choices."""
-    count, k = scales.shape
-    parts = rows.float()[places.long().view(k, count)].transpose(0, 1)
+def finalize_routing(
+    rows: T, x1: Optional, x2: Optional, bias: Optional, scales: Optional, places: T, experts: Optional
+) -> T:
+    """Add, for each row, the results of its experts; ``places`` counts rows first, then choices, -1 is none."""
+    k = 1 if scales is None else scales.shape[1]
+    chosen = places.long().view(k, -1)
+    parts = rows.float().reshape(-1, rows.shape[-1])[chosen.clamp(min=0)] * (chosen >= 0).unsqueeze(-1)
+    parts = parts.transpose(0, 1)
     if bias is not None and experts is not None:
         parts = parts + bias.float()[experts.long()]
-    total = (scales.float().unsqueeze(-1) * parts).sum(1)
+    total = (parts if scales is None else scales.float().unsqueeze(-1) * parts).sum(1)
     for skipped in (x1, x2):
         total = total if skipped is None else total + skipped.float()
     return total
@@ -191,8 +195,8 @@ op(
 def finalize_routing_v2(
     rows: T, places: T, x1: Optional, x2: Optional, bias: Optional, scales: Optional, experts: Optional, mode: int
 ) -> T:
-    if mode or scales is None:
-        raise NotImplementedError("only drop_pad_mode 0 with scales is implemented")
+    if mode not in (0, 1):
+        raise NotImplementedError(f"drop_pad_mode {mode} is not implemented")
     return finalize_routing(rows, x1, x2, bias, scales, places, experts)
 
 
