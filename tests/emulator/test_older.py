@@ -51,6 +51,11 @@ def test_convolutions_of_volumes_by_name_and_their_gradients() -> None:
     shapes = [torch.tensor(each.shape) for each in (x, weight)]
     close(by_name("Conv3DBackpropInput")(shapes[0], weight, dy, data_format="NCDHW", **named), dx)
     close(by_name("Conv3DBackpropFilter")(x, shapes[1], dy, data_format="NCDHW", **named), dweight, rtol=1e-3)
+    added = floats(4, seed=4)
+    found = by_name("Conv3DTranspose")(
+        shapes[0], dy, weight, added, output_padding=[0] * 5, data_format="NCDHW", **named
+    )
+    close(found, dx + added.view(1, 4, 1, 1, 1))
 
 
 @pytest.mark.parametrize("biased", [False, True])

@@ -130,6 +130,7 @@ def conv2d_backprop_filter(x: T, shape: T, grad: T, *, data_format: str, **geome
 
 
 @family.kernel_named("Conv2DTranspose")
+@family.kernel_named("Conv3DTranspose")
 def conv2d_transpose(  # the gradient of a convolution's input, with a bias; the shape determines the padding
     shape: T,
     x: T,
@@ -142,7 +143,7 @@ def conv2d_transpose(  # the gradient of a convolution's input, with a bias; the
 ) -> T:
     x, weight, bias = widened(x, weight, bias)
     made = _gradient(x, x.new_empty(shape.tolist()), weight, geometry, 0)
-    return made if bias is None else made + bias.view(-1, 1, 1)
+    return made if bias is None else made + bias.view(-1, *[1] * (x.dim() - 2))
 
 
 # --- deformable convolution: torch_npu samples with DeformableOffsets, and convolves what that returns ---
