@@ -14,12 +14,12 @@ THEIRS = """
 import os, unittest
 
 class TestTheirs(unittest.TestCase):
-    def test_a_passes(self): pass
+    def test_a(self): pass
     def test_b_fails(self): self.fail("result error")
     def test_c_dies(self): os.abort()
     def test_d_is_skipped(self): self.skipTest("needs eight cards")
     def test_e_is_wrong_itself(self): self.fail("its own fault")
-    def test_f_passes_after_the_death(self): pass
+    def test_c_dies_in_name_only(self): pass
 """
 SKIPPED = """
 import unittest
@@ -40,7 +40,7 @@ def became(folder: Path, name: str, text: str, **aside: str) -> dict[str, Any]:
 
 
 def test_every_test_has_an_outcome_and_the_board_counts_it(tmp_path: Path) -> None:
-    mixed = became(tmp_path, "test_mixed.py", THEIRS, test_e_is_wrong_itself="proven", test_a_passes="proven")
+    mixed = became(tmp_path, "test_mixed.py", THEIRS, test_e_is_wrong_itself="proven", test_a="proven")
     assert mixed["outcomes"] == {"passed": 2, "failed": 1, "errored": 1, "set aside": 1}
     assert mixed["skipped"] == {"needs eight cards": 1}
     assert set(mixed["causes"]) == {"failed: result error", "errored: the process died: SIGABRT"}

@@ -20,11 +20,18 @@ from pytest_ascend.run.outcomes import classify
 sys.path.append(str(Path.cwd().parent))  # some files import what lies beside the folders of tests
 _EVENTS = os.environ.get("FOREIGN_EVENTS", os.devnull)
 _DETAIL_CHARACTERS = 6000
+_DONE = os.environ.get("FOREIGN_DONE", os.devnull)
 
 
 def _say(**event: Any) -> None:
     with open(_EVENTS, "a", encoding="utf-8", errors="replace") as file:  # noqa: PTH123  as early as possible
         file.write(json.dumps(event) + "\n")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what is done, by whole names: pytest's own option leaves out all that begin with one."""
+    done = Path(_DONE).read_text(encoding="utf-8").splitlines()
+    items[:] = [each for each in items if each.nodeid not in done]
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:

@@ -351,9 +351,9 @@ def _two_layers(
 
 
 def _layer(x: T, weight: T, bias: T | None, deq: T | None, anti: T | None, shift: T | None) -> T:
-    """Multiply; integers are added up exactly and scaled by ``deq``, a weight in int8 is shifted and scaled before."""
+    """Multiply; integers are added up exactly and scaled by ``deq``; a weight in int8 takes the dtype of its scales."""
     if anti is not None:
-        weight = (weight.float() + (0 if shift is None else shift.float())) * anti.float()
+        weight = (weight.to(anti.dtype) + (0 if shift is None else shift)) * anti
     wide = torch.float32 if deq is None else torch.float64
     made = x.to(wide) @ weight.to(wide)
     if bias is not None:
