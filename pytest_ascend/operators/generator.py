@@ -54,7 +54,7 @@ AXES = ("size", "values", "layout")
 #: Families whose operators take integers of any size.
 _ANY_INTEGER = (
     *("arithmetic", "comparison", "elementwise", "reduction", "sorting", "movement", "indexing", "activation"),
-    *("foreach", "other"),
+    *("foreach", "other", "network", "linear algebra", "masked"),
 )
 #: Families in which equal elements give equal results wherever they lie in memory: there are no ties to break.
 _ANY_ROWS = ("arithmetic", "comparison", "elementwise", "activation", "movement", "linear algebra", "loss", "network")
@@ -66,8 +66,10 @@ POINTWISE = ("arithmetic", "comparison", "elementwise", "activation", "foreach")
 DEPTHS = (0, 2, 3, 0, 5, 1, 2)
 #: Where one tensor of the second call has no dimensions, in this turn.
 _SINGLE = 3
+#: Tensors in each list of three calls, in turn; 0 leaves the lists as they are.
+LISTS = (0, 24, 9, 1)
 #: Families whose operators mostly take one more leading dimension; and its size.
-_DEEPER = ("reduction", "sorting")
+_DEEPER = ("reduction", "sorting", "masked", "other")
 _MORE = 6
 #: Sizes for a call whose dimensions are all equal, from the last dimension on.
 _APART = (9, 7, 5, 3, 2, 4, 10)
@@ -110,13 +112,15 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
         alike = [(index, made) for index, each in templates if (made := _with_arguments(operator, first, each))]
         turn = [index for index, _ in alike].index(place) + number // 2
         (place, first), second = (
-            (index, _deepened(operator, each, number + ahead))
+            (index, _lengthened(operator, _deepened(operator, each, number + ahead), number + ahead))
             for index, each in (alike[turn % len(alike)], alike[(turn + 1) % len(alike)])
         )
         sizes, axis = _resized(first, chance, number, least=3 if operator.family in POINTWISE else 2)
         if _elements(second[1], sizes) > LARGEST:  # it has those sizes in more dimensions
             second = (place, first)
-        is_single = operator.family in POINTWISE and (number + ahead) % len(DEPTHS) == _SINGLE
+        is_single = (number + ahead) % len(DEPTHS) == _SINGLE and (
+            operator.family in POINTWISE or (len(second[1].values()) == 1 and isinstance(second[1].args[0], Source))
+        )
         if is_single:
             second = (second[0], _with_a_number(operator, second[1], number))
         numbers, turn = numbers_of(operator, first, dtype), number + shift
@@ -190,11 +194,12 @@ def _deepened(operator: Operator, template: Sample, number: int) -> Sample:
 
 
 def _with_a_number(operator: Operator, template: Sample, number: int) -> Sample:
-    """Return the call with one of its tensors without dimensions."""
-    which = template.values()[number % len(template.values())]
+    """Return the call with one of its tensors without dimensions; whether that is legal depends on the others."""
+    sources = template.values()
+    which = sources[number % len(sources)]
 
     def changed(leaf: Any) -> Any:
-        if leaf is not which or "dim" in template.kwargs:
+        if leaf is not which or ("dim" in template.kwargs and len(sources) > 1):
             return leaf
         if isinstance(leaf, Values):
             return leaf if leaf.kind == "given" else replace(leaf, shape=())
@@ -203,6 +208,24 @@ def _with_a_number(operator: Operator, template: Sample, number: int) -> Sample:
         return leaf
 
     return template.with_sources(changed)
+
+
+def _lengthened(operator: Operator, template: Sample, number: int) -> Sample:
+    """Return the call of an operator on lists with longer or shorter ones: all that are as long as that of tensors."""
+    if operator.family != "foreach":
+        return template
+    lists = [each for each in template.args if isinstance(each, (list, tuple)) and sources_in(each)]
+    length = LISTS[number % len(LISTS)]
+    if not length or not lists:
+        return template
+    before = len(lists[0])
+
+    def changed(each: Any) -> Any:
+        is_one = isinstance(each, (list, tuple)) and len(each) == before
+        return [each[place % before] for place in range(length)] if is_one else each
+
+    args, kwargs = tuple(map(changed, template.args)), {key: changed(each) for key, each in template.kwargs.items()}
+    return replace(template, args=args, kwargs=kwargs)
 
 
 def _with_arguments(operator: Operator, template: Sample, other: Sample) -> Sample | None:
@@ -290,7 +313,7 @@ def numbers_of(operator: Operator, template: Sample, dtype: str) -> tuple[str, .
 
 def _varies_others(operator: Operator) -> bool:
     """Whether numbers of other inputs than the first are changed as well."""
-    return operator.family in {"comparison", "arithmetic", "linear algebra"}
+    return operator.family in {"comparison", "arithmetic", "linear algebra", "foreach"}
 
 
 def _fitting(template: Sample, wanted: Mapping[int, int], most: int, least: int) -> Mapping[int, int]:
@@ -318,6 +341,8 @@ def _changed(  # noqa: PLR0917  (an operator, its call, and what is changed)
     data = [each for each in template.values() if not _is_index(each)]
     # In a comparison, equal numbers have to meet.
     which = ALL if _is_compared(operator) else which if _varies_others(operator) and len(data) > 1 else FIRST
+    if change == "far" and operator.family == "foreach":  # CANN rounds its products, and they would be infinite
+        which = FIRST
     varied = {FIRST: data[:1], SECOND: data[1:2], ALL: data}[which]
     places = itertools.count()
 

@@ -49,6 +49,11 @@ AT_SMOKE = (
 )
 #: Families of recorded operators without generated calls: those that torch_npu leaves to the CPU, or without tensors.
 _NOT_SWEPT_FAMILIES = ("linalg", "fft", "special", "creation")
+#: Their operators that torch_npu computes.
+_SWEPT_ALL_THE_SAME = (
+    *("linalg.diagonal", "linalg.matrix_norm", "linalg.multi_dot", "linalg.norm", "linalg.vander", "linalg.vecdot"),
+    *("linalg.vector_norm", "linalg.matrix_power", "fft.fftshift", "fft.ifftshift"),
+)
 #: Recorded operators without generated calls, with the reason.
 NOT_SWEPT: Mapping[str, str] = {
     **dict.fromkeys(
@@ -63,14 +68,17 @@ NOT_SWEPT: Mapping[str, str] = {
         "its sizes go with numbers among its arguments",
     ),
     **dict.fromkeys(
-        ("interpolate", "upsample_nearest"),
-        "by a factor that is no integer an index lies on the border of two elements, and its last bit decides",
+        ("put", "index_copy", "_unsafe_masked_index_put_accumulate"),
+        "several elements may come to one place, in any order",
     ),
+    **dict.fromkeys(
+        ("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"),
+        "changes statistics that it is given, and takes some of them in sizes that do not fit",
+    ),
+    "histc": "an element on the border of two bins may be counted in either",
     "multi_margin_loss": "of no rows torch's CPU kernel writes no result",
     "multilabel_margin_loss": "of no rows torch's CPU kernel keeps the columns",
     "pixel_unshuffle": "of images without pixels torch's CPU kernel loses the channels",
-    "renorm": "its gradient where a norm is beside the limit is a difference of which no bit is known",
-    "_foreach_tanh": "its gradient far from zero is a difference from one, of which few bits are known",
     "triangular_solve": "of matrices at random the last bits decide on the first ones",
 }
 
@@ -125,7 +133,8 @@ def _swept(entry: Entry, dtype: str, *, first: bool) -> tuple[str, ...]:
 
 def _is_swept(entry: Entry, dtype: str) -> bool:
     """Whether calls are generated for a recorded operator: its inputs may have any order and size."""
-    is_free = entry.family not in _NOT_SWEPT_FAMILIES and entry.name not in {*NOT_REPEATED, *NOT_SWEPT}
+    is_free = entry.family not in _NOT_SWEPT_FAMILIES or entry.name in _SWEPT_ALL_THE_SAME
+    is_free &= entry.name not in NOT_SWEPT
     is_free &= entry.name not in OPERATORS or OPERATORS[entry.name].sweep
     return is_free and "forward" in entry.properties[dtype] and not getattr(torch, dtype).is_complex
 

@@ -108,6 +108,8 @@ _nearest = exactly(
     call(normal(*_small), scale_factor=2),
     call(normal(*_small), size=(7, 9)),
     call(normal(*_small), size=(3, 4)),
+    call(normal(2, 3, 7), size=(11,)),
+    call(normal(2, 3, 4, 5, 6), size=(5, 3, 8)),
 )
 _bilinear = exactly(
     call(normal(*_small), scale_factor=2),
@@ -131,6 +133,13 @@ _NETWORK = in_family(
     Operator("group_norm", F.group_norm, _groups, terms=256),
     Operator("normalize", F.normalize, _lengths, terms=16, nonfinite=False),
     Operator("interpolate.nearest", partial(F.interpolate, mode="nearest"), _nearest, exactness=ARITHMETIC, terms=16),
+    Operator(
+        "interpolate.nearest-exact",
+        partial(F.interpolate, mode="nearest-exact"),
+        _nearest,
+        exactness=ARITHMETIC,
+        terms=16,
+    ),
     Operator("interpolate.bilinear", partial(F.interpolate, mode="bilinear"), _bilinear, terms=16, nonfinite=False),
     Operator("interpolate.bicubic", partial(F.interpolate, mode="bicubic"), _bicubic, terms=64, nonfinite=False),
 )

@@ -77,7 +77,7 @@ def test_a_seed_gives_the_same_calls_and_another_one_others() -> None:
 
 
 #: The digest of calls of seed 7, by the generation that the manifest counts.
-CALLS_OF_GENERATION = {3: "49a7d7584a77dc10"}
+CALLS_OF_GENERATION = {4: "2d70af3ac83e658a"}
 
 
 def test_calls_of_a_seed_are_those_of_their_generation() -> None:
@@ -154,6 +154,40 @@ def test_of_what_is_changed_in_place_the_other_tensor_may_be_expanded() -> None:
 def test_one_of_several_tensors_may_have_no_dimensions() -> None:
     shapes = [[each.shape for each in made.sample.values()] for made in generate(OPERATORS["add"], "float32", 60)]
     assert any(() in each and {*each} != {()} for each in shapes)
+
+
+@pytest.mark.parametrize("name", ["softmax", "cummin"])
+def test_the_only_tensor_may_have_no_dimensions(name: str) -> None:
+    operator = swept(name, "int32" if name == "cummin" else "float32", GoldenStore(folder("baselines") / "golden"))
+    dtype = "int32" if name == "cummin" else "float32"
+    shapes = [each.shape for made in generate(operator, dtype, 60) for each in made.sample.values()]
+    assert () in shapes
+
+
+def test_lists_of_tensors_are_longer_and_shorter_all_in_the_same_way() -> None:
+    operator = swept("_foreach_addcdiv", "float32", GoldenStore(folder("baselines") / "golden"))
+    calls = [made.sample for made in generate(operator, "float32", 60)]
+    lists = [
+        [len(each) for each in (*sample.args, *sample.kwargs.values()) if isinstance(each, list)] for sample in calls
+    ]
+    assert {1, 9, 24} < {count for counts in lists for count in counts}
+    assert all(len({*counts}) == 1 and len(counts) >= 3 for counts in lists)
+    long = next(sample for sample in calls if len(sample.args[0]) == 24)
+    made = [each for each in long.arguments("_foreach_addcdiv", torch.float32)[0][0] if each.numel() > 4]
+    assert any(not one.equal(made[0]) for one in made[1:] if one.shape == made[0].shape), "numbers of their own"
+
+
+def test_concatenated_tensors_stay_as_many_as_they_are() -> None:
+    counts = {len(made.sample.args[0]) for made in generate(OPERATORS["cat"], "float32", 24)}
+    assert counts <= {len(each.args[0]) for each in OPERATORS["cat"].samples("float32")}
+
+
+def test_nearest_elements_are_asked_for_by_whole_factors_only() -> None:
+    operator = swept("interpolate", "float32", GoldenStore(folder("baselines") / "golden"))
+    found = [each.kwargs for each in operator.samples("float32")]
+    assert {each.get("mode") for each in found} >= {"nearest", "nearest-exact", "linear", "bilinear", "trilinear"}
+    assert not any(each.get("scale_factor") for each in found if "nearest" in each["mode"])
+    assert any(each.get("scale_factor") for each in found)
 
 
 def test_of_what_has_no_generated_calls_there_is_a_recording() -> None:
