@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -108,11 +108,12 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
         # One further in each cycle of the sizes, so that every template gets every size.
         place, first = templates[(number + number // len(SIZES) + ahead) % len(templates)]
         if operator.family in POINTWISE:
-            first = _with_grads(first, templates)
+            first = first.with_grads_of(each for _, each in templates)
         alike = [(index, made) for index, each in templates if (made := _with_arguments(operator, first, each))]
         turn = [index for index, _ in alike].index(place) + number // 2
+        length = LISTS[(number + ahead) % len(LISTS)] if operator.family == "foreach" else 0
         (place, first), second = (
-            (index, _lengthened(operator, _deepened(operator, each, number + ahead), number + ahead))
+            (index, _deepened(operator, each, number + ahead).with_lists(length))
             for index, each in (alike[turn % len(alike)], alike[(turn + 1) % len(alike)])
         )
         sizes, axis = _resized(first, chance, number, least=3 if operator.family in POINTWISE else 2)
@@ -208,24 +209,6 @@ def _with_a_number(operator: Operator, template: Sample, number: int) -> Sample:
         return leaf
 
     return template.with_sources(changed)
-
-
-def _lengthened(operator: Operator, template: Sample, number: int) -> Sample:
-    """Return the call of an operator on lists with longer or shorter ones: all that are as long as that of tensors."""
-    if operator.family != "foreach":
-        return template
-    lists = [each for each in template.args if isinstance(each, (list, tuple)) and sources_in(each)]
-    length = LISTS[number % len(LISTS)]
-    if not length or not lists:
-        return template
-    before = len(lists[0])
-
-    def changed(each: Any) -> Any:
-        is_one = isinstance(each, (list, tuple)) and len(each) == before
-        return [each[place % before] for place in range(length)] if is_one else each
-
-    args, kwargs = tuple(map(changed, template.args)), {key: changed(each) for key, each in template.kwargs.items()}
-    return replace(template, args=args, kwargs=kwargs)
 
 
 def _with_arguments(operator: Operator, template: Sample, other: Sample) -> Sample | None:
@@ -376,24 +359,6 @@ def _last(leaf: Values, template: Sample, sizes: Mapping[int, int]) -> float:
     indexed = (size for each in template.values() if not _is_index(each) for size in each.shape)
     reached = [sizes.get(size, size) for size in indexed if size > leaf.high]
     return max(min(reached, default=0) - 1, 0) if reached else leaf.high
-
-
-def _with_grads(template: Sample, alike: Sequence[tuple[int, Sample]]) -> Sample:
-    """If none of the call's tensors requires a gradient, return it with those of another call requiring one.
-
-    The table has no gradients for large tensors, since they would have to be stored.
-    """
-    mine = template.values()
-    if any(each.grad for each in mine if isinstance(each, (Values, StoredTensor))):
-        return template
-    for _, each in alike:
-        grads = [isinstance(its, Values) and its.grad for its in each.values()]
-        if any(grads) and len(grads) == len(mine):
-            given = iter(grads)
-            return template.with_sources(
-                lambda leaf: replace(leaf, grad=next(given)) if isinstance(leaf, Values) else leaf  # noqa: B023
-            )
-    return template
 
 
 def _has_negative(leaf: StoredTensor) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -79,6 +79,39 @@ class Sample:
         """Return the same call with each argument that is not a container changed."""
         args, kwargs = on_leaves(change, (self.args, dict(self.kwargs)))
         return replace(self, args=args, kwargs=kwargs)
+
+    def with_lists(self, length: int) -> Sample:
+        """Return the same call with longer or shorter lists: all that are as long as the first one of tensors.
+
+        ``length`` 0 leaves them as they are. Longer ones begin anew with their first element.
+        """
+        count = next((len(each) for each in self.args if isinstance(each, (list, tuple)) and sources_in(each)), 0)
+
+        def changed(each: Any) -> Any:
+            is_one = isinstance(each, (list, tuple)) and len(each) == count
+            return [each[place % count] for place in range(length)] if is_one else each
+
+        if not length or not count:
+            return self
+        kwargs = {key: changed(each) for key, each in self.kwargs.items()}
+        return replace(self, args=tuple(map(changed, self.args)), kwargs=kwargs)
+
+    def with_grads_of(self, others: Iterable[Sample]) -> Sample:
+        """If none of its tensors requires a gradient, return it with those of another call requiring one.
+
+        The table has no gradients for large tensors, since they would have to be stored.
+        """
+        mine = self.values()
+        if any(each.grad for each in mine if isinstance(each, (Values, StoredTensor))):
+            return self
+        for other in others:
+            grads = [isinstance(its, Values) and its.grad for its in other.values()]
+            if any(grads) and len(grads) == len(mine):
+                given = iter(grads)
+                return self.with_sources(
+                    lambda leaf: replace(leaf, grad=next(given)) if isinstance(leaf, Values) else leaf  # noqa: B023
+                )
+        return self
 
     def with_nonfinite(self, dtype: torch.dtype) -> Sample:
         """Return the same call with NaN and infinities in the first differentiable tensor."""
