@@ -59,9 +59,10 @@ RECORDED: dict[str, Entry] = load()
 #: Families of recorded operators without sums; sums in others may be as long as their inputs.
 ELEMENT_BY_ELEMENT = ("elementwise", "arithmetic", "foreach")
 
-#: What is special about generated calls of recorded operators: gradients that are a difference of which few bits are
-#: known; and places of equal elements, of which any may be given.
+#: What is special about generated calls of recorded operators: layouts in which torch_npu refuses the gradient (see
+#: LEFT_OUT); gradients that are a difference of which few bits are known; places of equal elements, which may be any.
 _GENERATED: Mapping[str, Mapping[str, Any]] = {
+    "cdist": {"layouts": ()},
     "renorm": {"grad": False},
     "_foreach_tanh": {"grad": False},
     "median": {"outputs": ("",)},
@@ -143,6 +144,11 @@ LEFT_OUT: tuple[LeftOut, ...] = (
         "scaled_dot_product_attention",
         "four dimensions without heads",
         "divides by zero, which ends the process",
+    ),
+    LeftOut(
+        "cdist",
+        "the gradient of a tensor that is not contiguous",
+        "raises: _cdist_backward requires X1 to be contiguous",
     ),
     LeftOut("to", "memory_format=torch.channels_last", "raises: only contiguous_format"),
     *(

@@ -65,9 +65,7 @@ op(
 op("aclnnPdist(Tensor self, float p, out Tensor out)", lambda x, p: aten._pdist_forward(x.contiguous(), p))
 op(
     "aclnnCdistBackward(Tensor grad, Tensor x1, Tensor x2, Tensor cdist, float p, out Tensor out)",
-    lambda grad, x1, x2, distance, p: aten._cdist_backward(
-        grad.contiguous(), x1.contiguous(), x2.contiguous(), p, distance
-    ),
+    lambda grad, x1, x2, distance, p: aten._cdist_backward(grad.contiguous(), x1, x2, p, distance),
 )
 
 
