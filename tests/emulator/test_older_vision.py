@@ -111,6 +111,7 @@ def test_a_region_is_pooled_from_samples_between_pixels(mode: int, samples: int)
     back = by_name("ROIAlignGrad")(grad, ROIS, xdiff_shape=list(x.shape), **how)
     assert (back * x).sum().item() == pytest.approx((grad * found).sum().item(), rel=1e-4)  # pooling is linear
     assert back.shape == x.shape
+    assert by_name("ROIAlign")(x, ROIS[:0], **how).shape == (0, 3, 3, 2)
 
 
 def test_an_end_of_a_region_that_is_not_known_is_refused() -> None:

@@ -308,8 +308,11 @@ _END_MODES = {0: (0, 0.0), 1: (1, 0.0), 2: (0, 0.5), 3: (0, 0.5)}
 @family.kernel_named("ROIAlign")
 def roi_align(x: T, rois: T, *, roi_end_mode: int = 1, **how: Any) -> T:
     """Pool images (n, channels, height, width) over regions: rows of image, left, top, right, bottom."""
-    made = [_aligned(roi, list(x.shape), **how, roi_end_mode=roi_end_mode) for roi in rois.tolist()]
-    return torch.stack([rows @ x[image].float() @ columns.T for image, rows, columns in made])
+    made = torch.zeros(len(rois), x.shape[1], how["pooled_height"], how["pooled_width"])
+    for pooled, roi in zip(made, rois.tolist(), strict=True):
+        image, rows, columns = _aligned(roi, list(x.shape), **how, roi_end_mode=roi_end_mode)
+        pooled.copy_(rows @ x[image].float() @ columns.T)
+    return made
 
 
 @family.kernel_named("ROIAlignGrad")
