@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import torch_npu
 
 from .both import FLOATS, assert_same, floats, operators
+from .kernel import called, close
 
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     "SGD": (torch.optim.SGD, {"momentum": 0.9, "weight_decay": 0.01}),
@@ -86,3 +88,30 @@ def test_adamw_by_its_own_name_takes_the_steps_of_torch(maximize: bool) -> None:
         torch_npu.npu_apply_adam_w(*given, out=states)
         optimizer.step()
         torch.testing.assert_close(states[0].cpu(), parameter.detach(), rtol=2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("steps", "found", "scale", "wanted"),
+    [
+        (0, 0.0, 8.0, (8.0, 1)),  # one good step more
+        (1, 0.0, 8.0, (16.0, 0)),  # the second good step
+        (1, 1.0, 8.0, (4.0, 0)),
+        (1, 0.0, 3e38, (3e38, 0)),  # it would be infinite
+    ],
+)
+def test_the_scale_of_a_loss(steps: int, found: float, scale: float, wanted: tuple[float, int]) -> None:
+    given = torch.tensor([scale]), torch.tensor([steps], dtype=torch.int32), torch.tensor([found])
+    made, tracker = called("AmpUpdateScale", *given, growthFactor=2.0, backoffFactor=0.5, growthInterval=2)
+    close(made, torch.tensor([wanted[0]]))
+    assert tracker.tolist() == [wanted[1]]
+
+
+@pytest.mark.parametrize("bad", [1.0, math.inf, math.nan])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_gradients_are_unscaled_and_what_is_not_finite_is_found(dtype: torch.dtype, bad: float) -> None:
+    grads = [torch.tensor(each, dtype=dtype) for each in (6.0, [3.0, bad, 2.0**-10], [])]
+    found = torch.zeros(1)
+    called("ForeachNonFiniteCheckAndUnscale", grads, found, torch.tensor([2.0**-3]))
+    close(grads[0], torch.tensor(0.75, dtype=dtype))
+    close(grads[1][::2], torch.tensor([0.375, 2.0**-13], dtype=dtype))
+    assert found.item() == (not math.isfinite(bad))

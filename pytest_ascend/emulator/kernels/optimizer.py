@@ -360,7 +360,11 @@ op("aclnnForeachZeroInplace(inout TensorList x)", torch._foreach_zero_)
     "aclnnForeachNonFiniteCheckAndUnscale(inout TensorList scaledGrads, inout Tensor foundInf, Tensor invScale)"
 )
 def foreach_non_finite_check_and_unscale(grads: list[T], found_inf: T, inv_scale: T) -> None:
-    aten._amp_foreach_non_finite_check_and_unscale_(grads, found_inf, inv_scale)
+    """Tell whether a number is not finite, and unscale all; torch before 2.3 has no CPU kernel of this."""
+    for grad in grads:
+        if not grad.isfinite().all():
+            found_inf.fill_(1)
+        grad.copy_((grad.to(inv_scale.dtype) * inv_scale).reshape(grad.shape))
 
 
 @family.kernel(
@@ -368,6 +372,9 @@ def foreach_non_finite_check_and_unscale(grads: list[T], found_inf: T, inv_scale
     " double backoffFactor, int64 growthInterval, out Tensor updatedScale, out Tensor updatedGrowthTracker)"
 )
 def amp_update_scale(scale: T, tracker: T, found_inf: T, growth: float, backoff: float, interval: int) -> tuple[T, T]:
-    scale, tracker = scale.clone(), tracker.clone()
-    aten._amp_update_scale_(scale, tracker, found_inf, growth, backoff, interval)
-    return scale, tracker
+    """Return the next scale and the number of steps since it changed; torch before 2.3 has no CPU kernel of this."""
+    if found_inf.item():
+        return scale * backoff, torch.zeros_like(tracker)
+    grows = tracker.item() + 1 == interval
+    larger = scale * growth
+    return larger if grows and larger.isfinite() else scale, torch.zeros_like(tracker) if grows else tracker + 1
