@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ COMES_UP = (
     "said = getattr(torch.npu.utils, 'get_cann_version', str)()\n"
     "print(said, torch.__version__)"
 )
-OUTCOMES = ("passed", "waived", "unsupported", "fallback", "not-emulated", "failed", "errored")
+OUTCOMES = ("passed", "waived", "unsupported", "fallback", "not-emulated", "failed", "errored", "not-run")
 LIMIT_S = 3000
 
 
@@ -101,12 +101,12 @@ def seen(programs: Path, level: str, options: tuple[str, ...] = (), keep: Path |
             return {**found, "fails": f"pytest ends before the first case: {_last(done)}"}
         if keep:
             shutil.copytree(Path(folder, "report"), keep, dirs_exist_ok=True)
-        return found | counted(_lines(Path(folder, "report", "run.jsonl"), "record"))
+        return found | counted(_cases(Path(folder, "report", "run.jsonl")).values())
 
 
 def repeated(programs: Path, known: Mapping[str, Any], kept: Path) -> dict[str, Any]:
     """Return what is known of a version, after another run of the cases that did not pass in the report kept."""
-    records = {each["case"]["id"]: each for each in _lines(kept / "run.jsonl", "record")}
+    records = _cases(kept / "run.jsonl")
     doubtful = " or ".join(name for name, each in records.items() if each["outcome"] not in OUTCOMES[:2])
     if not doubtful:
         return dict(known)
@@ -115,13 +115,13 @@ def repeated(programs: Path, known: Mapping[str, Any], kept: Path) -> dict[str, 
     with tempfile.TemporaryDirectory() as folder:
         command = ("pytest", "--ascend", *chosen, "-q", "--ascend-report=report")
         subprocess.run(command, env=environment, cwd=folder, capture_output=True, check=False, timeout=LIMIT_S)  # noqa: S603
-        again = {each["case"]["id"]: each for each in _lines(Path(folder, "report", "run.jsonl"), "record")}
+        again = _cases(Path(folder, "report", "run.jsonl"))
         if again:
             shutil.copytree(Path(folder, "report"), kept / "again", dirs_exist_ok=True)
-    return {**known, **counted([*(records | again).values()])}
+    return {**known, **counted((records | again).values())}
 
 
-def counted(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def counted(records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what became of cases: by outcome, by known deviation, and of those that did not pass by cause."""
     known = (each["waiver"]["cause"] for each in records if each.get("waiver", {}).get("cause"))
     causes = (_cause(each) for each in records if each["outcome"] not in OUTCOMES[:2])
@@ -136,13 +136,20 @@ def played(log: Path) -> tuple[str, dict[str, Any]]:
     chip, cann = stack["chip"].removeprefix("Ascend"), stack["cann"].removeprefix("emulated ")
     name = f"chip {chip}, CANN {cann}, {header['level']}" + ("" if numerics == "exact" else f", {numerics}")
     reason = header["selection"]["reason"]
-    found = {"day": header["started"][:10], "level": header["level"], **counted(_lines(log, "record"))}
+    found = {"day": header["started"][:10], "level": header["level"], **counted(_cases(log).values())}
     return f"{name} ({reason})" if reason else name, found
 
 
 def _lines(log: Path, kind: str) -> list[Mapping[str, Any]]:
     text = log.read_text(encoding="utf-8") if log.exists() else ""
     return [entry for entry in map(json.loads, text.splitlines()) if entry["type"] == kind]
+
+
+def _cases(log: Path) -> dict[str, Mapping[str, Any]]:
+    """Return the records of a run by their cases, also of those that it did not come to."""
+    planned = [each["id"] for header in _lines(log, "header") for each in header["manifest"]]
+    missing = {each: {"case": {"id": each}, "outcome": "not-run", "reason": "no result"} for each in planned}
+    return missing | {each["case"]["id"]: each for each in _lines(log, "record")}
 
 
 def _cause(record: Mapping[str, Any]) -> str:

@@ -35,13 +35,14 @@ def programs(tmp_path: Path) -> Path:
 
 def test_only_what_did_not_pass_runs_again_and_replaces_what_was_known(programs: Path, tmp_path: Path) -> None:
     before = [record("a", "passed"), record("b", "failed"), record("c", "errored"), record("d", "waived")]
-    write(tmp_path / "kept" / "run.jsonl", *before)
+    header = {"type": "header", "manifest": [{"id": name} for name in "abcde"]}
+    write(tmp_path / "kept" / "run.jsonl", header, *before)
     write(tmp_path / "next", record("b", "passed"), record("c", "errored"))
     known = {"torch": "2.3.1", "level": "smoke", **counted(before)}
     found = repeated(programs, known, tmp_path / "kept")
-    assert "-k b or c" in (tmp_path / "asked").read_text(encoding="utf-8")
-    assert found["outcomes"] == {"passed": 2, "errored": 1, "waived": 1}
-    assert found["causes"] == {"errored: errored: of c": 1}
+    assert "-k b or c or e" in (tmp_path / "asked").read_text(encoding="utf-8")
+    assert found["outcomes"] == {"passed": 2, "errored": 1, "waived": 1, "not-run": 1}
+    assert found["causes"] == {"errored: errored: of c": 1, "not-run: no result": 1}
     assert found["torch"] == "2.3.1"
 
 

@@ -101,8 +101,16 @@ op(f"aclnnProdDim({_DIM}, dtype dtype, out Tensor out)", _over_dims(torch.prod),
 
 
 def _over_some(function: Callable[..., T]) -> Callable[..., T]:
-    """Make a body that reduces all dimensions if none are given."""
-    return lambda x, dims, keepdim: function(x, dims or tuple(range(x.dim())), keepdim)
+    """Make a body that reduces all dimensions if none are given, one after another, as torch before 2.2 wants it."""
+
+    def body(x: T, dims: L | None, keepdim: bool) -> T:
+        if not x.dim():
+            return function(x)
+        for dim in sorted({each % x.dim() for each in dims or range(x.dim())}, reverse=True):
+            x = function(x, dim, keepdim)
+        return x
+
+    return body
 
 
 for _name, _function in {"All": torch.all, "Any": torch.any}.items():
