@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from pytest_ascend.dispatching import EagerDispatchMode
 from pytest_ascend.operators.operator import ALL_OUTPUTS, Operator
 from pytest_ascend.operators.samples import Sample, leaves, on_leaves
 from pytest_ascend.run import inputs
@@ -14,6 +15,14 @@ from pytest_ascend.run import inputs
 _DOUBLE = torch.float64
 #: Dtypes to round to in turn, for numbers that every floating dtype can hold.
 _FOR_ALL = (torch.bfloat16, torch.float16)
+
+#: Elements of the largest result.
+LARGEST_RESULT = 1 << 19
+#: Results of one call: a row split into single elements takes as long as all other calls together.
+_MOST = 1 << 10
+#: Operators whose time grows with the product of their first two tensors' sizes, and its limit.
+_PRODUCTS = (torch.ops.aten.convolution.default, torch.ops.aten._trilinear.default)  # noqa: SLF001
+_MULTIPLIED = 1 << 24
 
 
 def tensors(tree: Any) -> list[torch.Tensor]:
@@ -183,3 +192,21 @@ def changes(layout: Layout, tensor: torch.Tensor) -> bool:
     if layout is channels_last:
         return tensor.ndim == 4 and tensor.numel() > 0
     return tensor.numel() > 0 and (tensor.ndim > 1 if layout is transposed else tensor.ndim > 0)
+
+
+class TooMuchError(Exception):
+    """A call that takes too much memory or time."""
+
+
+class Bounded(EagerDispatchMode):  # type: ignore[no-untyped-call]
+    """Stops a call whose results or intermediate results are large, or which takes long."""
+
+    def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, (list, tuple)) and len(found) > _MOST:
+            raise TooMuchError
+        if sum(each.numel() for each in tensors(found)) > LARGEST_RESULT:
+            raise TooMuchError
+        if func in _PRODUCTS and args[0].numel() * args[1].numel() > _MULTIPLIED:
+            raise TooMuchError
+        return found

@@ -13,8 +13,17 @@ import numpy as np
 import torch
 
 from pytest_ascend.coverage.manifest import SWEEP_SEED
-from pytest_ascend.dispatching import EagerDispatchMode, undisturbed, unseen
-from pytest_ascend.operators.calling import Layout, as_it_is, forward, on_tensors, tensors
+from pytest_ascend.dispatching import undisturbed, unseen
+from pytest_ascend.operators.calling import (
+    LARGEST_RESULT,
+    Bounded,
+    Layout,
+    TooMuchError,
+    as_it_is,
+    forward,
+    on_tensors,
+    tensors,
+)
 from pytest_ascend.operators.generator import AXES, IN_PLACE_EVERY, POINTWISE, USUAL, Generated, generate, shift_of
 from pytest_ascend.operators.judging import alike, digest, expected, settings
 from pytest_ascend.operators.operator import FUNCTION, MOVE, Operator
@@ -42,13 +51,6 @@ DIGESTS = 60
 BACKWARD, IN_PLACE = "backward", "in place"
 #: Of this many calls, one also runs backward.
 _BACKWARD_EVERY = 2
-#: Elements of the largest result.
-_LARGEST = 1 << 19
-#: Results of one call: a row split into single elements takes as long as all other calls together.
-_MOST = 1 << 10
-#: Operators whose time grows with the product of their first two tensors' sizes, and its limit.
-_PRODUCTS = (torch.ops.aten.convolution.default, torch.ops.aten._trilinear.default)  # noqa: SLF001
-_MULTIPLIED = 1 << 24
 #: Families whose results have at most as many elements as their broadcast inputs.
 _NEVER_GROW = ("arithmetic", "comparison", "elementwise", "activation", "reduction", "loss")
 #: Families whose results have at most as many elements as all pairs of their inputs' elements: they have no sizes among
@@ -104,16 +106,16 @@ class Sweep:
         elements = sum(map(math.prod, shapes))
         # Of a list there is one result for each tensor.
         if self.operator.family == "foreach" or (self.operator.family in _PAIRS and elements <= _SMALL):
-            return elements <= _LARGEST
+            return elements <= LARGEST_RESULT
         if self.operator.family in _NEVER_GROW:
             try:  # by numpy: torch would import its compiler for this
-                return math.prod(np.broadcast_shapes(*shapes)) <= _LARGEST
+                return math.prod(np.broadcast_shapes(*shapes)) <= LARGEST_RESULT
             except ValueError:  # a weight per channel, or an illegal call
-                return max(map(math.prod, shapes)) <= _LARGEST
+                return max(map(math.prod, shapes)) <= LARGEST_RESULT
         try:
-            with undisturbed(), _Bounded():
+            with undisturbed(), Bounded():
                 forward(self.operator, self.operator.function, *on_tensors(lambda each: each.to("meta"), given))
-        except _TooMuchError:
+        except TooMuchError:
             return False
         except Exception:  # noqa: BLE001 - data-dependent sizes cannot be known beforehand
             return not self.operator.one_set_of_inputs or elements <= USUAL
@@ -169,24 +171,6 @@ def _copied(layout: Layout) -> Callable[[torch.Tensor], torch.Tensor]:
         return there.clone() if there.data_ptr() == tensor.data_ptr() else there
 
     return copied
-
-
-class _TooMuchError(Exception):
-    """A call that takes too much memory or time."""
-
-
-class _Bounded(EagerDispatchMode):  # type: ignore[no-untyped-call]
-    """Stops a call whose results or intermediate results are large, or which takes long."""
-
-    def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        if isinstance(found, (list, tuple)) and len(found) > _MOST:
-            raise _TooMuchError
-        if sum(each.numel() for each in tensors(found)) > _LARGEST:
-            raise _TooMuchError
-        if func in _PRODUCTS and args[0].numel() * args[1].numel() > _MULTIPLIED:
-            raise _TooMuchError
-        return found
 
 
 class WrongCall(Disagreement):
