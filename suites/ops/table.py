@@ -63,8 +63,7 @@ ELEMENT_BY_ELEMENT = ("elementwise", "arithmetic", "foreach")
 #: LEFT_OUT); gradients that are a difference of which few bits are known; places of equal elements, which may be any.
 _GENERATED: Mapping[str, Mapping[str, Any]] = {
     "cdist": {"layouts": ()},
-    "renorm": {"grad": False},
-    "_foreach_tanh": {"grad": False},
+    **dict.fromkeys(("renorm", "_foreach_tanh", "_foreach_sigmoid", "instance_norm", "lu_solve"), {"grad": False}),
     "median": {"outputs": ("",)},
     "nanmedian": {"outputs": ("",)},
 }
