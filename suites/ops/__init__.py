@@ -24,8 +24,8 @@ OTHERS = ("int32", "int64", *HALVES)
 #: Recorded operators without generated calls in those dtypes: the CPU supports almost none of the first three, and
 #: returns the product of an empty matrix, added to a broadcast tensor, in the wrong shape; results of the next two are
 #: in float64, which the device lacks; a gradient is computed from a result after that is rounded; integers at the edges
-#: differ too little from each other for a correlation; products overflow, so that gradients are infinite or NaN; and the
-#: last is a mean of few, each of which is rounded several times.
+#: differ too little from each other for a correlation; products overflow, so that gradients are infinite or NaN.
+#: The last is a mean of few, each of which is rounded several times.
 _NOT_IN_OTHERS = (
     *("_foreach_mm", "sum_to_size", "conv_transpose1d", "addmv", "double", "float_power", "_safe_softmax", "corrcoef"),
     *("masked.prod", "masked.cumprod", "multilabel_soft_margin_loss"),

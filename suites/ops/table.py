@@ -63,7 +63,7 @@ ELEMENT_BY_ELEMENT = ("elementwise", "arithmetic", "foreach")
 #: LEFT_OUT); gradients that are a difference of which few bits are known; places of equal elements, which may be any.
 _GENERATED: Mapping[str, Mapping[str, Any]] = {
     "cdist": {"layouts": ()},
-    **dict.fromkeys(("renorm", "_foreach_tanh", "_foreach_sigmoid", "instance_norm", "lu_solve"), {"grad": False}),
+    **{name: {"grad": False} for name in ("renorm", "_foreach_tanh", "_foreach_sigmoid", "instance_norm", "lu_solve")},
     "median": {"outputs": ("",)},
     "nanmedian": {"outputs": ("",)},
 }

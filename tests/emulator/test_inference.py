@@ -23,10 +23,12 @@ def drawn(*lengths: int, batch: int = 2, heads: int = 3, seed: int = 0) -> list[
     return [floats(batch, heads, length, 8, seed=seed + place) for place, length in enumerate(lengths)]
 
 
-def defined(q: T, k: T, v: T, left_out: T | None = None, bias: T | None = None, kept: T | None = None) -> T:
-    """Attend; ``kept`` multiplies the weights."""
+def defined(
+    q: T, k: T, v: T, left_out: T | None = None, bias: T | None = None, kept: T | None = None, *, inside: bool = False
+) -> T:
+    """Attend; ``kept`` multiplies the weights. ``inside``: the bias is added before the scores are scaled."""
     k, v = (each.repeat_interleave(q.shape[1] // each.shape[1], 1) for each in (k, v))
-    scores = q @ k.mT * SCALE + (0 if bias is None else bias.to(q.dtype))
+    scores = q @ k.mT * SCALE + (0 if bias is None else bias.to(q.dtype) * (SCALE if inside else 1))
     if left_out is not None:
         scores = scores.masked_fill(left_out, -math.inf)
     weights = scores.softmax(-1).nan_to_num(0.0)
@@ -68,12 +70,12 @@ def test_masks_and_their_gradients(name: str, biased: bool, shared: bool) -> Non
     bias = floats(2, q.shape[1], QUERIES, KEYS, seed=7) if biased else None
     named = named | ({"pseShift": bias} if biased else {})
     most, total, nothing, out = flash(q, k, v, **named)
-    wanted = defined(q, k, v, left_out, bias)
+    wanted = defined(q, k, v, left_out, bias, inside=True)
     close(out, wanted)
     assert nothing is None
     assert most.shape == total.shape == (*q.shape[:3], 8)
     wide = [each.repeat_interleave(q.shape[1] // 3, 1) for each in (k, v)]
-    scores = q @ wide[0].mT * SCALE + (0 if bias is None else bias)
+    scores = (q @ wide[0].mT + (0 if bias is None else bias)) * SCALE
     scores = scores if left_out is None else scores.masked_fill(left_out, -math.inf)
     shares = (scores - most[..., :1]).exp() / total[..., :1]
     close(shares.nan_to_num(0.0), scores.softmax(-1).nan_to_num(0.0))
@@ -84,9 +86,25 @@ def test_masks_and_their_gradients(name: str, biased: bool, shared: bool) -> Non
     leaves = [q, k, v, *([bias] if bias is not None else [])]
     close(
         [each for each in (dq, dk, dv, dbias) if each is not None],
-        list(gradients(lambda q, k, v, *rest: defined(q, k, v, left_out, *rest), dy, *leaves)),
+        list(gradients(lambda q, k, v, *rest: defined(q, k, v, left_out, *rest, inside=True), dy, *leaves)),
     )
     assert (dbias is None) is not biased
+
+
+@pytest.mark.parametrize("pse_type", [0, 1])
+def test_the_second_version_says_whether_the_bias_is_scaled(pse_type: int) -> None:
+    q, k, v = drawn(QUERIES, KEYS, KEYS)
+    bias = floats(2, 3, QUERIES, KEYS, seed=7)
+    how = {"scale": SCALE, "keepProb": 1.0, "headNum": 3, "layout": "BNSD", "pseShift": bias, "pseType": pse_type}
+    most, total, _, out = called("FlashAttentionScoreV2", q, k, v, **how)
+    close(out, defined(q, k, v, bias=bias, inside=pse_type == 1))
+    dy = floats(*out.shape, seed=9)
+    kept = {"softmaxMax": most, "softmaxSum": total, "attentionIn": out}
+    found = called("FlashAttentionScoreGradV2", q, k, v, dy, **kept, **how)
+    close(
+        list(found),
+        list(gradients(lambda q, k, v, bias: defined(q, k, v, bias=bias, inside=pse_type == 1), dy, q, k, v, bias)),
+    )
 
 
 @pytest.mark.parametrize("mode", [5, 6])
@@ -119,13 +137,13 @@ def test_dropout_by_bits_and_its_gradients(biased: bool) -> None:
     bias = floats(2, 3, QUERIES, KEYS, seed=7) if biased else None
     named = {"dropMask": packed(kept), "keepProb": 0.5, "pseShift": bias}
     most, total, _, out = flash(q, k, v, **named)
-    close(out, defined(q, k, v, bias=bias, kept=kept / 0.5))
-    close(flash(q, k, v, **named | {"keepProb": 1.0})[-1], defined(q, k, v, bias=bias))
+    close(out, defined(q, k, v, bias=bias, kept=kept / 0.5, inside=True))
+    close(flash(q, k, v, **named | {"keepProb": 1.0})[-1], defined(q, k, v, bias=bias, inside=True))
     dy = floats(*out.shape, seed=9)
     how = {"scale": SCALE, "headNum": 3, "layout": "BNSD", "softmaxMax": most, "softmaxSum": total, "attentionIn": out}
     found = called("FlashAttentionScoreGrad", q, k, v, dy, **named, **how)
     leaves = [q, k, v, *([bias] if bias is not None else [])]
-    wanted = gradients(lambda q, k, v, *rest: defined(q, k, v, None, *rest, kept=kept / 0.5), dy, *leaves)
+    wanted = gradients(lambda q, k, v, *rest: defined(q, k, v, None, *rest, kept=kept / 0.5, inside=True), dy, *leaves)
     close([each for each in found if each is not None], list(wanted))
 
 

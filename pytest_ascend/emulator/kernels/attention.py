@@ -25,7 +25,10 @@ _ORDERS = {"BNSD": (0, 1, 2, 3), "BSND": (0, 2, 1, 3), "BSH": (0, 2, 1, 3), "SBH
 
 @dataclass(frozen=True)
 class Attention:
-    """How scores become weights. ``mask`` marks masked scores; ``keep`` are dropout's bits, None without it."""
+    """How scores become weights. ``mask`` marks masked scores; ``keep`` are dropout's bits, None without it.
+
+    ``bias`` is added to the scaled scores, or, with ``scales_bias``, to the scores before they are scaled.
+    """
 
     scale: float
     causal: bool = False
@@ -33,11 +36,12 @@ class Attention:
     bias: Optional = None
     keep: Optional = None
     keep_prob: float = 1.0
+    scales_bias: bool = False
 
     @property
     def is_plain(self) -> bool:
-        """Whether torch's fused kernel supports it."""
-        return self.keep is None
+        """Whether torch's fused kernel supports it: that one adds the bias last, in the dtype of the scores."""
+        return self.keep is None and (self.bias is None or not self.scales_bias)
 
     def added(self, like: T) -> Optional:
         """Return what is added to the scores: the bias, and minus infinity where masked out."""
@@ -118,14 +122,14 @@ def _plain_backward(dy: T, q: T, k: T, v: T, lse: T, how: Attention) -> tuple[T,
     dv = _dropped(weights, how).mT @ dy
     dweights = _dropped(dy @ v.float().mT, how)
     dscores = weights * (dweights - (dweights * weights).sum(-1, keepdim=True))
-    dbias = None if how.bias is None else dscores.sum_to_size(how.bias.shape)
+    dbias = None if how.bias is None else dscores.sum_to_size(how.bias.shape) * (how.scale if how.scales_bias else 1)
     return dscores @ k.float() * how.scale, dscores.mT @ q.float() * how.scale, dv, dbias
 
 
 def _scores(q: T, k: T, how: Attention) -> T:
-    scores = q.float() @ k.float().mT * how.scale
-    if how.bias is not None:
-        scores = scores + how.bias.float()
+    scores = q.float() @ k.float().mT
+    bias = 0.0 if how.bias is None else how.bias.float()
+    scores = (scores + bias) * how.scale if how.scales_bias else scores * how.scale + bias
     left_out = how.mask
     if how.causal:
         left_out = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
@@ -203,16 +207,20 @@ def _kept(mask: Optional, shape: tuple[int, ...]) -> Optional:
     return bits.view(-1)[: torch.Size(shape).numel()].view(shape)
 
 
+#: The ``pseType`` by which the position bias is added before the scores are scaled: see aclnnFlashAttentionScoreV2.
+_ADD_AND_SCALE = 1
+
+
 def _how(
     q: T, k: T, pse: Optional, drop: Optional, mask: Optional, prefix: Lengths | None, scale: float, keep_prob: float,
-    before: int, after: int, mode: int,
+    before: int, after: int, mode: int, pse_type: int = _ADD_AND_SCALE,
 ) -> Attention:  # fmt: skip
     batch, heads, queries, _ = q.shape
     keys = k.shape[2]
     causal = mode == _LEFT_UP_CAUSAL and mask is not None
     left_out = None if causal else _left_out(queries, keys, mask, prefix, before, after, mode)
     keep = _kept(drop, (batch, heads, queries, keys)) if keep_prob < 1 else None
-    return Attention(scale, causal, left_out, pse, keep, keep_prob)
+    return Attention(scale, causal, left_out, pse, keep, keep_prob, scales_bias=pse_type == _ADD_AND_SCALE)
 
 
 def _statistics(lse: T) -> tuple[T, T]:
@@ -227,10 +235,11 @@ def _statistics(lse: T) -> tuple[T, T]:
 def flash_attention_score(
     q: T, k: T, v: T, pse: Optional, drop: Optional, _padding: Optional, mask: Optional, prefix: Lengths | None,
     scale: float, keep_prob: float, before: int, after: int, heads: int, layout: str, _precise: int, mode: int,
+    pse_type: int = _ADD_AND_SCALE,
 ) -> tuple[T, T, None, T]:  # fmt: skip
     depth = q.shape[-1] // (heads if layout.endswith("H") else 1)
     q, k, v = (to_bnsd(each, layout, depth) for each in (q, k, v))
-    out, lse = attend(q, k, v, _how(q, k, pse, drop, mask, prefix, scale, keep_prob, before, after, mode))
+    out, lse = attend(q, k, v, _how(q, k, pse, drop, mask, prefix, scale, keep_prob, before, after, mode, pse_type))
     return (*_statistics(lse), None, from_bnsd(out, layout))
 
 
@@ -254,11 +263,11 @@ _OF_V4 = (
 def flash_attention_score_v4(
     query: T, key: T, value: T, pseShift: Optional, dropMask: Optional, attenMask: Optional,  # noqa: N803
     prefix: Lengths | None, scale: float, keepProb: float, preTokens: int, nextTokens: int, headNum: int,  # noqa: N803
-    layout: str, sparseMode: int,  # noqa: N803
+    layout: str, sparseMode: int, pseType: int,  # noqa: N803
 ) -> tuple[T, T, None, T]:  # fmt: skip
     return flash_attention_score(
         query, key, value, pseShift, dropMask, None, attenMask, prefix, scale, keepProb, preTokens, nextTokens,
-        headNum, layout, 0, sparseMode,
+        headNum, layout, 0, sparseMode, pseType,
     )  # fmt: skip
 
 
@@ -269,11 +278,11 @@ def flash_attention_score_v4(
 def flash_attention_score_grad(
     q: T, k: T, v: T, dy: T, pse: Optional, drop: Optional, _padding: Optional, mask: Optional, highest: T, total: T,
     _softmax: Optional, out: T, prefix: Lengths | None, scale: float, keep_prob: float, before: int, after: int,
-    heads: int, layout: str, _precise: int, mode: int,
+    heads: int, layout: str, _precise: int, mode: int, pse_type: int = _ADD_AND_SCALE,
 ) -> tuple[T, T, T, Optional]:  # fmt: skip
     depth = q.shape[-1] // (heads if layout.endswith("H") else 1)
     q, k, v, dy, out = (to_bnsd(each, layout, depth) for each in (q, k, v, dy, out))
-    how = _how(q, k, pse, drop, mask, prefix, scale, keep_prob, before, after, mode)
+    how = _how(q, k, pse, drop, mask, prefix, scale, keep_prob, before, after, mode, pse_type)
     dq, dk, dv, dpse = attend_backward(dy, q, k, v, out, _log_sum_exp(highest, total), how)
     return from_bnsd(dq, layout), from_bnsd(dk, layout), from_bnsd(dv, layout), dpse
 
@@ -292,10 +301,11 @@ def flash_attention_score_grad_v2(
     query: T, key: T, value: T, dy: T, pseShift: Optional, dropMask: Optional, attenMask: Optional,  # noqa: N803
     softmaxMax: T, softmaxSum: T, softmaxIn: Optional, attentionIn: T, prefix: Lengths | None,  # noqa: N803
     scale: float, keepProb: float, preTokens: int, nextTokens: int, headNum: int, layout: str, sparseMode: int,  # noqa: N803
+    pseType: int,  # noqa: N803
 ) -> tuple[T, T, T, Optional]:  # fmt: skip
     return flash_attention_score_grad(
         query, key, value, dy, pseShift, dropMask, None, attenMask, softmaxMax, softmaxSum, softmaxIn, attentionIn,
-        prefix, scale, keepProb, preTokens, nextTokens, headNum, layout, 0, sparseMode,
+        prefix, scale, keepProb, preTokens, nextTokens, headNum, layout, 0, sparseMode, pseType,
     )  # fmt: skip
 
 

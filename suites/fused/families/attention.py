@@ -58,7 +58,8 @@ def _fusion(
     if sparse_mode:  # the given mask is compressed; it stands for "no key after the query"
         heads = _to_heads(q, input_layout, head_num)
         atten_mask = torch.ones(heads.shape[2], heads.shape[2], dtype=torch.bool).triu(1)
-    return _attention(q, k, v, head_num, input_layout, scale, atten_mask, pse)
+    # The position bias is added before the scores are scaled: see the formula of aclnnFlashAttentionScore.
+    return _attention(q, k, v, head_num, input_layout, scale, atten_mask, None if pse is None else pse * scale)
 
 
 def _triple(make: InputFactory, *shape: int, keys: tuple[int, ...] | None = None) -> tuple[T, T, T]:
