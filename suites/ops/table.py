@@ -59,11 +59,16 @@ RECORDED: dict[str, Entry] = load()
 #: Families of recorded operators without sums; sums in others may be as long as their inputs.
 ELEMENT_BY_ELEMENT = ("elementwise", "arithmetic", "foreach")
 
-#: What is special about generated calls of recorded operators: layouts in which torch_npu refuses the gradient (see
-#: LEFT_OUT); gradients that are a difference of which few bits are known; places of equal elements, which may be any.
+#: Recorded operators without generated gradients: a difference of which few bits are known, or the share of an infinite
+#: product.
+_WITHOUT_GRADIENTS = (
+    *("renorm", "_foreach_tanh", "_foreach_sigmoid", "instance_norm", "lu_solve", "masked.prod", "masked.cumprod"),
+)
+#: What else is special about their generated calls: layouts in which torch_npu refuses the gradient (see LEFT_OUT), and
+#: places of equal elements, of which any may be given.
 _GENERATED: Mapping[str, Mapping[str, Any]] = {
     "cdist": {"layouts": ()},
-    **{name: {"grad": False} for name in ("renorm", "_foreach_tanh", "_foreach_sigmoid", "instance_norm", "lu_solve")},
+    **{name: {"grad": False} for name in _WITHOUT_GRADIENTS},
     "median": {"outputs": ("",)},
     "nanmedian": {"outputs": ("",)},
 }
