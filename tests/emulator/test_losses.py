@@ -113,3 +113,15 @@ def test_options_of_divided_losses_that_are_not_emulated_are_refused() -> None:
     for given in ({"logitsMax": x}, {"sumExpLogits": x}, {}):
         with pytest.raises(Exception, match="softmax must be given"):
             called("FusedLinearCrossEntropyLossGrad", x, x, x, x, x, 0.0, **given)
+
+
+def test_a_single_sequence_has_a_connectionist_loss_and_its_gradient() -> None:
+    """torch_npu before 2.6 gives the kernels of ``ctc_loss`` two dimensions as they are."""
+    x, targets = floats(6, 5).log_softmax(1), torch.tensor([1, 2, 2])
+    lengths = {"inputLengths": [6], "targetLengths": [3]}
+    found, log_alpha = called("CtcLoss", x, targets, **lengths)
+    close(found, F.ctc_loss(x, targets, [6], [3], reduction="none"))
+    grad = torch.tensor(2.5)
+    back = called("CtcLossBackward", grad, x, targets, loss=found, logAlpha=log_alpha, **lengths)
+    assert back.shape == x.shape
+    close(back, gradients(lambda x: F.ctc_loss(x, targets, [6], [3], reduction="none"), grad, x)[0])

@@ -154,8 +154,11 @@ def ctc_loss_backward(
     log_alpha: T,
     *rest: Any,
 ) -> Any:
+    one = log_probs.dim() == 2
+    batch, grad, loss = (log_probs.unsqueeze(1), grad.view(1), loss.view(1)) if one else (log_probs, grad, loss)
     log_alpha = log_alpha[..., : 2 * max(target_lengths, default=0) + 1].contiguous()
-    return aten._ctc_loss_backward(grad, log_probs, targets, lengths, target_lengths, loss, log_alpha, *rest)
+    found = aten._ctc_loss_backward(grad, batch, targets, lengths, target_lengths, loss, log_alpha, *rest)
+    return found.squeeze(1) if one else found
 
 
 @family.kernel_named("CTCLossV2")
