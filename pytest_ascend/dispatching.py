@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 
 import torch
 from torch.utils import _python_dispatch
@@ -34,6 +35,14 @@ def unseen() -> contextlib.AbstractContextManager[object]:
     """
     guard: contextlib.AbstractContextManager[object] = torch._C._DisableTorchDispatch()  # noqa: SLF001
     return guard
+
+
+_NO_KERNEL = re.compile("not implemented for '(Half|BFloat16)'")
+
+
+def lacks_half(error: RuntimeError) -> bool:
+    """Whether torch says that it has no CPU kernel in half precision; old versions lack many."""
+    return _NO_KERNEL.search(str(error)) is not None
 
 
 @functools.cache

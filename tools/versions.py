@@ -78,7 +78,7 @@ def seen(programs: Path, level: str, options: tuple[str, ...] = (), keep: Path |
 
     The report of the run is kept in the folder ``keep``.
     """
-    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    environment = _environment(programs)
     with tempfile.TemporaryDirectory() as folder:
 
         def run(*command: str) -> subprocess.CompletedProcess[str]:
@@ -104,13 +104,18 @@ def seen(programs: Path, level: str, options: tuple[str, ...] = (), keep: Path |
         return found | counted(_cases(Path(folder, "report", "run.jsonl")).values())
 
 
+def _environment(programs: Path) -> dict[str, str]:
+    """Return the variables with which a version's programs are found first, and take one thread each."""
+    return {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+
+
 def repeated(programs: Path, known: Mapping[str, Any], kept: Path) -> dict[str, Any]:
     """Return what is known of a version, after another run of the cases that did not pass in the report kept."""
     records = _cases(kept / "run.jsonl")
     doubtful = " or ".join(name for name, each in records.items() if each["outcome"] not in OUTCOMES[:2])
     if not doubtful:
         return dict(known)
-    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    environment = _environment(programs)
     chosen = ("--ascend-device=emulated", f"--ascend-level={known['level']}", "-k", doubtful)
     with tempfile.TemporaryDirectory() as folder:
         command = ("pytest", "--ascend", *chosen, "-q", "--ascend-report=report")

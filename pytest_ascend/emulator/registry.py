@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 
+from pytest_ascend.dispatching import lacks_half
 from pytest_ascend.emulator.signature import CONTAINERS, Parameter, Signature, parse
 from pytest_ascend.emulator.tensors import write
 
@@ -181,8 +181,6 @@ def _known(inputs: Iterable[Parameter], known: set[str], given: Iterable[Any]) -
 
 
 NARROW = (torch.float16, torch.bfloat16)
-#: What torch says of half precision that it has no kernel for.
-NO_KERNEL = re.compile("not implemented for '(Half|BFloat16)'")
 
 
 def _in_float32(signature: Signature, body: Body, *, promoted: bool = False) -> Body:
@@ -219,7 +217,7 @@ def with_kernels_of_float32(signature: Signature, body: Body) -> Body:
         try:
             return body(*given, **out)
         except RuntimeError as error:
-            if not NO_KERNEL.search(str(error)):
+            if not lacks_half(error):
                 raise
         return wide(*given, **out)
 

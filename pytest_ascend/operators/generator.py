@@ -111,17 +111,14 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
             first = first.with_grads_of(each for _, each in templates)
         alike = [(index, made) for index, each in templates if (made := _with_arguments(operator, first, each))]
         turn = [index for index, _ in alike].index(place) + number // 2
-        length = LISTS[(number + ahead) % len(LISTS)] if operator.family == "foreach" else 0
         (place, first), second = (
-            (index, _deepened(operator, each, number + ahead).with_lists(length))
+            (index, _lengthened(operator, _deepened(operator, each, number + ahead), number + ahead))
             for index, each in (alike[turn % len(alike)], alike[(turn + 1) % len(alike)])
         )
         sizes, axis = _resized(first, chance, number, least=3 if operator.family in POINTWISE else 2)
         if _elements(second[1], sizes) > LARGEST:  # it has those sizes in more dimensions
             second = (place, first)
-        is_single = (number + ahead) % len(DEPTHS) == _SINGLE and (
-            operator.family in POINTWISE or (len(second[1].values()) == 1 and isinstance(second[1].args[0], Source))
-        )
+        is_single = (number + ahead) % len(DEPTHS) == _SINGLE and _takes_a_number(operator, second[1])
         if is_single:
             second = (second[0], _with_a_number(operator, second[1], number))
         numbers, turn = numbers_of(operator, first, dtype), number + shift
@@ -192,6 +189,16 @@ def _deepened(operator: Operator, template: Sample, number: int) -> Sample:
         return leaf.picked(shape, f"{operator.name}/{number}/deepened")
 
     return template.with_sources(deepened)
+
+
+def _lengthened(operator: Operator, template: Sample, number: int) -> Sample:
+    """Return the call with longer or shorter lists, where the operator takes lists of any length."""
+    return template.with_lists(LISTS[number % len(LISTS)]) if operator.family == "foreach" else template
+
+
+def _takes_a_number(operator: Operator, template: Sample) -> bool:
+    """Whether a tensor of the call may have no dimensions: one of those that broadcast, or the only one."""
+    return operator.family in POINTWISE or (len(template.values()) == 1 and isinstance(template.args[0], Source))
 
 
 def _with_a_number(operator: Operator, template: Sample, number: int) -> Sample:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from pytest_ascend.dispatching import unseen
+from pytest_ascend.dispatching import lacks_half, unseen
 from pytest_ascend.operators.calling import (
     Layout,
     contiguous,
@@ -37,8 +36,6 @@ Change: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 CPU = torch.device("cpu")
 _HALF = (torch.float16, torch.bfloat16)
-#: What torch says of a dtype that it has no kernel for.
-_NO_KERNEL = re.compile("not implemented for '(Half|BFloat16)'")
 #: The layouts of reference runs: the CPU uses other kernels for them, which round more often.
 SUM_LAYOUTS: tuple[Layout, ...] = (contiguous, stepped, transposed)
 
@@ -175,7 +172,7 @@ def _or_rounded(compute: Callable[[Change], Tensors], change: Change, kind: torc
     try:
         return compute(change)
     except RuntimeError as error:
-        if kind not in _HALF or not _NO_KERNEL.search(str(error)):
+        if kind not in _HALF or not lacks_half(error):
             raise
     found = compute(lambda tensor: _in_float32(change(tensor)))
     return [each.to(kind) if each is not None and each.dtype is torch.float32 else each for each in found]

@@ -139,7 +139,7 @@ class Recorder:
                     call.grad_parameters[name] = kept(parameter.grad)
 
     def _lend(self, module: nn.Module, call: Call) -> Lent:
-        """Give the module an alias of each parameter: the alias's gradient is what this call alone adds."""
+        """Lend the module an alias of each parameter: the alias's gradient is what this call alone adds."""
         lent: Lent = []
         if not torch.is_grad_enabled():
             return lent

@@ -80,7 +80,7 @@ class Reference(Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         """Compute with the tensor, and keep reference runs for the results."""
         kwargs = kwargs or {}
-        plain_args, plain_kwargs = tree_map(_plain, (args, dict(kwargs)))
+        plain_args, plain_kwargs = tree_map(plain, (args, dict(kwargs)))
         made = func(*plain_args, **plain_kwargs)
         references = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, Reference)]
         if not references or not _is_pure(func):
@@ -96,10 +96,6 @@ class Reference(Tensor):
             for place, each in enumerate(leaves)
         ]
         return torch.utils._pytree.tree_unflatten(kept, spec)  # noqa: SLF001 - public under no other name
-
-
-def _plain(value: Any) -> Any:
-    return _of_class(value, Tensor) if isinstance(value, Reference) else value
 
 
 def _of_class(value: Tensor, kind: type[Tensor]) -> Any:
@@ -126,8 +122,8 @@ def _applied(func: Any, arguments: tuple[Any, Any], place: int, mode: Mode, coun
     return tuple(made)
 
 
-def plain(value: Tensor) -> Tensor:
-    """Return a reference as a plain float64 tensor, and any other tensor unchanged."""
+def plain(value: Any) -> Any:
+    """Return a reference as a plain float64 tensor, and anything else unchanged."""
     return _of_class(value, Tensor) if isinstance(value, Reference) else value
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pytest_ascend.emulator.kernels import mc2_quantized
+from pytest_ascend.emulator.kernels.linear import scaled_product
 
 from .both import floats, integers
 from .ranks import RANKS, Threads, called, drawn, on_all, put_in_place
@@ -46,9 +47,9 @@ def test_a_scale_may_be_the_lower_half_of_64_bits_and_a_bias_of_floating_point_i
     a, b, scale, bias = *(each[0] for each in (_small(3, 4), _small(4, 5, of=1))), floats(5, seed=1), floats(5, seed=2)
     packed = scale.view(torch.int32).long() & 0xFFFFFFFF | 7 << 40
     exact = a.float() @ b.float()
-    assert mc2_quantized._scaled_product(a, b, None, packed, bias).equal(exact * scale + bias)
-    assert mc2_quantized._scaled_product(a, b, None, scale).equal(exact * scale)
-    assert mc2_quantized._scaled_product(a, b, None, scale.half()).equal(exact * scale.half().float())
+    assert scaled_product(a, b, None, packed, bias).equal(exact * scale + bias)
+    assert scaled_product(a, b, None, scale).equal(exact * scale)
+    assert scaled_product(a, b, None, scale.half()).equal(exact * scale.half().float())
 
 
 @pytest.mark.parametrize("count", [3, 4])

@@ -107,8 +107,8 @@ def _plane(strides: L, pads: L, dilations: L, groups: int = 1) -> tuple[L, L, L,
 @family.kernel_named("Conv2D")
 @family.kernel_named("Conv3D")
 def conv2d(x: T, weight: T, bias: T | None = None, *, data_format: str, **geometry: Any) -> T:  # noqa: ARG001
-    operands = widened(x, weight, bias)
-    return torch.convolution(operands[0], operands[1], operands[2], *_plane(**geometry))
+    x, weight, bias = widened(x, weight, bias)
+    return torch.convolution(x, weight, bias, *_plane(**geometry))
 
 
 def _gradient(grad: T, x: T, weight: T, geometry: dict[str, Any], place: int) -> T:

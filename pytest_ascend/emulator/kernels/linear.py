@@ -361,6 +361,17 @@ def _layer(x: T, weight: T, bias: T | None, deq: T | None, anti: T | None, shift
     return made.float() if deq is None else made.float() * scales_of(deq)
 
 
+def scaled_product(x1: T, x2: T, rows: T | None, columns: T, bias: T | None = None) -> T:
+    """Multiply exactly, scale by row and by column in float32.
+
+    A bias in integers is added before the scales, one in floating point after them.
+    """
+    before, after = (bias, None) if bias is not None and not bias.is_floating_point() else (None, bias)
+    made = x1.double() @ x2.double() + (0 if before is None else before)
+    scaled = made.float() * scales_of(columns) * (1 if rows is None else rows.float().unsqueeze(-1))
+    return scaled + (0 if after is None else after.float())
+
+
 def scales_of(packed: T) -> T:
     """Return scales that may be the bits of float32 in the lower half of int64."""
     return packed.contiguous().view(torch.float32)[..., ::2] if packed.dtype is torch.int64 else packed.float()

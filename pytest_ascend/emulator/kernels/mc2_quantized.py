@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pytest_ascend.emulator.kernels.linear import scales_of
+from pytest_ascend.emulator.kernels.linear import scaled_product
 from pytest_ascend.emulator.kernels.mc2 import OPERANDS, TRANSPOSED, TURNS, Group, L, T, matmul_all_reduce
 from pytest_ascend.emulator.registry import Family
 
@@ -17,18 +17,6 @@ _BY_ROW, _FOUND = 3, 7
 _BY_COLUMN = 2
 #: ACL's dtype -> torch's, of the dtypes that rows can be quantized to.
 _QUANTIZED = {2: torch.int8, 35: torch.float8_e5m2, 36: torch.float8_e4m3fn}
-
-
-def _scaled_product(x1: T, x2: T, rows: T | None, columns: T, bias: T | None = None) -> T:
-    """Multiply exactly, scale by row and by column in float32.
-
-    A bias in int32 is added before the scales, one in floating point after them. A scale in int64 has a float32 in its
-    lower half.
-    """
-    wide = scales_of(columns)
-    before, after = (bias, None) if bias is not None and not bias.is_floating_point() else (None, bias)
-    made = x1.double() @ x2.double() + (0 if before is None else before)
-    return made.float() * wide * (1 if rows is None else rows.unsqueeze(-1)) + (0 if after is None else after.float())
 
 
 def _by_column(x: T, scale: T) -> T:
@@ -65,7 +53,7 @@ def quant_matmul_all_reduce(
     if group_size:
         raise NotImplementedError("scales of blocks are not implemented")
     rows = None if token_scale is None else token_scale.view(x1.shape[:-1])
-    made = _scaled_product(x1, x2, rows, scale, bias)
+    made = scaled_product(x1, x2, rows, scale, bias)
     made = made.to(torch.bfloat16 if scale.dtype is torch.bfloat16 else torch.float16)
     made = made if x3 is None else made + x3
     if there is None or back is None:
@@ -127,7 +115,7 @@ def all_to_all_quant_matmul(
     _known(mode1, mode2, group_size, _BY_ROW, _FOUND)
     received = Group(group).rows_to_columns(x1)
     a, scale = (received, scale1) if mode1 == _BY_ROW else _found(received, _QUANTIZED[to])
-    return _scaled_product(a, x2.T if turned2 else x2, scale, scale2, bias), received
+    return scaled_product(a, x2.T if turned2 else x2, scale, scale2, bias), received
 
 
 @op(
@@ -145,4 +133,4 @@ def quant_matmul_all_to_all(
     """Multiply and scale, send each rank its part of the columns, and put the received parts below one another."""
     del axes  # there is one way
     _known(mode1, mode2, group_size, _BY_ROW)
-    return Group(group).columns_to_rows(_scaled_product(x1, x2.T if turned2 else x2, scale1, scale2, bias))
+    return Group(group).columns_to_rows(scaled_product(x1, x2.T if turned2 else x2, scale1, scale2, bias))

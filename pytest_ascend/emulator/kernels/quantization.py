@@ -6,7 +6,7 @@ import functools
 
 import torch
 
-from pytest_ascend.emulator.kernels.linear import scales_of
+from pytest_ascend.emulator.kernels.linear import scaled_product, scales_of
 from pytest_ascend.emulator.kernels.normalization import root_mean_square
 from pytest_ascend.emulator.registry import Family
 
@@ -196,15 +196,12 @@ def quant_matmul_v5(
     if group or any(each is not None and each.numel() for each in (y_scale, x1_offset, y_offset)):
         raise NotImplementedError("groups, and other offsets than that of x2, are not implemented")
     left, right = (x.mT if turn else x for x, turn in ((_whole(x1), turn1), (_whole(x2), turn2)))
-    made, after = left.double() @ right.double(), 0.0 if bias is None else bias
-    if bias is not None and not bias.is_floating_point():
-        made, after = made + bias, 0.0
     if out.dtype is torch.int32:
-        out.copy_(made)
+        out.copy_(left.double() @ right.double() + (0 if bias is None or bias.is_floating_point() else bias))
         return
-    scaled = made.float() * scales_of(columns) * (1 if rows is None else rows.float().unsqueeze(-1)) + after
+    scaled = scaled_product(left, right, rows, columns, bias)
     if out.dtype is torch.int8:
-        scaled = (scaled + (0 if x2_offset is None else x2_offset.float())).round().clamp(-128, 127)
+        scaled = _rounded(scaled + (0 if x2_offset is None else x2_offset.float()), torch.int8)
     out.copy_(scaled)
 
 
