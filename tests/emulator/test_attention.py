@@ -10,6 +10,8 @@ import torch.nn.functional as F
 import torch_npu
 from torch import nn
 
+from pytest_ascend.emulator.kernels import attention
+
 from .both import FLOATS, assert_same, floats, operators
 
 Tensor = torch.Tensor
@@ -39,6 +41,26 @@ def test_grouped_attention_over_no_keys_goes_back() -> None:
     gradients = torch.autograd.grad(found.sum(), heads)
     assert [each.shape for each in gradients] == [each.shape for each in heads]
     assert not any(each.cpu().count_nonzero() for each in (found, *gradients))
+
+
+def test_step_by_step_attention_is_as_precise_for_large_scores() -> None:
+    scores, v = 30000 + torch.arange(6.0), floats(1, 1, 6, 8)
+    q, k = torch.ones(1, 1, 1, 1), scores.view(1, 1, 6, 1)  # so that the scores themselves are exact
+    how = attention.Attention(1.0, keep=torch.ones(1, 1, 1, 6))  # as with dropout: not by a fused kernel
+    expected = scores.double().softmax(0) @ v[0, 0].double()
+    found = attention.attend(q, k, v, how)[0]
+    torch.testing.assert_close(found[0, 0, 0].double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_row_that_is_masked_out_attends_to_nothing() -> None:
+    q, k, v = _heads(torch.float32)
+    mask = torch.zeros(2, 3, 5, 6, dtype=torch.bool)
+    mask[:, :, 1] = True
+    how = attention.Attention(0.3, mask=mask, keep=torch.ones(mask.shape), keep_prob=1.0)
+    found = attention.attend(q, k, v, how)[0]
+    expected = F.scaled_dot_product_attention(q, k, v, scale=0.3)
+    expected[:, :, 1] = 0
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

@@ -80,7 +80,9 @@ def attend(q: T, k: T, v: T, how: Attention) -> tuple[T, T]:
         return _fused(_dense(q), _dense(k), _dense(v), how)
     scores = _scores(q, k, how)
     lse = scores.logsumexp(-1)
-    weights = _dropped(_weights(scores, lse), how)
+    # Not by ``lse``: of scores of some thousands it has three digits behind the point.
+    softmax = scores.softmax(-1).masked_fill(lse.isneginf().unsqueeze(-1), 0.0)
+    weights = _dropped(softmax, how)
     return (weights @ v.float()).to(q.dtype), lse
 
 
