@@ -5,10 +5,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import torch
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+T = TypeVar("T")
+_HALF = (torch.float16, torch.bfloat16)
 
 
 class EagerDispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -43,6 +50,59 @@ _NO_KERNEL = re.compile("not implemented for '(Half|BFloat16)'")
 def lacks_half(error: RuntimeError) -> bool:
     """Whether torch says that it has no CPU kernel in half precision; old versions lack many."""
     return _NO_KERNEL.search(str(error)) is not None
+
+
+class _StepsOfFloat32(EagerDispatchMode):  # type: ignore[no-untyped-call]
+    """A mode in which an operator without a kernel in half precision is float32's, rounded."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = (args, dict(kwargs or {}))
+        try:
+            return func(*args, **given[1])
+        except RuntimeError as error:
+            if not lacks_half(error):
+                raise
+        return _rounded_step(func, given)
+
+
+def _rounded_step(func: Any, given: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+    wide = tree_map(_widened, given)
+    found = func(*wide[0], **wide[1])
+    widened = [
+        pair for pair in zip(tree_flatten(given)[0], tree_flatten(wide)[0], strict=True) if pair[0] is not pair[1]
+    ]
+    half = [(mine, theirs) for mine, theirs in widened if isinstance(mine, torch.Tensor)]
+    if func._schema.is_mutable:  # noqa: SLF001 - public under no other name
+        for mine, theirs in half:
+            mine.copy_(theirs)
+        changed = {id(theirs): mine for mine, theirs in half}
+        return tree_map(lambda value: changed.get(id(value), value), found)
+    if not half or given[1].get("dtype") is torch.float32:
+        return found
+    kind = half[0][0].dtype
+    return tree_map(lambda value: value.to(kind) if getattr(value, "dtype", None) is torch.float32 else value, found)
+
+
+def _widened(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.float() if value.dtype in _HALF else value
+    return torch.float32 if value in _HALF else value
+
+
+def in_rounded_steps(compute: Callable[[], T]) -> T:
+    """Return what is computed when each operator that lacks a kernel in half precision rounds float32's result.
+
+    It runs in a thread of its own, which has neither the modes of this one nor is kept from them by :func:`unseen`.
+    """
+
+    def run() -> T:
+        with _StepsOfFloat32():
+            return compute()
+
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(run).result()
 
 
 @functools.cache

@@ -1,0 +1,88 @@
+"""Operators without a kernel in half precision are computed by float32's, one step at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from pytest_ascend.dispatching import in_rounded_steps, unseen
+
+SAYS = "\"step\" not implemented for 'Half'"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_half() -> Iterator[None]:
+    """Operators as an old torch has them: they refuse half precision."""
+    library = torch.library.Library("rounded_steps", "DEF")
+
+    def refuse(*given: torch.Tensor) -> None:
+        if any(each.dtype in {torch.float16, torch.bfloat16} for each in given):
+            raise RuntimeError(SAYS)
+
+    def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        refuse(x, y)
+        return x * y
+
+    def double_(x: torch.Tensor) -> torch.Tensor:
+        refuse(x)
+        return x.mul_(2)
+
+    def largest(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        refuse(x)
+        found = x.max(0)
+        return found.values, found.indices
+
+    def wide(x: torch.Tensor, *, dtype: torch.dtype) -> torch.Tensor:
+        refuse(x)
+        return x.to(dtype)
+
+    library.define("product(Tensor x, Tensor y) -> Tensor")
+    library.define("double_(Tensor(a!) x) -> Tensor(a!)")
+    library.define("largest(Tensor x) -> (Tensor, Tensor)")
+    library.define("wide(Tensor x, *, ScalarType dtype) -> Tensor")
+    for body in (product, double_, largest, wide):
+        library.impl(body.__name__, body, "CPU")
+    yield
+    library._destroy()
+
+
+def tensor(*numbers: float, dtype: torch.dtype = torch.float16) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_step_is_that_of_float32_rounded(dtype: torch.dtype) -> None:
+    x, y = tensor(1.1, -3.3, dtype=dtype), tensor(7.7, 9.9, dtype=dtype)
+    found = in_rounded_steps(lambda: torch.ops.rounded_steps.product(x, y))
+    assert found.dtype is dtype
+    assert found.equal((x.float() * y.float()).to(dtype))
+
+
+def test_a_step_overflows_as_half_precision_does() -> None:
+    far = tensor(300.0)
+    assert in_rounded_steps(lambda: 1 / torch.ops.rounded_steps.product(far, far)).tolist() == [0.0]
+
+
+def test_what_is_changed_in_place_is_changed_and_returned() -> None:
+    x = tensor(1.5, 60000.0)
+    assert in_rounded_steps(lambda: torch.ops.rounded_steps.double_(x)) is x
+    assert x.tolist() == [3.0, float("inf")]
+
+
+def test_integers_are_left_alone_and_a_dtype_that_was_asked_for_too() -> None:
+    values, places = in_rounded_steps(lambda: torch.ops.rounded_steps.largest(tensor(1, 4, 2)))
+    assert (values.dtype, values.item(), places.dtype, places.item()) == (torch.float16, 4, torch.int64, 1)
+    asked = in_rounded_steps(lambda: torch.ops.rounded_steps.wide(tensor(1), dtype=torch.float32))
+    assert asked.dtype is torch.float32
+
+
+def test_it_works_where_modes_are_kept_away() -> None:
+    with unseen():
+        assert in_rounded_steps(lambda: torch.ops.rounded_steps.product(tensor(2), tensor(3))).tolist() == [6]
+
+
+def test_other_errors_are_raised_as_they_are() -> None:
+    with pytest.raises(RuntimeError, match=r"must match|size"):
+        in_rounded_steps(lambda: torch.ones(2) + torch.ones(3))
