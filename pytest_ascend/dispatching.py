@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -42,6 +42,20 @@ def unseen() -> contextlib.AbstractContextManager[object]:
     """
     guard: contextlib.AbstractContextManager[object] = torch._C._DisableTorchDispatch()  # noqa: SLF001
     return guard
+
+
+@contextlib.contextmanager
+def with_autograd() -> Iterator[None]:
+    """Record gradients within a mode too, which is called below autograd."""
+    keys = [torch._C.DispatchKey.AutogradFunctionality, torch._C.DispatchKey.ADInplaceOrView]  # noqa: SLF001
+    excluded = [key for key in keys if torch._C._dispatch_tls_is_dispatch_key_excluded(key)]  # noqa: SLF001
+    for key in excluded:
+        torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        for key in excluded:
+            torch._C._dispatch_tls_set_dispatch_key_excluded(key, True)  # noqa: SLF001
 
 
 _NO_KERNEL = re.compile("not implemented for '(Half|BFloat16)'")

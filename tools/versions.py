@@ -6,12 +6,14 @@
     python tools/versions.py --log report/run.jsonl  # a run on an emulated chip that was made before
     python tools/versions.py 2.7.1 --keep reports    # with the log and the page of the run
     python tools/versions.py 2.7.1 --keep reports --again     # after a repair: only what did not pass in that log
+    python tools/versions.py 2.7.1 --training        # only the training of two models
     python tools/versions.py                         # write the page again from what was seen before
 
 The board of tests that others wrote, which tools/foreign/run.py --write keeps, stands on the same page.
 
-For each version: does it come up, who computes its operators (the census), and what becomes of the cases of a level. An
-environment takes 5 GB where the registry has only torch with CUDA, and minutes to install. Needs uv.
+For each version: does it come up, who computes its operators (the census), what becomes of the cases of a level, and of
+the training of two models, which --training alone runs again. An environment takes 5 GB where the registry has only
+torch with CUDA, and minutes to install. Needs uv.
 """
 
 from __future__ import annotations
@@ -56,6 +58,8 @@ COMES_UP = (
     "print(said, torch.__version__)"
 )
 OUTCOMES = ("passed", "waived", "unsupported", "fallback", "not-emulated", "failed", "errored", "not-run")
+#: Whose training is on the page: in level standard, and run alone beside a smaller level.
+TRAINED = ("resnet50", "vit_b_16")
 LIMIT_S = 3000
 
 
@@ -101,7 +105,26 @@ def seen(programs: Path, level: str, options: tuple[str, ...] = (), keep: Path |
             return {**found, "fails": f"pytest ends before the first case: {_last(done)}"}
         if keep:
             shutil.copytree(Path(folder, "report"), keep, dirs_exist_ok=True)
-        return found | counted(_cases(Path(folder, "report", "run.jsonl")).values())
+        records = _cases(Path(folder, "report", "run.jsonl"))
+        training = {} if options else trained(records) or trains(programs)
+        return found | counted(records.values()) | training
+
+
+def trains(programs: Path) -> dict[str, Any]:
+    """Return what becomes of the training of the models."""
+    with tempfile.TemporaryDirectory() as folder:
+        chosen = ("--ascend-suite=models", "-k", f"training and ({' or '.join(TRAINED)})")
+        command = ("pytest", "--ascend", "--ascend-device=emulated", *chosen, "-q", "--ascend-report=report")
+        environment = _environment(programs)
+        subprocess.run(command, env=environment, cwd=folder, capture_output=True, check=False, timeout=LIMIT_S)  # noqa: S603
+        return trained(_cases(Path(folder, "report", "run.jsonl")))
+
+
+def trained(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return how often the training of the models had each outcome, nothing if it was not run."""
+    names = re.compile(rf"models/({'|'.join(TRAINED)})/(\w+-)?training/")
+    outcomes = Counter(each["outcome"] for name, each in records.items() if names.match(name))
+    return {"trained": dict(outcomes)} if outcomes else {}
 
 
 def _environment(programs: Path) -> dict[str, str]:
@@ -177,7 +200,7 @@ def _run(command: list[str], environment: Mapping[str, str] | None = None) -> No
 
 def page(known: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the tables of the page."""
-    heads = ("torch_npu", "torch", "CANN", "native", "left to the CPU", *OUTCOMES, "seen")
+    heads = ("torch_npu", "torch", "CANN", "native", "left to the CPU", *OUTCOMES, "trained", "seen")
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     ordered = sorted(known, key=lambda each: [int(part) for part in re.findall(r"\d+", each)])
     for version in ordered:
@@ -188,6 +211,8 @@ def page(known: Mapping[str, Mapping[str, Any]]) -> str:
         census, outcomes = its.get("census", {}), its["outcomes"]
         cells = [version, its["torch"], its["cann"] or "not told", census.get("native", ""), census.get("fallback", "")]
         cells += [outcomes.get(each, 0) for each in OUTCOMES]
+        training = its.get("trained", {})
+        cells += [f"{training.get('passed', 0)} of {sum(training.values())}" if training else ""]
         lines.append(f"| {' | '.join(map(str, cells))} | {its['day']}, {its['level']} |")
     lines += ["", "What did not pass, by cause:", ""]
     for version in ordered:
@@ -274,6 +299,7 @@ def main() -> None:
     parser.add_argument("--chip", nargs="*", default=[], help="chips to be, as --ascend-emulated-chip has them")
     parser.add_argument("--cann", nargs="*", default=[], help="releases of CANN to answer as")
     parser.add_argument("--keep", type=Path, help="a folder to keep the reports of versions in")
+    parser.add_argument("--training", action="store_true", help="only train, and keep what else is known")
     parser.add_argument("--again", action="store_true", help="only run what did not pass in the report kept")
     parser.add_argument("--log", nargs="*", default=[], type=Path, help="logs of runs on emulated chips to add")
     given = parser.parse_args()
@@ -285,11 +311,12 @@ def main() -> None:
             ready = Path(sys.executable).parent if given.here else given.environment and given.environment / "bin"
             programs = ready or installed(version, given.python, made or Path())
             keep = given.keep and given.keep / version
-            found = (
-                repeated(programs, known[version], keep)
-                if keep and given.again
-                else seen(programs, given.level, keep=keep)
-            )
+            if given.training:
+                found = {**known[version], **trains(programs)}
+            elif keep and given.again:
+                found = repeated(programs, known[version], keep)
+            else:
+                found = seen(programs, given.level, keep=keep)
         finally:
             if made:
                 shutil.rmtree(made, ignore_errors=True)

@@ -38,6 +38,15 @@ def has_kernel(name: str, key: str) -> bool:
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, key))  # noqa: SLF001
 
 
+def differentiates_inside(name: str) -> bool:
+    """Whether gradients come from what torch_npu's kernel calls: it has one in place of a composite operator.
+
+    torch_npu 2.1 has many such kernels, as of softmax and flatten.
+    """
+    is_replaced = has_kernel(name, "CompositeImplicitAutograd") and has_kernel(name, OWN)
+    return is_replaced and not has_kernel(name, "Autograd") and not has_kernel(name, f"Autograd{OWN}")
+
+
 @functools.cache
 def is_key(name: str) -> bool:
     """Whether this version of torch has a dispatch key of this name."""

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten
 
-from pytest_ascend.device.dispatcher import kind
-from pytest_ascend.dispatching import EagerDispatchMode
+from pytest_ascend.device.dispatcher import differentiates_inside, kind
+from pytest_ascend.dispatching import EagerDispatchMode, with_autograd
 from pytest_ascend.environment.chips import multiplies
 from pytest_ascend.records.census import FALLBACK
 
@@ -28,6 +28,12 @@ def falls_back(operator: torch._ops.OpOverload) -> bool:
 def is_product(operator: torch._ops.OpOverload) -> bool:
     """Whether ``operator`` has the chip's matrix unit multiply."""
     return multiplies(_name(operator).partition("::")[2])
+
+
+@functools.cache
+def is_differentiated_inside(operator: torch._ops.OpOverload) -> bool:
+    """Whether the gradient of ``operator`` is that of what its kernel calls."""
+    return differentiates_inside(_name(operator))
 
 
 def _name(operator: torch._ops.OpOverload) -> str:
@@ -58,6 +64,9 @@ class FallbackWatch(EagerDispatchMode):  # type: ignore[no-untyped-call]
         """Note the operator, and call it as it was to be called."""
         kwargs = kwargs or {}
         self._note(func, args, kwargs)
+        if is_differentiated_inside(func) and self._is_on_device(args, kwargs):
+            with with_autograd():
+                return func(*args, **kwargs)
         return func(*args, **kwargs)
 
     def _note(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

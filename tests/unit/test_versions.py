@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tools.versions import counted, repeated
+from tools.versions import counted, page, repeated, trained
 
 
 def record(name: str, outcome: str) -> dict[str, Any]:
@@ -50,3 +50,20 @@ def test_where_all_passed_nothing_runs(programs: Path, tmp_path: Path) -> None:
     write(tmp_path / "kept" / "run.jsonl", record("a", "passed"))
     assert repeated(programs, {"level": "smoke"}, tmp_path / "kept") == {"level": "smoke"}
     assert not (tmp_path / "asked").exists()
+
+
+def test_the_training_of_the_two_models_is_counted_and_on_the_page() -> None:
+    outcomes = {
+        "models/resnet50/training/float32": "passed",
+        "models/vit_b_16/autocast-training/bfloat16": "failed",
+        "models/vit_b_16/gradients/float32": "failed",
+        "models/resnet50.compiled/training/float32": "failed",
+        "training/sgd/losses/float32": "failed",
+    }
+    records = {name: record(name, outcome) for name, outcome in outcomes.items()}
+    assert trained(records) == {"trained": {"passed": 1, "failed": 1}}
+    assert trained({}) == {}
+    known = {"torch": "2.3.1", "cann": "", "level": "smoke", "day": "2026-11-23", "outcomes": {"passed": 7}}
+    text = page({"2.3.1": {**known, **trained(records)}, "2.4.0": known})
+    assert "| 7 | 0 | 0 | 0 | 0 | 0 | 0 | 0 | 1 of 2 | 2026-11-23, smoke |" in text
+    assert "| 7 | 0 | 0 | 0 | 0 | 0 | 0 | 0 |  | 2026-11-23, smoke |" in text

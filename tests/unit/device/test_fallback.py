@@ -9,17 +9,17 @@ import torch
 
 from pytest_ascend.device import dispatcher
 from pytest_ascend.device.dispatcher import OWN
-from pytest_ascend.device.fallback import FallbackWatch, falls_back
+from pytest_ascend.device.fallback import FallbackWatch, falls_back, is_differentiated_inside
 
 
 @pytest.fixture(autouse=True)
 def own_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let relu and its like stand for what a device has, and the CPU take the rest."""
     has, arrives = dispatcher.has_kernel, dispatcher.arrives
-    native = {"aten::relu", "aten::sin.out"}
+    native = {"aten::relu", "aten::sin.out", "inside::twice"}
     monkeypatch.setattr(dispatcher, "has_kernel", lambda name, key: name in native if key == OWN else has(name, key))
     monkeypatch.setattr(dispatcher, "arrives", lambda name, key: key == OWN or arrives(name, key))
-    known = (dispatcher.kind, falls_back)
+    known = (dispatcher.kind, falls_back, is_differentiated_inside)
     for each in known:
         each.cache_clear()
     yield
@@ -98,3 +98,35 @@ def test_products_of_matrices_on_the_device_are_noted(name: str) -> None:
         with watch:
             work(torch.rand(4, 4))
     assert [watch.multiplied for watch in watches] == [name in PRODUCTS, False]
+
+
+@pytest.fixture
+def composite() -> Iterator[None]:
+    """A composite operator, in whose place the device has a kernel that calls others."""
+    library = torch.library.Library("inside", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x + x, "CompositeImplicitAutograd")
+    library.impl("twice", lambda x: x * 2, "CPU")
+    library.impl("twice", torch.library.fallthrough_kernel, "AutogradCPU")
+    yield
+    library._destroy()
+
+
+@pytest.mark.usefixtures("composite")
+def test_a_composite_operator_with_a_kernel_keeps_its_gradient() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with FallbackWatch("cpu"):
+        y = torch.ops.inside.twice(x).relu().flatten()
+        (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert gradient.tolist() == [2, 2, 2]
+    with FallbackWatch("cpu"), torch.no_grad():
+        assert not torch.ops.inside.twice(x).requires_grad
+
+
+@pytest.mark.usefixtures("composite")
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("inside::twice", True), ("aten::relu", False), ("aten::matmul", False), ("aten::flatten.using_ints", False)],
+)
+def test_whose_gradient_is_that_of_what_is_called(name: str, *, expected: bool) -> None:
+    assert dispatcher.differentiates_inside(name) is expected
