@@ -39,6 +39,8 @@ SEEN, PAGE = Path(__file__).with_suffix(".json"), ROOT / "docs" / "versions.md"
 BEGIN, END = "<!-- versions -->\n", "<!-- end -->"
 BEGIN_PLAYED, END_PLAYED = "<!-- chips -->\n", "<!-- end of chips -->"
 BEGIN_FOREIGN, END_FOREIGN = "<!-- foreign -->\n", "<!-- end of foreign -->"
+#: Why tests of others were left out, as tools/foreign/reporter.py says it.
+DISABLED = "on the list of disabled tests"
 #: So many causes of failures in others' tests are listed.
 CAUSES = 40
 
@@ -260,6 +262,8 @@ def page_of_foreign(board: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str
             (Counter(list(each["skipped"])[:1]) for each in files.values() if not each["outcomes"]), Counter()
         )
         causes += [f"- {name}: skipped whole: {_inert(text)} ({count} files)" for text, count in _ordered(skipped)]
+        listed = sum(each["skipped"].get(DISABLED, 0) for each in files.values())
+        causes += [f"- {name}: left out: {DISABLED} ({listed} tests)"] if listed else []
     return "\n".join([*lines, "", "What did not pass, by cause:", "", *causes]) + "\n"
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tools.foreign import run
+from tools.foreign import reporter, run
 from tools.versions import page_of_foreign
 
 THEIRS = """
@@ -72,3 +73,47 @@ def test_a_file_that_is_run_again_replaces_what_was_known(tmp_path: Path, monkey
     text = board.read_text(encoding="utf-8")
     assert text.count('"passed": 1') == 2
     assert "failed" not in text
+
+
+LISTED = reporter.disabled(
+    [
+        "test_out_npu_float16 (__main__.TestUnaryPRIVATEUSE1)",
+        "test_cat (__main__.TestViewNPU)",
+        "test_grad (test_nn.TestNN)",
+        "without a class",
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("test", "of", "expected"),
+    [
+        ("test_out_npu_float16", "TestUnaryPRIVATEUSE1", True),
+        ("test_out_npu_float16", "TestUnaryNPU", True),
+        ("test_out_npu_float32", "TestUnaryPRIVATEUSE1", False),
+        ("test_out_npu_float16", "TestBinaryPRIVATEUSE1", False),
+        ("test_cat_npu_int64_bfloat16", "TestViewPRIVATEUSE1", True),
+        ("test_cat_npu", "TestViewPRIVATEUSE1", True),
+        ("test_cat_empty_npu", "TestViewPRIVATEUSE1", False),
+        ("test_grad", "TestNNDevice", True),
+        ("test_grad", "TestModules", False),
+        ("without", "Any", False),
+    ],
+)
+def test_a_list_names_a_test_with_or_without_its_device(test: str, of: str, *, expected: bool) -> None:
+    assert reporter.is_listed(test, of, LISTED) is expected
+
+
+def test_what_is_on_the_list_is_skipped_with_that_reason(tmp_path: Path) -> None:
+    file, listed = tmp_path / "test_mixed.py", tmp_path / "disabled.json"
+    file.write_text(THEIRS, encoding="utf-8")
+    names = [f"test_{each} (__main__.TestTheirs)" for each in ("b_fails", "c_dies", "e_is_wrong_itself")]
+    elsewhere = {"test_a (__main__.TestTheirs)": ["", ["910A"]]}
+    listed.write_text(json.dumps(elsewhere | {name: ["", [""]] for name in names}), encoding="utf-8")
+    variables = {"FOREIGN_DISABLED": str(listed), "FOREIGN_CHOSEN": "not in_name_only"}
+    found = run.run(file, variables, 60.0, 120.0)
+    seen = run.seen(list(run.records(file, found)), found, {})
+    assert seen["outcomes"] == {"passed": 1}
+    assert seen["skipped"] == {reporter.DISABLED: 3, "needs eight cards": 1}
+    text = page_of_foreign({"theirs, emulated": {"test_mixed.py": seen}})
+    assert "- theirs, emulated: left out: on the list of disabled tests (3 tests)" in text

@@ -2,9 +2,11 @@
 
     python tools/foreign/run.py op-plugin/test/test_base_ops -o report                    # on the emulated device
     python tools/foreign/run.py pytorch/test --device npu -o report --part 0/2 --limit 50
+    python tools/foreign/run.py pytorch/test/test_torch.py --disabled .../.pytorch-disabled-tests.json
     python tools/foreign/run.py op-plugin/test --write op-plugin    # and into docs/versions.md, file by file
 
 Meant for the tests of Ascend/pytorch and of op-plugin, which are files of unittest; any that pytest collects will do.
+Of torch's device-generic tests only those for the device are run, and none that is in the list of ``--disabled``.
 Each file runs in a process of its own. One that dies, or is at one test for too long, is started again for the tests
 that are left, so that each test has an outcome. Skipped tests are counted and are no cases. Exit code 1 where a test
 did not pass.
@@ -90,7 +92,7 @@ def _process(file: Path, variables: Mapping[str, str], done: list[str], test_s: 
     known = Path(variables["FOREIGN_EVENTS"]).with_suffix(".done")
     known.write_text("\n".join(done), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "reporter", "-p", "no:cacheprovider", "--rootdir", "."]
-    command += ["-o", "addopts=", file.name]
+    command += ["-o", "addopts=", "-k", variables.get("FOREIGN_CHOSEN", ""), file.name]
     child = subprocess.Popen(  # noqa: S603
         command,
         cwd=file.parent,
@@ -229,6 +231,10 @@ def main() -> int:
     parser.add_argument("--deadline", type=float, default=60.0, metavar="SECONDS", help="for a test")
     parser.add_argument("--file-deadline", type=float, default=600.0, metavar="SECONDS")
     parser.add_argument("--memory", type=float, default=4.0, metavar="GIB", help="of the emulated device")
+    parser.add_argument(
+        "-k", dest="chosen", default="", metavar="EXPRESSION", help="choose tests by name, as pytest does"
+    )
+    parser.add_argument("--disabled", type=Path, metavar="FILE", help="torch_npu's list of torch's tests that fail")
     parser.add_argument("--write", metavar="REPOSITORY", help="write the board in docs/versions.md")
     given = parser.parse_args()
     files = chosen([each.resolve() for each in given.tests], given.part)[: given.limit or None]
@@ -237,6 +243,9 @@ def main() -> int:
     variables = (
         environment(EmulatorSettings(memory_bytes=int(given.memory * 2**30))) if given.device == "emulated" else {}
     )
+    variables |= {"PYTORCH_TESTING_DEVICE_ONLY_FOR": "privateuse1", "FOREIGN_CHOSEN": given.chosen}
+    if given.disabled:
+        variables["FOREIGN_DISABLED"] = str(given.disabled.resolve(strict=True))
     os.environ.update(variables)  # the report names the CANN that was told
     rows: list[ResultRecord] = []
     aside = json.loads(SET_ASIDE.read_text(encoding="utf-8"))
