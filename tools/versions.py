@@ -7,6 +7,7 @@
     python tools/versions.py 2.7.1 --keep reports    # with the log and the page of the run
     python tools/versions.py 2.7.1 --keep reports --again     # after a repair: only what did not pass in that log
     python tools/versions.py 2.7.1 --training        # only the training of two models
+    python tools/versions.py 2.7.1 --check           # only ask whether all is well, as .ci/run does; write nothing
     python tools/versions.py                         # write the page again from what was seen before
 
 The board of tests that others wrote, which tools/foreign/run.py --write keeps, stands on the same page.
@@ -63,6 +64,10 @@ OUTCOMES = ("passed", "waived", "unsupported", "fallback", "not-emulated", "fail
 #: Whose training is on the page: in level standard, and run alone beside a smaller level.
 TRAINED = ("resnet50", "vit_b_16")
 LIMIT_S = 3000
+#: What may become of a case of a version that fares well.
+GOOD = {"passed", "waived", "unsupported"}
+#: Exit code for a version that cannot be installed here.
+LEFT_OUT = 3
 
 
 def installed(version: str, python: str, folder: Path) -> Path:
@@ -79,11 +84,15 @@ def installed(version: str, python: str, folder: Path) -> Path:
     return folder / "bin"
 
 
-def seen(programs: Path, level: str, options: tuple[str, ...] = (), keep: Path | None = None) -> dict[str, Any]:
-    """Return what becomes of the version whose programs these are; with ``options`` of pytest, no census is made.
+def seen(
+    programs: Path, level: str, options: tuple[str, ...] = (), keep: Path | None = None, *, cases_only: bool = False
+) -> dict[str, Any]:
+    """Return what becomes of the version whose programs these are.
 
-    The report of the run is kept in the folder ``keep``.
+    With ``cases_only``, or with ``options`` of pytest, no census is made and no model trained. The report of the run is
+    kept in the folder ``keep``.
     """
+    cases_only = cases_only or bool(options)
     environment = _environment(programs)
     with tempfile.TemporaryDirectory() as folder:
 
@@ -97,7 +106,7 @@ def seen(programs: Path, level: str, options: tuple[str, ...] = (), keep: Path |
         if up.returncode:
             return {**found, "fails": _last(up)}
         found["cann"], _, found["torch"] = up.stdout.strip().splitlines()[-1].partition(" ")
-        census = None if options else run("pytest-ascend", "census", "--json", "--emulated")
+        census = None if cases_only else run("pytest-ascend", "census", "--json", "--emulated")
         if census and not census.returncode:
             kinds = Counter(json.loads(census.stdout)["operators"].values())
             found["census"] = dict(sorted(kinds.items()))
@@ -108,7 +117,7 @@ def seen(programs: Path, level: str, options: tuple[str, ...] = (), keep: Path |
         if keep:
             shutil.copytree(Path(folder, "report"), keep, dirs_exist_ok=True)
         records = _cases(Path(folder, "report", "run.jsonl"))
-        training = {} if options else trained(records) or trains(programs)
+        training = {} if cases_only else trained(records) or trains(programs)
         return found | counted(records.values()) | training
 
 
@@ -292,7 +301,23 @@ def between(text: str, begin: str, end: str, content: str) -> str:
     return before + begin + content + end + rest.partition(end)[2]
 
 
-def main() -> None:
+def check(version: str, python: str, level: str) -> int:
+    """Say how a version fares: 0 if nothing is wrong, 1 if something is, LEFT_OUT if it cannot be installed here."""
+    with tempfile.TemporaryDirectory(prefix=f"torch_npu-{version}-") as folder:
+        try:
+            programs = installed(version, python, Path(folder))
+        except (OSError, subprocess.SubprocessError) as error:
+            sys.stdout.write(f"torch_npu {version}: left out, cannot be installed here: {error}\n")
+            return LEFT_OUT
+        found = seen(programs, level, cases_only=True)
+    counts = found.get("outcomes", {})
+    said = found.get("fails") or ", ".join(f"{count} {each}" for each, count in sorted(counts.items()))
+    sys.stdout.write(f"torch_npu {version}, {level}: {said}\n")
+    sys.stdout.writelines(f"  {cause} ({count})\n" for cause, count in found.get("causes", {}).items())
+    return int("fails" in found or not GOOD.issuperset(counts))
+
+
+def main() -> int:
     """Try the versions, chips and releases, keep what was seen, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("versions", nargs="*")
@@ -306,7 +331,10 @@ def main() -> None:
     parser.add_argument("--training", action="store_true", help="only train, and keep what else is known")
     parser.add_argument("--again", action="store_true", help="only run what did not pass in the report kept")
     parser.add_argument("--log", nargs="*", default=[], type=Path, help="logs of runs on emulated chips to add")
+    parser.add_argument("--check", action="store_true", help="only say how versions fare: exit code 1 if badly")
     given = parser.parse_args()
+    if given.check:
+        return max(check(version, given.python, given.level) for version in given.versions)
     known, played = (json.loads(each.read_text(encoding="utf-8")) if each.exists() else {} for each in (SEEN, PLAYED))
     play(given, played, Path(sys.executable).parent)
     for version in given.versions:
@@ -331,7 +359,8 @@ def main() -> None:
     text = between(text, BEGIN_PLAYED, END_PLAYED, page_of_played(played))
     board = json.loads(FOREIGN.read_text(encoding="utf-8")) if FOREIGN.exists() else {}
     PAGE.write_text(between(text, BEGIN_FOREIGN, END_FOREIGN, page_of_foreign(board)), encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
