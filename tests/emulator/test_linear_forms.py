@@ -170,6 +170,17 @@ def test_a_feed_forward_network_in_int8(packed: bool) -> None:
     close(found, wanted.float())
 
 
+@pytest.mark.parametrize(("packed", "wanted"), [(True, 64), (False, 65)])
+def test_scales_of_the_matrix_unit_make_the_layer_between_float16(packed: bool, wanted: int) -> None:
+    x, weight1 = torch.tensor([[127, 33]], dtype=torch.int8), torch.tensor([[16], [1]], dtype=torch.int8)
+    one = torch.ones(1).view(torch.int32).long() if packed else torch.ones(1)
+    found = called(  # 127 * 16 + 33 = 2065 is 2064 in float16, of which a 32nd is 64.5, and rounds to even
+        "FFNV2", x=x, weight1=weight1, weight2=torch.ones(1, 1, dtype=torch.int8), scale=torch.tensor([1 / 32]),
+        deqScale1=one, deqScale2=one, activation="relu",
+    )  # fmt: skip
+    assert found.item() == wanted
+
+
 def test_a_feed_forward_network_with_weights_in_int8() -> None:
     x, weight1, weight2 = floats(3, 4), integers(4, 6, dtype=torch.int8), integers(6, 5, dtype=torch.int8)
     scales, shifts = (floats(6), floats(5, seed=1)), (floats(6, seed=2), floats(5, seed=3))

@@ -344,9 +344,13 @@ def _two_layers(
     deq1: T | None, deq2: T | None, anti1: T | None, anti2: T | None, shift1: T | None, shift2: T | None,
     *, activation: str,
 ) -> T:  # fmt: skip
-    inner = _ACTIVATIONS[activation](_layer(x, weight1, bias1, deq1, anti1, shift1))
+    inner = _layer(x, weight1, bias1, deq1, anti1, shift1)
+    if deq1 is not None and deq1.dtype is torch.int64:  # scales of the matrix unit, whose result is float16
+        inner = inner.half()
+    inner = _ACTIVATIONS[activation](inner)
     if scale is not None:
-        inner = (inner * scale + (0 if offset is None else offset)).round().clamp(-128, 127)
+        inner = inner * scale.to(inner.dtype) + (0 if offset is None else offset.to(inner.dtype))
+        inner = inner.round().clamp(-128, 127)
     return _layer(inner, weight2, bias2, deq2, anti2, shift2)
 
 
