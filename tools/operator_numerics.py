@@ -34,11 +34,13 @@ def main(numerics: str, level: str, property_: str, part: str) -> None:
     cases = [case for case in operator_cases.asked() if (case.level == "full") is (level == "full")]
     cases = [case for case in cases if not property_ or case.property == property_]
     cases = cases[int(match[1]) - 1 :: int(match[2])]
-    accused = [(case.id, said) for case in cases if (said := operator_cases.complaint(case))]
-    for case_id, said in accused:
-        click.echo(f"{case_id}: {said}")
-    click.echo(f"{emulator.numerics()}: {len(accused)} of {len(cases)} cases complain")
-    sys.exit(bool(accused))
+    accused = 0
+    for case in cases:
+        if said := operator_cases.complaint(case):
+            accused += 1
+            click.echo(f"{case.id}: {said}")
+    click.echo(f"{emulator.numerics()}: {accused} of {len(cases)} cases complain")
+    sys.exit(accused > 0)
 
 
 if __name__ == "__main__":

@@ -390,7 +390,9 @@ def _may_vary(operator: Operator, leaf: Source, how: str, dtype: torch.dtype) ->
     if how.startswith("special"):
         return operator.nonfinite and dtype.is_floating_point
     if how == "far":
-        return dtype.is_floating_point and is_free and operator.family not in _NEAR
+        # Far from zero the softmax of attention is saturated: its gradient is the difference of equal numbers.
+        is_saturated = operator.family == "linear algebra" and not operator.nonfinite
+        return dtype.is_floating_point and is_free and operator.family not in _NEAR and not is_saturated
     # The spread of equal numbers is 0: a result scaled by it would be rounding errors alone.
     is_level = operator.one_set_of_inputs or (operator.exactness == FUNCTION and operator.terms > 1)
     return how == AS_THEY_ARE or not (how in {"few", "equal"} and is_level)

@@ -121,8 +121,8 @@ class Operator:
     ``Tensor.NAME_``. None asks the schema of a function of ``torch.ops``. ``signed_zero`` tells that IEEE 754 promises
     a zero's sign, ``strides`` that the strides of the result are promised: it is a view or a copy. ``deterministic`` is
     false if calls need not repeat bit for bit, ``nonfinite`` if results for NaN and infinities are undefined.
-    With ``sweep``, more calls are generated from these: any call that the CPU accepts counts as legal. With
-    ``one_set_of_inputs``, recorded inputs serve all floating dtypes.
+    With ``sweep``, more calls are generated from these: any call that the CPU accepts counts as legal; a function of
+    the arguments says which of them. With ``one_set_of_inputs``, recorded inputs serve all floating dtypes.
     """
 
     name: str
@@ -146,7 +146,7 @@ class Operator:
     ulps: float = 2.0
     exact: bool = False
     one_set_of_inputs: bool = False
-    sweep: bool = False
+    sweep: bool | Callable[..., bool] = False
 
     def __post_init__(self) -> None:
         """Fill in arguments that have two forms, or follow from the schema of a function of ``torch.ops``."""

@@ -15,7 +15,7 @@ from pytest_ascend.operators.recorded import NOT_REPEATED, Entry
 from pytest_ascend.operators.sweep import CALLS
 from pytest_ascend.records.case import REPEAT, Case
 
-from .table import ELEMENT_BY_ELEMENT, FINDINGS, OPERATORS, RECORDED, is_recorded
+from .table import FINDINGS, OPERATORS, RECORDED, is_recorded
 
 #: Less usual integers: tested for their values, and for the rest at level full.
 NARROW = INTS[2:]
@@ -122,21 +122,16 @@ def _recorded() -> Iterator[Case]:
 
 
 def _swept(entry: Entry, dtype: str, *, first: bool) -> tuple[str, ...]:
-    """Return the properties of generated calls of a recorded operator: in its first dtype, in integers, and in halves.
-
-    Operators with sums, and dtypes that are not the first, are tested at standard only; exploring covers more.
-    """
+    """Return the properties of generated calls of a recorded operator: in its first dtype, in integers, and in halves."""
     is_other = dtype in OTHERS and entry.name not in _NOT_IN_OTHERS
-    if not (first or is_other) or not _is_swept(entry, dtype):
-        return ()
-    return tuple(CALLS) if first and entry.family in ELEMENT_BY_ELEMENT else ("sweep",)
+    return tuple(CALLS) if (first or is_other) and _is_swept(entry, dtype) else ()
 
 
 def _is_swept(entry: Entry, dtype: str) -> bool:
     """Whether calls are generated for a recorded operator: its inputs may have any order and size."""
     is_free = entry.family not in _NOT_SWEPT_FAMILIES or entry.name in _SWEPT_ALL_THE_SAME
     is_free &= entry.name not in NOT_SWEPT
-    is_free &= entry.name not in OPERATORS or OPERATORS[entry.name].sweep
+    is_free &= entry.name not in OPERATORS or bool(OPERATORS[entry.name].sweep)
     return is_free and "forward" in entry.properties[dtype] and not getattr(torch, dtype).is_complex
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,16 +59,52 @@ RECORDED: dict[str, Entry] = load()
 #: Families of recorded operators without sums; sums in others may be as long as their inputs.
 ELEMENT_BY_ELEMENT = ("elementwise", "arithmetic", "foreach")
 
-#: Recorded operators without generated gradients: a difference of which few bits are known, or the share of an infinite
-#: product.
+#: Operators without generated gradients: a difference of which few bits are known, as where attention has one key for a
+#: query, or the share of an infinite product.
 _WITHOUT_GRADIENTS = (
     *("renorm", "_foreach_tanh", "_foreach_sigmoid", "instance_norm", "lu_solve", "masked.prod", "masked.cumprod"),
+    *("scaled_dot_product_attention.masked", "scaled_dot_product_attention.causal"),
 )
-#: What else is special about their generated calls: layouts in which torch_npu refuses the gradient (see LEFT_OUT), and
-#: places of equal elements, of which any may be given.
+
+
+def _is_written(_: torch.Tensor, pad: Sequence[int], mode: str = "constant", *__: Any) -> bool:
+    """Whether padding writes every element: what goes around is taken from what was cut off, which may be nothing."""
+    return mode != "circular" or min(pad, default=0) >= 0
+
+
+def _is_small(matrix: torch.Tensor, *_: Any, **__: Any) -> bool:
+    """Whether sums of products are finite in any order."""
+    return not matrix.numel() or bool(matrix.abs().max() < 2**31)
+
+
+def _has_labels(chances: torch.Tensor, labels: torch.Tensor, *_: Any, **__: Any) -> bool:
+    """Whether all labels are among the classes: kernels read beyond the chances otherwise."""
+    return not labels.numel() or int(labels.max()) < chances.shape[-1]
+
+
+def _varies(rows: torch.Tensor) -> bool:
+    """Whether no row of a matrix has equal elements only: scaled by its spread, rounding would be the result."""
+    return not rows.numel() or bool((rows.amax(1) > rows.amin(1)).all())
+
+
+def _images_vary(images: torch.Tensor, *_: Any, **__: Any) -> bool:
+    return _varies(images.flatten(2).flatten(0, 1))
+
+
+def _channels_vary(images: torch.Tensor, *_: Any, **__: Any) -> bool:
+    return _varies(images.transpose(0, 1).flatten(1))
+
+
+#: What else is special about generated calls: layouts in which torch_npu refuses the gradient (see LEFT_OUT), places of
+#: equal elements, of which any may be given, and arguments for which nothing is promised.
 _GENERATED: Mapping[str, Mapping[str, Any]] = {
     "cdist": {"layouts": ()},
     **{name: {"grad": False} for name in _WITHOUT_GRADIENTS},
+    "instance_norm": {"grad": False, "sweep": _images_vary},
+    "batch_norm": {"sweep": _channels_vary},
+    "pad": {"sweep": _is_written},
+    "cov": {"sweep": _is_small},
+    "ctc_loss": {"sweep": _has_labels},
     "median": {"outputs": ("",)},
     "nanmedian": {"outputs": ("",)},
 }
@@ -85,7 +121,7 @@ def is_recorded(name: str, dtype: str) -> bool:
 def swept(name: str, dtype: str, store: GoldenStore) -> Operator:
     """Return an operator for generated calls: recorded ones start from their recording. Raises GoldenError."""
     if not is_recorded(name, dtype):
-        return OPERATORS[name]
+        return replace(OPERATORS[name], **_GENERATED[name]) if name in _GENERATED else OPERATORS[name]
     entry = RECORDED[name]
     reference = recording(store, entry.golden_id)
     return replace(
@@ -148,6 +184,14 @@ LEFT_OUT: tuple[LeftOut, ...] = (
         "scaled_dot_product_attention",
         "four dimensions without heads",
         "divides by zero, which ends the process",
+    ),
+    *(
+        LeftOut(
+            name,
+            "the gradient of a batch times one matrix or vector, without terms",
+            "raises: cannot reshape tensor of 0 elements into shape [-1, 0]",
+        )
+        for name in ("matmul", "linear")
     ),
     LeftOut(
         "cdist",

@@ -70,7 +70,7 @@ def matmul(self: T, mat2: T, cube: int, out: T) -> None:
     elif not torch.is_grad_enabled() or (self.dim() < 3 and mat2.dim() < 3) or self.dtype != out.dtype:
         _product(torch.matmul)(self, mat2, cube, out=out)
     elif mat2.dim() == 2 and out.is_contiguous():
-        torch.mm(self.reshape(-1, self.shape[-1]), mat2, out=out.view(-1, out.shape[-1]))
+        torch.mm(self.flatten(0, -2), mat2, out=out.flatten(0, -2))
     elif mat2.dim() <= 2:
         out.copy_(_folded(self, mat2))
     elif self.dim() <= 2:
@@ -81,7 +81,7 @@ def matmul(self: T, mat2: T, cube: int, out: T) -> None:
 
 def _folded(batch: T, other: T) -> T:
     """Multiply all matrices of a batch with one matrix or vector in one product."""
-    return (batch.reshape(-1, batch.shape[-1]) @ other).view(batch.shape[:-1] + other.shape[1:])
+    return (batch.flatten(0, -2) @ other).view(batch.shape[:-1] + other.shape[1:])
 
 
 def addmm(self: T | None, mat1: T, mat2: T, beta: Any, alpha: Any, cube: int, out: T) -> None:

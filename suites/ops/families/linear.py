@@ -118,7 +118,21 @@ _grouped = exactly(
     ),
     _attend(4, 5, 8, attn_mask=replace(_nothing, dtype="bool")),
 )
-_attention_of = partial(Operator, function=F.scaled_dot_product_attention, terms=64, nonfinite=False)
+
+
+def _has_terms(batch: torch.Tensor, other: torch.Tensor, *_: Any) -> bool:
+    """Whether a batch times one matrix or vector has terms: torch_npu cannot reshape its gradient otherwise."""
+    return batch.dim() < 3 or other.dim() > 2 or batch.shape[-1] > 0
+
+
+def _has_heads(query: torch.Tensor, key: torch.Tensor, *_: Any, **__: Any) -> bool:
+    """Whether attention has heads, or no such dimension: torch_npu divides by their number, which ends the process."""
+    return query.dim() != 4 or 0 not in (query.shape[1], key.shape[1])
+
+
+_attention_of = partial(
+    Operator, function=F.scaled_dot_product_attention, terms=64, nonfinite=False, sweep=_has_heads
+)
 #: torch 2.5 brought both.
 _can_group = tuple(int(each) for each in torch.__version__.split(".")[:2]) >= (2, 5)
 _GROUPED = "torch.nn.functional.scaled_dot_product_attention" + ("" if _can_group else "(enable_gqa=True)")
@@ -126,7 +140,7 @@ _GROUPED = "torch.nn.functional.scaled_dot_product_attention" + ("" if _can_grou
 OPERATORS = in_family(
     "linear algebra",
     _product("mm", torch.mm, exactly(*_matrices), out=True),
-    _product("matmul", torch.matmul, exactly(*_any)),
+    _product("matmul", torch.matmul, exactly(*_any), sweep=_has_terms),
     _product("bmm", torch.bmm, _batches, out=True),
     _product("mv", torch.mv, exactly(call(normal(5, 17), normal(17)), call(_long(3, _TERMS), _long(_TERMS)))),
     _product("dot", torch.dot, exactly(call(normal(17), normal(17)), call(_long(_TERMS), _long(_TERMS)))),
@@ -134,7 +148,7 @@ OPERATORS = in_family(
     _product("addmm", torch.addmm, _added, out=True),
     _product("baddbmm", torch.baddbmm, _batches_added, out=True),
     _product("addmv", torch.addmv, _vectors_added),
-    _product("linear", F.linear, _linear),
+    _product("linear", F.linear, _linear, sweep=_has_terms),
     _attention_of("scaled_dot_product_attention", inputs=_attended),
     _attention_of("scaled_dot_product_attention.masked", inputs=_masked),
     _attention_of("scaled_dot_product_attention.causal", inputs=_causal),
