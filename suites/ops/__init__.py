@@ -25,10 +25,10 @@ OTHERS = ("int32", "int64", *HALVES)
 #: returns the product of an empty matrix, added to a broadcast tensor, in the wrong shape; results of the next two are
 #: in float64, which the device lacks; a gradient is computed from a result after that is rounded; integers at the edges
 #: differ too little from each other for a correlation; products overflow, so that gradients are infinite or NaN.
-#: The last is a mean of few, each of which is rounded several times.
+#: The next is a mean of few, each of which is rounded several times; and the last a sum whose terms CANN rounds.
 _NOT_IN_OTHERS = (
     *("_foreach_mm", "sum_to_size", "conv_transpose1d", "addmv", "double", "float_power", "_safe_softmax", "corrcoef"),
-    *("masked.prod", "masked.cumprod", "multilabel_soft_margin_loss"),
+    *("masked.prod", "masked.cumprod", "multilabel_soft_margin_loss", "_foreach_addcdiv"),
 )
 #: Integers in which the catalogue has generated calls at level smoke: they cost little, and have kernels of their own.
 _WHOLE = INTS[:2]
@@ -122,9 +122,15 @@ def _recorded() -> Iterator[Case]:
 
 
 def _swept(entry: Entry, dtype: str, *, first: bool) -> tuple[str, ...]:
-    """Return the properties of generated calls of a recorded operator: in its first dtype, in integers, and in halves."""
+    """Return the properties of generated calls of a recorded operator: in its first dtype, in integers, and in halves.
+
+    At level full it has more in its first dtype; exploring covers the others. Layers have the most options, and more in
+    half precision, too.
+    """
     is_other = dtype in OTHERS and entry.name not in _NOT_IN_OTHERS
-    return tuple(CALLS) if (first or is_other) and _is_swept(entry, dtype) else ()
+    if not (first or is_other) or not _is_swept(entry, dtype):
+        return ()
+    return tuple(CALLS) if first or (dtype in HALVES and entry.family == "network") else ("sweep",)
 
 
 def _is_swept(entry: Entry, dtype: str) -> bool:

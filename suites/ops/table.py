@@ -82,6 +82,11 @@ def _has_labels(chances: torch.Tensor, labels: torch.Tensor, *_: Any, **__: Any)
     return not labels.numel() or int(labels.max()) < chances.shape[-1]
 
 
+def _in_order(*_: torch.Tensor, offsets: torch.Tensor | None = None, **__: Any) -> bool:
+    """Whether the bags of embeddings do not overlap, so that it is defined what is in each."""
+    return offsets is None or bool((offsets.diff() >= 0).all())
+
+
 def _varies(rows: torch.Tensor) -> bool:
     """Whether no row of a matrix has equal elements only: scaled by its spread, rounding would be the result."""
     return not rows.numel() or bool((rows.amax(1) > rows.amin(1)).all())
@@ -105,6 +110,7 @@ _GENERATED: Mapping[str, Mapping[str, Any]] = {
     "pad": {"sweep": _is_written},
     "cov": {"sweep": _is_small},
     "ctc_loss": {"sweep": _has_labels},
+    "embedding_bag": {"sweep": _in_order},
     "median": {"outputs": ("",)},
     "nanmedian": {"outputs": ("",)},
 }

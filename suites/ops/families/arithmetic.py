@@ -27,7 +27,7 @@ _shift = partial(_bits, out=False, layouts=DENSE)
 _choice = partial(Operator, exactness=ARITHMETIC, out=True)
 
 _whole = binary(-100, 100, whole=_WIDE, special=(), scalars=(5,), partners=("int64", "int32", "uint8", "bool"))
-_shifts = binary(0, 60, second=(0, 3), special=(), scalars=(2,), partners=())
+_shifts = binary(-60, 60, second=(0, 3), special=(), scalars=(2,), partners=())
 #: The gradient by the second is a whole number of times, which a rounded quotient may correctly miss by one.
 _divided = binary(-90, 90, second=(1, 9), special=(), second_grad=False, scalars=(2.5, 4))
 _divisors = (0.5, 6.0)
