@@ -127,12 +127,10 @@ def _has_terms(batch: torch.Tensor, other: torch.Tensor, *_: Any) -> bool:
 
 def _has_heads(query: torch.Tensor, key: torch.Tensor, *_: Any, **__: Any) -> bool:
     """Whether attention has heads, or no such dimension: torch_npu divides by their number, which ends the process."""
-    return query.dim() != 4 or 0 not in (query.shape[1], key.shape[1])
+    return query.dim() < 3 or 0 not in (query.shape[-3], key.shape[-3])
 
 
-_attention_of = partial(
-    Operator, function=F.scaled_dot_product_attention, terms=64, nonfinite=False, sweep=_has_heads
-)
+_attention_of = partial(Operator, function=F.scaled_dot_product_attention, terms=64, nonfinite=False, sweep=_has_heads)
 #: torch 2.5 brought both.
 _can_group = tuple(int(each) for each in torch.__version__.split(".")[:2]) >= (2, 5)
 _GROUPED = "torch.nn.functional.scaled_dot_product_attention" + ("" if _can_group else "(enable_gqa=True)")

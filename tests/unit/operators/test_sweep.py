@@ -28,6 +28,7 @@ from pytest_ascend.operators.generator import (
     templates_of,
 )
 from pytest_ascend.operators.judging import digest
+from pytest_ascend.operators.reference import Results
 from pytest_ascend.operators.reproducing import program
 from pytest_ascend.operators.sweep import CALLS, Sweep
 from pytest_ascend.operators.target import Target
@@ -77,7 +78,7 @@ def test_a_seed_gives_the_same_calls_and_another_one_others() -> None:
 
 
 #: The digest of calls of seed 7, by the generation that the manifest counts.
-CALLS_OF_GENERATION = {4: "2d70af3ac83e658a"}
+CALLS_OF_GENERATION = {5: "2d70af3ac83e658a"}
 
 
 def test_calls_of_a_seed_are_those_of_their_generation() -> None:
@@ -323,3 +324,65 @@ def test_an_operator_of_ones_own_is_swept_where_it_says_so(monkeypatch: pytest.M
     wrong = Operator("double", lambda x: x * 2 + (x.shape[-1] > 100), rows, definition=lambda x: x + x, sweep=True)
     with pytest.raises(Disagreement):
         judged(Target(case, wrong, Sweep.of(wrong, "float32", 60, defined=True), torch.device("cpu")))
+
+
+def test_an_operator_says_for_which_arguments_nothing_is_promised() -> None:
+    """Its results are not even looked at there: the device may do anything."""
+
+    def rows(make: Any) -> list[Any]:
+        return [call(make.normal(3, 34)), call(make.normal(5, 7))]
+
+    def mean(x: T) -> T:
+        return x.mean() if x.numel() else torch.tensor(5.0)
+
+    def asked(only: bool | Callable[..., bool]) -> Target:
+        case = Case(suite="user", subject="mean", property="sweep", dtype="float32")
+        operator = Operator("mean", mean, rows, definition=lambda x: x.mean(), sweep=only, terms=1 << 10)
+        return Target(case, operator, Sweep.of(operator, "float32", 24, defined=True), torch.device("cpu"))
+
+    with pytest.raises(Disagreement):
+        judged(asked(True))
+    judged(asked(lambda x: x.numel() > 0))
+
+
+@pytest.mark.parametrize(
+    ("exact", "own", "is_judged"),
+    [(300.0, math.inf, False), (300.0, math.nan, False), (1e6, math.inf, True), (3, 3, True)],
+)
+def test_what_leaves_the_range_of_the_dtype_on_the_cpu_is_not_judged(exact: float, own: float, is_judged: bool) -> None:
+    """A mean of large numbers is within the range, their sum is not: the CPU may return anything, so may a device."""
+    half = [torch.tensor([own, 1], dtype=torch.float16)]
+    result = Results([torch.tensor([exact, 1], dtype=torch.float64)], (half,))
+    assert sweep._overflows(result) is not is_judged
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "promised", "not_promised"),
+    [
+        ("scaled_dot_product_attention.masked", "float32", [(1, 2, 3, 4)] * 3, [(1, 0, 3, 4)] * 3),
+        ("linear", "float32", [(2, 3, 1), (5, 1)], [(2, 3, 0), (5, 0)]),
+        ("matmul", "float32", [(3, 0), (0, 5)], [(2, 3, 0), (0,)]),
+        ("batch_norm", "float32", [(2, 3)], [(1, 3)]),
+        ("instance_norm", "float32", [(1, 2, 2)], [(1, 2, 1)]),
+    ],
+)
+def test_what_is_not_promised_of_operators_of_the_table(
+    name: str, dtype: str, promised: list[tuple[int, ...]], not_promised: list[tuple[int, ...]]
+) -> None:
+    asks = swept(name, dtype, GoldenStore(folder("baselines") / "golden")).sweep
+    assert asks(*(torch.arange(math.prod(shape)).reshape(shape) for shape in promised))
+    assert not asks(*(torch.arange(math.prod(shape)).reshape(shape) for shape in not_promised))
+
+
+def test_labels_bags_and_padding_that_mean_nothing_are_not_asked() -> None:
+    store = GoldenStore(folder("baselines") / "golden")
+    ctc, bags, pad = (swept(name, "float32", store).sweep for name in ("ctc_loss", "embedding_bag", "pad"))
+    chances = torch.zeros(7, 2, 3)
+    assert ctc(chances, torch.tensor([[2, 1]]))
+    assert not ctc(chances, torch.tensor([[3, 1]]))
+    assert bags(offsets=torch.tensor([0, 0, 4]))
+    assert bags()
+    assert not bags(offsets=torch.tensor([0, 4, 3]))
+    assert pad(chances, (1, 2), "circular")
+    assert pad(chances, (-1, 2))
+    assert not pad(chances, (-1, 2), "circular")
