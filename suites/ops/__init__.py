@@ -25,10 +25,11 @@ OTHERS = ("int32", "int64", *HALVES)
 #: returns the product of an empty matrix, added to a broadcast tensor, in the wrong shape; results of the next two are
 #: in float64, which the device lacks; a gradient is computed from a result after that is rounded; integers at the edges
 #: differ too little from each other for a correlation; products overflow, so that gradients are infinite or NaN.
-#: The next is a mean of few, each of which is rounded several times; and the last a sum whose terms CANN rounds.
+#: The next is a mean of few, each of which is rounded several times; and the last are sums whose terms CANN rounds.
 _NOT_IN_OTHERS = (
     *("_foreach_mm", "sum_to_size", "conv_transpose1d", "addmv", "double", "float_power", "_safe_softmax", "corrcoef"),
     *("masked.prod", "masked.cumprod", "multilabel_soft_margin_loss", "_foreach_addcdiv"),
+    "_foreach_addcmul",
 )
 #: Integers in which the catalogue has generated calls at level smoke: they cost little, and have kernels of their own.
 _WHOLE = INTS[:2]
