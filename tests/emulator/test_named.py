@@ -12,6 +12,7 @@ import torch_npu
 from pytest_ascend import emulator
 
 from .both import FLOATS, assert_identical, assert_same, floats, integers, operators
+from .kernel import by_name, called, close
 
 T = torch.Tensor
 
@@ -373,3 +374,14 @@ def test_places_may_be_int32() -> None:
     x, places = floats(3, 4), torch.tensor([0, 7, 11], dtype=torch.int32)
     expected = x.clone().put_(places.long(), floats(3, seed=1))
     assert torch.equal(x.npu().put_(places.npu(), floats(3, seed=1).npu()).cpu(), expected)
+
+
+def test_numbers_in_equal_steps_of_an_exponent() -> None:
+    found = by_name("LogSpaceD")(torch.arange(5.0), start=-1.0, end=3.0, steps=5, base=2.0, dtype=1)
+    close(found, torch.tensor([0.5, 1.0, 2.0, 4.0, 8.0]))
+
+
+def test_parts_of_given_sizes() -> None:
+    x = torch.arange(24.0).view(4, 6)
+    parts = called("SplitWithSize", x, [1, 0, 5], 1)
+    assert [each.tolist() for each in parts] == [x[:, :1].tolist(), x[:, 1:1].tolist(), x[:, 1:].tolist()]

@@ -250,6 +250,12 @@ family.op(
 family.op("aclnnNpuFormatCast(Tensor srcTensor, out Tensor dstTensor)", lambda x: x)
 
 
+family.op(
+    "aclnnSplitWithSize(Tensor self, IntArray splitSize, int64 dim, out TensorList out)",
+    lambda x, sizes, dim: list(x.split(sizes, dim)),
+)
+
+
 def _filled(x: T, dim: int, index: L, value: Any) -> T:
     return x.index_fill(dim, torch.tensor(index, dtype=torch.int64), value)
 
@@ -268,6 +274,9 @@ named("ReverseV2", lambda x, axes: x.flip(axes.tolist()))
 named("Tile", lambda x, repeats: x.repeat(repeats.tolist()))
 named("Tril", lambda x, diagonal=0: x.tril(diagonal))
 named("Triu", lambda x, diagonal=0: x.triu(diagonal))
+named(
+    "LogSpaceD", lambda _, start, end, steps, base=10.0, **__: torch.logspace(start, end, int(steps), base), wide=True
+)
 named("Range", lambda first, end, step: torch.arange(first.item(), end.item(), step.item()))
 named("ConcatD", lambda *parts, concat_dim, **_: torch.cat(parts, concat_dim))
 named("Pack", lambda *parts, axis, **_: torch.stack(parts, axis))
