@@ -30,7 +30,7 @@ def test_infinite_norms_are_exact_in_every_dtype() -> None:
         assert_same(lambda x: torch.linalg.vector_norm(x, math.inf, 1), floats(3, 7, dtype=dtype))
 
 
-@pytest.mark.parametrize("p", [0.5, 1.0, 1.5, 2.0, 3.0, math.inf])
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, math.inf])
 def test_gradients_of_distances(p: float) -> None:
     rows, others = floats(4, 6), floats(5, 6, seed=1)
     gradients = []

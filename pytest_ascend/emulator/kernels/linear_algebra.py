@@ -83,9 +83,11 @@ family.named("Svd", lambda x, compute_uv, full_matrices: svd(x, full_matrices, c
 def cdist_grad(grad: T, x1: T, x2: T, distance: T, p: float) -> T:
     """Return the gradient of the first rows; all operands come expanded to (..., rows, other rows, columns).
 
-    An infinite p is passed as -1.
+    An infinite p is passed as -1. With p = 0 a distance counts elements that differ, and has no slope.
     """
     apart = x1 - x2
+    if p == 0:
+        return apart.sum(-2).zero_()
     if p == -1:
         return (apart.sign() * (apart.abs() == distance) * grad).sum(-2)
     share = apart.sign() * apart.abs().pow(p - 1) * grad / distance.pow(p - 1)
