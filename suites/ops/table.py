@@ -105,10 +105,11 @@ def _channels_vary(images: torch.Tensor, *_: Any, **__: Any) -> bool:
     return _varies(images.transpose(0, 1).flatten(1))
 
 
-#: What else is special about generated calls: layouts in which torch_npu refuses the gradient (see LEFT_OUT), places of
-#: equal elements, of which any may be given, and arguments for which nothing is promised.
+#: What else is special about generated calls: layouts in which torch_npu refuses the gradient (see LEFT_OUT), distances
+#: that are infinite or NaN by the way of computing them, places of equal elements, of which any may be given, and
+#: arguments for which nothing is promised.
 _GENERATED: Mapping[str, Mapping[str, Any]] = {
-    "cdist": {"layouts": ()},
+    "cdist": {"layouts": (), "nonfinite": False},
     **{name: {"grad": False} for name in _WITHOUT_GRADIENTS},
     "instance_norm": {"grad": False, "sweep": _images_vary},
     "batch_norm": {"sweep": _channels_vary},
@@ -139,9 +140,9 @@ def swept(name: str, dtype: str, store: GoldenStore) -> Operator:
     return replace(
         operator_of(entry),
         inputs=lambda _: tuple(filter(_can_grow, reference.samples("forward", dtype))),
-        nonfinite=True,  # what the CPU then refuses is left out
         terms=1 if entry.family in ELEMENT_BY_ELEMENT else USUAL_TERMS + 1,
-        **_GENERATED.get(name, {}),
+        # With special numbers; what the CPU then refuses is left out.
+        **{"nonfinite": True, **_GENERATED.get(name, {})},
     )
 
 
