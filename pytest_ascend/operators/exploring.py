@@ -92,13 +92,13 @@ def cases(
 ) -> tuple[tuple[Case, ...], float]:
     """Return the exploring cases, and the time of each in seconds.
 
-    There is one for each operator and dtype with a sweep in the manifest ``known``; ``lanes`` run at a time. If there
-    is not enough time for all, the seed chooses.
+    There is one for each operator of torch and dtype with a sweep in the manifest ``known``; ``lanes`` run at a time. If
+    there is not enough time for all, the seed chooses.
     """
     swept = [
         Case(suite=each.suite, subject=each.subject, property=EXPLORE, dtype=each.dtype, family=each.family)
         for each in known
-        if each.property == "sweep"
+        if each.suite == "ops" and each.property == "sweep"
     ]
     chance = Chance(f"explore/{seed}")
     order = sorted((case for case in swept if may_match(case)), key=lambda case: (chance.below(1 << 30), case.id))

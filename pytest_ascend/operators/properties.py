@@ -46,7 +46,7 @@ def cases_of(
                 f"the operator {operator.name!r} has the dtypes {operator.dtypes!r}",
                 hint='name dtypes of torch: ("float32", "float16")',
             )
-    level = level or _level
+    level = level or usual_level
     return tuple(
         Case(
             suite=suite,
@@ -63,7 +63,7 @@ def cases_of(
     )
 
 
-def _level(operator: Operator, property_: str, dtype: str) -> str:
+def usual_level(operator: Operator, property_: str, dtype: str) -> str:
     """Return the lowest level that runs a property: layouts of further dtypes, the most expensive, come last."""
     if property_ == "sweep-more":
         return "full"

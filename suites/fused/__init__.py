@@ -2,12 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
 from pytest_ascend.operators import Operator, cases_of
+from pytest_ascend.operators.properties import usual_level
 
 from .families import attention, linear, movement, normalization, routing, training
 
 _FAMILIES = (normalization, attention, linear, routing, training, movement)
 
-OPERATORS: tuple[Operator, ...] = tuple(operator for family in _FAMILIES for operator in family.OPERATORS)
+#: Operators without generated calls, with the reason.
+NOT_SWEPT: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("npu_fusion_attention", "npu_grouped_matmul", "npu_moe_token_unpermute", "npu_slice", "npu_quantize"),
+        "its sizes go with numbers among its arguments",
+    ),
+    **dict.fromkeys(("npu_dynamic_quant", "npu_anti_quant"), "its scales have sizes of their own"),
+    **dict.fromkeys(
+        ("npu_moe_gating_top_k", "npu_moe_gating_top_k_softmax", "npu_top_k_top_p"),
+        "of equal elements any may be chosen",
+    ),
+    **dict.fromkeys(("npu_iou", "npu_ptiou", "npu_reshape"), "its results are known to deviate"),
+}
 
-CASES = cases_of(*OPERATORS, suite="fused")
+
+def _is_not_empty(x: torch.Tensor, *_: Any, **__: Any) -> bool:
+    return x.numel() > 0
+
+
+def _has_halves(x: torch.Tensor, *_: Any, dim: int = -1, **__: Any) -> bool:
+    return x.shape[dim] % 2 == 0
+
+
+def _has_rows(x: torch.Tensor, *_: Any, **__: Any) -> bool:
+    """Whether a row has a spread that is more than the distance of two numbers."""
+    return x.shape[-1] > 2
+
+
+#: Which of the generated calls an operator takes, where it does not take all that its definition does.
+_TAKES: Mapping[str, Callable[..., bool]] = {
+    **dict.fromkeys(
+        ("npu_group_norm_silu", "npu_group_norm_swish", "npu_moe_token_permute", "npu_conv2d"), _is_not_empty
+    ),
+    **dict.fromkeys(("npu_swiglu", "npu_geglu", "npu_gelu_mul", "npu_clipped_swiglu"), _has_halves),
+    "npu_add_layer_norm": _has_rows,
+}
+
+OPERATORS: tuple[Operator, ...] = tuple(
+    replace(operator, sweep=_TAKES.get(operator.name, operator.name not in NOT_SWEPT))
+    for family in _FAMILIES
+    for operator in family.OPERATORS
+)
+
+
+def _level(operator: Operator, property_: str, dtype: str) -> str:
+    """Return the lowest level of a property: by definitions, which take long, one dtype is swept at standard."""
+    is_other = property_ == "sweep" and dtype != operator.dtypes[0]
+    return "full" if is_other else usual_level(operator, property_, dtype)
+
+
+CASES = cases_of(*OPERATORS, suite="fused", level=_level)
