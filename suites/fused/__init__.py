@@ -49,7 +49,7 @@ _TAKES: Mapping[str, Callable[..., bool]] = {
         ("npu_group_norm_silu", "npu_group_norm_swish", "npu_moe_token_permute", "npu_conv2d"), _is_not_empty
     ),
     **dict.fromkeys(("npu_swiglu", "npu_geglu", "npu_gelu_mul", "npu_clipped_swiglu"), _has_halves),
-    "npu_add_layer_norm": _has_rows,
+    **dict.fromkeys(("npu_add_layer_norm", "npu_deep_norm"), _has_rows),
 }
 
 OPERATORS: tuple[Operator, ...] = tuple(
