@@ -92,7 +92,7 @@ def cases(
 ) -> tuple[tuple[Case, ...], float]:
     """Return the exploring cases, and the time of each in seconds.
 
-    There is one for each operator of torch and dtype with a sweep in the manifest ``known``; ``lanes`` run at a time. If
+    There is one for each operator of torch and dtype with a sweep in the manifest ``known``; ``lanes`` run at once. If
     there is not enough time for all, the seed chooses.
     """
     swept = [
