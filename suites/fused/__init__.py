@@ -18,8 +18,11 @@ _FAMILIES = (normalization, attention, linear, routing, training, movement)
 #: Operators without generated calls, with the reason.
 NOT_SWEPT: Mapping[str, str] = {
     **dict.fromkeys(
-        ("npu_fusion_attention", "npu_grouped_matmul", "npu_moe_token_unpermute", "npu_slice", "npu_quantize"),
-        "its sizes go with numbers among its arguments",
+        (
+            *("npu_fusion_attention", "npu_grouped_matmul", "npu_moe_token_unpermute", "npu_slice", "npu_quantize"),
+            *("npu_rms_norm_quant", "npu_moe_init_routing", "npu_moe_finalize_routing", "npu_masked_fill_range"),
+        ),
+        "its sizes go with each other, or with numbers among its arguments",
     ),
     **dict.fromkeys(("npu_dynamic_quant", "npu_anti_quant"), "its scales have sizes of their own"),
     **dict.fromkeys(
@@ -48,7 +51,7 @@ _TAKES: Mapping[str, Callable[..., bool]] = {
     **dict.fromkeys(
         ("npu_group_norm_silu", "npu_group_norm_swish", "npu_moe_token_permute", "npu_conv2d"), _is_not_empty
     ),
-    **dict.fromkeys(("npu_swiglu", "npu_geglu", "npu_gelu_mul", "npu_clipped_swiglu"), _has_halves),
+    **dict.fromkeys(("npu_swiglu", "npu_geglu", "npu_gelu_mul", "npu_clipped_swiglu", "npu_rotary_mul"), _has_halves),
     **dict.fromkeys(("npu_add_layer_norm", "npu_deep_norm"), _has_rows),
 }
 
