@@ -57,6 +57,8 @@ _NEVER_GROW = ("arithmetic", "comparison", "elementwise", "activation", "reducti
 #: their arguments. Shape inference takes longer than most calls, and is left out up to so many elements.
 _PAIRS = ("linear algebra", "network", "indexing", "sorting", "masked")
 _SMALL = 1 << 10
+#: Families with sums that may be as long as an input: of products, of all that is added to one place.
+_LONG_SUMS = ("linear algebra", "indexing")
 #: Attempts to shrink a failing call.
 _SHRINKING = 60
 
@@ -348,7 +350,7 @@ def _judge(target: Target, compare: PrecisionCompare, each: Generated, actual: T
     wanted = result.expected if backward else expected(operator, result)
     longest = max((math.prod(v.shape) for v in each.sample.values()), default=1)
     terms = max(operator.terms, min(longest, USUAL_TERMS)) if operator.terms > 1 else operator.terms
-    if operator.terms > USUAL_TERMS or operator.family == "linear algebra" or backward:
+    if operator.terms > USUAL_TERMS or operator.family in _LONG_SUMS or backward:
         terms = max(terms, longest)
     how = settings(operator, {name: result}, terms=terms, backward=backward)
     with unseen():
