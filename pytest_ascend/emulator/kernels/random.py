@@ -36,9 +36,9 @@ def uniform_(x: T, low: float, high: float, seed: int, offset: int) -> None:
 
 @family.kernel(f"aclnnInplaceNormal(inout Tensor self, float mean, float std, {_SEED})")
 def normal_(x: T, mean: float, std: float, seed: int, offset: int) -> None:
-    if x.is_floating_point() or x.is_complex():
+    if x.is_complex() or x.dtype in {torch.float32, torch.float64}:
         x.normal_(mean, std, generator=generator(seed, offset))
-    else:  # CANN takes integers too, and truncates fractions
+    else:  # half precision is rounded once; CANN takes integers too, and truncates fractions
         x.copy_(torch.empty(x.shape).normal_(mean, std, generator=generator(seed, offset)))
 
 
