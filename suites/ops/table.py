@@ -60,10 +60,12 @@ RECORDED: dict[str, Entry] = load()
 ELEMENT_BY_ELEMENT = ("elementwise", "arithmetic", "foreach")
 
 #: Operators without generated gradients: a difference of which few bits are known, as where attention has one key for a
-#: query, or the share of an infinite product; and those of stft, which torch_npu lacks for windows.
+#: query, or the share of an infinite product; a sum over heads that torch rounds in each step in half precision, and a
+#: device once; and those of stft, which torch_npu lacks for windows.
 _WITHOUT_GRADIENTS = (
     *("renorm", "_foreach_tanh", "_foreach_sigmoid", "instance_norm", "lu_solve", "masked.prod", "masked.cumprod"),
-    *("scaled_dot_product_attention.masked", "scaled_dot_product_attention.causal", "stft"),
+    *(f"scaled_dot_product_attention.{kind}" for kind in ("masked", "causal", "grouped")),
+    "stft",
 )
 
 
