@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 T = TypeVar("T")
-_HALF = (torch.float16, torch.bfloat16)
+HALF = (torch.float16, torch.bfloat16)
 
 
 class EagerDispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -101,8 +101,8 @@ def _rounded_step(func: Any, given: tuple[tuple[Any, ...], dict[str, Any]]) -> A
 
 def _widened(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.float() if value.dtype in _HALF else value
-    return torch.float32 if value in _HALF else value
+        return value.float() if value.dtype in HALF else value
+    return torch.float32 if value in HALF else value
 
 
 def in_rounded_steps(compute: Callable[[], T]) -> T:

@@ -125,10 +125,7 @@ def trains(programs: Path) -> dict[str, Any]:
     """Return what becomes of the training of the models."""
     with tempfile.TemporaryDirectory() as folder:
         chosen = ("--ascend-suite=models", "-k", f"training and ({' or '.join(TRAINED)})")
-        command = ("pytest", "--ascend", "--ascend-device=emulated", *chosen, "-q", "--ascend-report=report")
-        environment = _environment(programs)
-        subprocess.run(command, env=environment, cwd=folder, capture_output=True, check=False, timeout=LIMIT_S)  # noqa: S603
-        return trained(_cases(Path(folder, "report", "run.jsonl")))
+        return trained(_of_run(programs, chosen, folder))
 
 
 def trained(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -149,15 +146,19 @@ def repeated(programs: Path, known: Mapping[str, Any], kept: Path) -> dict[str, 
     doubtful = " or ".join(name for name, each in records.items() if each["outcome"] not in OUTCOMES[:2])
     if not doubtful:
         return dict(known)
-    environment = _environment(programs)
-    chosen = ("--ascend-device=emulated", f"--ascend-level={known['level']}", "-k", doubtful)
     with tempfile.TemporaryDirectory() as folder:
-        command = ("pytest", "--ascend", *chosen, "-q", "--ascend-report=report")
-        subprocess.run(command, env=environment, cwd=folder, capture_output=True, check=False, timeout=LIMIT_S)  # noqa: S603
-        again = _cases(Path(folder, "report", "run.jsonl"))
+        again = _of_run(programs, (f"--ascend-level={known['level']}", "-k", doubtful), folder)
         if again:
             shutil.copytree(Path(folder, "report"), kept / "again", dirs_exist_ok=True)
     return {**known, **counted((records | again).values())}
+
+
+def _of_run(programs: Path, chosen: Collection[str], folder: str) -> dict[str, Mapping[str, Any]]:
+    """Return what becomes of chosen cases in a run that is reported to a folder."""
+    command = ("pytest", "--ascend", "--ascend-device=emulated", *chosen, "-q", "--ascend-report=report")
+    environment = _environment(programs)
+    subprocess.run(command, env=environment, cwd=folder, capture_output=True, check=False, timeout=LIMIT_S)  # noqa: S603
+    return _cases(Path(folder, "report", "run.jsonl"))
 
 
 def counted(records: Collection[Mapping[str, Any]]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.operators import sweep
 from pytest_ascend.operators.generator import Generated, generate
 from pytest_ascend.operators.operator import Operator
+from pytest_ascend.operators.shrinking import resized
 from pytest_ascend.operators.sweep import Sweep, WrongCall
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case
@@ -83,7 +84,7 @@ class Finding:
         """Return the operator's call."""
         found = next(islice(generate(operator, self.dtype, CALLS, self.seed), self.call, None))
         for size, to in self.resized:
-            found = sweep.resized(found, size, to)
+            found = resized(found, size, to)
         return found
 
 

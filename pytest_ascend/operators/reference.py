@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from pytest_ascend.dispatching import in_rounded_steps, lacks_half, unseen
+from pytest_ascend.dispatching import HALF, in_rounded_steps, lacks_half, unseen
 from pytest_ascend.operators.calling import (
     Layout,
     contiguous,
@@ -35,7 +35,6 @@ Tensors: TypeAlias = list[torch.Tensor | None]
 Change: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 CPU = torch.device("cpu")
-_HALF = (torch.float16, torch.bfloat16)
 #: The layouts of reference runs: the CPU uses other kernels for them, which round more often.
 SUM_LAYOUTS: tuple[Layout, ...] = (contiguous, stepped, transposed)
 
@@ -173,7 +172,7 @@ def _or_rounded(compute: Callable[[Change], Tensors], change: Change, kind: torc
     try:
         return compute(change)
     except RuntimeError as error:
-        if kind not in _HALF or not lacks_half(error):
+        if kind not in HALF or not lacks_half(error):
             raise
     return in_rounded_steps(lambda: compute(change))
 

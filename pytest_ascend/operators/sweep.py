@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,9 +36,10 @@ from pytest_ascend.operators.reference import (
     own_forward,
     own_gradients,
 )
-from pytest_ascend.operators.samples import USUAL_TERMS, Sample, call
+from pytest_ascend.operators.samples import USUAL_TERMS, Sample
+from pytest_ascend.operators.shrinking import shrunk
 from pytest_ascend.operators.target import Target, in_dtype
-from pytest_ascend.operators.values import StoredTensor, Values, Variant
+from pytest_ascend.operators.values import StoredTensor
 from pytest_ascend.records.record import CallDigests
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
@@ -59,8 +59,6 @@ _PAIRS = ("linear algebra", "network", "indexing", "sorting", "masked")
 _SMALL = 1 << 10
 #: Families with sums that may be as long as an input: of products, of all that is added to one place.
 _LONG_SUMS = ("linear algebra", "indexing")
-#: Attempts to shrink a failing call.
-_SHRINKING = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +366,7 @@ def _overflows(result: Results) -> bool:
 
 
 def _shrunk(target: Target, each: Generated, way: str) -> Generated:
-    """Return the smallest call that fails in the same way: with sizes halved, or less by one."""
+    """Return the smallest call found that fails in the same way."""
     reference = _sweep_of(target)
 
     def fails(candidate: Generated) -> bool:
@@ -382,40 +380,4 @@ def _shrunk(target: Target, each: Generated, way: str) -> Generated:
             return False
         return False
 
-    tries = _SHRINKING
-    smallest = each
-    while tries:
-        for candidate in _smaller(smallest):
-            tries -= 1
-            if fails(candidate):
-                smallest = candidate
-                break
-            if not tries:
-                break
-        else:
-            break
-    return smallest
-
-
-def _smaller(each: Generated) -> Iterator[Generated]:
-    """Yield the call with each size halved, then with each less by one."""
-    sizes = sorted({size for v in each.sample.values() for size in v.shape if size > 1}, reverse=True)
-    for size, to in [(size, size // 2) for size in sizes] + [(size, size - 1) for size in sizes]:
-        yield resized(each, size, to)
-
-
-def resized(each: Generated, size: int, to: int) -> Generated:
-    """Return the call with one size replaced."""
-    changed = each.sample.with_sources(partial(_resized, size=size, to=to))
-    name = f"call {each.number} of seed {each.seed}, made smaller: {call(*changed.args, **changed.kwargs).name}"
-    return replace(each, sample=replace(changed, name=name), resized=(*each.resized, (size, to)))
-
-
-def _resized(leaf: Any, size: int, to: int) -> Any:
-    if isinstance(leaf, Variant):
-        return replace(leaf, values=_resized(leaf.values, size, to))
-    if isinstance(leaf, Values):
-        return replace(leaf, shape=tuple(to if each == size else each for each in leaf.shape))
-    if isinstance(leaf, StoredTensor):
-        return leaf.cut(tuple(to if each == size else each for each in leaf.shape))
-    return leaf
+    return shrunk(each, fails)

@@ -68,10 +68,10 @@ def _level(operator: Operator, property_: str, dtype: str) -> str:
     return "full" if is_other else usual_level(operator, property_, dtype)
 
 
-#: The first dtype of each operator, which alone has the many generated calls of level full.
-_FIRST = {each.name: each.dtypes[0] for each in OPERATORS}
+#: The first dtype alone has the many generated calls of level full.
 CASES = tuple(
     case
-    for case in cases_of(*OPERATORS, suite="fused", level=_level)
-    if case.property != "sweep-more" or case.dtype == _FIRST[case.subject]
+    for operator in OPERATORS
+    for case in cases_of(operator, suite="fused", level=_level)
+    if case.property != "sweep-more" or case.dtype == operator.dtypes[0]
 )

@@ -63,7 +63,7 @@ ELEMENT_BY_ELEMENT = ("elementwise", "arithmetic", "foreach")
 #: query, or the share of an infinite product; a sum over heads that torch rounds in each step in half precision, and a
 #: device once; and those of stft, which torch_npu lacks for windows.
 _WITHOUT_GRADIENTS = (
-    *("renorm", "_foreach_tanh", "_foreach_sigmoid", "instance_norm", "lu_solve", "masked.prod", "masked.cumprod"),
+    *("renorm", "_foreach_tanh", "_foreach_sigmoid", "lu_solve", "masked.prod", "masked.cumprod"),
     *(f"scaled_dot_product_attention.{kind}" for kind in ("masked", "causal", "grouped")),
     "stft",
 )

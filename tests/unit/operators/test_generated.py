@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.operators import Operator, call, generator, sweep
+from pytest_ascend.operators import Operator, call, generator
 from pytest_ascend.operators.exploring import CALLS, Finding
 from pytest_ascend.operators.generator import Generated
-from pytest_ascend.operators.sweep import Sweep, resized
+from pytest_ascend.operators.shrinking import resized, smaller
+from pytest_ascend.operators.sweep import Sweep
 from pytest_ascend.operators.values import StoredTensor, Variant, range_of, uniform
 
 T = torch.Tensor
@@ -39,7 +40,7 @@ def test_a_call_is_made_smaller_in_every_kind_of_tensor() -> None:
 
 
 def test_sizes_are_halved_before_they_lose_one() -> None:
-    steps = [each.resized[0] for each in sweep._smaller(generated(uniform(6, 1, 3), uniform(3, 0)))]
+    steps = [each.resized[0] for each in smaller(generated(uniform(6, 1, 3), uniform(3, 0)))]
     assert steps == [(6, 3), (3, 1), (6, 5), (3, 2)]
 
 

@@ -13,7 +13,7 @@ import torch
 
 from pytest_ascend.coverage.manifest import SWEEP_GENERATION
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.operators import Operator, call, sweep
+from pytest_ascend.operators import Operator, call, shrinking, sweep
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.calling import as_it_is
 from pytest_ascend.operators.checks import check
@@ -293,7 +293,7 @@ class Stale:
 def test_a_fault_that_depends_on_sizes_or_numbers_is_seen(
     name: str, dtype: str, fault: Function, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep, "_SHRINKING", 0)  # what is seen is asked, not how small it gets
+    monkeypatch.setattr(shrinking, "ATTEMPTS", 0)  # what is seen is asked, not how small it gets
     with pytest.raises(Disagreement):
         judged(target(name, dtype, fault, count=72))
 
@@ -307,7 +307,7 @@ def test_a_call_that_fails_is_made_smaller_and_has_a_program() -> None:
 
 
 def test_an_operator_of_ones_own_is_swept_where_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "_SHRINKING", 0)
+    monkeypatch.setattr(shrinking, "ATTEMPTS", 0)
 
     def rows(make: Any) -> list[Any]:
         return [call(make.normal(3, 34)), call(make.normal(5, 7))]
