@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
 
 from pytest_ascend.dispatching import unseen
+from pytest_ascend.operators.calling import double, forward, on_tensors, tensors
 from pytest_ascend.operators.operator import FUNCTION, MOVE, Operator
 from pytest_ascend.operators.reference import Results, Tensors
+from pytest_ascend.operators.samples import Sample
 from pytest_ascend.precision import Samples
 from pytest_ascend.run import inputs
 
@@ -60,6 +63,39 @@ def expected(operator: Operator, results: Results) -> Tensors:
         each if each is None or usual is None else each.to(usual.dtype)
         for each, usual in zip(results.expected, results.reference_runs[0], strict=True)
     ]
+
+
+def sums_of(operator: Operator, sample: Sample, dtype: torch.dtype, wanted: Tensors) -> list[float | None]:
+    """Return for each of the ``wanted`` outputs how large its sums are on the way; nothing if that is not known.
+
+    Terms of both signs may cancel, and leave less than the sum's rounding errors; few results do not show it. A sum of
+    n terms of random sign reaches the root of n times their usual size: the sum of their magnitudes by the root of n.
+    """
+    with unseen():
+        args, kwargs = sample.arguments(operator.name, dtype)
+        longest = max((each.numel() for each in tensors((args, kwargs))), default=0)
+        try:
+            found = forward(operator, operator.function, *on_tensors(_magnitude, (args, kwargs)))
+        except Exception:  # noqa: BLE001 - the operator takes no such numbers
+            return []
+        pairs = zip(found, wanted, strict=True)
+        return [its if its is None else _size_of_sums(own, its, longest) for own, its in pairs]
+
+
+def _size_of_sums(magnitudes: torch.Tensor, wanted: torch.Tensor, longest: int) -> float | None:
+    if not wanted.numel() or not wanted.is_floating_point():
+        return None
+    walk = _usual_size(magnitudes) / math.sqrt(max(longest / wanted.numel(), 1))
+    size = max(walk, _usual_size(wanted))
+    return size if 0 < size < math.inf else None
+
+
+def _magnitude(tensor: torch.Tensor) -> torch.Tensor:
+    return double(tensor).abs() if tensor.is_floating_point() else tensor
+
+
+def _usual_size(values: torch.Tensor) -> float:
+    return float(values.double().nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt())
 
 
 def matching_run(actual: Tensors, results: Results) -> Tensors | None:

@@ -24,7 +24,7 @@ from pytest_ascend.operators.calling import (
     tensors,
 )
 from pytest_ascend.operators.generator import AXES, IN_PLACE_EVERY, POINTWISE, USUAL, Generated, generate, shift_of
-from pytest_ascend.operators.judging import alike, digest, expected, settings
+from pytest_ascend.operators.judging import alike, digest, expected, settings, sums_of
 from pytest_ascend.operators.operator import FUNCTION, MOVE, Operator
 from pytest_ascend.operators.reference import (
     CPU,
@@ -57,6 +57,8 @@ _NEVER_GROW = ("arithmetic", "comparison", "elementwise", "activation", "reducti
 #: their arguments. Shape inference takes longer than most calls, and is left out up to so many elements.
 _PAIRS = ("linear algebra", "network", "indexing", "sorting", "masked")
 _SMALL = 1 << 10
+#: So few results do not show how large their sums are on the way.
+_FEW = 64
 #: Families with sums that may be as long as an input: of products, of all that is added to one place.
 _LONG_SUMS = ("linear algebra", "indexing")
 
@@ -350,9 +352,16 @@ def _judge(target: Target, compare: PrecisionCompare, each: Generated, actual: T
     terms = max(operator.terms, min(longest, USUAL_TERMS)) if operator.terms > 1 else operator.terms
     if operator.terms > USUAL_TERMS or operator.family in _LONG_SUMS or backward:
         terms = max(terms, longest)
-    how = settings(operator, {name: result}, terms=terms, backward=backward)
+    parts: list[slice] = [slice(None)]
+    sums: list[float | None] = [None]
+    if operator.terms > 1 and not way and sum(map(torch.numel, tensors(wanted))) <= _FEW:
+        sums = sums_of(operator, each.sample, target.dtype, wanted) or sums
+        parts = [slice(i, i + 1) for i in range(len(sums))] if len(sums) == len(actual) else parts
     with unseen():
-        compare({name: actual}, {name: wanted}, name=operator.name, **how)
+        for part, scale in zip(parts, sums, strict=False):
+            runs = tuple(run[part] for run in result.reference_runs)
+            how = settings(operator, {name: Results(result.expected[part], runs)}, terms=terms, backward=backward)
+            compare({name: actual[part]}, {name: wanted[part]}, name=operator.name, scale=scale, **how)
 
 
 def _overflows(result: Results) -> bool:

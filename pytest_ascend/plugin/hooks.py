@@ -261,6 +261,7 @@ class ExecutionHooks:
             restate(report, context.outcome(), is_short=item.nodeid in self.run.bundled and self.run.tells_little)
         if report.when == "teardown":
             report.user_properties.append((RECORD_PROPERTY, as_builtins(context.record())))
+            del item.stash[CONTEXT]  # pytest keeps every item, and a context holds all tensors of its case
 
 
 class ReportingHooks:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
+import resource
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
@@ -31,6 +33,9 @@ PARENTS = ("terminalreporter", "ascend-progress", "ascend-integrations")
 
 #: Bytes that may stay allocated after a case: devices and libraries keep some by themselves.
 LEFT_BEHIND_BYTES = 2**20
+
+#: Bytes by which a child grows before freed memory is given back: that takes a while.
+TRIM_BYTES = 2**30
 
 #: Characters that are passed on of a line that C++ wrote past pytest's capturing.
 SAID_CHARACTERS = 200
@@ -93,7 +98,7 @@ class Work:
         return to_builtins(score(self.setup.options.standard))
 
     def _obey(self, channel: Channel, reporter: WorkerReporter, device: Device, beside: BinaryIO) -> None:
-        items = self.session.items
+        items, trimmed = self.session.items, 0
         while "run" in (message := channel.receive()):
             index, following = message["run"], message["next"]
             item, before = items[index], device.allocated_bytes()
@@ -108,6 +113,7 @@ class Work:
             if said := beside.read().decode(errors="replace").splitlines():
                 channel.send(said=said[0][:SAID_CHARACTERS], lines=len(said))
             channel.send(finished=index, answer=reporter.answer, health=health)
+            trimmed = _trimmed(trimmed)
         self.session._setupstate.teardown_exact(None)  # noqa: SLF001 - there is no other way to end early
 
 
@@ -176,6 +182,26 @@ def _left_behind(device: Device, before: int) -> int:
     gc.collect()
     left = device.allocated_bytes() - before
     return left if left >= LEFT_BEHIND_BYTES else 0
+
+
+def _trimmed(before: int) -> int:
+    """Give freed memory back to the system where the process grew by TRIM_BYTES; return its size when that was done.
+
+    The C library keeps it by itself: after a pass of a large model in float64, gigabytes in each child.
+    """
+    if _resident() - before < TRIM_BYTES:
+        return before
+    with contextlib.suppress(AttributeError, OSError):  # another C library than glibc
+        ctypes.CDLL(None).malloc_trim(0)
+    return _resident()
+
+
+def _resident() -> int:
+    try:
+        pages = Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]
+    except OSError:  # no such file on this system
+        return 0
+    return int(pages) * resource.getpagesize()
 
 
 @contextlib.contextmanager

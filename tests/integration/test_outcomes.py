@@ -162,3 +162,26 @@ def test_expected_failures_of_pytest_are_still_told_as_what_they_are(
     result.assert_outcomes(xfailed=1)
     assert outcomes() == {"test_x": "failed"}
     assert result.ret == 1
+
+
+def test_tensors_of_a_case_are_gone_before_the_next(ascend: Run, pytester: pytest.Pytester, outcomes: Outcomes) -> None:
+    """pytest keeps every item to the end: of thousands of cases that would be gigabytes."""
+    pytester.makepyfile(
+        """
+        import gc, weakref, torch
+        held = []
+
+        def test_first(npu_device, ascend_measure, ascend_reproduce):
+            tensor = torch.ones(3)
+            ascend_reproduce(lambda verdict: str(tensor))
+            held.append(weakref.ref(tensor))
+            ascend_measure("latency_us", 3)
+
+        def test_second(npu_device, ascend_measure):
+            gc.collect()
+            ascend_measure("latency_us", 3)
+            assert held and held[0]() is None
+        """
+    )
+    assert ascend().ret == 0
+    assert outcomes() == {"test_first": "passed", "test_second": "passed"}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_ascend.operators import Operator, call, judging
-from pytest_ascend.operators.judging import alike, digest, matching_run, perturbed, signs
+from pytest_ascend.operators.judging import alike, digest, matching_run, perturbed, signs, sums_of
 from pytest_ascend.operators.operator import ARITHMETIC, FUNCTION, MOVE
 from pytest_ascend.operators.reference import Results
 
@@ -127,3 +127,23 @@ def test_a_digest_is_of_dtype_shape_and_every_bit() -> None:
     z = torch.tensor([1 + 2j])
     assert digest([z.conj()]) == digest([torch.tensor([1 - 2j])])
     assert alike({"": [z.conj()]}, {"": [torch.tensor([1 - 2j])]}) is not None
+
+
+@pytest.mark.parametrize(("reduce", "size"), [(torch.sum, 32.0), (torch.mean, 1 / 32)])
+def test_sums_of_terms_that_cancel_are_as_large_as_a_random_walk(reduce: Any, size: float) -> None:
+    """Of 1,024 ones of either sign: the root of their number, whatever is left of them."""
+    numbers = torch.tensor([1.0, -1.0]).repeat(512)
+    made, wanted = operator(reduce), [reduce(numbers).double()]
+    assert sums_of(made, call(numbers), torch.float32, wanted) == pytest.approx([size])
+    assert sums_of(made, call(numbers), torch.float32, [torch.tensor(99.0)]) == pytest.approx([99.0])
+
+
+def test_nothing_is_known_of_sums_of_no_numbers_or_of_magnitudes_that_the_operator_refuses() -> None:
+    def only_below_zero(x: T) -> T:
+        if bool((x >= 0).any()):
+            raise ValueError("not below zero")
+        return x.sum()
+
+    empty, below = torch.ones(0), -torch.ones(3)
+    assert sums_of(operator(torch.abs), call(empty), torch.float32, [empty]) == [None]
+    assert sums_of(operator(only_below_zero), call(below), torch.float32, [below.sum()]) == []
