@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -240,10 +241,24 @@ class ExecutionHooks:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Put the record of the case into pytest's report."""
-        report = yield
+        with self._native_traceback(item):
+            report = yield
         if CONTEXT in item.stash:
             self._conclude(item, item.stash[CONTEXT], call, report)
         return report
+
+    @contextlib.contextmanager
+    def _native_traceback(self, item: pytest.Item) -> Iterator[None]:
+        """Write tracebacks of bundled cases as Python does: few are read, and pytest parses whole files for its own."""
+        option, usual = item.config.option, item.config.option.tbstyle
+        option.tbstyle = "native" if self._is_short(item) else usual
+        try:
+            yield
+        finally:
+            option.tbstyle = usual
+
+    def _is_short(self, item: pytest.Item) -> bool:
+        return item.nodeid in self.run.bundled and self.run.tells_little
 
     def _conclude(
         self, item: pytest.Item, context: CaseContext, call: pytest.CallInfo[None], report: pytest.TestReport
@@ -258,7 +273,7 @@ class ExecutionHooks:
                 context.measurements.update(benchmarked.figures(fixture))
                 context.series.update(benchmarked.samples(fixture))
         if report.when == "call" or (report.when == "setup" and context.error_outcome):
-            restate(report, context.outcome(), is_short=item.nodeid in self.run.bundled and self.run.tells_little)
+            restate(report, context.outcome(), is_short=self._is_short(item))
         if report.when == "teardown":
             report.user_properties.append((RECORD_PROPERTY, as_builtins(context.record())))
             del item.stash[CONTEXT]  # pytest keeps every item, and a context holds all tensors of its case

@@ -1,12 +1,15 @@
-"""Write a run log: a header, one line per case, a footer, each on disk before the next.
+"""Write a run log: a header, one line per case, a footer, each given to the system before the next.
 
-A crash of the process, the driver or the machine loses at most the case that was running.
+A crash of the process or the driver loses at most the case that was running, one of the whole machine also what was
+written within SYNC_S.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import time
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -26,6 +29,9 @@ __all__ = ["RunLog", "read"]
 #: Longest ``detail`` that is written; a longer one keeps both ends.
 DETAIL_LIMIT_CHARACTERS = 200_000
 
+#: Seconds within which lines are forced to the disk together: each time takes as long as most cases, and cards wait.
+SYNC_S = 0.2
+
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
 
 
@@ -38,6 +44,7 @@ class RunLog:
         self._file = file
         self._lock = lock
         self._durable = durable
+        self._synced_s = -math.inf
         self._head = run.head
         #: The last line without its end, for time-stamps.
         self.last_line = b""
@@ -150,11 +157,17 @@ class RunLog:
             self.close()
 
     def close(self) -> None:
-        """Close the log. Does nothing when called again."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-        self._lock.release()
+        """Close the log. Does nothing when called again. Raises RunLogError if the disk does not take its end."""
+        file, self._file = self._file, -1
+        try:
+            if file >= 0 and self._durable:
+                os.fsync(file)
+        except OSError as error:
+            raise _cannot_write(self.path, error) from error
+        finally:
+            if file >= 0:
+                os.close(file)
+            self._lock.release()
 
     def _write(self, line: bytes, *, chains: bool = True) -> None:
         """Write the whole line or none of it, as far as the disk allows, with the hash of the line before."""
@@ -168,8 +181,9 @@ class RunLog:
         try:
             while line:
                 line = line[os.write(self._file, line) :]
-            if self._durable:
+            if self._durable and time.monotonic() - self._synced_s > SYNC_S:
                 os.fsync(self._file)
+                self._synced_s = time.monotonic()
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, before)

@@ -346,8 +346,28 @@ def test_a_log_that_is_not_durable_is_not_forced_to_the_disk(tmp_path: Path, mon
     monkeypatch.setattr(writing.os, "fsync", forced.append)
     begun(tmp_path / "a", records=2, durable=False).close()
     assert len(forced) == 1, "the folder's name"
-    begun(tmp_path / "b", records=2).close()
-    assert len(forced) == 1 + 4
+
+
+@pytest.mark.parametrize(("seconds", "times"), [(-1.0, 5), (1e6, 3)])
+def test_lines_that_follow_at_once_are_forced_to_the_disk_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, times: int
+) -> None:
+    """The folder's name, the header, (two records), and the end."""
+    forced: list[int] = []
+    monkeypatch.setattr(writing, "SYNC_S", seconds)
+    monkeypatch.setattr(writing.os, "fsync", forced.append)
+    begun(tmp_path, records=2).close()
+    assert len(forced) == times
+
+
+def test_a_disk_that_does_not_take_the_end_of_a_log_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = begun(tmp_path, records=2)
+    monkeypatch.setattr(writing.os, "fsync", fails)
+    with pytest.raises(RunLogError, match="lost"):
+        log.close()
+    monkeypatch.undo()
+    log.close()
+    RunLog.resume(log.path, synthetic.header(CASES)).close()
 
 
 def test_a_continued_log_is_forced_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +377,7 @@ def test_a_continued_log_is_forced_to_the_disk(tmp_path: Path, monkeypatch: pyte
     log = RunLog.resume(tmp_path / "run.jsonl", synthetic.header(CASES))
     log.append(synthetic.passed(CASES[1]))
     log.close()
-    assert len(forced) == 2, "that it was continued, and the record"
+    assert len(forced) == 2, "that it was continued, and the end"
 
 
 def test_a_writer_knows_what_it_waits_for_and_what_it_wrote(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.runlog import writing
 from pytest_ascend.runlog.contents import Resumed, digest
 from pytest_ascend.runlog.writing import DETAIL_LIMIT_CHARACTERS, RunLog, read
 from pytest_ascend.verdict.summary import summarise
@@ -163,6 +164,7 @@ def test_a_full_disk_is_one_clear_message(log, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(writing, "SYNC_S", -1.0)
     with pytest.raises(RunLogError, match="No space left on device"):
         log.append(synthetic.passed(RELU))
 
