@@ -352,16 +352,22 @@ def _judge(target: Target, compare: PrecisionCompare, each: Generated, actual: T
     terms = max(operator.terms, min(longest, USUAL_TERMS)) if operator.terms > 1 else operator.terms
     if operator.terms > USUAL_TERMS or operator.family in _LONG_SUMS or backward:
         terms = max(terms, longest)
-    parts: list[slice] = [slice(None)]
-    sums: list[float | None] = [None]
+    sums: list[float | None] = []
     if operator.terms > 1 and not way and sum(map(torch.numel, tensors(wanted))) <= _FEW:
-        sums = sums_of(operator, each.sample, target.dtype, wanted) or sums
-        parts = [slice(i, i + 1) for i in range(len(sums))] if len(sums) == len(actual) else parts
+        sums = sums_of(operator, each.sample, target.dtype, wanted)
     with unseen():
-        for part, scale in zip(parts, sums, strict=False):
-            runs = tuple(run[part] for run in result.reference_runs)
-            how = settings(operator, {name: Results(result.expected[part], runs)}, terms=terms, backward=backward)
-            compare({name: actual[part]}, {name: wanted[part]}, name=operator.name, scale=scale, **how)
+        if not sums:
+            how = settings(operator, {name: result}, terms=terms, backward=backward)
+            compare({name: actual}, {name: wanted}, name=operator.name, **how)
+        for place, scale in enumerate(sums):  # each output has sums of its own
+            own = Results(_only(place, result.expected), tuple(_only(place, run) for run in result.reference_runs))
+            how = settings(operator, {name: own}, terms=terms) | {"scale": scale}
+            compare({name: _only(place, actual)}, {name: _only(place, wanted)}, name=operator.name, **how)
+
+
+def _only(place: int, found: Tensors) -> Tensors:
+    """Return results without all but one, in its place."""
+    return [each if place == number else None for number, each in enumerate(found)]
 
 
 def _overflows(result: Results) -> bool:

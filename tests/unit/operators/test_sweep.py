@@ -339,6 +339,20 @@ def test_an_operator_says_for_which_arguments_nothing_is_promised() -> None:
     judged(asked(lambda x: x.numel() > 0))
 
 
+def test_each_of_several_outputs_is_judged_by_its_own_sums() -> None:
+    """Next to a variance of about one, an error of a mean would be small."""
+    made = target("var_mean", "float32")
+
+    def off(sample: Any, layout: Any) -> list[T]:
+        args, kwargs = made.arguments(sample, layout)
+        variance, mean = torch.var_mean(*args, **kwargs)
+        return [variance, mean + 1e-4 * variance.sqrt()]
+
+    made.run = off
+    with pytest.raises(Disagreement, match=r"'\]\[1\]"):
+        judged(made)
+
+
 @pytest.mark.parametrize(
     ("exact", "own", "is_judged"),
     [(300.0, math.inf, False), (300.0, math.nan, False), (1e6, math.inf, True), (3, 3, True)],
