@@ -175,8 +175,8 @@ class Expectations:
         return next((each for each in reversed(self.entries) if not each.derived and each.matches(case_id)), None)
 
     def known(self, case_id: str) -> Known | None:
-        """Return the known deviations of a case, None if there are none."""
-        entry = self.find(case_id)
+        """Return the known deviations of a case, None if there are none. One that explores has those of its sweep."""
+        entry = self.find(case_id) or self.find(case_id.replace("/explore/", "/sweep/"))
         derived = tuple(each for each in reversed(self.entries) if each.derived and each.matches(case_id))
         return Known(entry, derived, self.chip) if entry or derived else None
 

@@ -103,7 +103,8 @@ def explored(metafunc: pytest.Metafunc) -> None:
         name = f"{definition.name}[{case.id}]"
         return name in named if named else by_k(name)
 
-    lanes = len(setup.prepared.indices) if isinstance(options.cards, str) else options.cards or 1
+    cards = len(setup.prepared.indices) if isinstance(options.cards, str) else options.cards
+    lanes = cards or setup.usual_cards(options.explore_s)
     found, seconds = cases(manifest.load(setup.suites), options.seed, options.explore_s, lanes, may_match)
     metafunc.parametrize("case, seconds", [(case, seconds) for case in found], ids=[case.id for case in found])
 

@@ -37,9 +37,6 @@ from pytest_ascend.runlog.contents import Attempted, Cards, CardStatus, Event, L
 #: If set, emulated devices are locked too. Otherwise each belongs to one process and needs no lock.
 LOCKS_VARIABLE = "PYTEST_ASCEND_CARD_LOCKS"
 
-#: Seconds of bundled cases that justify a second process, which takes a second to start.
-WORTH_ANOTHER_S = 4.0
-
 #: Number of lines of stacks on the terminal; the log and the page have all.
 SHOWN_LINES = 30
 
@@ -57,7 +54,7 @@ def run(host: Host, session: pytest.Session) -> bool:
     assert host.recorder is not None  # noqa: S101  (workers of xdist are never isolated)
     locks = Locks(_locks_folder())
     try:
-        cards = _cards(host.setup, locks, host.setup.options.cards or _of_emulated(host, session.items))
+        cards = _cards(host.setup, locks, host.setup.options.cards or _usual_cards(host, session.items))
         _note_cards(host, cards, "before")
         Parent(host, session, cards).run()
         gc.freeze()  # no test ran in this process: pytest need not look for leaks among torch's objects
@@ -86,16 +83,13 @@ def _locks_folder() -> Path | None:
     return Path(named) if named else None
 
 
-def _of_emulated(host: Host, items: Sequence[pytest.Item]) -> int:
-    """Return the default number of emulated devices: in a long run, as many as the processors allow.
-
-    One if a test is not of the bundled suites, whose fixtures may expect one process, and on any other device.
-    """
+def _usual_cards(host: Host, items: Sequence[pytest.Item]) -> int:
+    """Return the default number of devices: one if a test is not bundled, whose fixtures may expect one process."""
     setup, durations = host.setup, host.recorder.durations if host.recorder else {}
-    if not setup.prepared.device.emulated or not all(_is_bundled(host, item) for item in items):
+    if not all(_is_bundled(host, item) for item in items):
         return 1
     expected_s = sum(durations.get(item.stash[CASE].id, USUAL_S) for item in items)
-    return min(len(os.sched_getaffinity(0)), len(setup.prepared.indices)) if expected_s > WORTH_ANOTHER_S else 1
+    return setup.usual_cards(max(expected_s, setup.options.explore_s))
 
 
 def _is_bundled(host: Host, item: pytest.Item) -> bool:

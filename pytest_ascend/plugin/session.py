@@ -57,6 +57,8 @@ LOST_AT_ONCE = 10_000
 #: Seconds reserved for the end of a run: ending the children, and for each case judging a record and writing a row of
 #: the page (0.4 ms on an idle core, see docs/survival.md).
 ENDING_S, ENDING_OF_A_CASE_S = 2.0, 0.001
+#: Seconds of bundled cases that justify a second emulated device, whose process takes a second to start.
+WORTH_ANOTHER_S = 4.0
 #: Why a run stopped when its time was over.
 LATE = "the deadline of the run passed"
 
@@ -102,6 +104,12 @@ class RunSetup:
         if case.suite == DISTRIBUTED and not self.ranks:
             return False
         return concerns(case, self.options.level, self.prepared.device.kind)
+
+    def usual_cards(self, expected_s: float) -> int:
+        """Return the default number of devices: one, but of emulated ones in a long run as many as processors allow."""
+        if not self.prepared.device.emulated or expected_s <= WORTH_ANOTHER_S:
+            return 1
+        return min(len(os.sched_getaffinity(0)), len(self.prepared.indices))
 
     @property
     def ranks(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -89,9 +90,32 @@ def _has_labels(chances: torch.Tensor, labels: torch.Tensor, *_: Any, **__: Any)
     return not labels.numel() or int(labels.max()) < chances.shape[-1]
 
 
-def _in_order(*_: torch.Tensor, offsets: torch.Tensor | None = None, **__: Any) -> bool:
-    """Whether the bags of embeddings do not overlap, so that it is defined what is in each."""
-    return offsets is None or bool((offsets.diff() >= 0).all())
+def _in_order(
+    _: torch.Tensor, indices: torch.Tensor, *__: Any, offsets: torch.Tensor | None = None, **___: Any
+) -> bool:
+    """Whether each row is in one bag of embeddings: bags may not overlap, and without any there are no rows."""
+    return offsets is None or (bool((offsets.diff() >= 0).all()) and bool(offsets.numel() or not indices.numel()))
+
+
+def _is_quick(x: torch.Tensor, sizes: Any, *_: Any, **__: Any) -> bool:
+    """Whether adaptive pooling adds up few enough elements: many windows, each over a long row, take a minute."""
+    wanted = sizes if isinstance(sizes, list | tuple) else [sizes] * 3
+    work = [max(own, to or own) for own, to in zip(reversed(x.shape), reversed(wanted), strict=False)]
+    return math.prod(work) * math.prod(x.shape[: -len(work)]) < 2**22
+
+
+def _are_small(*operands: Any, **__: Any) -> bool:
+    """Whether distances are exact enough for their difference."""
+    return all(
+        not each.numel() or bool(each.abs().max() < 2**12) for each in operands if isinstance(each, torch.Tensor)
+    )
+
+
+def _stays_in_range(x: torch.Tensor, dim: int | None = None, **__: Any) -> bool:
+    """Whether a product is within float32's range in whatever order: its gradient is made of partial products."""
+    powers = x.double().abs().log2().nan_to_num(0.0, 0.0, 0.0)
+    rows = powers.flatten().unsqueeze(0) if dim is None or not x.dim() else powers.movedim(dim, -1)
+    return not rows.numel() or bool(torch.stack((rows.clamp(min=0).sum(-1), -rows.clamp(max=0).sum(-1))).max() < 120)
 
 
 def _varies(rows: torch.Tensor) -> bool:
@@ -107,11 +131,17 @@ def _channels_vary(images: torch.Tensor, *_: Any, **__: Any) -> bool:
     return _varies(images.transpose(0, 1).flatten(1))
 
 
-#: What else is special about generated calls: layouts in which torch_npu refuses the gradient (see LEFT_OUT), distances
-#: that are infinite or NaN by the way of computing them, places of equal elements, of which any may be given, and
-#: arguments for which nothing is promised.
+#: What else is special about generated calls: layouts in which torch_npu refuses the gradient (see LEFT_OUT) or, of
+#: logdet, computes a wrong one; distances and means that are infinite or NaN by the way of computing them; places of
+#: equal elements, of which any may be given; and arguments for which nothing is promised.
 _GENERATED: Mapping[str, Mapping[str, Any]] = {
     "cdist": {"layouts": (), "nonfinite": False},
+    "pdist": {"layouts": ()},
+    "logdet": {"layouts": ()},
+    "std_mean": {"nonfinite": False},
+    "prod": {"sweep": _stays_in_range},
+    "triplet_margin_loss": {"sweep": _are_small},
+    **{f"adaptive_{kind}_pool{n}d": {"sweep": _is_quick} for kind in ("avg", "max") for n in (1, 2, 3)},
     **{name: {"grad": False} for name in _WITHOUT_GRADIENTS},
     "instance_norm": {"grad": False, "sweep": _images_vary},
     "batch_norm": {"sweep": _channels_vary},
