@@ -132,7 +132,7 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
         for position, ((index, template), how, placed) in enumerate(three):
             key = f"sweep/{operator.name}/{dtype}/{seed}/{number}/{position}"
             if _draws_anew(operator, template):
-                template = operator.sampled(dtype, key, sizes)[index]  # noqa: PLW2901
+                template = next(itertools.islice(operator.sampled(dtype, key, sizes), index, None))  # noqa: PLW2901
             sample = _changed(operator, template, sizes, (how, _WHICH[(turn + position) % 3]), dtype, key)
             call_number = 3 * number + position
             if placed == EXPANDED and operator.family in _ANY_ROWS and operator.layouts:

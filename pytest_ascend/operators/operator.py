@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -161,10 +161,10 @@ class Operator:
         """Return all samples for a dtype, with unique names. Raises UsageError if there are none."""
         return _samples(self, dtype)
 
-    def sampled(self, dtype: str, key: str, sizes: Mapping[int, int]) -> tuple[Sample, ...]:
-        """Return the samples with other numbers and replaced sizes."""
+    def sampled(self, dtype: str, key: str, sizes: Mapping[int, int]) -> Iterator[Sample]:
+        """Yield the samples with other numbers and replaced sizes, each drawn when it is asked for."""
         make = InputFactory(key, getattr(torch, dtype), sizes)
-        return tuple(_described(sample, make) for sample in self.inputs(make))
+        return (_described(sample, make) for sample in self.inputs(make))
 
     @property
     def changes_first(self) -> Callable[..., Any]:
