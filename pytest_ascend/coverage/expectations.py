@@ -136,11 +136,15 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Known deviations of one case: an entry that names it, or none, and entries that may apply."""
+    """Known deviations of one case: an entry that names it, or none, and entries that may apply.
+
+    A case ``may_pass`` all the same if chance decides what it asks.
+    """
 
     entry: Expectation | None
     derived: tuple[Expectation, ...] = ()
     chip: str = ""
+    may_pass: bool = False
 
     def judge(
         self, found: Outcome, fallbacks: Sequence[str], today: date, deviations: frozenset[str] = frozenset()
@@ -152,7 +156,8 @@ class Known:
         evidence = Evidence(
             fallbacks=fallbacks, chip=self.chip, deviations=deviations if is_known_here else frozenset()
         )
-        judged = self.entry.judge(found, today) if self.entry else found
+        passes = self.may_pass and isinstance(found, Passed)
+        judged = self.entry.judge(found, today) if self.entry and not passes else found
         if isinstance(judged, (Waived, Disputed)) and self.entry:
             return judged, self.entry.waiver(found)
         for each in self.derived:
@@ -176,9 +181,10 @@ class Expectations:
 
     def known(self, case_id: str) -> Known | None:
         """Return the known deviations of a case, None if there are none. One that explores has those of its sweep."""
-        entry = self.find(case_id) or self.find(case_id.replace("/explore/", "/sweep/"))
+        explores = "/explore/" in case_id
+        entry = self.find(case_id) or (self.find(case_id.replace("/explore/", "/sweep/")) if explores else None)
         derived = tuple(each for each in reversed(self.entries) if each.derived and each.matches(case_id))
-        return Known(entry, derived, self.chip) if entry or derived else None
+        return Known(entry, derived, self.chip, may_pass=explores) if entry or derived else None
 
     def refuse_unmatched(self, case_ids: Iterable[str]) -> None:
         """Raise UsageError if a pattern matches no case: it is misspelt, or its case is gone."""

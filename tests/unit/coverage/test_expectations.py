@@ -64,6 +64,19 @@ def test_what_no_longer_happens_fails(written: Write) -> None:
     assert "remove the expectation" in outcome.reason
 
 
+def test_a_case_that_explores_has_the_deviations_of_its_sweep_and_may_pass(written: Write) -> None:
+    """What it asks is left to chance."""
+    expectations = one(written, cases="ops/gelu/sweep*/float16")
+    known = expectations.known("ops/gelu/explore/float16")
+    assert known is not None
+    assert known.judge(Failed(reason="off by 1"), (), BEFORE)[0].name == "waived"
+    assert known.judge(Passed(), (), BEFORE) == (Passed(), {})
+    assert expectations.known("ops/gelu/forward/float16") is None
+    frozen = expectations.known("ops/gelu/sweep/float16")
+    assert frozen is not None
+    assert frozen.judge(Passed(), (), BEFORE)[0].name == "failed"
+
+
 def test_another_deviation_than_expected_is_not_waived(written: Write) -> None:
     outcome = judged(written, Fallback(reason="computed on the CPU: aten::gelu"))
     assert outcome.name == "fallback"
