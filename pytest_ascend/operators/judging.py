@@ -98,6 +98,16 @@ def _usual_size(values: torch.Tensor) -> float:
     return float(values.double().nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt())
 
 
+def overflows(result: Results) -> bool:
+    """Whether the CPU itself leaves the dtype's range on the way to a result within it: then nothing is promised."""
+    pairs = zip(result.reference_runs[0], result.expected, strict=True)
+    return any(
+        bool((right.to(own.dtype).isfinite() & ~own.isfinite()).any())
+        for own, right in pairs
+        if own is not None and right is not None and own.is_floating_point()
+    )
+
+
 def matching_run(actual: Tensors, results: Results) -> Tensors | None:
     """Return the reference runs that ``actual`` equals in dtype, shape and every bit; None if there are none.
 

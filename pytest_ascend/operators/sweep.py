@@ -24,7 +24,7 @@ from pytest_ascend.operators.calling import (
     tensors,
 )
 from pytest_ascend.operators.generator import AXES, IN_PLACE_EVERY, POINTWISE, USUAL, Generated, generate, shift_of
-from pytest_ascend.operators.judging import alike, digest, expected, settings, sums_of
+from pytest_ascend.operators.judging import alike, digest, expected, overflows, settings, sums_of
 from pytest_ascend.operators.operator import FUNCTION, MOVE, Operator
 from pytest_ascend.operators.reference import (
     CPU,
@@ -139,7 +139,7 @@ class Sweep:
                 if self.defined:
                     return self.forward(sample, self.dtype).reference_runs[0]
                 found = own_forward(self.operator, given, _copied(layout), getattr(torch, self.dtype))
-                if not any(each is not None and each.numel() for each in found):
+                if not any(each.numel() for each in tensors(found)):
                     self.forward(sample, self.dtype)  # float64 refuses empty results that half precision lets pass
                 return found
             except Exception:  # noqa: BLE001 - whatever the CPU raises, the call is not legal
@@ -348,7 +348,7 @@ def _are_alike(found: Tensors, usual: Tensors) -> bool:
 def _judge(target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, way: str) -> None:
     operator, name, backward = target.operator, _name(each, way), way == BACKWARD
     result = _sweep_of(target).results(each.sample, way)
-    if _overflows(result):
+    if overflows(result):
         return
     wanted = result.expected if backward else expected(operator, result)
     longest = max((math.prod(v.shape) for v in each.sample.values()), default=1)
@@ -371,16 +371,6 @@ def _judge(target: Target, compare: PrecisionCompare, each: Generated, actual: T
 def _only(place: int, found: Tensors) -> Tensors:
     """Return results without all but one, in its place."""
     return [each if place == number else None for number, each in enumerate(found)]
-
-
-def _overflows(result: Results) -> bool:
-    """Whether the CPU itself leaves the dtype's range on the way to a result within it: then nothing is promised."""
-    pairs = zip(result.reference_runs[0], result.expected, strict=True)
-    return any(
-        bool((right.to(own.dtype).isfinite() & ~own.isfinite()).any())
-        for own, right in pairs
-        if own is not None and right is not None and own.is_floating_point()
-    )
 
 
 def _shrunk(target: Target, each: Generated, way: str) -> Generated:

@@ -185,9 +185,9 @@ def _left_behind(device: Device, before: int) -> int:
 
 
 def _trimmed(before: int) -> int:
-    """Give freed memory back to the system where the process grew by TRIM_BYTES; return its size when that was done.
+    """Return the size of the process when freed memory was last given back, which is done where it grew by TRIM_BYTES.
 
-    The C library keeps it by itself: after a pass of a large model in float64, gigabytes in each child.
+    The C library keeps that memory by itself: after a pass of a large model in float64, gigabytes in each child.
     """
     if _resident() - before < TRIM_BYTES:
         return before

@@ -13,7 +13,7 @@ import torch
 
 from pytest_ascend.coverage.manifest import SWEEP_GENERATION
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.operators import Operator, call, shrinking, sweep
+from pytest_ascend.operators import Operator, call, shrinking
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.calling import as_it_is
 from pytest_ascend.operators.checks import check
@@ -27,7 +27,7 @@ from pytest_ascend.operators.generator import (
     numbers_of,
     templates_of,
 )
-from pytest_ascend.operators.judging import digest
+from pytest_ascend.operators.judging import digest, overflows
 from pytest_ascend.operators.reference import Results
 from pytest_ascend.operators.reproducing import program
 from pytest_ascend.operators.sweep import CALLS, Sweep
@@ -361,4 +361,4 @@ def test_what_leaves_the_range_of_the_dtype_on_the_cpu_is_not_judged(exact: floa
     """A mean of large numbers is within the range, their sum is not: the CPU may return anything, so may a device."""
     half = [torch.tensor([own, 1], dtype=torch.float16)]
     result = Results([torch.tensor([exact, 1], dtype=torch.float64)], (half,))
-    assert sweep._overflows(result) is not is_judged
+    assert overflows(result) is not is_judged
