@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 import torch
 
 from pytest_ascend.dispatching import EagerDispatchMode
-from pytest_ascend.operators.operator import ALL_OUTPUTS, Operator
+from pytest_ascend.operators.operator import ALL_OUTPUTS, MOVE, Operator
 from pytest_ascend.operators.samples import Sample, leaves, on_leaves
+from pytest_ascend.operators.values import CHANGES, Variant
 from pytest_ascend.run import inputs
 
 _DOUBLE = torch.float64
@@ -52,6 +53,11 @@ def differentiated_outputs(operator: Operator, outputs: Sequence[torch.Tensor]) 
     return [each for each in outputs if each.requires_grad]
 
 
+def moves_gradients(operator: Operator) -> bool:
+    """Whether gradients are the elements of those from above in other places, or their sums: NaN stays NaN there."""
+    return operator.exactness == MOVE and operator.family in {"movement", "indexing"}
+
+
 def upstream(
     operator: Operator, sample: Sample, outputs: Sequence[torch.Tensor], dtype: torch.dtype
 ) -> list[torch.Tensor]:
@@ -61,7 +67,13 @@ def upstream(
     if operator.one_set_of_inputs:
         held_by = (dtype.to_real(),) if sample.all_bits else _FOR_ALL
         return [_normal(key, each, held_by) for key, each in zip(keys, attached, strict=True)]
-    return [inputs.normal(key, each.shape, dtype=dtype) for key, each in zip(keys, attached, strict=True)]
+    sampled = [inputs.normal(key, each.shape, dtype=dtype) for key, each in zip(keys, attached, strict=True)]
+    special = [each.how for each in sample.values() if isinstance(each, Variant) and each.how.startswith("special")]
+    if special and moves_gradients(operator):
+        return [
+            CHANGES[special[0]](each, key) if each.numel() else each for key, each in zip(keys, sampled, strict=True)
+        ]
+    return sampled
 
 
 def _normal(key: str, output: torch.Tensor, held_by: Sequence[torch.dtype]) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -26,13 +26,15 @@ GROUPS = (FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT)
 _CONTAINERS = (tuple, list, dict)
 
 
-def leaves(tree: Any) -> Iterator[Any]:
-    """Yield everything but tuples, lists and dictionaries, in order."""
+def leaves(tree: Any) -> list[Any]:
+    """Return everything but tuples, lists and dictionaries, in order."""
     if not isinstance(tree, _CONTAINERS):
-        yield tree
-    else:
-        for each in tree.values() if isinstance(tree, dict) else tree:
-            yield from leaves(each)
+        return [tree]
+    found = []
+    for each in tree.values() if isinstance(tree, dict) else tree:
+        # A generator for each level would take longer than all else here.
+        found.extend(leaves(each)) if isinstance(each, _CONTAINERS) else found.append(each)
+    return found
 
 
 def on_leaves(change: Callable[[Any], Any], tree: Any) -> Any:

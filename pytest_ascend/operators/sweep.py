@@ -20,6 +20,7 @@ from pytest_ascend.operators.calling import (
     TooMuchError,
     as_it_is,
     forward,
+    moves_gradients,
     on_tensors,
     tensors,
 )
@@ -51,6 +52,8 @@ DIGESTS = 60
 BACKWARD, IN_PLACE = "backward", "in place"
 #: Of this many calls, one also runs backward.
 _BACKWARD_EVERY = 2
+#: Of this many calls, one follows the same call in another dtype.
+_OTHER_DTYPE_EVERY = 9
 #: Families whose results have at most as many elements as their broadcast inputs.
 _NEVER_GROW = ("arithmetic", "comparison", "elementwise", "activation", "reduction", "loss")
 #: Families whose results have at most as many elements as all pairs of their inputs' elements: they have no sizes among
@@ -298,6 +301,7 @@ def _ways(target: Target, each: Generated) -> Iterator[str]:
     # A product's gradient is the product of the others, or the whole over one, with NaN: either is allowed. And torch's
     # CPU has other kernels for some layouts, which take NaN for another number (logit).
     is_plain = operator.family in POINTWISE and not (operator.one_set_of_inputs and each.layout)
+    is_plain |= moves_gradients(operator)
     is_asked &= is_plain or not any(axis.startswith("special") for axis in each.axes)
     if operator.exactness == FUNCTION:
         # Over one element the gradient of a normalization is rounding alone; over few, all elements are as wrong as the
@@ -332,6 +336,8 @@ def _results_of(target: Target, reference: Sweep, each: Generated, way: str) -> 
         usual = reference.usual_in_place(given, layout) if way else reference.usual(sample, given, layout)
     if usual is None:
         return None
+    if not way and each.number % _OTHER_DTYPE_EVERY == 0:
+        target.run_in_other_dtype(sample)
     if way == BACKWARD:
         found = target.go_back(sample, layout)
         # For an input that nothing depends on, the gradient is None or zero.

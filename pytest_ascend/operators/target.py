@@ -11,7 +11,7 @@ from pytest_ascend.dispatching import unseen
 from pytest_ascend.operators import calling
 from pytest_ascend.operators.calling import Layout, double, forward, gradients, upstream, with_grad
 from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.reference import Reference, Results
+from pytest_ascend.operators.reference import Reference, Results, own_forward
 from pytest_ascend.operators.samples import Sample, on_leaves
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement
@@ -82,6 +82,27 @@ class Target:
         """Call on the device and copy the results back."""
         return self.fetched(forward(self.operator, self.operator.function, *self.arguments(sample, layout)))
 
+    def run_in_other_dtype(self, sample: Sample) -> None:
+        """Make the same call in the operator's least precise other dtype, if that is legal, and ignore its results.
+
+        A device that keeps what it prepared for that call, by its sizes alone, is wrong in the next one.
+        """
+        others = [getattr(torch, each) for each in self.operator.dtypes if each != self.case.dtype]
+        alike = [each for each in others if each.is_floating_point == self.dtype.is_floating_point]
+        if not alike:
+            return
+        other = max(alike, key=_coarseness)
+        try:
+            with unseen():
+                given = sample.arguments(self.operator.name, other)
+                if not any(each.dtype is other for each in calling.tensors(given)):
+                    return  # drawn by a user's function
+                own_forward(self.operator, given, torch.clone, other)
+                there = placed(given, calling.as_it_is, self.device)
+            forward(self.operator, self.operator.function, *there)
+        except Exception:  # noqa: BLE001, S110 - neither is this call legal, nor is it the one that is asked for
+            pass
+
     def change(self, sample: Sample, layout: Layout = calling.as_it_is) -> list[torch.Tensor]:
         """Call the variant that changes its first tensor, on the device, and copy that back."""
         args, kwargs = self.arguments(sample, layout)
@@ -110,6 +131,11 @@ class Target:
         args, kwargs = self.arguments(sample, layout)
         leaves = with_grad(sample, (args, kwargs), self.dtype)
         return self.fetched(gradients(self.operator, self.operator.function, args, kwargs, leaves, grad_outputs))
+
+
+def _coarseness(dtype: torch.dtype) -> float:
+    """Return how far apart neighbouring numbers of a dtype are; of integers, how few there are."""
+    return torch.finfo(dtype).eps if dtype.is_floating_point else -dtype.itemsize
 
 
 def placed(arguments: Any, layout: Layout, device: torch.device) -> Any:

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 import pytest
 from msgspec import to_builtins
 
+from pytest_ascend.coverage import selection
 from pytest_ascend.device import Device
 from pytest_ascend.isolation import Channel
 from pytest_ascend.plugin.keys import RANKS, STATE
@@ -30,6 +31,8 @@ BLOCKING = {"ASCEND_LAUNCH_BLOCKING": "1", "CUDA_LAUNCH_BLOCKING": "1"}
 
 #: Plugins that write to the terminal or to files: they run in the parent.
 PARENTS = ("terminalreporter", "ascend-progress", "ascend-integrations")
+#: pytest's handler of messages: it visits all of torch's loggers six times a test, which no bundled case looks at.
+LOGGING = "logging-plugin"
 
 #: Bytes that may stay allocated after a case: devices and libraries keep some by themselves.
 LEFT_BEHIND_BYTES = 2**20
@@ -64,7 +67,8 @@ class Work:
             os.environ.update(BLOCKING)
         self._prepare_ranks()
         beside = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process lives
-        with _away_from_the_terminal(self.session.config, beside):
+        has_own_tests = self.setup.scope == selection.OWN
+        with _away_from_the_terminal(self.session.config, beside, has_own_tests=has_own_tests):
             device = self._device()
             failure = _come_up(device, self.threads, deterministic=self.deterministic)
             score = self._self_test() if not failure and self.runs_self_test else None
@@ -205,13 +209,13 @@ def _resident() -> int:
 
 
 @contextlib.contextmanager
-def _away_from_the_terminal(config: pytest.Config, beside: BinaryIO) -> Iterator[None]:
+def _away_from_the_terminal(config: pytest.Config, beside: BinaryIO, *, has_own_tests: bool) -> Iterator[None]:
     """Keep this process off the terminal: the parent reports, and output is captured into separate files.
 
     What C++ writes past pytest's capturing, such as between tests, goes to ``beside``; with ``-s``, to the terminal.
     """
     manager = config.pluginmanager
-    for name in PARENTS:
+    for name in PARENTS if has_own_tests else (*PARENTS, LOGGING):
         if manager.has_plugin(name):
             manager.unregister(name=name)
     capture = manager.getplugin("capturemanager")

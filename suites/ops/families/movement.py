@@ -58,7 +58,12 @@ _rolls = exactly(
 )
 _triangles = exactly(*_calls((0,), (1,), (-2,)), call(normal(17, 15), 3), call(normal(0, 3), group=SHAPES))
 _repeats = exactly(*_calls((2, 1, 3), (2, 3, 1, 2)), call(normal(17), 3), call(normal(3), 0, group=SHAPES))
-_each = exactly(*_calls((2,)), call(normal(3, 5), 3, dim=0), call(normal(3, 5), 2, dim=-1))
+_each = exactly(
+    *_calls((2,)),
+    call(normal(3, 5), 3, dim=0),
+    call(normal(3, 5), 2, dim=-1),
+    call(normal(2, 4, 5), uniform(4, low=1, high=3, dtype="int64"), dim=1),
+)
 _pads = exactly(
     call(normal(2, 3, 5, 7), (1, 2)),
     call(normal(2, 3, 5, 7), (1, 2, 3, 0), value=2),

@@ -134,6 +134,29 @@ def test_common_axes_are_asked_of_recorded_operators_too(name: str) -> None:
     assert max(math.prod(source.shape) for each in calls for source in each.sample.values()) > USUAL // 2
 
 
+def test_some_calls_follow_the_same_call_in_the_least_precise_other_dtype() -> None:
+    called: list[torch.dtype] = []
+
+    def recorded(x: T) -> T:
+        called.append(x.dtype)
+        return x.abs()
+
+    usual = [call(uniform(3, 5)), call(uniform(17))]
+    operator = Operator("recorded", recorded, lambda _: usual, ("float32", "float16", "bfloat16", "int64"))
+    case = Case(suite="user", subject="recorded", property="sweep", dtype="float32")
+    judged(Target(case, operator, Sweep.of(operator, "float32", 18), torch.device("cpu")))
+    assert {*called} == {torch.float32, torch.float64, torch.bfloat16}
+    assert called.count(torch.bfloat16) >= 4, "twice, on the CPU and on the device"
+
+
+def test_a_gradient_that_is_only_moved_keeps_its_nan() -> None:
+    made = target("roll", "float32", count=CALLS["sweep-more"])
+    right = made.go_back
+    made.go_back = lambda *call: [each if each is None else each.nan_to_num() for each in right(*call)]
+    with pytest.raises(Disagreement):
+        judged(made)
+
+
 @pytest.mark.parametrize("how", ["special at the head", "far", "sorted"])
 def test_an_expanded_tensor_may_have_chosen_numbers(how: str) -> None:
     found = Variant(values=uniform(4, 5), how=how).expanded().make("key", torch.float32)
