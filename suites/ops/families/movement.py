@@ -62,6 +62,7 @@ _each = exactly(
     *_calls((2,)),
     call(normal(3, 5), 3, dim=0),
     call(normal(3, 5), 2, dim=-1),
+    call(normal(4, 2, 5), uniform(4, low=1, high=3, dtype="int64"), dim=0),
     call(normal(2, 4, 5), uniform(4, low=1, high=3, dtype="int64"), dim=1),
 )
 _pads = exactly(

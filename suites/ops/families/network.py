@@ -109,7 +109,11 @@ _nearest = exactly(
     call(normal(*_small), size=(7, 9)),
     call(normal(*_small), size=(3, 4)),
     call(normal(2, 3, 7), size=(11,)),
+    call(normal(2, 3, 7), size=(4,)),
+    call(normal(2, 3, 7), scale_factor=2),
     call(normal(2, 3, 4, 5, 6), size=(5, 3, 8)),
+    call(normal(2, 3, 4, 5, 6), size=(3, 7, 4)),
+    call(normal(2, 3, 4, 5, 6), scale_factor=2),
 )
 _bilinear = exactly(
     call(normal(*_small), scale_factor=2),
