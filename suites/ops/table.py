@@ -104,6 +104,11 @@ def _is_quick(x: torch.Tensor, sizes: Any, *_: Any, **__: Any) -> bool:
     return math.prod(work) * math.prod(x.shape[: -len(work)]) < 2**22
 
 
+def _has_quick_windows(x: torch.Tensor, size: Any = None, *_: Any, mode: str = "nearest", **__: Any) -> bool:
+    """Whether interpolation by area, which is adaptive pooling, is quick."""
+    return mode != "area" or size is None or _is_quick(x, size)
+
+
 def _are_small(*operands: Any, **__: Any) -> bool:
     """Whether distances are exact enough for their difference."""
     return all(
@@ -139,6 +144,7 @@ _GENERATED: Mapping[str, Mapping[str, Any]] = {
     "pdist": {"layouts": ()},
     "logdet": {"layouts": ()},
     "std_mean": {"nonfinite": False},
+    "interpolate": {"sweep": _has_quick_windows},
     "prod": {"sweep": _stays_in_range},
     "triplet_margin_loss": {"sweep": _are_small},
     **{f"adaptive_{kind}_pool{n}d": {"sweep": _is_quick} for kind in ("avg", "max") for n in (1, 2, 3)},

@@ -91,6 +91,8 @@ def test_products_whose_parts_leave_the_range(factors: Any, dim: int | None, is_
 )
 def test_pooling_over_many_long_windows(shape: tuple[int, ...], sizes: Any, is_promised: bool) -> None:
     assert asks(f"adaptive_avg_pool{len(shape) - 2}d")(torch.zeros(shape), sizes) is is_promised
+    assert asks("interpolate")(torch.zeros(shape), sizes, mode="area") is is_promised
+    assert asks("interpolate")(torch.zeros(shape), sizes, mode="nearest")
 
 
 def test_what_is_not_promised_is_not_even_computed() -> None:
