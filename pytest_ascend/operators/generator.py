@@ -368,8 +368,12 @@ def _last(leaf: Values, template: Sample, sizes: Mapping[int, int]) -> float:
     return max(min(reached, default=0) - 1, 0) if reached else leaf.high
 
 
-def _has_negative(leaf: StoredTensor) -> bool:
-    return not leaf.tensor.is_complex() and leaf.tensor.dtype is not torch.bool and bool((leaf.tensor < 0).any())
+def _is_free(leaf: Source) -> bool:
+    """Whether numbers may be of any size: one that must be positive, as a count of bits to shift by, must be small."""
+    if not isinstance(leaf, StoredTensor):
+        return isinstance(leaf, Values) and leaf.low < 0
+    is_signed = not leaf.tensor.is_complex() and leaf.tensor.dtype is not torch.bool
+    return is_signed and bool((leaf.tensor < 0).any())
 
 
 def _is_index(leaf: Source) -> bool:
@@ -381,18 +385,16 @@ def _may_vary(operator: Operator, leaf: Source, how: str, dtype: torch.dtype) ->
     """Whether results for an input with such numbers are defined."""
     if _is_index(leaf) or dtype is torch.bool:
         return False
-    # An integer that must be positive, such as a count of bits to shift by, must be small as well.
-    is_free = leaf.low < 0 if isinstance(leaf, Values) else isinstance(leaf, StoredTensor) and _has_negative(leaf)
     if how == "edges":
         # Sums and products wrap around, as the CPU's do.
-        is_free |= operator.family == "reduction"
-        return not dtype.is_floating_point and is_free and operator.family in _ANY_INTEGER
+        takes_any = not dtype.is_floating_point and operator.family in _ANY_INTEGER
+        return takes_any and (operator.family == "reduction" or _is_free(leaf))
     if how.startswith("special"):
         return operator.nonfinite and dtype.is_floating_point
     if how == "far":
         # Far from zero the softmax of attention is saturated: its gradient is the difference of equal numbers.
         is_saturated = operator.family == "linear algebra" and not operator.nonfinite
-        return dtype.is_floating_point and is_free and operator.family not in _NEAR and not is_saturated
+        return dtype.is_floating_point and operator.family not in _NEAR and not is_saturated and _is_free(leaf)
     # The spread of equal numbers is 0: a result scaled by it would be rounding errors alone.
     is_level = operator.one_set_of_inputs or (operator.exactness == FUNCTION and operator.terms > 1)
     return how == AS_THEY_ARE or not (how in {"few", "equal"} and is_level)

@@ -8,14 +8,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
 from pytest_ascend.dispatching import unseen
-from pytest_ascend.operators.calling import double, forward, on_tensors, tensors
+from pytest_ascend.operators.calling import double, forward, gradients, on_tensors, tensors, upstream, with_grad
 from pytest_ascend.operators.operator import FUNCTION, MOVE, Operator
 from pytest_ascend.operators.reference import Results, Tensors
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.precision import Samples
+from pytest_ascend.records.record import CallDigests
 from pytest_ascend.run import inputs
 
 #: Gradients are computed from the forward result, whose error may be up to three times that of rounding alone.
@@ -26,6 +28,11 @@ _REFERENCE_BITS, _REFERENCE_ULPS = 64, 16.0
 _SUMS_OF_ALL = ("fft",)
 #: Integer types for the bits of a number, by its bytes.
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+#: So few results do not show how large their sums are on the way.
+_FEW = 64
+#: Families whose operators compute each element of the result from one of each input.
+BROADCAST = ("arithmetic", "comparison", "elementwise", "activation")
 
 #: All elements of several results in one flat tensor per dtype, by its name.
 Joined: TypeAlias = dict[str, torch.Tensor]
@@ -65,21 +72,58 @@ def expected(operator: Operator, results: Results) -> Tensors:
     ]
 
 
-def sums_of(operator: Operator, sample: Sample, dtype: torch.dtype, wanted: Tensors) -> list[float | None]:
-    """Return for each of the ``wanted`` outputs how large its sums are on the way; nothing if that is not known.
+def sizes_of_sums(
+    operator: Operator, sample: Sample, dtype: torch.dtype, wanted: Tensors, *, backward: bool = False
+) -> list[float | None]:
+    """Return for each of the ``wanted`` results how large its sums are on the way; nothing if that is not known.
 
     Terms of both signs may cancel, and leave less than the sum's rounding errors; few results do not show it. A sum of
     n terms of random sign reaches the root of n times their usual size: the sum of their magnitudes by the root of n.
     """
+    has_sums = operator.family in BROADCAST if backward else operator.terms > 1
+    if not has_sums or not any(0 < each.numel() <= _FEW for each in tensors(wanted)):
+        return []
     with unseen():
         args, kwargs = sample.arguments(operator.name, dtype)
-        longest = max((each.numel() for each in tensors((args, kwargs))), default=0)
+        shapes = [tuple(each.shape) for each in tensors((args, kwargs))]
+        found: Tensors
         try:
-            found = forward(operator, operator.function, *on_tensors(_magnitude, (args, kwargs)))
-        except Exception:  # noqa: BLE001 - the operator takes no such numbers
+            if backward:
+                found = _magnitudes_in_gradients(operator, sample, dtype, np.broadcast_shapes(*shapes))
+            else:
+                found = [*forward(operator, operator.function, *on_tensors(_magnitude, (args, kwargs)))]
+        except Exception:  # noqa: BLE001 - the operator takes no such numbers, or no such shapes
             return []
+        longest = most_terms(shapes) if backward else max(map(math.prod, shapes), default=0)
         pairs = zip(found, wanted, strict=True)
-        return [its if its is None else _size_of_sums(own, its, longest) for own, its in pairs]
+        return [
+            None if its is None or own is None or its.numel() > _FEW else _size_of_sums(own, its, longest)
+            for own, its in pairs
+        ]
+
+
+def _magnitudes_in_gradients(operator: Operator, sample: Sample, dtype: torch.dtype, whole: tuple[int, ...]) -> Tensors:
+    """Return the sums of the magnitudes of each gradient's terms: one for each result an element is broadcast to."""
+
+    def apart(tensor: torch.Tensor) -> torch.Tensor:
+        return double(tensor).expand(whole).clone()
+
+    args, kwargs = on_tensors(apart, sample.arguments(operator.name, dtype))
+    leaves = with_grad(sample, (args, kwargs), dtype)
+    found = gradients(
+        operator, operator.function, args, kwargs, leaves, lambda outputs: upstream(operator, sample, outputs, dtype)
+    )
+    own = [each.shape for each in sample.values() if each.wants_grad(dtype)]
+    return [each if each is None else each.abs().sum_to_size(shape) for each, shape in zip(found, own, strict=True)]
+
+
+def most_terms(shapes: Sequence[tuple[int, ...]]) -> int:
+    """Return the most terms of a sum: an input's elements, or in a gradient those of all inputs when broadcast."""
+    try:
+        together = math.prod(np.broadcast_shapes(*shapes))
+    except ValueError:
+        together = 1
+    return max(together, *map(math.prod, shapes))
 
 
 def _size_of_sums(magnitudes: torch.Tensor, wanted: torch.Tensor, longest: int) -> float | None:
@@ -144,6 +188,14 @@ def digest(values: Sequence[torch.Tensor | None]) -> str:
             plain = plain if plain.stride() == (1,) else plain.clone(memory_format=torch.contiguous_format)
             found.update(plain.view(torch.uint8).numpy().tobytes())
     return found.hexdigest()[:32]
+
+
+def call_digests(operator: Operator, inputs: str, outputs: Tensors, *, backward: bool) -> CallDigests:
+    """Return a call's digests, and whether every correct device gives these bits: for moved or integer results."""
+    with unseen():
+        is_whole = not any(out is not None and (out.is_floating_point() or out.is_complex()) for out in outputs)
+        is_exact = is_whole or (operator.exactness == MOVE and not backward)
+        return CallDigests(inputs, digest(outputs), is_exact)
 
 
 def _forms(results: Mapping[str, Tensors]) -> list[Any]:

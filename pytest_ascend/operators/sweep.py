@@ -25,8 +25,17 @@ from pytest_ascend.operators.calling import (
     tensors,
 )
 from pytest_ascend.operators.generator import AXES, IN_PLACE_EVERY, POINTWISE, USUAL, Generated, generate, shift_of
-from pytest_ascend.operators.judging import alike, digest, expected, overflows, settings, sums_of
-from pytest_ascend.operators.operator import FUNCTION, MOVE, Operator
+from pytest_ascend.operators.judging import (
+    alike,
+    call_digests,
+    digest,
+    expected,
+    most_terms,
+    overflows,
+    settings,
+    sizes_of_sums,
+)
+from pytest_ascend.operators.operator import FUNCTION, Operator
 from pytest_ascend.operators.reference import (
     CPU,
     Definition,
@@ -41,7 +50,6 @@ from pytest_ascend.operators.samples import USUAL_TERMS, Sample
 from pytest_ascend.operators.shrinking import shrunk
 from pytest_ascend.operators.target import Target, in_dtype
 from pytest_ascend.operators.values import StoredTensor
-from pytest_ascend.records.record import CallDigests
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
 #: Calls per case, by its property.
@@ -60,8 +68,6 @@ _NEVER_GROW = ("arithmetic", "comparison", "elementwise", "activation", "reducti
 #: their arguments. Shape inference takes longer than most calls, and is left out up to so many elements.
 _PAIRS = ("linear algebra", "network", "indexing", "sorting", "masked")
 _SMALL = 1 << 10
-#: So few results do not show how large their sums are on the way.
-_FEW = 64
 #: Families with sums that may be as long as an input: of products, of all that is added to one place.
 _LONG_SUMS = ("linear algebra", "indexing")
 
@@ -225,6 +231,7 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
     actual: dict[str, Tensors] = {}
     doubtful: dict[str, tuple[Generated, str]] = {}
     exact: dict[str, tuple[Tensors, Tensors]] = {}
+    inputs = ""
     for number, each in enumerate(reference.calls):
         for way in _ways(target, each):
             found = _results_of(target, reference, each, way)
@@ -238,7 +245,9 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
                 templates.add(each.template)
             name = _name(each, way)
             if number % max(len(reference.calls) // DIGESTS, 1) == 0:
-                compare.digests[name] = _digests(target, each, found[0], way)
+                with unseen():
+                    inputs = inputs if way else digest(tensors(target.on_cpu(each.sample)))
+                compare.digests[name] = call_digests(target.operator, inputs, found[0], backward=way == BACKWARD)
             if _are_alike(*found):
                 exact[name] = found
             else:
@@ -259,15 +268,6 @@ def note(varied: Mapping[str, int], measure: Callable[[str, float], None]) -> No
     """Write what generated calls varied to the log, as "asked_size_empty" and the like."""
     for what, count in sorted(varied.items()):
         measure(f"asked_{what.replace(' ', '_')}", count)
-
-
-def _digests(target: Target, each: Generated, outputs: Tensors, way: str) -> CallDigests:
-    """Return a call's digests, and whether every correct device gives these bits: for moved or integer results."""
-    with unseen():
-        is_whole = not any(out is not None and (out.is_floating_point() or out.is_complex()) for out in outputs)
-        is_exact = is_whole or (target.operator.exactness == MOVE and way != BACKWARD)
-        inputs = digest(tensors(target.on_cpu(each.sample)))
-        return CallDigests(inputs, digest(outputs), is_exact)
 
 
 def _judge_or_shrink(target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, way: str) -> None:
@@ -357,20 +357,18 @@ def _judge(target: Target, compare: PrecisionCompare, each: Generated, actual: T
     if overflows(result):
         return
     wanted = result.expected if backward else expected(operator, result)
-    longest = max((math.prod(v.shape) for v in each.sample.values()), default=1)
+    longest = most_terms([v.shape for v in each.sample.values()])
     terms = max(operator.terms, min(longest, USUAL_TERMS)) if operator.terms > 1 else operator.terms
     if operator.terms > USUAL_TERMS or operator.family in _LONG_SUMS or backward:
         terms = max(terms, longest)
-    sums: list[float | None] = []
-    if operator.terms > 1 and not way and sum(map(torch.numel, tensors(wanted))) <= _FEW:
-        sums = sums_of(operator, each.sample, target.dtype, wanted)
+    sums = [] if way == IN_PLACE else sizes_of_sums(operator, each.sample, target.dtype, wanted, backward=backward)
     with unseen():
         if not sums:
             how = settings(operator, {name: result}, terms=terms, backward=backward)
             compare({name: actual}, {name: wanted}, name=operator.name, **how)
         for place, scale in enumerate(sums):  # each output has sums of its own
             own = Results(_only(place, result.expected), tuple(_only(place, run) for run in result.reference_runs))
-            how = settings(operator, {name: own}, terms=terms) | {"scale": scale}
+            how = settings(operator, {name: own}, terms=terms, backward=backward) | {"scale": scale}
             compare({name: _only(place, actual)}, {name: _only(place, wanted)}, name=operator.name, **how)
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from pytest_ascend.operators import Operator, call, judging
-from pytest_ascend.operators.judging import alike, digest, matching_run, perturbed, signs, sums_of
+from pytest_ascend.operators.judging import alike, digest, matching_run, perturbed, signs, sizes_of_sums
 from pytest_ascend.operators.operator import ARITHMETIC, FUNCTION, MOVE
 from pytest_ascend.operators.reference import Results
+from pytest_ascend.operators.values import normal
 
 T = torch.Tensor
 CPU = torch.device("cpu")
@@ -133,9 +135,19 @@ def test_a_digest_is_of_dtype_shape_and_every_bit() -> None:
 def test_sums_of_terms_that_cancel_are_as_large_as_a_random_walk(reduce: Any, size: float) -> None:
     """Of 1,024 ones of either sign: the root of their number, whatever is left of them."""
     numbers = torch.tensor([1.0, -1.0]).repeat(512)
-    made, wanted = operator(reduce), [reduce(numbers).double()]
-    assert sums_of(made, call(numbers), torch.float32, wanted) == pytest.approx([size])
-    assert sums_of(made, call(numbers), torch.float32, [torch.tensor(99.0)]) == pytest.approx([99.0])
+    made, wanted = operator(reduce, terms=1024), [reduce(numbers).double()]
+    assert sizes_of_sums(made, call(numbers), torch.float32, wanted) == pytest.approx([size])
+    assert sizes_of_sums(made, call(numbers), torch.float32, [torch.tensor(99.0)]) == pytest.approx([99.0])
+
+
+def test_a_number_that_is_broadcast_has_a_gradient_with_as_many_terms_as_results() -> None:
+    """Of 1,024 normal gradients from above, times one: about the root of their number, whatever is left of them."""
+    made = replace(operator(torch.mul), family="arithmetic")
+    wanted: list[T | None] = [torch.ones(1024), torch.tensor(1e-6)]
+    found = sizes_of_sums(made, call(normal(1024), normal()), torch.float32, wanted, backward=True)
+    assert found[0] is None, "so many show how large they are"
+    assert found[1] == pytest.approx(24, rel=0.3)
+    assert sizes_of_sums(operator(torch.mul), call(normal(1024), normal()), torch.float32, wanted, backward=True) == []
 
 
 def test_nothing_is_known_of_sums_of_no_numbers_or_of_magnitudes_that_the_operator_refuses() -> None:
@@ -145,5 +157,5 @@ def test_nothing_is_known_of_sums_of_no_numbers_or_of_magnitudes_that_the_operat
         return x.sum()
 
     empty, below = torch.ones(0), -torch.ones(3)
-    assert sums_of(operator(torch.abs), call(empty), torch.float32, [empty]) == [None]
-    assert sums_of(operator(only_below_zero), call(below), torch.float32, [below.sum()]) == []
+    assert sizes_of_sums(operator(torch.abs, terms=3), call(empty), torch.float32, [empty]) == []
+    assert sizes_of_sums(operator(only_below_zero, terms=3), call(below), torch.float32, [below.sum()]) == []
