@@ -49,7 +49,7 @@ CAUSES = 40
 REQUIRED = (
     *("pyyaml", "decorator", "attrs", "psutil", "scipy", "click", "cryptography", "filelock", "jinja2", "mpmath"),
     *("msgspec", "packaging", "platformdirs", "pyelftools", "pytest", "pytest-benchmark", "pytest-html", "rich"),
-    *("safetensors", "hatchling", "editables"),
+    *("safetensors", "setuptools", "hatchling", "editables"),
 )
 #: torch before 2.3 was built for numpy 1, and torch_npu before 2.6 too.
 OLD_NUMPY = ((2, 6), "numpy<2")

@@ -168,6 +168,37 @@ def batch_norm_gather_stats(
     return mean, (spread + eps).rsqrt()
 
 
+@family.kernel_named("BNTrainingReduce")
+@family.kernel("aclnnBatchNormReduce(Tensor input, out Tensor sum, out Tensor squareSum)")
+def batch_norm_reduce(x: T) -> tuple[T, T]:
+    return x.sum(_but_channels(x)), x.square().sum(_but_channels(x))
+
+
+@family.kernel_named("SyncBatchNormGatherStats")
+def batch_norm_gather_sums(
+    sums: T, squares: T, counts: T, running_mean: T, running_var: T, momentum: float = 0.1, eps: float = 1e-5
+) -> tuple[T, T, T, T]:
+    """Return statistics of all ranks, and the running ones, from sums: older torch_npu has its own SyncBatchNorm."""
+    total = counts.sum()
+    mean = sums.sum(0) / total
+    spread = squares.sum(0) / total - mean.square()
+    running = (running_mean.lerp(mean, momentum), running_var.lerp(spread * total / (total - 1), momentum))
+    return mean, (spread + eps).rsqrt(), *running
+
+
+@family.kernel(
+    "aclnnSyncBatchNormGatherStats(Tensor totalSum, Tensor totalSquareSum, Tensor sampleCount, inout Tensor mean,"
+    " inout Tensor variance, float momentum, float eps, out Tensor batchMean, out Tensor batchInvstd)"
+)
+def batch_norm_gather_sums_aclnn(
+    sums: T, squares: T, counts: T, running_mean: T, running_var: T, momentum: float, eps: float
+) -> tuple[T, T]:
+    *made, mean, var = batch_norm_gather_sums(sums, squares, counts, running_mean, running_var, momentum, eps)
+    running_mean.copy_(mean)
+    running_var.copy_(var)
+    return made[0], made[1]
+
+
 @family.kernel(
     "aclnnBatchNormReduceBackward(Tensor gradOut, Tensor input, Tensor mean, Tensor invstd, Tensor weight, bool inputG,"
     " bool weightG, bool biasG, out Tensor sumDy, out Tensor sumDyXmu, out Tensor gradWeight, out Tensor gradBias)"
