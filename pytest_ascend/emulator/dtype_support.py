@@ -47,7 +47,7 @@ TAKEN: Mapping[str, DtypeRule] = {
     "Softmax": DtypeRule(_WITH_DOUBLE),
     "L1Loss": DtypeRule((*_FLOATS, torch.int64), ("self", "target")),
     "MaskedSelect": DtypeRule((*_WITH_DOUBLE, *_INTS, torch.bool), ("self",)),
-    "All": DtypeRule((*_WITH_DOUBLE, *_INTS, torch.bool), ("self",)),
+    **dict.fromkeys(("All", "Max", "Min"), DtypeRule((*_WITH_DOUBLE, *_INTS, torch.bool), ("self",))),
     "Pdist": DtypeRule((torch.float32, torch.float16)),
     **dict.fromkeys(_ONLY_FLOATS, DtypeRule(_FLOATS)),
 }

@@ -149,7 +149,7 @@ def _dropped(weights: T, how: Attention) -> T:
 
 def _expanded(how: Attention, q: T, k: T) -> Optional:
     added = how.added(q)
-    return None if added is None else added.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+    return None if added is None else _dense(added.expand(*q.shape[:3], k.shape[2]))
 
 
 def _for_all_heads(kv: T, q: T) -> T:

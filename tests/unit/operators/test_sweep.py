@@ -257,6 +257,16 @@ def test_what_the_cpu_lets_grow_in_place_is_not_asked() -> None:
     assert reference.usual_in_place(((torch.ones(3),), {}), as_it_is) is None
 
 
+@pytest.mark.parametrize("dtype", ["int64", "float32"])
+def test_integers_are_changed_in_place_only_if_they_can_hold_the_result(dtype: str) -> None:
+    asked: list[torch.Tensor] = []
+    operator = Operator(
+        "half", lambda x: x / 2, lambda make: [call(make.normal(3))], dtypes=(dtype,), in_place=asked.append
+    )
+    Sweep.of(operator, dtype, 0).usual_in_place(((torch.ones(3, dtype=getattr(torch, dtype)),), {}), as_it_is)
+    assert bool(asked) == (dtype == "float32")
+
+
 def through_double(x: T, y: Any, **named: Any) -> T:
     found = torch.lt(x, y)
     return torch.lt(x.double(), y.double() if isinstance(y, T) else y) if x.dtype is torch.int64 else found
