@@ -71,6 +71,8 @@ def take_cases(items: list[pytest.Item]) -> None:
         if other != item.nodeid:
             raise UsageError(f"two tests decide the case {case.id}: {other} and {item.nodeid}", hint="rename one case")
         item.stash[CASE] = case
+        if item.get_closest_marker("ascend_case"):  # -k finds every case by its id; a parameter has it in its name
+            item.extra_keyword_matches.add(case.id)
 
 
 def cases_to_build(collector: pytest.Collector, name: str, function: object) -> tuple[Case, ...] | None:

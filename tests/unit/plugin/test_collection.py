@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_ascend.coverage import manifest
+from pytest_ascend.plugin.collection import take_cases
 from pytest_ascend.plugin.keys import SETUP
 from pytest_ascend.records.case import Case
 
@@ -78,3 +79,12 @@ def test_only_the_tests_that_are_named_are_built(suite):
 def test_a_case_of_a_higher_level_can_be_named(suite):
     chosen, _ = collected(suite, "test_it.py::test_forward[ops/add/layout/float32]", plugins=[Bring(suite.path)])
     assert chosen == {"test_forward[ops/add/layout/float32]"}
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_case_that_is_no_parameter_is_chosen_by_its_id_too(marked):
+    marker = pytest.mark.ascend_case(CASES[0]).mark if marked else None
+    item = SimpleNamespace(nodeid="test_it.py::test_one", stash={}, extra_keyword_matches=set())
+    item.get_closest_marker = lambda name: marker if name == "ascend_case" else None
+    take_cases([item])
+    assert item.extra_keyword_matches == ({CASES[0].id} if marked else set())
