@@ -163,6 +163,14 @@ def own_forward(operator: Operator, given: Any, change: Change, kind: torch.dtyp
     return _or_rounded(compute, change, kind)
 
 
+def can_hold(operator: Operator, given: Any, change: Change, kind: torch.dtype) -> bool:
+    """Whether integers can hold the first result: torch 2.8 and 2.9 die of changing some in place (mvlgamma_)."""
+    if kind.is_floating_point or kind.is_complex:
+        return True
+    first = own_forward(operator, given, change, kind)[0]
+    return first is None or torch.can_cast(first.dtype, kind)
+
+
 def _or_rounded(compute: Callable[[Change], Tensors], change: Change, kind: torch.dtype) -> Tensors:
     """Return what the CPU computes from changed inputs, rounding float32's steps where it has none in half precision.
 

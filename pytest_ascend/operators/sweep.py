@@ -41,6 +41,7 @@ from pytest_ascend.operators.reference import (
     Definition,
     Results,
     Tensors,
+    can_hold,
     computed,
     differentiated,
     own_forward,
@@ -168,7 +169,7 @@ class Sweep:
         """Return the first tensor after the CPU changed it in place, None if that is impossible."""
         with unseen():
             try:
-                if not self._can_hold(given, layout):
+                if not can_hold(self.operator, given, _copied(layout), getattr(torch, self.dtype)):
                     return None
                 args, kwargs = on_tensors(_copied(layout), given)
                 before = [each.shape for each in tensors(args[0])]
@@ -177,13 +178,6 @@ class Sweep:
                 return [*found] if [each.shape for each in found] == before else None  # the CPU lets some of them grow
             except Exception:  # noqa: BLE001
                 return None
-
-    def _can_hold(self, given: Any, layout: Layout) -> bool:
-        """Whether integers can hold the result: torch 2.8 and 2.9 die of changing some in place (mvlgamma_)."""
-        kind: torch.dtype = getattr(torch, self.dtype)
-        if kind.is_floating_point or kind.is_complex:
-            return True
-        return torch.can_cast(own_forward(self.operator, given, _copied(layout), kind)[0].dtype, kind)
 
     def results(self, sample: Sample, way: str) -> Results:
         """Return the expected results of a call, by its way: "" for forward, BACKWARD or IN_PLACE."""
