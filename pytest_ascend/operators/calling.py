@@ -1,13 +1,16 @@
-"""Calling an operator, forward and backward: the same way for references and on the device."""
+"""Calling an operator, forward and backward, the same way for references and on the device; what a call may cost."""
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
-from pytest_ascend.dispatching import EagerDispatchMode
+from pytest_ascend.dispatching import EagerDispatchMode, undisturbed
 from pytest_ascend.operators.operator import ALL_OUTPUTS, MOVE, Operator
 from pytest_ascend.operators.samples import Sample, leaves, on_leaves
 from pytest_ascend.operators.values import CHANGES, Variant
@@ -21,6 +24,14 @@ _FOR_ALL = (torch.bfloat16, torch.float16)
 LARGEST_RESULT = 1 << 19
 #: Results of one call: a row split into single elements takes as long as all other calls together.
 _MOST = 1 << 10
+#: Families whose results have at most as many elements as their broadcast inputs.
+_NEVER_GROW = ("arithmetic", "comparison", "elementwise", "activation", "reduction", "loss")
+#: Families whose results have at most as many elements as all pairs of their inputs' elements: they have no sizes among
+#: their arguments. Shape inference takes longer than most calls, and is left out up to so many elements.
+_PAIRS = ("linear algebra", "network", "indexing", "sorting", "masked")
+_SMALL = 1 << 10
+#: Most elements of the inputs where the size of the result depends on their numbers.
+_UNKNOWN = 1 << 13
 #: Operators whose time grows with the product of their first two tensors' sizes, and its limit.
 _PRODUCTS = (torch.ops.aten.convolution.default, torch.ops.aten._trilinear.default)  # noqa: SLF001
 _MULTIPLIED = 1 << 24
@@ -222,3 +233,32 @@ class Bounded(EagerDispatchMode):  # type: ignore[no-untyped-call]
         if func in _PRODUCTS and args[0].numel() * args[1].numel() > _MULTIPLIED:
             raise TooMuchError
         return found
+
+
+def is_affordable(operator: Operator, given: Any) -> bool:
+    """Whether all results and intermediate results of a call are small enough: all pairs of a long row are not."""
+    shapes = [tuple(each.shape) for each in tensors(given)]
+    elements = sum(map(math.prod, shapes))
+    # Of a list there is one result for each tensor.
+    if operator.family == "foreach" or (operator.family in _PAIRS and elements <= _SMALL):
+        return elements <= LARGEST_RESULT
+    if operator.family in _NEVER_GROW or _is_pointwise(operator.name):
+        try:  # by numpy: torch would import its compiler for this
+            return math.prod(np.broadcast_shapes(*shapes)) <= LARGEST_RESULT
+        except ValueError:  # a weight per channel, or an illegal call
+            return max(map(math.prod, shapes)) <= LARGEST_RESULT
+    try:
+        with undisturbed(), Bounded():
+            forward(operator, operator.function, *on_tensors(lambda each: each.to("meta"), given))
+    except TooMuchError:
+        return False
+    except Exception:  # noqa: BLE001 - data-dependent sizes cannot be known beforehand
+        return not operator.one_set_of_inputs or elements <= _UNKNOWN
+    return True
+
+
+@functools.cache
+def _is_pointwise(name: str) -> bool:
+    """Whether torch says that an operator's result has the shape to which its inputs are broadcast."""
+    packet = getattr(torch.ops.aten, name, None)
+    return packet is not None and any(torch.Tag.pointwise in getattr(packet, each).tags for each in packet.overloads())

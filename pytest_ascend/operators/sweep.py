@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 
 from pytest_ascend.coverage.manifest import SWEEP_SEED
-from pytest_ascend.dispatching import undisturbed, unseen
-from pytest_ascend.operators.calling import (
-    LARGEST_RESULT,
-    Bounded,
-    Layout,
-    TooMuchError,
-    as_it_is,
-    forward,
-    moves_gradients,
-    on_tensors,
-    tensors,
-)
-from pytest_ascend.operators.generator import AXES, IN_PLACE_EVERY, POINTWISE, USUAL, Generated, generate, shift_of
+from pytest_ascend.dispatching import unseen
+from pytest_ascend.operators.calling import Layout, as_it_is, is_affordable, moves_gradients, on_tensors, tensors
+from pytest_ascend.operators.generator import AXES, IN_PLACE_EVERY, POINTWISE, Generated, generate, shift_of
 from pytest_ascend.operators.judging import (
     alike,
     call_digests,
@@ -63,12 +51,6 @@ BACKWARD, IN_PLACE = "backward", "in place"
 _BACKWARD_EVERY = 2
 #: Of this many calls, one follows the same call in another dtype.
 _OTHER_DTYPE_EVERY = 9
-#: Families whose results have at most as many elements as their broadcast inputs.
-_NEVER_GROW = ("arithmetic", "comparison", "elementwise", "activation", "reduction", "loss")
-#: Families whose results have at most as many elements as all pairs of their inputs' elements: they have no sizes among
-#: their arguments. Shape inference takes longer than most calls, and is left out up to so many elements.
-_PAIRS = ("linear algebra", "network", "indexing", "sorting", "masked")
-_SMALL = 1 << 10
 #: Families with sums that may be as long as an input: of products, of all that is added to one place.
 _LONG_SUMS = ("linear algebra", "indexing")
 
@@ -112,27 +94,6 @@ class Sweep:
         """Return the Python expression of a tensor, "" if unknown."""
         return source.expression
 
-    def _is_affordable(self, given: Any) -> bool:
-        """Whether all results and intermediate results are small enough: all pairs of a long row are not."""
-        shapes = [tuple(each.shape) for each in tensors(given)]
-        elements = sum(map(math.prod, shapes))
-        # Of a list there is one result for each tensor.
-        if self.operator.family == "foreach" or (self.operator.family in _PAIRS and elements <= _SMALL):
-            return elements <= LARGEST_RESULT
-        if self.operator.family in _NEVER_GROW:
-            try:  # by numpy: torch would import its compiler for this
-                return math.prod(np.broadcast_shapes(*shapes)) <= LARGEST_RESULT
-            except ValueError:  # a weight per channel, or an illegal call
-                return max(map(math.prod, shapes)) <= LARGEST_RESULT
-        try:
-            with undisturbed(), Bounded():
-                forward(self.operator, self.operator.function, *on_tensors(lambda each: each.to("meta"), given))
-        except TooMuchError:
-            return False
-        except Exception:  # noqa: BLE001 - data-dependent sizes cannot be known beforehand
-            return not self.operator.one_set_of_inputs or elements <= USUAL
-        return True
-
     def _is_asked(self, given: Any) -> bool:
         """Whether a call is none of those that the operator leaves out."""
         args, kwargs = given
@@ -140,7 +101,7 @@ class Sweep:
 
     def usual(self, sample: Sample, given: Any, layout: Layout) -> Tensors | None:
         """Return the CPU's results of a call in the dtype itself, None if it is not legal."""
-        if not self._is_affordable(given):
+        if not is_affordable(self.operator, given):
             return None
         with unseen():
             try:

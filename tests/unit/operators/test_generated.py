@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from pytest_ascend.operators import Operator, call, generator
+from pytest_ascend.operators.calling import is_affordable
 from pytest_ascend.operators.exploring import CALLS, Finding
 from pytest_ascend.operators.generator import Generated
 from pytest_ascend.operators.shrinking import resized, smaller
-from pytest_ascend.operators.sweep import Sweep
 from pytest_ascend.operators.values import StoredTensor, Variant, range_of, uniform
 
 T = torch.Tensor
@@ -49,34 +49,34 @@ def test_products_that_take_long_are_too_much(sizes: tuple[int, int], fits: bool
     """A convolution takes time in proportion to the product of the sizes of both tensors."""
     image, weight = (torch.empty(1, 1, size, device="meta") for size in sizes)
     given = ((image, weight), {}) if sizes[0] >= sizes[1] else ((weight, image), {})
-    made = Sweep.of(operator(torch.conv1d, family="network"), "float32", 0)
-    assert made._is_affordable(given) is fits or max(sizes) > 2**19
+    made = operator(torch.conv1d, family="network")
+    assert is_affordable(made, given) is fits or max(sizes) > 2**19
 
 
 @pytest.mark.parametrize(("count", "fits"), [(1 << 10, True), ((1 << 10) + 1, False)])
 def test_many_results_are_too_much(count: int, fits: bool) -> None:
-    made = Sweep.of(operator(lambda x: x.split(1), family="movement"), "float32", 0)
-    assert made._is_affordable(((torch.ones(count),), {})) is fits
+    made = operator(lambda x: x.split(1), family="movement")
+    assert is_affordable(made, ((torch.ones(count),), {})) is fits
 
 
 @pytest.mark.parametrize("family", ["arithmetic", "movement"])
 @pytest.mark.parametrize(("size", "fits"), [(1 << 19, True), ((1 << 19) + 1, False)])
 def test_large_results_are_too_much(family: str, size: int, fits: bool) -> None:
-    made = Sweep.of(operator(torch.neg, family=family), "float32", 0)
-    assert made._is_affordable(((torch.ones(1).expand(size),), {})) is fits
+    made = operator(torch.neg, family=family)
+    assert is_affordable(made, ((torch.ones(1).expand(size),), {})) is fits
     if family == "arithmetic":
-        pairs = Sweep.of(operator(torch.add, family=family), "float32", 0)
-        assert pairs._is_affordable(((torch.ones(size // 2, 1), torch.ones(1, 2)), {}))
-        assert not pairs._is_affordable(((torch.ones(size // 2 + 1, 1), torch.ones(1, 2)), {}))
-        assert pairs._is_affordable(((torch.ones(1).expand(size), torch.ones(3)), {})) is fits, "do not broadcast"
+        pairs = operator(torch.add, family=family)
+        assert is_affordable(pairs, ((torch.ones(size // 2, 1), torch.ones(1, 2)), {}))
+        assert not is_affordable(pairs, ((torch.ones(size // 2 + 1, 1), torch.ones(1, 2)), {}))
+        assert is_affordable(pairs, ((torch.ones(1).expand(size), torch.ones(3)), {})) is fits, "do not broadcast"
 
 
 @pytest.mark.parametrize(
     ("recorded", "count", "fits"), [(False, 1 << 14, True), (True, 1 << 14, False), (True, 1 << 13, True)]
 )
 def test_what_depends_on_data_is_affordable_by_its_inputs(recorded: bool, count: int, fits: bool) -> None:
-    made = Sweep.of(operator(lambda x: x[x > 0], family="indexing", one_set_of_inputs=recorded), "float32", 0)
-    assert made._is_affordable(((torch.ones(count),), {})) is fits
+    made = operator(lambda x: x[x > 0], family="indexing", one_set_of_inputs=recorded)
+    assert is_affordable(made, ((torch.ones(count),), {})) is fits
 
 
 def test_numbers_meet_in_comparisons() -> None:
