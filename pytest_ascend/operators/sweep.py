@@ -12,7 +12,7 @@ import torch
 from pytest_ascend.coverage.manifest import SWEEP_SEED
 from pytest_ascend.dispatching import unseen
 from pytest_ascend.operators.calling import Layout, as_it_is, is_affordable, moves_gradients, on_tensors, tensors
-from pytest_ascend.operators.generator import AXES, IN_PLACE_EVERY, POINTWISE, Generated, generate, shift_of
+from pytest_ascend.operators.generator import AXES, EXPANDED, IN_PLACE_EVERY, POINTWISE, Generated, generate, shift_of
 from pytest_ascend.operators.judging import (
     alike,
     call_digests,
@@ -268,9 +268,9 @@ def _ways(target: Target, each: Generated) -> Iterator[str]:
     is_plain |= moves_gradients(operator)
     is_asked &= is_plain or not any(axis.startswith("special") for axis in each.axes)
     if operator.exactness == FUNCTION:
-        # Over one element the gradient of a normalization is rounding alone; over few, all elements are as wrong as the
-        # worst, while a judge uses the mean.
-        is_asked &= not {"few", "equal"} & {*each.axes} and not (operator.terms > 1 and "one" in each.axes)
+        # Over one element the gradient of a normalization is rounding alone; over few, or rows that are the same, all
+        # elements are as wrong as the worst, while a judge uses the mean.
+        is_asked &= not {"few", "equal", EXPANDED} & {*each.axes} and not (operator.terms > 1 and "one" in each.axes)
     is_asked &= (each.number + shift_of(operator, target.case.dtype)) % _BACKWARD_EVERY == 1
     if operator.grad and target.dtype.is_floating_point and wants and is_asked:
         yield BACKWARD
