@@ -21,6 +21,7 @@ _WIDE = (
     "InplaceSinc",
     "LogSigmoidBackward",
     "LogSoftmax",
+    "LogSoftmaxBackward",
     "Logit",
     "LogitGrad",
     "PreluBackward",
@@ -28,6 +29,7 @@ _WIDE = (
     "SigmoidBackward",
     "Sinc",
     "Softmax",
+    "SoftmaxBackward",
 )
 
 family = Family("activation", wide=_WIDE)
