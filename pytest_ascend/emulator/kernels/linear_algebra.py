@@ -77,6 +77,7 @@ def cdist(x1: T, x2: T, p: float) -> T:
 # An old torch_npu calls these by name.
 family.named("Cdist", cdist, wide=True)
 family.named("Svd", lambda x, compute_uv, full_matrices: svd(x, full_matrices, compute_uv))
+family.named("MatrixTriangularSolve", lambda a, x, lower, adjoint: triangular_solve(x, a, not lower, adjoint, False)[0])
 
 
 @family.kernel_named("CdistGrad")
