@@ -58,7 +58,7 @@ def with_autograd() -> Iterator[None]:
             torch._C._dispatch_tls_set_dispatch_key_excluded(key, True)  # noqa: SLF001
 
 
-_NO_KERNEL = re.compile("not implemented for '(Half|BFloat16)'")
+_NO_KERNEL = re.compile(r"not implemented for '?(Half|BFloat16)|Unsupported input type .*: (Half|BFloat16)")
 
 
 def lacks_half(error: RuntimeError) -> bool:

@@ -171,6 +171,7 @@ def _log_softmax(self: T, dim: int, *, out: T) -> None:
 
 
 def _softmax_backward(grad: T, output: T, dim: int, *, out: T) -> None:
+    grad, output = grad.contiguous(), output.contiguous()  # torch before 2.6 is wrong about other strides
     if out.is_contiguous() and out.dtype == grad.dtype:
         aten._softmax_backward_data.out(grad, output, dim, out.dtype, grad_input=out)
     else:  # which torch's function would write as if it were contiguous
