@@ -270,14 +270,18 @@ def with_loss_shapes(
     high: float = 3.0,
     second: tuple[float, float] | None = None,
     reductions: tuple[str, ...] = ("mean", "sum", "none"),
+    *,
+    of_both: bool = True,
 ) -> Inputs:
-    """Make losses of two equal shapes, with each reduction."""
+    """Make losses of two equal shapes, with each reduction; ``of_both``: both have gradients in one call."""
     least, most = second or (low, high)
 
     def samples(_: InputFactory) -> Iterator[Sample]:
         for reduction_ in reductions:
             target = uniform(5, 51, low=least, high=most, grad=False)
             yield call(uniform(5, 51, low=low, high=high), target, reduction=reduction_)
+        if of_both:
+            yield call(uniform(7, 19, low=low, high=high), uniform(7, 19, low=least, high=most), reduction="none")
         for size in (1, 17, 257):
             yield call(
                 uniform(size, low=low, high=high),

@@ -167,6 +167,7 @@ _entropies = exactly(
     call(_scores, _targets, label_smoothing=0.25),
     call(normal(3, 5, 4, 2), integers(3, 4, 2, low=0, high=4)),
     call(_scores, uniform(17, 5, low=0, high=1, grad=False)),
+    call(normal(7, 6), uniform(7, 6, low=0, high=1)),
 )
 _likelihoods = exactly(*_classes(_scores, _targets), *_weighted, call(_scores, _targets, ignore_index=2))
 _chances = with_loss_shapes(0.0625, 0.9375, (0, 1))
@@ -186,10 +187,14 @@ _LOSS = in_family(
     _loss("cross_entropy", F.cross_entropy, _entropies),
     _loss("nll_loss", F.nll_loss, _likelihoods),
     _loss("binary_cross_entropy", F.binary_cross_entropy, _chances, nonfinite=False),
-    _loss("binary_cross_entropy_with_logits", F.binary_cross_entropy_with_logits, with_loss_shapes(-6, 6, (0, 1))),
+    _loss(
+        "binary_cross_entropy_with_logits",
+        F.binary_cross_entropy_with_logits,
+        with_loss_shapes(-6, 6, (0, 1), of_both=False),
+    ),
     _loss("ctc_loss", F.ctc_loss, _alignments, dtypes=("float32",), nonfinite=False),
     _loss("kl_div", F.kl_div, with_loss_shapes(-4, 0, (0.0625, 1), ("batchmean", "sum", "none"))),
-    _loss("soft_margin_loss", F.soft_margin_loss, with_loss_shapes(-3, 3, (1, 1))),
+    _loss("soft_margin_loss", F.soft_margin_loss, with_loss_shapes(-3, 3, (1, 1), of_both=False)),
 )
 
 

@@ -32,6 +32,8 @@ def asks(name: str, dtype: str = "float32") -> Callable[..., bool]:
         ("batch_norm", [(2, 3)], [(1, 3)]),
         ("instance_norm", [(1, 2, 2)], [(1, 2, 1)]),
         ("triplet_margin_loss", [(2, 5)] * 3, [(100, 100)] * 3),
+        ("corrcoef", [(2, 9)], [(1, 9)]),
+        ("corrcoef", [(0, 9)], [(9,)]),
     ],
 )
 def test_sizes(name: str, promised: list[tuple[int, ...]], not_promised: list[tuple[int, ...]]) -> None:
