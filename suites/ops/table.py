@@ -128,6 +128,11 @@ def _varies(rows: torch.Tensor) -> bool:
     return not rows.numel() or bool((rows.amax(1) > rows.amin(1)).all())
 
 
+def _is_resolved(image: torch.Tensor, *_: Any, **__: Any) -> bool:
+    """Whether half precision can name the pixels of an image: coordinates go from -1 to 1."""
+    return image.element_size() > 2 or max(image.shape[2:], default=0) < 2**10
+
+
 def _has_rows(x: torch.Tensor) -> bool:
     """Whether there is more to correlate than a row with itself, whose correlation is one: its gradient is rounding."""
     return x.dim() > 1 and len(x) != 1
@@ -158,6 +163,7 @@ _GENERATED: Mapping[str, Mapping[str, Any]] = {
     "batch_norm": {"sweep": _channels_vary},
     "pad": {"sweep": _is_written},
     "corrcoef": {"sweep": _has_rows},
+    **{name: {"sweep": _is_resolved} for name in ("grid_sample", "grid_sampler_2d", "grid_sampler_3d")},
     "cov": {"sweep": _is_small},
     "ctc_loss": {"sweep": _has_labels},
     "lu": {"sweep": _is_low},

@@ -97,6 +97,13 @@ def test_pooling_over_many_long_windows(shape: tuple[int, ...], sizes: Any, is_p
     assert asks("interpolate")(torch.zeros(shape), sizes, mode="nearest")
 
 
+def test_pixels_between_two_numbers_of_half_precision() -> None:
+    asked, images = asks("grid_sampler_2d"), torch.zeros(1, 1, 2, 2000)
+    assert asked(images)
+    assert asked(images[..., :100].half())
+    assert not asked(images.half())
+
+
 def test_what_is_not_promised_is_not_even_computed() -> None:
     """Some of it ends the process."""
     operator = swept("pad", "float32", STORE)
