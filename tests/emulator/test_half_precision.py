@@ -35,7 +35,7 @@ NOT_WATCHED: dict[str, str] = {
     "of integers": """
     Bincount BitwiseAndScalar BitwiseAndTensor BitwiseNot BitwiseOrScalar BitwiseOrTensor BitwiseXorScalar
     BitwiseXorTensor Gcd InplaceBitwiseAndScalar InplaceBitwiseAndTensor InplaceBitwiseXorScalar
-    InplaceBitwiseXorTensor InplaceRandom LeftShift LeftShifts RepeatInterleave RepeatInterleaveGrad
+    InplaceBitwiseXorTensor InplaceRandom LeftShift LeftShifts RepeatInterleave
     RepeatInterleaveTensor RepeatInterleaveWithDim RightShift SearchSorteds
     """,
     "of integers beside, or of arguments that nothing here calls them with": """

@@ -12,6 +12,7 @@ from pytest_ascend.emulator.registry import Family, aten
 
 #: Operators inside which torch's CPU kernels would round.
 _WIDE = (
+    "RepeatInterleaveGrad",
     "ReflectionPad1dBackward",
     "ReflectionPad2dBackward",
     "ReflectionPad3dBackward",
