@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from pytest_ascend.dispatching import EagerDispatchMode, undisturbed
-from pytest_ascend.operators.operator import ALL_OUTPUTS, MOVE, Operator
+from pytest_ascend.operators.operator import ALL_OUTPUTS, BROADCAST, MOVE, Operator
 from pytest_ascend.operators.samples import Sample, leaves, on_leaves
 from pytest_ascend.operators.values import CHANGES, Variant
 from pytest_ascend.run import inputs
@@ -25,7 +25,7 @@ LARGEST_RESULT = 1 << 19
 #: Results of one call: a row split into single elements takes as long as all other calls together.
 _MOST = 1 << 10
 #: Families whose results have at most as many elements as their broadcast inputs.
-_NEVER_GROW = ("arithmetic", "comparison", "elementwise", "activation", "reduction", "loss")
+_NEVER_GROW = (*BROADCAST, "reduction", "loss")
 #: Families whose results have at most as many elements as all pairs of their inputs' elements: they have no sizes among
 #: their arguments. Shape inference takes longer than most calls, and is left out up to so many elements.
 _PAIRS = ("linear algebra", "network", "indexing", "sorting", "masked")
@@ -243,10 +243,7 @@ def is_affordable(operator: Operator, given: Any) -> bool:
     if operator.family == "foreach" or (operator.family in _PAIRS and elements <= _SMALL):
         return elements <= LARGEST_RESULT
     if operator.family in _NEVER_GROW or _is_pointwise(operator.name):
-        try:  # by numpy: torch would import its compiler for this
-            return math.prod(np.broadcast_shapes(*shapes)) <= LARGEST_RESULT
-        except ValueError:  # a weight per channel, or an illegal call
-            return max(map(math.prod, shapes)) <= LARGEST_RESULT
+        return most_elements(shapes) <= LARGEST_RESULT
     try:
         with undisturbed(), Bounded():
             forward(operator, operator.function, *on_tensors(lambda each: each.to("meta"), given))
@@ -255,6 +252,15 @@ def is_affordable(operator: Operator, given: Any) -> bool:
     except Exception:  # noqa: BLE001 - data-dependent sizes cannot be known beforehand
         return not operator.one_set_of_inputs or elements <= _UNKNOWN
     return True
+
+
+def most_elements(shapes: Sequence[tuple[int, ...]]) -> int:
+    """Return the elements of the largest shape, or of all when broadcast: a gradient's sum has no more terms."""
+    try:  # by numpy: torch would import its compiler for this
+        together = math.prod(np.broadcast_shapes(*shapes))
+    except ValueError:  # a weight per channel, or an illegal call
+        together = 0
+    return max((together, *map(math.prod, shapes)))
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pytest_ascend.operators.operator import FUNCTION, Operator
+from pytest_ascend.operators.operator import BROADCAST, FUNCTION, Operator
 from pytest_ascend.operators.samples import FORWARD, SHAPES, Sample, Source, call, sources_in, with_sizes
 from pytest_ascend.operators.values import StoredTensor, Values, Variant
 from pytest_ascend.run.inputs import Chance
@@ -61,7 +61,7 @@ _ANY_ROWS = ("arithmetic", "comparison", "elementwise", "activation", "movement"
 #: Families not tested far from zero: the result would be a small difference, or beyond the dtype.
 _NEAR = ("other", "linalg", "masked")
 #: Families whose operators take any number of dimensions, and broadcast.
-POINTWISE = ("arithmetic", "comparison", "elementwise", "activation", "foreach")
+POINTWISE = (*BROADCAST, "foreach")
 #: Dimensions of three calls of these, in turn; 0 leaves them as the table has them.
 DEPTHS = (0, 2, 3, 0, 5, 1, 2)
 #: Where one tensor of the second call has no dimensions, in this turn.

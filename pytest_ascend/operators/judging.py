@@ -12,8 +12,17 @@ import numpy as np
 import torch
 
 from pytest_ascend.dispatching import unseen
-from pytest_ascend.operators.calling import double, forward, gradients, on_tensors, tensors, upstream, with_grad
-from pytest_ascend.operators.operator import FUNCTION, MOVE, Operator
+from pytest_ascend.operators.calling import (
+    double,
+    forward,
+    gradients,
+    most_elements,
+    on_tensors,
+    tensors,
+    upstream,
+    with_grad,
+)
+from pytest_ascend.operators.operator import BROADCAST, FUNCTION, MOVE, Operator
 from pytest_ascend.operators.reference import Results, Tensors
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.precision import Samples
@@ -31,8 +40,6 @@ _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 #: So few results do not show how large their sums are on the way.
 _FEW = 64
-#: Families whose operators compute each element of the result from one of each input.
-BROADCAST = ("arithmetic", "comparison", "elementwise", "activation")
 
 #: All elements of several results in one flat tensor per dtype, by its name.
 Joined: TypeAlias = dict[str, torch.Tensor]
@@ -94,7 +101,7 @@ def sizes_of_sums(
                 found = [*forward(operator, operator.function, *on_tensors(_magnitude, (args, kwargs)))]
         except Exception:  # noqa: BLE001 - the operator takes no such numbers, or no such shapes
             return []
-        longest = most_terms(shapes) if backward else max(map(math.prod, shapes), default=0)
+        longest = most_elements(shapes) if backward else max(map(math.prod, shapes), default=0)
         pairs = zip(found, wanted, strict=True)
         return [
             None if its is None or own is None or its.numel() > _FEW else _size_of_sums(own, its, longest)
@@ -115,15 +122,6 @@ def _magnitudes_in_gradients(operator: Operator, sample: Sample, dtype: torch.dt
     )
     own = [each.shape for each in sample.values() if each.wants_grad(dtype)]
     return [each if each is None else each.abs().sum_to_size(shape) for each, shape in zip(found, own, strict=True)]
-
-
-def most_terms(shapes: Sequence[tuple[int, ...]]) -> int:
-    """Return the most terms of a sum: an input's elements, or in a gradient those of all inputs when broadcast."""
-    try:
-        together = math.prod(np.broadcast_shapes(*shapes))
-    except ValueError:
-        together = 1
-    return max(together, *map(math.prod, shapes))
 
 
 def _size_of_sums(magnitudes: torch.Tensor, wanted: torch.Tensor, longest: int) -> float | None:

@@ -15,6 +15,9 @@ from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.values import StoredTensor
 from pytest_ascend.run import inputs
 
+#: Families whose operators compute each element of the result from one of each input, which are broadcast.
+BROADCAST = ("arithmetic", "comparison", "elementwise", "activation")
+
 
 @dataclass(slots=True)
 class InputFactory:

@@ -11,14 +11,21 @@ import torch
 
 from pytest_ascend.coverage.manifest import SWEEP_SEED
 from pytest_ascend.dispatching import unseen
-from pytest_ascend.operators.calling import Layout, as_it_is, is_affordable, moves_gradients, on_tensors, tensors
+from pytest_ascend.operators.calling import (
+    Layout,
+    as_it_is,
+    is_affordable,
+    most_elements,
+    moves_gradients,
+    on_tensors,
+    tensors,
+)
 from pytest_ascend.operators.generator import AXES, EXPANDED, IN_PLACE_EVERY, POINTWISE, Generated, generate, shift_of
 from pytest_ascend.operators.judging import (
     alike,
     call_digests,
     digest,
     expected,
-    most_terms,
     overflows,
     settings,
     sizes_of_sums,
@@ -321,7 +328,7 @@ def _judge(target: Target, compare: PrecisionCompare, each: Generated, actual: T
     if overflows(result):
         return
     wanted = result.expected if backward else expected(operator, result)
-    longest = most_terms([v.shape for v in each.sample.values()])
+    longest = most_elements([v.shape for v in each.sample.values()])
     terms = max(operator.terms, min(longest, USUAL_TERMS)) if operator.terms > 1 else operator.terms
     if operator.terms > USUAL_TERMS or operator.family in _LONG_SUMS or backward:
         terms = max(terms, longest)
