@@ -93,6 +93,22 @@ def test_a_fault_of_one_operator_leaves_the_others_alone() -> None:
     assert [name for name in kernels if faulty[name] is not kernels[name]] == ["aclnnAdd"]
 
 
+@pytest.mark.parametrize("scale", [2.0**-6, 1.0, 2.0**40])
+def test_noise_leaves_sums_that_are_exact_in_every_order(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a card is well is asked by such products: their size must not matter."""
+    monkeypatch.setattr(device_faults._first_asked, "deterministic", False, raising=False)
+    numbers = torch.arange(11.0, 19.0).reshape(2, 4) * scale
+    kernel = inject({kernel.name: kernel for kernel in all_kernels()}, "noisy")["aclnnMatmul"]
+
+    def is_right(given: torch.Tensor) -> bool:
+        result = torch.empty(2, 2)
+        kernel.body(given, given.T, 0, out=result)
+        return torch.equal(result, given @ given.T)
+
+    assert all(is_right(numbers) for _ in range(9))
+    assert not all(is_right(numbers / 3) for _ in range(9))
+
+
 #: A kernel with one result, and one with a list of them: both write where they are told.
 DOUBLED = dict.fromkeys(("aclnnExp", "aclnnForeachExp"), lambda correct: lambda x: _doubled(correct(x)))
 
