@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -191,10 +192,9 @@ def _in_float32(signature: Signature, body: Body, *, promoted: bool = False) -> 
     changed = [i for i, each in enumerate(p for p in signature.parameters if p.is_input) if each.role == "inout"]
 
     def computed(*given: Any, **out: Any) -> Any:
-        wide = [_wide(each) for each in given]
-        if all(mine is theirs for mine, theirs in zip(wide, given, strict=True)):
+        wide, wide_out = [_wide(each) for each in given], {name: _wide(each) for name, each in out.items()}
+        if all(map(operator.is_, [*wide, *wide_out.values()], [*given, *out.values()])):
             return body(*given, **out)
-        wide_out = {name: _wide(each) for name, each in out.items()}
         made = body(*wide, **wide_out)
         for target, value in [(given[i], wide[i]) for i in changed] + [(out[name], wide_out[name]) for name in out]:
             if target is not value:

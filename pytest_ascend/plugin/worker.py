@@ -170,7 +170,8 @@ def _come_up(device: Device, threads: int, *, deterministic: bool) -> str:
     if deterministic:
         torch.set_deterministic_debug_mode("warn")  # the usual function imports torch's compiler: a second
         # A case poisons memory to see who reads it, so it must not be filled.
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        if fills := getattr(torch.utils, "deterministic", None):  # torch 2.1 never does
+            fills.fill_uninitialized_memory = False
     try:
         getattr(device, "pin_numerics", dict)()
         device.torch_device()

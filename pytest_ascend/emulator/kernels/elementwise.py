@@ -15,12 +15,14 @@ Number = complex
 #: Operators inside which torch's CPU kernels would round.
 _WIDE = (
     "Add",
+    "Addcmul",
     "Adds",
     "Div",
     "DivMod",
     "FloorDivide",
     "FmodTensor",
     "InplaceAdd",
+    "InplaceAddcmul",
     "InplaceAdds",
     "InplaceDiv",
     "InplaceDivMod",

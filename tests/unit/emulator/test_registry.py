@@ -52,6 +52,17 @@ def test_half_precision_that_torch_has_no_kernel_for_is_computed_in_float32_and_
     assert total.tolist() == [2.0] * 3
 
 
+def test_an_output_in_half_precision_of_a_kernel_without_inputs_is_rounded_once_too() -> None:
+    def body(n: int, *, out: torch.Tensor) -> None:
+        if out.dtype is torch.bfloat16:
+            raise RuntimeError("\"own\" not implemented for 'BFloat16'")
+        out.copy_(torch.arange(n) / 3)
+
+    out = torch.empty(4, dtype=torch.bfloat16)
+    with_kernels_of_float32(parse("aclnnA(int64 n, out Tensor out)"), body)(4, out=out)
+    assert out.equal((torch.arange(4) / 3).bfloat16())
+
+
 def test_other_errors_of_a_kernel_stay() -> None:
     def body(x: torch.Tensor) -> torch.Tensor:
         raise RuntimeError(f"not implemented for 'Long': {x}")

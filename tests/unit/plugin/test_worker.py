@@ -6,9 +6,12 @@ import ctypes
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
+import torch
 
+from pytest_ascend.device import Device
 from pytest_ascend.plugin import worker
 
 #: In a fresh process, whose heap has no room for what it takes here.
@@ -40,3 +43,18 @@ def test_freed_memory_is_given_back_once_it_is_much() -> None:
 def test_a_system_that_tells_no_sizes_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "_resident", lambda: 0)
     assert worker._trimmed(0) == 0
+
+
+def test_a_deterministic_worker_comes_up_over_a_torch_that_never_fills_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dead:
+        def torch_device(self) -> None:
+            raise RuntimeError("gone")
+
+    monkeypatch.delattr(torch.utils, "deterministic")  # as torch 2.1 has it
+    mode = torch.get_deterministic_debug_mode()
+    try:
+        said = worker._come_up(cast("Device", Dead()), torch.get_num_threads(), deterministic=True)
+        assert torch.get_deterministic_debug_mode() == 1
+    finally:
+        torch.set_deterministic_debug_mode(mode)
+    assert said == "RuntimeError: gone"
