@@ -58,6 +58,16 @@ def with_autograd() -> Iterator[None]:
             torch._C._dispatch_tls_set_dispatch_key_excluded(key, True)  # noqa: SLF001
 
 
+def torch_is_before(major: int, minor: int) -> bool:
+    """Whether the installed torch is older than a version."""
+    return tuple(int(each) for each in torch.__version__.split(".")[:2]) < (major, minor)
+
+
+#: Operators that torch before 2.7 computes in half precision with roundings inside: of the sums in their gradients.
+ROUNDED_INSIDE = frozenset(
+    f"{each}{part}" for each in ("_softmax", "_log_softmax") for part in ("", "_backward_data") if torch_is_before(2, 7)
+)
+
 _NO_KERNEL = re.compile(r"not implemented for '?(Half|BFloat16)|Unsupported input type .*: (Half|BFloat16)")
 
 
@@ -67,12 +77,14 @@ def lacks_half(error: RuntimeError) -> bool:
 
 
 class _StepsOfFloat32(EagerDispatchMode):  # type: ignore[no-untyped-call]
-    """A mode in which an operator without a kernel in half precision is float32's, rounded."""
+    """A mode in which an operator without a kernel in half precision, or with one that rounds inside, is float32's."""
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         given = (args, dict(kwargs or {}))
+        if func.overloadpacket.__name__ in ROUNDED_INSIDE:
+            return _rounded_step(func, given)
         try:
             return func(*args, **given[1])
         except RuntimeError as error:
@@ -107,6 +119,8 @@ def _widened(value: Any) -> Any:
 
 def in_rounded_steps(compute: Callable[[], T]) -> T:
     """Return what is computed when each operator that lacks a kernel in half precision rounds float32's result.
+
+    So does each whose kernel rounds inside.
 
     It runs in a thread of its own, which has neither the modes of this one nor is kept from them by :func:`unseen`.
     """

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from pytest_ascend import dispatching
 from pytest_ascend.dispatching import in_rounded_steps, unseen
 
 SAYS = "\"step\" not implemented for 'Half'"
@@ -38,11 +39,15 @@ def without_half() -> Iterator[None]:
         refuse(x)
         return x.to(dtype)
 
+    def less_their_sum(x: torch.Tensor) -> torch.Tensor:
+        return x - x.sum()  # which is rounded to the dtype
+
+    library.define("less_their_sum(Tensor x) -> Tensor")
     library.define("product(Tensor x, Tensor y) -> Tensor")
     library.define("double_(Tensor(a!) x) -> Tensor(a!)")
     library.define("largest(Tensor x) -> (Tensor, Tensor)")
     library.define("wide(Tensor x, *, ScalarType dtype) -> Tensor")
-    for body in (product, double_, largest, wide):
+    for body in (product, double_, largest, wide, less_their_sum):
         library.impl(body.__name__, body, "CPU")
     yield
     library._destroy()
@@ -86,3 +91,22 @@ def test_it_works_where_modes_are_kept_away() -> None:
 def test_other_errors_are_raised_as_they_are() -> None:
     with pytest.raises(RuntimeError, match=r"must match|size"):
         in_rounded_steps(lambda: torch.ones(2) + torch.ones(3))
+
+
+def test_a_step_that_rounds_inside_is_that_of_float32_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = tensor(1.0, 2.0**-9, dtype=torch.bfloat16)
+    compute = lambda: torch.ops.rounded_steps.less_their_sum(x)  # noqa: E731
+    assert in_rounded_steps(compute).tolist() == [0.0, -1.0]
+    monkeypatch.setattr(dispatching, "ROUNDED_INSIDE", {"less_their_sum"})
+    assert in_rounded_steps(compute).tolist() == [-(2.0**-9), -1.0]
+
+
+@pytest.mark.parametrize("name", ["_softmax", "_log_softmax"])
+def test_the_gradient_of_a_softmax_is_that_of_float32_rounded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatching, "ROUNDED_INSIDE", {name, f"{name}_backward_data"})
+    x, above = (torch.linspace(-3, 5, 24).view(4, 6).sin().mul(scale).bfloat16() for scale in (4, 1))
+    forward, back = (getattr(torch.ops.aten, f"{name}{part}").default for part in ("", "_backward_data"))
+    out = in_rounded_steps(lambda: forward(x, -1, False))
+    assert out.equal(forward(x.float(), -1, False).bfloat16())
+    found = in_rounded_steps(lambda: back(above, out, -1, torch.bfloat16))
+    assert found.equal(back(above.float(), out.float(), -1, torch.float32).bfloat16())
