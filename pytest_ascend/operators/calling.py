@@ -64,6 +64,15 @@ def differentiated_outputs(operator: Operator, outputs: Sequence[torch.Tensor]) 
     return [each for each in outputs if each.requires_grad]
 
 
+def real(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of the parts of a complex dtype, other floating ones unchanged.
+
+    In torch 2.1 ``dtype.to_real()`` gives away a reference that it does not own: the dtype is freed in the end, and the
+    process dies of it.
+    """
+    return getattr(torch, torch.finfo(dtype).dtype)  # type: ignore[no-any-return]
+
+
 def moves_gradients(operator: Operator) -> bool:
     """Whether gradients are the elements of those from above in other places, or their sums: NaN stays NaN there."""
     return operator.exactness == MOVE and operator.family in {"movement", "indexing"}
@@ -76,7 +85,7 @@ def upstream(
     attached = differentiated_outputs(operator, outputs)
     keys = [f"ops/{operator.name}/{sample.name}/up/{position}" for position in range(len(attached))]
     if operator.one_set_of_inputs:
-        held_by = (dtype.to_real(),) if sample.all_bits else _FOR_ALL
+        held_by = (real(dtype),) if sample.all_bits else _FOR_ALL
         return [_normal(key, each, held_by) for key, each in zip(keys, attached, strict=True)]
     sampled = [inputs.normal(key, each.shape, dtype=dtype) for key, each in zip(keys, attached, strict=True)]
     special = [each.how for each in sample.values() if isinstance(each, Variant) and each.how.startswith("special")]

@@ -177,7 +177,7 @@ def _normal_grad_output(target: Target, sample: Sample, key: str, tensor: torch.
         return f"inputs.normal({key!r}, {shape}, dtype={target.dtype})"
     if tensor.is_complex():
         return ""
-    held_by = f"{target.dtype.to_real()})" if sample.all_bits else "torch.bfloat16).to(torch.float16)"
+    held_by = f"{calling.real(target.dtype)})" if sample.all_bits else "torch.bfloat16).to(torch.float16)"
     return f"inputs.normal({key!r}, {shape}, dtype={held_by}.to({tensor.dtype})"
 
 

@@ -26,6 +26,11 @@ def operator(function: Any = torch.square, calls: Any = None, **settings: Any) -
     return Operator("tested", function, calls or (lambda make: [call(make.normal(3, 5))]), **settings)
 
 
+def test_the_parts_of_a_complex_number_have_a_dtype_of_their_own() -> None:
+    for dtype in (torch.complex32, torch.complex64, torch.complex128, torch.bfloat16, torch.float32):
+        assert calling.real(dtype) is dtype.to_real()
+
+
 def test_everything_is_computed_in_double() -> None:
     for dtype, wide in (
         (torch.float16, torch.float64),
