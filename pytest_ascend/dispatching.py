@@ -79,18 +79,35 @@ def lacks_half(error: RuntimeError) -> bool:
 class _StepsOfFloat32(EagerDispatchMode):  # type: ignore[no-untyped-call]
     """A mode in which an operator without a kernel in half precision, or with one that rounds inside, is float32's."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        #: Refused operators with dtypes: torch takes milliseconds to refuse, and some gradients ask thousands of times.
+        self.refused: set[tuple[Any, ...]] = set()
+
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         given = (args, dict(kwargs or {}))
-        if func.overloadpacket.__name__ in ROUNDED_INSIDE:
+        if _is_composed(func):  # torch_npu 2.1 has kernels of such operators too, and so hides their gradients
+            with self, with_autograd():
+                return func.decompose(*args, **given[1])
+        call = (func, *(getattr(each, "dtype", None) for each in args))
+        if func.overloadpacket.__name__ in ROUNDED_INSIDE or call in self.refused:
             return _rounded_step(func, given)
         try:
             return func(*args, **given[1])
         except RuntimeError as error:
             if not lacks_half(error):
                 raise
+        self.refused.add(call)
         return _rounded_step(func, given)
+
+
+@functools.cache
+def _is_composed(operator: Any) -> bool:
+    """Whether torch composes the operator of others, and its gradient of theirs."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
+    return bool(has_kernel(operator.name(), "CompositeImplicitAutograd"))
 
 
 def _rounded_step(func: Any, given: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
@@ -105,9 +122,8 @@ def _rounded_step(func: Any, given: tuple[tuple[Any, ...], dict[str, Any]]) -> A
             mine.copy_(theirs)
         changed = {id(theirs): mine for mine, theirs in half}
         return tree_map(lambda value: changed.get(id(value), value), found)
-    if not half or given[1].get("dtype") is torch.float32:
-        return found
-    kind = half[0][0].dtype
+    asked = given[1].get("dtype") or (half[0][0].dtype if half else None)
+    kind = asked if asked in HALF else torch.float32
     return tree_map(lambda value: value.to(kind) if getattr(value, "dtype", None) is torch.float32 else value, found)
 
 

@@ -11,6 +11,7 @@ from pytest_ascend import dispatching
 from pytest_ascend.dispatching import in_rounded_steps, unseen
 
 SAYS = "\"step\" not implemented for 'Half'"
+REFUSED = [0]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -20,6 +21,7 @@ def without_half() -> Iterator[None]:
 
     def refuse(*given: torch.Tensor) -> None:
         if any(each.dtype in {torch.float16, torch.bfloat16} for each in given):
+            REFUSED[0] += 1
             raise RuntimeError(SAYS)
 
     def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -42,6 +44,14 @@ def without_half() -> Iterator[None]:
     def less_their_sum(x: torch.Tensor) -> torch.Tensor:
         return x - x.sum()  # which is rounded to the dtype
 
+    def filled(n: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        refuse(torch.empty(0, dtype=dtype))
+        return torch.full((n,), 1 / 3, dtype=dtype, device=device)
+
+    library.define("filled(int n, *, ScalarType dtype, Device device) -> Tensor")
+    library.impl("filled", filled, "BackendSelect")
+    library.define("composed(Tensor x) -> Tensor")
+    library.impl("composed", lambda x: x * 2 * 3, "CompositeImplicitAutograd")
     library.define("less_their_sum(Tensor x) -> Tensor")
     library.define("product(Tensor x, Tensor y) -> Tensor")
     library.define("double_(Tensor(a!) x) -> Tensor(a!)")
@@ -65,6 +75,16 @@ def test_a_step_is_that_of_float32_rounded(dtype: torch.dtype) -> None:
     assert found.equal((x.float() * y.float()).to(dtype))
 
 
+def test_an_operator_that_refused_a_dtype_is_not_asked_again() -> None:
+    x, before = tensor(2.0), REFUSED[0]
+    product = torch.ops.rounded_steps.product
+    assert in_rounded_steps(lambda: product(product(product(x, x), x), x)).tolist() == [16]
+    assert REFUSED[0] == before + 1
+    wide = in_rounded_steps(lambda: (product(x.float(), x.float()), product(x, x), product(x.bfloat16(), x.bfloat16())))
+    assert [each.dtype for each in wide] == [torch.float32, torch.float16, torch.bfloat16]
+    assert REFUSED[0] == before + 3
+
+
 def test_a_step_overflows_as_half_precision_does() -> None:
     far = tensor(300.0)
     assert in_rounded_steps(lambda: 1 / torch.ops.rounded_steps.product(far, far)).tolist() == [0.0]
@@ -81,6 +101,20 @@ def test_integers_are_left_alone_and_a_dtype_that_was_asked_for_too() -> None:
     assert (values.dtype, values.item(), places.dtype, places.item()) == (torch.float16, 4, torch.int64, 1)
     asked = in_rounded_steps(lambda: torch.ops.rounded_steps.wide(tensor(1), dtype=torch.float32))
     assert asked.dtype is torch.float32
+
+
+def test_a_factory_gives_the_dtype_that_was_asked_for() -> None:
+    found = in_rounded_steps(lambda: torch.ops.rounded_steps.filled(3, dtype=torch.bfloat16, device="cpu"))
+    assert found.dtype is torch.bfloat16
+    assert found.equal(torch.full((3,), 1 / 3, dtype=torch.bfloat16))
+
+
+def test_an_operator_composed_of_others_has_their_gradients_where_a_mode_sees_it() -> None:
+    x, mode = tensor(1.5, -2.0).requires_grad_(), dispatching._StepsOfFloat32()
+    with torch._C._AutoDispatchBelowAutograd():  # where torch_npu 2.1 has modes see it, as it has a kernel of its own
+        found = mode.__torch_dispatch__(torch.ops.rounded_steps.composed.default, (), (x,))
+        assert not mode.__torch_dispatch__(torch.ops.aten.mul.Tensor, (), (x, x)).requires_grad
+    assert torch.autograd.grad(found.sum(), x)[0].tolist() == [6.0, 6.0]
 
 
 def test_it_works_where_modes_are_kept_away() -> None:

@@ -280,7 +280,11 @@ Distinct = tuple[T, Optional, T]
 
 _FOUND = "dynamic Tensor values, out Tensor inverse"
 
-op(f"aclnnUnique(Tensor self, bool sorted, bool returnInverse, {_FOUND})", aten._unique.default)
+# In order also where none is asked for: torch from 2.3 on does so, and 2.1 has that of a hash table.
+op(
+    f"aclnnUnique(Tensor self, bool sorted, bool returnInverse, {_FOUND})",
+    lambda x, _, inverse: aten._unique.default(x, True, inverse),
+)
 
 
 def _asked(found: tuple[T, T, T], inverse: bool, counts: bool) -> Distinct:
@@ -291,8 +295,8 @@ def _asked(found: tuple[T, T, T], inverse: bool, counts: bool) -> Distinct:
 @family.kernel(
     f"aclnnUnique2(Tensor self, bool sorted, bool returnInverse, bool returnCounts, {_FOUND}, dynamic Tensor counts)"
 )
-def unique2(x: T, order: bool, inverse: bool, counts: bool) -> Distinct:
-    return _asked(aten._unique2(x, order, inverse, counts), inverse, counts)
+def unique2(x: T, _: bool, inverse: bool, counts: bool) -> Distinct:
+    return _asked(aten._unique2(x, True, inverse, counts), inverse, counts)
 
 
 @family.kernel_named("UniqueWithCountsAndSorting")
