@@ -88,7 +88,8 @@ def upstream(
         held_by = (real(dtype),) if sample.all_bits else _FOR_ALL
         return [_normal(key, each, held_by) for key, each in zip(keys, attached, strict=True)]
     sampled = [inputs.normal(key, each.shape, dtype=dtype) for key, each in zip(keys, attached, strict=True)]
-    special = [each.how for each in sample.values() if isinstance(each, Variant) and each.how.startswith("special")]
+    changes = [change for each in sample.values() if isinstance(each, Variant) for change in each.changes]
+    special = [change for change in changes if change.startswith("special")]
     if special and moves_gradients(operator):
         return [
             CHANGES[special[0]](each, key) if each.numel() else each for key, each in zip(keys, sampled, strict=True)
@@ -150,7 +151,7 @@ def contiguous(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Place contiguously; an expanded tensor stays expanded, with stride 0."""
     if tensor.ndim > 1 and tensor.stride(0) == 0:
         return tensor[:1].to(device).expand(tensor.shape)
-    return tensor.to(device)
+    return tensor.to(device).contiguous()
 
 
 def as_it_is(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -8,7 +8,6 @@ on every machine and version of torch.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,8 +16,8 @@ import numpy as np
 import torch
 
 from pytest_ascend.operators.operator import BROADCAST, FUNCTION, Operator
-from pytest_ascend.operators.samples import FORWARD, SHAPES, Sample, Source, call, sources_in, with_sizes
-from pytest_ascend.operators.values import StoredTensor, Values, Variant
+from pytest_ascend.operators.samples import FORWARD, SHAPES, Sample, Source, call, with_sizes
+from pytest_ascend.operators.values import CHANGES, StoredTensor, Values, Variant
 from pytest_ascend.run.inputs import Chance
 
 #: Sizes at which kernels switch code paths: vectors, tiles, blocks and buffers end there.
@@ -42,9 +41,12 @@ FIRST, SECOND, ALL = "first", "second", "all"
 _WHICH = (FIRST, SECOND, ALL)
 #: How the sizes of three calls are changed, in turn.
 SIZES = ("edge", "one", "large", "empty", "edge", "many", "as the table has them", "edge")
-#: Layouts of the second call of three, in turn; "expanded" is how the tensors are made.
-EXPANDED = "expanded"
+#: Layouts of the second call of three, in turn; expanded tensors are made so.
+EXPANDED, CONTIGUOUS = "expanded", "contiguous"
 LAYOUTS = ("transposed", "stepped", EXPANDED, "shifted", "")
+#: In so many threes, the first has the layout of the third, for which a kernel may keep what it prepared; or the second
+#: differs from the first in one integer argument.
+_SAME_LAYOUT_EVERY, _INTEGER_EVERY = 4, 3
 #: Of this many calls, one also changes its first tensor in place: that one has a stride of its own.
 IN_PLACE_EVERY = 4
 
@@ -91,6 +93,11 @@ class Generated:
     resized: tuple[tuple[int, int], ...] = ()
     template: int = 0
 
+    @property
+    def is_laid_out(self) -> bool:
+        """Whether one of its tensors has another layout than the usual one."""
+        return self.axes[-1] != CONTIGUOUS
+
 
 def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) -> Iterator[Generated]:
     """Yield ``count`` calls, three at a time: one, another of the same sizes, and the first with other numbers.
@@ -116,18 +123,20 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
             for index, each in (alike[turn % len(alike)], alike[(turn + 1) % len(alike)])
         )
         sizes, axis = _resized(first, chance, number, least=3 if operator.family in POINTWISE else 2)
-        if _elements(second[1], sizes) > LARGEST:  # it has those sizes in more dimensions
-            second = (place, first)
+        other = first.with_another_integer(chance) if number % _INTEGER_EVERY == 1 else first
+        if other is not first or second[1].elements(sizes) > LARGEST:  # it has those sizes in more dimensions
+            second = (place, other)
         is_single = (number + ahead) % len(DEPTHS) == _SINGLE and _takes_a_number(operator, second[1])
         if is_single:
             second = (second[0], _with_a_number(operator, second[1], number))
         numbers, turn = numbers_of(operator, first, dtype), number + shift
         how = numbers[turn % len(numbers)]
         again = how if (number // 2 + shift) % 2 else AS_THEY_ARE
+        third = LAYOUTS[(turn + 2) % len(LAYOUTS)]
         three = (
-            ((place, first), how, ""),
+            ((place, first), how, third if number % _SAME_LAYOUT_EVERY == 0 else ""),
             (second, chance.of(numbers_of(operator, second[1], dtype)), LAYOUTS[turn % len(LAYOUTS)]),
-            ((place, first), EDGY if EDGY in numbers and how != EDGY else again, LAYOUTS[(turn + 2) % len(LAYOUTS)]),
+            ((place, first), EDGY if EDGY in numbers and how != EDGY else again, third),
         )
         for position, ((index, template), how, placed) in enumerate(three):
             key = f"sweep/{operator.name}/{dtype}/{seed}/{number}/{position}"
@@ -135,13 +144,27 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
                 template = next(itertools.islice(operator.sampled(dtype, key, sizes), index, None))  # noqa: PLW2901
             sample = _changed(operator, template, sizes, (how, _WHICH[(turn + position) % 3]), dtype, key)
             call_number = 3 * number + position
-            if placed == EXPANDED and operator.family in _ANY_ROWS and operator.layouts:
-                changes_first = bool(operator.in_place) and call_number % IN_PLACE_EVERY == 0
-                sample = sample.expanded(but_first=changes_first)
+            sample, placed_all = _laid_out(operator, sample, placed, number, call_number)
             name = f"call {call_number} of seed {seed}: {sample.name}"
-            axes = ("0-d" if is_single and position == 1 else axis, how, placed or "contiguous")
+            axes = ("0-d" if is_single and position == 1 else axis, how, placed or CONTIGUOUS)
             given = replace(sample, name=name, group=FORWARD)
-            yield Generated(given, placed, axes, seed, call_number, template=index)
+            yield Generated(given, placed_all, axes, seed, call_number, template=index)
+
+
+def _laid_out(operator: Operator, sample: Sample, layout: str, number: int, call_number: int) -> tuple[Sample, str]:
+    """Return the call with its tensors laid out: in turn the first, all of them or the last; and the layout of all.
+
+    A kernel that takes the strides of one tensor for those of another is right where all have the same.
+    """
+    count = len(sample.values())
+    places = ((0,), range(count), (count - 1,))[number % 3 if count > 1 else 1]
+    if layout == EXPANDED and operator.family in _ANY_ROWS and operator.layouts:
+        changes_first = bool(operator.in_place) and call_number % IN_PLACE_EVERY == 0
+        return sample.expanded(set(places) - {0} if changes_first else places), layout
+    is_taken = operator.layouts is True or layout in (operator.layouts or ())
+    if len(places) < count and layout in CHANGES and is_taken:
+        return sample.with_layout(layout, places[0]), ""
+    return sample, layout
 
 
 def _draws_anew(operator: Operator, template: Sample) -> bool:
@@ -174,7 +197,7 @@ def _deepened(operator: Operator, template: Sample, number: int) -> Sample:
 
     # If all dimensions have the same size, none could be changed alone.
     is_apart = operator.family in POINTWISE or (operator.one_set_of_inputs and number % 2 == 1)
-    own = dict(enumerate(_APART, 1)) if is_apart and len({*_sizes(template)}) == 1 else {}
+    own = dict(enumerate(_APART, 1)) if is_apart and len({*template.sizes()}) == 1 else {}
 
     def deepened(leaf: Any) -> Any:
         if not isinstance(leaf, (Values, StoredTensor)) or (depth and len(leaf.shape) < min(depth, most)):
@@ -223,24 +246,11 @@ def _with_arguments(operator: Operator, template: Sample, other: Sample) -> Samp
 
     For a user's operator, return the other call itself if it has the same sizes.
     """
-    ranks, is_pointwise = [len(each.shape) for each in template.values()], operator.family in POINTWISE
+    is_pointwise = operator.family in POINTWISE
     # The sizes of several tensors may depend on arguments, as a convolution's channels on its groups.
-    if _draws_anew(operator, template) or (len(ranks) > 1 and not is_pointwise):
-        return other if _sizes(template) == _sizes(other) else None
-    if len(template.args) != len(other.args):
-        return None
-    pairs = [
-        *zip(template.args, other.args, strict=True),
-        *((template.kwargs.get(key), other.kwargs.get(key)) for key in {**template.kwargs, **other.kwargs}),
-    ]
-    if any(sources_in(mine) != sources_in(its) for mine, its in pairs):
-        return None
-    is_free = is_pointwise and "dim" not in other.kwargs
-    if not is_free and ranks != [len(each.shape) for each in other.values()]:
-        return None
-    args = tuple(mine if sources_in(mine) else its for mine, its in pairs[: len(template.args)])
-    kwargs = {key: template.kwargs[key] if sources_in(its) else its for key, its in other.kwargs.items()}
-    return replace(template, args=args, kwargs=kwargs)
+    if _draws_anew(operator, template) or (len(template.values()) > 1 and not is_pointwise):
+        return other if template.sizes() == other.sizes() else None
+    return template.with_arguments_of(other, any_rank=is_pointwise and "dim" not in other.kwargs)
 
 
 def templates_of(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:
@@ -250,18 +260,11 @@ def templates_of(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:
         (place, each)
         for place, each in usual
         if not any(isinstance(v, Values) and v.kind == "given" for v in each.values())
-        and (each.group == FORWARD or (each.group == SHAPES and len(_sizes(each)) > 1 and len(each.values()) > 1))
+        and (each.group == FORWARD or (each.group == SHAPES and len(each.sizes()) > 1 and len(each.values()) > 1))
     ]
     with_given = [(place, each) for place, each in usual if each.group == FORWARD]
     # Numbers without dimensions cannot be resized: they are used as in the table.
-    return [each for each in kept if _sizes(each[1])] or kept or [e for e in with_given if _sizes(e[1])] or with_given
-
-
-def _sizes(sample: Sample) -> tuple[int, ...]:
-    """Return the sizes of a call that can be changed, each once: not 0 and 1, and not those of given numbers."""
-    given = [each for each in sample.values() if isinstance(each, Values) and each.kind == "given"]
-    fixed = {size for each in given for size in each.shape}
-    return tuple(sorted({size for each in sample.values() for size in each.shape if size > 1} - fixed))
+    return [each for each in kept if each[1].sizes()] or kept or [e for e in with_given if e[1].sizes()] or with_given
 
 
 def _resized(template: Sample, chance: Chance, number: int, *, least: int) -> tuple[Mapping[int, int], str]:
@@ -269,7 +272,7 @@ def _resized(template: Sample, chance: Chance, number: int, *, least: int) -> tu
 
     Sizes that must be small become ``least``: with 2, no unit of work would have a rest.
     """
-    sizes = _sizes(template)
+    sizes = template.sizes()
     if not any(each.shape for each in template.values()):
         return {}, "0-d"
     axis = SIZES[number % len(SIZES)]
@@ -308,19 +311,14 @@ def _varies_others(operator: Operator) -> bool:
 
 def _fitting(template: Sample, wanted: Mapping[int, int], most: int, least: int) -> Mapping[int, int]:
     """Return the wanted sizes, shrinking the others first, until all tensors have at most ``most`` elements."""
-    sizes = {size: size for size in _sizes(template)} | dict(wanted)
+    sizes = {size: size for size in template.sizes()} | dict(wanted)
     for size in sorted(sizes, key=lambda each: each in wanted):
-        if _elements(template, sizes) > most and size not in wanted:
+        if template.elements(sizes) > most and size not in wanted:
             sizes[size] = min(size, least)
-    while _elements(template, sizes) > most and max(sizes.values()) > 2:
+    while template.elements(sizes) > most and max(sizes.values()) > 2:
         largest = max(sizes, key=sizes.__getitem__)
         sizes[largest] = (sizes[largest] + 1) // 2
     return sizes
-
-
-def _elements(template: Sample, sizes: Mapping[int, int]) -> int:
-    """Return how many elements all tensors of a call have together in these sizes."""
-    return sum(math.prod(sizes.get(size, size) for size in each.shape) for each in template.values())
 
 
 def _changed(  # noqa: PLR0917  (an operator, its call, and what is changed)

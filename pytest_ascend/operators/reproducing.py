@@ -157,7 +157,7 @@ def _large(target: Target, sample: Sample, made: list[torch.Tensor], grad_output
             return ""
         place = known[id(tensor)]
         source = sample.values()[place]
-        if isinstance(source, Variant) and isinstance(source.values, StoredTensor):
+        if isinstance(source, Variant) and isinstance(source.origin, StoredTensor):
             return ""
         if isinstance(source, Variant):
             return f"values.{source!r}.make({f'{key}/{place}'!r}, {target.dtype})".replace("values=", "values=values.")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import torch
 
 from pytest_ascend.operators.values import StoredTensor, Values, Variant
+from pytest_ascend.run.inputs import Chance
 
 #: The description of a tensor in a sample.
 Source: TypeAlias = Values | StoredTensor | Variant
@@ -65,6 +66,16 @@ class Sample:
         """Return the tensors' descriptions, in order."""
         return [leaf for leaf in leaves((self.args, dict(self.kwargs))) if isinstance(leaf, Source)]
 
+    def sizes(self) -> tuple[int, ...]:
+        """Return the sizes that can be changed, each once: not 0 and 1, and not those of given numbers."""
+        given = [each for each in self.values() if isinstance(each, Values) and each.kind == "given"]
+        fixed = {size for each in given for size in each.shape}
+        return tuple(sorted({size for each in self.values() for size in each.shape if size > 1} - fixed))
+
+    def elements(self, sizes: Mapping[int, int]) -> int:
+        """Return how many elements all tensors have together, with these sizes replaced."""
+        return sum(math.prod(sizes.get(size, size) for size in each.shape) for each in self.values())
+
     def arguments(self, operator: str, dtype: torch.dtype) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments, with tensors on the CPU: the same for the same operator and sample everywhere."""
         places = itertools.count()
@@ -115,6 +126,49 @@ class Sample:
                 )
         return self
 
+    def with_arguments_of(self, other: Sample, *, any_rank: bool) -> Sample | None:
+        """Return the call with another one's arguments but its own tensors; None if these do not fit together.
+
+        Both have as many tensors, in the same places, and with as many dimensions unless ``any_rank``.
+        """
+        if len(self.args) != len(other.args):
+            return None
+        pairs = [
+            *zip(self.args, other.args, strict=True),
+            *((self.kwargs.get(key), other.kwargs.get(key)) for key in {**self.kwargs, **other.kwargs}),
+        ]
+        if any(sources_in(mine) != sources_in(its) for mine, its in pairs):
+            return None
+        if not any_rank and [len(each.shape) for each in self.values()] != [len(each.shape) for each in other.values()]:
+            return None
+        args = tuple(mine if sources_in(mine) else its for mine, its in pairs[: len(self.args)])
+        kwargs = {key: self.kwargs[key] if sources_in(its) else its for key, its in other.kwargs.items()}
+        return replace(self, args=args, kwargs=kwargs)
+
+    def with_another_integer(self, chance: Chance) -> Sample:
+        """Return the same call with one integer argument, or one of a list, changed by chance; itself if it has none.
+
+        Lists of its tensors' sizes stay as they are. Most of the changed calls are legal.
+        """
+        sizes = {size for each in self.values() for size in each.shape}
+        arguments: dict[int | str, Any] = dict(enumerate(self.args)) | dict(self.kwargs)
+        places = [key for key, each in arguments.items() if _has_integers(each, sizes)]
+        if not places:
+            return self
+        place = chance.of(places)
+        changed = _with_another(arguments[place], chance)
+        args = (changed if number == place else each for number, each in enumerate(self.args))
+        kwargs = {key: changed if key == place else each for key, each in self.kwargs.items()}
+        return replace(self, args=tuple(args), kwargs=kwargs)
+
+    def with_layout(self, layout: str, place: int) -> Sample:
+        """Return the same call with one of its tensors, by its place, laid out as :data:`CHANGES` has it."""
+        return self._with_places(lambda leaf, its: Variant(values=leaf, how=layout) if its == place else leaf)
+
+    def _with_places(self, change: Callable[[Source, int], Source]) -> Sample:
+        places = itertools.count()
+        return self.with_sources(lambda leaf: change(leaf, next(places)) if isinstance(leaf, Source) else leaf)
+
     def with_nonfinite(self, dtype: torch.dtype) -> Sample:
         """Return the same call with NaN and infinities in the first differentiable tensor."""
         first = next(each for each in self.values() if each.wants_grad(dtype) and each.shape)
@@ -126,15 +180,9 @@ class Sample:
         """Whether a tensor is so large that the longest sums may be over it."""
         return any(math.prod(each.shape) > LONG for each in self.values())
 
-    def expanded(self, *, but_first: bool = False) -> Sample:
-        """Return the same call with every tensor expanded along its first dimension.
-
-        ``but_first``: the first one is changed in place, and must not overlap itself.
-        """
-        kept = self.values()[0] if but_first else None
-        changed = self.with_sources(
-            lambda leaf: leaf if leaf is kept or not isinstance(leaf, Source) else leaf.expanded()
-        )
+    def expanded(self, places: Collection[int] | None = None) -> Sample:
+        """Return the same call with every tensor expanded along its first dimension, or only those of these places."""
+        changed = self._with_places(lambda leaf, place: leaf.expanded() if places is None or place in places else leaf)
         return replace(changed, name=f"{self.name}, expanded", group=LAYOUT)
 
 
@@ -173,6 +221,23 @@ def with_sizes(tree: Any, sizes: Mapping[int, int]) -> Any:
         made = [sizes.get(each, each) if is_shape else with_sizes(each, sizes) for each in tree]
         return tuple(made) if isinstance(tree, tuple) else made
     return tree
+
+
+def _has_integers(argument: Any, sizes: Collection[int]) -> bool:
+    """Whether an argument is an integer, or a list of them which are not the sizes of a tensor."""
+    if isinstance(argument, (list, tuple)):
+        return len(argument) > 0 and all(type(each) is int for each in argument) and not {*argument} <= {*sizes}
+    return type(argument) is int
+
+
+def _with_another(argument: Any, chance: Chance) -> Any:
+    """Return an integer that is larger or smaller by one or two; of a list, change one."""
+    if isinstance(argument, (list, tuple)):
+        place = chance.below(len(argument))
+        made = [_with_another(each, chance) if place == number else each for number, each in enumerate(argument)]
+        return tuple(made) if isinstance(argument, tuple) else made
+    # Negative numbers mean another thing than positive ones: a dimension from the end.
+    return argument + (chance.of((-1, 1, 2)) if argument > 1 else chance.of((1, 2)) if argument >= 0 else -1)
 
 
 def sources_in(argument: Any) -> int:

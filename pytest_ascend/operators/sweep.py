@@ -271,7 +271,7 @@ def _ways(target: Target, each: Generated) -> Iterator[str]:
     is_asked = not (operator.one_set_of_inputs and any(0 in values.shape for values in each.sample.values()))
     # A product's gradient is the product of the others, or the whole over one, with NaN: either is allowed. And torch's
     # CPU has other kernels for some layouts, which take NaN for another number (logit).
-    is_plain = operator.family in POINTWISE and not (operator.one_set_of_inputs and each.layout)
+    is_plain = operator.family in POINTWISE and not (operator.one_set_of_inputs and each.is_laid_out)
     is_plain |= moves_gradients(operator)
     is_asked &= is_plain or not any(axis.startswith("special") for axis in each.axes)
     if operator.exactness == FUNCTION:

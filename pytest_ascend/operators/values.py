@@ -151,12 +151,12 @@ class StoredTensor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variant:
-    """A tensor of another description with its numbers changed: ``how`` is one of :data:`CHANGES`.
+    """A tensor of another description with its numbers or layout changed: ``how`` is one of :data:`CHANGES`.
 
     ``repeated`` uses the first row for all, as in :class:`Values`.
     """
 
-    values: Values | StoredTensor
+    values: Values | StoredTensor | Variant
     how: str
     repeated: bool = False
 
@@ -169,6 +169,16 @@ class Variant:
     def label(self) -> str:
         """Its part of the name of a sample."""
         return f"{self.values.label} ({self.how})"
+
+    @property
+    def origin(self) -> Values | StoredTensor:
+        """What was changed, maybe several times."""
+        return self.values.origin if isinstance(self.values, Variant) else self.values
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """All that is changed of it, the first change first."""
+        return (*(self.values.changes if isinstance(self.values, Variant) else ()), self.how)
 
     @property
     def can_repeat(self) -> bool:
@@ -216,7 +226,19 @@ def _with(made: torch.Tensor, place: int, number: float = float("nan")) -> torch
     return changed
 
 
-#: Changes of numbers, by name.
+def _stepped(made: torch.Tensor, _: str) -> torch.Tensor:
+    """Lay elements out with others between them, which no kernel may take."""
+    if not made.ndim:
+        return made
+    others = torch.full_like(made, float("nan") if made.is_floating_point() else 77)
+    return torch.stack((made, others), -1)[..., 0]
+
+
+def _transposed(made: torch.Tensor, _: str) -> torch.Tensor:
+    return made.transpose(0, -1).contiguous().transpose(0, -1) if made.ndim > 1 else made
+
+
+#: Changes of numbers, and of the layout of one tensor among others, by name.
 CHANGES: Mapping[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
     "few": lambda made, key: _picked(made.reshape(-1)[:3], made.shape, key),
     "equal": lambda made, _: made.reshape(-1)[:1].expand(made.numel()).reshape(made.shape).clone(),
@@ -228,6 +250,8 @@ CHANGES: Mapping[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
     "special at the head": lambda made, _: _with(made, 0),
     "special within": lambda made, _: _with(_with(made, made.numel() // 2, float("inf")), made.numel() // 3),
     "special in the tail": lambda made, _: _with(made, -1),
+    "stepped": _stepped,
+    "transposed": _transposed,
 }
 
 

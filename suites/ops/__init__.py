@@ -25,11 +25,12 @@ OTHERS = ("int32", "int64", *HALVES)
 #: returns the product of an empty matrix, added to a broadcast tensor, in the wrong shape; results of the next two are
 #: in float64, which the device lacks; a gradient is computed from a result after that is rounded; integers at the edges
 #: differ too little from each other for a correlation; products overflow, so that gradients are infinite or NaN.
-#: The next is a mean of few, each of which is rounded several times; and the last are sums whose terms CANN rounds.
+#: The next is a mean of few, each of which is rounded several times; then sums whose terms CANN rounds; and in half
+#: precision most elements are near a border of bins.
 _NOT_IN_OTHERS = (
     *("_foreach_mm", "sum_to_size", "conv_transpose1d", "addmv", "double", "float_power", "_safe_softmax", "corrcoef"),
     *("masked.prod", "masked.cumprod", "multilabel_soft_margin_loss", "_foreach_addcdiv"),
-    "_foreach_addcmul",
+    *("_foreach_addcmul", "histc"),
 )
 #: Integers in which the catalogue has generated calls at level smoke: they cost little, and have kernels of their own.
 _WHOLE = INTS[:2]
@@ -77,10 +78,6 @@ NOT_SWEPT: Mapping[str, str] = {
         ("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"),
         "changes statistics that it is given, and takes some of them in sizes that do not fit",
     ),
-    "histc": "an element on the border of two bins may be counted in either",
-    "multi_margin_loss": "of no rows torch's CPU kernel writes no result",
-    "multilabel_margin_loss": "of no rows torch's CPU kernel keeps the columns",
-    "pixel_unshuffle": "of images without pixels torch's CPU kernel loses the channels",
     "triangular_solve": "of matrices at random the last bits decide on the first ones",
 }
 

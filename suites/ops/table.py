@@ -138,6 +138,21 @@ def _has_rows(x: torch.Tensor) -> bool:
     return x.dim() > 1 and len(x) != 1
 
 
+def _has_elements(x: torch.Tensor, *_: Any, **__: Any) -> bool:
+    """Whether there is an element: torch's CPU kernel leaves out rows, columns or channels of a result for none."""
+    return bool(x.numel())
+
+
+def _is_between_borders(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> bool:  # noqa: A002
+    """Whether each element is far enough from the borders of all bins to be counted in one of them alone."""
+    if not x.numel() or not x.isfinite().all():
+        return False
+    low, high = (float(min), float(max)) if min != max else (float(x.min()), float(x.max()))
+    places = (x.double() - low) / ((high - low) or 1) * bins
+    inner = places[(x > low) & (x < high)]
+    return bool(((inner - inner.round()).abs() > 1e-4).all())
+
+
 def _images_vary(images: torch.Tensor, *_: Any, **__: Any) -> bool:
     return _varies(images.flatten(2).flatten(0, 1))
 
@@ -147,12 +162,14 @@ def _channels_vary(images: torch.Tensor, *_: Any, **__: Any) -> bool:
 
 
 #: What else is special about generated calls: layouts in which torch_npu refuses the gradient (see LEFT_OUT) or, of
-#: logdet, computes a wrong one; distances and means that are infinite or NaN by the way of computing them; places of
-#: equal elements, of which any may be given; and arguments for which nothing is promised.
+#: logdet, computes a wrong one, or which the result depends on (as_strided_scatter); distances and means that are
+#: infinite or NaN by the way of computing them; places of equal elements, of which any may be given; and arguments for
+#: which nothing is promised.
 _GENERATED: Mapping[str, Mapping[str, Any]] = {
     "cdist": {"layouts": (), "nonfinite": False},
     "pdist": {"layouts": ()},
     "logdet": {"layouts": ()},
+    "as_strided_scatter": {"layouts": ()},
     "std_mean": {"nonfinite": False},
     "interpolate": {"sweep": _has_quick_windows},
     "prod": {"sweep": _stays_in_range},
@@ -168,6 +185,8 @@ _GENERATED: Mapping[str, Mapping[str, Any]] = {
     "ctc_loss": {"sweep": _has_labels},
     "lu": {"sweep": _is_low},
     "embedding_bag": {"sweep": _in_order},
+    **{name: {"sweep": _has_elements} for name in ("multi_margin_loss", "multilabel_margin_loss", "pixel_unshuffle")},
+    "histc": {"sweep": _is_between_borders},
     "median": {"outputs": ("",)},
     "nanmedian": {"outputs": ("",)},
 }

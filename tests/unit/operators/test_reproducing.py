@@ -75,15 +75,19 @@ def test_each_input_has_the_expression_of_its_own_place() -> None:
     held = StoredTensor(tensor=torch.ones(3), expression="torch.ones(3)")
     sample = Sample(
         name="s",
-        args=(uniform(3), Variant(values=normal(3), how="sorted"), Variant(values=held, how="far"), held),
+        args=(
+            *(uniform(3), Variant(values=normal(3), how="sorted"), Variant(values=held, how="far"), held),
+            Variant(values=Variant(values=held, how="far"), how="stepped"),
+            Variant(values=Variant(values=normal(3), how="far"), how="stepped"),
+        ),
     )
     made = target(torch.add, sample.args[0])
     args, _ = sample.arguments("tested", torch.float32)
     up = torch.ones(3)
     expression = _large(made, sample, tensors(args), (up,))
-    for place in (0, 1, 3):
+    for place in (0, 1, 3, 5):
         assert eval(expression(args[place]), dict(HELD)).equal(args[place])  # noqa: S307  (our own words)
-    assert expression(args[2]) == "", "changed numbers of a stored tensor have to be written out"
+    assert expression(args[2]) == expression(args[4]) == "", "changed numbers of a stored tensor are written out"
     assert expression(torch.ones(3)) == "", "nobody knows this one"
     assert "ops/tested/s/up/0" in expression(up)
 

@@ -35,6 +35,7 @@ from pytest_ascend.operators.target import Target
 from pytest_ascend.operators.values import Values, Variant, uniform
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
+from pytest_ascend.run.inputs import Chance
 from pytest_ascend.system.bundled import folder
 from suites.ops import NOT_SWEPT
 from suites.ops.table import OPERATORS, RECORDED, swept
@@ -78,7 +79,7 @@ def test_a_seed_gives_the_same_calls_and_another_one_others() -> None:
 
 
 #: The digest of calls of seed 7, by the generation that the manifest counts.
-CALLS_OF_GENERATION = {6: "5b16b6983e5c9aa6"}
+CALLS_OF_GENERATION = {7: "8117ffc576a9f3ff"}
 
 
 def test_calls_of_a_seed_are_those_of_their_generation() -> None:
@@ -164,6 +165,49 @@ def test_an_expanded_tensor_may_have_chosen_numbers(how: str) -> None:
     once = Variant(values=uniform(1, 5), how=how).make("key", torch.float32)
     assert bool(found[0].isnan()[0]) == (how == "special at the head")
     assert (found[0].nan_to_num(0).abs() > 1).any() == (once.nan_to_num(0).abs() > 1).any()
+
+
+def test_a_kernel_that_takes_the_strides_of_the_first_tensor_for_all_is_noticed() -> None:
+    """Where all tensors have the same layout, it is right."""
+
+    def wrong(first: T, other: Any, **kwargs: Any) -> T:
+        if isinstance(other, T) and other.shape == first.shape and other.is_contiguous() and not first.is_contiguous():
+            span = 1 + sum((size - 1) * step for size, step in zip(first.shape, first.stride(), strict=True))
+            if span <= other.numel():
+                other = other.as_strided(first.shape, first.stride())
+        return torch.mul(first, other, **kwargs)
+
+    with pytest.raises(Disagreement):
+        judged(target("mul", "float32", wrong))
+
+
+def test_results_kept_for_strides_that_are_not_the_usual_ones_are_noticed() -> None:
+    known: dict[Any, T] = {}
+
+    def wrong(values: T, *args: Any, **kwargs: Any) -> T:
+        key = (values.shape, len(known) if values.is_contiguous() else values.stride(), args, str(kwargs))
+        return known.setdefault(key, torch.sum(values, *args, **kwargs))
+
+    with pytest.raises(Disagreement):
+        judged(target("sum", "float32", wrong))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_one_integer_argument_is_another_one(seed: int) -> None:
+    given = call(uniform(3, 4), 2, (3, 4), True, [1, 0], None, stride=(2, 5), dim=-1, other=0.5)
+    made = given.with_another_integer(Chance(str(seed)))
+    before, after = ([*each.args, *each.kwargs.values()] for each in (given, made))
+    (pair,) = [(one, other) for one, other in zip(before, after, strict=True) if one != other]
+    assert type(pair[0]) is type(pair[1])
+    olds, news = ([each] if isinstance(each, int) else each for each in pair)
+    assert sum(old != new for old, new in zip(olds, news, strict=True)) == 1
+    assert all(abs(old - new) <= 2 and (old < 0) == (new < 0) for old, new in zip(olds, news, strict=True))
+    assert pair[0] not in ((3, 4), True), "the sizes of the tensor, and what is no number"
+
+
+def test_a_call_without_integers_stays_as_it_is() -> None:
+    given = call(uniform(3, 4), (3, 4), True, 0.5)
+    assert given.with_another_integer(Chance("any")) is given
 
 
 def test_of_what_is_changed_in_place_the_other_tensor_may_be_expanded() -> None:

@@ -218,12 +218,16 @@ def test_variants_change_the_numbers_as_they_are_called() -> None:
     assert made["reversed"].equal(plain.sort(-1).values.flip(-1))
     assert made["far"].equal(plain * 4096)
     assert Variant(values=normal(4, 6), how="far").make("key", torch.float16).equal(plain.half() * 64)
-    odd = {how: made[how].isfinite().logical_not().view(-1).nonzero().view(-1).tolist() for how in made}
+    odd = {how: made[how].isfinite().logical_not().flatten().nonzero().view(-1).tolist() for how in made}
     assert {how: places for how, places in odd.items() if places} == {
         "special at the head": [0],
         "special within": [8, 12],
         "special in the tail": [23],
     }
+    assert made["stepped"].equal(plain)
+    assert made["stepped"].stride() == (12, 2)
+    assert made["transposed"].equal(plain)
+    assert made["transposed"].stride() == (1, 4)
     single = normal().make("key", torch.float32)
     assert Variant(values=normal(), how="far").make("key", torch.float32).equal(single * 4096)
 
