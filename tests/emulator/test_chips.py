@@ -45,7 +45,11 @@ found = {
     "overflow": overflow(), "name": torch.npu.get_device_name(),
     "free": list(torch.npu.mem_get_info()), "physical": [],
 }
-torch.npu.matmul.allow_hf32 = False
+torch.npu.matmul.allow_hf32 = torch.npu.conv.allow_hf32 = False
+image, kernel = torch.full((1, 1, 1, 2), 1 + 2**-12).requires_grad_(), torch.ones(1, 1, 1, 2)
+convolved = torch.nn.functional.conv2d(image.npu(), kernel.npu())
+convolved.backward(torch.full_like(convolved, 1 + 2**-12))
+found["conv2d"] = [convolved.item(), image.grad.unique().item()]
 for mode in ("must_keep_origin_dtype", "allow_fp32_to_fp16"):
     torch.npu.set_option({"ACL_PRECISION_MODE": mode})
     found[mode] = tried(square)
@@ -120,6 +124,7 @@ def test_an_old_chip_saturates_multiplies_halves_and_has_no_bfloat16(chip: str, 
     assert found["moved"] == [True, False]
     assert "does not support bf16 / fp32 for calculations" in found["must_keep_origin_dtype"]
     assert found["allow_fp32_to_fp16"] == [[2.0]]
+    assert found["conv2d"] == [2.0, 1.0]
     assert "not implemented for DT_BFLOAT16" in found["bfloat16"]
 
 
@@ -130,6 +135,7 @@ def test_a_new_chip_has_infinities_float32_products_and_bfloat16(chip: str, tmp_
     assert found["log"][0] != found["log"][0]  # NaN
     assert (found["moved"], found["overflow"]) == ([True, False], [])
     assert found["must_keep_origin_dtype"] == [[2 + 2**-11]]
+    assert found["conv2d"] == [2 + 2**-11, 1 + 2**-12]
     assert isinstance(found["bfloat16"], list)
     assert found["format"] == ["FRACTAL_NZ", 32 * 32 * 2, True]
 

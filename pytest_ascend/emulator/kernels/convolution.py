@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.kernels.linear import narrowed, widened
+from pytest_ascend.emulator.kernels.linear import ALLOW_LOWER, narrowed, widened
 from pytest_ascend.emulator.registry import Family, aten
 
 family = Family("convolution", wide=("ConvTbc", "ConvTbcBackward", "Im2colBackward"))
@@ -107,12 +107,13 @@ def _plane(strides: L, pads: L, dilations: L, groups: int = 1) -> tuple[L, L, L,
 @family.kernel_named("Conv2D")
 @family.kernel_named("Conv3D")
 def conv2d(x: T, weight: T, bias: T | None = None, *, data_format: str, **geometry: Any) -> T:  # noqa: ARG001
-    x, weight, bias = widened(x, weight, bias)
+    x, weight, bias = widened(*narrowed(ALLOW_LOWER, x, weight), bias)
     return torch.convolution(x, weight, bias, *_plane(**geometry))
 
 
 def _gradient(grad: T, x: T, weight: T, geometry: dict[str, Any], place: int) -> T:
     mask = [place == each for each in range(3)]
+    grad, x, weight = narrowed(ALLOW_LOWER, grad, x, weight)
     made: tuple[T, ...] = aten.convolution_backward(grad, x, weight, None, *_plane(**geometry), mask)
     return made[place]
 

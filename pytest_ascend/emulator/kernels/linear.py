@@ -156,6 +156,7 @@ def transpose_batch_mat_mul(
 @family.kernel_named("BatchMatMul")
 def batch_mat_mul(left: T, right: T, adj_x1: bool, adj_x2: bool) -> T:
     """Multiply; operands to be transposed come as they are in memory."""
+    left, right = narrowed(ALLOW_LOWER, left, right)
     return (left.mT if adj_x1 else left) @ (right.mT if adj_x2 else right)
 
 
@@ -191,9 +192,9 @@ def fused_matmul(x1: T, x2: T, bias: T | None, x3: T | None, then: str, cube: in
     return _THEN[then](made, None if x3 is None else x3.to(made.dtype))
 
 
-#: cubeMathType, by CANN's numbers. If a lower precision is merely allowed (1) it is not used here, so that float32
-#: stays the CPU's; torch_npu passes 0 (keep) or 1.
-USE_FP16, USE_HF32 = 2, 3
+#: cubeMathType, by CANN's numbers. If a lower precision is merely allowed, chips that take float32 do not use it here,
+#: so that float32 stays the CPU's. Products called by name have no such argument: a lower precision is allowed.
+ALLOW_LOWER, USE_FP16, USE_HF32 = 1, 2, 3
 
 
 def widened(*operands: Any) -> tuple[Any, ...]:
