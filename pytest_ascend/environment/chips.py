@@ -54,6 +54,22 @@ FAMILIES = (
 )
 
 
+#: Kinds of products, and what may become of their factors in float32.
+MATRIX_PRODUCTS, CONVOLUTIONS = "matrix products", "convolutions"
+KEPT, IN_HF32, IN_HALVES, REFUSED = "float32", "HF32", "float16", "refused"
+
+
+def product_formats(kind: Family) -> dict[str, str]:
+    """Return in what format a family multiplies float32 by torch_npu's defaults, by kind of product.
+
+    Source: Ascend Extension for PyTorch, torch.npu.matmul.allow_hf32 (False by default), torch.npu.conv.allow_hf32 (True)
+    and ACL_PRECISION_MODE (must_keep_origin_dtype on a 310B, for whose matrix products CANN then has no kernel).
+    """
+    if not kind.halves:
+        return {MATRIX_PRODUCTS: KEPT, CONVOLUTIONS: IN_HF32}
+    return {MATRIX_PRODUCTS: REFUSED if kind.name == "310B" else IN_HALVES, CONVOLUTIONS: IN_HALVES}
+
+
 #: The values of a torch_npu setting that changes numbers.
 Mode: TypeAlias = bool | int | str
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ascend.device import npu
-from pytest_ascend.environment.chips import NPUS, Chip, documented, family, objections
+from pytest_ascend.environment.chips import NPUS, Chip, documented, family, objections, product_formats
 from pytest_ascend.environment.signs import Sign, signs
 from pytest_ascend.environment.stack import collect
 from pytest_ascend.errors import AscendError, DeviceUnavailable, UsageError
@@ -79,11 +79,12 @@ class OnChip:
 
     ``objections`` are by operator with its namespace; empty if the chip supports all dtypes that other chips support.
     Operators whose function has no page are absent: nothing is known. If ``bfloat16`` is false, no operator supports
-    it, and no objection names it.
+    it, and no objection names it. ``float32_products``: the format of factors in float32 by default, by kind of product.
     """
 
     chip: str
     bfloat16: bool
+    float32_products: Mapping[str, str]
     objections: Mapping[str, tuple[str, ...]]
 
     @classmethod
@@ -97,7 +98,8 @@ class OnChip:
         known = {name: name.partition("::")[2] for name in native if documented(name.partition("::")[2])}
         dtypes = [each for each in DTYPES if its.bfloat16 or each != "bfloat16"]
         found = {name: objections(operator, dtypes, its.name) for name, operator in known.items()}
-        return cls(chip=chip.name, bfloat16=its.bfloat16, objections=found)
+        formats = product_formats(its)
+        return cls(chip=chip.name, bfloat16=its.bfloat16, float32_products=formats, objections=found)
 
     @property
     def objected(self) -> dict[str, tuple[str, ...]]:
@@ -110,6 +112,7 @@ class OnChip:
         return {
             "chip": self.chip,
             "bfloat16": self.bfloat16,
+            "float32_products": dict(self.float32_products),
             "documented": len(self.objections),
             "objections": objected,
         }

@@ -114,7 +114,9 @@ def _on_chip(found: OnChip) -> str:
         f" {len(found.objections):,} native operators that it documents{':' if objections else '.'}"
     )
     none = [] if found.bfloat16 else [f"{found.chip} has no bfloat16 at all, which is not counted."]
-    return "\n".join([first, *counts, *none, "Which: --show native"])
+    formats = ", ".join(f"{kind} {how}" for kind, how in found.float32_products.items())
+    default = f"Float32 there by torch_npu's defaults: {formats}."
+    return "\n".join([first, *counts, *none, default, "Which: --show native"])
 
 
 def _table(taken: Census) -> Table:

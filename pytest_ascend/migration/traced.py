@@ -12,7 +12,18 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from pytest_ascend.environment import measured
-from pytest_ascend.environment.chips import Chip, family, objections
+from pytest_ascend.environment.chips import (
+    CONVOLUTIONS,
+    IN_HALVES,
+    IN_HF32,
+    MATRIX_PRODUCTS,
+    REFUSED,
+    Chip,
+    family,
+    multiplies,
+    objections,
+    product_formats,
+)
 from pytest_ascend.migration.analysis import PHASES, STANDINGS, Analysis, Kind, Operator, standing
 from pytest_ascend.migration.running import Step, Traced, fitting_batch, trace
 from pytest_ascend.migration.target import TargetModel, target_model
@@ -45,7 +56,7 @@ def analyse(empty: Analysis, request: Request, kind: Kind, standings_of: str, wa
     traces = [trace(each, step, ways) for each in targets]
     memory = tuple(each.memory for each in traces)
     operators = _operators(traces[0], kind)
-    notes = [*(note for each in traces for note in each.notes), *_objections(operators, empty.chip)]
+    notes = [*(note for each in traces for note in each.notes), *_roundings(operators, empty.chip), *_objections(operators, empty.chip)]
     return replace(
         empty,
         model=request.model,
@@ -57,6 +68,25 @@ def analyse(empty: Analysis, request: Request, kind: Kind, standings_of: str, wa
         largest_batch=_largest_batch(targets[0], step, traces[0].way, empty.chip.memory_bytes),
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+#: What becomes of float32 in a product, and what to do about it.
+_BECOMES = {
+    IN_HF32: "round their factors to HF32 by default; torch.npu.conv.allow_hf32 = False keeps float32",
+    IN_HALVES: "round their factors to float16; the chip has no other mode",
+    REFUSED: "are refused by default; ACL_PRECISION_MODE=allow_fp32_to_fp16 has them computed in float16",
+}
+
+
+def _roundings(operators: Iterable[Operator], chip: Chip) -> Iterator[str]:
+    """Yield what becomes of float32 in a model's products on a chip, unless they keep it."""
+    its = family(chip.name)
+    wide = [each.name for each in operators if any("float32" in _DTYPE.findall(text) for text, _ in each.signatures)]
+    products = [name for each in wide if multiplies(name := each.removeprefix("aten::"))]
+    kinds = {CONVOLUTIONS if "conv" in name else MATRIX_PRODUCTS for name in products}
+    for kind, how in product_formats(its).items() if its else ():
+        if kind in kinds and how in _BECOMES:
+            yield f"float32 {kind} on {chip.name} {_BECOMES[how]}"
 
 
 def _objections(operators: Iterable[Operator], chip: Chip) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pytest_ascend.environment import chips
 from tests.conftest import AT_START
 from tests.forks import emulated, run
 
@@ -44,6 +45,19 @@ found = {
     "bfloat16": tried(lambda: torch.ones(1, dtype=torch.bfloat16).npu().exp()),
     "overflow": overflow(), "name": torch.npu.get_device_name(),
     "free": list(torch.npu.mem_get_info()), "physical": [],
+}
+
+def product_format(product):
+    try:
+        kept = [product(1 + 2**-bits).item() == 1 + 2**-bits for bits in (11, 12)]
+    except RuntimeError:
+        return "refused"
+    return {(True, True): "float32", (True, False): "HF32", (False, False): "float16"}[tuple(kept)]
+
+one = torch.ones(1, 1).npu()
+found["products"] = {
+    "matrix products": product_format(lambda x: one * 0 + torch.full((1, 1), x).npu() @ one),
+    "convolutions": product_format(lambda x: torch.nn.functional.conv2d(one[None, None] * x, one[None, None])),
 }
 torch.npu.matmul.allow_hf32 = torch.npu.conv.allow_hf32 = False
 image, kernel = torch.full((1, 1, 1, 2), 1 + 2**-12).requires_grad_(), torch.ones(1, 1, 1, 2)
@@ -115,6 +129,14 @@ def test_what_an_old_chip_is_asked_by_name(tmp_path: Path) -> None:
 def told(folder: Path, program: str = PROGRAM, **settings: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(emulated(program, folder, **settings).splitlines()[-1])
     return found
+
+
+@pytest.mark.parametrize("chip", ["910B", "910_93", "950", "310P", "310B", "910A"])
+def test_a_chip_multiplies_float32_by_default_as_the_census_says(chip: str, tmp_path: Path) -> None:
+    found = told(tmp_path, chip=chip)
+    kind = chips.family(found["name"])
+    assert kind is not None
+    assert found["products"] == chips.product_formats(kind)
 
 
 @pytest.mark.parametrize("chip", ["310P", "910A"])

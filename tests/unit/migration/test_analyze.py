@@ -204,8 +204,29 @@ def test_what_stood_in_the_way_of_experts_is_said_with_its_line(census: Path) ->
 
 
 def test_lazy_modules_are_analyzed(census: Path) -> None:
-    code, answer = asked(f"{__name__}:lazy", "-i", "2x3x8x8", "--census", str(census))
+    code, answer = asked(f"{__name__}:lazy", "-i", "2x3x8x8", "--census", str(census), "--dtype", "float16")
     assert (code, answer["notes"]) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("chip", "beginnings"),
+    [
+        ("Ascend910B3", ["float32 convolutions on Ascend910B3 round their factors to HF32"]),
+        (
+            "Ascend310P3",
+            [
+                "float32 matrix products on Ascend310P3 round their factors to float16",
+                "float32 convolutions on Ascend310P3 round their factors to float16",
+            ],
+        ),
+    ],
+)
+def test_what_becomes_of_float32_in_products_is_said_of_a_chip(
+    chip: str, beginnings: list[str], census: Path
+) -> None:
+    _, answer = asked(f"{__name__}:lazy", "-i", "2x3x8x8", "--census", str(census), "--chip", chip)
+    said = [note for note in answer["notes"] if note.startswith("float32 ")]
+    assert [note.partition(" by default")[0].partition(";")[0] for note in said] == beginnings
 
 
 def test_no_name_is_broken_on_a_narrow_terminal(census: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,7 +159,9 @@ def test_native_operators_are_looked_up_on_a_chip() -> None:
 def test_what_is_said_of_a_chip_is_in_the_file_and_the_file_is_a_census(tmp_path: Path) -> None:
     census.write(tmp_path / "census.json", SMALL, on("310P3"))
     assert census.read(tmp_path / "census.json") == SMALL
-    assert json.loads((tmp_path / "census.json").read_bytes())["on_chip"]["documented"] == 2
+    on_chip = json.loads((tmp_path / "census.json").read_bytes())["on_chip"]
+    assert on_chip["documented"] == 2
+    assert on_chip["float32_products"] == {"matrix products": "float16", "convolutions": "float16"}
 
 
 def test_a_chip_without_documentation_is_one_clear_message() -> None:

@@ -69,7 +69,10 @@ def test_what_is_said_of_a_chip_stands_below_the_table(monkeypatch: pytest.Monke
     said = " ".join(output.split())
     assert "objections to 1 of the 2 native operators that it documents: 1 is not documented for it" in said
     assert "Ascend310P3 has no bfloat16 at all" in said
-    assert "no bfloat16" not in run("--chip", "910B3").output
+    assert "by torch_npu's defaults: matrix products float16, convolutions float16." in said
+    on_a2 = " ".join(run("--chip", "910B3").output.split())
+    assert "no bfloat16" not in on_a2
+    assert "by torch_npu's defaults: matrix products float32, convolutions HF32." in on_a2
 
 
 def test_json_is_the_census_and_nothing_else() -> None:
