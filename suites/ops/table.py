@@ -80,6 +80,15 @@ def _is_small(matrix: torch.Tensor, *_: Any, **__: Any) -> bool:
     return not matrix.numel() or bool(matrix.abs().max() < 2**31)
 
 
+#: At most so many features of a result are asked of torch.nn.functional.bilinear.
+_FEATURES = 64
+
+
+def _has_few_features(_: torch.Tensor, __: torch.Tensor, weight: torch.Tensor, *___: Any, **____: Any) -> bool:
+    """Whether a call is quick: torch multiplies matrices for one feature of the result after the other."""
+    return weight.shape[0] <= _FEATURES
+
+
 def _is_low(matrix: torch.Tensor, *_: Any, **__: Any) -> bool:
     """Whether a matrix has few rows: torch_npu makes a square one of them for its factors."""
     return matrix.shape[-2] <= LONG
@@ -182,6 +191,7 @@ _GENERATED: Mapping[str, Mapping[str, Any]] = {
     "corrcoef": {"sweep": _has_rows},
     **{name: {"sweep": _is_resolved} for name in ("grid_sample", "grid_sampler_2d", "grid_sampler_3d")},
     "cov": {"sweep": _is_small},
+    "bilinear": {"sweep": _has_few_features},
     "ctc_loss": {"sweep": _has_labels},
     "lu": {"sweep": _is_low},
     "embedding_bag": {"sweep": _in_order},

@@ -110,6 +110,8 @@ for _ in range(8):
         chosen, include = window(), draw.random() < 0.5
         compare("max", lambda x: F.max_pool3d(x, **chosen), dtype)
         compare("mean", lambda x: F.avg_pool3d(x, **chosen, count_include_pad=include), dtype)
+x = torch.randint(2**40, (1, 1, 3, 4, 4))
+found["integers"] = torch.equal(F.avg_pool3d(x.npu(), 2).cpu(), F.avg_pool3d(x, 2))
 torch.npu.config.allow_internal_format = True
 for groups in (1, 3):
     for padded in (0, 1):
@@ -123,7 +125,7 @@ print(json.dumps(found))
 
 
 def test_what_an_old_chip_is_asked_by_name(tmp_path: Path) -> None:
-    assert told(tmp_path, BY_NAME, chip="310P") == {"max": 16, "mean": 16, "transposed": 4}
+    assert told(tmp_path, BY_NAME, chip="310P") == {"max": 16, "mean": 16, "integers": True, "transposed": 4}
 
 
 def told(folder: Path, program: str = PROGRAM, **settings: str) -> dict[str, Any]:
