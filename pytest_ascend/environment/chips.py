@@ -62,8 +62,8 @@ KEPT, IN_HF32, IN_HALVES, REFUSED = "float32", "HF32", "float16", "refused"
 def product_formats(kind: Family) -> dict[str, str]:
     """Return in what format a family multiplies float32 by torch_npu's defaults, by kind of product.
 
-    Source: Ascend Extension for PyTorch, torch.npu.matmul.allow_hf32 (False by default), torch.npu.conv.allow_hf32 (True)
-    and ACL_PRECISION_MODE (must_keep_origin_dtype on a 310B, for whose matrix products CANN then has no kernel).
+    Source: Ascend Extension for PyTorch: torch.npu.matmul.allow_hf32 (False by default), torch.npu.conv.allow_hf32
+    (True), and ACL_PRECISION_MODE (must_keep_origin_dtype on a 310B, whose matrix products CANN then refuses).
     """
     if not kind.halves:
         return {MATRIX_PRODUCTS: KEPT, CONVOLUTIONS: IN_HF32}

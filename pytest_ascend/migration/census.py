@@ -79,7 +79,7 @@ class OnChip:
 
     ``objections`` are by operator with its namespace; empty if the chip supports all dtypes that other chips support.
     Operators whose function has no page are absent: nothing is known. If ``bfloat16`` is false, no operator supports
-    it, and no objection names it. ``float32_products``: the format of factors in float32 by default, by kind of product.
+    it, and no objection names it. ``float32_products`` is, by kind of product, what becomes of float32 by default.
     """
 
     chip: str

@@ -56,7 +56,11 @@ def analyse(empty: Analysis, request: Request, kind: Kind, standings_of: str, wa
     traces = [trace(each, step, ways) for each in targets]
     memory = tuple(each.memory for each in traces)
     operators = _operators(traces[0], kind)
-    notes = [*(note for each in traces for note in each.notes), *_roundings(operators, empty.chip), *_objections(operators, empty.chip)]
+    notes = [
+        *(note for each in traces for note in each.notes),
+        *_roundings(operators, empty.chip),
+        *_objections(operators, empty.chip),
+    ]
     return replace(
         empty,
         model=request.model,

@@ -155,7 +155,9 @@ def max_pool3d_grad(x: T, _: T, grad: T, *, padding: str, data_format: str, **wi
 @family.kernel_named("AvgPool3D")
 def avg_pool3d(x: T, *, data_format: str, divisor_override: int | None = None, **window: Any) -> T:  # noqa: ARG001
     ceil, count = window.pop("ceil_mode"), window.pop("count_include_pad")
-    made: T = aten.avg_pool3d(x.float() if x.is_floating_point() else x, *_window_3d(**window), ceil, count, divisor_override)
+    made: T = aten.avg_pool3d(
+        x.float() if x.is_floating_point() else x, *_window_3d(**window), ceil, count, divisor_override
+    )
     return made
 
 

@@ -221,9 +221,7 @@ def test_lazy_modules_are_analyzed(census: Path) -> None:
         ),
     ],
 )
-def test_what_becomes_of_float32_in_products_is_said_of_a_chip(
-    chip: str, beginnings: list[str], census: Path
-) -> None:
+def test_what_becomes_of_float32_in_products_is_said_of_a_chip(chip: str, beginnings: list[str], census: Path) -> None:
     _, answer = asked(f"{__name__}:lazy", "-i", "2x3x8x8", "--census", str(census), "--chip", chip)
     said = [note for note in answer["notes"] if note.startswith("float32 ")]
     assert [note.partition(" by default")[0].partition(";")[0] for note in said] == beginnings
