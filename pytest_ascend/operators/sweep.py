@@ -102,17 +102,21 @@ class Sweep:
         return source.expression
 
     def _is_asked(self, given: Any) -> bool:
-        """Whether a call is none of those that the operator leaves out."""
+        """Whether a call is none of those that the operator leaves out, some of which end the process."""
         args, kwargs = given
-        return not callable(self.operator.sweep) or self.operator.sweep(*args, **kwargs)
+        with unseen():
+            try:
+                return not callable(self.operator.sweep) or self.operator.sweep(*args, **kwargs)
+            except Exception:  # noqa: BLE001 - arguments that the predicate does not expect: the call is not legal
+                return False
 
     def usual(self, sample: Sample, given: Any, layout: Layout) -> Tensors | None:
         """Return the CPU's results of a call in the dtype itself, None if it is not legal."""
+        # The bound on memory watches what torch dispatches: it must not run where nothing is seen.
+        if not self._is_asked(given) or not is_affordable(self.operator, given):
+            return None
         with unseen():
             try:
-                # Some of those that are not asked end the process.
-                if not self._is_asked(given) or not is_affordable(self.operator, given):
-                    return None
                 if self.defined:
                     return self.forward(sample, self.dtype).reference_runs[0]
                 found = own_forward(self.operator, given, _copied(layout), getattr(torch, self.dtype))

@@ -261,7 +261,7 @@ def test_of_what_has_no_generated_calls_there_is_a_recording() -> None:
     assert NOT_SWEPT.keys() <= RECORDED.keys()
 
 
-@pytest.mark.parametrize("count", [700, 65_537])
+@pytest.mark.parametrize("count", [700, 8_192])
 def test_a_call_is_not_asked_that_takes_much_memory_on_its_way(count: int) -> None:
     def spread(x: T) -> T:
         return (x.unsqueeze(-1) - x).abs().amax()
