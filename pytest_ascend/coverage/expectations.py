@@ -7,8 +7,10 @@ only, the case passes with a note.
 
 from __future__ import annotations
 
+import bisect
 import fnmatch
 import functools
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -188,11 +190,11 @@ class Expectations:
 
     def refuse_unmatched(self, case_ids: Iterable[str]) -> None:
         """Raise UsageError if a pattern matches no case: it is misspelt, or its case is gone."""
-        known = tuple(case_ids)
+        known = sorted(case_ids)
         hint = "correct it, or remove it; 'pytest --ascend --ascend-level=full --collect-only -q' lists the cases"
         for each in self.entries:
             for pattern in each.cases:
-                if not any(_matches(pattern, case_id) for case_id in known):
+                if not _matches_any(pattern, known):
                     raise UsageError(f"{each.file}: an expectation matches no case: {pattern!r}", hint=hint)
 
     def summaries(self) -> list[str]:
@@ -237,6 +239,13 @@ def _entry(given: Mapping[str, object], file: str) -> Expectation:
     is_limit = given["outcome"] in (Unsupported.name, Fallback.name)
     kind = LIMIT if given.pop("by_design", is_limit) else DEFECT  # type: ignore[attr-defined]
     return Expectation(**given, kind=kind, file=file)  # type: ignore[arg-type]
+
+
+def _matches_any(pattern: str, ordered: Sequence[str]) -> bool:
+    beginning, _ = _pattern(pattern)
+    first = bisect.bisect_left(ordered, beginning)
+    found = itertools.takewhile(lambda case_id: case_id.startswith(beginning), itertools.islice(ordered, first, None))
+    return any(_matches(pattern, case_id) for case_id in found)
 
 
 def _matches(pattern: str, case_id: str) -> bool:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
-from pytest_ascend.dispatching import EagerDispatchMode, undisturbed
+from pytest_ascend.dispatching import EagerDispatchMode, undisturbed, unseen
 from pytest_ascend.operators.operator import ALL_OUTPUTS, BROADCAST, MOVE, Operator
 from pytest_ascend.operators.samples import Sample, leaves, on_leaves
 from pytest_ascend.operators.values import CHANGES, Variant
@@ -30,8 +31,14 @@ _NEVER_GROW = (*BROADCAST, "reduction", "loss")
 #: their arguments. Shape inference takes longer than most calls, and is left out up to so many elements.
 _PAIRS = ("linear algebra", "network", "indexing", "sorting", "masked")
 _SMALL = 1 << 10
-#: Most elements of the inputs where the size of the result depends on their numbers.
+#: Most elements of the inputs where the size of the result depends on their numbers; and what torch says of such.
 _UNKNOWN = 1 << 13
+_DEPENDS_ON_NUMBERS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
+#: Where no result can have more elements, by all pairs and by the numbers among the arguments, the CPU computes the
+#: call and is watched: to infer its shapes first takes longer.
+_TRIED = 1 << 24
+#: Families of these whose operators never pair the elements of one tensor with each other.
+_NEVER_PAIR = ("network", "sorting")
 #: Operators whose time grows with the product of their first two tensors' sizes, and its limit.
 _PRODUCTS = (torch.ops.aten.convolution.default, torch.ops.aten._trilinear.default)  # noqa: SLF001
 _MULTIPLIED = 1 << 24
@@ -232,36 +239,91 @@ class TooMuchError(Exception):
 
 
 class Bounded(EagerDispatchMode):  # type: ignore[no-untyped-call]
-    """Stops a call whose results or intermediate results are large, or which takes long."""
+    """Stops a call whose results or intermediate results are large, or which takes long.
+
+    ``knows_sizes`` is false where sizes that depend on numbers are not to be tried.
+    """
+
+    def __init__(self, *, knows_sizes: bool = True) -> None:
+        super().__init__()
+        self._knows_sizes = knows_sizes
 
     def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _PRODUCTS and args[0].numel() * args[1].numel() > _MULTIPLIED:
+            raise TooMuchError
+        if not self._knows_sizes and any(tag in _DEPENDS_ON_NUMBERS for tag in func.tags):
+            raise TooMuchError
         found = func(*args, **(kwargs or {}))
         if isinstance(found, (list, tuple)) and len(found) > _MOST:
             raise TooMuchError
         if sum(each.numel() for each in tensors(found)) > LARGEST_RESULT:
             raise TooMuchError
-        if func in _PRODUCTS and args[0].numel() * args[1].numel() > _MULTIPLIED:
-            raise TooMuchError
         return found
 
 
-def is_affordable(operator: Operator, given: Any) -> bool:
-    """Whether all results and intermediate results of a call are small enough: all pairs of a long row are not."""
+def bounded(operator: Operator, given: Any) -> contextlib.AbstractContextManager[object]:
+    """Return the context in which the CPU may compute a call: results and intermediate results are small enough.
+
+    Raises TooMuchError, there or here, if they are not: all pairs of a long row.
+    """
     shapes = [tuple(each.shape) for each in tensors(given)]
-    elements = sum(map(math.prod, shapes))
+    is_small = _is_small(operator, shapes)
+    if is_small is None and _most_results(operator, given) <= _TRIED:
+        return _watched(operator, shapes)
+    if not (_infers_small(operator, given, shapes) if is_small is None else is_small):
+        raise TooMuchError
+    return unseen()
+
+
+@contextlib.contextmanager
+def _watched(operator: Operator, shapes: Sequence[tuple[int, ...]]) -> Iterator[None]:
+    with undisturbed(), Bounded(knows_sizes=not operator.one_set_of_inputs or _elements(shapes) <= _UNKNOWN):
+        yield
+
+
+def is_affordable(operator: Operator, given: Any) -> bool:
+    """Whether all results and intermediate results of a call are small enough, without computing them."""
+    shapes = [tuple(each.shape) for each in tensors(given)]
+    is_small = _is_small(operator, shapes)
+    return _infers_small(operator, given, shapes) if is_small is None else is_small
+
+
+def _is_small(operator: Operator, shapes: Sequence[tuple[int, ...]]) -> bool | None:
+    """Whether all results are small enough, by the operator's family; None if that does not tell."""
+    elements = _elements(shapes)
     # Of a list there is one result for each tensor.
     if operator.family == "foreach" or (operator.family in _PAIRS and elements <= _SMALL):
         return elements <= LARGEST_RESULT
     if operator.family in _NEVER_GROW or _is_pointwise(operator.name):
         return most_elements(shapes) <= LARGEST_RESULT
+    return None
+
+
+def _infers_small(operator: Operator, given: Any, shapes: Sequence[tuple[int, ...]]) -> bool:
+    """Whether all results are small enough, by shape inference."""
     try:
         with undisturbed(), Bounded():
             forward(operator, operator.function, *on_tensors(lambda each: each.to("meta"), given))
     except TooMuchError:
         return False
     except Exception:  # noqa: BLE001 - data-dependent sizes cannot be known beforehand
-        return not operator.one_set_of_inputs or elements <= _UNKNOWN
+        return not operator.one_set_of_inputs or _elements(shapes) <= _UNKNOWN
     return True
+
+
+def _elements(shapes: Sequence[tuple[int, ...]]) -> int:
+    return sum(map(math.prod, shapes))
+
+
+def _most_results(operator: Operator, given: Any) -> float:
+    """Return how many elements a result can have: all pairs of elements, times the numbers among the arguments."""
+    *others, largest = sorted(max(each.numel(), 1) for each in tensors(given)) or [1]
+    if operator.family in _PAIRS:
+        partner = others[-1] if others else 1 if operator.family in _NEVER_PAIR else largest
+    else:
+        partner = max(math.prod(others), largest)
+    numbers = (abs(leaf) for leaf in leaves(given) if isinstance(leaf, (int, float)) and math.isfinite(leaf))
+    return largest * partner * math.prod(max(each, 1) for each in numbers)
 
 
 def most_elements(shapes: Sequence[tuple[int, ...]]) -> int:

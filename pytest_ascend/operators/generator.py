@@ -107,16 +107,14 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
     that together they cover more pairs of sizes, numbers, arguments and layouts.
     """
     templates, shift = templates_of(operator, dtype), shift_of(operator, dtype)
+    fitting = _WithArguments(operator, templates)
     for number in range(-(-count // 3) if templates else 0):
         # Every third size is shared by all dtypes, which exposes caches that ignore the dtype.
         is_shared = number % 3 == 2
         chance = Chance(f"sweep/{operator.name}/{'' if is_shared else dtype}/{seed}/{number}")
         ahead = 0 if is_shared else shift
         # One further in each cycle of the sizes, so that every template gets every size.
-        place, first = templates[(number + number // len(SIZES) + ahead) % len(templates)]
-        if operator.family in POINTWISE:
-            first = first.with_grads_of(each for _, each in templates)
-        alike = [(index, made) for index, each in templates if (made := _with_arguments(operator, first, each))]
+        place, alike = fitting[(number + number // len(SIZES) + ahead) % len(templates)]
         turn = [index for index, _ in alike].index(place) + number // 2
         (place, first), second = (
             (index, _lengthened(operator, _deepened(operator, each, number + ahead), number + ahead))
@@ -149,6 +147,25 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
             axes = ("0-d" if is_single and position == 1 else axis, how, placed or CONTIGUOUS)
             given = replace(sample, name=name, group=FORWARD)
             yield Generated(given, placed_all, axes, seed, call_number, template=index)
+
+
+class _WithArguments(dict[int, tuple[int, list[tuple[int, Sample]]]]):
+    """Of each template, its place, and its tensors with the arguments of every call that fits, with that one's place.
+
+    Made when it is first asked for: long cycles come back to a template many times.
+    """
+
+    def __init__(self, operator: Operator, templates: list[tuple[int, Sample]]) -> None:
+        super().__init__()
+        self._operator, self._templates = operator, templates
+
+    def __missing__(self, number: int) -> tuple[int, list[tuple[int, Sample]]]:
+        place, first = self._templates[number]
+        if self._operator.family in POINTWISE:
+            first = first.with_grads_of(each for _, each in self._templates)
+        every = ((index, _with_arguments(self._operator, first, each)) for index, each in self._templates)
+        self[number] = place, [(index, made) for index, made in every if made]
+        return self[number]
 
 
 def _laid_out(operator: Operator, sample: Sample, layout: str, number: int, call_number: int) -> tuple[Sample, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -176,6 +176,15 @@ def alike(actual: Mapping[str, Tensors], wanted: Mapping[str, Tensors]) -> tuple
     return (ours, theirs) if _have_same_bits(ours, theirs) else None
 
 
+def joined(results: Iterable[Joined]) -> Joined:
+    """Return all elements of several such results in one flat tensor per dtype."""
+    parts: dict[str, list[torch.Tensor]] = {}
+    for each in results:
+        for dtype, elements in each.items():
+            parts.setdefault(dtype, []).append(elements)
+    return {dtype: torch.cat(found) if len(found) > 1 else found[0] for dtype, found in parts.items()}
+
+
 def digest(values: Sequence[torch.Tensor | None]) -> str:
     """Return a SHA-256 of tensors by dtype, shape and every bit, truncated to 128 bits; all NaN count as equal."""
     found = hashlib.sha256()
@@ -202,11 +211,8 @@ def _forms(results: Mapping[str, Tensors]) -> list[Any]:
 
 def _joined(results: Mapping[str, Tensors]) -> Joined:
     """Return all elements in one flat tensor per dtype, in the same order for results of the same shapes."""
-    parts: dict[torch.dtype, list[torch.Tensor]] = {}
-    for each in itertools.chain.from_iterable(results.values()):
-        if each is not None:
-            parts.setdefault(each.dtype, []).append(each.resolve_conj().resolve_neg().reshape(-1))
-    return {str(dtype): torch.cat(found) for dtype, found in parts.items()}
+    every = itertools.chain.from_iterable(results.values())
+    return joined({str(x.dtype): x.resolve_conj().resolve_neg().reshape(-1)} for x in every if x is not None)
 
 
 def _have_same_bits(ours: Joined, theirs: Joined) -> bool:

@@ -207,22 +207,34 @@ def differentiated(
     return Results(exact, usual + once)
 
 
-def own_gradients(operator: Operator, sample: Sample, dtype: str, layout: Layout = contiguous) -> Tensors:
-    """Differentiate on the CPU in the dtype itself, with inputs in a layout."""
+def own_gradients(
+    operator: Operator, sample: Sample, dtype: str, layout: Layout = contiguous, given: Any = None
+) -> Tensors:
+    """Differentiate on the CPU in the dtype itself, with inputs in a layout; ``given`` are the sample's, if known."""
     kind = getattr(torch, dtype)
     return _or_rounded(
-        lambda change: _gradients(operator.function, operator, sample, kind, change), onto(CPU, layout), kind
+        lambda change: _gradients(operator.function, operator, sample, kind, change, given), onto(CPU, layout), kind
     )
 
 
-def _gradients(
-    function: Any, operator: Operator, sample: Sample, kind: torch.dtype, change: Callable[[torch.Tensor], torch.Tensor]
+def _gradients(  # noqa: PLR0917 - an operator, its call, and how its inputs are changed
+    function: Any, operator: Operator, sample: Sample, kind: torch.dtype, change: Change, given: Any = None
 ) -> Tensors:
     """Differentiate with inputs and grad_outputs changed in the same way: to float64, or in layout."""
-    args, kwargs = on_tensors(change, sample.arguments(operator.name, kind))
+    # What is given stays as it is: it neither requires gradients nor is changed.
+    made = sample.arguments(operator.name, kind) if given is None else on_tensors(_copy, given)
+    args, kwargs = on_tensors(change, made)
     leaves = with_grad(sample, (args, kwargs), kind)
     grad_outputs = lambda outputs: [change(each) for each in upstream(operator, sample, outputs, kind)]  # noqa: E731
     return gradients(operator, function, args, kwargs, leaves, grad_outputs)
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy with the same strides, 0 among them."""
+    if tensor.is_contiguous():
+        return tensor.clone()
+    span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.as_strided((span,), (1,)).clone().as_strided(tensor.shape, tensor.stride())
 
 
 @contextlib.contextmanager

@@ -43,8 +43,11 @@ def on_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
     if not isinstance(tree, _CONTAINERS):
         return change(tree)
     if isinstance(tree, dict):
-        return {key: on_leaves(change, each) for key, each in tree.items()}
-    changed = [on_leaves(change, each) for each in tree]
+        return {
+            key: on_leaves(change, each) if isinstance(each, _CONTAINERS) else change(each)
+            for key, each in tree.items()
+        }
+    changed = [on_leaves(change, each) if isinstance(each, _CONTAINERS) else change(each) for each in tree]
     return tuple(changed) if isinstance(tree, tuple) else changed
 
 
@@ -61,10 +64,17 @@ class Sample:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     group: str = FORWARD
     all_bits: bool = False
+    #: Known once they were looked for: generating calls looks hundreds of times.
+    _values: list[Source] = field(init=False, repr=False, compare=False)
 
     def values(self) -> list[Source]:
         """Return the tensors' descriptions, in order."""
-        return [leaf for leaf in leaves((self.args, dict(self.kwargs))) if isinstance(leaf, Source)]
+        try:
+            return self._values
+        except AttributeError:
+            found = [leaf for leaf in leaves((self.args, dict(self.kwargs))) if isinstance(leaf, Source)]
+            object.__setattr__(self, "_values", found)
+            return found
 
     def sizes(self) -> tuple[int, ...]:
         """Return the sizes that can be changed, each once: not 0 and 1, and not those of given numbers."""

@@ -14,6 +14,7 @@ from pytest_ascend.dispatching import unseen
 from pytest_ascend.operators.calling import (
     Layout,
     as_it_is,
+    bounded,
     is_affordable,
     most_elements,
     moves_gradients,
@@ -22,10 +23,12 @@ from pytest_ascend.operators.calling import (
 )
 from pytest_ascend.operators.generator import AXES, EXPANDED, IN_PLACE_EVERY, POINTWISE, Generated, generate, shift_of
 from pytest_ascend.operators.judging import (
+    Joined,
     alike,
     call_digests,
     digest,
     expected,
+    joined,
     overflows,
     settings,
     sizes_of_sums,
@@ -50,8 +53,8 @@ from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
 #: Calls per case, by its property.
 CALLS = {"sweep": 24, "sweep-more": 240}
-#: Approximate number of calls per case whose digests are kept.
-DIGESTS = 60
+#: Of this many calls, the digests of one are kept.
+_DIGEST_EVERY = 3
 #: Suffixes of the names of gradients, and of tensors changed in place.
 BACKWARD, IN_PLACE = "backward", "in place"
 #: Of this many calls, one also runs backward.
@@ -112,27 +115,27 @@ class Sweep:
 
     def usual(self, sample: Sample, given: Any, layout: Layout) -> Tensors | None:
         """Return the CPU's results of a call in the dtype itself, None if it is not legal."""
-        # The bound on memory watches what torch dispatches: it must not run where nothing is seen.
-        if not self._is_asked(given) or not is_affordable(self.operator, given):
+        if not self._is_asked(given):
             return None
-        with unseen():
-            try:
-                if self.defined:
-                    return self.forward(sample, self.dtype).reference_runs[0]
+        try:
+            if self.defined:
+                is_asked = is_affordable(self.operator, given)
+                return self.forward(sample, self.dtype).reference_runs[0] if is_asked else None
+            with bounded(self.operator, given):
                 found = own_forward(self.operator, given, _copied(layout), getattr(torch, self.dtype))
-                if not any(each.numel() for each in tensors(found)):
-                    self.forward(sample, self.dtype)  # float64 refuses empty results that half precision lets pass
-                return found
-            except Exception:  # noqa: BLE001 - whatever the CPU raises, the call is not legal
-                return None
+            if not any(each.numel() for each in tensors(found)):
+                self.forward(sample, self.dtype)  # float64 refuses empty results that half precision lets pass
+        except Exception:  # noqa: BLE001 - whatever the CPU raises, the call is not legal; or it takes too much
+            return None
+        return found
 
-    def usual_gradients(self, sample: Sample) -> Tensors | None:
+    def usual_gradients(self, sample: Sample, given: Any = None) -> Tensors | None:
         """Return the CPU's gradients in the dtype itself, None if it has none."""
         with unseen():
             try:
                 if self.defined:
                     return self.backward(sample, self.dtype).reference_runs[0]
-                return own_gradients(self.operator, sample, self.dtype)
+                return own_gradients(self.operator, sample, self.dtype, given=given)
             except Exception:  # noqa: BLE001
                 return None
 
@@ -204,7 +207,7 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
     templates = set()
     actual: dict[str, Tensors] = {}
     doubtful: dict[str, tuple[Generated, str]] = {}
-    exact: dict[str, tuple[Tensors, Tensors]] = {}
+    exact: list[tuple[Joined, Joined]] = []
     inputs = ""
     for number, each in enumerate(reference.calls):
         for way in _ways(target, each):
@@ -218,19 +221,18 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
                 varied.update(f"{kind} {what}" for kind, what in zip(AXES, each.axes, strict=True))
                 templates.add(each.template)
             name = _name(each, way)
-            if number % max(len(reference.calls) // DIGESTS, 1) == 0:
+            if number % _DIGEST_EVERY == 0:
                 with unseen():
                     inputs = inputs if way else digest(tensors(target.on_cpu(each.sample)))
                 compare.digests[name] = call_digests(target.operator, inputs, found[0], backward=way == BACKWARD)
-            if _are_alike(*found):
-                exact[name] = found
+            if pair := _alike(*found):
+                exact.append(pair)
             else:
                 actual[name], doubtful[name] = found[0], (each, way)
     if exact:
         text = f"{target.operator.name}, {len(exact)} as the CPU has them"
         with unseen():
-            pair = alike(*({name: each[i] for name, each in exact.items()} for i in (0, 1)))
-            compare(*(pair or ({}, {})), standard="binary", name=text)
+            compare(*(joined(every) for every in zip(*exact, strict=True)), standard="binary", name=text)
     for name, (each, way) in doubtful.items():
         _judge_or_shrink(target, compare, each, actual[name], way)
     if templates:
@@ -305,7 +307,7 @@ def _results_of(target: Target, reference: Sweep, each: Generated, way: str) -> 
     except (ValueError, RuntimeError):  # these sizes do not match these numbers
         return None
     if way == BACKWARD:
-        usual = reference.usual_gradients(sample)
+        usual = reference.usual_gradients(sample, given)
     else:
         usual = reference.usual_in_place(given, layout) if way else reference.usual(sample, given, layout)
     if usual is None:
@@ -320,9 +322,9 @@ def _results_of(target: Target, reference: Sweep, each: Generated, way: str) -> 
     return list(target.change(sample, layout) if way else target.run(sample, layout)), usual
 
 
-def _are_alike(found: Tensors, usual: Tensors) -> bool:
+def _alike(found: Tensors, usual: Tensors) -> tuple[Joined, Joined] | None:
     with unseen():
-        return alike({"": found}, {"": usual}) is not None
+        return alike({"": found}, {"": usual})
 
 
 def _judge(target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, way: str) -> None:
@@ -358,7 +360,7 @@ def _shrunk(target: Target, each: Generated, way: str) -> Generated:
     def fails(candidate: Generated) -> bool:
         try:
             found = _results_of(target, reference, candidate, way)
-            if found is not None and not _are_alike(*found):
+            if found is not None and not _alike(*found):
                 _judge(target, PrecisionCompare(lambda _: None), candidate, found[0], way)
         except Disagreement:
             return True

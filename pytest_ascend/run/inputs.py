@@ -7,6 +7,7 @@ logarithm or cosine, whose last bits differ between libraries.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import math
@@ -38,11 +39,24 @@ LOW_HALVES = np.uint64(0x0000FFFF0000FFFF)
 
 def words(key: str, count: int, *, start: int = 0) -> Words:
     """Return ``count`` 64-bit words of the stream ``key``, from position ``start`` on."""
-    first = np.uint64(int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little"))
-    counter = np.arange(start + 1, start + count + 1, dtype=np.uint64)
+    first = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little") + start * int(STEP)
+    return mix(_multiples(count) + np.uint64(first % 2**64))
+
+
+def _multiples(count: int) -> Words:
+    """Return the multiples of the step from 1 to ``count``, modulo 2**64."""
+    if count <= CHUNK:
+        return _first_multiples()[:count]
+    counter = np.arange(1, count + 1, dtype=np.uint64)
     counter *= STEP
-    counter += first
-    return mix(counter)
+    return counter
+
+
+@functools.cache
+def _first_multiples() -> Words:
+    counter = np.arange(1, CHUNK + 1, dtype=np.uint64)
+    counter *= STEP
+    return counter
 
 
 class Chance:
@@ -121,9 +135,12 @@ def integers(key: str, shape: Sequence[int], *, low: int, high: int, dtype: torc
     return _tensor(key, shape, np.int64, fill).to(dtype)
 
 
-def signs(key: str, count: int) -> Tensor:
-    """Return float64 values 1 or -1 with equal probability, one bit of the stream for each."""
-    data = words(key, -(-count // 64)).astype("<u8").view(np.uint8)
+def signs(key: str, count: int, *, start: int = 0) -> Tensor:
+    """Return float64 values 1 or -1 with equal probability, one bit of the stream for each.
+
+    ``start`` is the position of the first, a multiple of 64.
+    """
+    data = words(key, -(-count // 64), start=start // 64).astype("<u8").view(np.uint8)
     bits = torch.frombuffer(np.unpackbits(data, bitorder="little"), dtype=torch.uint8)
     return 1.0 - 2.0 * bits[:count].double()
 

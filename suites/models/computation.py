@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import torch
@@ -12,6 +13,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
+from pytest_ascend.dispatching import EagerDispatchMode
 from pytest_ascend.parity.training import scaler_of
 from pytest_ascend.run import inputs
 
@@ -48,7 +50,9 @@ def sketch(name: str, flat: Tensor) -> Tensor:
     rows = -(-flat.numel() // BUCKETS)
     padded = torch.zeros(rows * BUCKETS, dtype=torch.float64)
     padded[: flat.numel()] = flat
-    padded *= inputs.signs(f"models/signs/{name}", rows * BUCKETS)
+    for start in range(0, len(padded), inputs.CHUNK):  # the signs of all would take longer than all else
+        part = padded[start : start + inputs.CHUNK]
+        part *= inputs.signs(f"models/signs/{name}", len(part), start=start)
     # A power of two near sqrt(rows): the sums become as large as the elements, without rounding.
     return padded.reshape(rows, BUCKETS).sum(0) * 2.0 ** -((rows.bit_length() - 1) // 2)
 
@@ -104,11 +108,27 @@ def as_it_is(model: nn.Module) -> nn.Module:
 
 def make(name: str, mode: Mode, device: torch.device) -> nn.Module:
     """Return the model ``name`` with its deterministic weights, on a device."""
-    with torch.device("meta"):
-        model = MODELS[name].make()
-    weights = state(name, model)
-    model.to_empty(device="cpu").load_state_dict(weights)
-    return model.to(device=device, dtype=mode.dtype)
+    model = _empty(name).to(dtype=mode.dtype).to_empty(device=device)
+    model.load_state_dict(weights(name))
+    return model
+
+
+@lru_cache(maxsize=1)
+def weights(name: str) -> Mapping[str, Tensor]:
+    """Return the state dictionary of a model; that of the last one is kept until it is cleared (up to 350 MB)."""
+    return state(name, _empty(name))
+
+
+def _empty(name: str) -> nn.Module:
+    with torch.device("meta"), _Unfilled():
+        return MODELS[name].make()
+
+
+class _Unfilled(EagerDispatchMode):  # type: ignore[no-untyped-call]
+    """Leaves out what fills tensors without memory: torch would load its compiler for the random weights."""
+
+    def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return args[0] if func._schema.is_mutable else func(*args, **(kwargs or {}))  # noqa: SLF001 - public under no other name
 
 
 def forward(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_is) -> Observed:
@@ -176,7 +196,7 @@ def _changes(model: nn.Module, before: Mapping[str, Tensor]) -> dict[str, Tensor
     """Observe the change of each parameter, which shows an optimizer's faults better than its value."""
     after = {key: value.detach().cpu() for key, value in model.state_dict().items()}
     for key, _ in model.named_parameters():
-        after[key] = (after[key].double() - before[key].double()).to(after[key].dtype)
+        after[key] = after[key] - before[key]
     return observe(after)
 
 

@@ -5,7 +5,7 @@ Batches of one, three and eight in several dtypes, layouts and modes are judged 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TypeAlias
 
@@ -24,7 +24,7 @@ from pytest_ascend.run.comparing import PrecisionCompare
 from . import CASES_OF_RUN, PROPERTIES
 from .computation import MODES as WITH_GOLDENS
 from .computation import Observed as Trained
-from .computation import forward, train
+from .computation import forward, train, weights
 from .goldens import expected, reference_runs
 from .passing import ALIKE, MODES, copied, one_pass, right, short
 from .variants import CASES_ALONE, CASES_OF_VARIANTS, Variant
@@ -52,6 +52,12 @@ def lost(classes: Tensor, exact: Tensor, reference_runs: Sequence[Tensor], dtype
     twice = torch.zeros_like(classes, dtype=torch.bool)
     twice[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
     return missing.masked_fill(twice.gather(1, order.argsort(1)), float("inf"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _weights_let_go() -> Iterator[None]:
+    yield
+    weights.cache_clear()
 
 
 Passed: TypeAlias = Callable[[Variant], tuple[Observed, Reference]]

@@ -32,10 +32,9 @@ _NOT_IN_OTHERS = (
     *("masked.prod", "masked.cumprod", "multilabel_soft_margin_loss", "_foreach_addcdiv"),
     *("_foreach_addcmul", "histc"),
 )
-#: Integers in which the catalogue has generated calls at level smoke: they cost little, and have kernels of their own.
-_WHOLE = INTS[:2]
-#: The half precision in which an operator of the catalogue has them there, in turn: both would take too long.
-_HALF = dict(zip(OPERATORS, cycle(HALVES), strict=False))
+#: The integers in which an operator of the catalogue has generated calls at level smoke, in turn: they have kernels of
+#: their own. All dtypes would take three times as long.
+_WHOLE = dict(zip(OPERATORS, cycle(INTS[:2]), strict=False))
 #: Recorded operators with generated calls at level smoke: they have kernels that no operator of the catalogue calls.
 AT_SMOKE = (
     *("__rmod__", "_chunk_cat", "adaptive_avg_pool3d", "adaptive_max_pool3d", "addbmm", "addr", "angle"),
@@ -84,7 +83,7 @@ NOT_SWEPT: Mapping[str, str] = {
 
 def _level(operator: Operator, property_: str, dtype: str) -> str:
     """Return the lowest level that runs the property: forward in float32 and generated calls in some dtypes first."""
-    first = {"forward": ("float32",), "sweep": ("float32", *_WHOLE, _HALF[operator.name])}
+    first = {"forward": ("float32",), "sweep": ("float32", _WHOLE[operator.name])}
     if dtype in first.get(property_, ()):
         return "smoke"
     if property_.startswith("sweep"):

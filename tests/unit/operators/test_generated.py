@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
 import torch
 
 from pytest_ascend.operators import Operator, call, generator
-from pytest_ascend.operators.calling import is_affordable
+from pytest_ascend.operators.calling import TooMuchError, bounded, is_affordable
 from pytest_ascend.operators.exploring import CALLS, Finding
 from pytest_ascend.operators.generator import Generated
 from pytest_ascend.operators.shrinking import resized, smaller
@@ -77,6 +78,22 @@ def test_large_results_are_too_much(family: str, size: int, fits: bool) -> None:
 def test_what_depends_on_data_is_affordable_by_its_inputs(recorded: bool, count: int, fits: bool) -> None:
     made = operator(lambda x: x[x > 0], family="indexing", one_set_of_inputs=recorded)
     assert is_affordable(made, ((torch.ones(count),), {})) is fits
+
+
+@pytest.mark.parametrize(("size", "fits"), [(700, True), (800, False), (1 << 15, False)])
+def test_the_cpu_is_stopped_where_all_pairs_are_too_many(size: int, fits: bool) -> None:
+    """Some are found while it computes; the last would take 4 GB, and is not tried."""
+    made, given = operator(torch.diag, family="movement"), ((torch.ones(size),), {})
+    with contextlib.nullcontext() if fits else pytest.raises(TooMuchError), bounded(made, given):
+        assert made.function(*given[0]).shape == (size, size)
+
+
+def test_results_whose_size_depends_on_numbers_are_not_tried_for_many() -> None:
+    made = operator(lambda x: x[x > 0], family="other", one_set_of_inputs=True)
+    with bounded(made, ((torch.ones(9),), {})):
+        assert made.function(torch.ones(9)).shape == (9,)
+    with pytest.raises(TooMuchError), bounded(made, ((torch.ones(1 << 14),), {})):
+        made.function(torch.ones(1 << 14))
 
 
 def test_numbers_meet_in_comparisons() -> None:
