@@ -21,18 +21,19 @@ MARK = "PYTEST_ASCEND_EMULATED"
 
 DEFAULTS = EmulatorSettings()
 
-#: The library, if there is one, that lets torch_npu be loaded beside a torch with CUDA: see runtime/clash.cpp.
+#: The library, if there is one, that lets torch_npu be loaded beside a torch with CUDA: see runtime/clash.cpp. It is
+#: loaded between the two; in children, the libraries that torch_npu needs do that.
 CLASH = "libclash.so"
 
 
 class BeforeTorchNpu(MetaPathFinder):
-    """Has room made for the settings of torch_npu when its libraries are about to be loaded: torch's are by then."""
+    """Makes room for the settings of torch_npu when its libraries are about to be loaded: torch's are by then."""
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
         """Find nothing, but look out for torch_npu's first library."""
         if fullname == "torch_npu._C":
             sys.meta_path.remove(self)
-            _library(CLASH).emu_forget_settings()
+            _library(CLASH)
 
 
 def is_active() -> bool:
@@ -102,9 +103,10 @@ def activate(settings: EmulatorSettings = DEFAULTS) -> None:
     os.environ.update(environment(settings))
     libraries = Path(os.environ["ASCEND_HOME_PATH"], "lib64")
     for path in sorted(libraries.glob("*.so"), key=lambda each: each.name != "libascendcl.so"):
-        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-    if (libraries / CLASH).exists():  # in children, it acts when it is loaded
-        sys.meta_path.insert(0, BeforeTorchNpu())
+        if path.name == CLASH:
+            sys.meta_path.insert(0, BeforeTorchNpu())
+        else:
+            ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     if settings.faults:  # report an unknown one now, not at the first operator; torch is imported and finds its CANN
         from pytest_ascend.emulator.dispatch import planted  # noqa: PLC0415
 

@@ -117,16 +117,26 @@ def _compile_all(compiler: str, libraries: list[Path], home: Path, *, clash: boo
     missing = _write(home, "missing.c", missing_source(needed - _defined([*runtime, *collectives])))
     operators = _write(home, "operators.c", operators_source(declared_signatures()))
     empty = _write(home, "empty.c", "typedef int nothing;\n")
+    others = _write(home, "others.c", _OPENS_CLASH) if clash else empty
     _link(compiler, home, "libascendcl.so", [*runtime, missing], "-ldl", "-lpthread")
     _link(compiler, home, "libopapi.so", [operators], "-lascendcl")
     _link(compiler, home, "libhccl.so", collectives, "-lascendcl", "-lpthread", "-lm")
     _link(compiler, home, "libhcomm.so", [empty], "-Wl,--no-as-needed", "-lhccl")
     if clash:
         _link_clash(compiler, home)
-    # These are loaded for torch_npu alone, after torch: the time to make room for its settings.
-    needs = ("-lascendcl", *(["-lclash"] if clash else []))
     for name in {*names, *_OPENED_AT_RUN_TIME} - {"libascendcl.so", "libopapi.so", "libhccl.so"}:
-        _link(compiler, home, name, [empty], "-Wl,--no-as-needed", *needs)
+        _link(compiler, home, name, [others], "-Wl,--no-as-needed", "-lascendcl", "-ldl")
+
+
+#: Libraries that libtorch_npu.so needs are initialised before it. Without torch it is not their time: in an activated
+#: process they are loaded earlier. Nor is it a time to bring a library for C++ that may be older than torch's.
+_OPENS_CLASH = f"""\
+#include <dlfcn.h>
+
+__attribute__((constructor)) static void open_clash(void) {{
+    if (dlopen("libc10.so", RTLD_NOLOAD | RTLD_LAZY)) dlopen("{CLASH}", RTLD_NOW);
+}}
+"""
 
 
 def _write(home: Path, name: str, text: str) -> Path:

@@ -1,8 +1,8 @@
 /* Lets torch_npu be loaded beside a torch that was built with CUDA.
  *
  * Both register settings of the same names with torch's allocator, which ends the process at the second registration of
- * one. So the names are taken out of torch's set before torch_npu registers them. This is done when this library is
- * loaded, which is right before libtorch_npu.so is initialised, or else by the Python that loaded it earlier. */
+ * one. So the names are taken out of torch's set before torch_npu registers them: when this library is loaded, which
+ * must be after torch and before libtorch_npu.so is initialised. */
 #include <dlfcn.h>
 
 #include <string>
@@ -17,7 +17,7 @@ constexpr const char *both_register[] = {"pinned_reserve_segment_size_mb", "per_
 /* Torch's set: from 2.14 on a function returns it, before that the function is inline and the set a symbol. */
 Names *registered() {
     void *torch = dlopen("libc10.so", RTLD_NOLOAD | RTLD_LAZY);
-    if (!torch) return nullptr; /* torch is not loaded yet */
+    if (!torch) return nullptr;
 #define KEYS "N3c1016CachingAllocator26AcceleratorAllocatorConfig14getMutableKeysB5cxx11Ev"
     if (void *function = dlsym(torch, "_Z" KEYS)) return &reinterpret_cast<Names &(*)()>(function)();
     return static_cast<Names *>(dlsym(torch, "_ZZ" KEYS "E4keys"));
@@ -25,7 +25,7 @@ Names *registered() {
 
 }  // namespace
 
-extern "C" __attribute__((constructor, visibility("default"))) void emu_forget_settings() {
+__attribute__((constructor)) static void forget() {
     if (Names *names = registered())
         for (const char *each : both_register) names->erase(each);
 }

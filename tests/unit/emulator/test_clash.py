@@ -7,7 +7,6 @@ import subprocess
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -33,8 +32,14 @@ struct __attribute__((visibility("default"))) AcceleratorAllocatorConfig {{
 }}
 extern "C" int count() {{ return c10::CachingAllocator::AcceleratorAllocatorConfig::getMutableKeys().size(); }}
 """
-LOADED_AFTERWARDS = "torch = CDLL('./libc10.so'); CDLL('lib64/libclash.so')"
-LOADED_BEFORE = "clash = CDLL('lib64/libclash.so'); torch = CDLL('./libc10.so'); clash.emu_forget_settings()"
+#: What a process loads, and how many settings torch knows then.
+LOADED = {
+    "torch = CDLL('./libc10.so')": 3,
+    "torch = CDLL('./libc10.so'); CDLL('lib64/libclash.so')": 1,
+    "torch = CDLL('./libc10.so'); CDLL('lib64/libgraph.so')": 1,
+    "CDLL('lib64/libgraph.so'); torch = CDLL('./libc10.so')": 3,
+    "CDLL('lib64/libgraph.so'); torch = CDLL('./libc10.so'); CDLL('lib64/libclash.so')": 1,
+}
 
 
 def install(monkeypatch: pytest.MonkeyPatch, root: Path, cuda: bytes | None, npu: bytes, c10: bytes = NAMES) -> bool:
@@ -78,28 +83,28 @@ def test_the_key_changes_with_the_clash() -> None:
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="g++ is not installed")
-@pytest.mark.parametrize("order", [LOADED_AFTERWARDS, LOADED_BEFORE])
 @pytest.mark.parametrize("inline", ["", "inline"])
-def test_torch_forgets_the_settings_that_both_register(tmp_path: Path, inline: str, order: str) -> None:
+def test_torch_forgets_the_settings_that_both_register(tmp_path: Path, inline: str) -> None:
     (tmp_path / "torch.cpp").write_text(TORCH.format(inline=inline), encoding="utf-8")
     flags = ("-shared", "-fPIC", "-fvisibility-inlines-hidden", "-Wl,-soname,libc10.so", "-olibc10.so")
     subprocess.run(["g++", *flags, "torch.cpp"], cwd=tmp_path, check=True)
     (tmp_path / "lib64").mkdir()
     build._link_clash("gcc", tmp_path)
-    code = f"from ctypes import CDLL; {order}; print(torch.count())"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stdout == "1\n", done.stderr
+    build._link("gcc", tmp_path, "libgraph.so", [build._write(tmp_path, "others.c", build._OPENS_CLASH)], "-ldl")
+    for order, count in LOADED.items():
+        code = f"from ctypes import CDLL; {order}; print(torch.count())"
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.stdout == f"{count}\n", f"{order}: {done.stderr}"
 
 
 def test_they_are_forgotten_when_torch_npu_is_about_to_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    forgotten: list[str] = []
-    library = SimpleNamespace(emu_forget_settings=lambda: forgotten.append("settings"))
-    monkeypatch.setattr(bootstrap, "_library", lambda name: {bootstrap.CLASH: library}[name])
+    loaded: list[str] = []
+    monkeypatch.setattr(bootstrap, "_library", loaded.append)
     finder = bootstrap.BeforeTorchNpu()
     monkeypatch.setattr(sys, "meta_path", [finder])
     for name in ("torch", "torch_npu"):
         finder.find_spec(name)
-    assert not forgotten
+    assert not loaded
     finder.find_spec("torch_npu._C")
-    assert forgotten == ["settings"]
+    assert loaded == [bootstrap.CLASH]
     assert not sys.meta_path
