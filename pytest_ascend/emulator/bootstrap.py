@@ -10,6 +10,7 @@ import pkgutil
 import shutil
 import sys
 import tempfile
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 from pytest_ascend.emulator.settings import EmulatorSettings
@@ -19,6 +20,20 @@ from pytest_ascend.errors import EmulatorUnavailable, UsageError
 MARK = "PYTEST_ASCEND_EMULATED"
 
 DEFAULTS = EmulatorSettings()
+
+#: The library, if there is one, that lets torch_npu be loaded beside a torch with CUDA: see runtime/clash.cpp. It is
+#: loaded between the two; in children, the libraries that torch_npu needs do that.
+CLASH = "libclash.so"
+
+
+class BeforeTorchNpu(MetaPathFinder):
+    """Makes room for the settings of torch_npu when its libraries are about to be loaded: torch's are by then."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
+        """Find nothing, but look out for torch_npu's first library."""
+        if fullname == "torch_npu._C":
+            sys.meta_path.remove(self)
+            _library(CLASH)
 
 
 def is_active() -> bool:
@@ -33,13 +48,13 @@ def environment(settings: EmulatorSettings = DEFAULTS, home: Path | None = None)
     :func:`pytest_ascend.emulator.build.emulated_cann` does, UsageError for invalid settings.
     """
     if home is None:
-        from pytest_ascend.emulator.build import emulated_cann, refuse_clash  # noqa: PLC0415  (only to compile)
+        from pytest_ascend.emulator.build import emulated_cann  # noqa: PLC0415  (only to compile)
 
-        refuse_clash()
         home = emulated_cann()
     libraries = [str(home / "lib64"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     return {
         MARK: "1",
+        "PYTEST_ASCEND_EMULATED_CLASH": "1" if (home / "lib64" / CLASH).exists() else "",
         **settings.variables(),
         **_state_of_cards(settings),
         "ASCEND_HOME_PATH": str(home),
@@ -88,7 +103,10 @@ def activate(settings: EmulatorSettings = DEFAULTS) -> None:
     os.environ.update(environment(settings))
     libraries = Path(os.environ["ASCEND_HOME_PATH"], "lib64")
     for path in sorted(libraries.glob("*.so"), key=lambda each: each.name != "libascendcl.so"):
-        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        if path.name == CLASH:
+            sys.meta_path.insert(0, BeforeTorchNpu())
+        else:
+            ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     if settings.faults:  # report an unknown one now, not at the first operator; torch is imported and finds its CANN
         from pytest_ascend.emulator.dispatch import planted  # noqa: PLC0415
 

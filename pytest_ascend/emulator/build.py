@@ -22,6 +22,7 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
+from pytest_ascend.emulator.bootstrap import CLASH
 from pytest_ascend.emulator.signature import C_TYPES, Parameter, Signature
 from pytest_ascend.errors import EmulatorUnavailable
 from pytest_ascend.system.files import cache_folder
@@ -31,22 +32,24 @@ HERE = Path(__file__).resolve().parent
 #: Libraries that torch_npu opens at run time, in addition to those that it links against.
 _OPENED_AT_RUN_TIME = ("libascendcl.so", "libacl_op_compiler.so", "libnnopbase.so")
 
-_FLAGS = ("-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-rpath,$ORIGIN")
+_FLAGS = ("-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-rpath,$ORIGIN")
 
 
 def emulated_cann() -> Path:
     """Return the folder of the compiled emulated CANN (laid out as ``ASCEND_HOME_PATH``), compiling it at first use.
 
-    Raises EmulatorUnavailable without torch_npu, without a C compiler, or if the cache cannot be written.
+    Raises EmulatorUnavailable without torch_npu, without a C compiler, if the cache cannot be written, or if this
+    torch_npu cannot be loaded beside this torch.
     """
     libraries = torch_npu_libraries()
     compiler = _compiler()
-    target = _cache() / _key(compiler, libraries)
+    clash = clashes(libraries)
+    target = _cache() / _key(compiler, libraries, clash=clash)
     if target.is_dir():
         return target
     with filelock.FileLock(f"{target}.lock"):
         if not target.is_dir():
-            _build(compiler, libraries, target)
+            _build(compiler, libraries, target, clash=clash)
     return target
 
 
@@ -73,8 +76,8 @@ def _compiler() -> str:
     )
 
 
-def _key(compiler: str, libraries: list[Path]) -> str:
-    digest = hashlib.sha256()
+def _key(compiler: str, libraries: list[Path], *, clash: bool = False) -> str:
+    digest = hashlib.sha256(b"clash" if clash else b"")
     for part in _what_matters(compiler, libraries):
         digest.update(part + b"\0")
     return f"cann-{digest.hexdigest()[:24]}"
@@ -94,19 +97,19 @@ def _what_matters(compiler: str, libraries: list[Path]) -> Iterator[bytes]:
         yield f"{library} {status.st_size} {status.st_mtime_ns}".encode()
 
 
-def _build(compiler: str, libraries: list[Path], target: Path) -> None:
+def _build(compiler: str, libraries: list[Path], target: Path, *, clash: bool) -> None:
     beside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f"{target.name}."))
     try:
         for folder in ("lib64", "runtime", "compiler", "opp"):  # torch_npu looks for all of them
             (beside / folder).mkdir()
-        _compile_all(compiler, libraries, beside)
+        _compile_all(compiler, libraries, beside, clash=clash)
         beside.chmod(0o755)
         beside.replace(target)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _compile_all(compiler: str, libraries: list[Path], home: Path) -> None:
+def _compile_all(compiler: str, libraries: list[Path], home: Path, *, clash: bool) -> None:
     needed, names = needed_from_cann(libraries)
     runtime = sorted((HERE / "runtime").glob("*.c"))
     collectives = sorted((HERE / "hccl").glob("*.c"))
@@ -114,12 +117,26 @@ def _compile_all(compiler: str, libraries: list[Path], home: Path) -> None:
     missing = _write(home, "missing.c", missing_source(needed - _defined([*runtime, *collectives])))
     operators = _write(home, "operators.c", operators_source(declared_signatures()))
     empty = _write(home, "empty.c", "typedef int nothing;\n")
+    others = _write(home, "others.c", _OPENS_CLASH) if clash else empty
     _link(compiler, home, "libascendcl.so", [*runtime, missing], "-ldl", "-lpthread")
     _link(compiler, home, "libopapi.so", [operators], "-lascendcl")
     _link(compiler, home, "libhccl.so", collectives, "-lascendcl", "-lpthread", "-lm")
     _link(compiler, home, "libhcomm.so", [empty], "-Wl,--no-as-needed", "-lhccl")
+    if clash:
+        _link_clash(compiler, home)
     for name in {*names, *_OPENED_AT_RUN_TIME} - {"libascendcl.so", "libopapi.so", "libhccl.so"}:
-        _link(compiler, home, name, [empty], "-Wl,--no-as-needed", "-lascendcl")
+        _link(compiler, home, name, [others], "-Wl,--no-as-needed", "-lascendcl", "-ldl")
+
+
+#: Libraries that libtorch_npu.so needs are initialised before it. Without torch it is not their time: in an activated
+#: process they are loaded earlier. Nor is it a time to bring a library for C++ that may be older than torch's.
+_OPENS_CLASH = f"""\
+#include <dlfcn.h>
+
+__attribute__((constructor)) static void open_clash(void) {{
+    if (dlopen("libc10.so", RTLD_NOLOAD | RTLD_LAZY)) dlopen("{CLASH}", RTLD_NOW);
+}}
+"""
 
 
 def _write(home: Path, name: str, text: str) -> Path:
@@ -156,7 +173,9 @@ def declared_signatures() -> list[Signature]:
 
 def _link(compiler: str, home: Path, name: str, sources: list[Path], *libraries: str) -> None:
     libs = home / "lib64"
-    command = [compiler, *_FLAGS, f"-I{HERE / 'runtime'}", f"-Wl,-soname,{name}", "-o", str(libs / name)]
+    # The standard is C's: sources in C++ have no such flag, and are compiled one by one.
+    standard = [] if sources[0].suffix == ".cpp" else ["-std=gnu11"]
+    command = [compiler, *standard, *_FLAGS, f"-I{HERE / 'runtime'}", f"-Wl,-soname,{name}", "-o", str(libs / name)]
     command += [*map(str, sources), f"-L{libs}", *libraries]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
@@ -251,32 +270,50 @@ def _collect(stream: BinaryIO, symbols: set[str], names: set[str]) -> None:
         names.update(name for name in needed if _CANN_LIBRARY.fullmatch(name))
 
 
-#: A setting of allocators that both torch_npu and CUDA's part of torch register from 2.13 on. Torch aborts the process
-#: at the second registration, without a Python error.
+#: A setting of allocators that both torch_npu and CUDA's part of torch register in newer builds. Torch aborts the
+#: process at the second registration, without a Python error.
 _SETTING, _REGISTERS = b"pinned_reserve_segment_size_mb", b"registerDeviceConfigParserHook"
 
+#: Where torch keeps the names of settings: a function returns the set, or it is a symbol itself. See runtime/clash.cpp.
+_NAMES = b"N3c1016CachingAllocator26AcceleratorAllocatorConfig14getMutableKeysB5cxx11Ev"
 
-def refuse_clash() -> None:
-    """Raise EmulatorUnavailable if loading this torch_npu beside this torch would abort the process.
+
+def clashes(libraries: Iterable[Path]) -> bool:
+    """Whether loading this torch_npu beside this torch would abort the process, were the clash not removed.
 
     It would if both register the same setting: read from their libraries, so that nothing is loaded.
     """
     torch = importlib.util.find_spec("torch")
     if torch is None or not torch.submodule_search_locations:
-        return
-    cuda = Path(torch.submodule_search_locations[0], "lib", "libc10_cuda.so")
-    mine = [each for each in torch_npu_libraries() if each.name == "libtorch_npu.so"]
-    if cuda.exists() and mine and all(_registers(each) for each in (cuda, *mine)):
-        raise EmulatorUnavailable(
-            "this torch_npu cannot be loaded beside a torch that was built with CUDA: both register the allocator's"
-            f" setting {_SETTING.decode()}, and torch ends the process",
-            hint="install the build of torch without CUDA (its version ends in +cpu)",
-        )
+        return False
+    folder = Path(torch.submodule_search_locations[0], "lib")
+    cuda, mine = folder / "libc10_cuda.so", [each for each in libraries if each.name == "libtorch_npu.so"]
+    if not (cuda.exists() and mine and all(_has(each, _SETTING, _REGISTERS) for each in (cuda, *mine))):
+        return False
+    if not _has(folder / "libc10.so", _NAMES):
+        raise _cannot_be_beside_cuda("what torch registered cannot be found in this version of it")
+    return True
 
 
-def _registers(library: Path) -> bool:
+def _link_clash(compiler: str, home: Path) -> None:
+    try:
+        _link(compiler, home, CLASH, [HERE / "runtime" / "clash.cpp"], "-lstdc++", "-ldl")
+    except EmulatorUnavailable as error:
+        raise _cannot_be_beside_cuda(f"removing the clash needs a compiler for C++: {error.message}") from error
+
+
+def _cannot_be_beside_cuda(why: str) -> EmulatorUnavailable:
+    return EmulatorUnavailable(
+        "this torch_npu cannot be loaded beside a torch that was built with CUDA: both register the allocator's"
+        f" setting {_SETTING.decode()}, and torch ends the process; {why}",
+        hint="install the build of torch without CUDA (its version ends in +cpu), or g++ (Debian, Ubuntu: apt install"
+        " g++; Fedora: dnf install gcc-c++)",
+    )
+
+
+def _has(library: Path, *texts: bytes) -> bool:
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(_REGISTERS) >= 0 and content.find(_SETTING) >= 0
+        return all(content.find(each) >= 0 for each in texts)
 
 
 def print_declarations() -> None:

@@ -25,6 +25,8 @@ def spare_torch(environ: MutableMapping[str, str] = os.environ, root: Path = Pat
 EMULATED_VARIABLE = "PYTEST_ASCEND_EMULATED"
 #: The release that the emulated CANN reports.
 EMULATED_CANN_VARIABLE = "PYTEST_ASCEND_EMULATED_CANN"
+#: Whether torch_npu could not be loaded beside this torch on an NPU: ``emulator/runtime/clash.cpp``.
+CLASH_VARIABLE = "PYTEST_ASCEND_EMULATED_CLASH"
 
 #: Patterns below the root of the file system, and what a match means.
 FILES = (

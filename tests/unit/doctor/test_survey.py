@@ -63,6 +63,13 @@ def test_the_emulated_device_is_no_npu(tmp_path: Path) -> None:
     assert ids(copied_machine(tmp_path, environ, None)) == ["ascend.absent", "emulated"]
 
 
+def test_what_would_abort_on_an_npu_is_told(tmp_path: Path) -> None:
+    environ = {"PYTEST_ASCEND_EMULATED": "1", "PYTEST_ASCEND_EMULATED_CLASH": "1"}
+    found = examine(copied_machine(tmp_path, environ, None)).findings
+    (finding,) = [each for each in found if each.id == "emulated"]
+    assert finding.evidence[1] == "torch was built with CUDA: on an NPU, this torch_npu would abort beside it"
+
+
 def test_a_file_that_the_user_may_not_read_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(tmp_path, {"usr/local/Ascend/driver/version.info": "Version=25.5.1\n"})
     opened = os.open

@@ -295,6 +295,16 @@ def test_an_operator_that_torch_does_not_have_is_not_a_wrong_one() -> None:
         judged(Target(case, operator, Sweep.of(operator, "float32", 6), torch.device("cpu")))
 
 
+def test_an_operator_that_torch_has_removed_is_not_a_wrong_one_either() -> None:
+    def removed(_: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("This function was deprecated since version 1.9 and is now removed.")
+
+    operator = Operator("removed", removed, lambda make: [call(make.normal(7))], sweep=True)
+    case = Case(suite="user", subject="removed", property="sweep", dtype="float32")
+    with pytest.raises(RuntimeError, match="is now removed"):
+        judged(Target(case, operator, Sweep.of(operator, "float32", 6), torch.device("cpu")))
+
+
 def test_what_the_cpu_lets_grow_in_place_is_not_asked() -> None:
     operator = Operator("grow", torch.add, lambda make: [call(make.normal(3))], in_place=lambda x: x.resize_(5))
     reference = Sweep.of(operator, "float32", 0)
