@@ -125,17 +125,16 @@ class Ranks:
 def _fresh(folder: Path, environ: Mapping[str, str]) -> Child:
     """Start the host as a new interpreter, if this process cannot be forked."""
     to_host, to_us = os.pipe(), os.pipe()
-    notes = folder / "host"
-    with notes.open("w") as errors:
-        process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-m", host.__name__, str(folder), str(to_host[0]), str(to_us[1])],
-            pass_fds=(to_host[0], to_us[1]),
-            stdin=subprocess.DEVNULL,
-            stdout=errors,
-            stderr=errors,
-            env={**environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            start_new_session=True,
-        )
+    notes = os.memfd_create("notes")
+    process = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-m", host.__name__, str(folder), str(to_host[0]), str(to_us[1])],
+        pass_fds=(to_host[0], to_us[1]),
+        stdin=subprocess.DEVNULL,
+        stdout=notes,
+        stderr=notes,
+        env={**environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        start_new_session=True,
+    )
     for each in (to_host[0], to_us[1]):
         os.close(each)
     with contextlib.suppress(AttributeError):

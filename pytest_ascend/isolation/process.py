@@ -17,7 +17,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 import warnings
@@ -85,9 +84,9 @@ class Channel:
 
 
 class Child:
-    """The parent's end."""
+    """The parent's end; ``notes`` is an open file that the process writes to."""
 
-    def __init__(self, pid: int, reading: int, writing: int, notes: Path) -> None:
+    def __init__(self, pid: int, reading: int, writing: int, notes: int) -> None:
         self.pid = pid
         self.reading = reading
         self._writing = writing
@@ -144,16 +143,19 @@ class Child:
 
     def notes(self) -> str:
         """Return the stacks and messages that the process left behind, and CANN's log of it."""
-        output = self._notes.read_text(encoding="utf-8", errors="replace").strip()
+        output = os.pread(self._notes, self._noted(), 0).decode(errors="replace").strip()
         return "\n\n".join(filter(None, (output, *plogs(self.pid, self._started))))
+
+    def _noted(self) -> int:
+        return os.fstat(self._notes).st_size
 
     def ask_for_stacks(self, patience_s: float = 2.0) -> str:
         """Return the Python stacks of the process, "" if it does not write them in time."""
-        before = self._notes.stat().st_size
+        before = self._noted()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, STACKS_SIGNAL)
         end = time.monotonic() + patience_s
-        while time.monotonic() < end and self._notes.stat().st_size == before:
+        while time.monotonic() < end and self._noted() == before:
             time.sleep(0.02)
         time.sleep(0.05)
         return self.notes()
@@ -175,14 +177,13 @@ class Child:
 
     def close(self) -> None:
         """Release the parent's resources of a child that is gone."""
-        os.close(self.reading)
-        os.close(self._writing)
-        self._notes.unlink(missing_ok=True)
+        for each in (self.reading, self._writing, self._notes):
+            os.close(each)
 
 
 def start(main: Callable[[Channel], None]) -> Child:
     """Run ``main`` in a child that dies with this process, in a process group of its own."""
-    handle, name = tempfile.mkstemp(prefix="pytest-ascend-child-")
+    notes = os.memfd_create("notes")  # a file with a name would stay where this process is killed
     to_parent, to_child = os.pipe(), os.pipe()
     parent = os.getpid()
     gc.freeze()  # otherwise garbage collection in the child would touch, and so copy, every inherited page
@@ -192,13 +193,13 @@ def start(main: Callable[[Channel], None]) -> Child:
     if not pid:
         os.close(to_parent[0])
         os.close(to_child[1])
-        _live(main, Channel(to_child[0], to_parent[1]), parent, handle)
+        _live(main, Channel(to_child[0], to_parent[1]), parent, notes)
     gc.unfreeze()
-    for each in (to_parent[1], to_child[0], handle):
+    for each in (to_parent[1], to_child[0]):
         os.close(each)
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)  # here and in the child, whichever is first
-    return Child(pid, to_parent[0], to_child[1], Path(name))
+    return Child(pid, to_parent[0], to_child[1], notes)
 
 
 def _live(main: Callable[[Channel], None], channel: Channel, parent: int, notes: int) -> NoReturn:

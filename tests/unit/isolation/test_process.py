@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -165,13 +166,21 @@ def test_its_stacks_are_written_when_asked_for() -> None:
         assert "in hangs" in made.ask_for_stacks(20)
 
 
-def test_a_dead_child_is_killed_again_without_harm_and_its_notes_are_removed() -> None:
+def test_a_dead_child_is_killed_again_without_harm() -> None:
     with child(lambda _: None) as made:
         code(made)
         assert made.kill()
-        notes = made._notes
-        assert notes.exists()
-    assert not notes.exists()
+
+
+def test_a_process_that_is_killed_leaves_no_files_of_its_children(tmp_path: Path) -> None:
+    """As the host of ranks, which is ended with the run."""
+    program = (
+        "import os, signal, time; from pytest_ascend.isolation.process import start;"
+        "start(lambda _: time.sleep(60)); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert not list(tmp_path.iterdir())
 
 
 def heard(made: Child) -> dict[str, Any]:
