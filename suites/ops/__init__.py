@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from itertools import cycle
 
 import torch
 
@@ -32,9 +31,13 @@ _NOT_IN_OTHERS = (
     *("masked.prod", "masked.cumprod", "multilabel_soft_margin_loss", "_foreach_addcdiv"),
     *("_foreach_addcmul", "histc"),
 )
-#: The integers in which an operator of the catalogue has generated calls at level smoke, in turn: they have kernels of
-#: their own. All dtypes would take three times as long.
-_WHOLE = dict(zip(OPERATORS, cycle(INTS[:2]), strict=False))
+#: The other dtype in which an operator of the catalogue has generated calls at level smoke, in turn: integers and half
+#: precision have kernels of their own. All dtypes would take three times as long.
+_TURNS = (INTS[0], HALVES[0], INTS[1], HALVES[1])
+_SECOND = {
+    name: next((dtype for dtype in (*_TURNS[place % 4 :], *_TURNS) if dtype in operator.dtypes), "")
+    for place, (name, operator) in enumerate(OPERATORS.items())
+}
 #: Recorded operators with generated calls at level smoke: they have kernels that no operator of the catalogue calls.
 AT_SMOKE = (
     *("__rmod__", "_chunk_cat", "adaptive_avg_pool3d", "adaptive_max_pool3d", "addbmm", "addr", "angle"),
@@ -83,7 +86,7 @@ NOT_SWEPT: Mapping[str, str] = {
 
 def _level(operator: Operator, property_: str, dtype: str) -> str:
     """Return the lowest level that runs the property: forward in float32 and generated calls in some dtypes first."""
-    first = {"forward": ("float32",), "sweep": ("float32", _WHOLE[operator.name])}
+    first = {"forward": ("float32",), "sweep": ("float32", _SECOND[operator.name])}
     if dtype in first.get(property_, ()):
         return "smoke"
     if property_.startswith("sweep"):
