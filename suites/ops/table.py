@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pytest_ascend.coverage.manifest import SWEEP_SEED
+from pytest_ascend.dispatching import HALF
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.exploring import FOUND, KEPT, kept, sweep_of
 from pytest_ascend.operators.operator import Operator
@@ -93,6 +94,11 @@ def _has_few_features(_: torch.Tensor, __: torch.Tensor, weight: torch.Tensor, *
 def _is_low(matrix: torch.Tensor, *_: Any, **__: Any) -> bool:
     """Whether a matrix has few rows: torch_npu makes a square one of them for its factors."""
     return matrix.shape[-2] <= LONG
+
+
+def _is_fast_exponent(matrix: torch.Tensor, *_: Any, **__: Any) -> bool:
+    """Whether torch's CPU kernel exponentiates a matrix within a second: in half precision it multiplies slowly."""
+    return matrix.dtype not in HALF or matrix.shape[-1] <= 48
 
 
 def _has_labels(chances: torch.Tensor, labels: torch.Tensor, *_: Any, **__: Any) -> bool:
@@ -195,6 +201,7 @@ _GENERATED: Mapping[str, Mapping[str, Any]] = {
     "bilinear": {"sweep": _has_few_features},
     "ctc_loss": {"sweep": _has_labels},
     "lu": {"sweep": _is_low},
+    "matrix_exp": {"sweep": _is_fast_exponent},
     "embedding_bag": {"sweep": _in_order},
     **{name: {"sweep": _has_elements} for name in ("multi_margin_loss", "multilabel_margin_loss", "pixel_unshuffle")},
     "histc": {"sweep": _is_between_borders},
